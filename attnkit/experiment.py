@@ -1,0 +1,389 @@
+"""What is run: one frozen, validated Experiment with one text form and one content hash.
+
+An experiment is sharings × seeds on one task. Its settings are written flat everywhere (Python,
+command line, link, JSON) and stored in three groups: the task's dials, `Size`, `Training`.
+Labels, help and bounds stand on the fields; `settings` reads them for widgets and help texts.
+No torch here: pages build experiments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
+from urllib.parse import parse_qsl, urlencode
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from attnkit.sharing import Sharing, parse_sharing
+from attnkit.tasks import TASKS, Task
+from attnkit.tasks.base import dial
+
+SCHEMA = 1
+"""Version of the text form; stands in every link and every JSON."""
+
+DEFAULT_TASK = "directed"
+
+
+class Size(BaseModel):
+    """Shape of the toy transformer; the same for every run of an experiment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    d_model: int = dial(32, "Model width", "Width of the residual stream.", ge=4, le=128)
+    n_heads: int = dial(1, "Heads", "Attention heads per layer.", ge=1, le=8)
+    d_head: int = dial(16, "Head width", "Width of one head's queries, keys, values.", ge=1, le=64)
+    n_layers: int = dial(1, "Layers", "Attention layers.", ge=1, le=4)
+    d_mlp: int = dial(0, "MLP width", "Hidden width of the MLP after attention; 0: no MLP.", ge=0, le=512)
+    positions: Literal["none", "learned"] = dial(
+        "none", "Positions", "Whether a learned vector is added per position."
+    )
+    causal: bool = dial(False, "Causal mask", "Tokens see only themselves and earlier ones.")
+    self_mask: bool = dial(
+        False, "Self-mask", "A token attends to itself only if it sees no other (−1e5 on that score)."
+    )
+
+
+class Training(BaseModel):
+    """How every run of an experiment is trained and evaluated."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = dial(600, "Steps", "Optimiser steps per run.", ge=1, le=20_000)
+    learning_rate: float = dial(
+        5e-3, "Learning rate", "Step size of Adam, constant.", ge=1e-5, le=1.0, allow_inf_nan=False
+    )
+    batch_size: int = dial(64, "Batch", "Fresh examples per step and run.", ge=1, le=512)
+    evaluate_every: int = dial(10, "Evaluate every", "Steps between evaluations.", ge=1, le=1000)
+    n_eval: int = dial(128, "Evaluation examples", "Held-out examples, fixed per seed.", ge=1, le=1024)
+
+
+class Experiment(BaseModel):
+    """Sharings × seeds on one task.
+
+    Settings are given flat: `Experiment(task="directed", sharing=["QKV", "Q=K"], d_head=8)`.
+    What is not given takes the task's default.
+
+    Raises:
+        InvalidExperiment: a `ValueError` that names every wrong field, its value and what is
+            allowed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    task: Task
+    sharing: tuple[Sharing, ...]
+    n_seeds: int = dial(5, "Seeds", "Runs per sharing, each with its own weights and data.", ge=1, le=20)
+    first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=999_999)
+    size: Size
+    training: Training
+
+    def __init__(self, /, **settings: Any) -> None:
+        try:
+            super().__init__(**_grouped(settings))
+        except ValidationError as error:
+            raise InvalidExperiment(problems_of(error)) from None
+
+    @field_validator("sharing", mode="before")
+    @classmethod
+    def _read_sharing(cls, value: Any) -> tuple[Sharing, ...]:
+        texts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(texts, Iterable):
+            raise ValueError(_ALLOWED_SHARINGS)
+        try:
+            chosen = {parse_sharing(str(text)) for text in texts}
+        except ValueError:
+            raise ValueError(_ALLOWED_SHARINGS) from None
+        if not chosen:
+            raise ValueError(_ALLOWED_SHARINGS)
+        return tuple(sharing for sharing in Sharing if sharing in chosen)
+
+    @model_validator(mode="after")
+    def _check_cost(self) -> Self:
+        cost = self.n_runs * self.size.n_heads * self.task.n_ctx**2 * max(
+            self.training.batch_size, self.training.n_eval
+        )
+        if cost * self.size.n_layers > _MAX_PATTERN_FLOATS:
+            raise ValueError(
+                "n_seeds: too much at once for these sizes, "
+                "allowed fewer seeds, heads, layers, entries or examples per batch"
+            )
+        return self
+
+    @property
+    def n_runs(self) -> int:
+        return len(self.sharing) * self.n_seeds
+
+    @property
+    def seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + self.n_seeds)
+
+    @property
+    def runs(self) -> list[tuple[Sharing, int]]:
+        """(sharing, seed) of every run, in the order of all result arrays."""
+        return [(sharing, seed) for sharing in self.sharing for seed in self.seeds]
+
+    @property
+    def plateau(self) -> float | None:
+        """The level of symmetric scores, where it was observed to hold: one head, layer, no MLP."""
+        size = self.size
+        bare = size.n_heads == size.n_layers == 1 and size.d_mlp == 0 and size.self_mask
+        return self.task.plateau if bare and size.positions == "none" and not size.causal else None
+
+    def count_parameters(self, sharing: Sharing) -> int:
+        """Number of trained numbers of one run with this sharing."""
+        size, task = self.size, self.task
+        attention = (sharing.n_matrices + 1) * size.d_model * size.n_heads * size.d_head
+        positions = task.n_ctx * size.d_model if size.positions == "learned" else 0
+        outside = (task.d_vocab + task.n_classes) * size.d_model + positions
+        return outside + size.n_layers * (attention + 2 * size.d_model * size.d_mlp)
+
+    def count_cache_floats(self, sharing: Sharing) -> int:
+        """What a decoder must keep per token, summed over layers, in numbers."""
+        size = self.size
+        return size.n_layers * sharing.n_cached * size.n_heads * size.d_head
+
+    def settings(self) -> dict[str, Any]:
+        """Every setting, flat, as plain values; `Experiment(**e.settings()) == e`."""
+        return {
+            "task": self.task.name,
+            "sharing": [sharing.value for sharing in self.sharing],
+            "n_seeds": self.n_seeds,
+            "first_seed": self.first_seed,
+            **self.task.model_dump(),
+            **self.size.model_dump(),
+            **self.training.model_dump(),
+        }
+
+    def replace(self, **settings: Any) -> Experiment:
+        """The same experiment with some settings changed."""
+        return Experiment(**{**self.settings(), **settings})
+
+    def to_json(self) -> str:
+        """The canonical form: every setting, flat, keys sorted."""
+        return json.dumps({"v": SCHEMA, **self.settings()}, sort_keys=True, ensure_ascii=False)
+
+    def to_params(self) -> dict[str, str]:
+        """The link form: only what differs from the task's defaults, as text."""
+        defaults = default_settings(self.task.name)
+        params = {
+            name: _text(value)
+            for name, value in self.settings().items()
+            if value != defaults[name] or (name == "task" and value != DEFAULT_TASK)
+        }
+        return {"v": str(SCHEMA), **params} if params else {}
+
+    def to_text(self) -> str:
+        """The link form as one query string; the default experiment is the empty text."""
+        return urlencode(self.to_params(), safe=",")
+
+    @property
+    def hash(self) -> str:
+        """Sixteen hexadecimal digits of the canonical form's content."""
+        return hashlib.blake2b(self.to_json().encode(), digest_size=8).hexdigest()
+
+
+def from_text(text: str) -> Experiment:
+    """Read `Experiment.to_text` or `Experiment.to_json`.
+
+    Raises:
+        InvalidExperiment: if it cannot be read; names the field.
+    """
+    if not text.lstrip().startswith("{"):
+        return from_params(dict(parse_qsl(text.lstrip("?"), keep_blank_values=True)))
+    try:
+        settings = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidExperiment([Problem("text", text[:40], f"JSON ({error})")]) from None
+    return from_params(settings)
+
+
+def from_params(params: Mapping[str, Any]) -> Experiment:
+    """Read the settings of a link or of a JSON object.
+
+    Raises:
+        InvalidExperiment: if a field is unknown or its value is not allowed.
+    """
+    settings = dict(params)
+    version = settings.pop("v", SCHEMA)
+    if str(version) != str(SCHEMA):
+        raise InvalidExperiment([Problem("v", version, f"{SCHEMA}, the version this copy reads")])
+    return Experiment(**settings)
+
+
+def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
+    """Read what can be read of a link: wrong fields take their defaults and are reported."""
+    remaining = dict(params)
+    problems: list[Problem] = []
+    while True:
+        try:
+            return from_params(remaining), problems
+        except InvalidExperiment as error:
+            problems += error.problems
+            wrong = {problem.field for problem in error.problems} & remaining.keys()
+            for name in wrong or set(remaining):
+                del remaining[name]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One wrong setting: which, what was given, what is allowed."""
+
+    field: str
+    value: Any
+    allowed: str
+
+    def __str__(self) -> str:
+        shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        return f"{self.field}: got {shown}, allowed {self.allowed}"
+
+
+class InvalidExperiment(ValueError):
+    """Settings that make no experiment; `problems` lists every wrong field."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a widget, a help text or an error needs to know of one setting."""
+
+    name: str
+    label: str
+    help: str
+    default: Any
+    kind: type
+    low: float | None = None
+    high: float | None = None
+    multiple_of: int | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words."""
+        if self.kind is bool:
+            return "true or false"
+        if self.choices:
+            return " or ".join(self.choices)
+        noun = {int: "a whole number", float: "a number"}.get(self.kind, "a text")
+        if self.multiple_of:
+            noun = "an even number" if self.multiple_of == 2 else f"a multiple of {self.multiple_of}"
+        return noun if self.low is None else f"{noun} from {self.low:g} to {self.high:g}"
+
+
+def settings(task: str) -> dict[str, Setting]:
+    """Every numeric or optional setting of a task's experiments, by name."""
+    return {
+        name: _setting(name, info, TASKS[task].overrides.get(name, info.default))
+        for model in (Experiment, TASKS[task], Size, Training)
+        for name, info in model.model_fields.items()
+        if info.title is not None
+    }
+
+
+def default_settings(task: str) -> dict[str, Any]:
+    """The flat settings of a task's default experiment."""
+    sharing = [sharing.value for sharing in Sharing]
+    values = {name: setting.default for name, setting in settings(task).items()}
+    return {"task": task, "sharing": sharing, **values}
+
+
+def problems_of(error: ValidationError) -> list[Problem]:
+    """Pydantic's findings in our words: the field, the value, what is allowed."""
+    return [_problem(finding) for finding in error.errors()]
+
+
+def _problem(finding: ErrorDetails) -> Problem:
+    name = str(finding["loc"][-1]) if finding["loc"] else "experiment"
+    value, message = finding["input"], str(finding["msg"]).removeprefix("Value error, ")
+    if finding["type"] == "value_error" and ": got " in message:  # a cross-field check names it
+        name, _, rest = message.partition(": got ")
+        given, _, allowed = rest.partition(", allowed ")
+        return Problem(name, given, allowed)
+    if finding["type"] == "value_error" and ", allowed " in message:
+        name, _, rest = message.partition(": ")
+        reason, _, allowed = rest.partition(", allowed ")
+        return Problem(name, reason, allowed)
+    if finding["type"] == "value_error":
+        return Problem(name, value, message)
+    known = {name: setting for task in TASKS for name, setting in settings(task).items()}
+    return Problem(name, value, known[name].allowed if name in known else message)
+
+
+def _grouped(given: dict[str, Any]) -> dict[str, Any]:
+    """Sort flat settings into the task's dials, size and training, filling in defaults."""
+    values = dict(given)
+    name = values.pop("task", DEFAULT_TASK)
+    if isinstance(name, Task):
+        values = {**name.model_dump(), **values}
+        name = name.name
+    if name not in TASKS:
+        raise InvalidExperiment([Problem("task", name, ", ".join(TASKS))])
+    defaults = default_settings(name)
+    unknown = [key for key in values if key not in defaults]
+    if unknown:
+        raise InvalidExperiment([_unknown(key, values[key], defaults) for key in unknown])
+    values = {**defaults, **values}
+
+    def part(model: type[BaseModel]) -> dict[str, Any]:
+        return {key: values[key] for key in model.model_fields}
+
+    problems: list[Problem] = []
+    groups: dict[str, BaseModel] = {}
+    for group, model in (("task", TASKS[name]), ("size", Size), ("training", Training)):
+        try:
+            groups[group] = model(**part(model))
+        except ValidationError as error:
+            problems += problems_of(error)
+    if problems:
+        raise InvalidExperiment(problems)
+    return {**groups, **{key: values[key] for key in ("sharing", "n_seeds", "first_seed")}}
+
+
+def _unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"a known setting (did you mean {close[0]}?)" if close else "one of " + ", ".join(known)
+    return Problem(name, value, hint)
+
+
+def _setting(name: str, info: FieldInfo, default: Any) -> Setting:
+    bounds = {
+        key: getattr(meta, key)
+        for meta in info.metadata
+        for key in ("ge", "le", "multiple_of")
+        if hasattr(meta, key)
+    }
+    choices = get_args(info.annotation)
+    kind = str if choices else info.annotation
+    assert isinstance(kind, type)
+    return Setting(
+        name,
+        info.title or name,
+        info.description or "",
+        default,
+        kind,
+        bounds.get("ge"),
+        bounds.get("le"),
+        bounds.get("multiple_of"),
+        choices,
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+_ALLOWED_SHARINGS = "one or more of " + ", ".join(sharing.value for sharing in Sharing)
+
+_MAX_PATTERN_FLOATS = 2**28
+"""Attention weights of all layers held at once: 1 GiB in float32."""

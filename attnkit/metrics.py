@@ -1,0 +1,78 @@
+"""What is measured on a model: pure functions of tensors, batched over runs and heads.
+
+| metric | invariant to scale | range |
+|---|---|---|
+| `accuracy` | yes | 0 … 1, higher is better |
+| `score_symmetry` | yes | −1 antisymmetric … 1 symmetric |
+| `weight_symmetry` | yes | −1 … 1 |
+| `symmetry_error` | yes | 0 symmetric … 2 |
+| `mass_at` | – | 0 … 1 |
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+
+def accuracy(
+    logits: Float[Tensor, "r b a c"], labels: Int64[Tensor, "r b a"]
+) -> Float[Tensor, " r"]:
+    """Share of answers whose largest logit is the label's."""
+    return (logits.argmax(-1) == labels).double().mean((1, 2))
+
+
+def score_symmetry(scores: Float[Tensor, "*n i i"]) -> Float[Tensor, "*n"]:
+    """(‖S_s‖² − ‖S_a‖²) / ‖S‖² of square matrices; 1 where S is all zero.
+
+    Args:
+        scores: unmasked, before softmax, diagonal included.
+
+    Source:
+        Saponati et al. 2025, arXiv 2502.10927, there for W_Q W_Kᵀ.
+    """
+    size = scores.square().sum((-2, -1))
+    mirrored = (scores * scores.transpose(-2, -1)).sum((-2, -1))
+    return torch.where(size > 0, mirrored / size, torch.ones_like(size))
+
+
+def weight_symmetry(
+    w_q: Float[Tensor, "*n m d"], w_k: Float[Tensor, "*n m d"]
+) -> Float[Tensor, "*n"]:
+    """Score symmetry of W_Q W_Kᵀ, without forming that matrix: tr(CC) / tr(AB).
+
+    A = W_QᵀW_Q, B = W_KᵀW_K, C = W_KᵀW_Q; 1 where the product is all zero.
+
+    Source:
+        Saponati et al. 2025, arXiv 2502.10927.
+    """
+    a = w_q.transpose(-2, -1) @ w_q
+    b = w_k.transpose(-2, -1) @ w_k
+    c = w_k.transpose(-2, -1) @ w_q
+    mirrored = (c * c.transpose(-2, -1)).sum((-2, -1))
+    size = (a * b).sum((-2, -1))
+    return torch.where(size > 0, mirrored / size, torch.ones_like(size))
+
+
+def symmetry_error(scores: Float[Tensor, "r ... i i"]) -> Float[Tensor, " r"]:
+    """max|S − Sᵀ| / max|S| of each run: rounding level where queries are keys."""
+    gap = (scores - scores.transpose(-2, -1)).abs().flatten(1).amax(1)
+    return gap / scores.abs().flatten(1).amax(1).clamp_min(torch.finfo(scores.dtype).tiny)
+
+
+def mass_at(
+    pattern: Float[Tensor, "r b h i j"], position: Int64[Tensor, "r b a"]
+) -> Float[Tensor, " r"]:
+    """Attention weight that the answering positions put on one position each.
+
+    Args:
+        pattern: after softmax; the last a of its i positions answer.
+        position: for every answer, the key position in question.
+
+    Returns:
+        The mean over examples, answers and heads.
+    """
+    answering = pattern[..., -position.shape[-1] :, :]
+    index = position[:, :, None, :, None].expand(*answering.shape[:-1], 1)
+    return answering.gather(-1, index).double().mean((1, 2, 3, 4))

@@ -1,0 +1,252 @@
+"""What training gives back: Snapshots while it runs, a Result at its end. numpy only.
+
+Arrays are ordered by `Experiment.runs`. Files are JSON and safetensors, never pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from jaxtyping import Float32, Int64
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from attnkit.experiment import Experiment, from_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+THRESHOLD = 0.99
+"""Accuracy that counts as solved."""
+
+CONSECUTIVE = 3
+"""Evaluations in a row at the threshold that count as reached."""
+
+Status = Literal["running", "finished", "stopped"]
+
+METRICS = (
+    "accuracy",
+    "loss",
+    "score_symmetry",
+    "symmetry_error",
+    "weight_symmetry",
+    "mass_on_target",
+    "mass_on_reverse",
+)
+"""Names of the histories, in the order of the tables."""
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """The same held-out example answered by every run: what an attention map draws.
+
+    Attributes:
+        tokens: (i, fields) of the example; `Task.label` makes them readable.
+        labels: (a,) right answers. target: (a,) positions of the right entries.
+        answers: (r, a) answers given.
+        pattern: (r, l, h, i, j) attention after softmax.
+    """
+
+    tokens: Int64[np.ndarray, "i fields"]
+    labels: Int64[np.ndarray, " a"]
+    target: Int64[np.ndarray, " a"]
+    answers: Int64[np.ndarray, "r a"]
+    pattern: Float32[np.ndarray, "r l h i j"]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """All that a page can draw of an experiment at one moment of training.
+
+    Attributes:
+        step: optimiser steps taken.
+        seconds: time spent training and evaluating so far.
+        eval_steps: (e,) steps at which evaluations were made, on the experiment's cadence.
+        history: metric name → (e, r); NaN where undefined or after a run diverged.
+        head_symmetry: (r, l, h) score symmetry per head at the last evaluation.
+        diverged_at: (r,) step of the evaluation that found a run diverged, else −1.
+    """
+
+    experiment: Experiment
+    status: Status
+    step: int
+    seconds: float
+    eval_steps: Int64[np.ndarray, " e"]
+    history: dict[str, Float32[np.ndarray, "e r"]]
+    head_symmetry: Float32[np.ndarray, "r l h"]
+    diverged_at: Int64[np.ndarray, " r"]
+    probe: Probe
+
+    @property
+    def model_steps_per_second(self) -> float:
+        """Optimiser steps of single runs per second of training and evaluation."""
+        return self.experiment.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def asymmetry(self) -> Float32[np.ndarray, "e r"]:
+        """Share of the scores that is antisymmetric, 0 … 1: (1 − score symmetry) / 2."""
+        return (1 - self.history["score_symmetry"]) / 2
+
+    def per_sharing(self, values: np.ndarray) -> np.ndarray:
+        """Split the run axis, which is the last, into (sharing, seed)."""
+        n_sharings, n_seeds = len(self.experiment.sharing), self.experiment.n_seeds
+        return values.reshape(*values.shape[:-1], n_sharings, n_seeds)
+
+    def steps_to_threshold(self) -> np.ndarray:
+        """(r,) first of three consecutive evaluations at the threshold; NaN if never."""
+        solved = self.history["accuracy"] >= THRESHOLD
+        n_starts = max(len(solved) - CONSECUTIVE + 1, 0)
+        reached = np.ones((n_starts, solved.shape[1]), dtype=bool)
+        for offset in range(CONSECUTIVE):
+            reached &= solved[offset : offset + n_starts]
+        steps = self.eval_steps[reached.argmax(0) if n_starts else np.zeros(solved.shape[1], int)]
+        return np.where(reached.any(0), steps, np.nan)
+
+    def to_bytes(self) -> bytes:
+        """One safetensors blob; the experiment stands in its metadata."""
+        arrays = {f"history.{name}": values for name, values in self.history.items()}
+        arrays |= {f"probe.{name}": getattr(self.probe, name) for name in Probe.__annotations__}
+        for name in ("eval_steps", "head_symmetry", "diverged_at"):
+            arrays[name] = getattr(self, name)
+        head = {
+            "experiment": self.experiment.to_json(),
+            "status": self.status,
+            "step": str(self.step),
+            "seconds": repr(self.seconds),
+        }
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        return save_arrays(contiguous, metadata={"snapshot": json.dumps(head)})
+
+    @staticmethod
+    def from_bytes(blob: bytes) -> Snapshot:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: if the bytes hold no snapshot.
+        """
+        try:
+            arrays = load_arrays(blob)
+            head = json.loads(_metadata(blob)["snapshot"])
+            if head["status"] not in get_args(Status):
+                raise ValueError(f"status: got {head['status']!r}")
+            probe = Probe(**{name: arrays[f"probe.{name}"] for name in Probe.__annotations__})
+            return Snapshot(
+                experiment=from_text(head["experiment"]),
+                status=head["status"],
+                step=int(head["step"]),
+                seconds=float(head["seconds"]),
+                eval_steps=arrays["eval_steps"],
+                history={name: arrays[f"history.{name}"] for name in METRICS},
+                head_symmetry=arrays["head_symmetry"],
+                diverged_at=arrays["diverged_at"],
+                probe=probe,
+            )
+        except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"these bytes hold no snapshot ({error})") from None
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished (or stopped) experiment.
+
+    Attributes:
+        snapshot: the last one.
+        parameters: run index → name → array; tied parameters are absent.
+    """
+
+    snapshot: Snapshot
+    parameters: list[dict[str, np.ndarray]]
+
+    @property
+    def experiment(self) -> Experiment:
+        return self.snapshot.experiment
+
+    @property
+    def seconds(self) -> float:
+        return self.snapshot.seconds
+
+    @property
+    def model_steps_per_second(self) -> float:
+        return self.snapshot.model_steps_per_second
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per run: its sharing, seed, last metrics, costs."""
+        return run_table(self.snapshot)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `train --json` writes: plain values, null where undefined."""
+        rows = self.table.astype(object).where(self.table.notna(), None)
+        return {
+            "experiment": self.experiment.settings(),
+            "hash": self.experiment.hash,
+            "status": self.snapshot.status,
+            "steps": self.snapshot.step,
+            "seconds": self.seconds,
+            "model_steps_per_second": self.model_steps_per_second,
+            "runs": rows.to_dict("records"),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write `result.json` (readable), `snapshot.safetensors`, `parameters.safetensors`."""
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
+        (path / "result.json").write_text(text + "\n", encoding="utf-8")
+        (path / "snapshot.safetensors").write_bytes(self.snapshot.to_bytes())
+        named = {
+            f"{run}/{name}": np.ascontiguousarray(array)
+            for run, own in enumerate(self.parameters)
+            for name, array in own.items()
+        }
+        (path / "parameters.safetensors").write_bytes(save_arrays(named))
+
+    @staticmethod
+    def load(folder: str | Path) -> Result:
+        """Read what `save` wrote.
+
+        Raises:
+            OSError: if a file is missing. ValueError: if one is not ours.
+        """
+        path = Path(folder)
+        snapshot = Snapshot.from_bytes((path / "snapshot.safetensors").read_bytes())
+        parameters: list[dict[str, np.ndarray]] = [{} for _ in snapshot.experiment.runs]
+        try:
+            named = load_arrays((path / "parameters.safetensors").read_bytes())
+        except SafetensorError as error:
+            raise ValueError(f"parameters.safetensors: {error}") from None
+        for key, array in named.items():
+            run, _, name = key.partition("/")
+            parameters[int(run)][name] = array
+        return Result(snapshot, parameters)
+
+
+def run_table(snapshot: Snapshot) -> pd.DataFrame:
+    """One row per run: what it is, its metrics at the last evaluation, its costs."""
+    import pandas as pd
+
+    experiment = snapshot.experiment
+    table = pd.DataFrame(experiment.runs, columns=["sharing", "seed"])
+    table["sharing"] = [sharing.value for sharing, _ in experiment.runs]
+    for name in METRICS:
+        table[name] = snapshot.history[name][-1].astype(np.float64)
+    table.insert(5, "asymmetry", snapshot.asymmetry[-1].astype(np.float64))
+    table.insert(4, "steps_to_threshold", snapshot.steps_to_threshold())
+    table["diverged_at"] = np.where(snapshot.diverged_at < 0, np.nan, snapshot.diverged_at)
+    table["parameters"] = [experiment.count_parameters(sharing) for sharing, _ in experiment.runs]
+    table["kv_cache_floats_per_token"] = [
+        experiment.count_cache_floats(sharing) for sharing, _ in experiment.runs
+    ]
+    return table
+
+
+def _metadata(blob: bytes) -> dict[str, str]:
+    """The metadata of a safetensors blob: eight bytes of length, then JSON."""
+    length = int.from_bytes(blob[:8], "little")
+    metadata: dict[str, str] = json.loads(blob[8 : 8 + length])["__metadata__"]
+    return metadata

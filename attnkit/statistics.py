@@ -1,0 +1,45 @@
+"""Intervals over seeds. Values in, values out; missing values (NaN) are left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import stdtrit
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with its confidence limits; limits are NaN where fewer than two values exist."""
+
+    mean: Float[Array, " *n"]
+    low: Float[Array, " *n"]
+    high: Float[Array, " *n"]
+
+
+def mean_interval(values: Float[Array, "*n s"], level: float = 0.95) -> Interval:
+    """Mean over the last axis with Student's t interval.
+
+    Args:
+        values: one number per seed; NaN where a seed has none.
+        level: probability that the interval covers the mean, if seeds were normal.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    present = ~np.isnan(values)
+    count = present.sum(-1)
+    total = np.where(present, values, 0.0).sum(-1)
+    mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+    squares = np.where(present, (values - mean[..., None]) ** 2, 0.0).sum(-1)
+    freedom = np.where(count > 1, count - 1, np.nan)
+    half = stdtrit(freedom, 0.5 + level / 2) * np.sqrt(squares / freedom / np.maximum(count, 1))
+    return Interval(mean, mean - half, mean + half)
+
+
+def paired_difference(
+    values: Float[Array, "*n s"], baseline: Float[Array, "*n s"], level: float = 0.95
+) -> Interval:
+    """Interval of the per-seed difference `values - baseline`; the same seed stands in one place."""
+    return mean_interval(np.asarray(values, float) - np.asarray(baseline, float), level)

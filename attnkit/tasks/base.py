@@ -1,0 +1,213 @@
+"""What every task is: a frozen configuration with dials, and a pure generator of examples.
+
+A task knows its vocabulary, its chance level and how to draw and how to read an example.
+It knows nothing about models. torch is imported inside the generators only, so that a page
+can build and label a task without waiting for torch.
+
+An example is a *book*: a set of entries, and questions about it. Books are split by a hash of
+their content into a training side and a held-out side, so that an evaluation never meets a book
+that was trained on, in whatever order its entries stand.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    import torch
+    from jaxtyping import Int, Int64
+    from torch import Tensor
+
+HELD_OUT_ONE_IN = 8
+"""One book in so many is held out of training and used for evaluation only."""
+
+_MAX_DRAWS = 200
+"""Redraws before a task is called too small to be split."""
+
+NAMES: tuple[str, ...] = tuple(
+    """Ada Ben Cem Dia Eli Fay Gil Hana Ivo Jin Kai Lea Max Nia Oto Pia Quin Rea Sam Tia Uma Vic
+    Wim Xia Yan Zoe Abe Bea Coy Dov Eva Fox Gus Hal Ida Jon Kit Liv Mia Ned Ola Pam Raj Sol Tom
+    Una Val Wes Yuki Zed Amir Bo Cleo Dag Edo Finn Gwen Hugo Ines Jade Kurt Lars Mona Nils""".split()
+)
+"""64 short names for the people in a book."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A batch of labelled sequences.
+
+    Attributes:
+        tokens: (b, i, fields) ids below the task's `d_vocab`; a token's embedding is the sum
+            over its fields.
+        labels: (b, a) class of each answer, below the task's `n_classes`.
+        target: (b, a) position of the entry that holds the answer.
+        reverse: (b, a) position of the entry that asks for the asker, or None where the
+            relation has no other direction.
+    """
+
+    tokens: Int64[Tensor, "b i fields"]
+    labels: Int64[Tensor, "b a"]
+    target: Int64[Tensor, "b a"]
+    reverse: Int64[Tensor, "b a"] | None
+
+    def take(self, index: Tensor) -> Examples:
+        """The examples at `index` (positions or a mask over b)."""
+        return Examples(
+            self.tokens[index],
+            self.labels[index],
+            self.target[index],
+            None if self.reverse is None else self.reverse[index],
+        )
+
+
+@dataclass(frozen=True)
+class Label:
+    """How one token is shown: `short` on an axis, `full` beside a row or in a tooltip."""
+
+    short: str
+    full: str
+
+
+def dial(default: Any, label: str, help: str, **bounds: Any) -> Any:
+    """A field whose label, help and bounds stand here and nowhere else.
+
+    Command line, link and widgets read them from the model's fields.
+    """
+    return Field(default, title=label, description=help, **bounds)
+
+
+class Task(BaseModel, ABC):
+    """A generator of labelled sequences with dials.
+
+    Class attributes:
+        name: as typed; title, question: as shown; overrides: the sizes and the training that
+        suit the task, by the names of `Size` and `Training` in `attnkit.experiment`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    question: ClassVar[str]
+    overrides: ClassVar[dict[str, Any]]
+    n_fields: ClassVar[int]
+
+    @property
+    @abstractmethod
+    def d_vocab(self) -> int:
+        """Number of token ids over all fields."""
+
+    @property
+    @abstractmethod
+    def n_classes(self) -> int:
+        """Number of possible answers."""
+
+    @property
+    @abstractmethod
+    def n_ctx(self) -> int:
+        """Sequence length."""
+
+    @property
+    @abstractmethod
+    def answers_from(self) -> int:
+        """First position that answers; all later ones answer too."""
+
+    @property
+    @abstractmethod
+    def chance(self) -> float:
+        """Expected accuracy of giving the number of an entry picked at random."""
+
+    @property
+    def plateau(self) -> float | None:
+        """Accuracy at which symmetric scores were observed to stay, where there is such a level.
+
+        Holds only for one head, one layer and no MLP; see `Experiment.plateau`.
+        """
+        return None
+
+    @abstractmethod
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        """Draw examples of both sides of the split, independent and alike in distribution."""
+
+    @abstractmethod
+    def book(self, tokens: Int[Tensor, "b i fields"]) -> Int[Tensor, "b n fields"]:
+        """The entries of each example: the part whose content decides the side of the split."""
+
+    @abstractmethod
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        """Readable labels of one example's tokens, (i, fields)."""
+
+    def answer_text(self, answer: int) -> str:
+        """Readable form of a class."""
+        return f"{answer + 10}"
+
+    def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
+        """Draw examples from one side of the split.
+
+        Args:
+            n_examples: how many, b.
+            generator: the only source of randomness; advanced by whole draws.
+            held_out: the evaluation side if true, the training side otherwise.
+
+        Raises:
+            ValueError: if the task has too few different books for that side.
+        """
+        import torch
+
+        share = 1 / HELD_OUT_ONE_IN if held_out else 1 - 1 / HELD_OUT_ONE_IN
+        per_draw = int(n_examples / share * 1.1) + 16
+        parts: list[Examples] = []
+        found = 0
+        for _ in range(_MAX_DRAWS):
+            drawn = self.make_examples(per_draw, generator)
+            kept = drawn.take(is_held_out(self.book(drawn.tokens)) == held_out)
+            parts.append(kept)
+            found += len(kept.tokens)
+            if found >= n_examples:
+                break
+        else:
+            raise ValueError(
+                f"{self.name}: too few different books to hold some out, raise n_names or n_values"
+            )
+        if len(parts) == 1:
+            return parts[0].take(torch.arange(n_examples))
+        reverses = [part.reverse for part in parts if part.reverse is not None]
+        return Examples(
+            torch.cat([part.tokens for part in parts])[:n_examples],
+            torch.cat([part.labels for part in parts])[:n_examples],
+            torch.cat([part.target for part in parts])[:n_examples],
+            torch.cat(reverses)[:n_examples] if reverses else None,
+        )
+
+
+def is_held_out(book: Int[Tensor, "b n fields"]) -> Tensor:
+    """Which books are held out: a hash of their entries that ignores the entries' order.
+
+    Returns:
+        (b,) booleans, true for about one book in `HELD_OUT_ONE_IN`.
+    """
+    import torch
+
+    powers = torch.tensor([pow(1_000_003, 1 + f, 2**31) for f in range(book.shape[-1])])
+    entry = _mix((book * powers).sum(-1) + 0x9E3779B9)
+    return _mix(entry.sum(-1)) % HELD_OUT_ONE_IN == 0
+
+
+def _mix(x: Tensor) -> Tensor:
+    """A 64-bit finaliser (multiply and shift, wrapping): one changed bit changes half of all."""
+    x = (x ^ (x >> 31)) * 0x5851F42D4C957F2D
+    x = (x ^ (x >> 29)) * 0x2545F4914F6CDD1D
+    return (x ^ (x >> 32)) & 0x7FFFFFFFFFFFFFFF
+
+
+def choose(n_rows: int, n_items: int, n_chosen: int, generator: torch.Generator) -> Tensor:
+    """Draw without replacement, (n_rows, n_chosen): a uniform ordered choice in every row."""
+    import torch
+
+    order = torch.rand(n_rows, n_items, generator=generator).argsort(dim=1, stable=True)
+    return order[:, :n_chosen]

@@ -1,0 +1,89 @@
+"""Phone book: look a name up, answer its number. Keys are found by likeness alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, dial
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class Phonebook(Task):
+    """Entries `name number`, then every name once more in another order: which number?
+
+    ```
+    position   0       1       2       3       4       5
+    token      Ada 31  Ben 14  Cem 25  Ben ?   Cem ?   Ada ?
+    label                              14      25      31
+    target                             1       2       0
+    ```
+    """
+
+    name: ClassVar[str] = "phonebook"
+    title: ClassVar[str] = "Phone book"
+    question: ClassVar[str] = "Each name is asked once: what is its number?"
+    overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
+    n_fields: ClassVar[int] = 2
+
+    n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)
+    n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
+    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.n_entries > self.n_names:
+            raise ValueError(
+                f"n_entries: got {self.n_entries}, allowed at most n_names ({self.n_names})"
+            )
+        return self
+
+    @property
+    def d_vocab(self) -> int:
+        return self.n_names + self.n_values + 1
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_values
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.n_entries
+
+    @property
+    def answers_from(self) -> int:
+        return self.n_entries
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.n_entries + (1 - 1 / self.n_entries) / self.n_values
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        shape = (n_examples, self.n_entries)
+        names = choose(n_examples, self.n_names, self.n_entries, generator)
+        values = torch.randint(self.n_values, shape, generator=generator)
+        target = choose(n_examples, self.n_entries, self.n_entries, generator)
+        blank = torch.full(shape, self.n_names + self.n_values)
+        entries = torch.stack([names, self.n_names + values], dim=-1)
+        questions = torch.stack([names.gather(1, target), blank], dim=-1)
+        return Examples(torch.cat([entries, questions], 1), values.gather(1, target), target, None)
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return tokens[:, : self.n_entries]
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        labels = []
+        for name, value in tokens.tolist():
+            if value == self.n_names + self.n_values:
+                labels.append(Label(f"{NAMES[name]}?", f"{NAMES[name]} ?"))
+            else:
+                number = self.answer_text(value - self.n_names)
+                labels.append(Label(NAMES[name], f"{NAMES[name]} {number}"))
+        return labels

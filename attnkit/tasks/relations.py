@@ -1,0 +1,135 @@
+"""Relations between the entries of a book: who points at whom, and whether it is mutual."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, dial
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class Relation(Task):
+    """Entries `name, whom it points at, number`: every entry answers with that one's number."""
+
+    n_fields: ClassVar[int] = 3
+    arrow: ClassVar[str]
+
+    n_entries: int = dial(8, "Entries", "People in the book; each answers once.", ge=4, le=16)
+    n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
+    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.n_entries > self.n_names:
+            raise ValueError(
+                f"n_entries: got {self.n_entries}, allowed at most n_names ({self.n_names})"
+            )
+        return self
+
+    @property
+    def d_vocab(self) -> int:
+        return 2 * self.n_names + self.n_values
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_values
+
+    @property
+    def n_ctx(self) -> int:
+        return self.n_entries
+
+    @property
+    def answers_from(self) -> int:
+        return 0
+
+    @property
+    def chance(self) -> float:
+        others = self.n_entries - 1
+        return 1 / others + (1 - 1 / others) / self.n_values
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return tokens
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        labels = []
+        for name, other, value in tokens.tolist():
+            number = self.answer_text(value - 2 * self.n_names)
+            text = f"{NAMES[name]} {self.arrow} {NAMES[other - self.n_names]}"
+            labels.append(Label(NAMES[name], f"{text}, {number}"))
+        return labels
+
+    def _examples(self, target: Tensor, reverse: Tensor | None, g: torch.Generator) -> Examples:
+        """Examples in which entry i points at entry target[:, i]."""
+        import torch
+
+        names = choose(len(target), self.n_names, self.n_entries, g)
+        values = torch.randint(self.n_values, target.shape, generator=g)
+        others = self.n_names + names.gather(1, target)
+        tokens = torch.stack([names, others, 2 * self.n_names + values], dim=-1)
+        return Examples(tokens, values.gather(1, target), target, reverse)
+
+
+class Directed(Relation):
+    """Everyone reports to one other, in a single cycle: what is the superior's number?
+
+    Each entry has one successor and one predecessor, and a symmetric score cannot tell them
+    apart by itself.
+
+    ```
+    position   0             1             2
+    token      Ada→Cem 31    Ben→Ada 14    Cem→Ben 25
+    label      25            31            14
+    target     2             0             1
+    reverse    1             2             0
+    ```
+    """
+
+    name: ClassVar[str] = "directed"
+    title: ClassVar[str] = "Directed relation"
+    question: ClassVar[str] = "Ada reports to Cem: what is Cem's number?"
+    overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
+    arrow: ClassVar[str] = "→"
+
+    @property
+    def plateau(self) -> float:
+        return 0.5 + 0.5 / self.n_values
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        order = choose(n_examples, self.n_entries, self.n_entries, generator)
+        target = order.scatter(1, order, order.roll(-1, 1))
+        reverse = order.scatter(1, order, order.roll(1, 1))
+        return self._examples(target, reverse, generator)
+
+
+class Mutual(Relation):
+    """Everyone is married to one other, who names them back: what is the partner's number?
+
+    ```
+    position   0             1             2             3
+    token      Ada⇄Cem 31    Ben⇄Dia 14    Cem⇄Ada 25    Dia⇄Ben 19
+    label      25            19            31            14
+    target     2             3             0             1
+    ```
+    """
+
+    name: ClassVar[str] = "mutual"
+    title: ClassVar[str] = "Mutual relation"
+    question: ClassVar[str] = "Ada and Cem are married: what is Cem's number?"
+    overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
+    arrow: ClassVar[str] = "⇄"
+
+    n_entries: int = dial(
+        8, "Entries", "People in the book, in pairs; each answers once.", ge=4, le=16, multiple_of=2
+    )
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        order = choose(n_examples, self.n_entries, self.n_entries, generator)
+        partner = order.unflatten(1, (-1, 2)).flip(2).flatten(1)
+        target = order.scatter(1, order, partner)
+        return self._examples(target, None, generator)
