@@ -29,23 +29,33 @@ SCHEMA = 1
 
 DEFAULT_TASK = "directed"
 
+_ALIGNED = 16
+"""Widths and batches come in multiples of one cache line of float32: every run's matrices then
+start at the same alignment, so that BLAS rounds them alike whatever trains beside them."""
+
 
 class Size(BaseModel):
     """Shape of the toy transformer; the same for every run of an experiment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    d_model: int = dial(32, "Model width", "Width of the residual stream.", ge=4, le=128)
+    d_model: int = dial(
+        32, "Model width", "Width of the residual stream.", ge=16, le=128, multiple_of=_ALIGNED
+    )
     n_heads: int = dial(1, "Heads", "Attention heads per layer.", ge=1, le=8)
     d_head: int = dial(16, "Head width", "Width of one head's queries, keys, values.", ge=1, le=64)
     n_layers: int = dial(1, "Layers", "Attention layers.", ge=1, le=4)
-    d_mlp: int = dial(0, "MLP width", "Hidden width of the MLP after attention; 0: no MLP.", ge=0, le=512)
+    d_mlp: int = dial(
+        0, "MLP width", "Hidden width of the MLP after attention; 0: no MLP.", ge=0, le=512
+    )
     positions: Literal["none", "learned"] = dial(
         "none", "Positions", "Whether a learned vector is added per position."
     )
     causal: bool = dial(False, "Causal mask", "Tokens see only themselves and earlier ones.")
     self_mask: bool = dial(
-        False, "Self-mask", "A token attends to itself only if it sees no other (−1e5 on that score)."
+        False,
+        "Self-mask",
+        "A token attends to itself only if it sees no other (−1e5 on that score).",
     )
 
 
@@ -58,9 +68,18 @@ class Training(BaseModel):
     learning_rate: float = dial(
         5e-3, "Learning rate", "Step size of Adam, constant.", ge=1e-5, le=1.0, allow_inf_nan=False
     )
-    batch_size: int = dial(64, "Batch", "Fresh examples per step and run.", ge=1, le=512)
+    batch_size: int = dial(
+        64, "Batch", "Fresh examples per step and run.", ge=16, le=512, multiple_of=_ALIGNED
+    )
     evaluate_every: int = dial(10, "Evaluate every", "Steps between evaluations.", ge=1, le=1000)
-    n_eval: int = dial(128, "Evaluation examples", "Held-out examples, fixed per seed.", ge=1, le=1024)
+    n_eval: int = dial(
+        128,
+        "Evaluation examples",
+        "Held-out examples, fixed per seed.",
+        ge=16,
+        le=1024,
+        multiple_of=_ALIGNED,
+    )
 
 
 class Experiment(BaseModel):
@@ -78,7 +97,9 @@ class Experiment(BaseModel):
 
     task: Task
     sharing: tuple[Sharing, ...]
-    n_seeds: int = dial(5, "Seeds", "Runs per sharing, each with its own weights and data.", ge=1, le=20)
+    n_seeds: int = dial(
+        5, "Seeds", "Runs per sharing, each with its own weights and data.", ge=1, le=20
+    )
     first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=999_999)
     size: Size
     training: Training
@@ -105,8 +126,11 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _check_cost(self) -> Self:
-        cost = self.n_runs * self.size.n_heads * self.task.n_ctx**2 * max(
-            self.training.batch_size, self.training.n_eval
+        cost = (
+            self.n_runs
+            * self.size.n_heads
+            * self.task.n_ctx**2
+            * max(self.training.batch_size, self.training.n_eval)
         )
         if cost * self.size.n_layers > _MAX_PATTERN_FLOATS:
             raise ValueError(
@@ -275,7 +299,9 @@ class Setting:
             return " or ".join(self.choices)
         noun = {int: "a whole number", float: "a number"}.get(self.kind, "a text")
         if self.multiple_of:
-            noun = "an even number" if self.multiple_of == 2 else f"a multiple of {self.multiple_of}"
+            noun = (
+                "an even number" if self.multiple_of == 2 else f"a multiple of {self.multiple_of}"
+            )
         return noun if self.low is None else f"{noun} from {self.low:g} to {self.high:g}"
 
 

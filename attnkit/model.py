@@ -31,6 +31,9 @@ COHORT_ORDER = (Sharing.Q_K, Sharing.QKV, Sharing.K_V, Sharing.Q_V, Sharing.Q_K_
 SELF_MASK = -1e5
 """Added to a token's score with itself: soft, so a token with no other target still sees itself."""
 
+_NARROW = 16
+"""Width below which a single run's products are computed as a batch of two; see `_project`."""
+
 _EMBEDDING_STD = 0.5
 """Of the sum over a token's fields, before its first RMSNorm."""
 
@@ -96,10 +99,10 @@ class Model:
         for layer in range(self.size.n_layers):
             x = self._attend(x, layer, n_batch, layers)
             if self.size.d_mlp:
-                hidden = torch.bmm(_rms_norm(x), self.parameters[f"{layer}.W_in"])
-                x = torch.baddbmm(x, F.gelu(hidden), self.parameters[f"{layer}.W_out"])
+                hidden = _project(_rms_norm(x), self.parameters[f"{layer}.W_in"])
+                x = x + _project(F.gelu(hidden), self.parameters[f"{layer}.W_out"])
         x = x.unflatten(1, (n_batch, n_ctx))[:, :, self.task.answers_from :]
-        out = torch.bmm(_rms_norm(x).flatten(1, 2), self.parameters["W_U"])
+        out = _project(_rms_norm(x).flatten(1, 2), self.parameters["W_U"])
         return out.unflatten(1, (n_batch, -1))
 
     def run_parameters(self, run: int) -> dict[str, Tensor]:
@@ -182,7 +185,9 @@ class Model:
         by_run = rows.view(n_seeds, n_batch * n_ctx, len(self.sharings), -1).permute(2, 0, 1, 3)
         x = by_run.reshape(self.n_runs, n_batch * n_ctx, -1)
         if "W_pos" in self.parameters:
-            x = (x.unflatten(1, (n_batch, n_ctx)) + self.parameters["W_pos"].unsqueeze(1)).flatten(1, 2)
+            x = (x.unflatten(1, (n_batch, n_ctx)) + self.parameters["W_pos"].unsqueeze(1)).flatten(
+                1, 2
+            )
         return x
 
     def _attend(
@@ -191,7 +196,7 @@ class Model:
         """One residual attention layer."""
         normed = _rms_norm(x)
         projected = {
-            role: torch.bmm(normed[self._slices[role]], self.parameters[f"{layer}.W_{role}"])
+            role: _project(normed[self._slices[role]], self.parameters[f"{layer}.W_{role}"])
             for role in self._present()
         }
         q, k, v = (self._split(self._assemble(role, projected), n_batch) for role in ROLES)
@@ -203,7 +208,7 @@ class Model:
             scores = torch.bmm(q, k.transpose(1, 2)) * scale
             layers.append(Layer(scores.unflatten(0, shape), pattern.unflatten(0, shape)))
         z = torch.bmm(pattern, v)  # (rbh, i, d)
-        return torch.baddbmm(x, self._merge(z, n_batch), self.parameters[f"{layer}.W_O"])
+        return x + _project(self._merge(z, n_batch), self.parameters[f"{layer}.W_O"])
 
     def _assemble(self, role: Role, owned: dict[Role, Tensor]) -> Tensor:
         """The values of one role for all runs, from those of the roles that own a parameter."""
@@ -238,6 +243,18 @@ def generator_for(seed: int, purpose: str) -> torch.Generator:
 
 def _normal(seed: int, name: str, shape: tuple[int, int]) -> Tensor:
     return torch.randn(shape, generator=generator_for(seed, f"initial {name}"))
+
+
+def _project(x: Float[Tensor, "r t n"], w: Float[Tensor, "r n k"]) -> Float[Tensor, "r t k"]:
+    """Each run's x @ w, with the same bits whatever the number of runs.
+
+    A batch of one goes through another BLAS kernel than a larger one, and for narrow matrices the
+    two round the gradient of w differently (seen for n of 5 to 11). A narrow run that is alone
+    is computed twice, which costs next to nothing.
+    """
+    if len(x) == 1 and min(w.shape[1:]) < _NARROW:
+        return torch.bmm(x.expand(2, -1, -1), w.expand(2, -1, -1))[:1]
+    return torch.bmm(x, w)
 
 
 def _rms_norm(x: Tensor) -> Tensor:

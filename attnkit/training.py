@@ -117,9 +117,7 @@ class Training:
                 for generator in self._data
             ]
         )
-        batches = zip(
-            drawn.tokens.split(n_batch, 1), drawn.labels.split(n_batch, 1), strict=True
-        )
+        batches = zip(drawn.tokens.split(n_batch, 1), drawn.labels.split(n_batch, 1), strict=True)
         self._drawn = [(tokens.contiguous(), labels) for tokens, labels in batches][::-1]
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Float[Tensor, " r"]:
