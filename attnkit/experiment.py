@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 from urllib.parse import parse_qsl, urlencode
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -45,9 +45,7 @@ class Size(BaseModel):
     n_heads: int = dial(1, "Heads", "Attention heads per layer.", ge=1, le=8)
     d_head: int = dial(16, "Head width", "Width of one head's queries, keys, values.", ge=1, le=64)
     n_layers: int = dial(1, "Layers", "Attention layers.", ge=1, le=4)
-    d_mlp: int = dial(
-        0, "MLP width", "Hidden width of the MLP after attention; 0: no MLP.", ge=0, le=512
-    )
+    d_mlp: int = dial(0, "MLP width", "Hidden width after attention; 0: no MLP.", ge=0, le=512)
     positions: Literal["none", "learned"] = dial(
         "none", "Positions", "Whether a learned vector is added per position."
     )
@@ -55,7 +53,7 @@ class Size(BaseModel):
     self_mask: bool = dial(
         False,
         "Self-mask",
-        "A token attends to itself only if it sees no other (−1e5 on that score).",
+        "A token attends to itself only if it sees no other.",
     )
 
 
@@ -97,9 +95,7 @@ class Experiment(BaseModel):
 
     task: Task
     sharing: tuple[Sharing, ...]
-    n_seeds: int = dial(
-        5, "Seeds", "Runs per sharing, each with its own weights and data.", ge=1, le=20
-    )
+    n_seeds: int = dial(5, "Seeds", "Runs per sharing; each has its own data.", ge=1, le=20)
     first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=999_999)
     size: Size
     training: Training
@@ -141,10 +137,12 @@ class Experiment(BaseModel):
 
     @property
     def n_runs(self) -> int:
+        """Sharings × seeds."""
         return len(self.sharing) * self.n_seeds
 
     @property
     def seeds(self) -> range:
+        """The seed of every run of one sharing."""
         return range(self.first_seed, self.first_seed + self.n_seeds)
 
     @property

@@ -103,7 +103,7 @@ class Model:
                 x = x + _project(F.gelu(hidden), self.parameters[f"{layer}.W_out"])
         x = x.unflatten(1, (n_batch, n_ctx))[:, :, self.task.answers_from :]
         out = _project(_rms_norm(x).flatten(1, 2), self.parameters["W_U"])
-        return out.unflatten(1, (n_batch, -1))
+        return out.view(self.n_runs, n_batch, -1, out.shape[-1])
 
     def run_parameters(self, run: int) -> dict[str, Tensor]:
         """The parameters that exist for one run (in cohort order), without the run axis."""

@@ -17,6 +17,8 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from attnkit.experiment import Experiment, from_text
+from attnkit.sharing import Sharing
+from attnkit.statistics import mean_interval, paired_difference
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,14 +166,17 @@ class Result:
 
     @property
     def experiment(self) -> Experiment:
+        """What was trained."""
         return self.snapshot.experiment
 
     @property
     def seconds(self) -> float:
+        """Time spent training and evaluating."""
         return self.snapshot.seconds
 
     @property
     def model_steps_per_second(self) -> float:
+        """Optimiser steps of single runs per second."""
         return self.snapshot.model_steps_per_second
 
     @property
@@ -242,6 +247,45 @@ def run_table(snapshot: Snapshot) -> pd.DataFrame:
     table["kv_cache_floats_per_token"] = [
         experiment.count_cache_floats(sharing) for sharing, _ in experiment.runs
     ]
+    return table
+
+
+def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
+    """One row per sharing: means over seeds, with 95% intervals for accuracy.
+
+    `solved` counts seeds that reached the threshold, and `steps_to_threshold` is the mean over
+    those; `difference…` is the accuracy minus that of QKV, seed by seed, where QKV was trained.
+    """
+    import pandas as pd
+
+    experiment = snapshot.experiment
+    last = {name: snapshot.per_sharing(values[-1]) for name, values in snapshot.history.items()}
+    accuracy = mean_interval(last["accuracy"])
+    steps = snapshot.per_sharing(snapshot.steps_to_threshold())
+    table = pd.DataFrame(
+        {
+            "sharing": [sharing.value for sharing in experiment.sharing],
+            "accuracy": accuracy.mean,
+            "accuracy_low": accuracy.low,
+            "accuracy_high": accuracy.high,
+            "solved": (~np.isnan(steps)).sum(-1),
+            "steps_to_threshold": mean_interval(steps).mean,
+            "asymmetry": mean_interval(snapshot.per_sharing(snapshot.asymmetry[-1])).mean,
+            "mass_on_target": mean_interval(last["mass_on_target"]).mean,
+            "mass_on_reverse": mean_interval(last["mass_on_reverse"]).mean,
+            "diverged": snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1),
+            "parameters": [experiment.count_parameters(s) for s in experiment.sharing],
+            "kv_cache_floats_per_token": [
+                experiment.count_cache_floats(s) for s in experiment.sharing
+            ],
+        }
+    )
+    if Sharing.QKV in experiment.sharing and len(experiment.sharing) > 1:
+        baseline = last["accuracy"][experiment.sharing.index(Sharing.QKV)]
+        gap = paired_difference(last["accuracy"], np.broadcast_to(baseline, last["accuracy"].shape))
+        others = table["sharing"] != Sharing.QKV.value
+        for suffix, values in (("", gap.mean), ("_low", gap.low), ("_high", gap.high)):
+            table[f"difference{suffix}"] = np.where(others, values, np.nan)
     return table
 
 

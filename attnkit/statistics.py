@@ -41,5 +41,5 @@ def mean_interval(values: Float[Array, "*n s"], level: float = 0.95) -> Interval
 def paired_difference(
     values: Float[Array, "*n s"], baseline: Float[Array, "*n s"], level: float = 0.95
 ) -> Interval:
-    """Interval of the per-seed difference `values - baseline`; the same seed stands in one place."""
+    """Interval of `values - baseline`, seed by seed: one seed stands at one index in both."""
     return mean_interval(np.asarray(values, float) - np.asarray(baseline, float), level)

@@ -55,8 +55,7 @@ class Training:
         )
         probe = experiment.task.draw(1, generator_for(_PROBE_SEED, "probe"), held_out=True)
         self._probe = self._stack([probe] * experiment.n_seeds)
-        self._eval_steps: list[int] = []
-        self._history: dict[str, list[np.ndarray]] = {name: [] for name in METRICS}
+        self._evaluations: list[tuple[int, dict[str, np.ndarray]]] = []
         self._head_symmetry = np.empty(0, np.float32)
         self._diverged_at = np.full(experiment.n_runs, -1, np.int64)
         self._evaluate()
@@ -64,6 +63,7 @@ class Training:
 
     @property
     def finished(self) -> bool:
+        """Whether the last step has been taken."""
         return self.step >= self.experiment.training.steps
 
     def advance(self, n_steps: int) -> None:
@@ -84,8 +84,10 @@ class Training:
             status=status or ("finished" if self.finished else "running"),
             step=self.step,
             seconds=self.seconds,
-            eval_steps=np.array(self._eval_steps, np.int64),
-            history={name: np.stack(rows) for name, rows in self._history.items()},
+            eval_steps=np.array([step for step, _ in self._evaluations], np.int64),
+            history={
+                name: np.stack([row[name] for _, row in self._evaluations]) for name in METRICS
+            },
             head_symmetry=self._head_symmetry,
             diverged_at=self._diverged_at.copy(),
             probe=self._answer_probe(),
@@ -106,7 +108,7 @@ class Training:
         tokens, labels = self._drawn.pop()
         loss = self._losses(self.model.logits(tokens), labels).sum()
         self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        loss.backward()
         self._optimiser.step()
 
     def _draw(self) -> None:
@@ -153,12 +155,11 @@ class Training:
         lost = ~torch.isfinite(measured["loss"][order]).cpu().numpy()
         self._diverged_at[lost & (self._diverged_at < 0)] = self.step
         gone = self._diverged_at >= 0
-        for name, values in measured.items():
-            row = values[order].float().cpu().numpy()
-            row[gone] = np.nan
-            self._history[name].append(row)
+        row = {name: values[order].float().cpu().numpy() for name, values in measured.items()}
+        for values in row.values():
+            values[gone] = np.nan
         self._head_symmetry = symmetry[order].float().cpu().numpy()
-        self._eval_steps.append(self.step)
+        self._evaluations.append((self.step, row))
 
     def _mass(self, layers: list[Layer], position: Tensor | None) -> Tensor:
         """Mean over layers of the attention at a position; NaN where the task has none."""

@@ -1,0 +1,1 @@
+"""Values in, drawings out: Plotly figures and small SVG diagrams."""

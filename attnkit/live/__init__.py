@@ -1,0 +1,1 @@
+"""Training in a process of its own, watched by pages."""

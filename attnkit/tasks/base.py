@@ -30,9 +30,10 @@ _MAX_DRAWS = 200
 """Redraws before a task is called too small to be split."""
 
 NAMES: tuple[str, ...] = tuple(
-    """Ada Ben Cem Dia Eli Fay Gil Hana Ivo Jin Kai Lea Max Nia Oto Pia Quin Rea Sam Tia Uma Vic
-    Wim Xia Yan Zoe Abe Bea Coy Dov Eva Fox Gus Hal Ida Jon Kit Liv Mia Ned Ola Pam Raj Sol Tom
-    Una Val Wes Yuki Zed Amir Bo Cleo Dag Edo Finn Gwen Hugo Ines Jade Kurt Lars Mona Nils""".split()
+    """Ada Ben Cem Dia Eli Fay Gil Hana Ivo Jin Kai Lea Max Nia Oto Pia Quin Rea Sam Tia Uma
+    Vic Wim Xia Yan Zoe Abe Bea Coy Dov Eva Fox Gus Hal Ida Jon Kit Liv Mia Ned Ola Pam Raj
+    Sol Tom Una Val Wes Yuki Zed Amir Bo Cleo Dag Edo Finn Gwen Hugo Ines Jade Kurt Lars Mona
+    Nils""".split()
 )
 """64 short names for the people in a book."""
 

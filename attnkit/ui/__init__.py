@@ -1,0 +1,1 @@
+"""The only part of attnkit that imports Streamlit."""

@@ -1,0 +1,230 @@
+"""The command line: `python -m attnkit train | tasks`.
+
+Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted with what is
+finished saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from attnkit.experiment import Experiment, InvalidExperiment, from_params, settings
+from attnkit.sharing import Sharing
+from attnkit.tasks import TASKS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnkit.results import Result
+    from attnkit.training import Training
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        code: int = given.run(given)
+    except (InvalidExperiment, _BadInput) as error:
+        print(f"attnkit: error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:  # before the first step: nothing to save
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader, `head` say, has what it wants
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return code
+
+
+class _BadInput(ValueError):
+    """An argument that cannot be used; the message is one line."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors are one line, like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"attnkit: error: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m attnkit", description=sys.modules["attnkit"].__doc__)
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    train = commands.add_parser("train", help="train sharings side by side on a task")
+    train.set_defaults(run=_train)
+    train.add_argument("--task", help="one of " + ", ".join(TASKS))
+    train.add_argument("--sharing", help="comma-separated: " + ",".join(s.value for s in Sharing))
+    train.add_argument("--seeds", dest="n_seeds", help="runs per sharing")
+    train.add_argument("--first-seed", help="seeds count up from here")
+    train.add_argument("--steps", help="optimiser steps per run")
+    train.add_argument(
+        "--set",
+        dest="sets",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other setting, as often as needed; `tasks` lists them",
+    )
+    train.add_argument("--link", help="settings as in the dashboard's address, after the ?")
+    train.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    train.add_argument("--json", metavar="FILE", help="write the numbers here; - for the screen")
+    train.add_argument("--out", metavar="FOLDER", help="save the whole result here")
+
+    tasks = commands.add_parser("tasks", help="table of the tasks and their settings")
+    tasks.set_defaults(run=_tasks)
+    tasks.add_argument("--json", action="store_true", help="as JSON")
+    return parser
+
+
+def _train(given: argparse.Namespace) -> int:
+    experiment = _experiment(given)
+    for target in (given.json if given.json != "-" else None, given.out):
+        if target is not None and not Path(target).absolute().parent.is_dir():
+            raise _BadInput(f"{target}: its folder does not exist")
+
+    from attnkit.process import prepare_for_training
+    from attnkit.training import train
+
+    prepare_for_training()
+    with _Progress(experiment) as progress:
+        try:
+            result = train(experiment, given.device, progress)
+        except RuntimeError as error:
+            if given.device in ("auto", "cpu"):
+                raise
+            raise _BadInput(f"device: {given.device!r} cannot be used ({error})") from None
+    if given.json != "-":
+        _report(result)
+    if given.json:
+        text = json.dumps(result.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        _write(lambda: _put(given.json, text))
+    if given.out:
+        _write(lambda: result.save(given.out))
+    return 0 if result.snapshot.status == "finished" else INTERRUPTED
+
+
+def _put(target: str, text: str) -> None:
+    if target == "-":
+        sys.stdout.write(text)
+    else:
+        Path(target).write_text(text, encoding="utf-8")
+
+
+def _write(action: Callable[[], None]) -> None:
+    try:
+        action()
+    except OSError as error:
+        raise _BadInput(f"{error.filename}: {error.strerror}") from None
+
+
+def _experiment(given: argparse.Namespace) -> Experiment:
+    chosen: dict[str, Any] = {}
+    if given.link:
+        from urllib.parse import parse_qsl
+
+        chosen |= dict(parse_qsl(given.link.lstrip("?"), keep_blank_values=True))
+    for text in given.sets:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise _BadInput(f"--set: got {text!r}, allowed NAME=VALUE")
+        chosen[name.strip()] = value.strip()
+    for name in ("task", "sharing", "n_seeds", "first_seed", "steps"):
+        if getattr(given, name) is not None:
+            chosen[name] = getattr(given, name)
+    return from_params(chosen)
+
+
+def _report(result: Result) -> None:
+    from attnkit.results import sharing_table
+
+    snapshot, experiment = result.snapshot, result.experiment
+    table = sharing_table(snapshot)
+    print(_readable(table, experiment.n_seeds).to_string(index=False))
+    stopped = "" if snapshot.status == "finished" else " (interrupted)"
+    print(
+        f"{experiment.task.name}: {experiment.n_runs} runs, step {snapshot.step} of "
+        f"{experiment.training.steps}{stopped}, chance {experiment.task.chance:.3f}; "
+        f"{result.seconds:.1f} s, {result.model_steps_per_second:.0f} model-steps/s; "
+        f"experiment {experiment.hash}"
+    )
+
+
+def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
+    shown = table.copy()
+    limits = zip(shown.pop("accuracy_low"), shown.pop("accuracy_high"), strict=True)
+    interval = [f"{low:.3f} to {high:.3f}" if low == low else "–" for low, high in limits]
+    shown.insert(2, "95% interval", interval)
+    shown["solved"] = [f"{count}/{n_seeds}" for count in shown["solved"]]
+    shown["steps_to_threshold"] = [f"{v:.0f}" if v == v else "–" for v in table.steps_to_threshold]
+    shown = shown[[name for name in shown.columns if not name.startswith("difference")]]
+    decimals = shown.select_dtypes("float").columns
+    shown[decimals] = shown[decimals].map(lambda v: f"{v:.3f}" if v == v else "–").astype(object)
+    shown = shown.rename(
+        columns={
+            "kv_cache_floats_per_token": "KV floats/token",
+            "steps_to_threshold": "steps to 0.99",
+        }
+    )
+    return shown.rename(columns=lambda name: name.replace("_", " "))
+
+
+class _Progress:
+    """A bar on a terminal, a plain line every tenth otherwise; on standard error."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._steps = experiment.training.steps
+        self._next_line = self._steps / 10
+        self._bar: Any = None
+
+    def __enter__(self) -> _Progress:
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=self._steps, unit="step", file=sys.stderr, leave=False)
+        return self
+
+    def __call__(self, training: Training) -> None:
+        if self._bar is not None:
+            self._bar.update(training.step - self._bar.n)
+        elif training.step >= self._next_line:
+            self._next_line += self._steps / 10
+            print(f"step {training.step} of {self._steps}", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _tasks(given: argparse.Namespace) -> int:
+    if given.json:
+        listing = {
+            name: {
+                "title": task.title,
+                "question": task.question,
+                "chance": task().chance,
+                "settings": {s.name: s.default for s in settings(name).values()},
+            }
+            for name, task in TASKS.items()
+        }
+        print(json.dumps(listing, indent=1, ensure_ascii=False))
+        return 0
+    for name, task in TASKS.items():
+        print(f"{name:12} {task.title}. {task.question} Chance {task().chance:.3f}.")
+        for setting in settings(name).values():
+            default = str(setting.default).lower() if setting.kind is bool else setting.default
+            print(f"    {setting.name:15} {default!s:>8}   {setting.help} ({setting.allowed})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

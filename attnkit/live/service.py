@@ -1,0 +1,226 @@
+"""The server's side of live training: starts the training process, keeps every job's last snapshot.
+
+No Streamlit and no torch here. Pages submit experiments, steer jobs and read their latest state;
+one thread reads what the training process sends. If that process dies, it is started again and its
+unfinished jobs begin anew from their seeds, which gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from attnkit.experiment import Experiment
+from attnkit.results import Snapshot
+
+State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
+
+LEASE_SECONDS = 120.0
+"""A running job that no page has looked at for so long is stopped."""
+
+MAX_JOBS = 64
+"""Jobs remembered; the least recently seen ended ones are forgotten first."""
+
+MAX_RESTARTS = 3
+"""How often a job is begun anew after the training process died."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A job as it is now: an immutable view.
+
+    Attributes:
+        version: counts up with every change, so that a page can tell whether to redraw.
+        restarts: how often the training process died under it.
+        error: why it failed, if it did.
+    """
+
+    id: str
+    experiment: Experiment
+    state: State = "waiting"
+    version: int = 0
+    snapshot: Snapshot | None = None
+    restarts: int = 0
+    error: str = ""
+    seen_at: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether more snapshots come by themselves."""
+        return self.state in ("waiting", "running")
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can come any more."""
+        return self.state in ("finished", "stopped", "failed")
+
+
+class TrainingService:
+    """One training process and the jobs it has been given. Safe to use from many threads."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+        self._process = self._start_process()
+        threading.Thread(target=self._read, name="attnkit-live", daemon=True).start()
+
+    def submit(self, experiment: Experiment, *, paused: bool = False) -> str:
+        """Begin an experiment at step 0 and return the job's id."""
+        job = Job(uuid.uuid4().hex[:12], experiment, seen_at=time.monotonic())
+        with self._changed:
+            self._jobs[job.id] = job
+            self._forget_old()
+            self._tell_start(job, paused=paused)
+        return job.id
+
+    def look(self, job_id: str) -> Job | None:
+        """The job as it is now, and a sign that somebody watches it. None if forgotten."""
+        with self._changed:
+            job = self._jobs.get(job_id)
+            if job is not None:
+                self._jobs[job_id] = replace(job, seen_at=time.monotonic())
+            return job
+
+    def find(self, experiment: Experiment) -> Job | None:
+        """The newest job of this very experiment that has not failed or been stopped."""
+        with self._changed:
+            for job in reversed(self._jobs.values()):
+                if job.experiment == experiment and job.state not in ("failed", "stopped"):
+                    return job
+        return None
+
+    def wait(self, job_id: str, beyond_version: int, seconds: float) -> Job | None:
+        """Wait, at most so long, for the job to change; return it as it then is."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: job_id not in self._jobs or self._jobs[job_id].version > beyond_version,
+                timeout=seconds,
+            )
+        return self.look(job_id)
+
+    def pause(self, job_id: str) -> None:
+        """Hold the job where it is; `resume` goes on."""
+        self._steer(job_id, "pause", "paused")
+
+    def resume(self, job_id: str) -> None:
+        """Go on after a pause."""
+        self._steer(job_id, "resume", "running")
+
+    def step(self, job_id: str) -> None:
+        """Train up to the next evaluation, then pause."""
+        self._steer(job_id, "step", None)
+
+    def stop(self, job_id: str) -> None:
+        """End the job for good; its last snapshot stays."""
+        self._steer(job_id, "stop", None)
+
+    def close(self) -> None:
+        """End the training process."""
+        self._closing = True
+        with contextlib.suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def process_id(self) -> int:
+        """Of the training process."""
+        return self._process.pid
+
+    def _steer(self, job_id: str, verb: str, state: State | None) -> None:
+        with self._changed:
+            job = self._jobs.get(job_id)
+            if job is None or job.over:
+                return
+            if state is not None:  # the page shows it at once; the process confirms it
+                self._update(job_id, state=state)
+            self._tell({"do": verb, "job": job_id})
+
+    def _start_process(self) -> subprocess.Popen[bytes]:
+        package_root = str(Path(__file__).parents[2])
+        known = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([package_root, known] if known else [package_root])
+        return subprocess.Popen(
+            [sys.executable, "-m", "attnkit.live.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+    def _tell_start(self, job: Job, *, paused: bool = False) -> None:
+        text = job.experiment.to_json()
+        self._tell({"do": "start", "job": job.id, "experiment": text, "paused": paused})
+
+    def _tell(self, command: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it died: the reader starts it again
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _read(self) -> None:
+        """Take frames until the service is closed; runs in a thread of its own."""
+        while not self._closing:
+            stream = self._process.stdout
+            assert stream is not None
+            line = stream.readline()
+            if not line:
+                if not self._closing:
+                    self._restart()
+                continue
+            header = json.loads(line)
+            blob = stream.read(header["size"])
+            if len(blob) < header["size"]:
+                continue
+            changes: dict[str, Any] = {"state": header["state"]}
+            if blob:
+                changes["snapshot"] = Snapshot.from_bytes(blob)
+            if "error" in header:
+                changes["error"] = header["error"]
+            with self._changed:
+                self._update(header["job"], **changes)
+                self._stop_unwatched()
+
+    def _update(self, job_id: str, **changes: Any) -> None:
+        job = self._jobs.get(job_id)
+        if job is not None:
+            self._jobs[job_id] = replace(job, version=job.version + 1, **changes)
+            self._changed.notify_all()
+
+    def _restart(self) -> None:
+        with self._changed:
+            self._process.wait()
+            self._process = self._start_process()
+            for job in list(self._jobs.values()):
+                if job.over:
+                    continue
+                if job.restarts >= MAX_RESTARTS:
+                    self._update(job.id, state="failed", error="the training process died")
+                    continue
+                paused = job.state == "paused"
+                self._update(job.id, restarts=job.restarts + 1, state="waiting")
+                self._tell_start(job, paused=paused)
+
+    def _stop_unwatched(self) -> None:
+        now = time.monotonic()
+        for job in self._jobs.values():
+            if job.active and now - job.seen_at > LEASE_SECONDS:
+                self._tell({"do": "stop", "job": job.id})
+
+    def _forget_old(self) -> None:
+        ended = sorted((job for job in self._jobs.values() if job.over), key=lambda j: j.seen_at)
+        for job in ended[: max(0, len(self._jobs) - MAX_JOBS)]:
+            del self._jobs[job.id]

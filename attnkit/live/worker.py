@@ -1,0 +1,149 @@
+"""The training process: trains the jobs it is told to, in turns, and sends snapshots.
+
+Started by `attnkit.live.service` as `python -m attnkit.live.worker`. Commands come as JSON lines
+on standard input, answers leave as frames on standard output: one JSON line, then as many bytes of
+`Snapshot.to_bytes` as it says. It ends when its input does, so no orphan outlives the server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from attnkit.experiment import from_text
+from attnkit.process import prepare_for_training
+from attnkit.training import Training
+
+SLICE_SECONDS = 0.05
+"""A job's turn, and the longest a command waits beyond one step."""
+
+SNAPSHOT_SECONDS = 0.2
+"""Least time between two snapshots of a running job."""
+
+
+@dataclass
+class _Job:
+    training: Training
+    paused: bool = False
+    steps_left: int | None = None
+    """Steps to take before pausing again; None: no limit."""
+    sent_at: float = field(default=-1.0)
+
+
+class Worker:
+    """Takes commands and trains; one per process."""
+
+    def __init__(self, output: BinaryIO) -> None:
+        self._output = output
+        self._jobs: dict[str, _Job] = {}
+
+    def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
+        """Work until a None is taken from the queue."""
+        while True:
+            active = [name for name, job in self._jobs.items() if not job.paused]
+            try:
+                command = commands.get(block=not active)
+            except queue.Empty:
+                for name in active:
+                    self._take_turn(name)
+                continue
+            if command is None:
+                return
+            self._obey(command)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        name, verb = command["job"], command["do"]
+        if verb == "start":
+            self._start(name, command)
+            return
+        job = self._jobs.get(name)
+        if job is None:  # finished in the meantime
+            return
+        if verb == "pause":
+            job.paused = True
+            self._send(name, job, "paused")
+        elif verb == "resume":
+            job.paused, job.steps_left = False, None
+        elif verb == "step":
+            job.paused, job.steps_left = False, _to_next_evaluation(job.training)
+        elif verb == "stop":
+            self._send(name, job, "stopped")
+            del self._jobs[name]
+
+    def _start(self, name: str, command: dict[str, Any]) -> None:
+        try:
+            job = _Job(Training(from_text(command["experiment"])), paused=command["paused"])
+        except Exception as error:  # whatever it is, the page must hear of it
+            self._fail(name, error)
+            return
+        self._jobs[name] = job
+        self._send(name, job, "paused" if job.paused else "running")
+
+    def _take_turn(self, name: str) -> None:
+        job = self._jobs[name]
+        until = time.monotonic() + SLICE_SECONDS
+        try:
+            while not job.training.finished and job.steps_left != 0:
+                job.training.advance(1)
+                if job.steps_left is not None:
+                    job.steps_left -= 1
+                if time.monotonic() >= until:
+                    break
+        except Exception as error:  # one job's failure must not end the others
+            del self._jobs[name]
+            self._fail(name, error)
+            return
+        if job.training.finished:
+            self._send(name, job, "finished")
+            del self._jobs[name]
+        elif job.steps_left == 0:
+            job.paused, job.steps_left = True, None
+            self._send(name, job, "paused")
+        elif time.monotonic() - job.sent_at >= SNAPSHOT_SECONDS:
+            self._send(name, job, "running")
+
+    def _send(self, name: str, job: _Job, state: str) -> None:
+        blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
+        self._write({"job": name, "state": state, "size": len(blob)}, blob)
+        job.sent_at = time.monotonic()
+
+    def _fail(self, name: str, error: Exception) -> None:
+        self._write({"job": name, "state": "failed", "size": 0, "error": str(error)[:500]}, b"")
+
+    def _write(self, header: dict[str, Any], blob: bytes) -> None:
+        self._output.write(json.dumps(header).encode() + b"\n" + blob)
+        self._output.flush()
+
+
+def _to_next_evaluation(training: Training) -> int:
+    cadence = training.experiment.training.evaluate_every
+    return cadence - training.step % cadence
+
+
+def _read_commands(commands: queue.Queue[dict[str, Any] | None]) -> None:
+    for line in sys.stdin.buffer:
+        commands.put(json.loads(line))
+    commands.put(None)
+
+
+def main() -> None:
+    """Serve commands from standard input until it ends."""
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
+    prepare_for_training()
+    commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
+    try:
+        Worker(output).run(commands)
+    except (BrokenPipeError, KeyboardInterrupt):  # the server is gone
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
