@@ -1,4 +1,4 @@
-"""The command line: `python -m attnkit train | tasks`.
+"""The command line: `python -m attnkit train | tasks | examples`.
 
 Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted with what is
 finished saved.
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -83,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     tasks = commands.add_parser("tasks", help="table of the tasks and their settings")
     tasks.set_defaults(run=_tasks)
     tasks.add_argument("--json", action="store_true", help="as JSON")
+
+    examples = commands.add_parser("examples", help="make the examples that pages open with")
+    examples.set_defaults(run=_examples)
     return parser
 
 
@@ -120,6 +124,10 @@ def _put(target: str, text: str) -> None:
         Path(target).write_text(text, encoding="utf-8")
 
 
+def _put_bytes(path: Path, blob: bytes) -> None:
+    path.write_bytes(blob)
+
+
 def _write(action: Callable[[], None]) -> None:
     try:
         action()
@@ -145,7 +153,7 @@ def _experiment(given: argparse.Namespace) -> Experiment:
 
 
 def _report(result: Result) -> None:
-    from attnkit.results import sharing_table
+    from attnkit.summary import sharing_table
 
     snapshot, experiment = result.snapshot, result.experiment
     table = sharing_table(snapshot)
@@ -223,6 +231,22 @@ def _tasks(given: argparse.Namespace) -> int:
         for setting in settings(name).values():
             default = str(setting.default).lower() if setting.kind is bool else setting.default
             print(f"    {setting.name:15} {default!s:>8}   {setting.help} ({setting.allowed})")
+    return 0
+
+
+def _examples(_: argparse.Namespace) -> int:
+    from attnkit.examples import FOLDER
+    from attnkit.process import prepare_for_training
+    from attnkit.training import train
+
+    prepare_for_training()
+    for name in TASKS:
+        result = train(Experiment(task=name))
+        if result.snapshot.status != "finished":
+            return INTERRUPTED
+        path = FOLDER / f"{name}.safetensors"
+        _write(partial(_put_bytes, path, result.snapshot.to_bytes()))
+        print(f"{path.name}: {result.seconds:.1f} s")
     return 0
 
 

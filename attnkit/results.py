@@ -17,8 +17,6 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from attnkit.experiment import Experiment, from_text
-from attnkit.sharing import Sharing
-from attnkit.statistics import mean_interval, paired_difference
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +47,9 @@ class Probe:
 
     Attributes:
         tokens: (i, fields) of the example; `Task.label` makes them readable.
-        labels: (a,) right answers. target: (a,) positions of the right entries.
+        labels: (a,) right answers.
+        target: (a,) positions of the right entries.
+        reverse: (a,) positions of the entries that ask for the asker; −1 where there are none.
         answers: (r, a) answers given.
         pattern: (r, l, h, i, j) attention after softmax.
     """
@@ -57,6 +57,7 @@ class Probe:
     tokens: Int64[np.ndarray, "i fields"]
     labels: Int64[np.ndarray, " a"]
     target: Int64[np.ndarray, " a"]
+    reverse: Int64[np.ndarray, " a"]
     answers: Int64[np.ndarray, "r a"]
     pattern: Float32[np.ndarray, "r l h i j"]
 
@@ -182,6 +183,8 @@ class Result:
     @property
     def table(self) -> pd.DataFrame:
         """One row per run: its sharing, seed, last metrics, costs."""
+        from attnkit.summary import run_table
+
         return run_table(self.snapshot)
 
     def to_dict(self) -> dict[str, Any]:
@@ -229,64 +232,6 @@ class Result:
             run, _, name = key.partition("/")
             parameters[int(run)][name] = array
         return Result(snapshot, parameters)
-
-
-def run_table(snapshot: Snapshot) -> pd.DataFrame:
-    """One row per run: what it is, its metrics at the last evaluation, its costs."""
-    import pandas as pd
-
-    experiment = snapshot.experiment
-    table = pd.DataFrame(experiment.runs, columns=["sharing", "seed"])
-    table["sharing"] = [sharing.value for sharing, _ in experiment.runs]
-    for name in METRICS:
-        table[name] = snapshot.history[name][-1].astype(np.float64)
-    table.insert(5, "asymmetry", snapshot.asymmetry[-1].astype(np.float64))
-    table.insert(4, "steps_to_threshold", snapshot.steps_to_threshold())
-    table["diverged_at"] = np.where(snapshot.diverged_at < 0, np.nan, snapshot.diverged_at)
-    table["parameters"] = [experiment.count_parameters(sharing) for sharing, _ in experiment.runs]
-    table["kv_cache_floats_per_token"] = [
-        experiment.count_cache_floats(sharing) for sharing, _ in experiment.runs
-    ]
-    return table
-
-
-def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
-    """One row per sharing: means over seeds, with 95% intervals for accuracy.
-
-    `solved` counts seeds that reached the threshold, and `steps_to_threshold` is the mean over
-    those; `difference…` is the accuracy minus that of QKV, seed by seed, where QKV was trained.
-    """
-    import pandas as pd
-
-    experiment = snapshot.experiment
-    last = {name: snapshot.per_sharing(values[-1]) for name, values in snapshot.history.items()}
-    accuracy = mean_interval(last["accuracy"])
-    steps = snapshot.per_sharing(snapshot.steps_to_threshold())
-    table = pd.DataFrame(
-        {
-            "sharing": [sharing.value for sharing in experiment.sharing],
-            "accuracy": accuracy.mean,
-            "accuracy_low": accuracy.low,
-            "accuracy_high": accuracy.high,
-            "solved": (~np.isnan(steps)).sum(-1),
-            "steps_to_threshold": mean_interval(steps).mean,
-            "asymmetry": mean_interval(snapshot.per_sharing(snapshot.asymmetry[-1])).mean,
-            "mass_on_target": mean_interval(last["mass_on_target"]).mean,
-            "mass_on_reverse": mean_interval(last["mass_on_reverse"]).mean,
-            "diverged": snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1),
-            "parameters": [experiment.count_parameters(s) for s in experiment.sharing],
-            "kv_cache_floats_per_token": [
-                experiment.count_cache_floats(s) for s in experiment.sharing
-            ],
-        }
-    )
-    if Sharing.QKV in experiment.sharing and len(experiment.sharing) > 1:
-        baseline = last["accuracy"][experiment.sharing.index(Sharing.QKV)]
-        gap = paired_difference(last["accuracy"], np.broadcast_to(baseline, last["accuracy"].shape))
-        others = table["sharing"] != Sharing.QKV.value
-        for suffix, values in (("", gap.mean), ("_low", gap.low), ("_high", gap.high)):
-            table[f"difference{suffix}"] = np.where(others, values, np.nan)
-    return table
 
 
 def _metadata(blob: bytes) -> dict[str, str]:

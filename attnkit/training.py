@@ -183,10 +183,12 @@ class Training:
         logits = self.model.logits(self._probe.tokens, layers)[:, 0]
         order = self.model.to_experiment_order
         pattern = torch.stack([layer.pattern[:, 0] for layer in layers], 1)[order]
+        target, reverse = self._probe.target[0, 0].cpu().numpy(), self._probe.reverse
         return Probe(
             tokens=self._probe.tokens[0, 0].cpu().numpy(),
             labels=self._probe.labels[0, 0].cpu().numpy(),
-            target=self._probe.target[0, 0].cpu().numpy(),
+            target=target,
+            reverse=np.full_like(target, -1) if reverse is None else reverse[0, 0].cpu().numpy(),
             answers=logits.argmax(-1)[order].cpu().numpy(),
             pattern=pattern.cpu().numpy(),
         )

@@ -118,7 +118,7 @@ class TrainingService:
 
     def step(self, job_id: str) -> None:
         """Train up to the next evaluation, then pause."""
-        self._steer(job_id, "step", None)
+        self._steer(job_id, "step", "running")
 
     def stop(self, job_id: str) -> None:
         """End the job for good; its last snapshot stays."""

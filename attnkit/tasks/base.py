@@ -68,9 +68,14 @@ class Examples:
 
 @dataclass(frozen=True)
 class Label:
-    """How one token is shown: `short` on an axis, `full` beside a row or in a tooltip."""
+    """How one token is shown.
+
+    Attributes:
+        short: on an axis. asking: beside the row of an answering token. full: in a tooltip.
+    """
 
     short: str
+    asking: str
     full: str
 
 

@@ -82,8 +82,10 @@ class Phonebook(Task):
         labels = []
         for name, value in tokens.tolist():
             if value == self.n_names + self.n_values:
-                labels.append(Label(f"{NAMES[name]}?", f"{NAMES[name]} ?"))
+                asking = f"{NAMES[name]} ?"
+                labels.append(Label(asking, asking, asking))
             else:
                 number = self.answer_text(value - self.n_names)
-                labels.append(Label(NAMES[name], f"{NAMES[name]} {number}"))
+                text = f"{NAMES[name]} {number}"
+                labels.append(Label(NAMES[name], text, text))
         return labels

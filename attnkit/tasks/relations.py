@@ -60,8 +60,8 @@ class Relation(Task):
         labels = []
         for name, other, value in tokens.tolist():
             number = self.answer_text(value - 2 * self.n_names)
-            text = f"{NAMES[name]} {self.arrow} {NAMES[other - self.n_names]}"
-            labels.append(Label(NAMES[name], f"{text}, {number}"))
+            asking = f"{NAMES[name]}{self.arrow}{NAMES[other - self.n_names]}"
+            labels.append(Label(NAMES[name], asking, f"{asking}, {number}"))
         return labels
 
     def _examples(self, target: Tensor, reverse: Tensor | None, g: torch.Generator) -> Examples:

@@ -1,0 +1,240 @@
+"""Learning curves, one panel per sharing: values in, a Plotly figure out.
+
+Figures are plain dictionaries in Plotly's own schema, arrays packed as float32: a live page sends
+them several times a second, and building validated figure objects would cost more than training.
+`plotly.graph_objects.Figure(figure)` accepts them as they are.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from attnkit.figures.palette import COLORS, REFERENCE, translucent
+from attnkit.results import Snapshot
+from attnkit.statistics import mean_interval
+
+MAX_POINTS = 160
+"""Points per curve on screen; statistics never come from thinned curves."""
+
+Trace = dict[str, Any]
+Figure = dict[str, Any]
+
+_LINE_STYLES = {"asymmetry": "solid", "right entry": "dash", "reversed entry": "dot"}
+
+
+def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
+    """Held-out accuracy over steps: mean with 95% interval, every seed, and reference levels.
+
+    Args:
+        previous: an earlier experiment, drawn grey where it has the same sharing.
+    """
+    experiment = snapshot.experiment
+    steps, kept = _thin(snapshot.eval_steps)
+    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])[kept]  # (e, sharing, seed)
+    interval = mean_interval(accuracy)
+    span = [0, experiment.training.steps]
+    traces: list[Trace] = []
+    for panel, sharing in enumerate(experiment.sharing):
+        color = COLORS[sharing]
+        levels = [(experiment.task.chance, "dot"), (interval.mean[0, panel], "dash")]
+        if experiment.plateau is not None and sharing.symmetric:
+            levels.append((experiment.plateau, "longdashdot"))
+        traces += [_level(panel, span, level, dash) for level, dash in levels]
+        if previous is not None and sharing in previous.experiment.sharing:
+            traces.append(_previous(panel, previous, previous.experiment.sharing.index(sharing)))
+        low, high = (limit[:, panel].clip(0, 1) for limit in (interval.low, interval.high))
+        traces += [
+            _band(panel, steps, low, high, color),
+            _single_runs(panel, steps, accuracy[:, panel], color),
+            _mean(panel, steps, interval.mean[:, panel], color, low=low, high=high),
+        ]
+    names = [sharing.value for sharing in experiment.sharing]
+    colors = [COLORS[sharing] for sharing in experiment.sharing]
+    return {"data": traces, "layout": _layout(names, colors, span, "accuracy", experiment.hash)}
+
+
+def plot_attention_measures(snapshot: Snapshot) -> Figure:
+    """Asymmetry of the scores, and attention on the right and on the reversed entry, over steps."""
+    experiment = snapshot.experiment
+    steps, kept = _thin(snapshot.eval_steps)
+    measures = {
+        "asymmetry": snapshot.asymmetry,
+        "right entry": snapshot.history["mass_on_target"],
+        "reversed entry": snapshot.history["mass_on_reverse"],
+    }
+    span = [0, experiment.training.steps]
+    traces: list[Trace] = []
+    for name, values in measures.items():
+        interval = mean_interval(snapshot.per_sharing(values)[kept])
+        for panel, sharing in enumerate(experiment.sharing):
+            color = COLORS[sharing]
+            mean, low, high = (
+                limit[:, panel] for limit in (interval.mean, interval.low, interval.high)
+            )
+            if np.isnan(mean).all():
+                continue
+            traces.append(_band(panel, steps, low.clip(0, 1), high.clip(0, 1), color))
+            line = _mean(panel, steps, mean, color, low=low, high=high)
+            line["line"]["dash"] = _LINE_STYLES[name]
+            line["hovertemplate"] = f"{name} {line['hovertemplate']}"
+            traces.append(line)
+    names = [sharing.value for sharing in experiment.sharing]
+    colors = [COLORS[sharing] for sharing in experiment.sharing]
+    return {"data": traces, "layout": _layout(names, colors, span, "share", experiment.hash)}
+
+
+def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
+    """What the lines of `plot_accuracy` are, for a legend beside it."""
+    experiment = snapshot.experiment
+    seeds = "seed" if experiment.n_seeds == 1 else f"{experiment.n_seeds} seeds"
+    entries = [
+        {"dash": "solid", "text": f"mean of {seeds}, 95% interval"},
+        {"dash": "thin", "text": "each seed"},
+        {"dash": "dot", "text": f"chance {experiment.task.chance:.2f}"},
+        {"dash": "dash", "text": "untrained"},
+    ]
+    if experiment.plateau is not None and any(s.symmetric for s in experiment.sharing):
+        text = f"plateau of symmetric scores {experiment.plateau:.2f}"
+        entries.append({"dash": "longdashdot", "text": text})
+    if previous is not None:
+        entries.append({"dash": "previous", "text": "previous experiment"})
+    return entries
+
+
+def measures_legend(snapshot: Snapshot) -> list[dict[str, str]]:
+    """What the lines of `plot_attention_measures` are."""
+    texts = {
+        "asymmetry": "asymmetry of the scores (0 symmetric, ½ unrelated)",
+        "right entry": "attention on the right entry",
+        "reversed entry": "attention on the reversed entry",
+    }
+    directed = not np.isnan(snapshot.history["mass_on_reverse"]).all()
+    return [
+        {"dash": dash, "text": texts[name]}
+        for name, dash in _LINE_STYLES.items()
+        if directed or name != "reversed entry"
+    ]
+
+
+def _thin(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Evenly chosen evaluations, first and last included: their steps and their indices."""
+    n_kept = min(len(steps), MAX_POINTS)
+    kept = np.linspace(0, len(steps) - 1, n_kept).round().astype(int)
+    return steps[kept], kept
+
+
+def _packed(values: np.ndarray) -> dict[str, str]:
+    """Plotly's form of a typed array."""
+    blob = np.ascontiguousarray(values, np.float32).tobytes()
+    return {"dtype": "f4", "bdata": base64.b64encode(blob).decode()}
+
+
+def _axes(panel: int) -> dict[str, str]:
+    suffix = "" if panel == 0 else str(panel + 1)
+    return {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
+
+
+def _line(panel: int, x: np.ndarray, y: np.ndarray, **style: Any) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": _packed(x),
+        "y": _packed(y),
+        "line": style,
+        "showlegend": False,
+        "hoverinfo": "skip",
+        **_axes(panel),
+    }
+
+
+def _level(panel: int, span: list[int], level: float, dash: str) -> Trace:
+    return _line(panel, np.array(span), np.full(2, level), color=REFERENCE, width=1.2, dash=dash)
+
+
+def _previous(panel: int, previous: Snapshot, index: int) -> Trace:
+    steps, kept = _thin(previous.eval_steps)
+    values = previous.per_sharing(previous.history["accuracy"])[kept, index]
+    color = translucent(REFERENCE, 0.55)
+    return _line(panel, steps, mean_interval(values).mean, color=color, width=3)
+
+
+def _single_runs(panel: int, steps: np.ndarray, values: np.ndarray, color: str) -> Trace:
+    """All seeds as one trace, (e, seed), with gaps between them."""
+    n_seeds = values.shape[1]
+    x = np.append(steps.astype(np.float32), np.nan)
+    y = np.vstack([values, np.full((1, n_seeds), np.nan)]).T.ravel()
+    return _line(panel, np.tile(x, n_seeds), y, color=translucent(color, 0.4), width=1)
+
+
+def _band(panel: int, steps: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> Trace:
+    present = ~np.isnan(low)
+    x = np.concatenate([steps[present], steps[present][::-1]])
+    y = np.concatenate([high[present], low[present][::-1]])
+    band = _line(panel, x, y, width=0)
+    return {**band, "fill": "toself", "fillcolor": translucent(color, 0.2)}
+
+
+def _mean(
+    panel: int, x: np.ndarray, y: np.ndarray, color: str, *, low: np.ndarray, high: np.ndarray
+) -> Trace:
+    line = _line(panel, x, y, color=color, width=2.5)
+    limits = [f" [{a:.2f}, {b:.2f}]" if a == a else "" for a, b in zip(low, high, strict=True)]
+    del line["hoverinfo"]
+    return {**line, "text": limits, "hovertemplate": "%{y:.2f}%{text}<extra></extra>"}
+
+
+def _layout(
+    names: list[str], colors: list[str], span: list[int], quantity: str, revision: str
+) -> dict[str, Any]:
+    """Axes and titles; a row of panels, which the page may wrap to its width."""
+    n = len(names)
+    gap = 0.03
+    layout: dict[str, Any] = {
+        "showlegend": False,
+        "hovermode": "x",
+        "dragmode": "zoom",
+        "uirevision": revision,
+        "annotations": [],
+        "margin": {"l": 34, "r": 8, "t": 24, "b": 30},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+    }
+    for panel, (name, color) in enumerate(zip(names, colors, strict=True)):
+        axes = _axes(panel)
+        x_name, y_name = axes["xaxis"].replace("x", "xaxis"), axes["yaxis"].replace("y", "yaxis")
+        width = (1 - gap * (n - 1)) / n
+        start = panel * (width + gap)
+        layout[x_name] = {
+            "domain": [start, start + width],
+            "anchor": axes["yaxis"],
+            "range": span,
+            "nticks": 3,
+            "zeroline": False,
+            "showspikes": False,
+            **({"matches": "x"} if panel else {}),
+        }
+        layout[y_name] = {
+            "anchor": axes["xaxis"],
+            "range": [-0.02, 1.04],
+            "tickvals": [0, 0.25, 0.5, 0.75, 1],
+            "ticktext": ["0", "", "½", "", "1"],
+            "zeroline": False,
+            **({"matches": "y"} if panel else {}),
+        }
+        layout["annotations"].append(
+            {
+                "text": f'<span style="color:{color}">■</span> <b>{name}</b>',
+                "xref": f"{axes['xaxis']} domain",
+                "yref": f"{axes['yaxis']} domain",
+                "x": 0,
+                "y": 1,
+                "xanchor": "left",
+                "yanchor": "bottom",
+                "showarrow": False,
+            }
+        )
+    layout["meta"] = {"quantity": quantity, "panels": n}
+    return layout

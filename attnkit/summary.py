@@ -1,0 +1,103 @@
+"""Tables and sentences made of a Snapshot: what the command line prints and pages show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnkit.results import METRICS, THRESHOLD, Snapshot
+from attnkit.sharing import Sharing
+from attnkit.statistics import mean_interval, paired_difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def run_table(snapshot: Snapshot) -> pd.DataFrame:
+    """One row per run: what it is, its metrics at the last evaluation, its costs."""
+    import pandas as pd
+
+    experiment = snapshot.experiment
+    table = pd.DataFrame(experiment.runs, columns=["sharing", "seed"])
+    table["sharing"] = [sharing.value for sharing, _ in experiment.runs]
+    for name in METRICS:
+        table[name] = snapshot.history[name][-1].astype(np.float64)
+    table.insert(5, "asymmetry", snapshot.asymmetry[-1].astype(np.float64))
+    table.insert(4, "steps_to_threshold", snapshot.steps_to_threshold())
+    table["diverged_at"] = np.where(snapshot.diverged_at < 0, np.nan, snapshot.diverged_at)
+    table["parameters"] = [experiment.count_parameters(sharing) for sharing, _ in experiment.runs]
+    table["kv_cache_floats_per_token"] = [
+        experiment.count_cache_floats(sharing) for sharing, _ in experiment.runs
+    ]
+    return table
+
+
+def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
+    """One row per sharing: means over seeds, with 95% intervals for accuracy.
+
+    `solved` counts seeds that reached the threshold, and `steps_to_threshold` is the mean over
+    those; `difference…` is the accuracy minus that of QKV, seed by seed, where QKV was trained.
+    """
+    import pandas as pd
+
+    experiment = snapshot.experiment
+    last = {name: snapshot.per_sharing(values[-1]) for name, values in snapshot.history.items()}
+    accuracy = mean_interval(last["accuracy"])
+    steps = snapshot.per_sharing(snapshot.steps_to_threshold())
+    table = pd.DataFrame(
+        {
+            "sharing": [sharing.value for sharing in experiment.sharing],
+            "accuracy": accuracy.mean,
+            "accuracy_low": accuracy.low,
+            "accuracy_high": accuracy.high,
+            "solved": (~np.isnan(steps)).sum(-1),
+            "steps_to_threshold": mean_interval(steps).mean,
+            "asymmetry": mean_interval(snapshot.per_sharing(snapshot.asymmetry[-1])).mean,
+            "mass_on_target": mean_interval(last["mass_on_target"]).mean,
+            "mass_on_reverse": mean_interval(last["mass_on_reverse"]).mean,
+            "diverged": snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1),
+            "parameters": [experiment.count_parameters(s) for s in experiment.sharing],
+            "kv_cache_floats_per_token": [
+                experiment.count_cache_floats(s) for s in experiment.sharing
+            ],
+        }
+    )
+    if Sharing.QKV in experiment.sharing and len(experiment.sharing) > 1:
+        baseline = last["accuracy"][experiment.sharing.index(Sharing.QKV)]
+        gap = paired_difference(last["accuracy"], np.broadcast_to(baseline, last["accuracy"].shape))
+        others = table["sharing"] != Sharing.QKV.value
+        for suffix, values in (("", gap.mean), ("_low", gap.low), ("_high", gap.high)):
+            table[f"difference{suffix}"] = np.where(others, values, np.nan)
+    return table
+
+
+def finding(snapshot: Snapshot) -> str:
+    """What the accuracies say, in one or two sentences.
+
+    A sharing is called solved if every one of its seeds is at the threshold; of the others the
+    mean is given with its 95% interval.
+    """
+    accuracy = snapshot.per_sharing(snapshot.history["accuracy"][-1])
+    interval = mean_interval(accuracy)
+    solved, others = [], []
+    for i, sharing in enumerate(snapshot.experiment.sharing):
+        if (accuracy[i] >= THRESHOLD).all():
+            solved.append(sharing.value)
+        elif np.isnan(interval.mean[i]):
+            others.append(f"{sharing.value} diverged")
+        else:
+            limits = f" [{interval.low[i]:.2f}, {interval.high[i]:.2f}]"
+            limits = "" if np.isnan(interval.low[i]) else limits
+            others.append(f"{sharing.value} is right {interval.mean[i]:.0%} of the time{limits}")
+    parts = []
+    if solved:
+        verb = "solves" if len(solved) == 1 else "solve"
+        parts.append(f"{_listed(solved)} {verb} it with every seed.")
+    if others:
+        parts.append(f"{_listed(others)}.")
+    return " ".join(parts)
+
+
+def _listed(texts: list[str]) -> str:
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]

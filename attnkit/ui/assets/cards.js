@@ -1,0 +1,44 @@
+// One card per sharing: what is tied, and how well it does right now.
+// data: {cards: [{name, diagram, color, meaning, value, note, facts}], narrowest}
+
+export default function ({ data, parentElement }) {
+  const root = once(parentElement, "div", "ak-cards");
+  let state = states.get(root);
+  if (!state) {
+    state = {};
+    states.set(root, state);
+    state.endWidth = onWidth(root, () => arrange(root, state));
+  }
+  state.data = data;
+  const names = data.cards.map((card) => card.name).join();
+  if (state.names !== names) {
+    state.names = names;
+    root.replaceChildren(...data.cards.map(build));
+  }
+  arrange(root, state);
+  data.cards.forEach((card, i) => {
+    for (const part of ["value", "note", "facts"]) {
+      setText(root.children[i].querySelector(`.ak-${part}`), card[part]);
+    }
+  });
+  return () => {
+    state.endWidth();
+    states.delete(root);
+  };
+}
+
+function arrange(root, state) {
+  const columns = columnsFor(root.clientWidth || 1000, state.data.cards.length, state.data.narrowest);
+  root.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
+}
+
+function build(card) {
+  const box = document.createElement("div");
+  box.className = "ak-card";
+  box.style.borderTopColor = card.color;
+  box.title = card.meaning;
+  box.innerHTML = `<b></b>${card.diagram}<div class="ak-value"></div>` +
+    '<div class="ak-note"></div><div class="ak-facts"></div>';
+  box.querySelector("b").textContent = card.name;
+  return box;
+}

@@ -1,0 +1,130 @@
+// Attention maps, one per panel: SVG cells that are made once and only change colour.
+// data: {panels: [{name, color, cells, answers, right, summary}], rows, columns, column_titles,
+//        target, reverse, alt, narrowest}
+
+const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779",
+  "#6ece58", "#b5de2b", "#fde725"].map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
+const RAMP = Array.from({ length: 256 }, (_, level) => {
+  const place = (level / 255) * (VIRIDIS.length - 1);
+  const low = Math.min(Math.floor(place), VIRIDIS.length - 2);
+  const mix = VIRIDIS[low].map((c, i) => Math.round(c + (VIRIDIS[low + 1][i] - c) * (place - low)));
+  return `rgb(${mix})`;
+});
+const TOP = 40, ANSWER = 38, LETTER = 6.1, GAP = 16;
+
+export default function ({ data, parentElement }) {
+  const root = once(parentElement, "div", "ak-maps");
+  let state = states.get(root);
+  if (!state) {
+    state = { draws: 0 };
+    states.set(root, state);
+    state.tip = once(root, "div", "ak-tip");
+    state.grid = once(root, "div", "ak-grid");
+    state.endWidth = onWidth(root, () => arrange(root, state));
+  }
+  state.data = data;
+  arrange(root, state);
+  data.panels.forEach((panel, i) => fill(state.panels[i], panel));
+  root.setAttribute("role", "img");
+  root.setAttribute("aria-label", data.alt);
+  state.draws += 1;
+  root.dataset.draws = state.draws;
+  return () => {
+    state.endWidth();
+    states.delete(root);
+  };
+}
+
+/** Place the panels; build their nodes anew only if labels or sizes differ from what stands. */
+function arrange(root, state) {
+  const { panels, rows, columns, target, narrowest } = state.data;
+  const width = root.clientWidth || 1000;
+  const inRow = columnsFor(width, panels.length, narrowest);
+  state.grid.style.gridTemplateColumns = `repeat(${inRow}, minmax(0, 1fr))`;
+  const left = 8 + LETTER * Math.max(...rows.map((text) => text.length));
+  const free = (width - GAP * (inRow - 1)) / inRow - left - ANSWER;
+  const cell = Math.max(8, Math.min(26, Math.floor((free / columns.length) * 2) / 2));
+  const shape = JSON.stringify([rows, columns, panels.map((panel) => panel.name), target, cell]);
+  if (state.shape === shape) return;
+  Object.assign(state, { shape, left, cell });
+  state.grid.replaceChildren();
+  state.panels = panels.map((panel) => buildPanel(state, panel));
+  panels.forEach((panel, i) => fill(state.panels[i], panel));
+}
+
+function svg(tag, attributes, parent) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  parent?.appendChild(element);
+  return element;
+}
+
+function buildPanel(state, panel) {
+  const { rows, columns, target, reverse } = state.data, { left, cell: CELL } = state;
+  const width = left + columns.length * CELL + ANSWER, height = TOP + rows.length * CELL + 2;
+  const middle = CELL / 2 + 4;
+  const box = document.createElement("div");
+  box.className = "ak-map";
+  state.grid.appendChild(box);
+  const title = document.createElement("div");
+  title.className = "ak-map-title";
+  title.innerHTML = "<i>■</i> <b></b> <span></span>";
+  title.querySelector("i").style.color = panel.color;
+  title.querySelector("b").textContent = panel.name;
+  box.appendChild(title);
+  const picture = svg("svg", { width, height }, box);
+  columns.forEach((text, j) => {
+    const x = left + (j + 0.5) * CELL + 4;
+    svg("text", { x, y: TOP - 5, transform: `rotate(-55 ${x} ${TOP - 5})`, class: "ak-column" }, picture)
+      .textContent = text;
+  });
+  const cells = [], answers = [];
+  rows.forEach((text, i) => {
+    const y = TOP + i * CELL;
+    svg("text", { x: left - 6, y: y + middle, "text-anchor": "end" }, picture).textContent = text;
+    columns.forEach((_, j) => {
+      const cell = svg("rect", { x: left + j * CELL, y, width: CELL - 1, height: CELL - 1 }, picture);
+      cell.onmouseenter = () => showTip(state, cell, panel.name, i, j);
+      cell.onmouseleave = () => (state.tip.style.display = "none");
+      cells.push(cell);
+    });
+    answers.push(svg("text", { x: left + columns.length * CELL + 6, y: y + middle }, picture));
+  });
+  rows.forEach((_, i) => {
+    mark(picture, state, i, target[i], "ak-target");
+    if (reverse[i] >= 0) mark(picture, state, i, reverse[i], "ak-reverse");
+  });
+  return { cells, answers, levels: [], summary: title.querySelector("span") };
+}
+
+function mark(picture, { left, cell: CELL }, i, j, className) {
+  svg("rect", {
+    x: left + j * CELL + 0.75, y: TOP + i * CELL + 0.75, width: CELL - 2.5, height: CELL - 2.5,
+    class: className,
+  }, picture);
+}
+
+function fill(drawn, panel) {
+  const levels = Uint8Array.from(atob(panel.cells), (c) => c.charCodeAt(0));
+  levels.forEach((level, k) => {
+    if (drawn.levels[k] !== level) drawn.cells[k].setAttribute("fill", RAMP[level]);
+  });
+  drawn.levels = levels;
+  panel.answers.forEach((text, i) => {
+    setText(drawn.answers[i], `${text} ${panel.right[i] ? "✓" : "✗"}`);
+    drawn.answers[i].setAttribute("class", panel.right[i] ? "ak-right" : "ak-wrong");
+  });
+  setText(drawn.summary, panel.summary);
+}
+
+function showTip(state, cell, name, i, j) {
+  const { rows, column_titles, panels } = state.data;
+  const k = panels.findIndex((panel) => panel.name === name);
+  const level = state.panels[k].levels[i * column_titles.length + j] / 255;
+  const box = cell.getBoundingClientRect(), around = state.tip.parentElement.getBoundingClientRect();
+  state.tip.textContent = `${rows[i]} looks at ${column_titles[j]}: ${level.toFixed(2)}`;
+  state.tip.style.display = "block";
+  const left = box.left - around.left + 14;
+  state.tip.style.left = `${Math.max(0, Math.min(left, around.width - state.tip.offsetWidth))}px`;
+  state.tip.style.top = `${box.top - around.top - 30}px`;
+}

@@ -1,0 +1,38 @@
+// Shared by all live components: how many panels stand in a row, and where state is kept.
+
+/** Columns for n panels of at least `narrowest` pixels, in balanced rows. */
+function columnsFor(width, n, narrowest) {
+  const fitting = Math.max(1, Math.min(n, Math.floor(width / narrowest)));
+  return Math.ceil(n / Math.ceil(n / fitting));
+}
+
+/** Create `tag` with a class under `parent` once, and find it again later. */
+function once(parent, tag, className) {
+  let element = parent.querySelector(`:scope > .${className}`);
+  if (!element) {
+    element = document.createElement(tag);
+    element.className = className;
+    parent.appendChild(element);
+  }
+  return element;
+}
+
+/** Set text only if it differs, so that unchanged nodes are not touched. */
+function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Call `draw` when the width of `element` changes; returns the way to end that. */
+function onWidth(element, draw) {
+  let known = element.clientWidth;
+  const observer = new ResizeObserver(() => {
+    if (element.clientWidth && element.clientWidth !== known) {
+      known = element.clientWidth;
+      draw();
+    }
+  });
+  observer.observe(element);
+  return () => observer.disconnect();
+}
+
+const states = new WeakMap();

@@ -1,0 +1,35 @@
+"""The dashboard: routes to the pages. Start it with `streamlit run dashboard.py`."""
+
+import gc
+
+import streamlit as st
+
+from attnkit.ui.session import training_service
+
+st.set_page_config(
+    page_title="attnkit: why do Q, K and V need different matrices?",
+    page_icon=":material/hub:",
+    layout="wide",
+)
+
+
+@st.cache_resource(show_spinner=False)
+def settle() -> None:
+    """Once per server: start the training process, and keep what is imported out of the collector.
+
+    Streamlit's own collection after every script run is switched off in .streamlit/config.toml;
+    the ordinary, incremental one goes on.
+    """
+    training_service()
+    gc.collect()
+    gc.freeze()
+
+
+page = st.navigation(
+    [
+        st.Page("pages/lab.py", title="Lab", icon=":material/science:", default=True),
+        st.Page("pages/guide.py", title="Guide", icon=":material/menu_book:"),
+    ]
+)
+settle()
+page.run()

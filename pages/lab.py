@@ -1,0 +1,267 @@
+"""The Lab: choose sharings, press Train, watch them learn side by side."""
+
+import json
+
+import streamlit as st
+
+from attnkit.experiment import Experiment, InvalidExperiment, default_settings
+from attnkit.figures.curves import (
+    accuracy_legend,
+    measures_legend,
+    plot_accuracy,
+    plot_attention_measures,
+)
+from attnkit.figures.maps import attention_maps
+from attnkit.live.service import Job
+from attnkit.results import Snapshot
+from attnkit.sharing import Sharing
+from attnkit.summary import finding, run_table, sharing_table
+from attnkit.tasks import TASKS
+from attnkit.ui import components
+from attnkit.ui.controls import setting_widgets
+from attnkit.ui.session import change_task, open_lab, write_link
+
+TICK_SECONDS = 0.3
+
+
+def read_settings() -> Experiment | None:
+    """The experiment that the widgets describe; None, with a message, if they describe none."""
+    with st.sidebar:
+        values = setting_widgets(lab.experiment.task.name)
+    try:
+        experiment = Experiment(
+            task=lab.experiment.task.name, sharing=st.session_state.set_sharing, **values
+        )
+    except InvalidExperiment as error:
+        for problem in error.problems:
+            st.error(f"{problem}.", icon=":material/error:")
+        return None
+    lab.experiment = experiment
+    write_link(experiment)
+    return experiment
+
+
+def action_bar(experiment: Experiment | None, job: Job | None) -> None:
+    """Train, Pause, Step, Stop, Reset, New seeds."""
+    fits = job is not None and job.experiment == experiment
+    active = job is not None and job.active
+    paused = job is not None and job.state == "paused"
+    started = job is not None and job.snapshot is not None and job.snapshot.step > 0
+    label = "Train"
+    if paused and fits and started:
+        label = "Resume"
+    elif job is not None and not fits:
+        label = "Train new settings"
+    invalid = experiment is None
+    with st.container(horizontal=True, key="actions"):
+        st.button(
+            label,
+            type="primary",
+            icon=":material/play_arrow:",
+            on_click=lab.train,
+            disabled=invalid or (active and fits),
+            key="train",
+        )
+        st.button(
+            "Pause", icon=":material/pause:", on_click=lab.pause, disabled=not active, key="pause"
+        )
+        st.button(
+            "Step",
+            icon=":material/skip_next:",
+            on_click=lab.step,
+            disabled=invalid or active,
+            key="step",
+            help="Train up to the next evaluation, then pause.",
+        )
+        st.button(
+            "Stop",
+            icon=":material/stop:",
+            on_click=lab.stop,
+            disabled=not (active or paused),
+            key="stop",
+            help="End this run and keep what it reached.",
+        )
+        st.button(
+            "Reset",
+            icon=":material/replay:",
+            on_click=lab.reset,
+            disabled=invalid,
+            key="reset",
+            help="Back to step 0: the same weights and the same data again.",
+        )
+        st.button(
+            "New seeds",
+            icon=":material/casino:",
+            on_click=lab.new_seeds,
+            disabled=invalid,
+            key="new_seeds",
+            help="Other weights and other data, same settings; trains at once.",
+        )
+
+
+def status_line(job: Job | None, snapshot: Snapshot) -> str:
+    """What is on screen and how far it is, in one line."""
+    experiment = snapshot.experiment
+    steps, speed = experiment.training.steps, snapshot.model_steps_per_second
+    if job is None:
+        return (
+            f"A finished example: {experiment.n_runs} models, {steps} steps, trained in "
+            f"{snapshot.seconds:.0f} s. Press **Train** to watch it happen."
+        )
+    if job.state == "failed":
+        return f"Training failed: {job.error}. Press **Train** to try again."
+    where = f"Step {snapshot.step} of {steps}, {experiment.n_runs} models"
+    pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
+    restarted = " The training process died and began anew." if job.restarts else ""
+    if job.state == "finished":
+        return f"Finished: {where} in {snapshot.seconds:.1f} s{pace}.{restarted}"
+    if job.state in ("paused", "stopped"):
+        return f"{job.state.capitalize()}: {where}{pace}.{restarted}"
+    left = (steps - snapshot.step) * experiment.n_runs / speed if speed and snapshot.step else 0
+    return f"{where}{pace}{f', {left:.0f} s left' if left >= 1 else ''}.{restarted}"
+
+
+def live_area(drawn_active: bool) -> None:
+    """All that changes while models learn; drawn anew at every tick."""
+    job = lab.job
+    snapshot = job.snapshot if job is not None and job.snapshot is not None else lab.example
+    experiment = snapshot.experiment
+    st.progress(snapshot.step / experiment.training.steps)
+    st.markdown(status_line(job, snapshot))
+    summary = finding(snapshot)
+    st.markdown(f"**{summary}**" if snapshot.step else "Untrained: nothing has been learnt yet.")
+    components.sharing_cards(snapshot, key="cards")
+
+    st.subheader("Accuracy on held-out books", anchor=False)
+    previous = lab.previous
+    components.live_figure(
+        plot_accuracy(snapshot, previous),
+        accuracy_legend(snapshot, previous),
+        key="accuracy",
+        alt=f"Accuracy over steps. {summary}",
+    )
+
+    st.subheader("Attention on one held-out book", anchor=False)
+    seed, layer, head = probe_pickers(experiment)
+    maps = attention_maps(snapshot, seed, layer, head)
+    components.attention_maps(
+        maps,
+        key="maps",
+        alt="Attention maps. "
+        + " ".join(f"{panel['name']}: {panel['summary']}." for panel in maps["panels"]),
+    )
+
+    st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
+    components.live_figure(
+        plot_attention_measures(snapshot),
+        measures_legend(snapshot),
+        key="measures",
+        alt="Asymmetry of the scores and attention on the right and the reversed entry over steps.",
+    )
+    if drawn_active and not (job is not None and job.active):
+        st.rerun()
+
+
+def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
+    """Which of the seeds, layers and heads the maps show."""
+    size = experiment.size
+    with st.container(horizontal=True, vertical_alignment="bottom", key="probe"):
+        seeds = list(experiment.seeds)
+        seed = st.selectbox("Seed", seeds, key=f"seed_{seeds[0]}_{len(seeds)}", width=110)
+        layer = 0
+        if size.n_layers > 1:
+            options = range(size.n_layers)
+            layer = st.selectbox("Layer", options, format_func=lambda i: i + 1, width=110)
+        head: int | None = 0
+        if size.n_heads > 1:
+            heads = [None, *range(size.n_heads)]
+            head = st.selectbox(
+                "Head", heads, format_func=lambda i: "mean" if i is None else i + 1, width=110
+            )
+        reversed_too = " Dashed: the reversed one." if experiment.task.name == "directed" else ""
+        st.caption(
+            "One example no model was trained on. Rows ask, columns are looked at, brighter is "
+            f"more. Outlined: the right entry.{reversed_too} ✓ and ✗: the number it answered."
+        )
+    return seed, layer, head
+
+
+def numbers(job: Job | None) -> None:
+    """Tables and downloads of what is on screen, while nothing moves."""
+    snapshot = job.snapshot if job is not None and job.snapshot is not None else lab.example
+    with st.expander("Numbers and downloads"):
+        if job is not None and job.active:
+            st.caption("Tables appear when training ends or is paused.")
+            return
+        st.dataframe(
+            sharing_table(snapshot), hide_index=True, alt="Means over seeds for every sharing"
+        )
+        st.caption(
+            "Means over seeds; low and high are 95% limits (Student's t). `difference` is accuracy "
+            "minus that of QKV, seed by seed."
+        )
+        runs = run_table(snapshot)
+        with st.container(horizontal=True):
+            st.download_button(
+                "Runs as CSV",
+                runs.to_csv(index=False),
+                f"attnkit-{snapshot.experiment.hash}.csv",
+                "text/csv",
+                icon=":material/download:",
+                on_click="ignore",
+            )
+            st.download_button(
+                "Experiment as JSON",
+                json.dumps(snapshot.experiment.settings(), indent=1, ensure_ascii=False),
+                f"attnkit-{snapshot.experiment.hash}.json",
+                "application/json",
+                icon=":material/download:",
+                on_click="ignore",
+            )
+        st.code(python_code(snapshot.experiment), language="python")
+
+
+def python_code(experiment: Experiment) -> str:
+    """The same experiment as library code."""
+    defaults = default_settings(experiment.task.name)
+    changed = [
+        f"{name}={value!r}"
+        for name, value in experiment.settings().items()
+        if value != defaults[name]
+    ]
+    arguments = ", ".join([f'task="{experiment.task.name}"', *changed])
+    return f"import attnkit as ak\n\nresult = ak.train(ak.Experiment({arguments}))\nresult.table"
+
+
+st.title("Why do Q, K and V need different matrices?", anchor=False)
+lab = open_lab()
+if lab.problems:
+    details = " ".join(f"{problem}." for problem in lab.problems)
+    st.warning(f"The link was not fully understood. {details} Defaults are used instead.")
+    lab.problems = []
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    st.segmented_control(
+        "Task",
+        list(TASKS),
+        format_func=lambda name: TASKS[name].title,
+        key="set_task",
+        required=True,
+        on_change=lambda: change_task(lab, st.session_state.set_task),
+        help="What the models must learn.",
+    )
+    st.pills(
+        "Who shares a matrix",
+        [sharing.value for sharing in Sharing],
+        selection_mode="multi",
+        key="set_sharing",
+        help="Roles joined by = read one and the same matrix.",
+    )
+st.caption(lab.experiment.task.question)
+experiment = read_settings()
+job = lab.job
+action_bar(experiment, job)
+active = job is not None and job.active
+st.fragment(live_area, run_every=TICK_SECONDS if active else None)(active)
+numbers(job)
+components.load_plotly()

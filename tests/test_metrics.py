@@ -1,0 +1,178 @@
+"""Metrics against hand-computed values, and their properties on random matrices."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from attnkit import metrics
+
+
+@st.composite
+def squares(draw):
+    """A batch of random square matrices, (3, n, n)."""
+    n = draw(st.integers(2, 7))
+    return torch.randn(3, n, n, generator=torch.Generator().manual_seed(draw(st.integers(0, 999))))
+
+
+def test_accuracy_by_hand():
+    """The share of answers whose largest logit is the label's, run by run."""
+    logits = torch.tensor([[[[0.0, 2, 1], [5, 4, 3]]], [[[0, 1, 2], [9, 0, 0]]]])  # (2, 1, 2, 3)
+    labels = torch.tensor([[[1, 2]], [[2, 0]]])
+    assert metrics.accuracy(logits, labels).tolist() == [0.5, 1.0]
+
+
+def test_accuracy_averages_over_examples_and_answers():
+    """Two examples of three answers, four of six right."""
+    labels = torch.tensor([[[0, 1, 1], [0, 0, 1]]])
+    answers = torch.tensor([[[0, 1, 0], [0, 1, 1]]])
+    logits = torch.nn.functional.one_hot(answers, 2).float()
+    assert metrics.accuracy(logits, labels).item() == pytest.approx(4 / 6)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([[1.0, 2.0], [2.0, 5.0]], 1.0),
+        ([[0.0, 3.0], [-3.0, 0.0]], -1.0),
+        ([[0.0, 1.0], [0.0, 0.0]], 0.0),
+        ([[1.0, 2.0], [0.0, 1.0]], 2 / 6),  # mirrored 1 + 0 + 0 + 1 over 1 + 4 + 0 + 1
+        ([[0.0, 0.0], [0.0, 0.0]], 1.0),
+    ],
+)
+def test_score_symmetry_by_hand(scores, expected):
+    """Symmetric, antisymmetric, one-sided, mixed and all-zero scores."""
+    assert metrics.score_symmetry(torch.tensor(scores)).item() == pytest.approx(expected)
+
+
+@given(squares())
+def test_score_symmetry_is_the_definition(scores):
+    """(‖S_s‖² − ‖S_a‖²) / ‖S‖² with the two parts formed explicitly."""
+    even, odd = (scores + scores.mT) / 2, (scores - scores.mT) / 2
+    parts = [part.square().sum((1, 2)) for part in (even, odd, scores)]
+    expected = (parts[0] - parts[1]) / parts[2]
+    assert_close(metrics.score_symmetry(scores), expected, rtol=0, atol=1e-5)
+
+
+@given(squares())
+def test_score_symmetry_of_symmetric_scores_is_one(scores):
+    """S + Sᵀ has symmetry 1."""
+    assert_close(metrics.score_symmetry(scores + scores.mT), torch.ones(3))
+
+
+@given(squares())
+def test_score_symmetry_of_antisymmetric_scores_is_minus_one(scores):
+    """S − Sᵀ has symmetry −1."""
+    assert_close(metrics.score_symmetry(scores - scores.mT), -torch.ones(3))
+
+
+@given(squares())
+def test_score_symmetry_stays_in_its_range(scores):
+    """Between −1 and 1, up to rounding."""
+    symmetry = metrics.score_symmetry(scores)
+    assert (symmetry.abs() <= 1 + 1e-6).all()
+
+
+@given(squares(), st.floats(1e-3, 1e3), st.sampled_from([-1, 1]))
+def test_score_symmetry_is_invariant_to_scale(scores, factor, sign):
+    """A factor, of either sign, changes nothing."""
+    scaled = metrics.score_symmetry(scores * factor * sign)
+    assert_close(scaled, metrics.score_symmetry(scores), rtol=0, atol=1e-5)
+
+
+@given(squares(), st.randoms(use_true_random=False))
+def test_score_symmetry_is_invariant_to_renaming_positions(scores, random):
+    """Permuting queries and keys alike changes nothing."""
+    order = random.sample(range(scores.shape[1]), scores.shape[1])
+    permuted = metrics.score_symmetry(scores[:, order][:, :, order])
+    assert_close(permuted, metrics.score_symmetry(scores), rtol=0, atol=1e-5)
+
+
+@given(squares())
+def test_score_symmetry_is_invariant_to_transposition(scores):
+    """S and Sᵀ are equally symmetric."""
+    assert_close(metrics.score_symmetry(scores.mT), metrics.score_symmetry(scores))
+
+
+def test_score_symmetry_of_missing_scores_is_missing():
+    """A run that diverged is not called symmetric."""
+    assert metrics.score_symmetry(torch.full((3, 3), torch.nan)).isnan()
+
+
+@given(st.integers(1, 5), st.integers(1, 7), st.integers(0, 999))
+def test_weight_symmetry_is_score_symmetry_of_the_product(d_head, d_model, seed):
+    """The same number as with W_Q W_Kᵀ formed explicitly."""
+    generator = torch.Generator().manual_seed(seed)
+    w_q, w_k = torch.randn(2, 3, d_model, d_head, generator=generator, dtype=torch.float64)
+    expected = metrics.score_symmetry(w_q @ w_k.mT)
+    assert_close(metrics.weight_symmetry(w_q, w_k), expected)
+
+
+def test_weight_symmetry_by_hand():
+    """Rank one, d_model 2: W_Q W_Kᵀ = [[1, 2], [0, 0]], so 1 over 1 + 4."""
+    w_q, w_k = torch.tensor([[1.0], [0.0]]), torch.tensor([[1.0], [2.0]])
+    assert metrics.weight_symmetry(w_q, w_k).item() == pytest.approx(1 / 5)
+
+
+def test_weight_symmetry_of_equal_weights_is_one():
+    """W Wᵀ is symmetric."""
+    w = torch.randn(5, 11, 3, generator=torch.Generator().manual_seed(0))
+    assert_close(metrics.weight_symmetry(w, w), torch.ones(5))
+
+
+def test_weight_symmetry_of_zero_weights_is_one():
+    """As score symmetry, an all-zero product counts as symmetric."""
+    assert metrics.weight_symmetry(torch.zeros(5, 3), torch.ones(5, 3)).item() == 1
+
+
+def test_symmetry_error_by_hand():
+    """The largest gap over the largest score, one number per run."""
+    scores = torch.tensor([[[[1.0, 4.0], [1.0, 2.0]]], [[[8.0, 3.0], [3.0, 8.0]]]])
+    assert metrics.symmetry_error(scores).tolist() == [0.75, 0.0]
+
+
+def test_symmetry_error_takes_the_worst_example_and_head():
+    """One asymmetric matrix among symmetric ones is found."""
+    scores = torch.ones(2, 5, 3, 7, 7)
+    scores[1, 4, 2, 0, 6] = 2.0
+    assert metrics.symmetry_error(scores).tolist() == [0.0, 0.5]
+
+
+def test_symmetry_error_of_antisymmetric_scores_is_two():
+    """The upper end of its range."""
+    assert metrics.symmetry_error(torch.tensor([[[0.0, 3.0], [-3.0, 0.0]]])).item() == 2
+
+
+def test_symmetry_error_of_zero_scores_is_zero():
+    """No division by zero."""
+    assert metrics.symmetry_error(torch.zeros(1, 3, 3)).item() == 0
+
+
+@given(
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5), st.integers(0, 99)
+)
+def test_mass_at_agrees_with_a_loop(n_runs, n_batch, n_heads, n_answers, seed):
+    """The mean weight of the last positions on the named keys, summed up one by one."""
+    generator = torch.Generator().manual_seed(seed)
+    n_ctx = 5
+    shape = (n_runs, n_batch, n_heads, n_ctx, n_ctx)
+    pattern = torch.rand(shape, generator=generator).softmax(-1)
+    position = torch.randint(n_ctx, (n_runs, n_batch, n_answers), generator=generator)
+    for r in range(n_runs):
+        picked = [
+            pattern[r, b, h, n_ctx - n_answers + a, position[r, b, a]].item()
+            for b in range(n_batch)
+            for h in range(n_heads)
+            for a in range(n_answers)
+        ]
+        expected = sum(picked) / len(picked)
+        assert metrics.mass_at(pattern, position)[r].item() == pytest.approx(expected)
+
+
+def test_mass_at_of_a_pattern_that_hits_is_one():
+    """All weight on the target gives 1, all on another position 0."""
+    pattern = torch.eye(5)[torch.tensor([3, 0, 1, 2, 4])].expand(1, 2, 1, 5, 5)
+    target = torch.tensor([1, 2, 4]).expand(1, 2, 3)  # of the last three positions
+    assert metrics.mass_at(pattern, target).item() == 1
+    assert metrics.mass_at(pattern, (target + 1) % 5).item() == 0

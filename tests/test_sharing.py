@@ -1,0 +1,91 @@
+"""The five partitions of {Q, K, V} and their text form."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnkit.sharing import ROLES, Sharing, parse_sharing
+
+# sharing, classes, owner of Q K V, matrices, symmetric, vectors cached per token
+PROPERTIES = [
+    ("QKV", ["Q", "K", "V"], "QKV", 3, False, 2),
+    ("Q=K", ["QK", "V"], "QQV", 2, True, 2),
+    ("K=V", ["Q", "KV"], "QKK", 2, False, 1),
+    ("Q=V", ["QV", "K"], "QKQ", 2, False, 2),
+    ("Q=K=V", ["QKV"], "QQQ", 1, True, 1),
+]
+
+
+@pytest.mark.parametrize("row", PROPERTIES, ids=lambda row: row[0])
+def test_properties_agree_with_the_table(row):
+    """Classes, owners, matrices, symmetry and cache of a sharing are those worked out by hand."""
+    text, classes, owners, n_matrices, symmetric, n_cached = row
+    sharing = Sharing(text)
+    assert ["".join(members) for members in sharing.classes] == classes
+    assert "".join(sharing.owner(role) for role in ROLES) == owners
+    assert sharing.n_matrices == n_matrices
+    assert sharing.symmetric is symmetric
+    assert sharing.n_cached == n_cached
+
+
+def test_every_partition_is_there_once():
+    """There are five partitions of three roles, and each is one sharing."""
+    partitions = {frozenset(map(frozenset, sharing.classes)) for sharing in Sharing}
+    assert len(partitions) == len(Sharing) == 5
+
+
+@pytest.mark.parametrize("sharing", Sharing)
+def test_classes_partition_the_roles_in_order(sharing):
+    """Every role is in exactly one class; classes and members are in the order Q, K, V."""
+    members = [role for cls in sharing.classes for role in cls]
+    assert sorted(members) == sorted(ROLES)
+    assert all(list(cls) == sorted(cls, key=ROLES.index) for cls in sharing.classes)
+    firsts = [cls[0] for cls in sharing.classes]
+    assert firsts == sorted(firsts, key=ROLES.index)
+
+
+@pytest.mark.parametrize("sharing", Sharing)
+def test_an_owner_owns_itself(sharing):
+    """A role is owned if it is its own owner, and there are as many owners as matrices."""
+    assert all(sharing.owns(sharing.owner(role)) for role in ROLES)
+    assert sum(sharing.owns(role) for role in ROLES) == sharing.n_matrices
+
+
+@pytest.mark.parametrize("sharing", Sharing)
+def test_text_form_writes_the_tied_roles_with_equals_signs(sharing):
+    """The text is the tied class joined by `=`, or the plain roles where nothing is tied."""
+    tied = ["=".join(cls) for cls in sharing.classes if len(cls) > 1]
+    assert sharing.value == (tied[0] if tied else "".join(ROLES))
+
+
+def test_meanings_are_different_sentences():
+    """Each sharing says what is tied in a sentence of its own."""
+    meanings = {sharing.meaning for sharing in Sharing}
+    assert len(meanings) == len(Sharing)
+    assert all(meaning[0].isupper() and meaning.endswith(".") for meaning in meanings)
+
+
+@given(st.sampled_from(Sharing), st.data())
+def test_parse_reads_any_case_and_spaces(sharing, data):
+    """Case and spaces do not matter when a sharing is read."""
+    cased = [data.draw(st.sampled_from([c.lower(), c])) for c in sharing.value]
+    gaps = data.draw(st.lists(st.integers(0, 3), min_size=len(cased), max_size=len(cased)))
+    assert parse_sharing("".join(c + " " * gap for c, gap in zip(cased, gaps, strict=True))) is (
+        sharing
+    )
+
+
+@pytest.mark.parametrize("text", ["", "Q-K=V", "V=K", "Q=K=", "QK", "Q,K"])
+def test_parse_names_the_text_and_what_is_allowed(text):
+    """An unknown text gives an error with the text and all five forms."""
+    with pytest.raises(ValueError, match="unknown sharing") as caught:
+        parse_sharing(text)
+    assert repr(text) in str(caught.value)
+    assert all(sharing.value in str(caught.value) for sharing in Sharing)
+
+
+@given(st.text().filter(lambda text: text.upper().strip() not in list(Sharing)))
+def test_parse_fails_with_a_value_error_only(text):
+    """Whatever else is typed."""
+    with pytest.raises(ValueError, match="allowed"):
+        parse_sharing(text)
