@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,10 +53,11 @@ class Layer:
 
 
 class Model:
-    """All runs of an experiment as one batched transformer.
+    """The runs of one cohort as one batched transformer.
 
     Args:
-        experiment: its sharings, seeds, sizes and task decide every shape.
+        experiment: its sharings, sizes and task decide every shape.
+        seeds: those of the experiment's seeds that are in this cohort.
         device: where the parameters live.
 
     Attributes:
@@ -63,21 +65,18 @@ class Model:
             (s·vocab, v·m); all others lead with the runs that own them.
     """
 
-    def __init__(self, experiment: Experiment, device: torch.device) -> None:
+    def __init__(self, experiment: Experiment, seeds: Sequence[int], device: torch.device) -> None:
         self.size = experiment.size
         self.task = experiment.task
         self.device = device
-        self.seeds = list(experiment.seeds)
+        self.seeds = list(seeds)
         self.sharings = [sharing for sharing in COHORT_ORDER if sharing in experiment.sharing]
         self.n_runs = len(self.sharings) * len(self.seeds)
-        self.to_experiment_order = torch.tensor(
-            [
-                self.sharings.index(sharing) * len(self.seeds) + s
-                for sharing in experiment.sharing
-                for s in range(len(self.seeds))
-            ],
-            device=device,
-        )
+        self.to_experiment_order = [
+            self.sharings.index(sharing) * len(self.seeds) + s
+            for sharing in experiment.sharing
+            for s in range(len(self.seeds))
+        ]
         self._slices = {role: self._slice_of_owners(role) for role in ROLES}
         self._mask = self._make_mask()
         self._offsets = torch.arange(len(self.seeds), device=device) * self.task.d_vocab

@@ -1,28 +1,36 @@
-"""Train all runs of an experiment at once, and report as they learn.
+"""Train all runs of an experiment and report as they learn.
 
-`Training` is the experiment in progress: it advances by any number of steps and can be looked
-at between them. When it is looked at changes no number. `stream` and `train` drive it.
+`Training` is the experiment in progress: it advances by any number of steps and can be looked at
+between them. When it is looked at changes no number. `stream` and `train` drive it.
+
+An experiment is cut into cohorts of a few seeds each, which one thread per core advances. Small
+cohorts fit the cache, and threads that never wait for each other within a step keep their speed
+when something else, a browser say, wants a core: one cohort on two threads fell to a third of its
+speed beside one busy process, two threads with cohorts of their own to three quarters.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
-from torch import Tensor
 
-from attnkit import metrics
+from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
-from attnkit.model import Layer, Model, generator_for
+from attnkit.model import generator_for
+from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
-from attnkit.tasks import Examples
 
-_STEPS_PER_DRAW = 16
-"""Batches are drawn so many at a time, which costs less than one by one."""
+RUNS_PER_COHORT = 5
+"""Seeds are put together until a cohort has about so many runs; fewer waste calls, more cache."""
+
+_BLOCK_STEPS = 5
+"""Steps a thread takes with one cohort before it turns to the one furthest behind."""
 
 _PROBE_SEED = 0
 
@@ -33,32 +41,22 @@ class Training:
     Args:
         experiment: what to train.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
+
+    Attributes:
+        cohorts: the independent parts it was cut into, in the order of their seeds.
+        step: optimiser steps that every run has taken.
+        seconds: time spent training and evaluating so far.
     """
 
     def __init__(self, experiment: Experiment, device: str = "auto") -> None:
         started = time.perf_counter()
         self.experiment = experiment
         self.device = _pick_device(device)
-        self.model = Model(experiment, self.device)
+        plan = plan_cohorts(experiment, self.device)
+        self.cohorts = list(_pool().map(lambda seeds: Cohort(experiment, seeds, self.device), plan))
+        generator = generator_for(_PROBE_SEED, "probe")
+        self._probe = experiment.task.draw(1, generator, held_out=True)
         self.step = 0
-        self._optimiser = torch.optim.Adam(
-            self.model.parameters.values(), lr=experiment.training.learning_rate, fused=True
-        )
-        self._data = [generator_for(seed, "training data") for seed in experiment.seeds]
-        self._drawn: list[tuple[Tensor, Tensor]] = []
-        n_eval = experiment.training.n_eval
-        self._held_out = self._stack(
-            [
-                experiment.task.draw(n_eval, generator_for(seed, "evaluation"), held_out=True)
-                for seed in experiment.seeds
-            ]
-        )
-        probe = experiment.task.draw(1, generator_for(_PROBE_SEED, "probe"), held_out=True)
-        self._probe = self._stack([probe] * experiment.n_seeds)
-        self._evaluations: list[tuple[int, dict[str, np.ndarray]]] = []
-        self._head_symmetry = np.empty(0, np.float32)
-        self._diverged_at = np.full(experiment.n_runs, -1, np.int64)
-        self._evaluate()
         self.seconds = time.perf_counter() - started
 
     @property
@@ -67,141 +65,83 @@ class Training:
         return self.step >= self.experiment.training.steps
 
     def advance(self, n_steps: int) -> None:
-        """Take up to so many optimiser steps, evaluating on the experiment's cadence."""
+        """Take up to so many optimiser steps, evaluating on the experiment's cadence.
+
+        Interrupted, it brings all cohorts to the same step before it passes the interrupt on.
+        """
         started = time.perf_counter()
-        training = self.experiment.training
-        for _ in range(min(n_steps, training.steps - self.step)):
-            self._train_step()
-            self.step += 1
-            if self.step % training.evaluate_every == 0 or self.finished:
-                self._evaluate()
-        self.seconds += time.perf_counter() - started
+        target = min(self.step + n_steps, self.experiment.training.steps)
+        race = _Race(self.cohorts, target)
+        try:
+            race.run()
+        finally:
+            self.step = race.target
+            self.seconds += time.perf_counter() - started
 
     def snapshot(self, status: Status | None = None) -> Snapshot:
         """What can be drawn now. A status is derived from the step unless given."""
+        evaluations = [cohort.evaluations for cohort in self.cohorts]
+        history = {
+            name: self._joined([np.stack([e.metrics[name] for e in own]) for own in evaluations], 1)
+            for name in METRICS
+        }
         return Snapshot(
             experiment=self.experiment,
             status=status or ("finished" if self.finished else "running"),
             step=self.step,
             seconds=self.seconds,
-            eval_steps=np.array([step for step, _ in self._evaluations], np.int64),
-            history={
-                name: np.stack([row[name] for _, row in self._evaluations]) for name in METRICS
-            },
-            head_symmetry=self._head_symmetry,
-            diverged_at=self._diverged_at.copy(),
+            eval_steps=np.array([e.step for e in evaluations[0]], np.int64),
+            history=history,
+            head_symmetry=self._joined([own[-1].head_symmetry for own in evaluations], 0),
+            diverged_at=self._joined([cohort.diverged_at for cohort in self.cohorts], 0),
             probe=self._answer_probe(),
         )
 
     def result(self) -> Result:
         """The tables and the weights as they are now; "stopped" before the last step."""
-        order = self.model.to_experiment_order.tolist()
-        parameters = [
-            {name: value.detach().cpu().numpy().copy() for name, value in own.items()}
-            for own in (self.model.run_parameters(run) for run in order)
-        ]
+        by_run = {
+            (sharing, seed): own
+            for cohort in self.cohorts
+            for (sharing, seed), own in zip(
+                [(sharing, seed) for sharing in self.experiment.sharing for seed in cohort.seeds],
+                cohort.parameters(),
+                strict=True,
+            )
+        }
+        parameters = [by_run[run] for run in self.experiment.runs]
         return Result(self.snapshot("finished" if self.finished else "stopped"), parameters)
 
-    def _train_step(self) -> None:
-        if not self._drawn:
-            self._draw()
-        tokens, labels = self._drawn.pop()
-        loss = self._losses(self.model.logits(tokens), labels).sum()
-        self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        self._optimiser.step()
+    def _joined(self, per_cohort: list[np.ndarray], axis: int) -> np.ndarray:
+        """Arrays with a run axis, one per cohort, as one in the experiment's order."""
+        n_sharings = len(self.experiment.sharing)
+        split = [
+            array.reshape(*array.shape[:axis], n_sharings, -1, *array.shape[axis + 1 :])
+            for array in per_cohort
+        ]
+        joined = np.concatenate(split, axis + 1)
+        shape = (*joined.shape[:axis], self.experiment.n_runs, *joined.shape[axis + 2 :])
+        return joined.reshape(shape)
 
-    def _draw(self) -> None:
-        n_batch = self.experiment.training.batch_size
-        drawn = self._stack(
-            [
-                self.experiment.task.draw(n_batch * _STEPS_PER_DRAW, generator, held_out=False)
-                for generator in self._data
-            ]
-        )
-        batches = zip(drawn.tokens.split(n_batch, 1), drawn.labels.split(n_batch, 1), strict=True)
-        self._drawn = [(tokens.contiguous(), labels) for tokens, labels in batches][::-1]
-
-    def _losses(self, logits: Tensor, labels: Tensor) -> Float[Tensor, " r"]:
-        """Mean cross-entropy of each run; labels are (s, b, a)."""
-        by_run = self._for_runs(labels)
-        each = F.cross_entropy(logits.flatten(0, 2), by_run.flatten(), reduction="none")
-        return each.view(len(by_run), -1).mean(1)
-
-    def _for_runs(self, by_seed: Tensor) -> Tensor:
-        """Repeat what belongs to seeds for the runs, in cohort order."""
-        n_sharings = len(self.model.sharings)
-        return by_seed.expand(n_sharings, *by_seed.shape).flatten(0, 1)
-
-    @torch.no_grad()
-    def _evaluate(self) -> None:
-        examples, layers = self._held_out, list[Layer]()
-        logits = self.model.logits(examples.tokens, layers)
-        symmetry = torch.stack(
-            [metrics.score_symmetry(layer.scores).double().mean(1) for layer in layers], 1
-        )  # (r, l, h)
-        measured = {
-            "accuracy": metrics.accuracy(logits, self._for_runs(examples.labels)),
-            "loss": self._losses(logits, examples.labels),
-            "score_symmetry": symmetry.mean((1, 2)),
-            "symmetry_error": torch.stack(
-                [metrics.symmetry_error(layer.scores) for layer in layers]
-            ).amax(0),
-            "weight_symmetry": self._weight_symmetry(),
-            "mass_on_target": self._mass(layers, examples.target),
-            "mass_on_reverse": self._mass(layers, examples.reverse),
-        }
-        order = self.model.to_experiment_order
-        lost = ~torch.isfinite(measured["loss"][order]).cpu().numpy()
-        self._diverged_at[lost & (self._diverged_at < 0)] = self.step
-        gone = self._diverged_at >= 0
-        row = {name: values[order].float().cpu().numpy() for name, values in measured.items()}
-        for values in row.values():
-            values[gone] = np.nan
-        self._head_symmetry = symmetry[order].float().cpu().numpy()
-        self._evaluations.append((self.step, row))
-
-    def _mass(self, layers: list[Layer], position: Tensor | None) -> Tensor:
-        """Mean over layers of the attention at a position; NaN where the task has none."""
-        if position is None:
-            return torch.full((self.model.n_runs,), torch.nan, device=self.device)
-        by_run = self._for_runs(position)
-        return torch.stack([metrics.mass_at(layer.pattern, by_run) for layer in layers]).mean(0)
-
-    def _weight_symmetry(self) -> Tensor:
-        heads = (self.experiment.size.n_heads, self.experiment.size.d_head)
-        per_layer = []
-        for layer in range(self.experiment.size.n_layers):
-            q, k = (self.model.role_weights(layer, role) for role in ("Q", "K"))
-            q, k = (w.unflatten(-1, heads).transpose(1, 2) for w in (q, k))
-            per_layer.append(metrics.weight_symmetry(q, k).mean(1))
-        return torch.stack(per_layer).mean(0)
-
-    @torch.no_grad()
     def _answer_probe(self) -> Probe:
-        layers = list[Layer]()
-        logits = self.model.logits(self._probe.tokens, layers)[:, 0]
-        order = self.model.to_experiment_order
-        pattern = torch.stack([layer.pattern[:, 0] for layer in layers], 1)[order]
-        target, reverse = self._probe.target[0, 0].cpu().numpy(), self._probe.reverse
+        answered = [cohort.answer(self._probe) for cohort in self.cohorts]
+        target, reverse = self._probe.target[0].numpy(), self._probe.reverse
         return Probe(
-            tokens=self._probe.tokens[0, 0].cpu().numpy(),
-            labels=self._probe.labels[0, 0].cpu().numpy(),
+            tokens=self._probe.tokens[0].numpy(),
+            labels=self._probe.labels[0].numpy(),
             target=target,
-            reverse=np.full_like(target, -1) if reverse is None else reverse[0, 0].cpu().numpy(),
-            answers=logits.argmax(-1)[order].cpu().numpy(),
-            pattern=pattern.cpu().numpy(),
+            reverse=np.full_like(target, -1) if reverse is None else reverse[0].numpy(),
+            answers=self._joined([answers[:, 0] for answers, _ in answered], 0),
+            pattern=self._joined([pattern[:, 0] for _, pattern in answered], 0),
         )
 
-    def _stack(self, per_seed: list[Examples]) -> Examples:
-        """One batch per seed as one, (s, b, …), on the device."""
-        reverses = [examples.reverse for examples in per_seed if examples.reverse is not None]
-        return Examples(
-            torch.stack([examples.tokens for examples in per_seed]).to(self.device),
-            torch.stack([examples.labels for examples in per_seed]).to(self.device),
-            torch.stack([examples.target for examples in per_seed]).to(self.device),
-            torch.stack(reverses).to(self.device) if reverses else None,
-        )
+
+def plan_cohorts(experiment: Experiment, device: torch.device) -> list[list[int]]:
+    """Which seeds train together; a GPU takes them all at once."""
+    seeds = list(experiment.seeds)
+    if device.type != "cpu":
+        return [seeds]
+    together = max(1, round(RUNS_PER_COHORT / len(experiment.sharing)))
+    return [seeds[start : start + together] for start in range(0, len(seeds), together)]
 
 
 def stream(experiment: Experiment, device: str = "auto") -> Iterator[Snapshot]:
@@ -228,19 +168,66 @@ def train(
     Args:
         experiment: what to train.
         device: "cpu", "cuda", or "auto".
-        progress: called after every evaluation with the training, which it may only look at.
+        progress: called about fifty times with the training, which it may only look at.
             A `KeyboardInterrupt` during training ends it early: the result is then what was
             reached, with status "stopped".
     """
     training = Training(experiment, device)
+    stride = max(experiment.training.steps // 50, 4 * _BLOCK_STEPS)
     try:
         while not training.finished:
-            training.advance(experiment.training.evaluate_every)
+            training.advance(stride)
             if progress is not None:
                 progress(training)
     except KeyboardInterrupt:
         pass
     return training.result()
+
+
+class _Race:
+    """Brings cohorts to a common step; every thread takes the one furthest behind."""
+
+    def __init__(self, cohorts: list[Cohort], target: int) -> None:
+        self.target = target
+        self._cohorts = cohorts
+        self._free = list(cohorts)
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Train until all stand at the target, or, interrupted, at the step of the foremost."""
+        workers = [_pool().submit(self._work) for _ in self._cohorts[: n_cores()]]
+        try:
+            wait(workers)
+        except KeyboardInterrupt:
+            self.target = 0  # nothing more is begun
+            wait(workers)
+            self.target = max(cohort.step for cohort in self._cohorts)
+            self._work()
+            raise
+        for worker in workers:
+            worker.result()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                behind = [cohort for cohort in self._free if cohort.step < self.target]
+                if not behind:
+                    return
+                cohort = min(behind, key=lambda cohort: cohort.step)
+                self._free.remove(cohort)
+            try:
+                cohort.advance(min(_BLOCK_STEPS, self.target - cohort.step))
+            finally:
+                with self._lock:
+                    self._free.append(cohort)
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """The process's training threads, one per core, each of which computes on one core."""
+    return ThreadPoolExecutor(
+        n_cores(), "attnkit", initializer=torch.set_num_threads, initargs=(1,)
+    )
 
 
 def _pick_device(device: str) -> torch.device:

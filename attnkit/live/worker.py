@@ -13,15 +13,15 @@ import queue
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from attnkit.experiment import from_text
 from attnkit.process import prepare_for_training
 from attnkit.training import Training
 
-SLICE_SECONDS = 0.05
-"""A job's turn, and the longest a command waits beyond one step."""
+SLICE_SECONDS = 0.1
+"""A job's turn, and about the longest a command waits."""
 
 SNAPSHOT_SECONDS = 0.2
 """Least time between two snapshots of a running job."""
@@ -33,7 +33,9 @@ class _Job:
     paused: bool = False
     steps_left: int | None = None
     """Steps to take before pausing again; None: no limit."""
-    sent_at: float = field(default=-1.0)
+    sent_at: float = -1.0
+    pace: float = 0.05
+    """Seconds per step, as last measured."""
 
 
 class Worker:
@@ -87,18 +89,18 @@ class Worker:
 
     def _take_turn(self, name: str) -> None:
         job = self._jobs[name]
-        until = time.monotonic() + SLICE_SECONDS
+        n_steps = max(1, round(SLICE_SECONDS / job.pace))
+        if job.steps_left is not None:
+            n_steps = min(n_steps, job.steps_left)
+            job.steps_left -= n_steps
+        started = time.monotonic()
         try:
-            while not job.training.finished and job.steps_left != 0:
-                job.training.advance(1)
-                if job.steps_left is not None:
-                    job.steps_left -= 1
-                if time.monotonic() >= until:
-                    break
+            job.training.advance(n_steps)
         except Exception as error:  # one job's failure must not end the others
             del self._jobs[name]
             self._fail(name, error)
             return
+        job.pace = (time.monotonic() - started) / n_steps
         if job.training.finished:
             self._send(name, job, "finished")
             del self._jobs[name]

@@ -1,0 +1,184 @@
+"""A cohort: some seeds of an experiment, all its sharings, trained as one batched computation.
+
+A cohort knows nothing of the others. It is trained by one thread at a time, gives the same bits
+whatever else runs, and keeps its own evaluations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Float32, Int64
+from torch import Tensor
+
+from attnkit import metrics
+from attnkit.experiment import Experiment
+from attnkit.model import Layer, Model, generator_for
+from attnkit.tasks import Examples
+
+_STEPS_PER_DRAW = 16
+"""Batches are drawn so many at a time, which costs less than one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What was measured on the held-out examples at one step; runs in the experiment's order.
+
+    Attributes:
+        metrics: name → (r,). head_symmetry: (r, l, h) score symmetry.
+    """
+
+    step: int
+    metrics: dict[str, Float32[np.ndarray, " r"]]
+    head_symmetry: Float32[np.ndarray, "r l h"]
+
+
+class Cohort:
+    """Runs that train as one; step 0 is evaluated on construction.
+
+    Args:
+        experiment: what to train.
+        seeds: which of its seeds are in this cohort.
+        device: where to train.
+
+    Attributes:
+        evaluations: one per evaluation so far, first at step 0.
+        diverged_at: (r,) step of the evaluation that found a run's loss not finite, else −1.
+    """
+
+    def __init__(self, experiment: Experiment, seeds: Sequence[int], device: torch.device) -> None:
+        self.experiment = experiment
+        self.seeds = list(seeds)
+        self.device = device
+        self.model = Model(experiment, self.seeds, device)
+        self.step = 0
+        self.evaluations: list[Evaluation] = []
+        self.diverged_at = np.full(self.model.n_runs, -1, np.int64)
+        self._optimiser = torch.optim.Adam(
+            self.model.parameters.values(), lr=experiment.training.learning_rate, fused=True
+        )
+        self._data = [generator_for(seed, "training data") for seed in self.seeds]
+        self._drawn: list[tuple[Tensor, Tensor]] = []
+        n_eval, task = experiment.training.n_eval, experiment.task
+        self._held_out = self._stack(
+            [task.draw(n_eval, generator_for(seed, "evaluation"), held_out=True) for seed in seeds]
+        )
+        self._evaluate()
+
+    def advance(self, n_steps: int) -> None:
+        """Take so many optimiser steps, evaluating on the experiment's cadence and at its end."""
+        training = self.experiment.training
+        for _ in range(n_steps):
+            self._train_step()
+            self.step += 1
+            if self.step % training.evaluate_every == 0 or self.step == training.steps:
+                self._evaluate()
+
+    @torch.no_grad()
+    def answer(
+        self, examples: Examples
+    ) -> tuple[Int64[np.ndarray, "r b a"], Float32[np.ndarray, "r b l h i j"]]:
+        """Every run's answers to a batch, and its attention patterns."""
+        layers = list[Layer]()
+        same_for_all = self._stack([examples] * len(self.seeds))
+        answers = self.model.logits(same_for_all.tokens, layers).argmax(-1)
+        pattern = torch.stack([layer.pattern for layer in layers], 2)
+        return self._in_order(answers), self._in_order(pattern)
+
+    def parameters(self) -> list[dict[str, np.ndarray]]:
+        """A copy of each run's own parameters, in the experiment's order."""
+        return [
+            {
+                name: value.detach().cpu().numpy().copy()
+                for name, value in self.model.run_parameters(run).items()
+            }
+            for run in self.model.to_experiment_order
+        ]
+
+    def _train_step(self) -> None:
+        if not self._drawn:
+            self._draw()
+        tokens, labels = self._drawn.pop()
+        loss = self._losses(self.model.logits(tokens), labels).sum()
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self._optimiser.step()
+
+    def _draw(self) -> None:
+        n_batch, task = self.experiment.training.batch_size, self.experiment.task
+        drawn = self._stack(
+            [task.draw(n_batch * _STEPS_PER_DRAW, g, held_out=False) for g in self._data]
+        )
+        batches = zip(drawn.tokens.split(n_batch, 1), drawn.labels.split(n_batch, 1), strict=True)
+        self._drawn = [(tokens.contiguous(), labels) for tokens, labels in batches][::-1]
+
+    def _losses(self, logits: Tensor, labels: Tensor) -> Float[Tensor, " r"]:
+        """Mean cross-entropy of each run; labels are (s, b, a)."""
+        by_run = self._for_runs(labels)
+        each = F.cross_entropy(logits.flatten(0, 2), by_run.flatten(), reduction="none")
+        return each.view(len(by_run), -1).mean(1)
+
+    def _for_runs(self, by_seed: Tensor) -> Tensor:
+        """Repeat what belongs to seeds for the runs, in cohort order."""
+        return by_seed.expand(len(self.model.sharings), *by_seed.shape).flatten(0, 1)
+
+    def _in_order(self, by_run: Tensor) -> np.ndarray:
+        """From cohort order to the experiment's, as numpy; floats as float32."""
+        ordered = by_run[self.model.to_experiment_order]
+        array: np.ndarray = (
+            (ordered.float() if ordered.is_floating_point() else ordered).cpu().numpy()
+        )
+        return array
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        examples, layers = self._held_out, list[Layer]()
+        logits = self.model.logits(examples.tokens, layers)
+        symmetry = torch.stack(
+            [metrics.score_symmetry(layer.scores).double().mean(1) for layer in layers], 1
+        )  # (r, l, h)
+        errors = torch.stack([metrics.symmetry_error(layer.scores) for layer in layers])
+        measured = {
+            "accuracy": metrics.accuracy(logits, self._for_runs(examples.labels)),
+            "loss": self._losses(logits, examples.labels),
+            "score_symmetry": symmetry.mean((1, 2)),
+            "symmetry_error": errors.amax(0),
+            "weight_symmetry": self._weight_symmetry(),
+            "mass_on_target": self._mass(layers, examples.target),
+            "mass_on_reverse": self._mass(layers, examples.reverse),
+        }
+        row = {name: self._in_order(values) for name, values in measured.items()}
+        self.diverged_at[~np.isfinite(row["loss"]) & (self.diverged_at < 0)] = self.step
+        for values in row.values():
+            values[self.diverged_at >= 0] = np.nan
+        self.evaluations.append(Evaluation(self.step, row, self._in_order(symmetry)))
+
+    def _mass(self, layers: list[Layer], position: Tensor | None) -> Tensor:
+        """Mean over layers of the attention at a position; NaN where the task has none."""
+        if position is None:
+            return torch.full((self.model.n_runs,), torch.nan, device=self.device)
+        by_run = self._for_runs(position)
+        return torch.stack([metrics.mass_at(layer.pattern, by_run) for layer in layers]).mean(0)
+
+    def _weight_symmetry(self) -> Tensor:
+        heads = (self.experiment.size.n_heads, self.experiment.size.d_head)
+        per_layer = []
+        for layer in range(self.experiment.size.n_layers):
+            q, k = (self.model.role_weights(layer, role) for role in ("Q", "K"))
+            q, k = (w.unflatten(-1, heads).transpose(1, 2) for w in (q, k))
+            per_layer.append(metrics.weight_symmetry(q, k).mean(1))
+        return torch.stack(per_layer).mean(0)
+
+    def _stack(self, per_seed: list[Examples]) -> Examples:
+        """One batch per seed as one, (s, b, …), on the device."""
+        reverses = [examples.reverse for examples in per_seed if examples.reverse is not None]
+        return Examples(
+            torch.stack([examples.tokens for examples in per_seed]).to(self.device),
+            torch.stack([examples.labels for examples in per_seed]).to(self.device),
+            torch.stack([examples.target for examples in per_seed]).to(self.device),
+            torch.stack(reverses).to(self.device) if reverses else None,
+        )
