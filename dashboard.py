@@ -10,6 +10,7 @@ st.set_page_config(
     page_title="attnkit: why do Q, K and V need different matrices?",
     page_icon=":material/hub:",
     layout="wide",
+    initial_sidebar_state=270,
 )
 
 

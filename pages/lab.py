@@ -178,7 +178,7 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
             head = st.selectbox(
                 "Head", heads, format_func=lambda i: "mean" if i is None else i + 1, width=110
             )
-        reversed_too = " Dashed: the reversed one." if experiment.task.name == "directed" else ""
+        reversed_too = " Circled: the reversed one." if experiment.task.name == "directed" else ""
         st.caption(
             "One example no model was trained on. Rows ask, columns are looked at, brighter is "
             f"more. Outlined: the right entry.{reversed_too} ✓ and ✗: the number it answered."

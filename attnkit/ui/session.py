@@ -101,7 +101,8 @@ class Lab:
         if old is not None:
             if not old.over:
                 service.stop(old.id)
-            if old.snapshot is not None and len(old.snapshot.eval_steps) > 1:
+            learnt = old.snapshot is not None and len(old.snapshot.eval_steps) > 1
+            if learnt and old.experiment != self.experiment:
                 self.previous = old.snapshot
         self.job_id = service.submit(self.experiment, paused=paused)
         job = service.wait(self.job_id, 0, FIRST_FRAME_SECONDS)

@@ -43,10 +43,11 @@ function arrange(root, state) {
   state.grid.style.gridTemplateColumns = `repeat(${inRow}, minmax(0, 1fr))`;
   const left = 8 + LETTER * Math.max(...rows.map((text) => text.length));
   const free = (width - GAP * (inRow - 1)) / inRow - left - ANSWER;
-  const cell = Math.max(8, Math.min(26, Math.floor((free / columns.length) * 2) / 2));
-  const shape = JSON.stringify([rows, columns, panels.map((panel) => panel.name), target, cell]);
+  const cellWidth = Math.max(9, Math.min(28, Math.floor((free / columns.length) * 2) / 2));
+  const cellHeight = Math.max(17, Math.min(24, cellWidth));
+  const shape = JSON.stringify([rows, columns, panels.map((panel) => panel.name), target, cellWidth]);
   if (state.shape === shape) return;
-  Object.assign(state, { shape, left, cell });
+  Object.assign(state, { shape, left, cellWidth, cellHeight });
   state.grid.replaceChildren();
   state.panels = panels.map((panel) => buildPanel(state, panel));
   panels.forEach((panel, i) => fill(state.panels[i], panel));
@@ -60,9 +61,8 @@ function svg(tag, attributes, parent) {
 }
 
 function buildPanel(state, panel) {
-  const { rows, columns, target, reverse } = state.data, { left, cell: CELL } = state;
-  const width = left + columns.length * CELL + ANSWER, height = TOP + rows.length * CELL + 2;
-  const middle = CELL / 2 + 4;
+  const { rows, columns, target, reverse } = state.data, { left, cellWidth, cellHeight } = state;
+  const right = left + columns.length * cellWidth;
   const box = document.createElement("div");
   box.className = "ak-map";
   state.grid.appendChild(box);
@@ -72,36 +72,31 @@ function buildPanel(state, panel) {
   title.querySelector("i").style.color = panel.color;
   title.querySelector("b").textContent = panel.name;
   box.appendChild(title);
-  const picture = svg("svg", { width, height }, box);
+  const size = { width: right + ANSWER, height: TOP + rows.length * cellHeight + 2 };
+  const picture = svg("svg", size, box);
   columns.forEach((text, j) => {
-    const x = left + (j + 0.5) * CELL + 4;
-    svg("text", { x, y: TOP - 5, transform: `rotate(-55 ${x} ${TOP - 5})`, class: "ak-column" }, picture)
-      .textContent = text;
+    const x = left + (j + 0.5) * cellWidth + 4, y = TOP - 5;
+    svg("text", { x, y, transform: `rotate(-90 ${x} ${y})` }, picture).textContent = text;
   });
   const cells = [], answers = [];
   rows.forEach((text, i) => {
-    const y = TOP + i * CELL;
-    svg("text", { x: left - 6, y: y + middle, "text-anchor": "end" }, picture).textContent = text;
+    const y = TOP + i * cellHeight, baseline = y + cellHeight / 2 + 4;
+    svg("text", { x: left - 6, y: baseline, "text-anchor": "end" }, picture).textContent = text;
     columns.forEach((_, j) => {
-      const cell = svg("rect", { x: left + j * CELL, y, width: CELL - 1, height: CELL - 1 }, picture);
+      const place = { x: left + j * cellWidth, y, width: cellWidth - 1, height: cellHeight - 1 };
+      const cell = svg("rect", place, picture);
       cell.onmouseenter = () => showTip(state, cell, panel.name, i, j);
       cell.onmouseleave = () => (state.tip.style.display = "none");
       cells.push(cell);
     });
-    answers.push(svg("text", { x: left + columns.length * CELL + 6, y: y + middle }, picture));
-  });
-  rows.forEach((_, i) => {
-    mark(picture, state, i, target[i], "ak-target");
-    if (reverse[i] >= 0) mark(picture, state, i, reverse[i], "ak-reverse");
+    answers.push(svg("text", { x: right + 6, y: baseline }, picture));
+    const x = left + target[i] * cellWidth, w = cellWidth - 2.5, h = cellHeight - 2.5;
+    svg("rect", { x: x + 0.75, y: y + 0.75, width: w, height: h, class: "ak-target" }, picture);
+    if (reverse[i] < 0) return;
+    const cx = left + (reverse[i] + 0.5) * cellWidth - 0.5, cy = y + cellHeight / 2 - 0.5;
+    svg("circle", { cx, cy, r: Math.min(w / 2 - 1, 4), class: "ak-reverse" }, picture);
   });
   return { cells, answers, levels: [], summary: title.querySelector("span") };
-}
-
-function mark(picture, { left, cell: CELL }, i, j, className) {
-  svg("rect", {
-    x: left + j * CELL + 0.75, y: TOP + i * CELL + 0.75, width: CELL - 2.5, height: CELL - 2.5,
-    class: className,
-  }, picture);
 }
 
 function fill(drawn, panel) {
