@@ -4,6 +4,7 @@ import gc
 
 import streamlit as st
 
+from attnkit.ui.routing import route
 from attnkit.ui.session import training_service
 
 st.set_page_config(
@@ -26,11 +27,6 @@ def settle() -> None:
     gc.freeze()
 
 
-page = st.navigation(
-    [
-        st.Page("pages/lab.py", title="Lab", icon=":material/science:", default=True),
-        st.Page("pages/guide.py", title="Guide", icon=":material/menu_book:"),
-    ]
-)
+page = route()
 settle()
 page.run()

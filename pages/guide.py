@@ -1,5 +1,89 @@
-"""The Guide: the question, the five answers on paper, and what to try."""
+"""The Guide: the question, the five answers on paper, what to try, what the words mean."""
 
+import pandas as pd
 import streamlit as st
 
+from attnkit.examples import load_example
+from attnkit.sharing import Sharing
+from attnkit.tasks import TASKS
+from attnkit.ui import components
+from attnkit.ui.presets import PRESETS
+from attnkit.ui.routing import require_route
+
+require_route()
 st.title("Guide", anchor=False)
+st.markdown(
+    "In attention every token makes three vectors out of its embedding $x$: a **query** "
+    "$q = xW_Q$ (what it looks for), a **key** $k = xW_K$ (what it is found by) and a **value** "
+    "$v = xW_V$ (what it hands over). It then collects the values of the tokens whose keys fit "
+    "its query: $\\mathrm{softmax}(q k^\\top/\\sqrt{d})\\,v$. "
+    "Why three matrices, and not two, or one? There are five ways to share. The Lab trains them "
+    "side by side, from the same initial numbers and on the same data."
+)
+
+st.subheader("Five ways to share", anchor=False)
+components.sharing_glossary(list(Sharing), key="glossary")
+
+st.subheader("Predict, then press Train", anchor=False)
+for first in range(0, len(PRESETS), 3):
+    for column, preset in zip(st.columns(3), PRESETS[first : first + 3], strict=False):
+        with column, st.container(border=True, height="stretch"):
+            st.markdown(f"**{preset.title}**  \n{preset.guess}")
+            st.caption(preset.look)
+            st.page_link(
+                "pages/lab.py",
+                label="Set it up in the Lab",
+                icon=":material/science:",
+                query_params=preset.params,
+            )
+
+st.subheader("The tasks", anchor=False)
+for name, task in TASKS.items():
+    probe = load_example(name).probe
+    settings = load_example(name).experiment.task
+    labels = settings.label(probe.tokens)
+    answering = range(settings.answers_from, len(labels))
+    with st.container(border=True):
+        st.markdown(f"**{task.title}.** {task.question}")
+        st.table(
+            pd.DataFrame(
+                {
+                    "token": [label.full for label in labels],
+                    "right answer": [
+                        settings.answer_text(int(probe.labels[i - settings.answers_from]))
+                        if i in answering
+                        else ""
+                        for i in range(len(labels))
+                    ],
+                }
+            ).T.set_axis([str(i + 1) for i in range(len(labels))], axis=1),
+            alt=f"One example of {task.title}",
+        )
+
+st.subheader("How to read the Lab", anchor=False)
+WORDS = {
+    "accuracy": "Share of right answers on held-out books: no model ever trains on them, in "
+    "whatever order their entries stand.",
+    "95% interval": "Student's t interval of the mean over seeds. It speaks of new seeds, not of "
+    "new tasks.",
+    "seed": "Decides the initial numbers and the data; the same for every sharing.",
+    "chance": "Naming the number of some entry at random.",
+    "untrained": "Accuracy at step 0.",
+    "plateau of symmetric scores": "½ + 1/(2·numbers): successor and predecessor get the same "
+    "score, so one of the two is picked. Observed for one head, one layer, no MLP, with "
+    "self-mask; not proved.",
+    "self-mask": "A token does not look at itself unless it sees no other (−1e5 on that score).",
+    "asymmetry": "a = (1 − s)/2, with s = (‖S_s‖² − ‖S_a‖²)/‖S‖² of the scores S before mask and "
+    "softmax: 0 symmetric, ½ unrelated, 1 antisymmetric. Untrained models have about ½ already, "
+    "so judge direction by the attention curves.",
+    "attention on the right entry": "Mean attention weight on the entry that holds the answer.",
+    "attention on the reversed entry": "The same for the entry that asks for the asker: whoever "
+    "reports to Ada, when Ada asks.",
+    "cached floats per token": "Numbers a decoder must keep per token: keys and values, once if "
+    "they are the same.",
+    "model-steps per second": "Optimiser steps of single models per second, over all models.",
+}
+st.markdown(
+    "| word | what it means here |\n|---|---|\n"
+    + "\n".join(f"| {word} | {meaning} |" for word, meaning in WORDS.items())
+)

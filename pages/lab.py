@@ -19,8 +19,10 @@ from attnkit.summary import finding, run_table, sharing_table
 from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.controls import setting_widgets
+from attnkit.ui.routing import require_route
 from attnkit.ui.session import change_task, open_lab, write_link
 
+require_route()
 TICK_SECONDS = 0.3
 
 
@@ -129,7 +131,8 @@ def live_area(drawn_active: bool) -> None:
     st.progress(snapshot.step / experiment.training.steps)
     st.markdown(status_line(job, snapshot))
     summary = finding(snapshot)
-    st.markdown(f"**{summary}**" if snapshot.step else "Untrained: nothing has been learnt yet.")
+    with st.container(key="finding"):  # as high as its longest text, so that nothing below jumps
+        st.markdown(f"**{summary}**" if snapshot.step else "Untrained: nothing is learnt yet.")
     components.sharing_cards(snapshot, key="cards")
 
     st.subheader("Accuracy on held-out books", anchor=False)

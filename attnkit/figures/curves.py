@@ -53,7 +53,7 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
         ]
     names = [sharing.value for sharing in experiment.sharing]
     colors = [COLORS[sharing] for sharing in experiment.sharing]
-    return {"data": traces, "layout": _layout(names, colors, span, "accuracy", experiment.hash)}
+    return {"data": traces, "layout": _layout(names, colors, span, snapshot)}
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
@@ -83,7 +83,7 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
             traces.append(line)
     names = [sharing.value for sharing in experiment.sharing]
     colors = [COLORS[sharing] for sharing in experiment.sharing]
-    return {"data": traces, "layout": _layout(names, colors, span, "share", experiment.hash)}
+    return {"data": traces, "layout": _layout(names, colors, span, snapshot)}
 
 
 def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
@@ -187,7 +187,7 @@ def _mean(
 
 
 def _layout(
-    names: list[str], colors: list[str], span: list[int], quantity: str, revision: str
+    names: list[str], colors: list[str], span: list[int], snapshot: Snapshot
 ) -> dict[str, Any]:
     """Axes and titles; a row of panels, which the page may wrap to its width."""
     n = len(names)
@@ -196,7 +196,7 @@ def _layout(
         "showlegend": False,
         "hovermode": "x",
         "dragmode": "zoom",
-        "uirevision": revision,
+        "uirevision": snapshot.experiment.hash,
         "annotations": [],
         "margin": {"l": 34, "r": 8, "t": 24, "b": 30},
         "paper_bgcolor": "rgba(0,0,0,0)",
@@ -236,5 +236,5 @@ def _layout(
                 "showarrow": False,
             }
         )
-    layout["meta"] = {"quantity": quantity, "panels": n}
+    layout["meta"] = {"panels": n, "step": snapshot.step}
     return layout

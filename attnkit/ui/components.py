@@ -101,6 +101,23 @@ def sharing_cards(snapshot: Snapshot, *, key: str) -> None:
     _component("cards")(key=key, data={"cards": cards, "narrowest": 130})
 
 
+def sharing_glossary(sharings: list[Sharing], *, key: str) -> None:
+    """One card per sharing that says in words what is tied."""
+    cards = [
+        {
+            "name": sharing.value,
+            "color": COLORS[sharing],
+            "diagram": sharing_diagram(sharing),
+            "meaning": sharing.meaning,
+            "value": "",
+            "note": sharing.meaning,
+            "facts": "",
+        }
+        for sharing in sharings
+    ]
+    _component("cards")(key=key, data={"cards": cards, "narrowest": 150})
+
+
 def _note(row: Any, n_seeds: int) -> str:
     if row.diverged:
         return f"{row.diverged:.0f} of {n_seeds} diverged"

@@ -53,6 +53,7 @@ function draw(root, state) {
   }).then(() => {
     state.draws += 1;
     state.plot.dataset.draws = state.draws;
+    state.plot.dataset.step = figure.layout.meta.step;
     if (state.draws === 1) followHover(state);
     if (state.hovered !== undefined) hoverAll(state, state.hovered);
   });

@@ -1,0 +1,69 @@
+"""Experiments worth trying, each with a question to answer before pressing Train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnkit.experiment import SCHEMA, Experiment
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A link into the Lab: `guess` is asked first, `look` says where the answer shows."""
+
+    title: str
+    guess: str
+    look: str
+    experiment: Experiment
+
+    @property
+    def params(self) -> dict[str, str]:
+        """Query parameters; never empty, so that the link also brings the defaults back."""
+        return self.experiment.to_params() or {"v": str(SCHEMA)}
+
+
+PRESETS: tuple[Preset, ...] = (
+    Preset(
+        "Who reports to whom",
+        "Ada reports to Cem, but Cem does not report to Ada. Which sharings can learn that?",
+        "Compare the accuracy of Q=K with the plateau line, and its two attention curves.",
+        Experiment(task="directed"),
+    ),
+    Preset(
+        "Married couples",
+        "The same book, but every relation is mutual. Does sharing still cost anything?",
+        "The asymmetry of QKV falls towards 0: it learns symmetric scores by itself.",
+        Experiment(task="mutual"),
+    ),
+    Preset(
+        "Look a name up",
+        "Finding a name needs likeness, not direction. Who is fastest?",
+        "Q=K keeps up with QKV; K=V and Q=K=V need more steps.",
+        Experiment(task="phonebook"),
+    ),
+    Preset(
+        "A narrow head",
+        "With three numbers per head, can one vector be both the address and the content?",
+        "K=V and Q=K=V collapse, QKV does not. Then widen the head to 4, 6, 8.",
+        Experiment(task="phonebook", d_head=3),
+    ),
+    Preset(
+        "Heads rescue Q=K",
+        "Symmetric scores cannot tell direction with one head. What if there are four?",
+        "Q=K leaves the plateau. Takes a minute: wider models, more steps.",
+        Experiment(
+            task="directed",
+            sharing=["QKV", "Q=K", "Q=K=V"],
+            n_seeds=2,
+            d_model=64,
+            n_heads=4,
+            steps=3000,
+        ),
+    ),
+    Preset(
+        "No self-mask",
+        "A token resembles itself most. What if it may look at itself?",
+        "On the directed relation Q=K and Q=K=V lose even the half they had.",
+        Experiment(task="directed", self_mask=False),
+    ),
+)

@@ -1,0 +1,29 @@
+"""Which pages there are, and the way to them.
+
+Streamlit finds a folder called `pages` by itself until `st.navigation` has been called once in the
+server. So the very first visitor, if they come by a link to an inner page, would get that page
+without its surroundings: every page begins with `require_route`, which mends that.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+from streamlit.navigation.page import StreamlitPage
+
+
+def route() -> StreamlitPage:
+    """The page that the address asks for; call once, in dashboard.py."""
+    st.session_state["routed"] = True
+    return st.navigation(
+        [
+            st.Page("pages/lab.py", title="Lab", icon=":material/science:", default=True),
+            st.Page("pages/guide.py", title="Guide", icon=":material/menu_book:"),
+        ]
+    )
+
+
+def require_route() -> None:
+    """Start over through dashboard.py if this page was not reached by way of it."""
+    if "routed" not in st.session_state:
+        route()
+        st.rerun()

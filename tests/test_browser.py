@@ -1,0 +1,334 @@
+"""The dashboard in a real Chromium: what people press, and what must not move under their hands."""
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+ROOT = Path(__file__).parents[1]
+LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
+
+MARK_NODES = """() => {
+  const find = (selector) => document.querySelector(selector);
+  window.marked = {
+    accuracy: find('.st-key-accuracy .ak-plot'),
+    accuracyDrawing: find('.st-key-accuracy .main-svg'),
+    measures: find('.st-key-measures .ak-plot'),
+    map: find('.st-key-maps .ak-map svg'),
+    cell: find('.st-key-maps .ak-map rect'),
+    card: find('.st-key-cards .ak-card'),
+  };
+}"""
+GONE_NODES = """() => Object.entries(window.marked)
+  .filter(([, node]) => !node.isConnected).map(([name]) => name)"""
+LAST_ACCURACY = """() => document.querySelector('.st-key-accuracy .ak-plot')._fullData
+  .filter((trace) => trace.hovertemplate).map((trace) => trace.y[trace.y.length - 1])"""
+COLOURS = """() => [...document.querySelectorAll('.st-key-maps rect[fill]')]
+  .map((cell) => cell.getAttribute('fill'))"""
+
+
+@contextlib.contextmanager
+def serve():
+    """A dashboard server of its own on a free port; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = {"server.headless": "true", "server.port": port, "server.address": "127.0.0.1"}
+    command = [sys.executable, "-m", "streamlit", "run", "dashboard.py"]
+    command += [f"--{name}={value}" for name, value in options.items()]
+    server = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=1).close()
+                break
+            except OSError:
+                assert server.poll() is None, "the server ended"
+                assert time.monotonic() < deadline, "the server did not answer"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def address():
+    """One server for the module."""
+    with serve() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Debian's Chromium; without one the tests are skipped, but never in CI."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        assert not os.environ.get("CI"), "CI needs Chromium (Debian's package `chromium`)"
+        pytest.skip("no Chromium on this machine (Debian's package `chromium`)")
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        chromium = playwright.chromium.launch(executable_path=path, args=options)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A visitor of its own, who fails the test if the page reports an error."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(LONG)
+    page = context.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if fatal(message) else None)
+    yield page
+    context.close()
+    assert not errors
+
+
+def fatal(message):
+    """Console errors, but for icons that Streamlit fetches from outside."""
+    return message.type == "error" and "Failed to load resource" not in message.text
+
+
+def open_lab(page: Page, address: str, query: str = "") -> None:
+    """Open the Lab and wait until its figures are drawn."""
+    page.goto(f"{address}/{query}")
+    for figure in ("accuracy", "measures"):
+        page.wait_for_selector(f".st-key-{figure} .ak-plot[data-draws]")
+    page.wait_for_selector(".st-key-maps .ak-map")
+
+
+def press(page: Page, name: str) -> None:
+    """Press a button of the action bar as soon as it can be pressed."""
+    page.locator(f".st-key-{name} button").first.click()
+
+
+def status(page: Page):
+    """The line that says how far training is."""
+    return page.locator("[data-testid=stMarkdown] p", has_text=re.compile(r"[Ss]tep \d+ of")).first
+
+
+def step(page: Page) -> int:
+    """The step on screen."""
+    return int(re.search(r"[Ss]tep (\d+) of", status(page).inner_text())[1])
+
+
+def wait_for_step(page: Page, least: int) -> None:
+    """Wait until the step on screen is at least this."""
+    page.wait_for_function(
+        "(least) => Number((document.body.innerText.match(/[Ss]tep (\\d+) of/) || [0, -1])[1])"
+        " >= least",
+        arg=least,
+    )
+
+
+def wait_for_figure(page: Page, least: int, most: float = 10**9) -> None:
+    """Wait until the accuracy figure shows a step in this range."""
+    page.wait_for_function(
+        "([least, most]) => { const step = Number(document.querySelector("
+        "'.st-key-accuracy .ak-plot').dataset.step); return least <= step && step <= most; }",
+        arg=[least, most],
+    )
+
+
+def draws(page: Page, key: str) -> int:
+    """How often a live figure has been drawn."""
+    return int(page.locator(f".st-key-{key} .ak-plot").get_attribute("data-draws"))
+
+
+def test_first_visit_shows_a_finished_example(page, address):
+    """Nobody meets an empty screen."""
+    open_lab(page, address)
+    expect(page.get_by_text("A finished example")).to_be_visible()
+    expect(page.locator(".st-key-cards .ak-value").first).to_have_text("100%")
+    assert page.locator(".st-key-maps .ak-map").count() == 5
+
+
+def test_train_raises_accuracy_and_changes_the_map(page, address):
+    """The main job: press one button, see all five learn."""
+    open_lab(page, address, "?v=1&first_seed=100")
+    press(page, "train")
+    wait_for_figure(page, 0, 100)
+    early, colours = page.evaluate(LAST_ACCURACY), page.evaluate(COLOURS)
+    wait_for_figure(page, 150)
+    late = page.evaluate(LAST_ACCURACY)
+    assert len(late) == 5
+    assert all(after > before for before, after in zip(early, late, strict=True))
+    assert page.evaluate(COLOURS) != colours
+    press(page, "stop")
+
+
+def test_no_node_is_replaced_and_zoom_stays_over_twenty_ticks(page, address):
+    """Figures change; they are not rebuilt, and a zoom survives."""
+    open_lab(page, address, "?v=1&first_seed=200&steps=5000")
+    press(page, "train")
+    wait_for_step(page, 1)
+    page.evaluate(MARK_NODES)
+    box = page.locator(".st-key-accuracy .ak-plot .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + 5, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 60, box["y"] + 100, steps=4)
+    page.mouse.up()
+    shown = "() => document.querySelector('.st-key-accuracy .ak-plot')._fullLayout.xaxis.range"
+    zoomed = page.evaluate(shown)
+    assert zoomed[1] < 5000
+    goal = draws(page, "accuracy") + 20
+    page.wait_for_function(
+        "(goal) => Number(document.querySelector('.st-key-accuracy .ak-plot').dataset.draws)"
+        " >= goal",
+        arg=goal,
+    )
+    assert page.evaluate(GONE_NODES) == []
+    assert page.evaluate(shown) == zoomed
+    press(page, "stop")
+
+
+def test_hover_labels_stay_while_data_change(page, address):
+    """Reading a value is not interrupted by the next tick."""
+    open_lab(page, address, "?v=1&first_seed=250&steps=5000")
+    press(page, "train")
+    wait_for_step(page, 30)
+    box = page.locator(".st-key-accuracy .ak-plot .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + 3, box["y"] + box["height"] / 2)
+    page.wait_for_selector(".st-key-accuracy .hovertext")
+    goal = draws(page, "accuracy") + 4
+    page.wait_for_function(
+        "(goal) => Number(document.querySelector('.st-key-accuracy .ak-plot').dataset.draws)"
+        " >= goal",
+        arg=goal,
+    )
+    assert page.locator(".st-key-accuracy .hovertext").count() == 5
+    press(page, "stop")
+
+
+def test_pause_holds_step_moves_one_evaluation_and_train_goes_on(page, address):
+    """Pause, Step and Resume do what they say."""
+    open_lab(page, address, "?v=1&first_seed=300&steps=3000")
+    press(page, "train")
+    wait_for_step(page, 5)
+    press(page, "pause")
+    expect(page.locator(".st-key-train")).to_contain_text("Resume")
+    expect(status(page)).to_contain_text("Paused")
+    held = step(page)
+    press(page, "step")
+    wait_for_step(page, held + 1)
+    expect(status(page)).to_contain_text("Paused")
+    assert step(page) == held - held % 10 + 10
+    press(page, "train")
+    wait_for_step(page, held + 30)
+    press(page, "stop")
+    expect(status(page)).to_contain_text("Stopped")
+
+
+def test_reset_goes_back_to_the_same_start(page, address):
+    """Reset: step 0, the same weights; training again gives the same curve."""
+    open_lab(page, address, "?v=1&first_seed=350&steps=30")
+    press(page, "train")
+    expect(status(page)).to_contain_text("Finished")
+    wait_for_figure(page, 30, 30)
+    first = page.evaluate(LAST_ACCURACY)
+    press(page, "reset")
+    expect(status(page)).to_contain_text("Step 0 of 30")
+    wait_for_figure(page, 0, 0)
+    press(page, "train")
+    expect(status(page)).to_contain_text("Finished")
+    wait_for_figure(page, 30, 30)
+    assert page.evaluate(LAST_ACCURACY) == first
+
+
+def test_new_seeds_train_other_runs_and_fade_the_old_ones(page, address):
+    """New seeds change the link and keep the previous experiment behind the new one."""
+    open_lab(page, address, "?v=1&first_seed=400&steps=30")
+    press(page, "train")
+    expect(status(page)).to_contain_text("Finished")
+    press(page, "new_seeds")
+    page.wait_for_url("**first_seed=405**")
+    expect(page.locator(".st-key-accuracy .ak-legend")).to_contain_text("previous experiment")
+    expect(status(page)).to_contain_text("Finished")
+
+
+def test_link_opens_the_same_experiment_and_reload_finds_the_run(page, address):
+    """The address says everything; a reload comes back to the run."""
+    open_lab(page, address, "?v=1&task=mutual&sharing=QKV,K%3DV&first_seed=500&steps=4000")
+    expect(page.locator(".st-key-set_steps input")).to_have_value("4000")
+    assert page.locator(".st-key-maps .ak-map").count() == 5  # the example still
+    press(page, "train")
+    wait_for_step(page, 20)
+    page.reload()
+    wait_for_step(page, 21)
+    assert page.locator(".st-key-maps .ak-map").count() == 2
+    press(page, "stop")
+
+
+def test_run_goes_on_while_another_page_is_open(page, address):
+    """Switching page and back finds the run still going."""
+    open_lab(page, address, "?v=1&first_seed=600&steps=4000")
+    press(page, "train")
+    wait_for_step(page, 10)
+    page.locator("[data-testid=stSidebarNav]").get_by_text("Guide").click()
+    expect(page.get_by_text("Five ways to share")).to_be_visible()
+    page.locator("[data-testid=stSidebarNav]").get_by_text("Lab").click()
+    wait_for_step(page, 20)
+    assert "first_seed=600" in page.url
+    press(page, "stop")
+
+
+def test_broken_link_names_the_field_and_uses_defaults(page, address):
+    """A hand-broken link is no dead end."""
+    open_lab(page, address, "?v=1&d_head=999&nonsense=1")
+    message = page.get_by_role("alert")
+    expect(message).to_contain_text("d_head")
+    expect(message).to_contain_text("nonsense")
+    expect(page.locator(".st-key-set_d_head input")).to_have_value("16")
+
+
+def test_guide_sets_the_lab_up(page, address):
+    """A suggestion of the Guide opens the Lab with its settings."""
+    page.goto(f"{address}/guide")
+    page.get_by_text("Set it up in the Lab").nth(3).click()
+    page.wait_for_url("**d_head=3**")
+    expect(page.locator(".st-key-set_d_head input")).to_have_value("3")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/guide"])
+def test_narrow_screens_cut_nothing(browser, address, path, scheme):
+    """At 640 px nothing is wider than the screen."""
+    context = browser.new_context(viewport={"width": 640, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(address + path)
+    page.wait_for_selector(".ak-card")
+    if path == "/":
+        page.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
+    wider = """() => [...document.querySelectorAll('[data-testid=stMain] *')]
+      .filter((node) => node.getBoundingClientRect().right > window.innerWidth + 1)
+      .filter((node) => !node.closest('.ak-tip, .katex, [data-testid=stTable]'))
+      .map((node) => node.tagName + '.' + node.className).slice(0, 5)"""
+    assert page.evaluate(wider) == []
+    context.close()
+
+
+def test_first_visitor_of_a_server_may_come_by_an_inner_link(browser):
+    """The Guide has its surroundings even if nobody opened the Lab before."""
+    with serve() as fresh:
+        page = browser.new_page()
+        page.goto(f"{fresh}/guide")
+        expect(page.get_by_text("Five ways to share")).to_be_visible(timeout=LONG)
+        expect(page.locator("[data-testid=stSidebarNav]")).to_contain_text("Lab")
+        expect(page.locator("[data-testid=stSidebarNav]")).not_to_contain_text("dashboard")
+        page.close()

@@ -1,0 +1,111 @@
+"""A cohort: runs computed as one batch, evaluated on the experiment's cadence."""
+
+import numpy as np
+import torch
+
+from attnkit.cohort import Cohort
+from attnkit.experiment import Experiment
+from attnkit.results import METRICS
+from attnkit.sharing import Sharing
+
+EXPERIMENT = Experiment(
+    n_entries=5,
+    n_names=11,
+    n_values=7,
+    n_seeds=4,
+    n_layers=3,
+    n_heads=2,
+    d_head=3,
+    steps=17,
+    evaluate_every=5,
+    batch_size=16,
+    n_eval=16,
+)
+
+
+def build(experiment=EXPERIMENT, seeds=(1, 3)):
+    """A cohort of two of the four seeds."""
+    return Cohort(experiment, seeds, torch.device("cpu"))
+
+
+def test_evaluations_are_made_on_the_cadence_and_at_the_end():
+    """At 0, every five steps, and at the last."""
+    cohort = build()
+    cohort.advance(4)
+    cohort.advance(13)
+    assert cohort.step == 17
+    assert [evaluation.step for evaluation in cohort.evaluations] == [0, 5, 10, 15, 17]
+
+
+def test_an_evaluation_has_a_number_for_every_run():
+    """(r,) of every metric, (r, l, h) symmetry of heads, in single precision."""
+    (evaluation,) = build().evaluations
+    assert set(evaluation.metrics) == set(METRICS)
+    assert all(values.shape == (10,) for values in evaluation.metrics.values())
+    assert all(values.dtype == np.float32 for values in evaluation.metrics.values())
+    assert evaluation.head_symmetry.shape == (10, 3, 2)
+
+
+def test_symmetry_is_the_mean_over_heads_and_layers():
+    """The number of the run is made of those of its heads."""
+    (evaluation,) = build().evaluations
+    expected = evaluation.head_symmetry.mean((1, 2))
+    np.testing.assert_allclose(evaluation.metrics["score_symmetry"], expected, atol=1e-6)
+
+
+def test_runs_are_in_the_order_of_the_experiment():
+    """Sharings in their own order, not in that of the computation; seeds within."""
+    cohort = build()
+    owned = [{name[2:] for name in own if name.startswith("0.W_")} for own in cohort.parameters()]
+    expected = [{f"W_{members[0]}" for members in s.classes} | {"W_O"} for s in Sharing]
+    assert owned == [names for names in expected for _ in cohort.seeds]
+
+
+def test_parameters_are_copies():
+    """They do not change when training goes on."""
+    cohort = build()
+    before = cohort.parameters()
+    kept = before[0]["W_U"].copy()
+    cohort.advance(3)
+    np.testing.assert_array_equal(before[0]["W_U"], kept)
+    assert not np.array_equal(cohort.parameters()[0]["W_U"], kept)
+
+
+def test_answers_and_patterns_of_every_run():
+    """(r, b, a) classes and (r, b, l, h, i, j) attention to the same examples."""
+    cohort = build()
+    examples = cohort.experiment.task.make_examples(7, torch.Generator().manual_seed(0))
+    answers, pattern = cohort.answer(examples)
+    assert answers.shape == (10, 7, 5)
+    assert pattern.shape == (10, 7, 3, 2, 5, 5)
+    np.testing.assert_allclose(pattern.sum(-1), 1, rtol=1e-5)
+
+
+def test_answering_changes_nothing():
+    """A look between steps draws nothing and moves no weight."""
+    looked, undisturbed = build(), build()
+    examples = looked.experiment.task.make_examples(3, torch.Generator().manual_seed(0))
+    for cohort in (looked, undisturbed):
+        cohort.advance(2)
+        if cohort is looked:
+            cohort.answer(examples)
+        cohort.advance(2)
+    for own, other in zip(looked.parameters(), undisturbed.parameters(), strict=True):
+        assert all(np.array_equal(own[name], other[name]) for name in own)
+
+
+def test_training_lowers_the_loss_of_every_run():
+    """The batch is one sum of losses, and each run descends its own."""
+    cohort = build(EXPERIMENT.replace(steps=100, evaluate_every=100))
+    cohort.advance(100)
+    first, last = (evaluation.metrics["loss"] for evaluation in cohort.evaluations)
+    assert (last < first).all()
+
+
+def test_a_learning_rate_that_is_too_high_is_survived():
+    """Runs may diverge; the others go on, and nothing raises or warns."""
+    cohort = build(EXPERIMENT.replace(learning_rate=1.0, steps=50))
+    cohort.advance(50)
+    lost = cohort.diverged_at >= 0
+    losses = cohort.evaluations[-1].metrics["loss"]
+    np.testing.assert_array_equal(np.isnan(losses), lost)

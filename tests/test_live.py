@@ -1,0 +1,449 @@
+"""Live training: jobs in a process of their own, steered and watched, and gone when they must."""
+
+import json
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnkit.experiment import Experiment
+from attnkit.live import service as live
+from attnkit.live.service import Job, TrainingService
+from attnkit.live.worker import Worker
+from attnkit.training import Training, train
+
+pytestmark = pytest.mark.server
+
+PATIENCE = 120.0
+"""Seconds after which a wait has failed; nothing here takes long on an idle machine."""
+
+SMALL = {
+    "sharing": ["QKV", "Q=K=V"],
+    "n_entries": 5,
+    "n_names": 11,
+    "n_values": 7,
+    "n_seeds": 1,
+    "d_head": 3,
+    "evaluate_every": 7,
+    "batch_size": 16,
+    "n_eval": 16,
+}
+
+UNENDING = 20_000
+"""Steps of a job that is still going on whenever a test looks at it."""
+
+
+def small(steps, first_seed=0):
+    """An experiment of two runs."""
+    return Experiment(**SMALL, steps=steps, first_seed=first_seed)
+
+
+@pytest.fixture(scope="module")
+def service():
+    """A service with its training process, for all tests that leave it as it was."""
+    with closing(TrainingService()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def job(service):
+    """A job that goes on until the test ends; its identifier."""
+    started = service.submit(small(UNENDING))
+    wait_until(service, started, lambda job: step_of(job) > 0)
+    yield started
+    service.stop(started)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """What training without any service gives."""
+    return train(small(300), "cpu").snapshot
+
+
+def step_of(job: Job) -> int:
+    """Steps taken, 0 before the first snapshot."""
+    return job.snapshot.step if job.snapshot is not None else 0
+
+
+def wait_until(service: TrainingService, job_id: str, condition) -> Job:
+    """The job as soon as it fulfils a condition."""
+    deadline = time.monotonic() + PATIENCE
+    job = service.look(job_id)
+    while not condition(job):
+        seconds = deadline - time.monotonic()
+        assert seconds > 0, f"still waiting: {job.state} at step {step_of(job)}, {job.error}"
+        job = service.wait(job_id, job.version, seconds)
+    return job
+
+
+def wait_until_still(service: TrainingService, job_id: str, state: str) -> Job:
+    """The job in a state that it stays in: nothing new comes for half a second."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        job = wait_until(service, job_id, lambda job: job.state == state)
+        if service.wait(job_id, job.version, 0.5).version == job.version:
+            return job
+    raise AssertionError(f"never still in state {state}")
+
+
+def wait_for_end(process_id: int) -> bool:
+    """Whether any process, not only one of our children, ends in time."""
+    try:
+        descriptor = os.pidfd_open(process_id)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(PATIENCE * 1000))
+    finally:
+        os.close(descriptor)
+
+
+def assert_same_bits(snapshot, reference):
+    """Two snapshots hold the same numbers."""
+    assert snapshot.step == reference.step
+    assert np.array_equal(snapshot.eval_steps, reference.eval_steps)
+    for name, values in reference.history.items():
+        assert np.array_equal(snapshot.history[name], values, equal_nan=True), name
+    assert np.array_equal(snapshot.head_symmetry, reference.head_symmetry)
+    assert np.array_equal(snapshot.probe.pattern, reference.probe.pattern)
+    assert np.array_equal(snapshot.probe.answers, reference.probe.answers)
+
+
+def test_the_first_snapshot_is_at_step_0(service):
+    """A page can draw the untrained models."""
+    job_id = service.submit(small(UNENDING))
+    first = wait_until(service, job_id, lambda job: job.snapshot is not None)
+    service.stop(job_id)
+    assert first.state == "running"
+    assert first.snapshot.step == 0
+    assert first.snapshot.eval_steps.tolist() == [0]
+
+
+def test_a_job_ends_finished_with_the_bits_of_train(service, reference):
+    """A page shows what the library gives."""
+    job = wait_until(service, service.submit(small(300)), lambda job: job.over)
+    assert job.state == job.snapshot.status == "finished"
+    assert job.restarts == 0
+    assert not job.active
+    assert_same_bits(job.snapshot, reference)
+
+
+def test_versions_count_up_and_steps_never_fall(service):
+    """A page that waits for the next version sees training go forward."""
+    job_id = service.submit(small(2000))
+    seen = [service.look(job_id)]
+    wait_until(service, job_id, lambda job: seen.append(job) or job.over)
+    versions = [job.version for job in seen]
+    steps = [step_of(job) for job in seen]
+    assert versions == sorted(versions)
+    assert steps == sorted(steps)
+    assert steps[-1] == 2000
+    assert len(set(steps)) > 2
+
+
+def test_pause_holds_the_step(service, job):
+    """Nothing is trained while a job is paused."""
+    service.pause(job)
+    paused = wait_until_still(service, job, "paused")
+    assert 0 < paused.snapshot.step < UNENDING
+    assert not paused.active
+    assert not paused.over
+
+
+def test_pausing_changes_no_number(service, reference):
+    """Paused in the middle and resumed, a job ends with the same bits."""
+    job_id = service.submit(small(300), paused=True)
+    wait_until_still(service, job_id, "paused")
+    for _ in range(3):
+        service.step(job_id)
+        wait_until_still(service, job_id, "paused")
+    assert service.look(job_id).snapshot.step == 21
+    service.resume(job_id)
+    assert_same_bits(wait_until(service, job_id, lambda job: job.over).snapshot, reference)
+
+
+def test_a_running_job_goes_on_after_pause_and_resume(service, job):
+    """Resume takes up where pause has stopped."""
+    service.pause(job)
+    held = wait_until_still(service, job, "paused").snapshot.step
+    service.resume(job)
+    wait_until(service, job, lambda job: job.state == "running" and step_of(job) > held)
+
+
+def test_a_job_can_begin_paused(service):
+    """Reset shows step 0 and waits."""
+    job_id = service.submit(small(300), paused=True)
+    held = wait_until_still(service, job_id, "paused")
+    service.stop(job_id)
+    assert held.snapshot.step == 0
+
+
+def test_step_stops_at_the_next_evaluation(service, job):
+    """From anywhere to the next multiple of the cadence."""
+    service.pause(job)
+    before = wait_until_still(service, job, "paused").snapshot.step
+    service.step(job)
+    after = wait_until_still(service, job, "paused").snapshot
+    assert after.step == (before // 7 + 1) * 7
+    assert after.eval_steps[-1] == after.step
+
+
+def test_step_ends_at_the_last_step(service):
+    """The end is an evaluation too, off the cadence or not."""
+    job_id = service.submit(small(10), paused=True)
+    for _ in range(2):
+        service.step(job_id)
+        ended = wait_until(service, job_id, lambda job: job.state in ("paused", "finished"))
+        wait_until_still(service, job_id, ended.state)
+    assert service.look(job_id).state == "finished"
+    assert service.look(job_id).snapshot.step == 10
+
+
+def test_stop_keeps_the_last_snapshot(service, job):
+    """What was reached stays on screen, marked as stopped."""
+    reached = service.look(job).snapshot.step
+    service.stop(job)
+    stopped = wait_until(service, job, lambda job: job.over)
+    assert stopped.state == stopped.snapshot.status == "stopped"
+    assert reached <= stopped.snapshot.step < UNENDING
+    assert service.wait(job, stopped.version, 0.5).version == stopped.version
+
+
+def test_a_job_that_is_over_cannot_be_steered(service):
+    """Late clicks do nothing."""
+    job_id = service.submit(small(5))
+    ended = wait_until(service, job_id, lambda job: job.over)
+    for steer in (service.pause, service.resume, service.step, service.stop):
+        steer(job_id)
+    assert service.wait(job_id, ended.version, 0.3).version == ended.version
+    assert service.look(job_id).state == "finished"
+
+
+def test_two_jobs_share_the_process(service):
+    """They take turns: the second does not wait for the end of the first."""
+    both = [service.submit(small(UNENDING, first_seed)) for first_seed in (0, 1)]
+    for _ in range(2):
+        reached = [step_of(service.look(job_id)) for job_id in both]
+        for job_id, step in zip(both, reached, strict=True):
+            wait_until(service, job_id, lambda job, step=step: step_of(job) > step)
+    assert [service.look(job_id).state for job_id in both] == ["running", "running"]
+    for job_id in both:
+        service.stop(job_id)
+
+
+def test_jobs_beside_each_other_keep_their_bits(service, reference):
+    """Neither another job nor when a job's turns come changes a number."""
+    other = service.submit(small(UNENDING, 5))
+    job_id = service.submit(small(300))
+    ended = wait_until(service, job_id, lambda job: job.over)
+    service.stop(other)
+    assert_same_bits(ended.snapshot, reference)
+
+
+def test_find_gives_the_newest_job_of_the_same_experiment(service):
+    """A second tab with the same link sees the same training."""
+    ids = [service.submit(small(UNENDING, 7)) for _ in range(2)]
+    assert service.find(small(UNENDING, 7)).id == ids[1]
+    assert service.find(small(UNENDING, 8)) is None
+    for job_id in reversed(ids):
+        service.stop(job_id)
+        wait_until(service, job_id, lambda job: job.over)
+    assert service.find(small(UNENDING, 7)) is None
+
+
+def test_unknown_jobs_are_harmless(service):
+    """A page may hold on to a job that was forgotten."""
+    for steer in (service.pause, service.resume, service.step, service.stop):
+        steer("unknown")
+    assert service.look("unknown") is None
+    assert service.wait("unknown", 0, PATIENCE) is None
+
+
+def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
+    """Memory is bounded: those that nobody has looked at for longest go first."""
+    assert live.MAX_JOBS > 2
+    monkeypatch.setattr(live, "MAX_JOBS", 2)
+    ids = []
+    for _ in range(4):
+        ids.append(service.submit(small(1)))
+        wait_until(service, ids[-1], lambda job: job.over)
+    assert [service.look(job_id) is None for job_id in ids] == [True, True, False, False]
+
+
+def test_a_job_nobody_looks_at_is_stopped(service, monkeypatch):
+    """A closed tab does not train for ever; a job that is watched goes on."""
+    monkeypatch.setattr(live, "LEASE_SECONDS", 2.0)
+    left = small(UNENDING, 11)
+    watched, abandoned = service.submit(small(UNENDING, 12)), service.submit(left)
+    wait_until(service, watched, lambda _: service.find(left) is None)  # find is no look
+    assert service.look(watched).state == "running"
+    assert service.look(abandoned).state == "stopped"
+    service.stop(watched)
+
+
+def test_a_job_whose_process_is_killed_ends_with_the_same_bits(service):
+    """The process is started again, and lost work is done anew from the seeds."""
+    job_id = service.submit(small(2000))
+    wait_until(service, job_id, lambda job: step_of(job) > 0)
+    killed = service.process_id
+    os.kill(killed, signal.SIGKILL)
+    ended = wait_until(service, job_id, lambda job: job.over)
+    assert ended.restarts == 1
+    assert service.process_id != killed
+    assert_same_bits(ended.snapshot, train(small(2000), "cpu").snapshot)
+
+
+def test_a_paused_job_whose_process_is_killed_stays_paused(service):
+    """It begins anew, but nobody has asked it to go on."""
+    job_id = service.submit(small(300), paused=True)
+    wait_until_still(service, job_id, "paused")
+    os.kill(service.process_id, signal.SIGKILL)
+    wait_until(service, job_id, lambda job: job.restarts == 1)
+    held = wait_until_still(service, job_id, "paused")
+    service.stop(job_id)
+    assert held.snapshot.step == 0
+
+
+def test_a_job_whose_process_always_dies_fails(service, monkeypatch):
+    """It is not begun anew for ever, and jobs after it are."""
+    monkeypatch.setattr(live, "MAX_RESTARTS", 0)
+    job_id = service.submit(small(UNENDING))
+    wait_until(service, job_id, lambda job: step_of(job) > 0)
+    os.kill(service.process_id, signal.SIGKILL)
+    failed = wait_until(service, job_id, lambda job: job.over)
+    assert failed.state == "failed"
+    assert "died" in failed.error
+    after = service.submit(small(5))
+    assert wait_until(service, after, lambda job: job.over).state == "finished"
+
+
+def test_closing_ends_the_process_and_its_thread():
+    """Nothing of a service is left, whatever it was doing."""
+    threads = set(threading.enumerate())
+    service = TrainingService()
+    wait_until(service, service.submit(small(UNENDING)), lambda job: step_of(job) > 0)
+    service.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(service.process_id, 0)
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def closed_service():
+    """A service that was closed before its process was ready."""
+    service = TrainingService()
+    service.close()
+    return service
+
+
+def test_closing_twice_is_harmless(closed_service):
+    """A server may be shut down more than once."""
+    closed_service.close()
+
+
+def test_a_closed_service_takes_commands_in_silence(closed_service):
+    """Pages may be drawn while the server shuts down."""
+    job_id = closed_service.submit(small(5))
+    closed_service.pause(job_id)
+    assert not closed_service.look(job_id).over
+
+
+class Frames:
+    """A worker's output in memory; stops the worker after so many frames of finished jobs."""
+
+    def __init__(self, commands, n_finished):
+        self.headers = []
+        self._commands = commands
+        self._left = n_finished
+
+    def write(self, frame):
+        """Take one frame."""
+        self.headers.append(json.loads(frame.split(b"\n", 1)[0]))
+        self._left -= self.headers[-1]["state"] == "finished"
+        if self._left == 0:
+            self._commands.put(None)
+
+    def flush(self):
+        """Nothing is held back."""
+
+
+def work(*experiments):
+    """The last header that a worker sends for each of some jobs, the last of which finishes."""
+    commands = queue.Queue()
+    for name, text in enumerate(experiments):
+        commands.put({"do": "start", "job": str(name), "experiment": text, "paused": False})
+    frames = Frames(commands, 1)
+    Worker(frames).run(commands)
+    return list({header["job"]: header for header in frames.headers}.values())
+
+
+def test_a_job_that_cannot_begin_fails_alone():
+    """The page hears why, and the next job is trained."""
+    failed, finished = work('{"steps": 0}', small(5).to_json())
+    assert failed["state"] == "failed"
+    assert failed["error"].startswith("steps: got 0, allowed")
+    assert finished["state"] == "finished"
+
+
+def test_a_job_that_breaks_fails_alone(monkeypatch):
+    """An error in the middle of one training leaves the others alone."""
+    advance = Training.advance
+
+    def break_if_long(training, n_steps):
+        if training.experiment.training.steps == 50:
+            raise RuntimeError("out of memory")
+        advance(training, n_steps)
+
+    monkeypatch.setattr(Training, "advance", break_if_long)
+    failed, finished = work(small(50).to_json(), small(5).to_json())
+    assert failed["state"] == "failed"
+    assert failed["error"] == "out of memory"
+    assert finished["state"] == "finished"
+
+
+def test_the_training_process_ends_when_its_input_does():
+    """It needs no signal."""
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "attnkit.live.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[1],
+    )
+    worker.stdin.close()
+    assert worker.wait(PATIENCE) == 0
+
+
+def test_no_training_process_outlives_a_killed_server():
+    """The server gets no chance to clean up, and its training process ends by itself."""
+    server = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from attnkit.live.service import TrainingService\n"
+            "from attnkit.experiment import Experiment\n"
+            "service = TrainingService()\n"
+            f"job = service.submit(Experiment(**{SMALL!r}, steps={UNENDING}))\n"
+            "while service.wait(job, 0, 1).snapshot is None: pass\n"
+            "print(service.process_id, flush=True)\n"
+            "while True: service.wait(job, 10**9, 60)\n",
+        ],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[1],
+    )
+    with server:
+        worker = int(server.stdout.readline())
+        server.kill()
+    assert wait_for_end(worker)

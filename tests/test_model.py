@@ -1,0 +1,273 @@
+"""The batched transformer: what it owns, what it records, what masks and positions do."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from attnkit.experiment import Experiment
+from attnkit.model import COHORT_ORDER, Layer, Model, generator_for
+from attnkit.sharing import ROLES, Sharing
+
+CPU = torch.device("cpu")
+SIZES = {"n_seeds": 2, "n_entries": 5, "n_names": 11, "n_values": 13, "n_heads": 3, "d_head": 7}
+subsets = st.sets(st.sampled_from(Sharing), min_size=1)
+
+
+def build(**given):
+    """All runs of a small directed experiment, with some settings changed."""
+    experiment = Experiment(**{**SIZES, **given})
+    return Model(experiment, experiment.seeds, CPU)
+
+
+def tokens_for(model, n_batch=3, seed=0):
+    """One batch per seed of the model's task."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.stack([model.task.make_examples(n_batch, generator).tokens for _ in model.seeds])
+
+
+def answer(model, tokens):
+    """Logits and what each layer recorded."""
+    layers = list[Layer]()
+    with torch.no_grad():
+        return model.logits(tokens, layers), layers
+
+
+# Runs and their parameters
+
+
+def test_cohort_order_holds_every_sharing_once():
+    """It is a permutation of the sharings."""
+    assert sorted(COHORT_ORDER) == sorted(Sharing)
+
+
+@given(subsets, st.integers(1, 3))
+def test_every_run_finds_the_parameters_it_owns(chosen, n_seeds):
+    """In any set of sharings, the runs that own a role's matrix are contiguous."""
+    model = build(sharing=chosen, n_seeds=n_seeds, n_layers=2)
+    names = {f"{layer}.W_{role}" for layer in range(2) for role in ROLES}
+    for run in range(model.n_runs):
+        sharing = model.sharings[run // n_seeds]
+        own = {name for name in model.run_parameters(run) if name in names}
+        assert own == {name for name in names if sharing.owns(name[-1])}
+
+
+@given(subsets, st.integers(1, 3))
+def test_results_can_be_put_in_the_order_of_the_experiment(chosen, n_seeds):
+    """Indexing with `to_experiment_order` turns cohort order into `Experiment.runs`."""
+    experiment = Experiment(**{**SIZES, "sharing": chosen, "n_seeds": n_seeds})
+    model = Model(experiment, experiment.seeds, CPU)
+    cohort = [(sharing, seed) for sharing in model.sharings for seed in model.seeds]
+    assert [cohort[run] for run in model.to_experiment_order] == experiment.runs
+
+
+def test_parameters_have_the_documented_shapes():
+    """One run's parameters, all of them, with distinct sizes."""
+    model = build(n_layers=1, d_mlp=17, positions="learned", d_model=32)
+    shapes = {name: tuple(value.shape) for name, value in model.run_parameters(2).items()}
+    assert shapes == {
+        "W_E": (2 * 11 + 13, 32),
+        "W_pos": (5, 32),
+        "0.W_Q": (32, 21),
+        "0.W_K": (32, 21),
+        "0.W_V": (32, 21),
+        "0.W_O": (21, 32),
+        "0.W_in": (32, 17),
+        "0.W_out": (17, 32),
+        "W_U": (32, 13),
+    }
+
+
+def test_run_parameters_are_the_model_itself():
+    """They are views: what is written into them is what the model computes with."""
+    model = build()
+    tokens = tokens_for(model)
+    before, _ = answer(model, tokens)
+    with torch.no_grad():
+        model.run_parameters(3)["W_U"].zero_()
+    after, _ = answer(model, tokens)
+    assert (after[3] == 0).all()
+    others = [run for run in range(model.n_runs) if run != 3]
+    assert torch.equal(after[others], before[others])
+
+
+@pytest.mark.parametrize("task", ["directed", "phonebook"])
+def test_initial_numbers_have_the_documented_spread(task):
+    """Matrices keep the size of their input; a token's fields add up to 0.5."""
+    model = build(task=task, d_model=128, d_head=61, d_mlp=127, positions="learned", n_names=64)
+    own = model.run_parameters(2)
+    for name, value in own.items():
+        fan_in = value.shape[0]
+        expected = {"W_E": 0.5 / math.sqrt(model.task.n_fields), "W_pos": 0.5}
+        assert value.std().item() == pytest.approx(expected.get(name, fan_in**-0.5), rel=0.15)
+        assert value.mean().item() == pytest.approx(0, abs=0.1)
+
+
+def test_generators_depend_on_seed_and_purpose_only():
+    """The same pair repeats; another seed or purpose differs."""
+    numbers = {
+        pair: torch.rand(3, generator=generator_for(*pair)).tolist()
+        for pair in [(0, "a"), (1, "a"), (0, "b"), (11, "a"), (1, "1a")]
+    }
+    assert len({tuple(row) for row in numbers.values()}) == len(numbers)
+    assert torch.rand(3, generator=generator_for(0, "a")).tolist() == numbers[0, "a"]
+
+
+def test_layers_start_from_different_numbers():
+    """No matrix of one layer or role repeats that of another."""
+    model = build(n_layers=3, sharing="QKV")
+    own = model.run_parameters(0)
+    square = [own[f"{layer}.W_{role}"] for layer in range(3) for role in ROLES]
+    assert len({tuple(value.flatten().tolist()) for value in square}) == 9
+
+
+def test_a_model_of_some_seeds_is_a_part_of_that_of_all():
+    """A cohort starts from the numbers that its seeds have anywhere."""
+    experiment = Experiment(**{**SIZES, "n_seeds": 3})
+    whole, part = (Model(experiment, seeds, CPU) for seeds in (experiment.seeds, [1]))
+    assert part.n_runs == 5
+    for run in range(5):
+        own, expected = part.run_parameters(run), whole.run_parameters(3 * run + 1)
+        assert all(torch.equal(own[name], expected[name]) for name in expected)
+
+
+# Logits and what layers record
+
+
+@pytest.mark.parametrize(("task", "n_ctx", "n_answers"), [("directed", 5, 5), ("phonebook", 10, 5)])
+def test_shapes_of_logits_and_layers(task, n_ctx, n_answers):
+    """(r, b, a, c) logits; (r, b, h, i, j) scores and pattern of every layer."""
+    model = build(task=task, n_layers=2)
+    logits, layers = answer(model, tokens_for(model))
+    assert logits.shape == (10, 3, n_answers, 13)
+    assert [layer.scores.shape for layer in layers] == [(10, 3, 3, n_ctx, n_ctx)] * 2
+    assert [layer.pattern.shape for layer in layers] == [(10, 3, 3, n_ctx, n_ctx)] * 2
+
+
+def test_recording_layers_changes_no_logit():
+    """The same bits with and without."""
+    model = build(n_layers=2, d_mlp=7)
+    tokens = tokens_for(model)
+    assert torch.equal(model.logits(tokens), model.logits(tokens, []))
+
+
+@given(st.booleans(), st.booleans(), st.sampled_from(["directed", "phonebook"]))
+@settings(max_examples=8)
+def test_patterns_are_distributions(causal, self_mask, task):
+    """Rows are not negative and sum to 1 under any mask."""
+    model = build(task=task, causal=causal, self_mask=self_mask, n_layers=2)
+    for layer in answer(model, tokens_for(model))[1]:
+        assert (layer.pattern >= 0).all()
+        assert_close(layer.pattern.sum(-1), torch.ones(layer.pattern.shape[:-1]))
+
+
+def test_pattern_is_the_softmax_of_the_scores():
+    """Without masks, nothing stands between the two."""
+    model = build(self_mask=False)
+    for layer in answer(model, tokens_for(model))[1]:
+        assert_close(layer.pattern, layer.scores.softmax(-1))
+
+
+def test_scores_are_recorded_before_masks():
+    """First-layer scores are the same whatever is masked, diagonal included."""
+    tokens = tokens_for(build())
+    plain, masked = (
+        answer(build(causal=masks, self_mask=masks), tokens)[1][0] for masks in (False, True)
+    )
+    assert torch.equal(plain.scores, masked.scores)
+    assert masked.scores.isfinite().all()
+    assert not torch.equal(plain.pattern, masked.pattern)
+
+
+def test_causal_pattern_has_no_future():
+    """Weights on later positions are exactly zero."""
+    for layer in answer(model := build(causal=True, n_layers=2), tokens_for(model))[1]:
+        assert (layer.pattern.triu(1) == 0).all()
+
+
+def test_causal_answers_do_not_depend_on_later_tokens():
+    """Changing the last token changes only the last answer."""
+    model = build(causal=True, n_layers=2, d_mlp=7)
+    tokens = tokens_for(model)
+    changed = tokens.clone()
+    changed[:, :, -1] = tokens[:, :, -1].roll(1, 1)
+    before, after = answer(model, tokens)[0], answer(model, changed)[0]
+    assert torch.equal(before[:, :, :-1], after[:, :, :-1])
+    assert not torch.equal(before[:, :, -1], after[:, :, -1])
+
+
+def test_self_mask_takes_all_weight_from_oneself():
+    """With other tokens to see, the diagonal is zero."""
+    model = build(self_mask=True, causal=False)
+    (layer,) = answer(model, tokens_for(model))[1]
+    assert (layer.pattern.diagonal(dim1=-2, dim2=-1) == 0).all()
+
+
+def test_self_mask_is_soft():
+    """The first token of a causal model sees no other and attends to itself."""
+    model = build(self_mask=True, causal=True)
+    (layer,) = answer(model, tokens_for(model))[1]
+    assert (layer.pattern[..., 0, 0] == 1).all()
+    assert (layer.pattern.diagonal(dim1=-2, dim2=-1)[..., 1:] == 0).all()
+
+
+@pytest.mark.parametrize("positions", ["none", "learned"])
+def test_order_matters_only_with_positions(positions):
+    """Without positions, permuted entries give permuted logits; with them, others."""
+    model = build(positions=positions, n_layers=2, d_mlp=7)
+    tokens = tokens_for(model)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    expected, _ = answer(model, tokens)
+    found, _ = answer(model, tokens[:, :, order])
+    same = torch.allclose(found, expected[:, :, order], atol=1e-5)
+    assert same == (positions == "none")
+
+
+def test_examples_of_a_batch_do_not_touch_each_other():
+    """An example is answered the same in another place among others."""
+    model = build(n_layers=2, d_mlp=7)
+    tokens = tokens_for(model, n_batch=5)
+    logits, _ = answer(model, tokens)
+    assert_close(answer(model, tokens.flip(1))[0], logits.flip(1))
+
+
+def test_a_seed_answers_its_own_batch():
+    """Other tokens for one seed change the logits of that seed's runs only."""
+    model = build(n_seeds=3)
+    tokens = tokens_for(model)
+    changed = tokens.clone()
+    changed[1] = tokens[1].flip(0)
+    same = (answer(model, tokens)[0] == answer(model, changed)[0]).flatten(1).all(1)
+    assert same.tolist() == [True, False, True] * 5
+
+
+def test_fields_of_a_token_are_summed():
+    """The order of the fields of a token does not matter."""
+    model = build()
+    tokens = tokens_for(model)
+    assert_close(answer(model, tokens)[0], answer(model, tokens.flip(-1))[0])
+
+
+@pytest.mark.parametrize("task", ["directed", "mutual", "phonebook"])
+def test_every_parameter_learns(task):
+    """Each run's parameters all get a gradient, so none is there for nothing."""
+    given = {"n_entries": 6} if task == "mutual" else {}
+    model = build(task=task, n_layers=2, d_mlp=17, positions="learned", **given)
+    model.logits(tokens_for(model, n_batch=16)).square().sum().backward()
+    for name, value in model.parameters.items():
+        parts = value.grad.flatten(1).unbind(0) if name != "W_E" else value.grad.split(32, 1)
+        assert all(part.abs().sum() > 0 for part in parts), name
+
+
+def test_role_weights_are_those_of_the_owner():
+    """In cohort order, each run's matrix for a role is its owner's."""
+    model = build(n_layers=2)
+    for role in ROLES:
+        weights = model.role_weights(1, role)
+        assert weights.shape == (10, 32, 21)
+        for run in range(model.n_runs):
+            owner = model.sharings[run // 2].owner(role)
+            assert torch.equal(weights[run], model.run_parameters(run)[f"1.W_{owner}"])

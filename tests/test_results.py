@@ -1,0 +1,339 @@
+"""Snapshots and results: thresholds, tables, and files that read back or fail plainly."""
+
+import contextlib
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+
+from attnkit.experiment import Experiment
+from attnkit.results import METRICS, Result, Snapshot
+from attnkit.training import Training
+
+SMALL = {
+    "n_entries": 5,
+    "n_names": 7,
+    "n_values": 11,
+    "n_seeds": 2,
+    "d_head": 3,
+    "steps": 7,
+    "evaluate_every": 3,
+    "batch_size": 16,
+    "n_eval": 16,
+}
+
+
+def train_small(**given):
+    """The result of a small experiment, stopped before its end."""
+    training = Training(Experiment(**{**SMALL, **given}), "cpu")
+    training.advance(5)
+    return training.result()
+
+
+RESULT = train_small(sharing=["QKV", "K=V", "Q=K=V"], n_heads=2, n_layers=3)
+BLOB = RESULT.snapshot.to_bytes()
+N_HEADER = 8 + int.from_bytes(BLOB[:8], "little")
+HEAD = json.loads(BLOB[8:N_HEADER])["__metadata__"]["snapshot"]
+
+
+def with_accuracy(rows, eval_steps=None):
+    """A snapshot whose history is made by hand: one row per evaluation."""
+    accuracy = np.array(rows, np.float32)
+    n_seeds = accuracy.shape[1]
+    given = dataclasses.replace(
+        RESULT.snapshot,
+        experiment=Experiment(**{**SMALL, "sharing": "QKV", "n_seeds": n_seeds}),
+        eval_steps=np.arange(len(rows)) * 10 if eval_steps is None else np.array(eval_steps),
+        history=dict.fromkeys(METRICS, accuracy),
+        diverged_at=np.full(n_seeds, -1),
+    )
+    return given.steps_to_threshold().tolist()
+
+
+def same_arrays(one, two):
+    """Two snapshots hold the same bits."""
+    assert one.history.keys() == two.history.keys()
+    for name in METRICS:
+        assert one.history[name].tobytes() == two.history[name].tobytes()
+    for name in ("eval_steps", "head_symmetry", "diverged_at"):
+        assert getattr(one, name).tobytes() == getattr(two, name).tobytes()
+        assert getattr(one, name).shape == getattr(two, name).shape
+        assert getattr(one, name).dtype == getattr(two, name).dtype
+    for field in dataclasses.fields(one.probe):
+        first, second = (getattr(s.probe, field.name) for s in (one, two))
+        assert first.tobytes() == second.tobytes()
+        assert first.shape == second.shape
+
+
+# Steps to threshold
+
+
+def test_threshold_is_reached_at_the_first_of_three_evaluations():
+    """Not at the third, and not at two that were interrupted."""
+    column = [0.1, 0.99, 1.0, 0.98, 0.99, 0.995, 1.0, 1.0]
+    assert with_accuracy([[value] for value in column]) == [40]
+
+
+def test_threshold_may_be_lost_later():
+    """What happens afterwards does not matter."""
+    assert with_accuracy([[1.0], [1.0], [1.0], [0.0], [0.0]]) == [0]
+
+
+def test_threshold_counts_from_099():
+    """0.99 itself counts, in single precision too; a little less does not."""
+    assert with_accuracy([[0.99, 0.989]] * 3) == pytest.approx([0, np.nan], nan_ok=True)
+
+
+def test_threshold_at_the_very_end():
+    """The last three evaluations are enough."""
+    assert with_accuracy([[0.0], [1.0], [1.0], [1.0]]) == [10]
+
+
+def test_threshold_never_reached_is_missing():
+    """Two in a row at the end are not enough."""
+    assert np.isnan(with_accuracy([[0.0], [1.0], [1.0]]))
+
+
+@pytest.mark.parametrize("n_evaluations", [1, 2])
+def test_threshold_needs_three_evaluations(n_evaluations):
+    """With fewer, nothing is known."""
+    assert np.isnan(with_accuracy([[1.0, 1.0]] * n_evaluations)).all()
+
+
+def test_threshold_of_a_lost_run_is_missing():
+    """NaN accuracy is not at the threshold."""
+    assert np.isnan(with_accuracy([[1.0], [1.0], [np.nan], [np.nan]]))
+
+
+def test_threshold_is_given_in_steps_for_every_run():
+    """Runs are judged apart, on the steps at which evaluations were made."""
+    rows = [[0, 1, 0], [1, 1, 0], [1, 1, 0], [1, 0, 1]]
+    found = with_accuracy(rows, eval_steps=[0, 7, 14, 17])
+    assert found == pytest.approx([7, 0, np.nan], nan_ok=True)
+
+
+# Snapshots
+
+
+def test_asymmetry_is_half_of_what_symmetry_lacks():
+    """0 symmetric, 1 antisymmetric."""
+    found = dataclasses.replace(
+        RESULT.snapshot, history={"score_symmetry": np.array([[1.0, 0.0, -1.0]])}
+    )
+    assert found.asymmetry.tolist() == [[0, 0.5, 1]]
+
+
+def test_runs_split_into_sharings_and_seeds():
+    """The last axis, in the order of `Experiment.runs`."""
+    split = RESULT.snapshot.per_sharing(np.arange(5 * 6).reshape(5, 6))
+    assert split.shape == (5, 3, 2)
+    assert split[0].tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_model_steps_per_second_counts_all_runs():
+    """Six runs of five steps in two seconds; no speed before any time has passed."""
+    assert dataclasses.replace(RESULT.snapshot, seconds=2.0).model_steps_per_second == 15
+    assert dataclasses.replace(RESULT.snapshot, seconds=0.0).model_steps_per_second == 0
+
+
+@pytest.mark.parametrize("task", ["directed", "mutual", "phonebook"])
+def test_snapshot_bytes_read_back(task):
+    """Experiment, status, times and the bits of every array, missing values included."""
+    snapshot = train_small(task=task, n_entries=6).snapshot
+    snapshot.history["loss"][1, 1] = np.nan
+    back = Snapshot.from_bytes(snapshot.to_bytes())
+    assert back.experiment == snapshot.experiment
+    assert (back.status, back.step, back.seconds) == ("stopped", 5, snapshot.seconds)
+    same_arrays(back, snapshot)
+
+
+@given(st.integers(0, len(BLOB) - 1))
+def test_truncated_bytes_are_a_value_error(length):
+    """A file cut short."""
+    with pytest.raises(ValueError, match="snapshot"):
+        Snapshot.from_bytes(BLOB[:length])
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_a_value_error(blob):
+    """A file of another kind."""
+    with pytest.raises(ValueError, match="snapshot"):
+        Snapshot.from_bytes(blob)
+
+
+@given(st.integers(0, N_HEADER), st.integers(1, 255))
+def test_a_broken_header_is_a_snapshot_or_a_value_error(position, change):
+    """One wrong byte in the part that is read as text never gives another exception."""
+    blob = bytearray(BLOB)
+    blob[position] ^= change
+    with contextlib.suppress(ValueError):
+        assert isinstance(Snapshot.from_bytes(bytes(blob)), Snapshot)
+
+
+def with_head(**changes):
+    """The snapshot's bytes with other metadata."""
+    return save(load(BLOB), metadata={"snapshot": json.dumps({**json.loads(HEAD), **changes})})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"status": "asleep"},
+        {"status": None},
+        {"step": None},
+        {"step": "many"},
+        {"step": float("inf")},
+        {"seconds": []},
+        {"experiment": "task=taxes"},
+        {"experiment": 5},
+        {"experiment": None},
+        {"experiment": '{"task": []}'},
+    ],
+    ids=str,
+)
+def test_wrong_metadata_is_a_value_error(changes):
+    """Anything can stand in a file."""
+    with pytest.raises(ValueError):  # noqa: PT011 - the message depends on what is wrong
+        Snapshot.from_bytes(with_head(**changes))
+
+
+def test_unchanged_metadata_reads():
+    """The tests above change one thing only."""
+    assert Snapshot.from_bytes(with_head()).experiment == RESULT.experiment
+
+
+@pytest.mark.parametrize("missing", ["eval_steps", "history.loss", "probe.pattern", "diverged_at"])
+def test_a_missing_array_is_named(missing):
+    """An older or a foreign file."""
+    arrays = load(BLOB)
+    del arrays[missing]
+    with pytest.raises(ValueError, match=missing):
+        Snapshot.from_bytes(save(arrays, metadata={"snapshot": HEAD}))
+
+
+def test_other_safetensors_are_a_value_error():
+    """Weights are no snapshot, with metadata or without."""
+    for metadata in (None, {"format": "pt"}):
+        with pytest.raises(ValueError, match="snapshot"):
+            Snapshot.from_bytes(save({"W": np.zeros(3)}, metadata=metadata))
+
+
+# Results
+
+
+def test_result_reads_back(tmp_path):
+    """Snapshot and weights of every run have the same bits."""
+    RESULT.save(tmp_path / "new" / "folder")
+    back = Result.load(tmp_path / "new" / "folder")
+    assert back.experiment == RESULT.experiment
+    same_arrays(back.snapshot, RESULT.snapshot)
+    assert len(back.parameters) == len(RESULT.parameters) == 6
+    for found, expected in zip(back.parameters, RESULT.parameters, strict=True):
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert found[name].shape == value.shape
+            assert found[name].tobytes() == value.tobytes()
+
+
+def test_saved_tables_are_readable_json(tmp_path):
+    """`result.json` is what `to_dict` gives, with null where a value is missing."""
+    RESULT.save(tmp_path)
+    read = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert read == json.loads(json.dumps(RESULT.to_dict()))
+    assert read["runs"][0]["steps_to_threshold"] is None
+
+
+def test_saving_again_overwrites(tmp_path):
+    """The folder holds the last result."""
+    RESULT.save(tmp_path)
+    other = train_small(sharing="QKV", n_seeds=1)
+    other.save(tmp_path)
+    assert Result.load(tmp_path).experiment == other.experiment
+    assert len(Result.load(tmp_path).parameters) == 1
+
+
+@pytest.mark.parametrize("name", ["snapshot.safetensors", "parameters.safetensors"])
+def test_a_missing_file_is_an_os_error(tmp_path, name):
+    """As the system reports it."""
+    RESULT.save(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=name):
+        Result.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["snapshot.safetensors", "parameters.safetensors"])
+@pytest.mark.parametrize("n_bytes", [0, 5, 100, 1000])
+def test_a_file_cut_short_is_a_value_error(tmp_path, name, n_bytes):
+    """Any of the two."""
+    RESULT.save(tmp_path)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:n_bytes])
+    with pytest.raises(ValueError, match=r"snapshot|parameters"):
+        Result.load(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["W_E", "99/W_E", "-1/W_E", "/W_E", "1.5/W_E"])
+def test_weights_of_something_else_are_a_value_error(tmp_path, key):
+    """Names that belong to no run of the experiment."""
+    RESULT.save(tmp_path)
+    (tmp_path / "parameters.safetensors").write_bytes(save({key: np.zeros(3, np.float32)}))
+    with pytest.raises(ValueError):  # noqa: PT011 - the message depends on what is wrong
+        Result.load(tmp_path)
+
+
+# Tables
+
+PROMISED = [
+    "sharing",
+    "seed",
+    "accuracy",
+    "loss",
+    "steps_to_threshold",
+    "parameters",
+    "kv_cache_floats_per_token",
+    "score_symmetry",
+    "weight_symmetry",
+    "mass_on_target",
+    "mass_on_reverse",
+]
+
+
+def test_table_has_the_promised_columns():
+    """At least those that `train --json` names, one row per run."""
+    table = RESULT.table
+    assert set(PROMISED) <= set(table.columns)
+    runs = [(sharing.value, seed) for sharing, seed in RESULT.experiment.runs]
+    assert list(zip(table["sharing"], table["seed"], strict=True)) == runs
+
+
+def test_table_holds_the_last_evaluation():
+    """Not an average and not a smoothed value."""
+    for name in METRICS:
+        last = RESULT.snapshot.history[name][-1].astype(float)
+        np.testing.assert_array_equal(RESULT.table[name], last)
+
+
+def test_table_counts_what_runs_cost():
+    """Parameters and cache of the run's sharing."""
+    for row, (sharing, _) in zip(RESULT.table.itertuples(), RESULT.experiment.runs, strict=True):
+        assert row.parameters == RESULT.experiment.count_parameters(sharing)
+        assert row.kv_cache_floats_per_token == RESULT.experiment.count_cache_floats(sharing)
+
+
+@pytest.mark.parametrize("task", ["directed", "mutual"])
+def test_dictionary_holds_plain_values(task):
+    """Python numbers and texts; null where a task has no such value, never NaN."""
+    result = train_small(task=task, n_entries=6)
+    found = result.to_dict()
+    assert {"experiment", "seconds", "model_steps_per_second", "runs"} <= set(found)
+    assert Experiment(**found["experiment"]) == result.experiment
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    for row in found["runs"]:
+        assert set(PROMISED) <= set(row)
+        assert (row["mass_on_reverse"] is None) == (task == "mutual")
+        assert row["diverged_at"] is None
+        assert type(row["parameters"]) is type(row["seed"]) is int
+        assert type(row["accuracy"]) is float

@@ -1,0 +1,329 @@
+"""Training: cadence, snapshots, interruption, and that each task ends where it should."""
+
+from concurrent.futures import wait
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnkit import training as training_module
+from attnkit.experiment import Experiment
+from attnkit.results import METRICS
+from attnkit.sharing import Sharing
+from attnkit.tasks import TASKS
+from attnkit.training import Training, plan_cohorts, stream, train
+
+SMALL = {
+    "sharing": ["QKV", "Q=K=V"],
+    "n_entries": 5,
+    "n_names": 11,
+    "n_values": 7,
+    "n_seeds": 2,
+    "d_head": 3,
+    "steps": 17,
+    "evaluate_every": 5,
+    "batch_size": 16,
+    "n_eval": 16,
+}
+
+
+def small(**given):
+    """An experiment of 4 runs that trains in a moment."""
+    return Experiment(**{**SMALL, **given})
+
+
+def test_training_is_evaluated_before_the_first_step():
+    """A page can draw at once."""
+    training = Training(small(), "cpu")
+    assert training.step == 0
+    assert not training.finished
+    assert training.snapshot().eval_steps.tolist() == [0]
+
+
+def test_untrained_models_are_at_chance():
+    """Nothing leaks: accuracy is near one over the classes, loss above its logarithm."""
+    experiment = Experiment(n_eval=1024)
+    history = Training(experiment, "cpu").snapshot().history
+    assert history["accuracy"].mean() == pytest.approx(1 / experiment.task.n_classes, abs=0.01)
+    assert (history["loss"] > np.log(experiment.task.n_classes)).all()
+
+
+def test_evaluations_keep_their_cadence_and_include_the_last_step():
+    """Every five steps and at the seventeenth, however training is cut up."""
+    training = Training(small(), "cpu")
+    for n_steps in (1, 6, 0, 100):
+        training.advance(n_steps)
+    assert training.snapshot().eval_steps.tolist() == [0, 5, 10, 15, 17]
+    assert all(len(rows) == 5 for rows in training.snapshot().history.values())
+
+
+def test_training_does_not_pass_its_last_step():
+    """Advancing a finished training does nothing."""
+    training = Training(small(), "cpu")
+    training.advance(17)
+    before = training.result()
+    training.advance(3)
+    assert training.step == 17
+    assert training.finished
+    after = training.result()
+    assert after.snapshot.eval_steps.tolist() == before.snapshot.eval_steps.tolist()
+    assert np.array_equal(after.parameters[0]["W_U"], before.parameters[0]["W_U"])
+
+
+def test_status_follows_the_step():
+    """Running, then finished; a result before the end is stopped."""
+    training = Training(small(), "cpu")
+    assert training.snapshot().status == "running"
+    assert training.snapshot("stopped").status == "stopped"
+    assert training.result().snapshot.status == "stopped"
+    training.advance(17)
+    assert training.snapshot().status == training.result().snapshot.status == "finished"
+
+
+def test_seconds_grow_while_training():
+    """Time is counted, and never runs backwards."""
+    training = Training(small(), "cpu")
+    before = training.seconds
+    training.advance(17)
+    assert training.seconds > before > 0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_snapshot_has_the_documented_shapes(task):
+    """Histories (e, r), symmetry per head (r, l, h), the probe's answers and patterns."""
+    experiment = small(task=task, n_entries=6, n_layers=3, n_heads=2)
+    training = Training(experiment, "cpu")
+    training.advance(7)
+    snapshot, n_ctx = training.snapshot(), experiment.task.n_ctx
+    assert set(snapshot.history) == set(METRICS)
+    for rows in snapshot.history.values():
+        assert rows.shape == (2, 4)
+        assert rows.dtype == np.float32
+    assert snapshot.head_symmetry.shape == (4, 3, 2)
+    assert snapshot.diverged_at.tolist() == [-1] * 4
+    assert snapshot.probe.tokens.shape == (n_ctx, experiment.task.n_fields)
+    assert snapshot.probe.labels.shape == snapshot.probe.target.shape == (6,)
+    assert snapshot.probe.answers.shape == (4, 6)
+    assert snapshot.probe.pattern.shape == (4, 3, 2, n_ctx, n_ctx)
+
+
+def test_a_snapshot_does_not_change_later():
+    """What was sent to a page stays as it was."""
+    training = Training(small(), "cpu")
+    snapshot = training.snapshot()
+    arrays = [*snapshot.history.values(), snapshot.head_symmetry, snapshot.probe.pattern]
+    before = [array.copy() for array in arrays]
+    training.advance(17)
+    assert all(np.array_equal(*pair, equal_nan=True) for pair in zip(arrays, before, strict=True))
+
+
+def test_a_result_does_not_change_later():
+    """Its weights are copies."""
+    training = Training(small(), "cpu")
+    result = training.result()
+    before = result.parameters[0]["0.W_Q"].copy()
+    training.advance(3)
+    assert np.array_equal(result.parameters[0]["0.W_Q"], before)
+
+
+def test_the_probe_is_the_same_for_every_experiment():
+    """Pages of one task show one example, whatever the seeds and sharings."""
+    one = Training(small(), "cpu").snapshot().probe
+    other = Training(small(first_seed=7, sharing="Q=V", d_head=5), "cpu").snapshot().probe
+    assert np.array_equal(one.tokens, other.tokens)
+    assert np.array_equal(one.labels, other.labels)
+
+
+def test_probe_answers_are_those_of_the_patterns_shown():
+    """A run that solves the task attends to the target and answers the label."""
+    training = Training(Experiment(task="mutual", sharing="Q=K", n_seeds=2), "cpu")
+    training.advance(600)
+    probe = training.snapshot().probe
+    assert (probe.pattern[:, 0, 0].argmax(-1) == probe.target).all()
+    assert (probe.answers == probe.labels).all()
+
+
+def test_results_are_ordered_as_the_experiment():
+    """Sharings in the order QKV, Q=K, K=V, Q=V, Q=K=V, though the cohort computes another."""
+    result = train(small(sharing=list(Sharing), steps=3), "cpu")
+    for (sharing, _), own in zip(result.experiment.runs, result.parameters, strict=True):
+        assert {name[-1] for name in own if name[-1] in "QKV"} == {
+            members[0] for members in sharing.classes
+        }
+    symmetric = [sharing.symmetric for sharing, _ in result.experiment.runs]
+    assert (result.snapshot.history["symmetry_error"][-1] < 1e-5).tolist() == symmetric
+    assert (result.snapshot.head_symmetry[:, 0, 0] > 1 - 1e-5).tolist() == symmetric
+
+
+def test_mass_on_reverse_is_missing_where_a_task_has_none():
+    """NaN, not zero."""
+    for task in TASKS:
+        history = Training(small(task=task, n_entries=6), "cpu").snapshot().history
+        assert np.isnan(history["mass_on_reverse"]).all() == (task != "directed")
+        assert not np.isnan(history["mass_on_target"]).any()
+
+
+def test_stream_is_dense_at_first():
+    """Steps 0, 1, 2, 4, 8 … up to a fortieth of the steps, then evenly to the end."""
+    steps = [snapshot.step for snapshot in stream(small(steps=300), "cpu")]
+    assert steps[:5] == [0, 1, 2, 4, 8]
+    gaps = np.diff(steps)
+    assert gaps.max() <= 300 // 40
+    assert steps[-1] == 300
+    assert len(steps) < 60
+
+
+def test_stream_ends_finished():
+    """Only the last snapshot is."""
+    statuses = [snapshot.status for snapshot in stream(small(), "cpu")]
+    assert statuses == ["running"] * (len(statuses) - 1) + ["finished"]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 17])
+def test_stream_of_few_steps_reaches_the_end(steps):
+    """No empty gap, no step left out."""
+    assert [snapshot.step for snapshot in stream(small(steps=steps), "cpu")][-1] == steps
+
+
+def test_train_reports_progress_to_the_end():
+    """Not more than about fifty times, the last time when all is done."""
+    seen = []
+    train(small(steps=300), "cpu", progress=lambda training: seen.append(training.step))
+    assert seen == sorted(set(seen))
+    assert seen[-1] == 300
+    assert 5 < len(seen) <= 51
+
+
+def test_an_interrupted_training_gives_what_was_reached():
+    """Ctrl-C: the result is stopped, with the evaluations made so far."""
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    result = train(small(steps=300), "cpu", progress=interrupt)
+    reached = result.snapshot.step
+    assert 0 < reached < 300
+    assert result.snapshot.status == "stopped"
+    assert result.snapshot.eval_steps.tolist() == list(range(0, reached + 1, 5))
+    assert len(result.parameters) == 4
+
+
+def test_an_interrupt_between_cohorts_brings_all_to_one_step(monkeypatch):
+    """Ctrl-C while threads train: what is left equals an undisturbed training so far."""
+    waits = []
+
+    def interrupted_wait(workers):
+        waits.append(workers)
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        return wait(workers)
+
+    experiment = small(sharing=list(Sharing), n_seeds=3, steps=4000, evaluate_every=1000)
+    training = Training(experiment, "cpu")
+    monkeypatch.setattr(training_module, "wait", interrupted_wait)
+    with pytest.raises(KeyboardInterrupt):
+        training.advance(4000)
+    monkeypatch.undo()
+    assert training.step < 4000
+    assert {cohort.step for cohort in training.cohorts} == {training.step}
+    expected = Training(experiment, "cpu")
+    expected.advance(training.step)
+    for found, own in zip(training.result().parameters, expected.result().parameters, strict=True):
+        assert all(np.array_equal(found[name], own[name]) for name in own)
+
+
+def test_an_error_in_progress_is_not_swallowed():
+    """Only an interruption ends training early."""
+
+    def fail(_):
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        train(small(), "cpu", progress=fail)
+
+
+@given(st.sets(st.sampled_from(Sharing), min_size=1), st.integers(1, 20), st.integers(0, 99))
+def test_cohorts_part_the_seeds_in_order(chosen, n_seeds, first_seed):
+    """Every seed is in one cohort, with about five runs each on a CPU, all at once on a GPU."""
+    experiment = small(sharing=chosen, n_seeds=n_seeds, first_seed=first_seed)
+    plan = plan_cohorts(experiment, torch.device("cpu"))
+    assert [seed for seeds in plan for seed in seeds] == list(experiment.seeds)
+    assert all(len(seeds) * len(chosen) <= 6 for seeds in plan)
+    assert plan_cohorts(experiment, torch.device("cuda")) == [list(experiment.seeds)]
+
+
+def test_auto_takes_a_gpu_if_there_is_one():
+    """And the CPU otherwise."""
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert Training(small()).device.type == expected
+
+
+def test_learning_rate_is_that_of_adam():
+    """The first step of Adam moves every number that has a gradient by the learning rate."""
+    training = Training(small(learning_rate=0.003), "cpu")
+    before = training.cohorts[0].model.run_parameters(0)["W_U"].detach().clone()
+    training.advance(1)
+    moved = (training.cohorts[0].model.run_parameters(0)["W_U"].detach() - before).abs()
+    assert moved.max().item() == pytest.approx(0.003, rel=1e-3)
+    assert moved.median().item() == pytest.approx(0.003, rel=1e-2)
+
+
+def test_batches_are_fresh_and_of_the_given_size(monkeypatch):
+    """Every step has its own examples, of the training side."""
+    seen = []
+    task = TASKS["directed"]
+    monkeypatch.setattr(task, "draw", recording(task.draw, seen))
+    training = Training(small(steps=40), "cpu")
+    training.advance(40)
+    drawn = [examples for held_out, examples in seen if not held_out]
+    books = torch.cat([examples.tokens for examples in drawn]).flatten(1)
+    assert len(books) >= 2 * 40 * 16
+    assert len(books.unique(dim=0)) > 0.99 * len(books)
+
+
+def recording(draw, seen):
+    """`Task.draw`, noting the side and the examples of every call."""
+
+    def recorded(self, n_examples, generator, *, held_out):
+        examples = draw(self, n_examples, generator, held_out=held_out)
+        seen.append((held_out, examples))
+        return examples
+
+    return recorded
+
+
+# Convergence: at the defaults, every task ends where it should on three seeds
+
+
+def accuracies(table, *texts):
+    """The last accuracies of all seeds of some sharings."""
+    found = table[table["sharing"].isin(texts)]["accuracy"].to_numpy()
+    assert len(found) == 3 * len(texts)
+    return found
+
+
+def test_directed_needs_queries_that_are_not_keys():
+    """Three sharings solve it; symmetric scores cannot tell superior from subordinate."""
+    table = train(Experiment(task="directed", n_seeds=3), "cpu").table
+    assert (accuracies(table, "QKV", "K=V", "Q=V") >= 0.98).all()
+    symmetric = accuracies(table, "Q=K", "Q=K=V")
+    assert ((symmetric >= 0.35) & (symmetric <= 0.60)).all()
+    masses = table.set_index("sharing")[["mass_on_target", "mass_on_reverse"]]
+    assert (masses.loc["QKV", "mass_on_reverse"] <= 0.05).all()
+    gap = masses.loc["Q=K", "mass_on_target"] - masses.loc["Q=K", "mass_on_reverse"]
+    assert (gap.abs() <= 0.03).all()
+
+
+def test_mutual_is_solved_by_every_sharing():
+    """And the untied scores become symmetric by themselves."""
+    table = train(Experiment(task="mutual", n_seeds=3), "cpu").table
+    assert (accuracies(table, *Sharing) >= 0.95).all()
+    assert (table[table["sharing"] == "QKV"]["asymmetry"] < 0.1).all()
+
+
+def test_phonebook_is_solved_by_every_sharing():
+    """Finding a name by likeness needs no separate matrices."""
+    table = train(Experiment(task="phonebook", n_seeds=3), "cpu").table
+    assert (accuracies(table, *Sharing) >= 0.98).all()
