@@ -39,7 +39,7 @@ def read_settings() -> Experiment | None:
             st.error(f"{problem}.", icon=":material/error:")
         return None
     lab.experiment = experiment
-    write_link(experiment)
+    write_link(lab)
     return experiment
 
 
@@ -112,6 +112,8 @@ def status_line(job: Job | None, snapshot: Snapshot) -> str:
         )
     if job.state == "failed":
         return f"Training failed: {job.error}. Press **Train** to try again."
+    if job.snapshot is None:
+        return "Starting: the training process is getting ready. Below is still the example."
     where = f"Step {snapshot.step} of {steps}, {experiment.n_runs} models"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
     restarted = " The training process died and began anew." if job.restarts else ""

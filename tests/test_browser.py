@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.server]
 ROOT = Path(__file__).parents[1]
 LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
 
+expect.set_options(timeout=LONG)
+
 MARK_NODES = """() => {
   const find = (selector) => document.querySelector(selector);
   window.marked = {
@@ -271,7 +273,7 @@ def test_link_opens_the_same_experiment_and_reload_finds_the_run(page, address):
     wait_for_step(page, 20)
     page.reload()
     wait_for_step(page, 21)
-    assert page.locator(".st-key-maps .ak-map").count() == 2
+    expect(page.locator(".st-key-maps .ak-map")).to_have_count(2)
     press(page, "stop")
 
 
@@ -281,7 +283,7 @@ def test_run_goes_on_while_another_page_is_open(page, address):
     press(page, "train")
     wait_for_step(page, 10)
     page.locator("[data-testid=stSidebarNav]").get_by_text("Guide").click()
-    expect(page.get_by_text("Five ways to share")).to_be_visible()
+    expect(page.get_by_role("heading", name="Five ways to share")).to_be_visible()
     page.locator("[data-testid=stSidebarNav]").get_by_text("Lab").click()
     wait_for_step(page, 20)
     assert "first_seed=600" in page.url
@@ -328,7 +330,7 @@ def test_first_visitor_of_a_server_may_come_by_an_inner_link(browser):
     with serve() as fresh:
         page = browser.new_page()
         page.goto(f"{fresh}/guide")
-        expect(page.get_by_text("Five ways to share")).to_be_visible(timeout=LONG)
+        expect(page.get_by_role("heading", name="Five ways to share")).to_be_visible(timeout=LONG)
         expect(page.locator("[data-testid=stSidebarNav]")).to_contain_text("Lab")
         expect(page.locator("[data-testid=stSidebarNav]")).not_to_contain_text("dashboard")
         page.close()

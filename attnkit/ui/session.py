@@ -32,12 +32,15 @@ class Lab:
 
     Attributes:
         experiment: the last valid settings.
+        link: the query parameters as last read or written; others mean that somebody else,
+            the browser's history or a link in the page, has changed them.
         problems: what was wrong with the link the session began with.
         job_id: the job on screen, if one was started or found.
         previous: the last state of the job before it, drawn faded.
     """
 
     experiment: Experiment
+    link: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     job_id: str | None = None
     previous: Snapshot | None = None
@@ -120,24 +123,25 @@ def open_lab() -> Lab:
     lab: Lab | None = st.session_state.get("lab")
     if lab is None:
         experiment, problems = from_broken_params(params)
-        lab = Lab(experiment, problems)
+        lab = Lab(experiment, params, problems)
         known = training_service().find(experiment)
         lab.job_id = known.id if known else None
         st.session_state.lab = lab
         lab.set(experiment)
-    elif params and params != lab.experiment.to_params():
+    elif params and params != lab.link:
         experiment, lab.problems = from_broken_params(params)
+        lab.link = params
         lab.set(experiment)
     for name, value in lab.experiment.settings().items():  # widgets of a page left are gone
         st.session_state.setdefault(f"set_{name}", value)
     return lab
 
 
-def write_link(experiment: Experiment) -> None:
+def write_link(lab: Lab) -> None:
     """Make the address bar say what is set up."""
-    params = experiment.to_params()
-    if st.query_params.to_dict() != params:
-        st.query_params.from_dict(params)
+    lab.link = lab.experiment.to_params()
+    if st.query_params.to_dict() != lab.link:
+        st.query_params.from_dict(lab.link)
 
 
 def change_task(lab: Lab, task: str) -> None:

@@ -1,0 +1,378 @@
+"""The command line: what it prints and writes, its exit codes, and one line for bad input."""
+
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import attnkit as ak
+from attnkit.__main__ import main
+from attnkit.results import Result
+from attnkit.sharing import Sharing
+from attnkit.tasks import TASKS
+
+RUN_KEYS = """sharing seed accuracy loss steps_to_threshold parameters kv_cache_floats_per_token
+    score_symmetry weight_symmetry mass_on_target mass_on_reverse""".split()
+"""What design.md promises of every run in `train --json`."""
+
+SETTINGS = {
+    "n_entries": 5,
+    "n_names": 11,
+    "n_values": 7,
+    "d_head": 3,
+    "evaluate_every": 5,
+    "batch_size": 16,
+    "n_eval": 16,
+}
+
+SMALL = ["train", "--sharing", "QKV,Q=K=V", "--seeds", "2", "--steps", "12"]
+SMALL += [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line: `run(*arguments)` gives its exit code, output and errors."""
+
+    def run_with(*arguments):
+        capsys.readouterr()
+        try:
+            code = main(arguments)
+        except SystemExit as end:  # argparse's way
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return run_with
+
+
+def same_numbers(document, other):
+    """Two JSON documents agree in all that does not depend on the clock."""
+    timed = {"seconds", "model_steps_per_second"}
+    return {k: v for k, v in document.items() if k not in timed} == {
+        k: v for k, v in other.items() if k not in timed
+    }
+
+
+# train
+
+
+def test_train_reports_a_table_and_its_costs(run):
+    """One line per sharing, then one that says what was run."""
+    code, output, _ = run(*SMALL)
+    lines = output.splitlines()
+    assert code == 0
+    assert lines[0].split()[:2] == ["sharing", "accuracy"]
+    assert [line.split()[0] for line in lines[1:-1]] == ["QKV", "Q=K=V"]
+    assert lines[-1].startswith("directed: 4 runs, step 12 of 12, chance 0.357;")
+    assert "interrupted" not in output
+
+
+def test_json_has_every_promised_key(run, tmp_path):
+    """The public interface: the experiment, its cost, and one object per run."""
+    path = tmp_path / "numbers.json"
+    code, output, _ = run(*SMALL, "--json", str(path))
+    document = json.loads(path.read_text())
+    assert code == 0
+    assert "QKV" in output
+    assert {"experiment", "seconds", "model_steps_per_second", "runs"} <= document.keys()
+    assert document["seconds"] > 0
+    assert document["model_steps_per_second"] > 0
+    assert document["experiment"]["steps"] == 12
+    assert document["experiment"]["sharing"] == ["QKV", "Q=K=V"]
+    assert len(document["runs"]) == 4
+    for own in document["runs"]:
+        assert set(RUN_KEYS) <= own.keys()
+    ids = [(own["sharing"], own["seed"]) for own in document["runs"]]
+    assert ids == [("QKV", 0), ("QKV", 1), ("Q=K=V", 0), ("Q=K=V", 1)]
+
+
+def test_json_has_numbers_where_they_are_defined(run):
+    """On a directed relation everything but the threshold is, after few steps."""
+    _, output, _ = run(*SMALL, "--json", "-")
+    for own in json.loads(output)["runs"]:
+        assert own["steps_to_threshold"] is None
+        assert all(own[name] is not None for name in RUN_KEYS if name != "steps_to_threshold")
+        assert isinstance(own["parameters"], int)
+        assert isinstance(own["kv_cache_floats_per_token"], int)
+
+
+def test_json_is_null_where_a_number_is_undefined(run):
+    """A phone book has no reversed entry, and a diverged run no loss; NaN would be no JSON."""
+    arguments = ["--task", "phonebook", "--steps", "20", "--seeds", "1", "--set", "batch_size=16"]
+    _, output, _ = run("train", *arguments, "--set", "learning_rate=1", "--json", "-")
+    document = json.loads(output, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
+    assert [own["mass_on_reverse"] for own in document["runs"]] == [None] * 5
+    assert [own["diverged_at"] for own in document["runs"]] == [None] * 5
+
+
+def test_json_to_the_screen_prints_nothing_else(run):
+    """`-` can be piped into another program."""
+    code, output, _ = run(*SMALL, "--json", "-")
+    assert code == 0
+    assert output.startswith("{")
+    assert output.endswith("}\n")
+    assert json.loads(output)["status"] == "finished"
+
+
+def test_out_saves_a_result_that_can_be_loaded(run, tmp_path):
+    """With its weights, and equal to what Python gives."""
+    folder = tmp_path / "result"
+    code, _, _ = run(*SMALL, "--out", str(folder))
+    loaded = Result.load(folder)
+    trained = ak.train(loaded.experiment)
+    assert code == 0
+    assert loaded.snapshot.status == "finished"
+    assert loaded.experiment.n_runs == 4
+    for own, other in zip(loaded.parameters, trained.parameters, strict=True):
+        assert own.keys() == other.keys()
+        assert all(np.array_equal(own[name], other[name]) for name in own)
+
+
+def test_json_and_out_may_be_given_together(run, tmp_path):
+    """Both hold the same numbers."""
+    path, folder = tmp_path / "numbers.json", tmp_path / "result"
+    code, _, _ = run(*SMALL, "--json", str(path), "--out", str(folder))
+    assert code == 0
+    assert json.loads(path.read_text()) == json.loads((folder / "result.json").read_text())
+
+
+def test_flags_a_link_and_python_are_one_experiment(run):
+    """Equal hashes and equal numbers, however it is set up."""
+    experiment = ak.Experiment(
+        task="mutual", sharing=["QKV", "K=V"], n_seeds=2, first_seed=3, steps=11, d_head=5
+    )
+    flags = "--task mutual --sharing QKV,K=V --seeds 2 --first-seed 3 --steps 11 --set d_head=5"
+    documents = [
+        json.loads(run("train", *arguments, "--json", "-")[1])
+        for arguments in (
+            flags.split(),
+            ["--link", experiment.to_text()],
+            ["--link", f"?{experiment.to_text()}"],
+        )
+    ]
+    python = json.loads(json.dumps(ak.train(experiment).to_dict()))
+    assert python["hash"] == experiment.hash
+    for document in documents:
+        assert same_numbers(document, python)
+
+
+def test_flags_win_over_set_and_set_over_the_link(run):
+    """The more a setting was typed by hand, the more it counts."""
+    arguments = ["--link", "v=1&steps=3&n_seeds=2&d_head=5", "--set", "n_seeds=1", "--set"]
+    arguments += ["steps=4", "--steps", "5", "--json", "-"]
+    experiment = json.loads(run("train", *arguments)[1])["experiment"]
+    assert (experiment["d_head"], experiment["n_seeds"], experiment["steps"]) == (5, 1, 5)
+
+
+def test_set_takes_every_kind_of_setting(run):
+    """Whole numbers, numbers, switches and choices, spaces or not."""
+    arguments = ["--seeds", "1", "--steps", "2", "--sharing", "qkv", "--json", "-"]
+    for text in ("learning_rate=0.01", "causal=true", "positions = learned", "d_mlp=8"):
+        arguments += ["--set", text]
+    experiment = json.loads(run("train", *arguments)[1])["experiment"]
+    assert experiment["learning_rate"] == 0.01
+    assert experiment["causal"] is True
+    assert experiment["positions"] == "learned"
+    assert experiment["d_mlp"] == 8
+    assert experiment["sharing"] == ["QKV"]
+
+
+def test_progress_is_plain_lines_when_errors_are_no_terminal(run):
+    """A log shows how far training is, at most every tenth; no bar."""
+    _, _, errors = run(*SMALL, "--steps", "400")
+    lines = errors.splitlines()
+    steps = [int(re.fullmatch(r"step (\d+) of 400", line)[1]) for line in lines]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 400
+    assert 2 <= len(lines) <= 10
+
+
+def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
+    """One line that is written over."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert run(*SMALL)[0] == 0
+    assert "12/12" in terminal.getvalue() or "\r" in terminal.getvalue()
+    assert "step 12 of 12" not in terminal.getvalue()
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--task", "phone"], "task: got 'phone', allowed directed, mutual, phonebook"),
+        (["--sharing", "Q-K=V"], "sharing: got 'Q-K=V', allowed one or more of QKV, Q=K"),
+        (["--sharing", ""], "sharing: got '', allowed one or more of QKV"),
+        (["--set", "d_haed=8"], "d_haed: got '8', allowed a known setting (did you mean d_head?)"),
+        (["--set", "d_head"], "--set: got 'd_head', allowed NAME=VALUE"),
+        (["--set", "d_head=wide"], "d_head: got 'wide', allowed a whole number from 1 to 64"),
+        (["--set", "d_head=0"], "d_head: got '0', allowed a whole number from 1 to 64"),
+        (["--set", "causal=perhaps"], "causal: got 'perhaps', allowed true or false"),
+        (["--set", "learning_rate=nan"], "learning_rate: got 'nan', allowed a number from 1e-05"),
+        (["--set", "n_entries=9", "--set", "n_names=8"], "n_entries: got 9, allowed at most"),
+        (["--seeds", "many"], "n_seeds: got 'many', allowed a whole number from 1 to 20"),
+        (["--seeds", "21"], "n_seeds: got '21', allowed a whole number from 1 to 20"),
+        (["--first-seed", "-1"], "first_seed: got '-1', allowed a whole number from 0 to 999999"),
+        (["--steps", "0"], "steps: got '0', allowed a whole number from 1 to 20000"),
+        (["--link", "v=2"], "v: got '2', allowed 1, the version this copy reads"),
+        (["--link", "v=1&steps=x"], "steps: got 'x', allowed a whole number"),
+        (["--json", "no/such/folder/numbers.json"], "no/such/folder/numbers.json: its folder"),
+        (["--out", "no/such/folder/result"], "no/such/folder/result: its folder does not exist"),
+        (["--device", "abacus"], "device: 'abacus' cannot be used"),
+        (["--unknown"], "unrecognized arguments: --unknown"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(run, arguments, named):
+    """The line names the field, the value and what is allowed; nothing is trained or printed."""
+    code, output, errors = run("train", "--steps", "20000", *arguments)
+    assert code == 2
+    assert output == ""
+    assert len(errors.splitlines()) == 1
+    assert errors.startswith(f"attnkit: error: {named}")
+
+
+def test_several_mistakes_are_told_at_once(run):
+    """Still in one line."""
+    code, _, errors = run("train", "--steps", "0", "--set", "d_head=0")
+    assert code == 2
+    assert len(errors.splitlines()) == 1
+    assert "steps: got '0'" in errors
+    assert "d_head: got '0'" in errors
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"]])
+def test_a_missing_or_unknown_command_is_one_line(run, arguments):
+    """argparse's own errors are no longer than ours."""
+    code, output, errors = run(*arguments)
+    assert code == 2
+    assert output == ""
+    assert len(errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--json", "--out"])
+def test_a_target_that_cannot_be_written_is_found_before_training(run, tmp_path, option):
+    """Nobody waits for numbers that are then lost."""
+    target = tmp_path / "there"
+    if option == "--json":
+        target.mkdir()
+    else:
+        target.write_text("a file, not a folder")
+    code, output, errors = run(*SMALL, option, str(target))
+    assert code == 2
+    assert output == ""
+    assert len(errors.splitlines()) == 1
+    assert str(target) in errors
+
+
+def test_a_line_break_in_a_value_stays_one_line(run):
+    """Whatever was typed."""
+    for arguments in (["--set", "d_head=8\n9"], ["--set", "a\nb=1"], ["--task", "a\nb"]):
+        code, _, errors = run("train", *arguments)
+        assert code == 2
+        assert len(errors.splitlines()) == 1
+
+
+# tasks
+
+
+def test_tasks_lists_every_task_and_setting(run):
+    """A table for people."""
+    code, output, _ = run("tasks")
+    assert code == 0
+    for name, task in TASKS.items():
+        assert any(line.split()[0] == name and task.title in line for line in output.splitlines())
+    assert "a whole number from 1 to 64" in output
+
+
+def test_tasks_as_json_lists_what_train_accepts(run):
+    """Every default can be given to `--set`."""
+    code, output, _ = run("tasks", "--json")
+    listing = json.loads(output)
+    assert code == 0
+    assert listing.keys() == TASKS.keys()
+    for name, entry in listing.items():
+        assert 0 < entry["chance"] < 1
+        assert entry["title"]
+        assert entry["question"].endswith("?")
+        assert ak.Experiment(task=name, **entry["settings"]) == ak.Experiment(task=name)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["tasks", "--help"]])
+def test_help_is_printed(run, arguments):
+    """It says what can be given."""
+    code, output, errors = run(*arguments)
+    assert code == 0
+    assert "usage: python -m attnkit" in output
+    assert errors == ""
+
+
+def test_help_of_train_names_tasks_and_sharings(run):
+    """So that nobody needs another page."""
+    _, output, _ = run("train", "--help")
+    for name in [*TASKS, *(sharing.value for sharing in Sharing)]:
+        assert name in output
+
+
+# as a process
+
+
+@pytest.fixture
+def interruptible():
+    """Let child processes hear Ctrl-C even where this one was told to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def start(*arguments):
+    """The command line in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "attnkit", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+
+
+@pytest.mark.server
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_keeps_what_is_finished(tmp_path):
+    """Ctrl-C in the middle: exit code 130, numbers and weights as they were then."""
+    path, folder = tmp_path / "numbers.json", tmp_path / "result"
+    targets = ["--json", str(path), "--out", str(folder)]
+    with start(*SMALL, "--steps", "20000", *targets) as process:
+        assert process.stderr.readline().startswith("step ")
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    document = json.loads(path.read_text())
+    assert process.returncode == 130
+    assert "(interrupted)" in output
+    assert "Traceback" not in errors
+    assert document["status"] == "stopped"
+    assert 0 < document["steps"] < 20000
+    assert len(document["runs"]) == 4
+    assert all(own["accuracy"] is not None for own in document["runs"])
+    assert Result.load(folder).snapshot.step == document["steps"]
+
+
+@pytest.mark.server
+def test_a_reader_that_has_enough_is_no_error():
+    """`python -m attnkit tasks | head -1`."""
+    with start("tasks") as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(60) == 0
+    assert errors == ""
