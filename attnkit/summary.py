@@ -73,10 +73,10 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
 
 
 def finding(snapshot: Snapshot) -> str:
-    """What the accuracies say, in one or two sentences.
+    """What the accuracies say, in one or two short sentences.
 
     A sharing is called solved if every one of its seeds is at the threshold; of the others the
-    mean is given with its 95% interval.
+    mean is given with its 95% interval, in percent.
     """
     accuracy = snapshot.per_sharing(snapshot.history["accuracy"][-1])
     interval = mean_interval(accuracy)
@@ -87,17 +87,12 @@ def finding(snapshot: Snapshot) -> str:
         elif np.isnan(interval.mean[i]):
             others.append(f"{sharing.value} diverged")
         else:
-            limits = f" [{interval.low[i]:.2f}, {interval.high[i]:.2f}]"
-            limits = "" if np.isnan(interval.low[i]) else limits
-            others.append(f"{sharing.value} is right {interval.mean[i]:.0%} of the time{limits}")
+            low, high = (100 * limit[i].clip(0, 1) for limit in (interval.low, interval.high))
+            limits = "" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]"
+            others.append(f"{sharing.value} {interval.mean[i]:.0%}{limits}")
     parts = []
     if solved:
-        verb = "solves" if len(solved) == 1 else "solve"
-        parts.append(f"{_listed(solved)} {verb} it with every seed.")
+        parts.append(f"Solved with every seed: {', '.join(solved)}.")
     if others:
-        parts.append(f"{_listed(others)}.")
+        parts.append(f"Not solved: {', '.join(others)}.")
     return " ".join(parts)
-
-
-def _listed(texts: list[str]) -> str:
-    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " and " + texts[-1]

@@ -176,12 +176,12 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
         layer = 0
         if size.n_layers > 1:
             options = range(size.n_layers)
-            layer = st.selectbox("Layer", options, format_func=lambda i: i + 1, width=110)
+            layer = st.selectbox("Layer", options, format_func=lambda i: str(i + 1), width=110)
         head: int | None = 0
         if size.n_heads > 1:
             heads = [None, *range(size.n_heads)]
             head = st.selectbox(
-                "Head", heads, format_func=lambda i: "mean" if i is None else i + 1, width=110
+                "Head", heads, format_func=lambda i: "mean" if i is None else str(i + 1), width=110
             )
         reversed_too = " Circled: the reversed one." if experiment.task.name == "directed" else ""
         st.caption(

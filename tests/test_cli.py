@@ -236,7 +236,7 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, arguments, named):
     """The line names the field, the value and what is allowed; nothing is trained or printed."""
-    code, output, errors = run("train", "--steps", "20000", *arguments)
+    code, output, errors = run(*SMALL, *arguments)
     assert code == 2
     assert output == ""
     assert len(errors.splitlines()) == 1
@@ -245,7 +245,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, named):
 
 def test_several_mistakes_are_told_at_once(run):
     """Still in one line."""
-    code, _, errors = run("train", "--steps", "0", "--set", "d_head=0")
+    code, _, errors = run(*SMALL, "--steps", "0", "--set", "d_head=0")
     assert code == 2
     assert len(errors.splitlines()) == 1
     assert "steps: got '0'" in errors
@@ -279,7 +279,7 @@ def test_a_target_that_cannot_be_written_is_found_before_training(run, tmp_path,
 def test_a_line_break_in_a_value_stays_one_line(run):
     """Whatever was typed."""
     for arguments in (["--set", "d_head=8\n9"], ["--set", "a\nb=1"], ["--task", "a\nb"]):
-        code, _, errors = run("train", *arguments)
+        code, _, errors = run(*SMALL, *arguments)
         assert code == 2
         assert len(errors.splitlines()) == 1
 
