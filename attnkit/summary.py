@@ -89,10 +89,16 @@ def finding(snapshot: Snapshot) -> str:
         else:
             low, high = (100 * limit[i].clip(0, 1) for limit in (interval.low, interval.high))
             limits = "" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]"
-            others.append(f"{sharing.value} {interval.mean[i]:.0%}{limits}")
+            others.append(f"{sharing.value} {percent(interval.mean[i])}{limits}")
     parts = []
     if solved:
         parts.append(f"Solved with every seed: {', '.join(solved)}.")
     if others:
-        parts.append(f"Not solved: {', '.join(others)}.")
+        not_solved = "Not solved yet" if snapshot.status == "running" else "Not solved"
+        parts.append(f"{not_solved}: {', '.join(others)}.")
     return " ".join(parts)
+
+
+def percent(share: float) -> str:
+    """A share as a percentage that says 100% only if nothing was wrong."""
+    return f"{min(share, 0.999):.1%}" if 0.99 < share < 1 else f"{share:.0%}"

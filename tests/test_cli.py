@@ -102,12 +102,11 @@ def test_json_has_numbers_where_they_are_defined(run):
 
 
 def test_json_is_null_where_a_number_is_undefined(run):
-    """A phone book has no reversed entry, and a diverged run no loss; NaN would be no JSON."""
-    arguments = ["--task", "phonebook", "--steps", "20", "--seeds", "1", "--set", "batch_size=16"]
-    _, output, _ = run("train", *arguments, "--set", "learning_rate=1", "--json", "-")
+    """A phone book has no reversed entry; NaN would be no JSON."""
+    arguments = ["--task", "phonebook", "--steps", "2", "--seeds", "1", "--json", "-"]
+    _, output, _ = run("train", *arguments)
     document = json.loads(output, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
     assert [own["mass_on_reverse"] for own in document["runs"]] == [None] * 5
-    assert [own["diverged_at"] for own in document["runs"]] == [None] * 5
 
 
 def test_json_to_the_screen_prints_nothing_else(run):
@@ -202,7 +201,7 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     assert run(*SMALL)[0] == 0
-    assert "12/12" in terminal.getvalue() or "\r" in terminal.getvalue()
+    assert "\r" in terminal.getvalue()
     assert "step 12 of 12" not in terminal.getvalue()
 
 
@@ -221,13 +220,16 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
         (["--set", "d_head=0"], "d_head: got '0', allowed a whole number from 1 to 64"),
         (["--set", "causal=perhaps"], "causal: got 'perhaps', allowed true or false"),
         (["--set", "learning_rate=nan"], "learning_rate: got 'nan', allowed a number from 1e-05"),
-        (["--set", "n_entries=9", "--set", "n_names=8"], "n_entries: got 9, allowed at most"),
+        (
+            ["--set", "n_entries=9", "--set", "n_names=8"],
+            "n_entries: got '9', allowed at most n_names",
+        ),
         (["--seeds", "many"], "n_seeds: got 'many', allowed a whole number from 1 to 20"),
         (["--seeds", "21"], "n_seeds: got '21', allowed a whole number from 1 to 20"),
         (["--first-seed", "-1"], "first_seed: got '-1', allowed a whole number from 0 to 999999"),
         (["--steps", "0"], "steps: got '0', allowed a whole number from 1 to 20000"),
         (["--link", "v=2"], "v: got '2', allowed 1, the version this copy reads"),
-        (["--link", "v=1&steps=x"], "steps: got 'x', allowed a whole number"),
+        (["--link", "v=1&n_heads=x"], "n_heads: got 'x', allowed a whole number from 1 to 8"),
         (["--json", "no/such/folder/numbers.json"], "no/such/folder/numbers.json: its folder"),
         (["--out", "no/such/folder/result"], "no/such/folder/result: its folder does not exist"),
         (["--device", "abacus"], "device: 'abacus' cannot be used"),
@@ -353,7 +355,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
     """Ctrl-C in the middle: exit code 130, numbers and weights as they were then."""
     path, folder = tmp_path / "numbers.json", tmp_path / "result"
     targets = ["--json", str(path), "--out", str(folder)]
-    with start(*SMALL, "--steps", "20000", *targets) as process:
+    with start(*SMALL, "--steps", "10000", *targets) as process:
         assert process.stderr.readline().startswith("step ")
         process.send_signal(signal.SIGINT)
         output, errors = process.communicate(timeout=60)
@@ -362,7 +364,7 @@ def test_an_interrupt_keeps_what_is_finished(tmp_path):
     assert "(interrupted)" in output
     assert "Traceback" not in errors
     assert document["status"] == "stopped"
-    assert 0 < document["steps"] < 20000
+    assert 0 < document["steps"] < 10000
     assert len(document["runs"]) == 4
     assert all(own["accuracy"] is not None for own in document["runs"])
     assert Result.load(folder).snapshot.step == document["steps"]

@@ -20,7 +20,7 @@ from attnkit.figures.diagram import sharing_diagram
 from attnkit.figures.palette import COLORS
 from attnkit.results import Snapshot
 from attnkit.sharing import Sharing
-from attnkit.summary import sharing_table
+from attnkit.summary import percent, sharing_table
 
 NARROWEST = 175
 """Pixels below which panels wrap into another row; the same for all, so that columns align."""
@@ -93,7 +93,7 @@ def sharing_cards(snapshot: Snapshot, *, key: str) -> None:
                 "color": COLORS[sharing],
                 "diagram": sharing_diagram(sharing),
                 "meaning": sharing.meaning,
-                "value": "–" if row.accuracy != row.accuracy else f"{row.accuracy:.0%}",
+                "value": "–" if row.accuracy != row.accuracy else percent(row.accuracy),
                 "note": _note(row, n_seeds),
                 "facts": _facts(row, sharing),
             }
