@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.run(given)
     except (InvalidExperiment, _BadInput) as error:
-        print(f"attnkit: error: {error}", file=sys.stderr)
+        print(f"attnkit: error: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:  # before the first step: nothing to save
         return INTERRUPTED
@@ -54,7 +54,7 @@ class _Parser(argparse.ArgumentParser):
     """Errors are one line, like all others."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"attnkit: error: {message}\n")
+        self.exit(BAD_INPUT, f"attnkit: error: {' '.join(message.split())}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,9 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _train(given: argparse.Namespace) -> int:
     experiment = _experiment(given)
-    for target in (given.json if given.json != "-" else None, given.out):
-        if target is not None and not Path(target).absolute().parent.is_dir():
-            raise _BadInput(f"{target}: its folder does not exist")
+    _check_targets(given)
 
     from attnkit.process import prepare_for_training
     from attnkit.training import train
@@ -115,6 +113,17 @@ def _train(given: argparse.Namespace) -> int:
     if given.out:
         _write(lambda: result.save(given.out))
     return 0 if result.snapshot.status == "finished" else INTERRUPTED
+
+
+def _check_targets(given: argparse.Namespace) -> None:
+    """Find out before training what could not be written after it."""
+    for target in (given.json if given.json != "-" else None, given.out):
+        if target is not None and not Path(target).absolute().parent.is_dir():
+            raise _BadInput(f"{target}: its folder does not exist")
+    if given.json and given.json != "-" and Path(given.json).is_dir():
+        raise _BadInput(f"--json: {given.json} is a folder, allowed a file")
+    if given.out and Path(given.out).exists() and not Path(given.out).is_dir():
+        raise _BadInput(f"--out: {given.out} is a file, allowed a folder")
 
 
 def _put(target: str, text: str) -> None:

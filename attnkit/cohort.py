@@ -16,7 +16,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from attnkit import metrics
-from attnkit.experiment import Experiment
+from attnkit.experiment import ALIGNED, Experiment
 from attnkit.model import Layer, Model, generator_for
 from attnkit.tasks import Examples
 
@@ -83,11 +83,12 @@ class Cohort:
         self, examples: Examples
     ) -> tuple[Int64[np.ndarray, "r b a"], Float32[np.ndarray, "r b l h i j"]]:
         """Every run's answers to a batch, and its attention patterns."""
-        layers = list[Layer]()
-        same_for_all = self._stack([examples] * len(self.seeds))
+        layers, n_given = list[Layer](), len(examples.tokens)
+        repeated = examples.take(torch.arange(n_given + -n_given % ALIGNED) % n_given)
+        same_for_all = self._stack([repeated] * len(self.seeds))
         answers = self.model.logits(same_for_all.tokens, layers).argmax(-1)
         pattern = torch.stack([layer.pattern for layer in layers], 2)
-        return self._in_order(answers), self._in_order(pattern)
+        return self._in_order(answers)[:, :n_given], self._in_order(pattern)[:, :n_given]
 
     def parameters(self) -> list[dict[str, np.ndarray]]:
         """A copy of each run's own parameters, in the experiment's order."""
@@ -153,9 +154,10 @@ class Cohort:
         }
         row = {name: self._in_order(values) for name, values in measured.items()}
         self.diverged_at[~np.isfinite(row["loss"]) & (self.diverged_at < 0)] = self.step
-        for values in row.values():
+        head_symmetry = self._in_order(symmetry)
+        for values in (*row.values(), head_symmetry):
             values[self.diverged_at >= 0] = np.nan
-        self.evaluations.append(Evaluation(self.step, row, self._in_order(symmetry)))
+        self.evaluations.append(Evaluation(self.step, row, head_symmetry))
 
     def _mass(self, layers: list[Layer], position: Tensor | None) -> Tensor:
         """Mean over layers of the attention at a position; NaN where the task has none."""
@@ -170,6 +172,7 @@ class Cohort:
         for layer in range(self.experiment.size.n_layers):
             q, k = (self.model.role_weights(layer, role) for role in ("Q", "K"))
             q, k = (w.unflatten(-1, heads).transpose(1, 2) for w in (q, k))
+            q, k = (F.pad(w, (0, -heads[1] % ALIGNED)) for w in (q, k))  # for law 1
             per_layer.append(metrics.weight_symmetry(q, k).mean(1))
         return torch.stack(per_layer).mean(0)
 

@@ -22,14 +22,14 @@ from pydantic_core import ErrorDetails
 
 from attnkit.sharing import Sharing, parse_sharing
 from attnkit.tasks import TASKS, Task
-from attnkit.tasks.base import dial
+from attnkit.tasks.base import dial, disagreement
 
 SCHEMA = 1
 """Version of the text form; stands in every link and every JSON."""
 
 DEFAULT_TASK = "directed"
 
-_ALIGNED = 16
+ALIGNED = 16
 """Widths and batches come in multiples of one cache line of float32: every run's matrices then
 start at the same alignment, so that BLAS rounds them alike whatever trains beside them."""
 
@@ -40,7 +40,7 @@ class Size(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     d_model: int = dial(
-        32, "Model width", "Width of the residual stream.", ge=16, le=128, multiple_of=_ALIGNED
+        32, "Model width", "Width of the residual stream.", ge=16, le=128, multiple_of=ALIGNED
     )
     n_heads: int = dial(1, "Heads", "Attention heads per layer.", ge=1, le=8)
     d_head: int = dial(16, "Head width", "Width of one head's queries, keys, values.", ge=1, le=64)
@@ -67,7 +67,7 @@ class Training(BaseModel):
         5e-3, "Learning rate", "Step size of Adam, constant.", ge=1e-5, le=1.0, allow_inf_nan=False
     )
     batch_size: int = dial(
-        64, "Batch", "Fresh examples per step and run.", ge=16, le=512, multiple_of=_ALIGNED
+        64, "Batch", "Fresh examples per step and run.", ge=16, le=512, multiple_of=ALIGNED
     )
     evaluate_every: int = dial(10, "Evaluate every", "Steps between evaluations.", ge=1, le=1000)
     n_eval: int = dial(
@@ -76,35 +76,18 @@ class Training(BaseModel):
         "Held-out examples, fixed per seed.",
         ge=16,
         le=1024,
-        multiple_of=_ALIGNED,
+        multiple_of=ALIGNED,
     )
 
 
-class Experiment(BaseModel):
-    """Sharings × seeds on one task.
+class _Runs(BaseModel):
+    """Which runs an experiment has."""
 
-    Settings are given flat: `Experiment(task="directed", sharing=["QKV", "Q=K"], d_head=8)`.
-    What is not given takes the task's default.
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    Raises:
-        InvalidExperiment: a `ValueError` that names every wrong field, its value and what is
-            allowed.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
-
-    task: Task
     sharing: tuple[Sharing, ...]
     n_seeds: int = dial(5, "Seeds", "Runs per sharing; each has its own data.", ge=1, le=20)
     first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=999_999)
-    size: Size
-    training: Training
-
-    def __init__(self, /, **settings: Any) -> None:
-        try:
-            super().__init__(**_grouped(settings))
-        except ValidationError as error:
-            raise InvalidExperiment(problems_of(error)) from None
 
     @field_validator("sharing", mode="before")
     @classmethod
@@ -120,19 +103,38 @@ class Experiment(BaseModel):
             raise ValueError(_ALLOWED_SHARINGS)
         return tuple(sharing for sharing in Sharing if sharing in chosen)
 
+
+class Experiment(_Runs):
+    """Sharings × seeds on one task.
+
+    Settings are given flat: `Experiment(task="directed", sharing=["QKV", "Q=K"], d_head=8)`.
+    What is not given takes the task's default.
+
+    Raises:
+        InvalidExperiment: a `ValueError` that names every wrong field, its value and what is
+            allowed.
+    """
+
+    task: Task
+    size: Size
+    training: Training
+
+    def __init__(self, /, **settings: Any) -> None:
+        try:
+            super().__init__(**_grouped(settings))
+        except ValidationError as error:
+            raise InvalidExperiment(problems_of(error)) from None
+
     @model_validator(mode="after")
     def _check_cost(self) -> Self:
-        cost = (
-            self.n_runs
-            * self.size.n_heads
-            * self.task.n_ctx**2
-            * max(self.training.batch_size, self.training.n_eval)
-        )
-        if cost * self.size.n_layers > _MAX_PATTERN_FLOATS:
-            raise ValueError(
-                "n_seeds: too much at once for these sizes, "
-                "allowed fewer seeds, heads, layers, entries or examples per batch"
-            )
+        size, training = self.size, self.training
+        examples = max(training.batch_size, training.n_eval)
+        per_seed = len(self.sharing) * size.n_layers * size.n_heads * self.task.n_ctx**2 * examples
+        if self.n_seeds * per_seed > _MAX_PATTERN_FLOATS:
+            allowed = f"at most {_MAX_PATTERN_FLOATS // per_seed} at these sizes"
+            if per_seed > _MAX_PATTERN_FLOATS:
+                allowed = "fewer heads, layers, entries or examples: too large for a single seed"
+            raise disagreement("n_seeds", self.n_seeds, allowed, *_COSTLY)
         return self
 
     @property
@@ -220,7 +222,7 @@ def from_text(text: str) -> Experiment:
         return from_params(dict(parse_qsl(text.lstrip("?"), keep_blank_values=True)))
     try:
         settings = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidExperiment([Problem("text", text[:40], f"JSON ({error})")]) from None
     return from_params(settings)
 
@@ -247,18 +249,19 @@ def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Prob
             return from_params(remaining), problems
         except InvalidExperiment as error:
             problems += error.problems
-            wrong = {problem.field for problem in error.problems} & remaining.keys()
-            for name in wrong or set(remaining):
+            named = {name for p in error.problems for name in (p.field, *p.others)}
+            for name in named & remaining.keys() or set(remaining):
                 del remaining[name]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One wrong setting: which, what was given, what is allowed."""
+    """One wrong setting: which, what was given, what is allowed, what it disagrees with."""
 
     field: str
     value: Any
     allowed: str
+    others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
@@ -272,6 +275,9 @@ class InvalidExperiment(ValueError):
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
         super().__init__("; ".join(str(problem) for problem in problems))
+
+    def __reduce__(self) -> tuple[type[InvalidExperiment], tuple[list[Problem]]]:
+        return type(self), (self.problems,)
 
 
 @dataclass(frozen=True)
@@ -320,26 +326,17 @@ def default_settings(task: str) -> dict[str, Any]:
     return {"task": task, "sharing": sharing, **values}
 
 
-def problems_of(error: ValidationError) -> list[Problem]:
+def problems_of(error: ValidationError, task: str = DEFAULT_TASK) -> list[Problem]:
     """Pydantic's findings in our words: the field, the value, what is allowed."""
-    return [_problem(finding) for finding in error.errors()]
+    return [_problem(finding, settings(task)) for finding in error.errors()]
 
 
-def _problem(finding: ErrorDetails) -> Problem:
-    name = str(finding["loc"][-1]) if finding["loc"] else "experiment"
-    value, message = finding["input"], str(finding["msg"]).removeprefix("Value error, ")
-    if finding["type"] == "value_error" and ": got " in message:  # a cross-field check names it
-        name, _, rest = message.partition(": got ")
-        given, _, allowed = rest.partition(", allowed ")
-        return Problem(name, given, allowed)
-    if finding["type"] == "value_error" and ", allowed " in message:
-        name, _, rest = message.partition(": ")
-        reason, _, allowed = rest.partition(", allowed ")
-        return Problem(name, reason, allowed)
-    if finding["type"] == "value_error":
-        return Problem(name, value, message)
-    known = {name: setting for task in TASKS for name, setting in settings(task).items()}
-    return Problem(name, value, known[name].allowed if name in known else message)
+def _problem(finding: ErrorDetails, known: Mapping[str, Setting]) -> Problem:
+    if finding["type"] == "disagreement":
+        return Problem(**finding["ctx"])
+    name = str(finding["loc"][0]) if finding["loc"] else "experiment"
+    message = str(finding["msg"]).removeprefix("Value error, ")
+    return Problem(name, finding["input"], known[name].allowed if name in known else message)
 
 
 def _grouped(given: dict[str, Any]) -> dict[str, Any]:
@@ -349,27 +346,21 @@ def _grouped(given: dict[str, Any]) -> dict[str, Any]:
     if isinstance(name, Task):
         values = {**name.model_dump(), **values}
         name = name.name
-    if name not in TASKS:
+    if not isinstance(name, str) or name not in TASKS:
         raise InvalidExperiment([Problem("task", name, ", ".join(TASKS))])
     defaults = default_settings(name)
-    unknown = [key for key in values if key not in defaults]
-    if unknown:
-        raise InvalidExperiment([_unknown(key, values[key], defaults) for key in unknown])
+    problems = [_unknown(key, values[key], defaults) for key in values if key not in defaults]
     values = {**defaults, **values}
-
-    def part(model: type[BaseModel]) -> dict[str, Any]:
-        return {key: values[key] for key in model.model_fields}
-
-    problems: list[Problem] = []
     groups: dict[str, BaseModel] = {}
-    for group, model in (("task", TASKS[name]), ("size", Size), ("training", Training)):
+    for model in (_Runs, TASKS[name], Size, Training):
         try:
-            groups[group] = model(**part(model))
+            groups[model.__name__] = model(**{key: values[key] for key in model.model_fields})
         except ValidationError as error:
-            problems += problems_of(error)
+            problems += problems_of(error, name)
     if problems:
         raise InvalidExperiment(problems)
-    return {**groups, **{key: values[key] for key in ("sharing", "n_seeds", "first_seed")}}
+    runs, task, size, training = groups.values()
+    return {**dict(runs), "task": task, "size": size, "training": training}
 
 
 def _unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
@@ -408,6 +399,9 @@ def _text(value: Any) -> str:
 
 
 _ALLOWED_SHARINGS = "one or more of " + ", ".join(sharing.value for sharing in Sharing)
+
+_COSTLY = ("n_heads", "n_layers", "n_entries", "batch_size", "n_eval", "sharing", "task")
+"""Settings besides the number of seeds that decide how much is computed at once."""
 
 _MAX_PATTERN_FLOATS = 2**28
 """Attention weights of all layers held at once: 1 GiB in float32."""

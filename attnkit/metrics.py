@@ -34,7 +34,7 @@ def score_symmetry(scores: Float[Tensor, "*n i i"]) -> Float[Tensor, "*n"]:
     """
     size = scores.square().sum((-2, -1))
     mirrored = (scores * scores.transpose(-2, -1)).sum((-2, -1))
-    return torch.where(size > 0, mirrored / size, torch.ones_like(size))
+    return torch.where(size == 0, torch.ones_like(size), mirrored / size)
 
 
 def weight_symmetry(
@@ -52,7 +52,7 @@ def weight_symmetry(
     c = w_k.transpose(-2, -1) @ w_q
     mirrored = (c * c.transpose(-2, -1)).sum((-2, -1))
     size = (a * b).sum((-2, -1))
-    return torch.where(size > 0, mirrored / size, torch.ones_like(size))
+    return torch.where(size == 0, torch.ones_like(size), mirrored / size)
 
 
 def symmetry_error(scores: Float[Tensor, "r ... i i"]) -> Float[Tensor, " r"]:

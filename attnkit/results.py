@@ -149,7 +149,7 @@ class Snapshot:
                 diverged_at=arrays["diverged_at"],
                 probe=probe,
             )
-        except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        except _FOREIGN as error:
             raise ValueError(f"these bytes hold no snapshot ({error})") from None
 
 
@@ -224,14 +224,19 @@ class Result:
         path = Path(folder)
         snapshot = Snapshot.from_bytes((path / "snapshot.safetensors").read_bytes())
         parameters: list[dict[str, np.ndarray]] = [{} for _ in snapshot.experiment.runs]
+        by_run = {str(run): own for run, own in enumerate(parameters)}
         try:
             named = load_arrays((path / "parameters.safetensors").read_bytes())
-        except SafetensorError as error:
+            for key, array in named.items():
+                run, _, name = key.partition("/")
+                by_run[run][name] = array
+        except _FOREIGN as error:
             raise ValueError(f"parameters.safetensors: {error}") from None
-        for key, array in named.items():
-            run, _, name = key.partition("/")
-            parameters[int(run)][name] = array
         return Result(snapshot, parameters)
+
+
+_FOREIGN = (SafetensorError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What reading bytes of another origin may raise."""
 
 
 def _metadata(blob: bytes) -> dict[str, str]:

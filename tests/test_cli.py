@@ -222,7 +222,7 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
         (["--set", "learning_rate=nan"], "learning_rate: got 'nan', allowed a number from 1e-05"),
         (
             ["--set", "n_entries=9", "--set", "n_names=8"],
-            "n_entries: got '9', allowed at most n_names",
+            "n_entries: got 9, allowed at most n_names",
         ),
         (["--seeds", "many"], "n_seeds: got 'many', allowed a whole number from 1 to 20"),
         (["--seeds", "21"], "n_seeds: got '21', allowed a whole number from 1 to 20"),

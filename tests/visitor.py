@@ -500,6 +500,8 @@ class Cost:
     answers: list[float] = field(default_factory=list)
 
 
+_MOST_STEPS = 20_000
+
 _HEADLESS = """
 import sys, time
 from attnkit.process import prepare_for_training
@@ -549,8 +551,7 @@ def measure_watching(port: int, steps: int, cost: Cost) -> None:
 
 def measure_answers(port: int, cost: Cost, repeats: int = 5, clicks: int = 10) -> None:
     """How soon the page answers Train, and a changed widget while models train."""
-    link = "v=1&steps=20000"
-    with Visitor(port, link) as visitor:
+    with Visitor(port, f"v=1&steps={_MOST_STEPS}") as visitor:
         for _ in range(repeats):
             began, n_before = time.monotonic(), len(visitor.changes)
             visitor.press("train")
@@ -560,6 +561,7 @@ def measure_answers(port: int, cost: Cost, repeats: int = 5, clicks: int = 10) -
             )
             cost.first_point.append(time.monotonic() - began)
             visitor.press("stop")
+            visitor.wait_for("the stop", lambda: not visitor.find("train").disabled)
         visitor.press("train")
         for click in range(clicks):
             visitor.watch(0.2 + 0.07 * click)  # at every phase of the timer
@@ -577,26 +579,28 @@ def _next_change(visitor: Visitor, key: str, n_before: int) -> float:
     return times()[0]
 
 
-def _status(visitor: Visitor) -> re.Match[str]:
-    """The line that says how far training is."""
+def _status(visitor: Visitor) -> re.Match[str] | None:
+    """The line that says how far training is, if there is one."""
     pattern = r"(?P<state>\w+: )?Step (?P<step>\d+) of \d+, (?P<models>\d+) models"
     matches = (re.search(pattern, text) for text in visitor.texts())
-    return next(match for match in matches if match)
+    return next((match for match in matches if match), None)
 
 
 def _progress(visitor: Visitor) -> tuple[int, bool]:
     """The step on the page, and whether it goes on."""
     status = _status(visitor)
-    return int(status["step"]), status["state"] is None
+    return (int(status["step"]), status["state"] is None) if status else (0, False)
 
 
 def _n_models(visitor: Visitor) -> int:
-    return int(_status(visitor)["models"])
+    status = _status(visitor)
+    assert status is not None
+    return int(status["models"])
 
 
 def _reported_rate(visitor: Visitor) -> float:
-    rate = re.search(r"([\d,]+) model-steps per second", _status(visitor).string)
-    assert rate is not None
+    rates = (re.search(r"([\d,]+) model-steps per second", text) for text in visitor.texts())
+    rate = next(rate for rate in rates if rate)
     return float(rate[1].replace(",", ""))
 
 
@@ -608,7 +612,7 @@ def main() -> None:
     given = parser.parse_args()
     cost = Cost()
     rate, _ = train_headless(200)
-    steps = min(20_000, max(300, round(rate * given.seconds / 25 / 10) * 10))
+    steps = min(_MOST_STEPS, max(300, round(rate * given.seconds / 25 / 10) * 10))
     print(f"load average {os.getloadavg()[0]:.2f}; {steps} steps of the default experiment")
     with dashboard() as port:
         for number in range(given.rounds):

@@ -17,7 +17,7 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from attnkit.experiment import Experiment
 from attnkit.results import Snapshot
@@ -72,7 +72,8 @@ class TrainingService:
         self._changed = threading.Condition()
         self._closing = False
         self._process = self._start_process()
-        threading.Thread(target=self._read, name="attnkit-live", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name="attnkit-live", daemon=True)
+        self._reader.start()
 
     def submit(self, experiment: Experiment, *, paused: bool = False) -> str:
         """Begin an experiment at step 0 and return the job's id."""
@@ -125,16 +126,17 @@ class TrainingService:
         self._steer(job_id, "stop", None)
 
     def close(self) -> None:
-        """End the training process."""
-        self._closing = True
-        with contextlib.suppress(OSError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+        """End the training process and the thread that listens to it."""
+        with self._changed:
+            self._closing = True
+            _close(self._process.stdin)
         try:
-            self._process.wait(timeout=2)
+            self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join()
+        _close(self._process.stdout)
 
     @property
     def process_id(self) -> int:
@@ -167,7 +169,7 @@ class TrainingService:
 
     def _tell(self, command: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it died: the reader starts it again
+        with contextlib.suppress(OSError, ValueError):  # it died: the reader starts it again
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -178,8 +180,7 @@ class TrainingService:
             assert stream is not None
             line = stream.readline()
             if not line:
-                if not self._closing:
-                    self._restart()
+                self._restart()
                 continue
             header = json.loads(line)
             blob = stream.read(header["size"])
@@ -202,7 +203,11 @@ class TrainingService:
 
     def _restart(self) -> None:
         with self._changed:
+            if self._closing:
+                return
             self._process.wait()
+            _close(self._process.stdin)
+            _close(self._process.stdout)
             self._process = self._start_process()
             for job in list(self._jobs.values()):
                 if job.over:
@@ -224,3 +229,10 @@ class TrainingService:
         ended = sorted((job for job in self._jobs.values() if job.over), key=lambda j: j.seen_at)
         for job in ended[: max(0, len(self._jobs) - MAX_JOBS)]:
             del self._jobs[job.id]
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    """Close a pipe whose other end may be gone."""
+    if pipe is not None:
+        with contextlib.suppress(OSError):
+            pipe.close()

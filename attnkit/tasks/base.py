@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
     import torch
@@ -85,6 +86,16 @@ def dial(default: Any, label: str, help: str, **bounds: Any) -> Any:
     Command line, link and widgets read them from the model's fields.
     """
     return Field(default, title=label, description=help, **bounds)
+
+
+def disagreement(field: str, value: Any, allowed: str, *others: str) -> PydanticCustomError:
+    """The error of settings that are each allowed, but not together.
+
+    Args:
+        field: the one to name. others: those it disagrees with.
+    """
+    context = {"field": field, "value": value, "allowed": allowed, "others": others}
+    return PydanticCustomError("disagreement", "{field}: got {value}, allowed {allowed}", context)
 
 
 class Task(BaseModel, ABC):

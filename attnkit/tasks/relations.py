@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
-from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, dial
+from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, dial, disagreement
 
 if TYPE_CHECKING:
     import torch
@@ -27,9 +27,8 @@ class Relation(Task):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.n_entries > self.n_names:
-            raise ValueError(
-                f"n_entries: got {self.n_entries}, allowed at most n_names ({self.n_names})"
-            )
+            allowed = f"at most n_names ({self.n_names})"
+            raise disagreement("n_entries", self.n_entries, allowed, "n_names")
         return self
 
     @property

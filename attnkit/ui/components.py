@@ -82,7 +82,7 @@ def attention_maps(maps: dict[str, Any], *, key: str, alt: str) -> None:
 
 def sharing_cards(snapshot: Snapshot, *, key: str) -> None:
     """One card per sharing: what is tied, accuracy with its interval, costs."""
-    rows = sharing_table(snapshot).set_index("sharing")
+    rows: Any = sharing_table(snapshot).set_index("sharing")
     n_seeds = snapshot.experiment.n_seeds
     cards = []
     for sharing in snapshot.experiment.sharing:

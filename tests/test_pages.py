@@ -1,0 +1,623 @@
+"""The pages without a browser: what they show in every state, and how they follow the link."""
+
+import itertools
+import json
+import re
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+import attnkit as ak
+from attnkit.examples import load_example
+from attnkit.experiment import Experiment, from_params, settings
+from attnkit.live.service import Job
+from attnkit.sharing import Sharing
+from attnkit.tasks import TASKS
+from attnkit.ui.presets import PRESETS
+from attnkit.ui.session import Lab, training_service
+
+pytestmark = pytest.mark.server
+
+DASHBOARD = str(Path(__file__).parents[1] / "dashboard.py")
+
+PATIENCE = 120.0
+"""Seconds after which a wait has failed."""
+
+SMALL = {
+    "v": "1",
+    "sharing": "QKV,Q=K",
+    "n_seeds": "1",
+    "n_entries": "6",
+    "n_names": "11",
+    "n_values": "7",
+    "d_head": "3",
+    "evaluate_every": "5",
+    "batch_size": "16",
+    "n_eval": "16",
+}
+
+UNENDING = "20000"
+
+FRESH_SEED = (str(seed) for seed in itertools.count(100))
+"""A visitor finds the training of a link that is known: every test has seeds of its own."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def service():
+    """The training process of all pages here, ended with the module."""
+    training_service.clear()
+    with closing(training_service()) as opened:
+        yield opened
+    training_service.clear()
+
+
+def visit(**params):
+    """Open the dashboard with a link."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
+    tab.query_params.update(params)
+    return show(tab)
+
+
+def visit_small(**params):
+    """Open a small experiment that nobody has trained yet."""
+    return visit(**{**SMALL, "first_seed": next(FRESH_SEED), **params})
+
+
+def show(tab):
+    """Run the page; it must not fail."""
+    tab.run()
+    assert not tab.exception
+    return tab
+
+
+def press(tab, key):
+    """Press a button that can be pressed."""
+    button = tab.button(key=key)
+    assert not button.disabled
+    button.click()
+    return show(tab)
+
+
+def job_of(tab):
+    """The job on screen."""
+    return tab.session_state["lab"].job
+
+
+def step_of(job):
+    """Steps taken, 0 before the first snapshot."""
+    return job.snapshot.step if job.snapshot is not None else 0
+
+
+def watch(tab, condition):
+    """Wait until the job fulfils a condition, then draw the page."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition(job := job_of(tab)):
+        assert time.monotonic() < deadline, f"still waiting: {job.state} at step {step_of(job)}"
+        training_service().wait(job.id, job.version, deadline - time.monotonic())
+    return show(tab)
+
+
+@pytest.fixture
+def running():
+    """A tab whose training has begun and goes on until the test ends."""
+    tab = press(visit_small(steps=UNENDING), "train")
+    yield watch(tab, lambda job: step_of(job) > 0)
+    training_service().stop(job_of(tab).id)
+
+
+def status(tab):
+    """The line that says what is on screen."""
+    return tab.markdown[0].value
+
+
+def disabled(tab):
+    """Which buttons cannot be pressed."""
+    keys = ("train", "pause", "step", "stop", "reset", "new_seeds")
+    return {key for key in keys if tab.button(key=key).disabled}
+
+
+def widget(tab, name):
+    """The widget of a setting."""
+    kind = settings("directed")[name].kind
+    collection = {bool: tab.toggle, str: tab.button_group}.get(kind, tab.number_input)
+    return collection(key=f"set_{name}")
+
+
+def drawn(tab, key):
+    """What a live component was given."""
+    components = {element.key: element.proto for element in tab.get("bidi_component")}
+    return json.loads(components[key].json)
+
+
+# the first visit
+
+
+def test_the_first_visit_shows_a_finished_example():
+    """Nobody meets an empty screen, and nothing is wrong."""
+    tab = visit()
+    assert tab.title[0].value == "Why do Q, K and V need different matrices?"
+    assert status(tab).startswith("A finished example: 25 models, 600 steps")
+    assert not tab.warning
+    assert not tab.error
+    assert tab.query_params == {}
+    assert disabled(tab) == {"pause", "stop"}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_shows_its_question_and_its_example(task):
+    """A link to a task opens it."""
+    tab = visit(v="1", task=task)
+    assert tab.caption[0].value == TASKS[task].question
+    cards = {card["name"]: card["value"] for card in drawn(tab, "cards")["cards"]}
+    accuracy = load_example(task).per_sharing(load_example(task).history["accuracy"][-1])
+    shown = [float(value.removesuffix("%")) for value in cards.values()]
+    assert list(cards) == [sharing.value for sharing in Sharing]
+    assert shown == pytest.approx(100 * accuracy.mean(-1), abs=0.51)
+    assert len(drawn(tab, "maps")["panels"]) == 5
+
+
+# training
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_train_runs_to_the_end(task):
+    """From the button to the finished tables, on every task."""
+    tab = press(visit_small(task=task, steps="20"), "train")
+    assert job_of(tab).state in ("waiting", "running", "finished")
+    watch(tab, lambda job: job.over)
+    assert status(tab).startswith("Finished: Step 20 of 20, 2 models in")
+    assert disabled(tab) == {"pause", "stop"}
+    assert tab.button(key="train").label == "Train"
+    assert tab.dataframe[0].value["sharing"].tolist() == ["QKV", "Q=K"]
+
+
+def test_a_running_job_can_be_paused_and_stopped_only(running):
+    """And started afresh; tables wait until nothing moves."""
+    assert job_of(running).state == "running"
+    assert re.match(r"Step \d+ of 20000, 2 models, [\d,]+ model-steps per second", status(running))
+    assert disabled(running) == {"train", "step"}
+    assert any("Tables appear" in caption.value for caption in running.caption)
+    assert not running.dataframe
+
+
+def test_live_figures_grow_with_training(running):
+    """The accuracy curve reaches further than before."""
+
+    def length():
+        return len(drawn(running, "accuracy")["figure"]["data"][-1]["x"]["bdata"])
+
+    before, step = length(), step_of(job_of(running))
+    watch(running, lambda job: step_of(job) > step + 50)
+    assert length() > before
+
+
+def test_pause_holds_and_train_resumes(running):
+    """The button says what it will do."""
+    press(running, "pause")
+    watch(running, lambda job: job.state == "paused")
+    assert status(running).startswith("Paused: Step ")
+    assert running.button(key="train").label == "Resume"
+    assert disabled(running) == {"pause"}
+    held = step_of(job_of(running))
+    paused = job_of(running).id
+    press(running, "train")
+    watch(running, lambda job: step_of(job) > held)
+    assert job_of(running).id == paused
+    assert disabled(running) == {"train", "step"}
+
+
+def test_step_goes_to_the_next_evaluation():
+    """One press, five steps; from nothing it begins at step 0."""
+    tab = visit_small(steps=UNENDING)
+    for expected in (5, 10):
+        press(tab, "step")
+        watch(tab, lambda job, step=expected: job.state == "paused" and step_of(job) == step)
+        assert status(tab).startswith(f"Paused: Step {expected} of 20000")
+
+
+def test_stop_keeps_what_was_reached(running):
+    """The tables of a stopped run can be read, and Train begins anew."""
+    stopped = job_of(running).id
+    press(running, "stop")
+    watch(running, lambda job: job.over)
+    assert status(running).startswith("Stopped: Step ")
+    assert len(running.dataframe) == 1
+    assert disabled(running) == {"pause", "stop"}
+    press(running, "train")
+    assert job_of(running).id != stopped
+
+
+def test_reset_goes_back_to_step_0(running):
+    """The same experiment, untrained and waiting."""
+    before = job_of(running)
+    press(running, "reset")
+    watch(running, lambda job: job.state == "paused")
+    assert status(running).startswith("Paused: Step 0 of 20000")
+    assert any(text.value.startswith("Untrained") for text in running.markdown)
+    assert job_of(running).experiment == before.experiment
+    assert running.button(key="train").label == "Train"
+    assert disabled(running) == {"pause"}
+    assert training_service().look(before.id).state != "running"
+
+
+def test_new_seeds_train_at_once_on_seeds_not_used():
+    """Settings, link and job agree on the seeds that follow."""
+    tab = press(visit_small(first_seed="40", n_seeds="2", steps="20"), "new_seeds")
+    assert job_of(tab).experiment.first_seed == 42
+    assert tab.number_input(key="set_first_seed").value == 42
+    assert tab.query_params["first_seed"] == "42"
+    watch(tab, lambda job: job.over)
+    assert job_of(tab).experiment == tab.session_state["lab"].experiment
+
+
+def test_new_seeds_begin_again_at_0_after_the_last():
+    """Seeds never leave their range."""
+    tab = press(visit_small(first_seed="999999", steps="20"), "new_seeds")
+    assert job_of(tab).experiment.first_seed == 0
+    assert "first_seed" not in tab.query_params
+
+
+def test_changed_settings_are_offered_for_training(running):
+    """What runs goes on; the button says that it would begin something else."""
+    running.number_input(key="set_d_head").set_value(4)
+    show(running)
+    assert job_of(running).experiment.size.d_head == 3
+    assert running.button(key="train").label == "Train new settings"
+    old = job_of(running).id
+    press(running, "train")
+    assert job_of(running).experiment.size.d_head == 4
+    watch(running, lambda job: step_of(job) > 0)
+    assert training_service().look(old).state == "stopped"
+
+
+def test_the_experiment_before_stays_in_the_figure():
+    """Faded, so that people see what their change did."""
+    tab = press(visit_small(steps="20"), "train")
+    watch(tab, lambda job: job.over)
+    tab.number_input(key="set_d_head").set_value(4)
+    press(show(tab), "train")
+    watch(tab, lambda job: job.over)
+    legend = [entry["text"] for entry in drawn(tab, "accuracy")["legend"]]
+    assert "previous experiment" in legend
+
+
+@pytest.mark.parametrize("key", ["train", "step", "reset", "new_seeds"])
+def test_a_value_typed_just_before_a_press_is_trained(key):
+    """Typing and pressing may arrive as one rerun; what is on screen is what is trained."""
+    tab = visit_small(steps="20")
+    tab.number_input(key="set_d_head").set_value(4)
+    press(tab, key)
+    assert job_of(tab).experiment.size.d_head == 4
+    assert tab.number_input(key="set_d_head").value == 4
+
+
+def test_a_wrong_value_typed_just_before_train_is_not_trained():
+    """Nor are the settings before it."""
+    tab = visit_small(steps="20")
+    tab.number_input(key="set_n_names").set_value(5)
+    press(tab, "train")
+    assert tab.error
+    assert job_of(tab) is None
+
+
+def test_a_second_tab_with_the_same_link_sees_the_same_training(running):
+    """A link shows what is going on."""
+    other = visit(**running.query_params)
+    assert job_of(other).id == job_of(running).id
+    assert disabled(other) == {"train", "step"}
+
+
+def test_pickers_choose_seed_layer_and_head():
+    """They appear where there is a choice."""
+    tab = press(visit_small(steps="5", n_seeds="2", n_layers="2", n_heads="2"), "train")
+    watch(tab, lambda job: job.over)
+    before = drawn(tab, "maps")["panels"]
+    labels = [picker.label for picker in tab.selectbox]
+    assert labels == ["Seed", "Layer", "Head"]
+    for picker in tab.selectbox:
+        picker.select_index(1)
+    show(tab)
+    assert drawn(tab, "maps")["panels"] != before
+
+
+def fake_job(state, **given):
+    """A job in a state that is hard to bring about; its snapshot is the example."""
+    return Job("fake", Experiment(), state, snapshot=load_example("directed"), **given)
+
+
+@pytest.mark.parametrize(
+    ("job", "said", "grey"),
+    [
+        (
+            replace(fake_job("waiting"), snapshot=None),
+            "Starting: the training process is getting ready",
+            {"train", "step"},
+        ),
+        (
+            fake_job("failed", error="out of memory"),
+            "Training failed: out of memory. Press **Train** to try again.",
+            {"pause", "stop"},
+        ),
+        (
+            replace(fake_job("failed", error="out of memory"), snapshot=None),
+            "Training failed: out of memory. Press **Train** to try again.",
+            {"pause", "stop"},
+        ),
+        (fake_job("paused", restarts=1), "died and began anew.", {"pause"}),
+        (fake_job("finished", restarts=1), "died and began anew.", {"pause", "stop"}),
+    ],
+    ids=["waiting", "failed", "failed at once", "begun anew", "finished after a restart"],
+)
+def test_troubles_are_told(monkeypatch, job, said, grey):
+    """Every state of a job has its words and its buttons."""
+    monkeypatch.setattr(Lab, "job", job)
+    tab = visit()
+    assert said in status(tab)
+    assert disabled(tab) == grey
+
+
+# the link
+
+
+LINK = {
+    "v": "1",
+    "task": "phonebook",
+    "sharing": "Q=K,Q=K=V",
+    "n_seeds": "3",
+    "first_seed": "17",
+    "n_entries": "5",
+    "n_values": "13",
+    "d_model": "48",
+    "n_heads": "2",
+    "d_mlp": "24",
+    "positions": "learned",
+    "causal": "true",
+    "self_mask": "true",
+    "steps": "70",
+    "learning_rate": "0.001",
+}
+"""Every kind of setting, none at its default."""
+
+
+def test_a_link_sets_every_widget():
+    """Numbers, switches, choices, the task and the sharings."""
+    tab = visit(**LINK)
+    assert not tab.warning
+    assert tab.session_state["lab"].experiment == from_params(LINK)
+    assert tab.button_group(key="set_task").value == "phonebook"
+    assert tab.button_group(key="set_sharing").value == ["Q=K", "Q=K=V"]
+    for name, value in from_params(LINK).settings().items():
+        if name not in ("task", "sharing"):
+            assert widget(tab, name).value == value, name
+    assert tab.query_params == LINK
+
+
+def test_the_link_keeps_only_what_differs_from_the_defaults():
+    """A short address, and an empty one for the default experiment."""
+    assert visit(v="1", steps="600", d_head="8", sharing="QKV,Q=K,K=V,Q=V,Q=K=V").query_params == {
+        "v": "1",
+        "d_head": "8",
+    }
+    assert visit(v="1", task="directed", steps="600").query_params == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("d_head", 9, "9"),
+        ("learning_rate", 0.01, "0.01"),
+        ("causal", True, "true"),
+        ("positions", "learned", "learned"),
+    ],
+)
+def test_a_changed_widget_is_written_to_the_link(name, value, text):
+    """And taken out again with its default."""
+    tab = visit()
+    default = widget(tab, name).value
+    widget(tab, name).set_value(value)
+    assert show(tab).query_params == {"v": "1", name: text}
+    widget(tab, name).set_value(default)
+    assert show(tab).query_params == {}
+
+
+def test_chosen_sharings_are_written_to_the_link_in_their_order():
+    """Whatever was clicked first."""
+    tab = visit()
+    tab.button_group(key="set_sharing").set_value(["Q=V", "QKV"])
+    assert show(tab).query_params == {"v": "1", "sharing": "QKV,Q=V"}
+
+
+def test_a_link_changed_from_outside_is_followed():
+    """The browser's history, or a preset of the guide."""
+    tab = visit(v="1", d_head="8")
+    tab.query_params = {"v": "1", "task": "mutual", "d_head": "4"}
+    show(tab)
+    assert tab.session_state["lab"].experiment == Experiment(task="mutual", d_head=4)
+    assert tab.number_input(key="set_d_head").value == 4
+    assert tab.button_group(key="set_task").value == "mutual"
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"v": "1", "steps": "abc"}, "steps: got 'abc', allowed a whole number"),
+        ({"v": "1", "steps": "0"}, "steps: got '0', allowed a whole number from 1 to 20000"),
+        ({"v": "1", "steps": ""}, "steps: got '', allowed a whole number from 1 to 20000"),
+        ({"v": "1", "stepz": "3"}, "stepz: got '3', allowed a known setting"),
+        ({"v": "1", "causal": "maybe"}, "causal: got 'maybe', allowed true or false"),
+        ({"v": "1", "positions": "rope"}, "positions: got 'rope', allowed none or learned"),
+        ({"v": "7"}, "v: got '7', allowed 1"),
+        ({"v": "1", "task": "chess"}, "task: got 'chess', allowed directed, mutual"),
+        ({"v": "1", "sharing": ""}, "sharing: got '', allowed one or more of QKV"),
+        ({"v": "1", "sharing": "Q-K=V"}, "sharing: got 'Q-K=V', allowed one or more of QKV"),
+        ({"v": "1", "n_entries": "12", "n_names": "8"}, "n_entries: got 12, allowed at most"),
+        ({"v": "1", "first_seed": "9" * 99}, "first_seed: got '999"),
+        ({"v": "1", "task": "mutual", "n_entries": "7"}, "n_entries: got '7', allowed an even"),
+        ({"v": "1", "set_steps": "<b>5</b>"}, "set_steps: got '<b>5</b>', allowed"),
+    ],
+)
+def test_a_broken_link_names_the_field_and_takes_its_default(params, named):
+    """A stale or mistyped link still opens; what was understood is kept."""
+    tab = visit(**{**params, "d_mlp": "8"})
+    assert len(tab.warning) == 1
+    assert named in tab.warning[0].value
+    experiment = tab.session_state["lab"].experiment
+    assert experiment.size.d_mlp == 8
+    for name in params.keys() - {"v", "task", "n_names"}:
+        kept = experiment.settings().get(name)
+        assert kept == Experiment(task=experiment.task.name).settings().get(name), name
+    assert not tab.error
+    assert not tab.button(key="train").disabled
+    assert from_params(tab.query_params) == experiment
+
+
+def test_the_warning_goes_away_with_the_next_run():
+    """It is said once."""
+    tab = visit(v="1", steps="abc")
+    assert tab.warning
+    assert not show(tab).warning
+
+
+# settings that do not fit
+
+
+def test_settings_that_contradict_each_other_name_the_field():
+    """Nothing can be trained until they are mended; the link keeps the last valid ones."""
+    tab = visit(v="1", d_head="8")
+    tab.number_input(key="set_n_names").set_value(6)
+    show(tab)
+    assert len(tab.error) == 1
+    assert "n_entries: got 8, allowed at most n_names (6)" in tab.error[0].value
+    assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
+    assert tab.query_params == {"v": "1", "d_head": "8"}
+    tab.number_input(key="set_n_entries").set_value(6)
+    show(tab)
+    assert not tab.error
+    assert not tab.button(key="train").disabled
+    assert tab.query_params == {"v": "1", "d_head": "8", "n_entries": "6", "n_names": "6"}
+
+
+def test_no_sharing_is_an_error():
+    """Somebody has taken the last pill out."""
+    tab = visit()
+    tab.button_group(key="set_sharing").set_value([])
+    show(tab)
+    assert "sharing: got" in tab.error[0].value
+    assert "allowed one or more of QKV" in tab.error[0].value
+    assert tab.button(key="train").disabled
+
+
+def test_a_running_job_can_be_stopped_while_settings_do_not_fit(running):
+    """Trouble with the next experiment is none of the present one's."""
+    running.number_input(key="set_n_names").set_value(4)
+    show(running)
+    assert running.error
+    assert disabled(running) == {"train", "step", "reset", "new_seeds"}
+    press(running, "stop")
+    watch(running, lambda job: job.state == "stopped")
+
+
+# switching the task
+
+
+def switch(tab, task):
+    """Choose another task."""
+    tab.button_group(key="set_task").set_value(task)
+    return show(tab)
+
+
+def test_a_task_brings_its_own_defaults():
+    """Where nothing was set by hand."""
+    tab = visit()
+    assert tab.number_input(key="set_d_head").value == 16
+    switch(tab, "phonebook")
+    assert tab.number_input(key="set_d_head").value == 8
+    assert tab.toggle(key="set_self_mask").value is False
+    assert tab.query_params == {"v": "1", "task": "phonebook"}
+    assert tab.caption[0].value == TASKS["phonebook"].question
+    assert switch(tab, "directed").query_params == {}
+
+
+def test_values_set_by_hand_survive_a_change_of_task():
+    """People compare tasks under their settings."""
+    tab = visit(v="1", d_head="4", steps="70", sharing="QKV,Q=K", causal="true")
+    switch(tab, "mutual")
+    assert tab.session_state["lab"].experiment == Experiment(
+        task="mutual", d_head=4, steps=70, sharing=["QKV", "Q=K"], causal=True
+    )
+    assert tab.number_input(key="set_d_head").value == 4
+    assert not tab.warning
+
+
+def test_values_that_the_new_task_does_not_allow_are_let_go():
+    """Married couples come in pairs: the other settings stay."""
+    tab = visit(v="1", n_entries="7", d_head="4")
+    switch(tab, "mutual")
+    assert tab.session_state["lab"].experiment == Experiment(task="mutual", d_head=4)
+    assert tab.number_input(key="set_n_entries").value == 8
+    assert not tab.error
+
+
+def test_a_change_of_task_leaves_the_running_job_on_screen(running):
+    """Until something else is trained."""
+    before = job_of(running).id
+    switch(running, "mutual")
+    assert job_of(running).id == before
+    assert running.button(key="train").label == "Train new settings"
+
+
+# numbers and code
+
+
+def test_the_code_shown_is_the_experiment_on_screen():
+    """It can be pasted into Python."""
+    tab = press(visit_small(steps="5", causal="true", learning_rate="0.01"), "train")
+    watch(tab, lambda job: job.over)
+    call = re.search(r"ak\.train\((.*)\)\n", tab.code[0].value)[1]
+    assert eval(call, {"ak": ak}) == job_of(tab).experiment
+
+
+# other pages
+
+
+def test_the_guide_shows_every_sharing_preset_and_task():
+    """The question, what to try, what the words mean."""
+    tab = visit().switch_page("pages/guide.py")
+    show(tab)
+    text = " ".join(element.value for element in tab.markdown)
+    assert tab.title[0].value == "Guide"
+    for preset in PRESETS:
+        assert preset.title in text
+    for task in TASKS.values():
+        assert task.question in text
+    assert "asymmetry" in text
+
+
+def test_the_guide_can_be_the_first_page():
+    """Somebody has followed a link to it."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
+    assert show(tab.switch_page("pages/guide.py")).title[0].value == "Guide"
+
+
+def test_settings_and_training_survive_a_visit_to_the_guide(running):
+    """Streamlit empties the address on the way; the Lab writes it again."""
+    before, link = job_of(running).id, dict(running.query_params)
+    show(running.switch_page("pages/guide.py"))
+    running.query_params.clear()
+    show(running.switch_page("pages/lab.py"))
+    assert job_of(running).id == before
+    assert running.number_input(key="set_d_head").value == 3
+    assert running.query_params == link
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.title)
+def test_every_preset_opens_as_it_was_meant(preset):
+    """The link of a preset is its experiment."""
+    tab = visit(**preset.params)
+    assert not tab.warning
+    assert not tab.error
+    assert tab.session_state["lab"].experiment == preset.experiment
