@@ -7,9 +7,11 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from visitor import Visitor, dashboard
 
 import attnkit as ak
 from attnkit.examples import load_example
@@ -358,6 +360,62 @@ def test_troubles_are_told(monkeypatch, job, said, grey):
     tab = visit()
     assert said in status(tab)
     assert disabled(tab) == grey
+
+
+# a real server
+
+
+@pytest.fixture(scope="module")
+def port():
+    """A dashboard server for visitors that answer timers, as a browser does."""
+    with dashboard() as port:
+        yield port
+
+
+def test_live_data_come_by_themselves_until_the_end(port):
+    """Nobody presses anything: the curves grow, accuracy rises, and then the ticking ends."""
+    link = urlencode({**SMALL, "steps": "600", "n_entries": "4"})
+    with Visitor(port, link) as visitor:
+        assert not visitor.ticking
+        visitor.press("train")
+        ends = []
+
+        def finished():
+            ends.append(visitor.evaluated_to())
+            return any(text.startswith("Finished") for text in visitor.texts())
+
+        visitor.wait_for("the end", finished)
+        visitor.settle()
+        assert not visitor.ticking
+        _, accuracy = visitor.curves()["QKV"]
+        assert len(set(ends)) > 2
+        assert visitor.evaluated_to() == 600
+        assert accuracy[-1] > accuracy[0] + 0.2
+        assert visitor.exceptions == []
+
+
+def test_a_tick_sends_live_data_only(port):
+    """Neither plotly.js nor widgets travel again: a tick is some kilobytes."""
+    with Visitor(port, urlencode({**SMALL, "steps": UNENDING})) as visitor:
+        visitor.press("train")
+        visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
+        bytes_before, n_before = visitor.bytes_received, len(visitor.changes)
+        visitor.wait_for("ticks", lambda: len(visitor.changes) >= n_before + 12)
+        assert visitor.bytes_received - bytes_before < 500_000
+        visitor.press("stop")
+        visitor.wait_for("the stop", lambda: not visitor.ticking)
+
+
+def test_pickers_answer_within_the_live_area(port):
+    """A choice of seed redraws the maps and leaves the page alone."""
+    with Visitor(port, urlencode({**SMALL, "steps": "10"})) as visitor:
+        visitor.press("train")
+        visitor.wait_for("the end", lambda: not visitor.ticking)
+        visitor.settle()
+        n_before = len(visitor.changes)
+        visitor.set("seed_0_1", "0")
+        assert visitor.run.fragments
+        assert {key for _, key in visitor.changes[n_before:]} <= {"maps"}
 
 
 # the link

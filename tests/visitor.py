@@ -247,6 +247,10 @@ class Visitor:
         if not self.watch(self._patience, until):
             raise TimedOut(f"{what} did not come in {self._patience:g} s; {self.texts()[:8]}")
 
+    def settle(self) -> None:
+        """Let what is going on end, so that the next answer is the answer to what comes next."""
+        self.watch(_SETTLING, lambda: not self._busy and not self._asked)
+
     # The protocol
 
     def _keyed(self) -> Iterator[tuple[str, Any]]:
@@ -259,7 +263,7 @@ class Visitor:
     def _act(self, widget: str, field: str, value: Any) -> float:
         """What one widget's change makes of the page; a trigger is sent once, a state stays."""
         began = time.monotonic()
-        self._settle()
+        self.settle()
         fragment = next(
             (node.fragment for node in self._nodes.values() if _id_of(node.element) == widget), ""
         )
@@ -270,10 +274,6 @@ class Visitor:
             self._send_rerun(fragment=fragment)
         self._wait_for_answer(fragment)
         return time.monotonic() - began
-
-    def _settle(self) -> None:
-        """Let what is going on end, so that the next answer is the answer to what comes next."""
-        self.watch(_SETTLING, lambda: not self._busy and not self._asked)
 
     def _wait_for_answer(self, fragment: str) -> None:
         if fragment:
@@ -448,7 +448,7 @@ def dashboard(seconds: float = 60.0) -> Iterator[int]:
     """A dashboard server of one's own on a free port, which is given; ended afterwards.
 
     Raises:
-        RuntimeError: if it does not answer in time; holds what it said.
+        RuntimeError: if it did not answer in time or ended by itself; holds what it said.
     """
     with socket.socket() as probe:
         probe.bind((HOST, 0))
@@ -458,18 +458,23 @@ def dashboard(seconds: float = 60.0) -> Iterator[int]:
         command += [f"--server.{option}", str(value)]
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        answered = False
         try:
-            if not _answers(server, port, time.monotonic() + seconds):
-                log.seek(0)
-                raise RuntimeError(f"the dashboard did not start: {log.read()[-2000:].decode()}")
-            yield port
+            answered = _answers(server, port, time.monotonic() + seconds)
+            if answered:
+                yield port
         finally:
+            well = answered and server.poll() is None
             server.terminate()
             try:
                 server.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
+            if not well:
+                log.seek(0)
+                said = log.read()[-2000:].decode()
+                raise RuntimeError(f"the dashboard ended with {server.returncode}: {said}")
 
 
 def _answers(server: subprocess.Popen[bytes], port: int, deadline: float) -> bool:

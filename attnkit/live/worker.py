@@ -26,6 +26,9 @@ SLICE_SECONDS = 0.1
 SNAPSHOT_SECONDS = 0.2
 """Least time between two snapshots of a running job."""
 
+NICENESS = 5
+"""Below the server and a browser on the same machine: what people press comes first."""
+
 
 @dataclass
 class _Job:
@@ -138,6 +141,7 @@ def main() -> None:
     """Serve commands from standard input until it ends."""
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
+    os.nice(NICENESS)
     prepare_for_training()
     commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()

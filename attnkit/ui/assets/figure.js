@@ -1,4 +1,5 @@
 // A Plotly figure of panels that keeps its DOM node, zoom and hover while its data change.
+// Out of sight it is not drawn anew: it catches up when it is scrolled to.
 // data: {figure, legend: [{dash, text}], height, narrowest, alt}
 
 export default function ({ data, parentElement }) {
@@ -10,15 +11,21 @@ export default function ({ data, parentElement }) {
     state.legend = once(root, "div", "ak-legend");
     state.plot = once(root, "div", "ak-plot");
     state.endWidth = onWidth(root, () => draw(root, state));
+    state.endSight = onSight(root, (visible) => {
+      state.visible = visible;
+      if (visible && state.late) whenPlotly(state, () => draw(root, state));
+    });
   }
   state.data = data;
   setLegend(state.legend, data.legend);
   root.setAttribute("role", "img");
   root.setAttribute("aria-label", data.alt);
   state.plot.style.minHeight = `${rowsOf(root, data).rows * data.height}px`;
-  whenPlotly(state, () => draw(root, state));
+  if (state.visible || !state.draws) whenPlotly(state, () => draw(root, state));
+  else state.late = true;
   return () => {
     state.endWidth();
+    state.endSight();
     clearInterval(state.waiting);
     if (window.Plotly) window.Plotly.purge(state.plot);
     states.delete(root);
@@ -42,6 +49,7 @@ function rowsOf(root, data) {
 }
 
 function draw(root, state) {
+  state.late = false;
   const { figure, height } = state.data;
   const { columns, rows } = rowsOf(root, state.data);
   const layout = arranged(root, figure.layout, columns, rows, height);

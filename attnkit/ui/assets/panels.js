@@ -35,4 +35,13 @@ function onWidth(element, draw) {
   return () => observer.disconnect();
 }
 
+/** Tell `seen(visible)` when the element comes near the screen or leaves it. */
+function onSight(element, seen) {
+  const observer = new IntersectionObserver((entries) => seen(entries.at(-1).isIntersecting), {
+    rootMargin: "150px",
+  });
+  observer.observe(element);
+  return () => observer.disconnect();
+}
+
 const states = new WeakMap();
