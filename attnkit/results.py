@@ -137,8 +137,7 @@ class Snapshot:
             head = json.loads(_metadata(blob)["snapshot"])
             if head["status"] not in get_args(Status):
                 raise ValueError(f"status: got {head['status']!r}")
-            probe = Probe(**{name: arrays[f"probe.{name}"] for name in Probe.__annotations__})
-            return Snapshot(
+            snapshot = Snapshot(
                 experiment=from_text(head["experiment"]),
                 status=head["status"],
                 step=int(head["step"]),
@@ -147,10 +146,31 @@ class Snapshot:
                 history={name: arrays[f"history.{name}"] for name in METRICS},
                 head_symmetry=arrays["head_symmetry"],
                 diverged_at=arrays["diverged_at"],
-                probe=probe,
+                probe=Probe(**{name: arrays[f"probe.{name}"] for name in Probe.__annotations__}),
             )
+            snapshot._check_shapes()
+            return snapshot
         except _FOREIGN as error:
             raise ValueError(f"these bytes hold no snapshot ({error})") from None
+
+    def _check_shapes(self) -> None:
+        """Raise ValueError unless the arrays are those of the experiment."""
+        experiment, size = self.experiment, self.experiment.size
+        n_runs, n_ctx = experiment.n_runs, experiment.task.n_ctx
+        heads = (n_runs, size.n_layers, size.n_heads)
+        n_answers = n_ctx - experiment.task.answers_from
+        expected = {
+            "head_symmetry": (self.head_symmetry, heads),
+            "diverged_at": (self.diverged_at, (n_runs,)),
+            "pattern": (self.probe.pattern, (*heads, n_ctx, n_ctx)),
+            "answers": (self.probe.answers, (n_runs, n_answers)),
+            "tokens": (self.probe.tokens, (n_ctx, experiment.task.n_fields)),
+            **{name: (v, (len(self.eval_steps), n_runs)) for name, v in self.history.items()},
+            **{name: (getattr(self.probe, name), (n_answers,)) for name in ("labels", "target")},
+        }
+        for name, (array, shape) in expected.items():
+            if array.shape != shape:
+                raise ValueError(f"{name}: got shape {array.shape}, expected {shape}")
 
 
 @dataclass(frozen=True, eq=False)

