@@ -129,17 +129,16 @@ def _check_targets(given: argparse.Namespace) -> None:
 def _put(target: str, text: str) -> None:
     if target == "-":
         sys.stdout.write(text)
+        sys.stdout.flush()
     else:
         Path(target).write_text(text, encoding="utf-8")
 
 
-def _put_bytes(path: Path, blob: bytes) -> None:
-    path.write_bytes(blob)
-
-
-def _write(action: Callable[[], None]) -> None:
+def _write(action: Callable[[], object]) -> None:
     try:
         action()
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise _BadInput(f"{error.filename}: {error.strerror}") from None
 
@@ -179,7 +178,9 @@ def _report(result: Result) -> None:
 def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
     shown = table.copy()
     limits = zip(shown.pop("accuracy_low"), shown.pop("accuracy_high"), strict=True)
-    interval = [f"{low:.3f} to {high:.3f}" if low == low else "–" for low, high in limits]
+    interval = [
+        f"{max(low, 0):.3f} to {min(high, 1):.3f}" if low == low else "–" for low, high in limits
+    ]
     shown.insert(2, "95% interval", interval)
     shown["solved"] = [f"{count}/{n_seeds}" for count in shown["solved"]]
     shown["steps_to_threshold"] = [f"{v:.0f}" if v == v else "–" for v in table.steps_to_threshold]
@@ -254,7 +255,7 @@ def _examples(_: argparse.Namespace) -> int:
         if result.snapshot.status != "finished":
             return INTERRUPTED
         path = FOLDER / f"{name}.safetensors"
-        _write(partial(_put_bytes, path, result.snapshot.to_bytes()))
+        _write(partial(path.write_bytes, result.snapshot.to_bytes()))
         print(f"{path.name}: {result.seconds:.1f} s")
     return 0
 

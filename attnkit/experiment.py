@@ -129,12 +129,21 @@ class Experiment(_Runs):
     def _check_cost(self) -> Self:
         size, training = self.size, self.training
         examples = max(training.batch_size, training.n_eval)
-        per_seed = len(self.sharing) * size.n_layers * size.n_heads * self.task.n_ctx**2 * examples
-        if self.n_seeds * per_seed > _MAX_PATTERN_FLOATS:
-            allowed = f"at most {_MAX_PATTERN_FLOATS // per_seed} at these sizes"
-            if per_seed > _MAX_PATTERN_FLOATS:
-                allowed = "fewer heads, layers, entries or examples: too large for a single seed"
+        inner = size.n_heads * size.d_head
+        per_token = (
+            4 * inner + 6 * size.d_model + 2 * size.d_mlp + 3 * size.n_heads * self.task.n_ctx
+        )
+        per_run = examples * self.task.n_ctx * size.n_layers * per_token
+        per_seed = len(self.sharing) * per_run
+        if self.n_seeds * per_seed > _MAX_ACTIVATIONS:
+            allowed = f"at most {_MAX_ACTIVATIONS // per_seed} at these sizes"
+            if per_seed > _MAX_ACTIVATIONS:
+                allowed = "smaller sizes or batches: too large for a single seed"
             raise disagreement("n_seeds", self.n_seeds, allowed, *_COSTLY)
+        least = -(-training.steps // _MAX_EVALUATIONS)
+        if training.evaluate_every < least:
+            allowed = f"at least {least} for {training.steps} steps"
+            raise disagreement("evaluate_every", training.evaluate_every, allowed, "steps")
         return self
 
     @property
@@ -249,8 +258,11 @@ def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Prob
             return from_params(remaining), problems
         except InvalidExperiment as error:
             problems += error.problems
-            named = {name for p in error.problems for name in (p.field, *p.others)}
-            for name in named & remaining.keys() or set(remaining):
+            wrong = {problem.field for problem in error.problems} & remaining.keys()
+            if not wrong:  # a default disagrees with what was given: give that up, one at a time
+                others = [name for p in error.problems for name in p.others if name in remaining]
+                wrong = set(others[:1]) or set(remaining)
+            for name in wrong:
                 del remaining[name]
 
 
@@ -400,8 +412,22 @@ def _text(value: Any) -> str:
 
 _ALLOWED_SHARINGS = "one or more of " + ", ".join(sharing.value for sharing in Sharing)
 
-_COSTLY = ("n_heads", "n_layers", "n_entries", "batch_size", "n_eval", "sharing", "task")
+_COSTLY = (
+    "n_heads",
+    "n_layers",
+    "d_mlp",
+    "d_model",
+    "d_head",
+    "n_entries",
+    "batch_size",
+    "n_eval",
+    "sharing",
+    "task",
+)
 """Settings besides the number of seeds that decide how much is computed at once."""
 
-_MAX_PATTERN_FLOATS = 2**28
-"""Attention weights of all layers held at once: 1 GiB in float32."""
+_MAX_ACTIVATIONS = 2**30
+"""Intermediate values of one step of all runs; cohorts take turns, so never all at once."""
+
+_MAX_EVALUATIONS = 4000
+"""Evaluations of one experiment; all of them travel to the page with every snapshot."""

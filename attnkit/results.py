@@ -166,7 +166,7 @@ class Snapshot:
             "answers": (self.probe.answers, (n_runs, n_answers)),
             "tokens": (self.probe.tokens, (n_ctx, experiment.task.n_fields)),
             **{name: (v, (len(self.eval_steps), n_runs)) for name, v in self.history.items()},
-            **{name: (getattr(self.probe, name), (n_answers,)) for name in ("labels", "target")},
+            **{name: (getattr(self.probe, name), (n_answers,)) for name in _PER_ANSWER},
         }
         for name, (array, shape) in expected.items():
             if array.shape != shape:
@@ -254,6 +254,8 @@ class Result:
             raise ValueError(f"parameters.safetensors: {error}") from None
         return Result(snapshot, parameters)
 
+
+_PER_ANSWER = ("labels", "target", "reverse")
 
 _FOREIGN = (SafetensorError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What reading bytes of another origin may raise."""

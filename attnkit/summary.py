@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnkit.results import METRICS, THRESHOLD, Snapshot
+from attnkit.results import METRICS, Snapshot
 from attnkit.sharing import Sharing
 from attnkit.statistics import mean_interval, paired_difference
 
@@ -75,28 +75,37 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
 def finding(snapshot: Snapshot) -> str:
     """What the accuracies say, in one or two short sentences.
 
-    A sharing is called solved if every one of its seeds is at the threshold; of the others the
-    mean is given with its 95% interval, in percent.
+    A sharing is called solved if every one of its seeds has reached the threshold; of the others
+    the mean is given with its 95% interval, in percent, and how many of their seeds diverged.
     """
     accuracy = snapshot.per_sharing(snapshot.history["accuracy"][-1])
+    reached = ~np.isnan(snapshot.per_sharing(snapshot.steps_to_threshold()))
+    lost = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     interval = mean_interval(accuracy)
+    n_seeds = snapshot.experiment.n_seeds
     solved, others = [], []
     for i, sharing in enumerate(snapshot.experiment.sharing):
-        if (accuracy[i] >= THRESHOLD).all():
+        if reached[i].all():
             solved.append(sharing.value)
-        elif np.isnan(interval.mean[i]):
+        elif lost[i] == n_seeds:
             others.append(f"{sharing.value} diverged")
         else:
-            low, high = (100 * limit[i].clip(0, 1) for limit in (interval.low, interval.high))
-            limits = "" if np.isnan(low) else f" [{low:.0f}, {high:.0f}]"
-            others.append(f"{sharing.value} {percent(interval.mean[i])}{limits}")
+            limits = percent_interval(interval.low[i], interval.high[i])
+            text = f"{sharing.value} {percent(interval.mean[i])}{limits and f' [{limits}]'}"
+            others.append(text + (f" ({lost[i]} of {n_seeds} diverged)" if lost[i] else ""))
     parts = []
     if solved:
-        parts.append(f"Solved with every seed: {', '.join(solved)}.")
+        seeds = "Solved" if n_seeds == 1 else "Solved with every seed"
+        parts.append(f"{seeds}: {', '.join(solved)}.")
     if others:
         not_solved = "Not solved yet" if snapshot.status == "running" else "Not solved"
         parts.append(f"{not_solved}: {', '.join(others)}.")
     return " ".join(parts)
+
+
+def percent_interval(low: float, high: float) -> str:
+    """Limits of a share in percent, cut to what a share can be; empty if there are none."""
+    return "" if np.isnan(low) else f"{100 * max(low, 0):.0f} to {100 * min(high, 1):.0f}%"
 
 
 def percent(share: float) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 
 import numpy as np
@@ -80,7 +80,8 @@ class Training:
 
     def snapshot(self, status: Status | None = None) -> Snapshot:
         """What can be drawn now. A status is derived from the step unless given."""
-        evaluations = [cohort.evaluations for cohort in self.cohorts]
+        n_common = min(len(cohort.evaluations) for cohort in self.cohorts)
+        evaluations = [cohort.evaluations[:n_common] for cohort in self.cohorts]
         history = {
             name: self._joined([np.stack([e.metrics[name] for e in own]) for own in evaluations], 1)
             for name in METRICS
@@ -169,8 +170,9 @@ def train(
         experiment: what to train.
         device: "cpu", "cuda", or "auto".
         progress: called about fifty times with the training, which it may only look at.
-            A `KeyboardInterrupt` during training ends it early: the result is then what was
-            reached, with status "stopped".
+
+    A `KeyboardInterrupt` during training ends it early: the result is then what was reached, with
+    status "stopped".
     """
     training = Training(experiment, device)
     stride = max(experiment.training.steps // 50, 4 * _BLOCK_STEPS)
@@ -195,14 +197,15 @@ class _Race:
 
     def run(self) -> None:
         """Train until all stand at the target, or, interrupted, at the step of the foremost."""
-        workers = [_pool().submit(self._work) for _ in self._cohorts[: n_cores()]]
+        workers: list[Future[None]] = []
         try:
+            workers += [_pool().submit(self._work) for _ in self._cohorts[: n_cores()]]
             wait(workers)
         except KeyboardInterrupt:
             self.target = 0  # nothing more is begun
             wait(workers)
             self.target = max(cohort.step for cohort in self._cohorts)
-            self._work()
+            wait([_pool().submit(self._work)])
             raise
         for worker in workers:
             worker.result()

@@ -11,6 +11,7 @@ from attnkit.ui.presets import PRESETS
 from attnkit.ui.routing import require_route
 
 require_route()
+st.session_state.page = "guide"
 st.title("Guide", anchor=False)
 st.markdown(
     "In attention every token makes three vectors out of its embedding $x$: a **query** "
@@ -39,8 +40,8 @@ for first in range(0, len(PRESETS), 3):
 
 st.subheader("The tasks", anchor=False)
 for name, task in TASKS.items():
-    probe = load_example(name).probe
-    settings = load_example(name).experiment.task
+    example = load_example(name)
+    probe, settings = example.probe, example.experiment.task
     labels = settings.label(probe.tokens)
     answering = range(settings.answers_from, len(labels))
     with st.container(border=True):
@@ -67,11 +68,11 @@ WORDS = {
     "95% interval": "Student's t interval of the mean over seeds. It speaks of new seeds, not of "
     "new tasks.",
     "seed": "Decides the initial numbers and the data; the same for every sharing.",
-    "chance": "Naming the number of some entry at random.",
+    "chance": "Naming the number of some other entry at random.",
     "untrained": "Accuracy at step 0.",
-    "plateau of symmetric scores": "½ + 1/(2·numbers): successor and predecessor get the same "
-    "score, so one of the two is picked. Observed for one head, one layer, no MLP, with "
-    "self-mask; not proved.",
+    "one of two picked at random": "½ + 1/(2·numbers): with symmetric scores, successor and "
+    "predecessor get the same score. With one head, one layer, no MLP and the self-mask, Q=K and "
+    "Q=K=V were seen to stay at or a little below it; that they must is not proved.",
     "self-mask": "A token does not look at itself unless it sees no other (−1e5 on that score).",
     "asymmetry": "a = (1 − s)/2, with s = (‖S_s‖² − ‖S_a‖²)/‖S‖² of the scores S before mask and "
     "softmax: 0 symmetric, ½ unrelated, 1 antisymmetric. Untrained models have about ½ already, "

@@ -4,7 +4,7 @@ import json
 
 import streamlit as st
 
-from attnkit.experiment import Experiment, InvalidExperiment, default_settings
+from attnkit.experiment import Experiment, default_settings
 from attnkit.figures.curves import (
     accuracy_legend,
     measures_legend,
@@ -20,7 +20,7 @@ from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.controls import setting_widgets
 from attnkit.ui.routing import require_route
-from attnkit.ui.session import change_task, open_lab, write_link
+from attnkit.ui.session import open_lab
 
 require_route()
 TICK_SECONDS = 0.3
@@ -29,18 +29,14 @@ TICK_SECONDS = 0.3
 def read_settings() -> Experiment | None:
     """The experiment that the widgets describe; None, with a message, if they describe none."""
     with st.sidebar:
-        values = setting_widgets(lab.experiment.task.name)
-    try:
-        experiment = Experiment(
-            task=lab.experiment.task.name, sharing=st.session_state.set_sharing, **values
-        )
-    except InvalidExperiment as error:
-        for problem in error.problems:
-            st.error(f"{problem}.", icon=":material/error:")
+        setting_widgets(lab.experiment.task.name)
+    problems = lab.read_widgets()
+    for problem in problems:
+        st.error(f"{problem}.", icon=":material/error:")
+    if problems:
         return None
-    lab.experiment = experiment
-    write_link(lab)
-    return experiment
+    lab.write_link()
+    return lab.experiment
 
 
 def action_bar(experiment: Experiment | None, job: Job | None) -> None:
@@ -104,8 +100,14 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
 def status_line(job: Job | None, snapshot: Snapshot) -> str:
     """What is on screen and how far it is, in one line."""
     experiment = snapshot.experiment
+    other = experiment != lab.experiment
     steps, speed = experiment.training.steps, snapshot.model_steps_per_second
     if job is None:
+        if other:
+            return (
+                "An example at the task's default settings; yours are not trained yet. "
+                "Press **Train**."
+            )
         return (
             f"A finished example: {experiment.n_runs} models, {steps} steps, trained in "
             f"{snapshot.seconds:.0f} s. Press **Train** to watch it happen."
@@ -116,19 +118,20 @@ def status_line(job: Job | None, snapshot: Snapshot) -> str:
         return "Starting: the training process is getting ready. Below is still the example."
     where = f"Step {snapshot.step} of {steps}, {experiment.n_runs} models"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
-    restarted = " The training process died and began anew." if job.restarts else ""
+    notes = " The training process died and began anew." if job.restarts else ""
+    notes += " The settings have changed since." if other else ""
     if job.state == "finished":
-        return f"Finished: {where} in {snapshot.seconds:.1f} s{pace}.{restarted}"
+        return f"Finished: {where} in {snapshot.seconds:.1f} s{pace}.{notes}"
     if job.state in ("paused", "stopped"):
-        return f"{job.state.capitalize()}: {where}{pace}.{restarted}"
+        return f"{job.state.capitalize()}: {where}{pace}.{notes}"
     left = (steps - snapshot.step) * experiment.n_runs / speed if speed and snapshot.step else 0
-    return f"{where}{pace}{f', {left:.0f} s left' if left >= 1 else ''}.{restarted}"
+    return f"{where}{pace}{f', {left:.0f} s left' if left >= 1 else ''}.{notes}"
 
 
-def live_area(drawn_active: bool) -> None:
+def live_area(drawn_moving: bool) -> None:
     """All that changes while models learn; drawn anew at every tick."""
     job = lab.job
-    snapshot = job.snapshot if job is not None and job.snapshot is not None else lab.example
+    snapshot = lab.shown(job)
     experiment = snapshot.experiment
     st.progress(snapshot.step / experiment.training.steps)
     st.markdown(status_line(job, snapshot))
@@ -163,7 +166,7 @@ def live_area(drawn_active: bool) -> None:
         key="measures",
         alt="Asymmetry of the scores and attention on the right and the reversed entry over steps.",
     )
-    if drawn_active and not (job is not None and job.active):
+    if drawn_moving and (job is None or job.settled):
         st.rerun()
 
 
@@ -193,9 +196,9 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
 
 def numbers(job: Job | None) -> None:
     """Tables and downloads of what is on screen, while nothing moves."""
-    snapshot = job.snapshot if job is not None and job.snapshot is not None else lab.example
+    snapshot = lab.shown(job)
     with st.expander("Numbers and downloads"):
-        if job is not None and job.active:
+        if job is not None and not job.settled:
             st.caption("Tables appear when training ends or is paused.")
             return
         st.dataframe(
@@ -203,7 +206,8 @@ def numbers(job: Job | None) -> None:
         )
         st.caption(
             "Means over seeds; low and high are 95% limits (Student's t). `difference` is accuracy "
-            "minus that of QKV, seed by seed."
+            "minus that of QKV, seed by seed. Steps to threshold: mean over the solved seeds only; "
+            "diverged seeds are left out of all means."
         )
         runs = run_table(snapshot)
         with st.container(horizontal=True):
@@ -252,7 +256,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         format_func=lambda name: TASKS[name].title,
         key="set_task",
         required=True,
-        on_change=lambda: change_task(lab, st.session_state.set_task),
+        on_change=lambda: lab.change_task(st.session_state.set_task),
         help="What the models must learn.",
     )
     st.pills(
@@ -266,7 +270,7 @@ st.caption(lab.experiment.task.question)
 experiment = read_settings()
 job = lab.job
 action_bar(experiment, job)
-active = job is not None and job.active
-st.fragment(live_area, run_every=TICK_SECONDS if active else None)(active)
+moving = job is not None and not job.settled
+st.fragment(live_area, run_every=TICK_SECONDS if moving else None)(moving)
 numbers(job)
 components.load_plotly()

@@ -36,18 +36,23 @@ SMALL = {
     "n_values": 7,
     "n_seeds": 1,
     "d_head": 3,
-    "evaluate_every": 7,
+    "evaluate_every": 11,
     "batch_size": 16,
     "n_eval": 16,
 }
 
-UNENDING = 20_000
-"""Steps of a job that is still going on whenever a test looks at it."""
+UNENDING = {**SMALL, "steps": 20_000, "batch_size": 256}
+"""A job that is still going on whenever a test looks at it."""
 
 
 def small(steps, first_seed=0):
     """An experiment of two runs."""
     return Experiment(**SMALL, steps=steps, first_seed=first_seed)
+
+
+def unending(first_seed=0):
+    """An experiment of two runs that no test waits for."""
+    return Experiment(**UNENDING, first_seed=first_seed)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +65,7 @@ def service():
 @pytest.fixture
 def job(service):
     """A job that goes on until the test ends; its identifier."""
-    started = service.submit(small(UNENDING))
+    started = service.submit(unending())
     wait_until(service, started, lambda job: step_of(job) > 0)
     yield started
     service.stop(started)
@@ -125,7 +130,7 @@ def assert_same_bits(snapshot, reference):
 
 def test_the_first_snapshot_is_at_step_0(service):
     """A page can draw the untrained models."""
-    job_id = service.submit(small(UNENDING))
+    job_id = service.submit(unending())
     first = wait_until(service, job_id, lambda job: job.snapshot is not None)
     service.stop(job_id)
     assert first.state == "running"
@@ -159,7 +164,7 @@ def test_pause_holds_the_step(service, job):
     """Nothing is trained while a job is paused."""
     service.pause(job)
     paused = wait_until_still(service, job, "paused")
-    assert 0 < paused.snapshot.step < UNENDING
+    assert 0 < paused.snapshot.step < UNENDING["steps"]
     assert not paused.active
     assert not paused.over
 
@@ -171,7 +176,7 @@ def test_pausing_changes_no_number(service, reference):
     for _ in range(3):
         service.step(job_id)
         wait_until_still(service, job_id, "paused")
-    assert service.look(job_id).snapshot.step == 21
+    assert service.look(job_id).snapshot.step == 33
     service.resume(job_id)
     assert_same_bits(wait_until(service, job_id, lambda job: job.over).snapshot, reference)
 
@@ -198,28 +203,28 @@ def test_step_stops_at_the_next_evaluation(service, job):
     before = wait_until_still(service, job, "paused").snapshot.step
     service.step(job)
     after = wait_until_still(service, job, "paused").snapshot
-    assert after.step == (before // 7 + 1) * 7
+    assert after.step == (before // 11 + 1) * 11
     assert after.eval_steps[-1] == after.step
 
 
 def test_step_ends_at_the_last_step(service):
     """The end is an evaluation too, off the cadence or not."""
-    job_id = service.submit(small(10), paused=True)
+    job_id = service.submit(small(20), paused=True)
     for _ in range(2):
         service.step(job_id)
         ended = wait_until(service, job_id, lambda job: job.state in ("paused", "finished"))
         wait_until_still(service, job_id, ended.state)
     assert service.look(job_id).state == "finished"
-    assert service.look(job_id).snapshot.step == 10
+    assert service.look(job_id).snapshot.step == 20
 
 
 def test_stop_keeps_the_last_snapshot(service, job):
     """What was reached stays on screen, marked as stopped."""
     reached = service.look(job).snapshot.step
     service.stop(job)
-    stopped = wait_until(service, job, lambda job: job.over)
+    stopped = wait_until(service, job, lambda job: job.settled)
     assert stopped.state == stopped.snapshot.status == "stopped"
-    assert reached <= stopped.snapshot.step < UNENDING
+    assert reached <= stopped.snapshot.step < UNENDING["steps"]
     assert service.wait(job, stopped.version, STILL).version == stopped.version
 
 
@@ -235,7 +240,7 @@ def test_a_job_that_is_over_cannot_be_steered(service):
 
 def test_two_jobs_share_the_process(service):
     """They take turns: the second does not wait for the end of the first."""
-    both = [service.submit(small(UNENDING, first_seed)) for first_seed in (0, 1)]
+    both = [service.submit(unending(first_seed)) for first_seed in (0, 1)]
     for _ in range(2):
         reached = [step_of(service.look(job_id)) for job_id in both]
         for job_id, step in zip(both, reached, strict=True):
@@ -247,7 +252,7 @@ def test_two_jobs_share_the_process(service):
 
 def test_jobs_beside_each_other_keep_their_bits(service, reference):
     """Neither another job nor when a job's turns come changes a number."""
-    other = service.submit(small(UNENDING, 5))
+    other = service.submit(unending(5))
     job_id = service.submit(small(300))
     ended = wait_until(service, job_id, lambda job: job.over)
     service.stop(other)
@@ -255,14 +260,16 @@ def test_jobs_beside_each_other_keep_their_bits(service, reference):
 
 
 def test_find_gives_the_newest_job_of_the_same_experiment(service):
-    """A second tab with the same link sees the same training."""
-    ids = [service.submit(small(UNENDING, 7)) for _ in range(2)]
-    assert service.find(small(UNENDING, 7)).id == ids[1]
-    assert service.find(small(UNENDING, 8)) is None
-    for job_id in reversed(ids):
-        service.stop(job_id)
-        wait_until(service, job_id, lambda job: job.over)
-    assert service.find(small(UNENDING, 7)) is None
+    """A second tab with the same link sees the same training, while there is any."""
+    ids = [service.submit(unending(7)) for _ in range(2)]
+    for job_id in ids:
+        wait_until(service, job_id, lambda job: step_of(job) > 0)
+    assert service.find(unending(7)).id == ids[1]
+    assert service.find(unending(8)) is None
+    service.stop(ids[1])
+    assert service.find(unending(7)).id == ids[0]
+    service.stop(ids[0])
+    assert service.find(unending(7)) is None
 
 
 def test_unknown_jobs_are_harmless(service):
@@ -286,13 +293,25 @@ def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
 
 def test_a_job_nobody_looks_at_is_stopped(service, monkeypatch):
     """A closed tab does not train for ever; a job that is watched goes on."""
+    watched, abandoned = service.submit(unending(12)), service.submit(unending(11))
+    wait_until(service, abandoned, lambda job: step_of(job) > 0)
     monkeypatch.setattr(live, "LEASE_SECONDS", 2.0)
-    left = small(UNENDING, 11)
-    watched, abandoned = service.submit(small(UNENDING, 12)), service.submit(left)
-    wait_until(service, watched, lambda _: service.find(left) is None)  # find is no look
+    wait_until(service, watched, lambda _: service.find(unending(11)) is None)  # find is no look
     assert service.look(watched).state == "running"
     assert service.look(abandoned).state == "stopped"
     service.stop(watched)
+
+
+def test_a_paused_job_nobody_looks_at_is_stopped_later(service, monkeypatch):
+    """It costs memory only, and whoever has paused it may come back."""
+    job_id = service.submit(small(300), paused=True)
+    wait_until_still(service, job_id, "paused")
+    monkeypatch.setattr(live, "LEASE_SECONDS", 0.0)
+    service.submit(small(1))
+    assert service.look(job_id).state == "paused"
+    monkeypatch.setattr(live, "PAUSED_LEASE_SECONDS", 0.0)
+    service.submit(small(1))
+    assert service.look(job_id).state == "stopped"
 
 
 def test_a_job_whose_process_is_killed_ends_with_the_same_bits(service):
@@ -321,7 +340,7 @@ def test_a_paused_job_whose_process_is_killed_stays_paused(service):
 def test_a_job_whose_process_always_dies_fails(service, monkeypatch):
     """It is not begun anew for ever, and jobs after it are."""
     monkeypatch.setattr(live, "MAX_RESTARTS", 0)
-    job_id = service.submit(small(UNENDING))
+    job_id = service.submit(unending())
     wait_until(service, job_id, lambda job: step_of(job) > 0)
     os.kill(service.process_id, signal.SIGKILL)
     failed = wait_until(service, job_id, lambda job: job.over)
@@ -335,7 +354,7 @@ def test_closing_ends_the_process_and_its_thread():
     """Nothing of a service is left, whatever it was doing."""
     threads = set(threading.enumerate())
     service = TrainingService()
-    wait_until(service, service.submit(small(UNENDING)), lambda job: step_of(job) > 0)
+    wait_until(service, service.submit(unending()), lambda job: step_of(job) > 0)
     service.close()
     with pytest.raises(ProcessLookupError):
         os.kill(service.process_id, 0)
@@ -397,7 +416,7 @@ def test_a_job_that_cannot_begin_fails_alone():
     """The page hears why, and the next job is trained."""
     failed, finished = work('{"steps": 0}', small(5).to_json())
     assert failed["state"] == "failed"
-    assert failed["error"].startswith("steps: got 0, allowed")
+    assert failed["error"].startswith("InvalidExperiment: steps: got 0, allowed")
     assert finished["state"] == "finished"
 
 
@@ -413,7 +432,7 @@ def test_a_job_that_breaks_fails_alone(monkeypatch):
     monkeypatch.setattr(Training, "advance", break_if_long)
     failed, finished = work(small(50).to_json(), small(5).to_json())
     assert failed["state"] == "failed"
-    assert failed["error"] == "out of memory"
+    assert failed["error"] == "RuntimeError: out of memory"
     assert finished["state"] == "finished"
 
 
@@ -438,7 +457,7 @@ def test_no_training_process_outlives_a_killed_server():
             "from attnkit.live.service import TrainingService\n"
             "from attnkit.experiment import Experiment\n"
             "service = TrainingService()\n"
-            f"job = service.submit(Experiment(**{SMALL!r}, steps={UNENDING}))\n"
+            f"job = service.submit(Experiment(**{UNENDING!r}))\n"
             "while service.wait(job, 0, 1).snapshot is None: pass\n"
             "print(service.process_id, flush=True)\n"
             "while True: service.wait(job, 10**9, 60)\n",

@@ -37,12 +37,13 @@ SMALL = {
     "n_names": "11",
     "n_values": "7",
     "d_head": "3",
-    "evaluate_every": "5",
+    "evaluate_every": "10",
     "batch_size": "16",
     "n_eval": "16",
 }
 
-UNENDING = "20000"
+UNENDING = {"steps": "20000", "batch_size": "256"}
+"""A job that is still going on whenever a test looks at it."""
 
 FRESH_SEED = (str(seed) for seed in itertools.count(100))
 """A visitor finds the training of a link that is known: every test has seeds of its own."""
@@ -106,9 +107,11 @@ def watch(tab, condition):
 @pytest.fixture
 def running():
     """A tab whose training has begun and goes on until the test ends."""
-    tab = press(visit_small(steps=UNENDING), "train")
+    tab = press(visit_small(**UNENDING), "train")
+    begun = job_of(tab).id
     yield watch(tab, lambda job: step_of(job) > 0)
-    training_service().stop(job_of(tab).id)
+    for job_id in {begun, tab.session_state["lab"].job_id} - {None}:
+        training_service().stop(job_id)
 
 
 def status(tab):
@@ -200,7 +203,7 @@ def test_live_figures_grow_with_training(running):
 def test_pause_holds_and_train_resumes(running):
     """The button says what it will do."""
     press(running, "pause")
-    watch(running, lambda job: job.state == "paused")
+    watch(running, lambda job: job.settled)
     assert status(running).startswith("Paused: Step ")
     assert running.button(key="train").label == "Resume"
     assert disabled(running) == {"pause"}
@@ -213,11 +216,11 @@ def test_pause_holds_and_train_resumes(running):
 
 
 def test_step_goes_to_the_next_evaluation():
-    """One press, five steps; from nothing it begins at step 0."""
-    tab = visit_small(steps=UNENDING)
-    for expected in (5, 10):
+    """One press, ten steps; from nothing it begins at step 0."""
+    tab = visit_small(**UNENDING)
+    for expected in (10, 20):
         press(tab, "step")
-        watch(tab, lambda job, step=expected: job.state == "paused" and step_of(job) == step)
+        watch(tab, lambda job, step=expected: job.settled and step_of(job) == step)
         assert status(tab).startswith(f"Paused: Step {expected} of 20000")
 
 
@@ -225,7 +228,7 @@ def test_stop_keeps_what_was_reached(running):
     """The tables of a stopped run can be read, and Train begins anew."""
     stopped = job_of(running).id
     press(running, "stop")
-    watch(running, lambda job: job.over)
+    watch(running, lambda job: job.settled)
     assert status(running).startswith("Stopped: Step ")
     assert len(running.dataframe) == 1
     assert disabled(running) == {"pause", "stop"}
@@ -237,7 +240,7 @@ def test_reset_goes_back_to_step_0(running):
     """The same experiment, untrained and waiting."""
     before = job_of(running)
     press(running, "reset")
-    watch(running, lambda job: job.state == "paused")
+    watch(running, lambda job: job.state == "paused" and job.snapshot is not None)
     assert status(running).startswith("Paused: Step 0 of 20000")
     assert any(text.value.startswith("Untrained") for text in running.markdown)
     assert job_of(running).experiment == before.experiment
@@ -396,7 +399,7 @@ def test_live_data_come_by_themselves_until_the_end(port):
 
 def test_a_tick_sends_live_data_only(port):
     """Neither plotly.js nor widgets travel again: a tick is some kilobytes."""
-    with Visitor(port, urlencode({**SMALL, "steps": UNENDING})) as visitor:
+    with Visitor(port, urlencode({**SMALL, **UNENDING})) as visitor:
         visitor.press("train")
         visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
         bytes_before, n_before = visitor.bytes_received, len(visitor.changes)
@@ -497,6 +500,16 @@ def test_a_link_changed_from_outside_is_followed():
     assert tab.session_state["lab"].experiment == Experiment(task="mutual", d_head=4)
     assert tab.number_input(key="set_d_head").value == 4
     assert tab.button_group(key="set_task").value == "mutual"
+
+
+def test_a_click_with_the_address_of_a_moment_ago_changes_nothing_back():
+    """It left the browser before our change of the address arrived there."""
+    tab = visit(v="1", d_head="8")
+    tab.number_input(key="set_d_head").set_value(9)
+    show(tab)
+    tab.query_params = {"v": "1", "d_head": "8"}
+    assert show(tab).query_params == {"v": "1", "d_head": "9"}
+    assert tab.number_input(key="set_d_head").value == 9
 
 
 @pytest.mark.parametrize(
@@ -620,12 +633,13 @@ def test_values_that_the_new_task_does_not_allow_are_let_go():
     assert not tab.error
 
 
-def test_a_change_of_task_leaves_the_running_job_on_screen(running):
-    """Until something else is trained."""
+def test_a_change_of_task_takes_the_job_off_the_screen(running):
+    """Another task's curves under this task's question would mislead; who began it ends it."""
     before = job_of(running).id
     switch(running, "mutual")
-    assert job_of(running).id == before
-    assert running.button(key="train").label == "Train new settings"
+    assert job_of(running) is None
+    assert training_service().look(before).state == "stopped"
+    assert "example" in status(running)
 
 
 # numbers and code

@@ -159,7 +159,7 @@ class Visitor:
             if _user_key(element.id) == key:
                 return element
         known = sorted(filter(None, (_user_key(element.id) for _, element in self._keyed())))
-        raise KeyError(f"no element with key {key!r}; there are {', '.join(known)}")
+        raise KeyError(f"no element {key!r}; there are {', '.join(known)}; {self.exceptions}")
 
     def has(self, key: str) -> bool:
         """Whether an element with this user key is on the page."""
@@ -245,7 +245,8 @@ class Visitor:
             TimedOut: if it never does; names what was waited for and what the page says.
         """
         if not self.watch(self._patience, until):
-            raise TimedOut(f"{what} did not come in {self._patience:g} s; {self.texts()[:8]}")
+            seen = [*self.exceptions, *self.texts()[:8]]
+            raise TimedOut(f"{what} did not come in {self._patience:g} s; the page says {seen}")
 
     def settle(self) -> None:
         """Let what is going on end, so that the next answer is the answer to what comes next."""

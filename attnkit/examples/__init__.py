@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from attnkit.results import Snapshot
@@ -12,6 +13,7 @@ from attnkit.results import Snapshot
 FOLDER = Path(__file__).parent
 
 
+@cache
 def load_example(task: str) -> Snapshot:
     """The finished default experiment of a task.
 

@@ -89,15 +89,18 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
 def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
     """What the lines of `plot_accuracy` are, for a legend beside it."""
     experiment = snapshot.experiment
-    seeds = "seed" if experiment.n_seeds == 1 else f"{experiment.n_seeds} seeds"
     entries = [
-        {"dash": "solid", "text": f"mean of {seeds}, 95% interval"},
+        {"dash": "solid", "text": f"mean of {experiment.n_seeds} seeds, 95% interval"},
         {"dash": "thin", "text": "each seed"},
+    ]
+    if experiment.n_seeds == 1:
+        entries = [{"dash": "solid", "text": "accuracy of the one seed"}]
+    entries += [
         {"dash": "dot", "text": f"chance {experiment.task.chance:.2f}"},
         {"dash": "dash", "text": "untrained"},
     ]
     if experiment.plateau is not None and any(s.symmetric for s in experiment.sharing):
-        text = f"plateau of symmetric scores {experiment.plateau:.2f}"
+        text = f"one of two picked at random {experiment.plateau:.2f}"
         entries.append({"dash": "longdashdot", "text": text})
     if previous is not None:
         entries.append({"dash": "previous", "text": "previous experiment"})
@@ -107,7 +110,7 @@ def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[
 def measures_legend(snapshot: Snapshot) -> list[dict[str, str]]:
     """What the lines of `plot_attention_measures` are."""
     texts = {
-        "asymmetry": "asymmetry of the scores (0 symmetric, ½ unrelated)",
+        "asymmetry": "asymmetry of the scores: 0 symmetric, ½ unrelated (mean over heads, layers)",
         "right entry": "attention on the right entry",
         "reversed entry": "attention on the reversed entry",
     }

@@ -29,13 +29,14 @@ def attention_maps(
     labels = task.label(probe.tokens)
     first = task.answers_from
     pattern = snapshot.per_sharing(np.moveaxis(probe.pattern[:, layer], 0, -1))
-    pattern = pattern[..., list(experiment.seeds).index(seed)]  # (h, i, j, sharing)
+    place = experiment.seeds.index(seed)
+    pattern = pattern[..., place]  # (h, i, j, sharing)
     chosen = (pattern.mean(0) if head is None else pattern[head])[first:]
     entries = labels[:first] if first else labels
     if first:
         rest = chosen[:, first:].sum(1, keepdims=True)
         chosen = np.concatenate([chosen[:, :first], rest], 1)
-    answers = snapshot.per_sharing(probe.answers.T)[..., list(experiment.seeds).index(seed)]
+    answers = snapshot.per_sharing(probe.answers.T)[..., place]
     panels = []
     for i, sharing in enumerate(experiment.sharing):
         levels = np.nan_to_num(chosen[..., i]).clip(0, 1)

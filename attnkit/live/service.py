@@ -27,11 +27,17 @@ State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
 LEASE_SECONDS = 120.0
 """A running job that no page has looked at for so long is stopped."""
 
+PAUSED_LEASE_SECONDS = 1800.0
+"""The same for a paused one."""
+
 MAX_JOBS = 64
 """Jobs remembered; the least recently seen ended ones are forgotten first."""
 
 MAX_RESTARTS = 3
 """How often a job is begun anew after the training process died."""
+
+MAX_SILENT_DEATHS = 4
+"""Training processes that may die one after the other without sending anything."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +45,9 @@ class Job:
     """A job as it is now: an immutable view.
 
     Attributes:
-        version: counts up with every change, so that a page can tell whether to redraw.
+        version: counts up with every change, for `TrainingService.wait`.
+        sent: commands given after the start. obeyed: those the training process has confirmed;
+            until all are, the state is what was asked for.
         restarts: how often the training process died under it.
         error: why it failed, if it did.
     """
@@ -50,13 +58,22 @@ class Job:
     version: int = 0
     snapshot: Snapshot | None = None
     restarts: int = 0
+    sent: int = 0
+    obeyed: int = 0
     error: str = ""
     seen_at: float = 0.0
 
     @property
     def active(self) -> bool:
-        """Whether more snapshots come by themselves."""
+        """Whether it trains, or is about to."""
         return self.state in ("waiting", "running")
+
+    @property
+    def settled(self) -> bool:
+        """Whether no more snapshots come by themselves."""
+        if self.state in ("finished", "failed"):
+            return True
+        return not self.active and self.obeyed == self.sent
 
     @property
     def over(self) -> bool:
@@ -69,8 +86,8 @@ class TrainingService:
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
-        self._changed = threading.Condition()
-        self._closing = False
+        self._changed = threading.Condition()  # its lock is reentrant
+        self._closed = threading.Event()
         self._process = self._start_process()
         self._reader = threading.Thread(target=self._read, name="attnkit-live", daemon=True)
         self._reader.start()
@@ -81,6 +98,7 @@ class TrainingService:
         with self._changed:
             self._jobs[job.id] = job
             self._forget_old()
+            self._stop_unwatched()
             self._tell_start(job, paused=paused)
         return job.id
 
@@ -93,10 +111,11 @@ class TrainingService:
             return job
 
     def find(self, experiment: Experiment) -> Job | None:
-        """The newest job of this very experiment that has not failed or been stopped."""
+        """The newest job of this very experiment that is finished or well under way."""
         with self._changed:
             for job in reversed(self._jobs.values()):
-                if job.experiment == experiment and job.state not in ("failed", "stopped"):
+                begun = job.snapshot is not None and job.snapshot.step > 0
+                if job.experiment == experiment and job.state in ("running", "finished") and begun:
                     return job
         return None
 
@@ -123,12 +142,12 @@ class TrainingService:
 
     def stop(self, job_id: str) -> None:
         """End the job for good; its last snapshot stays."""
-        self._steer(job_id, "stop", None)
+        self._steer(job_id, "stop", "stopped")
 
     def close(self) -> None:
         """End the training process and the thread that listens to it."""
         with self._changed:
-            self._closing = True
+            self._closed.set()
             _close(self._process.stdin)
         try:
             self._process.wait(timeout=5)
@@ -139,18 +158,22 @@ class TrainingService:
         _close(self._process.stdout)
 
     @property
+    def _closing(self) -> bool:
+        return self._closed.is_set()
+
+    @property
     def process_id(self) -> int:
         """Of the training process."""
         return self._process.pid
 
-    def _steer(self, job_id: str, verb: str, state: State | None) -> None:
+    def _steer(self, job_id: str, verb: str, state: State) -> None:
+        """Ask for a state: the page shows it at once, the process confirms it."""
         with self._changed:
             job = self._jobs.get(job_id)
             if job is None or job.over:
                 return
-            if state is not None:  # the page shows it at once; the process confirms it
-                self._update(job_id, state=state)
-            self._tell({"do": verb, "job": job_id})
+            self._update(job_id, state=state, sent=job.sent + 1)
+            self._tell({"do": verb, "job": job_id, "number": job.sent + 1})
 
     def _start_process(self) -> subprocess.Popen[bytes]:
         package_root = str(Path(__file__).parents[2])
@@ -160,6 +183,7 @@ class TrainingService:
             [sys.executable, "-m", "attnkit.live.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the server, whose end it notices by itself
             env={**os.environ, "PYTHONPATH": path},
         )
 
@@ -175,25 +199,41 @@ class TrainingService:
 
     def _read(self) -> None:
         """Take frames until the service is closed; runs in a thread of its own."""
+        silent_deaths = 0
         while not self._closing:
-            stream = self._process.stdout
-            assert stream is not None
-            line = stream.readline()
-            if not line:
-                self._restart()
+            try:
+                header, snapshot = self._read_frame()
+            except (OSError, ValueError):  # it died, perhaps in the middle of a frame
+                silent_deaths += 1
+                self._restart(silent_deaths)
                 continue
-            header = json.loads(line)
-            blob = stream.read(header["size"])
-            if len(blob) < header["size"]:
-                continue
-            changes: dict[str, Any] = {"state": header["state"]}
-            if blob:
-                changes["snapshot"] = Snapshot.from_bytes(blob)
-            if "error" in header:
-                changes["error"] = header["error"]
+            silent_deaths = 0
             with self._changed:
-                self._update(header["job"], **changes)
+                self._take(header, snapshot)
                 self._stop_unwatched()
+
+    def _read_frame(self) -> tuple[dict[str, Any], Snapshot | None]:
+        """One frame; OSError or ValueError if the process has ended or sends nonsense."""
+        stream = self._process.stdout
+        assert stream is not None
+        line = stream.readline()
+        if not line.endswith(b"\n"):
+            raise OSError("the training process has ended")
+        header: dict[str, Any] = json.loads(line)
+        blob = stream.read(header["size"])
+        return header, Snapshot.from_bytes(blob) if header["size"] else None
+
+    def _take(self, header: dict[str, Any], snapshot: Snapshot | None) -> None:
+        """Keep what a frame says; its state only if it knows of all commands, or is final."""
+        job = self._jobs.get(header["job"])
+        if job is None:
+            return
+        changes: dict[str, Any] = {"obeyed": header["obeyed"], "error": header.get("error", "")}
+        if header["obeyed"] == job.sent or header["state"] in ("finished", "failed"):
+            changes["state"] = header["state"]
+        if snapshot is not None:
+            changes["snapshot"] = snapshot
+        self._update(job.id, **changes)
 
     def _update(self, job_id: str, **changes: Any) -> None:
         job = self._jobs.get(job_id)
@@ -201,29 +241,41 @@ class TrainingService:
             self._jobs[job_id] = replace(job, version=job.version + 1, **changes)
             self._changed.notify_all()
 
-    def _restart(self) -> None:
+    def _restart(self, silent_deaths: int) -> None:
+        """Start the process again, later each time it dies at once, and begin its jobs anew."""
+        self._process.kill()  # it may be alive and talking nonsense
+        self._process.wait()
+        if silent_deaths > 1:
+            self._closed.wait(0.5 * 2**silent_deaths)
         with self._changed:
             if self._closing:
                 return
-            self._process.wait()
             _close(self._process.stdin)
             _close(self._process.stdout)
             self._process = self._start_process()
             for job in list(self._jobs.values()):
                 if job.over:
+                    self._update(job.id, obeyed=job.sent)
                     continue
-                if job.restarts >= MAX_RESTARTS:
+                if job.restarts >= MAX_RESTARTS or silent_deaths >= MAX_SILENT_DEATHS:
                     self._update(job.id, state="failed", error="the training process died")
                     continue
                 paused = job.state == "paused"
-                self._update(job.id, restarts=job.restarts + 1, state="waiting")
+                self._update(
+                    job.id,
+                    restarts=job.restarts + 1,
+                    state="paused" if paused else "waiting",
+                    sent=0,
+                    obeyed=0,
+                )
                 self._tell_start(job, paused=paused)
 
     def _stop_unwatched(self) -> None:
         now = time.monotonic()
-        for job in self._jobs.values():
-            if job.active and now - job.seen_at > LEASE_SECONDS:
-                self._tell({"do": "stop", "job": job.id})
+        for job in list(self._jobs.values()):
+            lease = PAUSED_LEASE_SECONDS if job.state == "paused" else LEASE_SECONDS
+            if not job.over and now - job.seen_at > lease:
+                self._steer(job.id, "stop", "stopped")
 
     def _forget_old(self) -> None:
         ended = sorted((job for job in self._jobs.values() if job.over), key=lambda j: j.seen_at)

@@ -7,6 +7,7 @@ on standard input, answers leave as frames on standard output: one JSON line, th
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -21,7 +22,10 @@ from attnkit.process import prepare_for_training
 from attnkit.training import Training
 
 SLICE_SECONDS = 0.1
-"""A job's turn, and about the longest a command waits."""
+"""A job's turn; a command waits until it is over."""
+
+MAX_JOB_SECONDS = 3600.0
+"""Training time after which a job is stopped, whatever its experiment asks for."""
 
 SNAPSHOT_SECONDS = 0.2
 """Least time between two snapshots of a running job."""
@@ -36,6 +40,8 @@ class _Job:
     paused: bool = False
     steps_left: int | None = None
     """Steps to take before pausing again; None: no limit."""
+    obeyed: int = 0
+    """The number of the last command."""
     sent_at: float = -1.0
     pace: float = 0.05
     """Seconds per step, as last measured."""
@@ -47,6 +53,7 @@ class Worker:
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
         self._jobs: dict[str, _Job] = {}
+        self._turns = itertools.count()
 
     def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
         """Work until a None is taken from the queue."""
@@ -55,8 +62,8 @@ class Worker:
             try:
                 command = commands.get(block=not active)
             except queue.Empty:
-                for name in active:
-                    self._take_turn(name)
+                name = active[next(self._turns) % len(active)]
+                self._take_turn(name)
                 continue
             if command is None:
                 return
@@ -70,6 +77,7 @@ class Worker:
         job = self._jobs.get(name)
         if job is None:  # finished in the meantime
             return
+        job.obeyed = command["number"]
         if verb == "pause":
             job.paused = True
             self._send(name, job, "paused")
@@ -107,6 +115,9 @@ class Worker:
         if job.training.finished:
             self._send(name, job, "finished")
             del self._jobs[name]
+        elif job.training.seconds > MAX_JOB_SECONDS:
+            self._send(name, job, "stopped")
+            del self._jobs[name]
         elif job.steps_left == 0:
             job.paused, job.steps_left = True, None
             self._send(name, job, "paused")
@@ -115,11 +126,13 @@ class Worker:
 
     def _send(self, name: str, job: _Job, state: str) -> None:
         blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
-        self._write({"job": name, "state": state, "size": len(blob)}, blob)
+        header = {"job": name, "state": state, "obeyed": job.obeyed, "size": len(blob)}
+        self._write(header, blob)
         job.sent_at = time.monotonic()
 
     def _fail(self, name: str, error: Exception) -> None:
-        self._write({"job": name, "state": "failed", "size": 0, "error": str(error)[:500]}, b"")
+        text = f"{type(error).__name__}: {error}"[:500]
+        self._write({"job": name, "state": "failed", "obeyed": 0, "size": 0, "error": text}, b"")
 
     def _write(self, header: dict[str, Any], blob: bytes) -> None:
         self._output.write(json.dumps(header).encode() + b"\n" + blob)

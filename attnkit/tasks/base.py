@@ -137,11 +137,11 @@ class Task(BaseModel, ABC):
     @property
     @abstractmethod
     def chance(self) -> float:
-        """Expected accuracy of giving the number of an entry picked at random."""
+        """Expected accuracy of naming the number of an entry, not one's own, picked at random."""
 
     @property
     def plateau(self) -> float | None:
-        """Accuracy at which symmetric scores were observed to stay, where there is such a level.
+        """Accuracy of picking at random between an entry and its reverse, if a task has such pairs.
 
         Holds only for one head, one layer and no MLP; see `Experiment.plateau`.
         """

@@ -20,7 +20,7 @@ from attnkit.figures.diagram import sharing_diagram
 from attnkit.figures.palette import COLORS
 from attnkit.results import Snapshot
 from attnkit.sharing import Sharing
-from attnkit.summary import percent, sharing_table
+from attnkit.summary import percent, percent_interval, sharing_table
 
 NARROWEST = 175
 """Pixels below which panels wrap into another row; the same for all, so that columns align."""
@@ -121,10 +121,8 @@ def sharing_glossary(sharings: list[Sharing], *, key: str) -> None:
 def _note(row: Any, n_seeds: int) -> str:
     if row.diverged:
         return f"{row.diverged:.0f} of {n_seeds} diverged"
-    if row.accuracy_low != row.accuracy_low:
-        return "right answers"
-    low, high = max(row.accuracy_low, 0.0), min(row.accuracy_high, 1.0)
-    return f"95% interval {low:.0%} to {high:.0%}"
+    limits = percent_interval(row.accuracy_low, row.accuracy_high)
+    return f"95% interval {limits}" if limits else "right answers"
 
 
 def _facts(row: Any, sharing: Sharing) -> str:

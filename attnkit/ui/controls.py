@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import streamlit as st
 
@@ -17,45 +16,39 @@ MAIN_GROUPS: dict[str, tuple[str, ...]] = {
 """What stands in the open; everything else of a task is under "More"."""
 
 
-def setting_widgets(task: str) -> dict[str, Any]:
-    """Draw one widget per setting of the task, in groups; return their values by name."""
+def setting_widgets(task: str) -> None:
+    """Draw one widget per setting of the task, in groups, keyed `set_` and its name."""
     all_settings = settings(task)
-    values: dict[str, Any] = {}
     for group, names in MAIN_GROUPS.items():
         present = [all_settings[name] for name in names if name in all_settings]
         st.markdown(f"**{group}**")
-        values |= _grid(present)
+        _grid(present)
     shown = {name for names in MAIN_GROUPS.values() for name in names}
     with st.expander("More"):
-        values |= _grid([s for name, s in all_settings.items() if name not in shown])
-    return values
+        _grid([s for name, s in all_settings.items() if name not in shown])
 
 
-def _grid(group: Iterable[Setting]) -> dict[str, Any]:
+def _grid(group: Iterable[Setting]) -> None:
     """Number fields two in a row; switches and choices in rows of their own."""
     group = list(group)
     numbers = [setting for setting in group if setting.kind in (int, float)]
-    values: dict[str, Any] = {}
     for first in range(0, len(numbers), 2):
         for column, setting in zip(st.columns(2), numbers[first : first + 2], strict=False):
             with column:
-                values[setting.name] = _widget(setting)
+                _widget(setting)
     for setting in group:
         if setting not in numbers:
-            values[setting.name] = _widget(setting)
-    return values
+            _widget(setting)
 
 
-def _widget(setting: Setting) -> Any:
+def _widget(setting: Setting) -> None:
     key, help_text = f"set_{setting.name}", f"{setting.help} Allowed: {setting.allowed}."
     if setting.kind is bool:
-        return st.toggle(setting.label, key=key, help=help_text)
-    if setting.choices:
-        return st.segmented_control(
-            setting.label, setting.choices, key=key, help=help_text, required=True
-        )
-    if setting.kind is float:
-        return st.number_input(
+        st.toggle(setting.label, key=key, help=help_text)
+    elif setting.choices:
+        st.segmented_control(setting.label, setting.choices, key=key, help=help_text, required=True)
+    elif setting.kind is float:
+        st.number_input(
             setting.label,
             min_value=setting.low,
             max_value=setting.high,
@@ -64,16 +57,17 @@ def _widget(setting: Setting) -> Any:
             key=key,
             help=help_text,
         )
-    return st.number_input(
-        setting.label,
-        min_value=int(setting.low or 0),
-        max_value=None if setting.high is None else int(setting.high),
-        step=setting.multiple_of or _step(setting),
-        key=key,
-        help=help_text,
-    )
+    else:
+        st.number_input(
+            setting.label,
+            min_value=int(setting.low or 0),
+            max_value=None if setting.high is None else int(setting.high),
+            step=setting.multiple_of or _step(setting),
+            key=key,
+            help=help_text,
+        )
 
 
 def _step(setting: Setting) -> int:
-    """How far one press of + goes: about a fiftieth of the default, at least 1."""
+    """How far one press of + goes: further where values are large."""
     return 100 if (setting.default or 0) >= 500 else 1

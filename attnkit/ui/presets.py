@@ -26,7 +26,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         "Who reports to whom",
         "Ada reports to Cem, but Cem does not report to Ada. Which sharings can learn that?",
-        "Compare the accuracy of Q=K with the plateau line, and its two attention curves.",
+        "Compare Q=K with the line of picking one of two, and its two attention curves.",
         Experiment(task="directed"),
     ),
     Preset(

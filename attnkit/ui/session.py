@@ -6,13 +6,20 @@ browser's history), and written whenever a valid experiment has been set up.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
-from functools import cache
 
 import streamlit as st
 
 from attnkit.examples import load_example
-from attnkit.experiment import Experiment, Problem, from_broken_params, settings
+from attnkit.experiment import (
+    Experiment,
+    InvalidExperiment,
+    Problem,
+    default_settings,
+    from_broken_params,
+    settings,
+)
 from attnkit.live.service import Job, TrainingService
 from attnkit.results import Snapshot
 
@@ -23,9 +30,6 @@ def training_service() -> TrainingService:
     return TrainingService()
 
 
-_example = cache(load_example)
-
-
 @dataclass
 class Lab:
     """One visitor's Lab.
@@ -34,29 +38,46 @@ class Lab:
         experiment: the last valid settings.
         link: the query parameters as last read or written; others mean that somebody else,
             the browser's history or a link in the page, has changed them.
-        problems: what was wrong with the link the session began with.
+        problems: what was wrong with the link that was read last.
         job_id: the job on screen, if one was started or found.
-        previous: the last state of the job before it, drawn faded.
+        started: whether this visitor started that job, and so may end it unasked.
+        previous: the last state of the job before it on the same task, drawn faded.
     """
 
     experiment: Experiment
     link: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     job_id: str | None = None
+    started: bool = False
     previous: Snapshot | None = None
+    _overwritten: tuple[dict[str, str], float] = ({}, 0.0)
 
     @property
     def job(self) -> Job | None:
         """The job on screen as it is now."""
         return training_service().look(self.job_id) if self.job_id else None
 
-    @property
-    def example(self) -> Snapshot:
-        """The shipped example of the task that is set up."""
-        return _example(self.experiment.task.name)
+    def shown(self, job: Job | None) -> Snapshot:
+        """What is drawn: the job's state, or the shipped example of the task that is set up."""
+        if job is not None and job.snapshot is not None:
+            return job.snapshot
+        return load_example(self.experiment.task.name)
+
+    def read_widgets(self) -> list[Problem]:
+        """Take over what the widgets say; if they describe no experiment, what is wrong."""
+        name = self.experiment.task.name
+        keys = {key: f"set_{key}" for key in default_settings(name) if key != "task"}
+        values = {k: st.session_state[key] for k, key in keys.items() if key in st.session_state}
+        try:
+            self.experiment = self.experiment.replace(**values)
+        except InvalidExperiment as error:
+            return error.problems
+        return []
 
     def train(self) -> None:
         """Begin the settings' experiment, or go on with the one on screen if it is the same."""
+        if self.read_widgets():
+            return
         job = self.job
         if job is not None and job.experiment == self.experiment and not job.over:
             training_service().resume(job.id)
@@ -65,6 +86,8 @@ class Lab:
 
     def step(self) -> None:
         """Train to the next evaluation; from step 0 if nothing fitting is on screen."""
+        if self.read_widgets():
+            return
         job = self.job
         if job is None or job.experiment != self.experiment or job.over:
             job = self._begin(paused=True)
@@ -82,36 +105,83 @@ class Lab:
 
     def reset(self) -> None:
         """Back to step 0: the same weights and the same data again."""
-        self._begin(paused=True)
+        if not self.read_widgets():
+            self._begin(paused=True)
 
     def new_seeds(self) -> None:
-        """The same settings on seeds not used so far."""
-        n_seeds = self.experiment.n_seeds
+        """The same settings on the next seeds; after the last ones, on the first again."""
+        if self.read_widgets():
+            return
         limit = settings(self.experiment.task.name)["first_seed"].high or 0
-        first = self.experiment.first_seed + n_seeds
+        first = self.experiment.first_seed + self.experiment.n_seeds
         self.set(self.experiment.replace(first_seed=first if first <= limit else 0))
         self._begin()
 
+    def change_task(self, task: str) -> None:
+        """Switch the task: what was set by hand and still exists is kept, the rest its defaults."""
+        self.read_widgets()
+        known = default_settings(task)
+        kept = {k: v for k, v in self.experiment.to_params().items() if k in known}
+        self.set(from_broken_params({**kept, "task": task})[0])
+
+    def follow(self, params: dict[str, str]) -> None:
+        """Take over a link: its settings, and the run it names if there is one."""
+        experiment, self.problems = from_broken_params(params)
+        self.link = params
+        self.set(experiment)
+        known = training_service().find(experiment)
+        if known is not None and known.id != self.job_id:
+            self._leave_job()
+            self.job_id = known.id
+
     def set(self, experiment: Experiment) -> None:
-        """Take over an experiment from outside the widgets: a link, a task's defaults."""
+        """Take over an experiment from elsewhere; a job on another task leaves the screen."""
+        if experiment.task.name != self.experiment.task.name:
+            self._leave_job()
+            self.previous = None
         self.experiment = experiment
         for name, value in experiment.settings().items():
             st.session_state[f"set_{name}"] = value
 
+    def write_link(self) -> None:
+        """Make the address bar say what is set up."""
+        params, shown = self.experiment.to_params(), st.query_params.to_dict()
+        if shown != params:
+            self._overwritten = (shown, time.monotonic())
+            st.query_params.from_dict(params)
+        self.link = params
+
+    def is_new_link(self, params: dict[str, str]) -> bool:
+        """Whether somebody changed the address, and not we a moment ago.
+
+        A click that left the browser before our change arrived still carries the old address.
+        """
+        overwritten, when = self._overwritten
+        late = params == overwritten and time.monotonic() - when < LATE_SECONDS
+        return params != self.link and not late
+
     def _begin(self, *, paused: bool = False) -> Job:
-        service = training_service()
-        old = self.job
-        if old is not None:
-            if not old.over:
-                service.stop(old.id)
-            learnt = old.snapshot is not None and len(old.snapshot.eval_steps) > 1
-            if learnt and old.experiment != self.experiment:
+        service, old = training_service(), self.job
+        if old is not None and old.snapshot is not None:
+            learnt = len(old.snapshot.eval_steps) > 1
+            same_task = old.experiment.task.name == self.experiment.task.name
+            if learnt and same_task and old.experiment != self.experiment:
                 self.previous = old.snapshot
-        self.job_id = service.submit(self.experiment, paused=paused)
+        self._leave_job()
+        self.job_id, self.started = service.submit(self.experiment, paused=paused), True
         job = service.wait(self.job_id, 0, FIRST_FRAME_SECONDS)
         assert job is not None  # it was submitted a moment ago
         return job
 
+    def _leave_job(self) -> None:
+        """Take the job off the screen, and end it if it was this visitor's."""
+        if self.job_id and self.started:
+            training_service().stop(self.job_id)
+        self.job_id, self.started = None, False
+
+
+LATE_SECONDS = 1.5
+"""How long an address that was just overwritten is taken for a late one, not for a new one."""
 
 FIRST_FRAME_SECONDS = 0.3
 """How long a click waits for the first snapshot, so that it shows without another tick."""
@@ -121,35 +191,13 @@ def open_lab() -> Lab:
     """This visitor's Lab, made from the link if there is none yet or the link has changed."""
     params = st.query_params.to_dict()
     lab: Lab | None = st.session_state.get("lab")
+    coming_back = st.session_state.get("page") != "lab"  # then the address has lost its settings
     if lab is None:
-        experiment, problems = from_broken_params(params)
-        lab = Lab(experiment, params, problems)
-        known = training_service().find(experiment)
-        lab.job_id = known.id if known else None
-        st.session_state.lab = lab
-        lab.set(experiment)
-    elif params and params != lab.link:
-        experiment, lab.problems = from_broken_params(params)
-        lab.link = params
-        lab.set(experiment)
+        lab = st.session_state.lab = Lab(from_broken_params(params)[0])
+        lab.follow(params)
+    elif lab.is_new_link(params) and (params or not coming_back):
+        lab.follow(params)
     for name, value in lab.experiment.settings().items():  # widgets of a page left are gone
         st.session_state.setdefault(f"set_{name}", value)
+    st.session_state.page = "lab"
     return lab
-
-
-def write_link(lab: Lab) -> None:
-    """Make the address bar say what is set up."""
-    lab.link = lab.experiment.to_params()
-    if st.query_params.to_dict() != lab.link:
-        st.query_params.from_dict(lab.link)
-
-
-def change_task(lab: Lab, task: str) -> None:
-    """Switch the task: what was set by hand and still exists is kept, the rest are its defaults."""
-    kept = {
-        name: value
-        for name, value in lab.experiment.to_params().items()
-        if name in settings(task) or name == "sharing"
-    }
-    experiment, _ = from_broken_params({**kept, "task": task})
-    lab.set(experiment)

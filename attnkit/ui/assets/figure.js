@@ -10,7 +10,7 @@ export default function ({ data, parentElement }) {
     states.set(root, state);
     state.legend = once(root, "div", "ak-legend");
     state.plot = once(root, "div", "ak-plot");
-    state.endWidth = onWidth(root, () => draw(root, state));
+    state.endWidth = onWidth(root, () => whenPlotly(state, () => draw(root, state)));
     state.endSight = onSight(root, (visible) => {
       state.visible = visible;
       if (visible && state.late) whenPlotly(state, () => draw(root, state));

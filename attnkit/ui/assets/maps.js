@@ -91,10 +91,14 @@ function buildPanel(state, panel) {
     });
     answers.push(svg("text", { x: right + 6, y: baseline }, picture));
     const x = left + target[i] * cellWidth, w = cellWidth - 2.5, h = cellHeight - 2.5;
-    svg("rect", { x: x + 0.75, y: y + 0.75, width: w, height: h, class: "ak-target" }, picture);
+    for (const name of ["ak-halo", "ak-target"]) {
+      svg("rect", { x: x + 0.75, y: y + 0.75, width: w, height: h, class: name }, picture);
+    }
     if (reverse[i] < 0) return;
     const cx = left + (reverse[i] + 0.5) * cellWidth - 0.5, cy = y + cellHeight / 2 - 0.5;
-    svg("circle", { cx, cy, r: Math.min(w / 2 - 1, 4), class: "ak-reverse" }, picture);
+    for (const name of ["ak-halo", "ak-reverse"]) {
+      svg("circle", { cx, cy, r: Math.min(w / 2 - 1, 4), class: name }, picture);
+    }
   });
   return { cells, answers, levels: [], summary: title.querySelector("span") };
 }
