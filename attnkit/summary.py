@@ -109,5 +109,5 @@ def percent_interval(low: float, high: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage that says 100% only if nothing was wrong."""
-    return f"{min(share, 0.999):.1%}" if 0.99 < share < 1 else f"{share:.0%}"
+    """A share as a whole percentage that says 100% only if nothing was wrong."""
+    return f"{min(share, 0.99):.0%}" if share < 1 else "100%"

@@ -29,7 +29,7 @@ from attnkit.results import METRICS, Probe, Result, Snapshot, Status
 RUNS_PER_COHORT = 5
 """Seeds are put together until a cohort has about so many runs; fewer waste calls, more cache."""
 
-_BLOCK_STEPS = 5
+_BLOCK_STEPS = 2
 """Steps a thread takes with one cohort before it turns to the one furthest behind."""
 
 _PROBE_SEED = 0
@@ -175,7 +175,7 @@ def train(
     status "stopped".
     """
     training = Training(experiment, device)
-    stride = max(experiment.training.steps // 50, 4 * _BLOCK_STEPS)
+    stride = max(experiment.training.steps // 50, 20)
     try:
         while not training.finished:
             training.advance(stride)

@@ -30,7 +30,8 @@ for first in range(0, len(PRESETS), 3):
     for column, preset in zip(st.columns(3), PRESETS[first : first + 3], strict=False):
         with column, st.container(border=True, height="stretch"):
             st.markdown(f"**{preset.title}**  \n{preset.guess}")
-            st.caption(preset.look)
+            with st.expander("What to look at"):
+                st.markdown(preset.look)
             st.page_link(
                 "pages/lab.py",
                 label="Set it up in the Lab",
@@ -39,25 +40,21 @@ for first in range(0, len(PRESETS), 3):
             )
 
 st.subheader("The tasks", anchor=False)
-for name, task in TASKS.items():
+for column, (name, task) in zip(st.columns(len(TASKS)), TASKS.items(), strict=True):
     example = load_example(name)
     probe, settings = example.probe, example.experiment.task
     labels = settings.label(probe.tokens)
-    answering = range(settings.answers_from, len(labels))
-    with st.container(border=True):
+    answers = [settings.answer_text(int(label)) for label in probe.labels]
+    with column, st.container(border=True, height="stretch"):
         st.markdown(f"**{task.title}.** {task.question}")
         st.table(
             pd.DataFrame(
                 {
                     "token": [label.full for label in labels],
-                    "right answer": [
-                        settings.answer_text(int(probe.labels[i - settings.answers_from]))
-                        if i in answering
-                        else ""
-                        for i in range(len(labels))
-                    ],
-                }
-            ).T.set_axis([str(i + 1) for i in range(len(labels))], axis=1),
+                    "right answer": [""] * settings.answers_from + answers,
+                },
+                index=range(1, len(labels) + 1),
+            ),
             alt=f"One example of {task.title}",
         )
 
@@ -65,6 +62,7 @@ st.subheader("How to read the Lab", anchor=False)
 WORDS = {
     "accuracy": "Share of right answers on held-out books: no model ever trains on them, in "
     "whatever order their entries stand.",
+    "solved": "Every seed has reached an accuracy of 0.99 three evaluations in a row.",
     "95% interval": "Student's t interval of the mean over seeds. It speaks of new seeds, not of "
     "new tasks.",
     "seed": "Decides the initial numbers and the data; the same for every sharing.",

@@ -32,7 +32,9 @@ def read_settings() -> Experiment | None:
         setting_widgets(lab.experiment.task.name)
     problems = lab.read_widgets()
     for problem in problems:
-        st.error(f"{problem}.", icon=":material/error:")
+        nothing = problem.field == "sharing" and not problem.value
+        text = "Choose at least one sharing." if nothing else f"{problem}."
+        st.error(text, icon=":material/error:")
     if problems:
         return None
     lab.write_link()
@@ -56,6 +58,7 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
             label,
             type="primary",
             icon=":material/play_arrow:",
+            width=200,  # as wide as its longest label, so that the others stay where they are
             on_click=lab.train,
             disabled=invalid or (active and fits),
             key="train",
@@ -104,10 +107,7 @@ def status_line(job: Job | None, snapshot: Snapshot) -> str:
     steps, speed = experiment.training.steps, snapshot.model_steps_per_second
     if job is None:
         if other:
-            return (
-                "An example at the task's default settings; yours are not trained yet. "
-                "Press **Train**."
-            )
+            return "Your settings are not trained yet. Press **Train**."
         return (
             f"A finished example: {experiment.n_runs} models, {steps} steps, trained in "
             f"{snapshot.seconds:.0f} s. Press **Train** to watch it happen."
@@ -115,7 +115,7 @@ def status_line(job: Job | None, snapshot: Snapshot) -> str:
     if job.state == "failed":
         return f"Training failed: {job.error}. Press **Train** to try again."
     if job.snapshot is None:
-        return "Starting: the training process is getting ready. Below is still the example."
+        return "Starting: the training process is getting ready."
     where = f"Step {snapshot.step} of {steps}, {experiment.n_runs} models"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
     notes = " The training process died and began anew." if job.restarts else ""
@@ -133,19 +133,24 @@ def live_area(drawn_moving: bool) -> None:
     job = lab.job
     snapshot = lab.shown(job)
     experiment = snapshot.experiment
-    st.progress(snapshot.step / experiment.training.steps)
+    foreign = snapshot is lab.example and (job is not None or experiment != lab.experiment)
+    st.progress(0.0 if foreign else snapshot.step / experiment.training.steps)
     st.markdown(status_line(job, snapshot))
     summary = finding(snapshot)
     with st.container(key="finding"):  # as high as its longest text, so that nothing below jumps
-        st.markdown(f"**{summary}**" if snapshot.step else "Untrained: nothing is learnt yet.")
-    components.sharing_cards(snapshot, key="cards")
+        if foreign:
+            st.markdown("Below, faded, is the example, not what you have set up.")
+        else:
+            st.markdown(f"**{summary}**" if snapshot.step else "Untrained: nothing is learnt yet.")
+    components.sharing_cards(snapshot, key="cards", faded=foreign)
 
-    st.subheader("Accuracy on held-out books", anchor=False)
+    st.subheader("Accuracy on held-out books, by training step", anchor=False)
     previous = lab.previous
     components.live_figure(
         plot_accuracy(snapshot, previous),
         accuracy_legend(snapshot, previous),
         key="accuracy",
+        faded=foreign,
         alt=f"Accuracy over steps. {summary}",
     )
 
@@ -155,6 +160,7 @@ def live_area(drawn_moving: bool) -> None:
     components.attention_maps(
         maps,
         key="maps",
+        faded=foreign,
         alt="Attention maps. "
         + " ".join(f"{panel['name']}: {panel['summary']}." for panel in maps["panels"]),
     )
@@ -164,6 +170,7 @@ def live_area(drawn_moving: bool) -> None:
         plot_attention_measures(snapshot),
         measures_legend(snapshot),
         key="measures",
+        faded=foreign,
         alt="Asymmetry of the scores and attention on the right and the reversed entry over steps.",
     )
     if drawn_moving and (job is None or job.settled):
@@ -266,7 +273,14 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
         key="set_sharing",
         help="Roles joined by = read one and the same matrix.",
     )
-st.caption(lab.experiment.task.question)
+entry = lab.experiment.task.label(lab.example.probe.tokens)[0].full
+with st.container(horizontal=True, vertical_alignment="center"):
+    st.caption(
+        f"{lab.experiment.task.question} Every example is a book of "
+        f"{lab.experiment.task.n_entries} entries such as “{entry}”.",
+        width="content",
+    )
+    st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
 experiment = read_settings()
 job = lab.job
 action_bar(experiment, job)

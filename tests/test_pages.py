@@ -156,12 +156,12 @@ def test_the_first_visit_shows_a_finished_example():
 def test_every_task_shows_its_question_and_its_example(task):
     """A link to a task opens it."""
     tab = visit(v="1", task=task)
-    assert tab.caption[0].value == TASKS[task].question
+    assert tab.caption[0].value.startswith(TASKS[task].question)
     cards = {card["name"]: card["value"] for card in drawn(tab, "cards")["cards"]}
     accuracy = load_example(task).per_sharing(load_example(task).history["accuracy"][-1])
     shown = [float(value.removesuffix("%")) for value in cards.values()]
     assert list(cards) == [sharing.value for sharing in Sharing]
-    assert shown == pytest.approx(100 * accuracy.mean(-1), abs=0.51)
+    assert shown == pytest.approx(100 * accuracy.mean(-1), abs=1.01)
     assert len(drawn(tab, "maps")["panels"]) == 5
 
 
@@ -577,8 +577,7 @@ def test_no_sharing_is_an_error():
     tab = visit()
     tab.button_group(key="set_sharing").set_value([])
     show(tab)
-    assert "sharing: got" in tab.error[0].value
-    assert "allowed one or more of QKV" in tab.error[0].value
+    assert tab.error[0].value == "Choose at least one sharing."
     assert tab.button(key="train").disabled
 
 
@@ -609,7 +608,7 @@ def test_a_task_brings_its_own_defaults():
     assert tab.number_input(key="set_d_head").value == 8
     assert tab.toggle(key="set_self_mask").value is False
     assert tab.query_params == {"v": "1", "task": "phonebook"}
-    assert tab.caption[0].value == TASKS["phonebook"].question
+    assert tab.caption[0].value.startswith(TASKS["phonebook"].question)
     assert switch(tab, "directed").query_params == {}
 
 
@@ -639,7 +638,7 @@ def test_a_change_of_task_takes_the_job_off_the_screen(running):
     switch(running, "mutual")
     assert job_of(running) is None
     assert training_service().look(before).state == "stopped"
-    assert "example" in status(running)
+    assert status(running).startswith("Your settings are not trained yet")
 
 
 # numbers and code

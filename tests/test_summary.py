@@ -34,7 +34,7 @@ def test_one_seed_below_the_threshold_is_not_solved(example):
     """A mean above the threshold does not hide a seed below it."""
     accuracy = np.ones((5, 5))
     accuracy[0, 0] = 0.98
-    assert "Not solved: QKV 99.6%" in finding(with_accuracy(example, accuracy))
+    assert "Not solved: QKV 99%" in finding(with_accuracy(example, accuracy))
 
 
 def test_finding_names_what_diverged(example):
@@ -76,7 +76,7 @@ def test_run_table_leaves_undefined_values_missing():
     assert table["mass_on_target"].notna().all()
 
 
-@pytest.mark.parametrize(("share", "text"), [(1, "100%"), (0.9996, "99.9%"), (0.5, "50%")])
+@pytest.mark.parametrize(("share", "text"), [(1, "100%"), (0.9996, "99%"), (0.5, "50%")])
 def test_only_a_perfect_share_is_a_hundred_percent(share, text):
     """Rounding never claims perfection."""
     assert percent(share) == text

@@ -55,7 +55,7 @@ def attention_maps(
         "panels": panels,
         "rows": [label.asking for label in labels[first:]],
         "columns": [label.short for label in entries] + (["rest"] if first else []),
-        "column_titles": [label.full for label in entries]
+        "column_titles": [label.short for label in entries]
         + (["the other questions"] if first else []),
         "target": probe.target.tolist(),
         "reverse": probe.reverse.tolist(),

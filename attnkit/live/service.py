@@ -228,8 +228,10 @@ class TrainingService:
         job = self._jobs.get(header["job"])
         if job is None:
             return
-        changes: dict[str, Any] = {"obeyed": header["obeyed"], "error": header.get("error", "")}
-        if header["obeyed"] == job.sent or header["state"] in ("finished", "failed"):
+        final = header["state"] in ("finished", "failed", "stopped")
+        obeyed = job.sent if final else header["obeyed"]
+        changes: dict[str, Any] = {"obeyed": obeyed, "error": header.get("error", "")}
+        if obeyed == job.sent:
             changes["state"] = header["state"]
         if snapshot is not None:
             changes["snapshot"] = snapshot
@@ -246,7 +248,7 @@ class TrainingService:
         self._process.kill()  # it may be alive and talking nonsense
         self._process.wait()
         if silent_deaths > 1:
-            self._closed.wait(0.5 * 2**silent_deaths)
+            self._closed.wait(min(30.0, 0.5 * 2**silent_deaths))
         with self._changed:
             if self._closing:
                 return

@@ -26,6 +26,7 @@ NARROWEST = 175
 """Pixels below which panels wrap into another row; the same for all, so that columns align."""
 
 PANEL_HEIGHT = 210
+"""Pixels of one row of panels."""
 
 
 def _asset(name: str) -> str:
@@ -60,27 +61,28 @@ def load_plotly() -> None:
 
 
 def live_figure(
-    figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, height: int = PANEL_HEIGHT
+    figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, faded: bool
 ) -> None:
-    """Draw a figure of panels; `height` is that of one row."""
+    """Draw a figure of panels; `faded` if it is not what the visitor has set up."""
     _component("figure")(
         key=key,
         data={
             "figure": figure,
             "legend": legend,
-            "height": height,
+            "height": PANEL_HEIGHT,
             "narrowest": NARROWEST,
             "alt": alt,
+            "faded": faded,
         },
     )
 
 
-def attention_maps(maps: dict[str, Any], *, key: str, alt: str) -> None:
+def attention_maps(maps: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
     """Draw what `attnkit.figures.maps.attention_maps` gave."""
-    _component("maps")(key=key, data={**maps, "narrowest": NARROWEST, "alt": alt})
+    _component("maps")(key=key, data={**maps, "narrowest": NARROWEST, "alt": alt, "faded": faded})
 
 
-def sharing_cards(snapshot: Snapshot, *, key: str) -> None:
+def sharing_cards(snapshot: Snapshot, *, key: str, faded: bool) -> None:
     """One card per sharing: what is tied, accuracy with its interval, costs."""
     rows: Any = sharing_table(snapshot).set_index("sharing")
     n_seeds = snapshot.experiment.n_seeds
@@ -98,7 +100,7 @@ def sharing_cards(snapshot: Snapshot, *, key: str) -> None:
                 "facts": _facts(row, sharing),
             }
         )
-    _component("cards")(key=key, data={"cards": cards, "narrowest": 130})
+    _component("cards")(key=key, data={"cards": cards, "narrowest": 130, "faded": faded})
 
 
 def sharing_glossary(sharings: list[Sharing], *, key: str) -> None:

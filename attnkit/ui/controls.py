@@ -47,22 +47,12 @@ def _widget(setting: Setting) -> None:
         st.toggle(setting.label, key=key, help=help_text)
     elif setting.choices:
         st.segmented_control(setting.label, setting.choices, key=key, help=help_text, required=True)
-    elif setting.kind is float:
+    else:  # without bounds: the browser would drop a wrong value in silence, we say what is wrong
         st.number_input(
             setting.label,
-            min_value=setting.low,
-            max_value=setting.high,
-            step=0.001,
-            format="%g",
-            key=key,
-            help=help_text,
-        )
-    else:
-        st.number_input(
-            setting.label,
-            min_value=int(setting.low or 0),
-            max_value=None if setting.high is None else int(setting.high),
-            step=setting.multiple_of or _step(setting),
+            min_value=None,
+            step=0.001 if setting.kind is float else _step(setting),
+            format="%g" if setting.kind is float else "%d",
             key=key,
             help=help_text,
         )
@@ -70,4 +60,4 @@ def _widget(setting: Setting) -> None:
 
 def _step(setting: Setting) -> int:
     """How far one press of + goes: further where values are large."""
-    return 100 if (setting.default or 0) >= 500 else 1
+    return setting.multiple_of or (100 if setting.default >= 500 else 1)

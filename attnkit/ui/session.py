@@ -59,8 +59,11 @@ class Lab:
 
     def shown(self, job: Job | None) -> Snapshot:
         """What is drawn: the job's state, or the shipped example of the task that is set up."""
-        if job is not None and job.snapshot is not None:
-            return job.snapshot
+        return self.example if job is None or job.snapshot is None else job.snapshot
+
+    @property
+    def example(self) -> Snapshot:
+        """The shipped example of the task that is set up."""
         return load_example(self.experiment.task.name)
 
     def read_widgets(self) -> list[Problem]:

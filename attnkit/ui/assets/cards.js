@@ -10,6 +10,7 @@ export default function ({ data, parentElement }) {
     state.endWidth = onWidth(root, () => arrange(root, state));
   }
   state.data = data;
+  root.classList.toggle("ak-faded", Boolean(data.faded));
   const names = data.cards.map((card) => card.name).join();
   if (state.names !== names) {
     state.names = names;

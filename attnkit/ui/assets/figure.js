@@ -17,6 +17,7 @@ export default function ({ data, parentElement }) {
     });
   }
   state.data = data;
+  root.classList.toggle("ak-faded", Boolean(data.faded));
   setLegend(state.legend, data.legend);
   root.setAttribute("role", "img");
   root.setAttribute("aria-label", data.alt);
@@ -71,6 +72,7 @@ function draw(root, state) {
 function arranged(root, given, columns, rows, height) {
   const ink = getComputedStyle(root);
   const text = ink.color;
+  const paper = ink.getPropertyValue("--st-background-color").trim() || "#fff";
   const rule = ink.getPropertyValue("--st-border-color").trim() || "rgba(128,128,128,0.25)";
   const width = root.clientWidth || 1000;
   const margin = given.margin;
@@ -84,7 +86,7 @@ function arranged(root, given, columns, rows, height) {
     width,
     height: rows * height,
     font: { color: text, size: 12, family: ink.fontFamily },
-    hoverlabel: { font: { size: 12 } },
+    hoverlabel: { font: { size: 12, color: paper }, bgcolor: text },
     annotations: given.annotations.map((a) => ({ ...a, font: { color: text, size: 14 } })),
   };
   for (let panel = 0; panel < given.meta.panels; panel++) {

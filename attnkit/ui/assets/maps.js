@@ -23,6 +23,7 @@ export default function ({ data, parentElement }) {
     state.endWidth = onWidth(root, () => arrange(root, state));
   }
   state.data = data;
+  root.classList.toggle("ak-faded", Boolean(data.faded));
   arrange(root, state);
   data.panels.forEach((panel, i) => fill(state.panels[i], panel));
   root.setAttribute("role", "img");
