@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from attnkit.experiment import from_text
+from attnkit.experiment import Experiment, from_text
 from attnkit.process import prepare_for_training
 from attnkit.training import Training
 
@@ -144,6 +144,12 @@ def _to_next_evaluation(training: Training) -> int:
     return cadence - training.step % cadence
 
 
+def _warm_up() -> None:
+    """Take one step of a small experiment: torch imports and sets up much on first use."""
+    small = {"n_seeds": 1, "batch_size": 16, "n_eval": 16, "steps": 1}
+    Training(Experiment(**small)).advance(1)
+
+
 def _read_commands(commands: queue.Queue[dict[str, Any] | None]) -> None:
     for line in sys.stdin.buffer:
         commands.put(json.loads(line))
@@ -156,6 +162,7 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
     os.nice(NICENESS)
     prepare_for_training()
+    _warm_up()
     commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     try:
