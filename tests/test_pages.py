@@ -18,6 +18,7 @@ from attnkit.examples import load_example
 from attnkit.experiment import Experiment, from_params, settings
 from attnkit.live.service import Job
 from attnkit.sharing import Sharing
+from attnkit.summary import percent
 from attnkit.tasks import TASKS
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.session import Lab, training_service
@@ -159,9 +160,8 @@ def test_every_task_shows_its_question_and_its_example(task):
     assert tab.caption[0].value.startswith(TASKS[task].question)
     cards = {card["name"]: card["value"] for card in drawn(tab, "cards")["cards"]}
     accuracy = load_example(task).per_sharing(load_example(task).history["accuracy"][-1])
-    shown = [float(value.removesuffix("%")) for value in cards.values()]
     assert list(cards) == [sharing.value for sharing in Sharing]
-    assert shown == pytest.approx(100 * accuracy.mean(-1), abs=1.01)
+    assert list(cards.values()) == [percent(mean) for mean in accuracy.mean(-1)]
     assert len(drawn(tab, "maps")["panels"]) == 5
 
 
