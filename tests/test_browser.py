@@ -13,6 +13,12 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
+from plotly.offline import get_plotlyjs
+
+from attnkit.examples import load_example
+from attnkit.figures.curves import plot_accuracy
+from attnkit.figures.maps import attention_maps
+from attnkit.ui import components
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
@@ -198,6 +204,48 @@ def test_no_node_is_replaced_and_zoom_stays_over_twenty_ticks(page, address):
     assert page.evaluate(GONE_NODES) == []
     assert page.evaluate(shown) == zoomed
     press(page, "stop")
+
+
+REDRAW = """async ([source, data]) => {
+  const url = URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
+  const draw = (await import(url)).default;
+  const parentElement = document.querySelector('#here');
+  const overtaken = draw({ data, parentElement });
+  const cleanup = draw({ data, parentElement });
+  const later = () => new Promise((done) => setTimeout(done, 200));
+  await later();
+  const nodes = [...parentElement.querySelectorAll('.ak-plot, .main-svg, .ak-map *, .ak-card *')];
+  overtaken();
+  await later();
+  draw({ data, parentElement });
+  await later();
+  const kept = nodes.filter((node) => node.isConnected).length;
+  const plot = parentElement.querySelector('.ak-plot');
+  parentElement.remove();
+  cleanup();
+  await later();
+  return [nodes.length, kept, Boolean(plot?._fullLayout)];
+}"""
+
+
+@pytest.mark.parametrize("name", ["cards", "figure", "maps"])
+def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
+    """Streamlit calls a draw's cleanup also when the next draw came before it had returned."""
+    sent = {}
+    monkeypatch.setattr(components, "_component", lambda name: lambda **given: sent.update(given))
+    snapshot = load_example("directed")
+    if name == "cards":
+        components.sharing_cards(snapshot, key="x", faded=False)
+    elif name == "figure":
+        components.live_figure(plot_accuracy(snapshot), [], key="x", alt="", faded=False)
+    else:
+        components.attention_maps(attention_maps(snapshot, 0, 0, 0), key="x", alt="", faded=False)
+    page.set_content("<div id=here style='width: 900px'></div>")
+    page.add_script_tag(content=get_plotlyjs())
+    source = components._asset("panels.js") + components._asset(f"{name}.js")
+    n_nodes, n_kept, still_plotted = page.evaluate(REDRAW, [source, sent["data"]])
+    assert n_kept == n_nodes > 1
+    assert not still_plotted
 
 
 def test_hover_labels_stay_while_data_change(page, address):

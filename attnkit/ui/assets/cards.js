@@ -22,10 +22,10 @@ export default function ({ data, parentElement }) {
       setText(root.children[i].querySelector(`.ak-${part}`), card[part]);
     }
   });
-  return () => {
+  return whenGone(root, () => {
     state.endWidth();
     states.delete(root);
-  };
+  });
 }
 
 function arrange(root, state) {

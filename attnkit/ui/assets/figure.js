@@ -24,13 +24,13 @@ export default function ({ data, parentElement }) {
   state.plot.style.minHeight = `${rowsOf(root, data).rows * data.height}px`;
   if (state.visible || !state.draws) whenPlotly(state, () => draw(root, state));
   else state.late = true;
-  return () => {
+  return whenGone(root, () => {
     state.endWidth();
     state.endSight();
     clearInterval(state.waiting);
     if (window.Plotly) window.Plotly.purge(state.plot);
     states.delete(root);
-  };
+  });
 }
 
 function whenPlotly(state, then) {
@@ -60,6 +60,7 @@ function draw(root, state) {
     doubleClick: "reset",
     responsive: false,
   }).then(() => {
+    if (states.get(root) !== state) return;
     state.draws += 1;
     state.plot.dataset.draws = state.draws;
     state.plot.dataset.step = figure.layout.meta.step;

@@ -30,10 +30,10 @@ export default function ({ data, parentElement }) {
   root.setAttribute("aria-label", data.alt);
   state.draws += 1;
   root.dataset.draws = state.draws;
-  return () => {
+  return whenGone(root, () => {
     state.endWidth();
     states.delete(root);
-  };
+  });
 }
 
 /** Place the panels; build their nodes anew only if labels or sizes differ from what stands. */

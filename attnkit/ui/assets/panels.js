@@ -44,4 +44,12 @@ function onSight(element, seen) {
   return () => observer.disconnect();
 }
 
+/**
+ * The cleanup that a component returns. Streamlit also calls the cleanup of a draw that was
+ * overtaken by the next one before it had returned, so it counts only once `root` is out of the page.
+ */
+function whenGone(root, end) {
+  return () => setTimeout(() => root.isConnected || end());
+}
+
 const states = new WeakMap();
