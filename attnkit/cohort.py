@@ -16,12 +16,10 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from attnkit import metrics
+from attnkit.data import TrainingData, held_out_examples, stack
 from attnkit.experiment import ALIGNED, Experiment
-from attnkit.model import Layer, Model, generator_for
+from attnkit.model import Layer, Model
 from attnkit.tasks import Examples
-
-_STEPS_PER_DRAW = 16
-"""Batches are drawn so many at a time, which costs less than one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +59,8 @@ class Cohort:
         self._optimiser = torch.optim.Adam(
             self.model.parameters.values(), lr=experiment.training.learning_rate, fused=True
         )
-        self._data = [generator_for(seed, "training data") for seed in self.seeds]
-        self._drawn: list[tuple[Tensor, Tensor]] = []
-        n_eval, task = experiment.training.n_eval, experiment.task
-        self._held_out = self._stack(
-            [task.draw(n_eval, generator_for(seed, "evaluation"), held_out=True) for seed in seeds]
-        )
+        self._data = TrainingData(experiment, self.seeds, device)
+        self._held_out = held_out_examples(experiment, self.seeds, device)
         self._evaluate()
 
     def advance(self, n_steps: int) -> None:
@@ -85,7 +79,7 @@ class Cohort:
         """Every run's answers to a batch, and its attention patterns."""
         layers, n_given = list[Layer](), len(examples.tokens)
         repeated = examples.take(torch.arange(n_given + -n_given % ALIGNED) % n_given)
-        same_for_all = self._stack([repeated] * len(self.seeds))
+        same_for_all = stack([repeated] * len(self.seeds), self.device)
         answers = self.model.logits(same_for_all.tokens, layers).argmax(-1)
         pattern = torch.stack([layer.pattern for layer in layers], 2)
         return self._in_order(answers)[:, :n_given], self._in_order(pattern)[:, :n_given]
@@ -101,21 +95,11 @@ class Cohort:
         ]
 
     def _train_step(self) -> None:
-        if not self._drawn:
-            self._draw()
-        tokens, labels = self._drawn.pop()
+        tokens, labels = self._data.next()
         loss = self._losses(self.model.logits(tokens), labels).sum()
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()
         self._optimiser.step()
-
-    def _draw(self) -> None:
-        n_batch, task = self.experiment.training.batch_size, self.experiment.task
-        drawn = self._stack(
-            [task.draw(n_batch * _STEPS_PER_DRAW, g, held_out=False) for g in self._data]
-        )
-        batches = zip(drawn.tokens.split(n_batch, 1), drawn.labels.split(n_batch, 1), strict=True)
-        self._drawn = [(tokens.contiguous(), labels) for tokens, labels in batches][::-1]
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Float[Tensor, " r"]:
         """Mean cross-entropy of each run; labels are (s, b, a)."""
@@ -175,13 +159,3 @@ class Cohort:
             q, k = (F.pad(w, (0, -heads[1] % ALIGNED)) for w in (q, k))  # for law 1
             per_layer.append(metrics.weight_symmetry(q, k).mean(1))
         return torch.stack(per_layer).mean(0)
-
-    def _stack(self, per_seed: list[Examples]) -> Examples:
-        """One batch per seed as one, (s, b, …), on the device."""
-        reverses = [examples.reverse for examples in per_seed if examples.reverse is not None]
-        return Examples(
-            torch.stack([examples.tokens for examples in per_seed]).to(self.device),
-            torch.stack([examples.labels for examples in per_seed]).to(self.device),
-            torch.stack([examples.target for examples in per_seed]).to(self.device),
-            torch.stack(reverses).to(self.device) if reverses else None,
-        )
