@@ -1,4 +1,4 @@
-"""The command line: `python -m attnkit train | tasks | examples`.
+"""The command line: `python -m attnkit train | tasks | bench | examples`.
 
 Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted with what is
 finished saved.
@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -85,6 +86,16 @@ def _parser() -> argparse.ArgumentParser:
     tasks.set_defaults(run=_tasks)
     tasks.add_argument("--json", action="store_true", help="as JSON")
 
+    bench = commands.add_parser("bench", help="speed against bounds, baselines and peers")
+    bench.set_defaults(run=_bench)
+    bench.add_argument("--peers", action="store_true", help="x-transformers, too (extra `dev`)")
+    bench.add_argument("--json", metavar="FILE", help="write the numbers here; - for the screen")
+    bench.add_argument("--case", action="append", metavar="NAME", help="only this one, repeatable")
+    bench.add_argument("--runs", action="append", metavar="N", help="only so many, repeatable")
+    bench.add_argument("--rounds", default="5", help="turns of every contender")
+    bench.add_argument("--only-cases", action="store_true", help="neither growth nor live")
+    bench.add_argument("--readme", metavar="FILE", help="write the tables into this file, too")
+
     examples = commands.add_parser("examples", help="make the examples that pages open with")
     examples.set_defaults(run=_examples)
     return parser
@@ -117,13 +128,14 @@ def _train(given: argparse.Namespace) -> int:
 
 def _check_targets(given: argparse.Namespace) -> None:
     """Find out before training what could not be written after it."""
-    for target in (given.json if given.json != "-" else None, given.out):
+    out = getattr(given, "out", None)
+    for target in (given.json if given.json != "-" else None, out):
         if target is not None and not Path(target).absolute().parent.is_dir():
             raise _BadInput(f"{target}: its folder does not exist")
     if given.json and given.json != "-" and Path(given.json).is_dir():
         raise _BadInput(f"--json: {given.json} is a folder, allowed a file")
-    if given.out and Path(given.out).exists() and not Path(given.out).is_dir():
-        raise _BadInput(f"--out: {given.out} is a file, allowed a folder")
+    if out and Path(out).exists() and not Path(out).is_dir():
+        raise _BadInput(f"--out: {out} is a file, allowed a folder")
 
 
 def _put(target: str, text: str) -> None:
@@ -242,6 +254,51 @@ def _tasks(given: argparse.Namespace) -> int:
             default = str(setting.default).lower() if setting.kind is bool else setting.default
             print(f"    {setting.name:15} {default!s:>8}   {setting.help} ({setting.allowed})")
     return 0
+
+
+def _bench(given: argparse.Namespace) -> int:
+    from attnkit.bench.cases import CASES, N_RUNS
+    from attnkit.bench.report import run, write_into_readme
+
+    _check_targets(given)
+    names = given.case or list(CASES)
+    for name in names:
+        if name not in CASES:
+            raise _BadInput(f"--case: got {name!r}, allowed {', '.join(CASES)}")
+    n_runs = [_count("--runs", text) for text in given.runs or map(str, N_RUNS)]
+    for n in n_runs:
+        if n > 1 and n % len(Sharing):
+            raise _BadInput(f"--runs: got {n}, allowed 1 or a multiple of {len(Sharing)}")
+    if given.peers and find_spec("x_transformers") is None:
+        raise _BadInput("--peers: x-transformers is not installed, it comes with the extra `dev`")
+    report = run(
+        names=names,
+        n_runs=n_runs,
+        peers=given.peers,
+        growth=not given.only_cases,
+        live=not given.only_cases,
+        rounds=_count("--rounds", given.rounds),
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    if given.json:
+        text = json.dumps(report.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        _write(lambda: _put(given.json, text))
+    if given.json != "-":
+        print(report.to_markdown())
+    if given.readme:
+        try:
+            write_into_readme(Path(given.readme), report)
+        except ValueError as error:
+            raise _BadInput(str(error)) from None
+        except OSError as error:
+            raise _BadInput(f"--readme: {error.filename}: {error.strerror}") from None
+    return 0
+
+
+def _count(option: str, text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise _BadInput(f"{option}: got {text!r}, allowed a whole number from 1 to 1000")
+    return int(text)
 
 
 def _examples(_: argparse.Namespace) -> int:

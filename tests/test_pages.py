@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 
 import pytest
 from streamlit.testing.v1 import AppTest
-from visitor import Visitor, dashboard
 
 import attnkit as ak
+from attnkit.bench.visitor import Visitor, dashboard
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment, from_params, settings
 from attnkit.live.service import Job

@@ -169,7 +169,8 @@ def _single_runs(panel: int, steps: np.ndarray, values: np.ndarray, color: str) 
     n_seeds = values.shape[1]
     x = np.append(steps.astype(np.float32), np.nan)
     y = np.vstack([values, np.full((1, n_seeds), np.nan)]).T.ravel()
-    return _line(panel, np.tile(x, n_seeds), y, color=translucent(color, 0.4), width=1)
+    line = _line(panel, np.tile(x, n_seeds), y, color=translucent(color, 0.4), width=1)
+    return {**line, "meta": "single runs"}
 
 
 def _band(panel: int, steps: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> Trace:

@@ -3,29 +3,21 @@
 It does what a browser tab does, as far as tests need it: opens a link, keeps the element tree and
 the state of every widget, presses buttons, answers the timers of live fragments, and reads the
 data of live components. Messages are those of the protobuf modules in the streamlit wheel.
-
-Run as a script it measures what one visitor costs a training dashboard:
-
-    python tests/visitor.py [--seconds N]
 """
-# ruff: noqa: T201  a script prints
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
-import os
 import re
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 from urllib.request import urlopen
@@ -39,7 +31,7 @@ from websockets.typing import Origin, Subprotocol
 HOST = "127.0.0.1"
 """A visitor goes nowhere else."""
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 _LARGEST_MESSAGE = 2**25
 _MOST_MESSAGES = 200_000
@@ -191,6 +183,24 @@ class Visitor:
                 panel = int(trace["xaxis"].removeprefix("x") or 1) - 1
                 curves.setdefault(names[panel], (_unpacked(trace["x"]), _unpacked(trace["y"])))
         return curves
+
+    def single_runs(self, key: str = "accuracy") -> dict[str, list[float]]:
+        """The last shown value of every seed's own curve: panel name → one per seed."""
+        figure = self.data(key)["figure"]
+        names = [_plain(note["text"]) for note in figure["layout"]["annotations"]]
+        runs: dict[str, list[float]] = {}
+        for trace in figure["data"]:
+            if trace.get("meta") == "single runs":
+                panel = int(trace["xaxis"].removeprefix("x") or 1) - 1
+                y = _unpacked(trace["y"])
+                ends = np.flatnonzero(np.isnan(y)) - 1  # a gap follows every seed
+                runs[names[panel]] = y[ends].tolist()
+        return runs
+
+    def progress(self) -> int:
+        """The step that the status line names; 0 if there is none."""
+        steps = (re.search(r"[Ss]tep (\d+) of \d+, \d+ models", text) for text in self.texts())
+        return next((int(step[1]) for step in steps if step), 0)
 
     def evaluated_to(self) -> int:
         """The last step that the accuracy figure shows."""
@@ -489,170 +499,3 @@ def _answers(server: subprocess.Popen[bytes], port: int, deadline: float) -> boo
                 server.wait(timeout=0.1)
                 return False  # it has ended
     return False
-
-
-@dataclass
-class Cost:
-    """What was measured; rates in model-steps per second, times in seconds."""
-
-    headless: list[float] = field(default_factory=list)
-    headless_wall: list[float] = field(default_factory=list)
-    live: list[float] = field(default_factory=list)
-    live_wall: list[float] = field(default_factory=list)
-    ticks: list[float] = field(default_factory=list)
-    kilobytes: list[float] = field(default_factory=list)
-    first_frame: list[float] = field(default_factory=list)
-    first_point: list[float] = field(default_factory=list)
-    answers: list[float] = field(default_factory=list)
-
-
-_MOST_STEPS = 20_000
-
-_HEADLESS = """
-import sys, time
-from attnkit.process import prepare_for_training
-prepare_for_training()
-import attnkit as ak
-ak.train(ak.Experiment(steps=20), "cpu")  # the live process is warm, too
-experiment = ak.Experiment(steps=int(sys.argv[1]))
-began = time.perf_counter()
-result = ak.train(experiment, "cpu")
-seconds = time.perf_counter() - began
-print(result.model_steps_per_second, experiment.n_runs * result.snapshot.step / seconds)
-"""
-
-
-def train_headless(steps: int) -> tuple[float, float]:
-    """Model-steps per second of the default experiment alone: as reported, and by the clock."""
-    command = [sys.executable, "-c", _HEADLESS, str(steps)]
-    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=300)
-    reported, by_clock = map(float, done.stdout.split())
-    return reported, by_clock
-
-
-def measure_watching(port: int, steps: int, cost: Cost) -> None:
-    """One visitor presses Train and watches to the end."""
-    with Visitor(port, f"v=1&steps={steps}") as visitor:
-        visitor.press("train")
-        progress: list[tuple[float, int]] = []
-        began, bytes_before = time.monotonic(), visitor.bytes_received
-
-        def ended() -> bool:
-            step, running = _progress(visitor)
-            if running and step and (not progress or progress[-1][1] < step):
-                progress.append((time.monotonic(), step))
-            return step == steps and not running
-
-        if not visitor.watch(300, ended):
-            raise TimedOut(f"the end of training did not come: {visitor.texts()[:8]}")
-        seconds = time.monotonic() - began
-        if len(progress) < 2:
-            raise TimedOut("training was over too soon to be measured: raise --seconds")
-        (first_at, first), (last_at, last) = progress[0], progress[-1]
-        cost.live_wall.append(_n_models(visitor) * (last - first) / (last_at - first_at))
-        cost.live.append(_reported_rate(visitor))
-        n_changes = sum(key == "accuracy" and at > began for at, key in visitor.changes)
-        cost.ticks.append(n_changes / seconds)
-        cost.kilobytes.append((visitor.bytes_received - bytes_before) / seconds / 1000)
-
-
-def measure_answers(port: int, cost: Cost, repeats: int = 5, clicks: int = 10) -> None:
-    """How soon the page answers Train, and a changed widget while models train."""
-    with Visitor(port, f"v=1&steps={_MOST_STEPS}") as visitor:
-        for _ in range(repeats):
-            began, n_before = time.monotonic(), len(visitor.changes)
-            visitor.press("train")
-            cost.first_frame.append(_next_change(visitor, "accuracy", n_before) - began)
-            visitor.wait_for(
-                "the first point", lambda: _progress(visitor)[1] and visitor.evaluated_to() > 0
-            )
-            cost.first_point.append(time.monotonic() - began)
-            visitor.press("stop")
-            visitor.wait_for("the stop", lambda: not visitor.find("train").disabled)
-        visitor.press("train")
-        for click in range(clicks):
-            visitor.watch(0.2 + 0.07 * click)  # at every phase of the timer
-            cost.answers.append(visitor.set("set_n_values", 32 + (click + 1) % 2))
-        visitor.press("stop")
-
-
-def _next_change(visitor: Visitor, key: str, n_before: int) -> float:
-    """When a component was given new data, after so many changes."""
-
-    def times() -> list[float]:
-        return [at for at, name in visitor.changes[n_before:] if name == key]
-
-    visitor.wait_for(f"new data of {key}", lambda: bool(times()))
-    return times()[0]
-
-
-def _status(visitor: Visitor) -> re.Match[str] | None:
-    """The line that says how far training is, if there is one."""
-    pattern = r"(?P<state>\w+: )?Step (?P<step>\d+) of \d+, (?P<models>\d+) models"
-    matches = (re.search(pattern, text) for text in visitor.texts())
-    return next((match for match in matches if match), None)
-
-
-def _progress(visitor: Visitor) -> tuple[int, bool]:
-    """The step on the page, and whether it goes on."""
-    status = _status(visitor)
-    return (int(status["step"]), status["state"] is None) if status else (0, False)
-
-
-def _n_models(visitor: Visitor) -> int:
-    status = _status(visitor)
-    assert status is not None
-    return int(status["models"])
-
-
-def _reported_rate(visitor: Visitor) -> float:
-    rates = (re.search(r"([\d,]+) model-steps per second", text) for text in visitor.texts())
-    rate = next(rate for rate in rates if rate)
-    return float(rate[1].replace(",", ""))
-
-
-def main() -> None:
-    """Measure, and print medians."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--seconds", type=float, default=10, help="length of one measurement")
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
-    cost = Cost()
-    rate, _ = train_headless(200)
-    steps = min(_MOST_STEPS, max(300, round(rate * given.seconds / 25 / 10) * 10))
-    print(f"load average {os.getloadavg()[0]:.2f}; {steps} steps of the default experiment")
-    with dashboard() as port:
-        for number in range(given.rounds):
-            reported, by_clock = train_headless(steps)
-            cost.headless.append(reported)
-            cost.headless_wall.append(by_clock)
-            measure_watching(port, steps, cost)
-            print(
-                f"round {number + 1}: headless {cost.headless[-1]:.0f}, live {cost.live[-1]:.0f}; "
-                f"by the clock {cost.headless_wall[-1]:.0f}, {cost.live_wall[-1]:.0f}; "
-                f"load {os.getloadavg()[0]:.2f}",
-                flush=True,
-            )
-        measure_answers(port, cost)
-    report(cost)
-
-
-def report(cost: Cost) -> None:
-    """Print medians over the rounds."""
-    median = statistics.median
-    ratio = median(live / alone for live, alone in zip(cost.live, cost.headless, strict=True))
-    wall = median(
-        live / alone for live, alone in zip(cost.live_wall, cost.headless_wall, strict=True)
-    )
-    print(f"headless       {median(cost.headless):8.0f} model-steps/s")
-    print(f"live, watched  {median(cost.live):8.0f} model-steps/s, {ratio:.2f} of headless")
-    print(f"by the clock   {median(cost.live_wall):8.0f} model-steps/s, {wall:.2f} of headless")
-    print(f"new data       {median(cost.ticks):8.2f} ticks/s, {median(cost.kilobytes):.0f} kB/s")
-    print(f"Train to frame {median(cost.first_frame):8.3f} s, median of {len(cost.first_frame)}")
-    print(f"Train to point {median(cost.first_point):8.3f} s, first evaluation after step 0")
-    p95 = float(np.percentile(cost.answers, 95))
-    print(f"click answered {median(cost.answers):8.3f} s, 95th percentile {p95:.3f} s")
-
-
-if __name__ == "__main__":
-    main()

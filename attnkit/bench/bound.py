@@ -1,0 +1,99 @@
+"""The matmul-only bound: the products of a training step, and nothing else.
+
+Every product stands once, forward and with its two of the backward pass, on ready tensors of its
+own; tied roles are projected once; the read-out is of the answering positions only.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnkit.experiment import Experiment
+from attnkit.process import n_cores
+from attnkit.sharing import ROLES
+
+_RUNS_TOGETHER = 5
+"""Runs whose products are computed in one call, where threads share the work."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """`left @ right` with its gradients: y, then dx and dw from a ready dy."""
+
+    left: Tensor
+    right: Tensor
+    upstream: Tensor
+
+    def compute(self) -> None:
+        """The three products."""
+        torch.bmm(self.left, self.right)
+        torch.bmm(self.upstream, self.right.transpose(1, 2))
+        torch.bmm(self.left.transpose(1, 2), self.upstream)
+
+
+def products(experiment: Experiment, n_seeds: int) -> list[Product]:
+    """Those of one step of so many seeds of all the experiment's sharings."""
+    size, task = experiment.size, experiment.task
+    n_batch = experiment.training.batch_size
+    n_runs, inner = n_seeds * len(experiment.sharing), size.n_heads * size.d_head
+    n_tokens = n_batch * task.n_ctx
+    n_matrices = n_runs * n_batch * size.n_heads
+    owners = [n_seeds * sum(sharing.owns(role) for sharing in experiment.sharing) for role in ROLES]
+    shapes = []
+    for _ in range(size.n_layers):
+        shapes += [(n, n_tokens, size.d_model, inner) for n in owners if n]
+        shapes += [(n_matrices, task.n_ctx, size.d_head, task.n_ctx)]  # scores
+        shapes += [(n_matrices, task.n_ctx, task.n_ctx, size.d_head)]  # pattern @ v
+        shapes += [(n_runs, n_tokens, inner, size.d_model)]
+        if size.d_mlp:
+            shapes += [(n_runs, n_tokens, size.d_model, size.d_mlp)]
+            shapes += [(n_runs, n_tokens, size.d_mlp, size.d_model)]
+    n_answers = n_batch * (task.n_ctx - task.answers_from)
+    shapes += [(n_runs, n_answers, size.d_model, task.n_classes)]
+    return [
+        Product(torch.randn(n, i, k), torch.randn(n, k, j), torch.randn(n, i, j))
+        for n, i, k, j in shapes
+    ]
+
+
+class WholeBound:
+    """All runs in every call, each call on all cores."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        torch.set_num_threads(n_cores())
+        self._n_runs = experiment.n_runs
+        self._products = products(experiment, experiment.n_seeds)
+
+    def run(self, n_steps: int) -> int:
+        """Compute so many steps; returns the model-steps."""
+        for _ in range(n_steps):
+            for product in self._products:
+                product.compute()
+        return n_steps * self._n_runs
+
+
+class SplitBound:
+    """A few runs in every call, one thread per core."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._n_runs = experiment.n_runs
+        together = max(1, _RUNS_TOGETHER // len(experiment.sharing))
+        self._parts = [
+            products(experiment, min(together, experiment.n_seeds - first))
+            for first in range(0, experiment.n_seeds, together)
+        ]
+        self._pool = ThreadPoolExecutor(n_cores(), initializer=torch.set_num_threads, initargs=(1,))
+
+    def run(self, n_steps: int) -> int:
+        """Compute so many steps; returns the model-steps."""
+        list(self._pool.map(_compute, self._parts * n_steps))
+        return n_steps * self._n_runs
+
+
+def _compute(part: list[Product]) -> None:
+    for product in part:
+        product.compute()

@@ -1,0 +1,186 @@
+"""The training process with people watching: real visitors of a real server, on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+from attnkit.bench.compare import Rates, Ratio
+from attnkit.bench.visitor import ROOT, Visitor, dashboard
+from attnkit.experiment import Experiment
+from attnkit.live.service import TrainingService
+
+N_WATCHING = (0, 1, 4)
+"""How many people watch; none: the training process alone, asked for by its service."""
+
+SOLVABLE = ("QKV", "K=V", "Q=V")
+"""The sharings that solve the default experiment with every seed."""
+
+_PATIENCE = 300.0
+
+_HEADLESS = """
+import sys, time
+from attnkit.process import prepare_for_training
+prepare_for_training()
+import attnkit as ak
+ak.train(ak.Experiment(steps=20), "cpu")  # the live process is warm, too
+experiment = ak.Experiment(steps=int(sys.argv[1]))
+began = time.perf_counter()
+result = ak.train(experiment, "cpu")
+seconds = time.perf_counter() - began
+wanted = [sharing.value in sys.argv[2].split(",") for sharing, _ in experiment.runs]
+history = result.snapshot.history["accuracy"][:, wanted]
+solved = [step for step, row in zip(result.snapshot.eval_steps, history) if row.min() >= 0.99]
+print(experiment.n_runs * experiment.training.steps / seconds)
+print(seconds * solved[0] / experiment.training.steps if solved else "nan")
+"""
+
+
+@dataclass(frozen=True)
+class LiveRates:
+    """Rates of the default experiment, by the clock, and how soon a person sees it solved.
+
+    Attributes:
+        rates: "headless" and "0 watching", "1 watching", …, one number per round.
+        click_to_solved: seconds from a click on Train until the page shows every run of
+            `SOLVABLE` at 0.99 or more, per round.
+        headless_to_solved: seconds of training until that holds, with nothing around it.
+    """
+
+    rates: Rates
+    click_to_solved: tuple[float, ...]
+    headless_to_solved: tuple[float, ...]
+
+    def of_headless(self, n_watching: int) -> Ratio:
+        """The live rate over the headless one."""
+        return self.rates.ratio(f"{n_watching} watching", "headless")
+
+
+def measure_live(rounds: int, seconds: float = 6.0) -> LiveRates:
+    """Train the default experiment headless and watched, interleaved.
+
+    Args:
+        rounds: turns of each. seconds: about how long one takes.
+
+    Raises:
+        RuntimeError: if the dashboard is not beside this package, or does not start.
+    """
+    if not (ROOT / "dashboard.py").is_file():
+        raise RuntimeError("live: needs the repository, dashboard.py is not beside the package")
+    rate, _ = _headless(200)
+    steps = max(300, round(rate * seconds / Experiment().n_runs / 10) * 10)
+    rates: dict[str, list[float]] = {"headless": []}
+    rates |= {f"{n} watching": [] for n in N_WATCHING}
+    clicks, bare = [], []
+    with dashboard() as port:
+        _first_click(port)
+        for number in range(rounds):
+            rates["headless"].append(_headless(steps)[0])
+            for n in N_WATCHING:
+                seed = 100 * (number + 1) + 10 * n
+                rate = _watched(port, steps, n, seed) if n else _alone(steps, seed)
+                rates[f"{n} watching"].append(rate)
+            clicks.append(_click_to_solved(port))
+            bare.append(_headless(Experiment().training.steps)[1])
+    return LiveRates(Rates(rates), tuple(clicks), tuple(bare))
+
+
+def _headless(steps: int) -> tuple[float, float]:
+    """Model-steps per second in a process that only trains, and seconds until it was solved."""
+    command = [sys.executable, "-c", _HEADLESS, str(steps), ",".join(SOLVABLE)]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=_PATIENCE)
+    rate, solved = map(float, done.stdout.split())
+    return rate, solved
+
+
+def _alone(steps: int, seed: int) -> float:
+    """The training process without any page."""
+    service = TrainingService()
+    try:
+        _to_the_end(service, Experiment(steps=20, n_seeds=1))
+        return _to_the_end(service, Experiment(steps=steps, first_seed=seed))
+    finally:
+        service.close()
+
+
+def _to_the_end(service: TrainingService, experiment: Experiment) -> float:
+    job_id = service.submit(experiment)
+    began, first, version = 0.0, 0, 0
+    while True:
+        job = service.wait(job_id, version, _PATIENCE)
+        if job is None or job.version == version or job.state == "failed":
+            raise RuntimeError("live: the training process did not answer")
+        version = job.version
+        step = job.snapshot.step if job.snapshot else 0
+        if not began and step:
+            began, first = time.monotonic(), step
+        if job.over:
+            return experiment.n_runs * (step - first) / max(time.monotonic() - began, 1e-9)
+
+
+def _watched(port: int, steps: int, n_watching: int, seed: int) -> float:
+    """One visitor trains and the others follow the same link; all watch to the end."""
+    link = f"v=1&steps={steps}&first_seed={seed}"
+    found: list[float] = []
+    with Visitor(port, link) as first:
+        first.press("train")
+        others = [
+            threading.Thread(target=_follow, args=(port, link, steps))
+            for _ in range(n_watching - 1)
+        ]
+        for other in others:
+            other.start()
+        found.append(_rate_seen(first, steps))
+        for other in others:
+            other.join()
+    return found[0]
+
+
+def _follow(port: int, link: str, steps: int) -> None:
+    with Visitor(port, link) as visitor:
+        visitor.watch(_PATIENCE, lambda: _ended(visitor, steps))
+
+
+def _rate_seen(visitor: Visitor, steps: int) -> float:
+    progress: list[tuple[float, int]] = []
+
+    def ended() -> bool:
+        step = visitor.progress()
+        if step and (not progress or progress[-1][1] < step):
+            progress.append((time.monotonic(), step))
+        return _ended(visitor, steps)
+
+    if not visitor.watch(_PATIENCE, ended) or len(progress) < 2:
+        raise RuntimeError(f"live: the run could not be followed: {visitor.texts()[:8]}")
+    (began, first), (ended_at, last) = progress[0], progress[-1]
+    return Experiment().n_runs * (last - first) / (ended_at - began)
+
+
+def _ended(visitor: Visitor, steps: int) -> bool:
+    return visitor.progress() == steps and not visitor.ticking
+
+
+def _first_click(port: int) -> None:
+    """Start the server's training process."""
+    with Visitor(port, "v=1&steps=20&n_seeds=1&first_seed=99") as visitor:
+        visitor.press("train")
+        visitor.wait_for("the end", lambda: _ended(visitor, 20))
+
+
+def _click_to_solved(port: int) -> float:
+    """Seconds from Train until the page shows every solvable run of the default solved."""
+    with Visitor(port) as visitor:
+        visitor.press("reset")
+        visitor.wait_for("step 0", lambda: visitor.evaluated_to() == 0)
+        began = time.monotonic()
+        visitor.press("train")
+
+        def solved() -> bool:
+            runs = visitor.single_runs()
+            return all(min(runs[name]) >= 0.99 for name in SOLVABLE)
+
+        visitor.wait_for("solved", solved)
+        return time.monotonic() - began

@@ -1,0 +1,260 @@
+"""One model at a time in plain PyTorch, as a careful person writes it, and a peer's layers.
+
+Both start from the numbers of a cohort's run and see its batches, so that losses can be compared.
+Batches are drawn beforehand: these loops get their data for nothing, the cohort pays for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from attnkit.data import TrainingData, held_out_examples
+from attnkit.experiment import Experiment
+from attnkit.model import SELF_MASK, Model
+from attnkit.sharing import Sharing
+
+CPU = torch.device("cpu")
+
+
+class Attention(nn.Module):
+    """Pre-norm residual attention whose tied roles read one `nn.Linear`."""
+
+    mask: Tensor | None
+
+    def __init__(self, experiment: Experiment, sharing: Sharing) -> None:
+        super().__init__()
+        size = experiment.size
+        self.size = size
+        self.sharing = sharing
+        inner = size.n_heads * size.d_head
+        self.roles = nn.ModuleDict(
+            {
+                role: nn.Linear(size.d_model, inner, bias=False)
+                for role in ("Q", "K", "V")
+                if sharing.owns(role)
+            }
+        )
+        self.out = nn.Linear(inner, size.d_model, bias=False)
+        mask = SELF_MASK * torch.eye(experiment.task.n_ctx) if size.self_mask else None
+        if mask is not None and size.causal:
+            mask = mask.masked_fill(torch.ones_like(mask).triu(1).bool(), -torch.inf)
+        self.register_buffer("mask", mask)
+
+    def forward(self, x: Float[Tensor, "b i m"]) -> Float[Tensor, "b i m"]:
+        """The residual stream after this layer."""
+        normed = F.rms_norm(x, x.shape[-1:], eps=1e-6)
+        heads = (self.size.n_heads, self.size.d_head)
+        own = {
+            role: linear(normed).unflatten(-1, heads).transpose(1, 2)  # (b, h, i, d)
+            for role, linear in self.roles.items()
+        }
+        q, k, v = (own[self.sharing.owner(role)] for role in ("Q", "K", "V"))
+        causal = self.size.causal and self.mask is None
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=causal)
+        after: Tensor = x + self.out(z.transpose(1, 2).flatten(2))
+        return after
+
+
+class Mlp(nn.Module):
+    """Pre-norm residual MLP."""
+
+    def __init__(self, d_model: int, d_mlp: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(d_model, d_mlp, bias=False)
+        self.down = nn.Linear(d_mlp, d_model, bias=False)
+
+    def forward(self, x: Float[Tensor, "b i m"]) -> Float[Tensor, "b i m"]:
+        """The residual stream after this layer."""
+        after: Tensor = x + self.down(F.gelu(self.up(F.rms_norm(x, x.shape[-1:], eps=1e-6))))
+        return after
+
+
+class Transformer(nn.Module):
+    """One run, with the numbers that it has in a cohort."""
+
+    def __init__(self, experiment: Experiment, sharing: Sharing, seed: int) -> None:
+        super().__init__()
+        task, size = experiment.task, experiment.size
+        self.answers_from = task.answers_from
+        self.embedding = nn.Embedding(task.d_vocab, size.d_model)
+        self.positions = (
+            nn.Parameter(torch.zeros(task.n_ctx, size.d_model))
+            if size.positions == "learned"
+            else None
+        )
+        self.blocks: nn.Module = self.make_blocks(experiment, sharing)
+        self.unembedding = nn.Linear(size.d_model, task.n_classes, bias=False)
+        self.load(one_run(experiment, sharing, seed))
+
+    def make_blocks(self, experiment: Experiment, sharing: Sharing) -> nn.Module:
+        """What stands between embedding and read-out."""
+        size = experiment.size
+        blocks: list[nn.Module] = []
+        for _ in range(size.n_layers):
+            blocks.append(Attention(experiment, sharing))
+            if size.d_mlp:
+                blocks.append(Mlp(size.d_model, size.d_mlp))
+        return nn.Sequential(*blocks)
+
+    @torch.no_grad()
+    def load(self, numbers: dict[str, Tensor]) -> None:
+        """Take over the parameters of a run."""
+        self.embedding.weight.copy_(numbers["W_E"])
+        self.unembedding.weight.copy_(numbers["W_U"].T)
+        if self.positions is not None:
+            self.positions.copy_(numbers["W_pos"])
+        self.load_blocks(numbers)
+
+    def load_blocks(self, numbers: dict[str, Tensor]) -> None:
+        """Take over what stands between embedding and read-out."""
+        layer = -1
+        for block in self.blocks.children():
+            if isinstance(block, Attention):
+                layer += 1
+                for role, linear in block.roles.items():
+                    linear.weight.copy_(numbers[f"{layer}.W_{role}"].T)  # type: ignore[operator]
+                block.out.weight.copy_(numbers[f"{layer}.W_O"].T)
+            elif isinstance(block, Mlp):
+                block.up.weight.copy_(numbers[f"{layer}.W_in"].T)
+                block.down.weight.copy_(numbers[f"{layer}.W_out"].T)
+
+    def forward(self, tokens: Int64[Tensor, "b i fields"]) -> Float[Tensor, "b a c"]:
+        """Logits of the answering positions."""
+        x = self.embedding(tokens).sum(2)
+        if self.positions is not None:
+            x = x + self.positions
+        x = self.blocks(x)[:, self.answers_from :]
+        logits: Tensor = self.unembedding(F.rms_norm(x, x.shape[-1:], eps=1e-6))
+        return logits
+
+
+class PeerTransformer(Transformer):
+    """The same sizes with the attention layers of x-transformers; it knows no sharing.
+
+    Source:
+        https://github.com/lucidrains/x-transformers
+    """
+
+    def make_blocks(self, experiment: Experiment, sharing: Sharing) -> nn.Module:
+        """Pre-norm attention and feed-forward layers of matched sizes."""
+        from x_transformers.x_transformers import AttentionLayers
+
+        size = experiment.size
+        blocks: nn.Module = AttentionLayers(
+            dim=size.d_model,
+            depth=size.n_layers,
+            heads=size.n_heads,
+            attn_dim_head=size.d_head,
+            causal=size.causal,
+            use_simple_rmsnorm=True,
+            only_attn=not size.d_mlp,
+            attn_flash=True,
+            ff_mult=size.d_mlp / size.d_model,
+            ff_no_bias=True,
+            verbose=False,
+        )
+        return blocks
+
+    def load_blocks(self, numbers: dict[str, Tensor]) -> None:
+        """It keeps its own initial numbers."""
+
+
+def one_run(experiment: Experiment, sharing: Sharing, seed: int) -> dict[str, Tensor]:
+    """The initial numbers of one run."""
+    alone = experiment.model_copy(update={"sharing": (sharing,), "n_seeds": 1, "first_seed": seed})
+    return {
+        name: value.detach() for name, value in Model(alone, [seed], CPU).run_parameters(0).items()
+    }
+
+
+class Loop:
+    """Runs trained one after another.
+
+    Args:
+        experiment: its runs.
+        seeds: those that this loop trains.
+        make: makes the model of a (sharing, seed).
+        fused: whether Adam updates all parameters in one call.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        seeds: list[int],
+        make: Callable[[Experiment, Sharing, int], Transformer] = Transformer,
+        *,
+        fused: bool = False,
+    ) -> None:
+        self._experiment = experiment
+        self._seeds = seeds
+        self._make = make
+        self._fused = fused
+        self._trainers: dict[tuple[Sharing, int], _Trainer] = {}
+        self._batches = {seed: _first_batches(experiment, seed, 16) for seed in seeds[:2]}
+        self._round = 0
+
+    def run(self, n_steps: int) -> int:
+        """Train all sharings of the next seed for so many steps; returns the model-steps."""
+        seed = self._seeds[self._round % len(self._batches)]
+        self._round += 1
+        for sharing in self._experiment.sharing:
+            self._trainer(sharing, seed).train(self._batches[seed], n_steps)
+        return n_steps * len(self._experiment.sharing)
+
+    def losses(self, n_steps: int) -> dict[str, float]:
+        """Held-out loss of the first seed's runs after so many steps from the start."""
+        seed = self._seeds[0]
+        batches = _first_batches(self._experiment, seed, n_steps)
+        held_out = held_out_examples(self._experiment, [seed], CPU)
+        found = {}
+        for sharing in self._experiment.sharing:
+            trainer = _Trainer(self._make(self._experiment, sharing, seed), self._rate, self._fused)
+            trainer.train(batches, n_steps)
+            with torch.no_grad():
+                logits = trainer.model(held_out.tokens[0])
+            loss = F.cross_entropy(logits.flatten(0, 1), held_out.labels[0].flatten())
+            found[sharing.value] = float(loss)
+        return found
+
+    @property
+    def _rate(self) -> float:
+        return self._experiment.training.learning_rate
+
+    def _trainer(self, sharing: Sharing, seed: int) -> _Trainer:
+        run = (sharing, seed)
+        if run not in self._trainers:
+            model = self._make(self._experiment, sharing, seed)
+            self._trainers[run] = _Trainer(model, self._rate, self._fused)
+        return self._trainers[run]
+
+
+class _Trainer:
+    """One model and its optimiser."""
+
+    def __init__(self, model: Transformer, learning_rate: float, fused: bool) -> None:
+        self.model = model
+        options: dict[str, Any] = {"fused": True} if fused else {}
+        self._optimiser = torch.optim.Adam(model.parameters(), lr=learning_rate, **options)
+        self._step = 0
+
+    def train(self, batches: list[tuple[Tensor, Tensor]], n_steps: int) -> None:
+        for _ in range(n_steps):
+            tokens, labels = batches[self._step % len(batches)]
+            self._step += 1
+            logits = self.model(tokens)
+            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+            self._optimiser.zero_grad()
+            loss.backward()
+            self._optimiser.step()
+
+
+def _first_batches(experiment: Experiment, seed: int, n_steps: int) -> list[tuple[Tensor, Tensor]]:
+    data = TrainingData(experiment, [seed], CPU)
+    drawn = (data.next() for _ in range(n_steps))
+    return [(tokens[0].contiguous(), labels[0].contiguous()) for tokens, labels in drawn]

@@ -1,0 +1,226 @@
+"""The benchmark as a whole: what it runs, and its results as tables, JSON and README text."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnkit.bench.cases import CASES, N_RUNS
+from attnkit.bench.compare import ROUNDS, Comparison, Rates, compare, grow
+from attnkit.process import n_cores
+
+if TYPE_CHECKING:
+    from attnkit.bench.live import LiveRates
+
+MARKS = ("<!-- bench begins: written by python -m attnkit bench -->", "<!-- bench ends -->")
+"""What stands around the benchmark's part of README.md."""
+
+_GROWTH_RUNS = 15
+_WIDTHS = (16, 32, 64, 128)
+_LENGTHS = (8, 16, 32, 64)
+
+
+@dataclass
+class Report:
+    """Everything that one run of the benchmark found."""
+
+    machine: dict[str, Any]
+    comparisons: list[Comparison] = field(default_factory=list)
+    widths: dict[str, Rates] = field(default_factory=dict)
+    lengths: dict[str, Rates] = field(default_factory=dict)
+    live: LiveRates | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All rates (model-steps per second, one per round) and ratios, for JSON."""
+        found: dict[str, Any] = {
+            "machine": self.machine,
+            "comparisons": [
+                {
+                    "case": c.case,
+                    "runs": c.n_runs,
+                    "rates": c.rates.by_name,
+                    "of_bound": c.of_bound.median,
+                    "over_clean_loop": c.over_loop.median,
+                    "over_processes": c.over_processes.median,
+                    "over_peer": c.over_peer.median if c.over_peer else None,
+                    "bound_over_clean_loop": c.bound_over_loop.median,
+                    "loss_gap": c.loss_gap,
+                    "memory_mib": c.memory,
+                }
+                for c in self.comparisons
+            ],
+            "growth": {
+                name: rates.by_name[name] for name, rates in {**self.widths, **self.lengths}.items()
+            },
+        }
+        if self.live:
+            found["live"] = {
+                "rates": self.live.rates.by_name,
+                "click_to_solved_seconds": self.live.click_to_solved,
+                "headless_to_solved_seconds": self.live.headless_to_solved,
+            }
+        return found
+
+    def to_markdown(self) -> str:
+        """The tables, as they stand in README.md."""
+        parts = [self._heading()]
+        if self.comparisons:
+            parts += [_comparison_table(self.comparisons)]
+        growth = _growth_lines(self.comparisons, self.widths, self.lengths)
+        if growth:
+            parts += [growth]
+        if self.live:
+            parts += [_live_lines(self.live)]
+        return "\n\n".join(parts)
+
+    def _heading(self) -> str:
+        m = self.machine
+        return (
+            f"{m['date']}, {m['processor']}, {m['cores']} cores, {m['memory_gib']:.0f} GiB, "
+            f"{m['system']}, Python {m['python']}, torch {m['torch']}. Rates in model-steps per "
+            "second; ratios are medians over interleaved rounds (smallest–largest)."
+        )
+
+
+def run(
+    *,
+    names: Sequence[str] = tuple(CASES),
+    n_runs: Sequence[int] = N_RUNS,
+    peers: bool = False,
+    growth: bool = True,
+    live: bool = True,
+    rounds: int = ROUNDS,
+    say: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Run the benchmark.
+
+    Args:
+        names: cases. n_runs: at how many runs each. peers: whether x-transformers runs, too.
+        growth: whether width and length are varied. live: whether visitors watch.
+        say: told of every result as it comes.
+    """
+    report = Report(describe_machine())
+    for name in names:
+        for n in n_runs:
+            found = compare(CASES[name], n, peers=peers, rounds=rounds)
+            report.comparisons.append(found)
+            peer = f", {found.over_peer} × x-transformers" if found.over_peer else ""
+            say(
+                f"{name}, {n} runs: {found.rates.median('cohort'):.0f}/s, {found.of_bound} of the "
+                f"bound, {found.over_loop} × clean loop, {found.over_processes} × processes{peer}, "
+                f"losses within {found.loss_gap:.0e}"
+            )
+    if growth:
+        base = CASES["phonebook"]
+        widths = [base.resized(d_model=width, d_head=min(width, 64)) for width in _WIDTHS]
+        report.widths = grow(widths, _GROWTH_RUNS, rounds)
+        report.lengths = grow([base.resized(length=n) for n in _LENGTHS], _GROWTH_RUNS, rounds)
+        say(_growth_lines([], report.widths, report.lengths))
+    if live:
+        from attnkit.bench.live import measure_live
+
+        report.live = measure_live(rounds)
+        say(_live_lines(report.live))
+    return report
+
+
+def describe_machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    import torch
+
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "processor": _processor(),
+        "cores": n_cores(),
+        "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "load_average": os.getloadavg()[0],
+        "argv": sys.argv[1:],
+    }
+
+
+def _processor() -> str:
+    """The processor's own name where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def write_into_readme(path: Path, report: Report) -> None:
+    """Replace what stands between `MARKS`.
+
+    Raises:
+        ValueError: if the marks are missing.
+    """
+    text = path.read_text(encoding="utf-8")
+    if any(text.count(mark) != 1 for mark in MARKS):
+        raise ValueError(f"{path}: needs one line {MARKS[0]!r} and one {MARKS[1]!r}")
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    body = report.to_markdown()
+    path.write_text(f"{before}{MARKS[0]}\n{body}\n{MARKS[1]}{after}", encoding="utf-8")
+
+
+def _comparison_table(comparisons: Sequence[Comparison]) -> str:
+    with_peer = any(c.over_peer for c in comparisons)
+    head = ["case", "runs", "rate", "of the bound", "× clean loop", "× processes"]
+    rows = []
+    for c in comparisons:
+        row = [c.case, f"{c.n_runs}", f"{c.rates.median('cohort'):,.0f}"]
+        row += [str(c.of_bound), str(c.over_loop), str(c.over_processes)]
+        rows.append([*row, str(c.over_peer) if c.over_peer else ""] if with_peer else row)
+    head += ["× x-transformers"] if with_peer else []
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    gap = max(c.loss_gap for c in comparisons)
+    lines += ["", f"Held-out losses of all ways agree within {gap:.0e} (relative)."]
+    return "\n".join(lines)
+
+
+def _growth_lines(
+    comparisons: Sequence[Comparison], widths: dict[str, Rates], lengths: dict[str, Rates]
+) -> str:
+    lines = []
+    known = {(c.case, c.n_runs): c for c in comparisons}
+    for name in dict.fromkeys(c.case for c in comparisons):
+        few, many = known.get((name, 15)), known.get((name, 60))
+        if few and many:
+            time = few.rates.median("cohort") / many.rates.median("cohort")
+            lines.append(
+                f"- {name}: time per model-step at 60 runs {time:.2f} × that at 15; peak memory "
+                f"{few.memory:.0f} MiB at 15, {many.memory:.0f} MiB at 60."
+            )
+    for what, found in (("width", widths), ("length", lengths)):
+        if found:
+            each = ", ".join(
+                f"{name.partition(' ')[2]}: {1e6 / rates.median(name):.0f} µs"
+                for name, rates in found.items()
+            )
+            lines.append(f"- Time per model-step by {what}: {each}.")
+    return "\n".join(lines)
+
+
+def _live_lines(live: LiveRates) -> str:
+    from statistics import median
+
+    from attnkit.bench.live import N_WATCHING
+
+    ratios = ", ".join(f"{n} watching {live.of_headless(n)}" for n in N_WATCHING)
+    click, bare = median(live.click_to_solved), median(live.headless_to_solved)
+    return (
+        f"- Live over headless, the default experiment: {ratios}; headless "
+        f"{live.rates.median('headless'):,.0f} model-steps/s.\n"
+        f"- From the click on Train until the page shows every solvable run at 0.99 or more: "
+        f"{click:.2f} s, {click / bare:.2f} × the {bare:.2f} s of training alone."
+    )
