@@ -19,7 +19,8 @@ N_WATCHING = (0, 1, 4)
 SOLVABLE = ("QKV", "K=V", "Q=V")
 """The sharings that solve the default experiment with every seed."""
 
-_PATIENCE = 300.0
+_PATIENCE = 60.0
+"""Seconds that any wait lasts at most."""
 
 _HEADLESS = """
 import sys, time
@@ -127,6 +128,7 @@ def _watched(port: int, steps: int, n_watching: int, seed: int) -> float:
     found: list[float] = []
     with Visitor(port, link) as first:
         first.press("train")
+        first.wait_for("the first steps", lambda: first.progress() > 0)
         others = [
             threading.Thread(target=_follow, args=(port, link, steps))
             for _ in range(n_watching - 1)
