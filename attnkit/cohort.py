@@ -16,9 +16,10 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from attnkit import metrics
+from attnkit.blocks import Layer
 from attnkit.data import TrainingData, held_out_examples, stack
 from attnkit.experiment import ALIGNED, Experiment
-from attnkit.model import Layer, Model
+from attnkit.model import Model
 from attnkit.tasks import Examples
 
 
@@ -56,9 +57,9 @@ class Cohort:
         self.step = 0
         self.evaluations: list[Evaluation] = []
         self.diverged_at = np.full(self.model.n_runs, -1, np.int64)
-        self._optimiser = torch.optim.Adam(
-            self.model.parameters.values(), lr=experiment.training.learning_rate, fused=True
-        )
+        self.model.numbers.grad = self.model.gradient
+        rate = experiment.training.learning_rate
+        self._optimiser = torch.optim.Adam([self.model.numbers], lr=rate, fused=True)
         self._data = TrainingData(experiment, self.seeds, device)
         self._held_out = held_out_examples(experiment, self.seeds, device)
         self._evaluate()
@@ -96,9 +97,7 @@ class Cohort:
 
     def _train_step(self) -> None:
         tokens, labels = self._data.next()
-        loss = self._losses(self.model.logits(tokens), labels).sum()
-        self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        self.model.differentiate(tokens, labels)
         self._optimiser.step()
 
     def _losses(self, logits: Tensor, labels: Tensor) -> Float[Tensor, " r"]:

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
+from attnkit.blocks import Layer
+from attnkit.data import stack
 from attnkit.experiment import Experiment
-from attnkit.model import COHORT_ORDER, Layer, Model, generator_for
+from attnkit.model import COHORT_ORDER, Model, generator_for
 from attnkit.sharing import ROLES, Sharing
 
 CPU = torch.device("cpu")
@@ -256,9 +258,11 @@ def test_every_parameter_learns(task):
     """Each run's parameters all get a gradient, so none is there for nothing."""
     given = {"n_entries": 6} if task == "mutual" else {}
     model = build(task=task, n_layers=2, d_mlp=17, positions="learned", **given)
-    model.logits(tokens_for(model, n_batch=16)).square().sum().backward()
-    for name, value in model.parameters.items():
-        parts = value.grad.flatten(1).unbind(0) if name != "W_E" else value.grad.split(32, 1)
+    drawn = [model.task.draw(16, generator_for(s, "test"), held_out=False) for s in model.seeds]
+    examples = stack(drawn, torch.device("cpu"))
+    model.differentiate(examples.tokens, examples.labels)
+    for name, value in model.gradients.items():
+        parts = value.flatten(1).unbind(0) if name != "W_E" else value.split(32, 1)
         assert all(part.abs().sum() > 0 for part in parts), name
 
 

@@ -13,7 +13,6 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import attnkit as ak
-from attnkit.bench.visitor import Visitor, dashboard
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment, from_params, settings
 from attnkit.live.service import Job
@@ -22,6 +21,7 @@ from attnkit.summary import percent
 from attnkit.tasks import TASKS
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.session import Lab, training_service
+from attnkit.ui.visitor import Visitor, dashboard
 
 pytestmark = pytest.mark.server
 
