@@ -16,6 +16,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from attnkit import metrics
+from attnkit.adam import Adam
 from attnkit.blocks import Layer
 from attnkit.data import TrainingData, held_out_examples, stack
 from attnkit.experiment import ALIGNED, Experiment
@@ -57,9 +58,9 @@ class Cohort:
         self.step = 0
         self.evaluations: list[Evaluation] = []
         self.diverged_at = np.full(self.model.n_runs, -1, np.int64)
-        self.model.numbers.grad = self.model.gradient
-        rate = experiment.training.learning_rate
-        self._optimiser = torch.optim.Adam([self.model.numbers], lr=rate, fused=True)
+        self._optimiser = Adam(
+            self.model.numbers, self.model.gradient, experiment.training.learning_rate
+        )
         self._data = TrainingData(experiment, self.seeds, device)
         self._held_out = held_out_examples(experiment, self.seeds, device)
         self._evaluate()
