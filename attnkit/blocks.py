@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -79,6 +79,11 @@ class Parameter:
 
     value: Tensor
     gradient: Tensor
+
+    @cached_property
+    def back(self) -> Tensor:
+        """The value as a gradient meets it on its way back."""
+        return self.value.transpose(1, 2)
 
 
 class Embedding:
@@ -314,13 +319,13 @@ class Attention:
         plan = self._plans[first > 0]
         n_batch, each = self._counts(normed)
         multiply(self._out.gradient, z.transpose(1, 2), dy)
-        dz = self._split(product(dy, self._out.value.transpose(1, 2)), n_batch)
+        dz = self._split(product(dy, self._out.back), n_batch)
         d_made = self._through_attention(plan, made, asking, pattern, dz, each)
         dx = torch.empty_like(normed)
         for projection, into, d_values in zip(plan.projections, rows, d_made, strict=True):
             d_rows, weight = self._merge(d_values, n_batch), projection.weight
             multiply(weight.gradient, into.transpose(1, 2), d_rows)
-            back = weight.value.transpose(1, 2)
+            back = weight.back
             if not projection.everywhere:
                 d_asked = self._examples(product(d_rows, back), self._n_ctx - first)
                 self._examples(dx[projection.runs], self._n_ctx)[:, :, first:] += d_asked
@@ -351,7 +356,7 @@ class Attention:
         patterns, d_patterns, dzs = (part.split(sizes) for part in (pattern, d_pattern, dz))
         for read, to, d in zip(plan.as_values, d_patterns, dzs, strict=True):
             multiply(to, d, read.of(made, each).transpose(1, 2))
-        d_scores = torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
+        d_scores = _softmax_backward(d_pattern, pattern)
         sizes = [read.n_runs * each for read in plan.as_keys]
         keyed = zip(plan.as_keys, d_scores.split(sizes), asking.split(sizes), strict=True)
         for read, d, q in keyed:
@@ -447,10 +452,10 @@ class Mlp:
         """The gradient of x."""
         normed, inverse, hidden, active = saved
         multiply(self._down.gradient, active.transpose(1, 2), dy)
-        d_hidden = product(dy, self._down.value.transpose(1, 2))
+        d_hidden = product(dy, self._down.back)
         torch.ops.aten.gelu_backward(d_hidden, hidden, grad_input=d_hidden)
         multiply(self._up.gradient, normed.transpose(1, 2), d_hidden)
-        d_normed = product(d_hidden, self._up.value.transpose(1, 2))
+        d_normed = product(d_hidden, self._up.back)
         return rms_norm_backward(d_normed, normed, inverse, onto=dy)
 
 
@@ -484,7 +489,7 @@ class ReadOut:
         d_logits.scatter_add_(-1, by_run, self._minus_one.expand_as(by_run))
         each = 1 / logits.shape[1]
         multiply(self._w_u.gradient, normed.transpose(1, 2), d_logits, alpha=each)
-        d_normed = product(d_logits, self._w_u.value.transpose(1, 2), alpha=each)
+        d_normed = product(d_logits, self._w_u.back, alpha=each)
         return rms_norm_backward(d_normed, normed, inverse)
 
 
@@ -511,6 +516,17 @@ def rms_norm_backward(
 def _epsilon(device: torch.device) -> Tensor:
     """Keeps the norm of nothing finite."""
     return torch.tensor(1e-6, device=device)
+
+
+def _softmax_backward(d_pattern: Tensor, pattern: Tensor) -> Tensor:
+    """On one thread: of all that is computed here, its rounding alone depends on their number."""
+    n_threads = torch.get_num_threads()
+    if n_threads > 1:
+        torch.set_num_threads(1)
+    d_scores = torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
+    if n_threads > 1:
+        torch.set_num_threads(n_threads)
+    return d_scores
 
 
 def product(
@@ -543,7 +559,10 @@ def multiply(
         multiply(twice, a.expand(2, -1, -1), b.expand(2, -1, -1), alpha=alpha, add=add)
         out.copy_(twice[:1])
         return
-    torch.baddbmm(out, a, b, beta=int(add), alpha=alpha, out=out)
+    if alpha == 1 and not add:
+        torch.bmm(a, b, out=out)
+    else:
+        torch.baddbmm(out, a, b, beta=int(add), alpha=alpha, out=out)
 
 
 def _alone(a: Tensor, b: Tensor) -> bool:

@@ -21,6 +21,7 @@ from attnkit.blocks import Layer
 from attnkit.data import TrainingData, held_out_examples, stack
 from attnkit.experiment import ALIGNED, Experiment
 from attnkit.model import Model
+from attnkit.sharing import Sharing
 from attnkit.tasks import Examples
 
 
@@ -64,6 +65,11 @@ class Cohort:
         self._data = TrainingData(experiment, self.seeds, device)
         self._held_out = held_out_examples(experiment, self.seeds, device)
         self._evaluate()
+
+    @property
+    def runs(self) -> list[tuple[Sharing, int]]:
+        """(sharing, seed) of every run, in the order of all its arrays."""
+        return [(sharing, seed) for sharing in self.experiment.sharing for seed in self.seeds]
 
     def advance(self, n_steps: int) -> None:
         """Take so many optimiser steps, evaluating on the experiment's cadence and at its end."""

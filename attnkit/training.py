@@ -15,19 +15,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
 
 from attnkit.cohort import Cohort
-from attnkit.experiment import Experiment
-from attnkit.model import generator_for
+from attnkit.experiment import ALIGNED, Experiment
+from attnkit.model import COHORT_ORDER, generator_for
 from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
+from attnkit.sharing import Sharing
 
-RUNS_PER_COHORT = 5
-"""Seeds are put together until a cohort has about so many runs; fewer waste calls, more cache."""
+RUNS_PER_COHORT = 10
+"""Runs that train as one where they fit the cache; fewer waste calls, more gain nothing."""
+
+_CACHED_FLOATS = 2**20
+"""A cohort's largest intermediate, about, so that a core's cache holds it."""
+
+_SHARED_FLOATS = 2**17
+"""The least largest intermediate of which two threads make short work together."""
 
 _BLOCK_STEPS = 2
 """Steps a thread takes with one cohort before it turns to the one furthest behind."""
@@ -53,7 +61,10 @@ class Training:
         self.experiment = experiment
         self.device = _pick_device(device)
         plan = plan_cohorts(experiment, self.device)
-        self.cohorts = list(_pool().map(lambda seeds: Cohort(experiment, seeds, self.device), plan))
+        self.cohorts = list(_pool().map(self._make_cohort, plan))
+        self._n_threads = threads_per_cohort(experiment, len(plan))
+        runs = [run for cohort in self.cohorts for run in cohort.runs]
+        self._order = [runs.index(run) for run in experiment.runs]
         generator = generator_for(_PROBE_SEED, "probe")
         self._probe = experiment.task.draw(1, generator, held_out=True)
         self.step = 0
@@ -71,7 +82,7 @@ class Training:
         """
         started = time.perf_counter()
         target = min(self.step + n_steps, self.experiment.training.steps)
-        race = _Race(self.cohorts, target)
+        race = _Race(self.cohorts, target, self._n_threads)
         try:
             race.run()
         finally:
@@ -100,28 +111,17 @@ class Training:
 
     def result(self) -> Result:
         """The tables and the weights as they are now; "stopped" before the last step."""
-        by_run = {
-            (sharing, seed): own
-            for cohort in self.cohorts
-            for (sharing, seed), own in zip(
-                [(sharing, seed) for sharing in self.experiment.sharing for seed in cohort.seeds],
-                cohort.parameters(),
-                strict=True,
-            )
-        }
-        parameters = [by_run[run] for run in self.experiment.runs]
+        parameters = [own for cohort in self.cohorts for own in cohort.parameters()]
+        parameters = [parameters[place] for place in self._order]
         return Result(self.snapshot("finished" if self.finished else "stopped"), parameters)
 
     def _joined(self, per_cohort: list[np.ndarray], axis: int) -> np.ndarray:
         """Arrays with a run axis, one per cohort, as one in the experiment's order."""
-        n_sharings = len(self.experiment.sharing)
-        split = [
-            array.reshape(*array.shape[:axis], n_sharings, -1, *array.shape[axis + 1 :])
-            for array in per_cohort
-        ]
-        joined = np.concatenate(split, axis + 1)
-        shape = (*joined.shape[:axis], self.experiment.n_runs, *joined.shape[axis + 2 :])
-        return joined.reshape(shape)
+        return np.concatenate(per_cohort, axis).take(self._order, axis)
+
+    def _make_cohort(self, part: Part) -> Cohort:
+        experiment = self.experiment.model_copy(update={"sharing": part.sharing})
+        return Cohort(experiment, part.seeds, self.device)
 
     def _answer_probe(self) -> Probe:
         answered = [cohort.answer(self._probe) for cohort in self.cohorts]
@@ -136,13 +136,53 @@ class Training:
         )
 
 
-def plan_cohorts(experiment: Experiment, device: torch.device) -> list[list[int]]:
-    """Which seeds train together; a GPU takes them all at once."""
-    seeds = list(experiment.seeds)
+@dataclass(frozen=True)
+class Part:
+    """The runs of one cohort: some sharings, each with the same seeds."""
+
+    sharing: tuple[Sharing, ...]
+    seeds: list[int]
+
+
+def plan_cohorts(experiment: Experiment, device: torch.device) -> list[Part]:
+    """Which runs train together; a GPU takes them all at once.
+
+    On a CPU as many as fit the cache, up to `RUNS_PER_COHORT`, and few enough that every core has
+    some.
+    """
+    seeds, n_sharings = list(experiment.seeds), len(experiment.sharing)
     if device.type != "cpu":
-        return [seeds]
-    together = max(1, round(RUNS_PER_COHORT / len(experiment.sharing)))
-    return [seeds[start : start + together] for start in range(0, len(seeds), together)]
+        return [Part(experiment.sharing, seeds)]
+    fitting = max(1, _CACHED_FLOATS // _largest_intermediate(experiment))
+    together = min(RUNS_PER_COHORT, fitting, -(-experiment.n_runs // n_cores()))
+    n_together = max(1, together // n_sharings)
+    n_groups = 1 if together >= n_sharings else -(-n_sharings // together)
+    in_order = [sharing for sharing in COHORT_ORDER if sharing in experiment.sharing]
+    groups = np.array_split(np.arange(n_sharings), n_groups)
+    return [
+        Part(tuple(in_order[place] for place in group), seeds[start : start + n_together])
+        for start in range(0, len(seeds), n_together)
+        for group in groups
+    ]
+
+
+def threads_per_cohort(experiment: Experiment, n_cohorts: int) -> int:
+    """More than one only where cores would idle, tensors are large, and rounding stays the same.
+
+    Matrices whose rows do not fill cache lines are rounded differently by different numbers of
+    threads, and a run must not depend on how many others there are.
+    """
+    size = experiment.size
+    aligned = size.d_head % ALIGNED == size.d_mlp % ALIGNED == 0
+    large = _largest_intermediate(experiment) >= _SHARED_FLOATS
+    return n_cores() // n_cohorts if n_cohorts < n_cores() and aligned and large else 1
+
+
+def _largest_intermediate(experiment: Experiment) -> int:
+    """Numbers in the largest tensor of one run's step."""
+    size, n_ctx = experiment.size, experiment.task.n_ctx
+    per_token = max(size.d_model, size.n_heads * size.d_head, size.d_mlp, size.n_heads * n_ctx)
+    return experiment.training.batch_size * n_ctx * per_token
 
 
 def stream(experiment: Experiment, device: str = "auto") -> Iterator[Snapshot]:
@@ -187,10 +227,15 @@ def train(
 
 
 class _Race:
-    """Brings cohorts to a common step; every thread takes the one furthest behind."""
+    """Brings cohorts to a common step; every thread takes the one furthest behind.
 
-    def __init__(self, cohorts: list[Cohort], target: int) -> None:
+    Args:
+        n_threads: what torch may use within a cohort.
+    """
+
+    def __init__(self, cohorts: list[Cohort], target: int, n_threads: int) -> None:
         self.target = target
+        self._n_threads = n_threads
         self._cohorts = cohorts
         self._free = list(cohorts)
         self._lock = threading.Lock()
@@ -211,6 +256,8 @@ class _Race:
             worker.result()
 
     def _work(self) -> None:
+        if torch.get_num_threads() != self._n_threads:
+            torch.set_num_threads(self._n_threads)
         while True:
             with self._lock:
                 behind = [cohort for cohort in self._free if cohort.step < self.target]

@@ -79,7 +79,8 @@ def trained(experiment, n_steps=None):
 def one_cohort(experiment):
     """A training that computes all runs in one batch, as it would on a GPU."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_module, "RUNS_PER_COHORT", 100)
+        whole = training_module.Part(experiment.sharing, list(experiment.seeds))
+        patch.setattr(training_module, "plan_cohorts", lambda *_: [whole])
         training = Training(experiment, "cpu")
     assert len(training.cohorts) == 1
     return training
@@ -134,6 +135,32 @@ def test_independence_at_default_sizes(task):
 def test_independence_at_any_size(experiment):
     """Few steps, all shapes: widths at which BLAS picks other kernels are among them."""
     check_independence(experiment, 4)
+
+
+@given(
+    sizes(n_seeds=1),
+    st.sampled_from([16, 48, 64]),
+    st.sampled_from([0, 64]),
+    st.sampled_from([32, 64]),
+)
+@settings(max_examples=15)
+@example(Experiment(task="phonebook", n_entries=12, n_seeds=1), 32, 0, 64)
+@example(Experiment(task="phonebook", n_entries=12, n_seeds=1, n_layers=2), 64, 64, 64)
+def test_bits_do_not_depend_on_the_threads_within_a_cohort(experiment, d_head, d_mlp, n_batch):
+    """A run that has all cores to itself is the run that shares them."""
+    n_heads = min(experiment.size.n_heads, 2)
+    experiment = experiment.replace(d_head=d_head, d_mlp=d_mlp, n_heads=n_heads, batch_size=n_batch)
+    threads = torch.get_num_threads()
+    try:
+        found = []
+        for n_threads in (1, 2):
+            torch.set_num_threads(n_threads)
+            cohort = Cohort(experiment, [0], CPU)
+            cohort.advance(3)
+            found.append(cohort.model.numbers)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*found)
 
 
 @given(st.sets(st.sampled_from(Sharing), min_size=1), st.integers(1, 4))
@@ -229,7 +256,8 @@ def test_pairing_of_data(task, draws):
     each = [drawn_by(draws, Experiment(task=task, sharing=s, n_seeds=1, **TINY)) for s in Sharing]
     assert len(each[0]) >= 3
     assert all(other == each[0] for other in each)
-    assert drawn_by(draws, Experiment(task=task, n_seeds=1, **TINY)) == each[0]
+    together = drawn_by(draws, Experiment(task=task, n_seeds=1, **TINY))
+    assert set(together) == set(each[0])  # once per cohort
 
 
 @every_task

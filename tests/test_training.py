@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 
 from attnkit import training as training_module
 from attnkit.experiment import Experiment
+from attnkit.process import n_cores
 from attnkit.results import METRICS
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
-from attnkit.training import Training, plan_cohorts, stream, train
+from attnkit.training import (
+    RUNS_PER_COHORT,
+    Training,
+    plan_cohorts,
+    stream,
+    threads_per_cohort,
+    train,
+)
 
 SMALL = {
     "sharing": ["QKV", "Q=K=V"],
@@ -246,13 +254,39 @@ def test_an_error_in_progress_is_not_swallowed():
 
 
 @given(st.sets(st.sampled_from(Sharing), min_size=1), st.integers(1, 20), st.integers(0, 99))
-def test_cohorts_part_the_seeds_in_order(chosen, n_seeds, first_seed):
-    """Every seed is in one cohort, with about five runs each on a CPU, all at once on a GPU."""
+def test_cohorts_part_the_runs(chosen, n_seeds, first_seed):
+    """Every run is in one cohort, with about ten runs each on a CPU, all at once on a GPU."""
     experiment = small(sharing=chosen, n_seeds=n_seeds, first_seed=first_seed)
     plan = plan_cohorts(experiment, torch.device("cpu"))
-    assert [seed for seeds in plan for seed in seeds] == list(experiment.seeds)
-    assert all(len(seeds) * len(chosen) <= 6 for seeds in plan)
-    assert plan_cohorts(experiment, torch.device("cuda")) == [list(experiment.seeds)]
+    runs = [(sharing, seed) for part in plan for sharing in part.sharing for seed in part.seeds]
+    assert sorted(runs) == sorted(experiment.runs)
+    assert all(len(part.sharing) * len(part.seeds) <= RUNS_PER_COHORT for part in plan)
+    assert len(plan) >= min(n_cores(), experiment.n_runs)
+    (whole,) = plan_cohorts(experiment, torch.device("cuda"))
+    assert (whole.sharing, whole.seeds) == (experiment.sharing, list(experiment.seeds))
+
+
+def test_large_models_train_in_small_cohorts():
+    """So that what a step computes stays in the cache."""
+    large = small(n_seeds=4, d_model=128, d_mlp=512, n_entries=16, n_names=16, batch_size=64)
+    plan = plan_cohorts(large, torch.device("cpu"))
+    assert max(len(part.sharing) * len(part.seeds) for part in plan) <= 2
+
+
+@pytest.mark.parametrize(("d_model", "n_threads"), [(16, 1), (128, n_cores())])
+def test_cores_share_a_single_large_run_only(d_model, n_threads):
+    """More threads than one within a cohort: where cores would idle otherwise, if it pays."""
+    single = small(
+        sharing=["QKV"],
+        n_seeds=1,
+        d_model=d_model,
+        d_head=16,
+        n_entries=16,
+        n_names=16,
+        batch_size=64,
+    )
+    assert threads_per_cohort(single, 1) == n_threads
+    assert threads_per_cohort(single, n_cores()) == 1
 
 
 def test_auto_takes_a_gpu_if_there_is_one():
