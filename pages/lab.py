@@ -5,22 +5,23 @@ import json
 import streamlit as st
 
 from attnkit.experiment import Experiment, default_settings
-from attnkit.figures.curves import (
-    accuracy_legend,
-    measures_legend,
-    plot_accuracy,
-    plot_attention_measures,
-)
-from attnkit.figures.maps import attention_maps
+from attnkit.figures.curves import accuracy_legend, measures_legend
 from attnkit.live.service import Job
 from attnkit.results import Snapshot
 from attnkit.sharing import Sharing
-from attnkit.summary import finding, run_table, sharing_table
+from attnkit.summary import run_table
 from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.controls import setting_widgets
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import open_lab
+from attnkit.ui.shown import (
+    attention_maps,
+    finding,
+    plot_accuracy,
+    plot_attention_measures,
+    sharing_table,
+)
 
 require_route()
 TICK_SECONDS = 0.3

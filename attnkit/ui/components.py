@@ -20,7 +20,8 @@ from attnkit.figures.diagram import sharing_diagram
 from attnkit.figures.palette import COLORS
 from attnkit.results import Snapshot
 from attnkit.sharing import Sharing
-from attnkit.summary import percent, percent_interval, sharing_table
+from attnkit.summary import percent, percent_interval
+from attnkit.ui.shown import sharing_table
 
 NARROWEST = 175
 """Pixels below which panels wrap into another row; the same for all, so that columns align."""
