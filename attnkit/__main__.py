@@ -285,6 +285,8 @@ def _bench(given: argparse.Namespace) -> int:
         _write(lambda: _put(given.json, text))
     if given.json != "-":
         print(report.to_markdown())
+    if report.interrupted:
+        return INTERRUPTED
     if given.readme:
         try:
             write_into_readme(Path(given.readme), report)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnkit import metrics
 from attnkit.adam import Adam
-from attnkit.blocks import Layer
+from attnkit.attention import Layer
 from attnkit.data import TrainingData, held_out_examples, stack
 from attnkit.experiment import ALIGNED, Experiment
 from attnkit.model import Model

@@ -23,7 +23,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from attnkit.blocks import Attention, Embedding, Layer, Layout, Mlp, Parameter, ReadOut
+from attnkit.attention import Attention, Layer
+from attnkit.blocks import Embedding, Layout, Mlp, Parameter, ReadOut
 from attnkit.experiment import Experiment
 from attnkit.sharing import ROLES, Role, Sharing
 

@@ -35,7 +35,7 @@ _CACHED_FLOATS = 2**20
 """A cohort's largest intermediate, about, so that a core's cache holds it."""
 
 _SHARED_FLOATS = 2**17
-"""The least largest intermediate of which two threads make short work together."""
+"""The least largest intermediate at which arithmetic outweighs the calls."""
 
 _BLOCK_STEPS = 2
 """Steps a thread takes with one cohort before it turns to the one furthest behind."""
@@ -157,6 +157,9 @@ def plan_cohorts(experiment: Experiment, device: torch.device) -> list[Part]:
     together = min(RUNS_PER_COHORT, fitting, -(-experiment.n_runs // n_cores()))
     n_together = max(1, together // n_sharings)
     n_groups = 1 if together >= n_sharings else -(-n_sharings // together)
+    large = _largest_intermediate(experiment) >= _SHARED_FLOATS
+    if large and len(seeds) * n_groups == n_cores() and n_sharings % n_groups:
+        n_groups += 1  # cores that would wait for the one with most take turns with the smallest
     in_order = [sharing for sharing in COHORT_ORDER if sharing in experiment.sharing]
     groups = np.array_split(np.arange(n_sharings), n_groups)
     return [

@@ -4,12 +4,6 @@ import contextlib
 import os
 import re
 import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -19,10 +13,10 @@ from attnkit.examples import load_example
 from attnkit.figures.curves import plot_accuracy
 from attnkit.figures.maps import attention_maps
 from attnkit.ui import components
+from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
-ROOT = Path(__file__).parents[1]
 LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
 
 expect.set_options(timeout=LONG)
@@ -49,28 +43,8 @@ COLOURS = """() => [...document.querySelectorAll('.st-key-maps rect[fill]')]
 @contextlib.contextmanager
 def serve():
     """A dashboard server of its own on a free port; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = {"server.headless": "true", "server.port": port, "server.address": "127.0.0.1"}
-    command = [sys.executable, "-m", "streamlit", "run", "dashboard.py"]
-    command += [f"--{name}={value}" for name, value in options.items()]
-    server = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=1).close()
-                break
-            except OSError:
-                assert server.poll() is None, "the server ended"
-                assert time.monotonic() < deadline, "the server did not answer"
+    with dashboard() as port:
         yield f"http://127.0.0.1:{port}"
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
 
 
 @pytest.fixture(scope="module")

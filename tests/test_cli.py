@@ -245,6 +245,24 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, named):
     assert errors.startswith(f"attnkit: error: {named}")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--case", "phone"], "--case: got 'phone', allowed phonebook, MQAR T=24"),
+        (["--runs", "7"], "--runs: got 7, allowed 1 or a multiple of 5"),
+        (["--runs", "all"], "--runs: got 'all', allowed a whole number from 1 to 1000"),
+        (["--rounds", "0"], "--rounds: got '0', allowed a whole number from 1 to 1000"),
+        (["--json", "no/such/folder/numbers.json"], "no/such/folder/numbers.json: its folder"),
+    ],
+)
+def test_bad_input_to_the_benchmark_is_told_before_it_begins(run, arguments, named):
+    """Nothing is timed for half an hour only to fail."""
+    code, output, errors = run("bench", *arguments)
+    assert (code, output) == (2, "")
+    assert errors == errors.splitlines()[0] + "\n"
+    assert errors.startswith(f"attnkit: error: {named}")
+
+
 def test_several_mistakes_are_told_at_once(run):
     """Still in one line."""
     code, _, errors = run(*SMALL, "--steps", "0", "--set", "d_head=0")

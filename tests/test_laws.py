@@ -21,7 +21,7 @@ from torch.testing import assert_close
 
 import attnkit
 from attnkit import training as training_module
-from attnkit.blocks import Layer
+from attnkit.attention import Layer
 from attnkit.cohort import Cohort
 from attnkit.data import stack
 from attnkit.experiment import Experiment, InvalidExperiment, from_params, from_text

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from attnkit.blocks import Layer
+from attnkit.attention import Layer
 from attnkit.data import stack
 from attnkit.experiment import Experiment
 from attnkit.model import COHORT_ORDER, Model, generator_for

@@ -35,6 +35,7 @@ class Report:
     widths: dict[str, Rates] = field(default_factory=dict)
     lengths: dict[str, Rates] = field(default_factory=dict)
     live: LiveRates | None = None
+    interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """All rates (model-steps per second, one per round) and ratios, for JSON."""
@@ -104,8 +105,37 @@ def run(
         names: cases. n_runs: at how many runs each. peers: whether x-transformers runs, too.
         growth: whether width and length are varied. live: whether visitors watch.
         say: told of every result as it comes.
+
+    A `KeyboardInterrupt` ends it early: the report then holds what was found so far.
     """
     report = Report(describe_machine())
+    try:
+        _compare_all(report, names, n_runs, peers, rounds, say)
+        if growth:
+            base = CASES["phonebook"]
+            widths = [base.resized(d_model=width, d_head=min(width, 64)) for width in _WIDTHS]
+            report.widths = grow(widths, _GROWTH_RUNS, rounds)
+            lengths = [base.resized(length=length) for length in _LENGTHS]
+            report.lengths = grow(lengths, _GROWTH_RUNS, rounds)
+            say(_growth_lines([], report.widths, report.lengths))
+        if live:
+            from attnkit.bench.live import measure_live
+
+            report.live = measure_live(rounds)
+            say(_live_lines(report.live))
+    except KeyboardInterrupt:
+        report.interrupted = True
+    return report
+
+
+def _compare_all(
+    report: Report,
+    names: Sequence[str],
+    n_runs: Sequence[int],
+    peers: bool,
+    rounds: int,
+    say: Callable[[str], None],
+) -> None:
     for name in names:
         for n in n_runs:
             found = compare(CASES[name], n, peers=peers, rounds=rounds)
@@ -116,18 +146,6 @@ def run(
                 f"bound, {found.over_loop} × clean loop, {found.over_processes} × processes{peer}, "
                 f"losses within {found.loss_gap:.0e}"
             )
-    if growth:
-        base = CASES["phonebook"]
-        widths = [base.resized(d_model=width, d_head=min(width, 64)) for width in _WIDTHS]
-        report.widths = grow(widths, _GROWTH_RUNS, rounds)
-        report.lengths = grow([base.resized(length=n) for n in _LENGTHS], _GROWTH_RUNS, rounds)
-        say(_growth_lines([], report.widths, report.lengths))
-    if live:
-        from attnkit.bench.live import measure_live
-
-        report.live = measure_live(rounds)
-        say(_live_lines(report.live))
-    return report
 
 
 def describe_machine() -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""The benchmark: what it compares is the same work, and its report says what was found."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from attnkit.bench.bound import SplitBound, WholeBound, products
+from attnkit.bench.cases import CASES, N_RUNS
+from attnkit.bench.compare import Comparison, Rates, Ratio
+from attnkit.bench.contenders import Team
+from attnkit.bench.loop import Loop, PeerTransformer
+from attnkit.bench.report import MARKS, Report, describe_machine, write_into_readme
+from attnkit.sharing import Sharing
+
+TINY = dataclasses.replace(CASES["phonebook"].resized(length=4, d_head=8), batch_size=16)
+
+
+def comparison(**changes):
+    """Made-up rates of one comparison."""
+    rates = Rates(
+        {
+            "cohort": [60.0, 80.0, 70.0],
+            "bound, whole": [90.0, 90.0, 90.0],
+            "bound, split": [100.0, 100.0, 100.0],
+            "clean loop, 1 threads": [20.0, 20.0, 20.0],
+            "clean loop, 2 threads": [10.0, 10.0, 10.0],
+            "processes": [40.0, 40.0, 35.0],
+        }
+    )
+    given = {"case": "phonebook", "n_runs": 15, "rates": rates, "loss_gap": 1e-7, "memory": 100.0}
+    return Comparison(**{**given, **changes})
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("n_runs", N_RUNS)
+def test_cases_have_the_runs_they_say(name, n_runs):
+    """The five sharings with several seeds; one run is QKV."""
+    experiment = CASES[name].experiment(n_runs)
+    assert experiment.n_runs == n_runs
+    assert set(experiment.sharing) == (set(Sharing) if n_runs > 1 else {Sharing.QKV})
+
+
+def test_a_case_refuses_runs_that_are_no_five_sharings():
+    """The message names what is allowed."""
+    with pytest.raises(ValueError, match="n_runs: got 7, allowed 1 or a multiple of 5"):
+        CASES["phonebook"].experiment(7)
+
+
+def test_products_are_those_of_a_step():
+    """Counted by hand for one layer: projections of owners only, scores, values, out, read-out."""
+    found = products(TINY.experiment(5), n_seeds=1)
+    shapes = [(tuple(p.left.shape), tuple(p.right.shape)) for p in found]
+    n_tokens, n_answers = 16 * 4, 16 * 2
+    assert shapes == [
+        ((5, n_tokens, 32), (5, 32, 8)),  # every sharing owns W_Q
+        ((3, n_tokens, 32), (3, 32, 8)),  # QKV, K=V and Q=V own W_K
+        ((2, n_tokens, 32), (2, 32, 8)),  # QKV and Q=K own W_V
+        ((5 * 16, 4, 8), (5 * 16, 8, 4)),
+        ((5 * 16, 4, 4), (5 * 16, 4, 8)),
+        ((5, n_tokens, 8), (5, 8, 32)),
+        ((5, n_answers, 32), (5, 32, 32)),
+    ]
+
+
+@pytest.mark.parametrize("bound", [WholeBound, SplitBound])
+def test_bounds_count_model_steps(bound):
+    """Steps times runs."""
+    threads = torch.get_num_threads()
+    try:
+        assert bound(TINY.experiment(10)).run(3) == 30
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # what x-transformers itself imports
+def test_peers_take_the_same_sizes():
+    """A peer trains on the same data; it has no sharing, so it is one run."""
+    case = dataclasses.replace(CASES["REVERSE"].resized(length=4), batch_size=16)
+    loop = Loop(case.experiment(1), [0], PeerTransformer)
+    assert loop.run(2) == 2
+    assert loop.losses(2)["QKV"] > 0
+
+
+@pytest.mark.server
+def test_all_ways_reach_the_same_losses():
+    """The cohort, the clean loop and the fused one, each in a process of its own."""
+    losses = []
+    for name in ("cohort", "clean loop, 1 threads", "process 0"):
+        with Team([name], TINY, 5) as team:
+            assert team.turn(2).model_steps == 10
+            losses.append(team.losses())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    assert losses[2] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_ratios_are_of_the_same_round():
+    """Median, smallest and largest over rounds; the best baseline counts."""
+    found = comparison()
+    assert found.of_bound.rounds == (0.6, 0.8, 0.7)
+    assert found.over_loop.rounds == (3.0, 4.0, 3.5)
+    assert found.over_processes.rounds == (1.5, 2.0, 2.0)
+    assert found.over_peer is None
+    assert str(Ratio((1.0, 3.0, 2.0))) == "2.00 (1.00–3.00)"
+
+
+def test_report_names_machine_rates_and_growth():
+    """The table has one line per comparison, and growth needs 15 and 60 runs."""
+    report = Report(describe_machine(), [comparison(), comparison(n_runs=60, memory=390.0)])
+    text = report.to_markdown()
+    assert "| phonebook | 15 | 70 | 0.70 (0.60–0.80) | 3.50 (3.00–4.00) |" in text
+    assert "60 runs 1.00 × that at 15; peak memory 100 MiB at 15, 390 MiB at 60" in text
+    assert report.to_dict()["comparisons"][0]["over_processes"] == 2.0
+    assert report.to_dict()["machine"]["cores"] >= 1
+
+
+def test_report_replaces_its_part_of_the_readme(tmp_path):
+    """What stands before and after is kept, what was there before is gone."""
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n", encoding="utf-8")
+    write_into_readme(readme, Report(describe_machine(), [comparison()]))
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "| phonebook | 15 |" in text
+
+
+def test_report_needs_its_marks(tmp_path):
+    """A file without them is left alone."""
+    readme = tmp_path / "README.md"
+    readme.write_text("nothing here", encoding="utf-8")
+    with pytest.raises(ValueError, match="bench begins"):
+        write_into_readme(readme, Report(describe_machine(), [comparison()]))
+    assert readme.read_text(encoding="utf-8") == "nothing here"
