@@ -124,7 +124,9 @@ def status_line(job: Job | None, snapshot: Snapshot) -> str:
     if job.state == "finished":
         return f"Finished: {where} in {snapshot.seconds:.1f} s{pace}.{notes}"
     if job.state in ("paused", "stopped"):
-        return f"{job.state.capitalize()}: {where}{pace}.{notes}"
+        confirmed = job.state.capitalize()
+        asked = {"paused": "Pausing", "stopped": "Stopping"}[job.state]
+        return f"{confirmed if job.settled else asked}: {where}{pace}.{notes}"
     left = (steps - snapshot.step) * experiment.n_runs / speed if speed and snapshot.step else 0
     return f"{where}{pace}{f', {left:.0f} s left' if left >= 1 else ''}.{notes}"
 
