@@ -258,7 +258,7 @@ def _tasks(given: argparse.Namespace) -> int:
 
 def _bench(given: argparse.Namespace) -> int:
     from attnkit.bench.cases import CASES, N_RUNS
-    from attnkit.bench.report import run, write_into_readme
+    from attnkit.bench.report import run, split_readme, write_into_readme
 
     _check_targets(given)
     names = given.case or list(CASES)
@@ -271,6 +271,13 @@ def _bench(given: argparse.Namespace) -> int:
             raise _BadInput(f"--runs: got {n}, allowed 1 or a multiple of {len(Sharing)}")
     if given.peers and find_spec("x_transformers") is None:
         raise _BadInput("--peers: x-transformers is not installed, it comes with the extra `dev`")
+    if given.readme:
+        try:
+            split_readme(Path(given.readme))
+        except ValueError as error:
+            raise _BadInput(f"--readme: {error}") from None
+        except OSError as error:
+            raise _BadInput(f"--readme: {error.filename}: {error.strerror}") from None
     report = run(
         names=names,
         n_runs=n_runs,
@@ -288,12 +295,7 @@ def _bench(given: argparse.Namespace) -> int:
     if report.interrupted:
         return INTERRUPTED
     if given.readme:
-        try:
-            write_into_readme(Path(given.readme), report)
-        except ValueError as error:
-            raise _BadInput(str(error)) from None
-        except OSError as error:
-            raise _BadInput(f"--readme: {error.filename}: {error.strerror}") from None
+        _write(lambda: write_into_readme(Path(given.readme), report))
     return 0
 
 

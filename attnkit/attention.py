@@ -343,13 +343,14 @@ class Attention:
 
 def _softmax_backward(d_pattern: Tensor, pattern: Tensor) -> Tensor:
     """On one thread: of all that is computed here, its rounding alone depends on their number."""
-    n_threads = torch.get_num_threads()
-    if n_threads > 1:
-        torch.set_num_threads(1)
-    d_scores = torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
-    if n_threads > 1:
+    n_threads = torch.get_num_threads() if pattern.device.type == "cpu" else 1
+    if n_threads == 1:
+        return torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
+    torch.set_num_threads(1)
+    try:
+        return torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
+    finally:
         torch.set_num_threads(n_threads)
-    return d_scores
 
 
 def _part(x: Tensor, runs: slice) -> Tensor:

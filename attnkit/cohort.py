@@ -1,4 +1,4 @@
-"""A cohort: some seeds of an experiment, all its sharings, trained as one batched computation.
+"""A cohort: some runs of an experiment, trained as one batched computation.
 
 A cohort knows nothing of the others. It is trained by one thread at a time, gives the same bits
 whatever else runs, and keeps its own evaluations.

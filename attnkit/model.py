@@ -2,7 +2,7 @@
 
 Every parameter has a run axis. Runs are ordered by sharing, then seed, and the sharings by
 `COHORT_ORDER`, so that the runs that own a W_K, and those that own a W_V, are contiguous: a
-tied parameter is really absent, and assembling K and V needs no gather.
+tied parameter is really absent, and who reads the same matrix are neighbours.
 
 Blocks are pre-norm with RMSNorm without gain (a gain before a linear map is absorbed in it) and
 have no biases. Embeddings and read-out are laid out `[seeds·vocab, sharings·d_model]` and

@@ -3,7 +3,8 @@
 `Training` is the experiment in progress: it advances by any number of steps and can be looked at
 between them. When it is looked at changes no number. `stream` and `train` drive it.
 
-An experiment is cut into cohorts of a few seeds each, which one thread per core advances. Small
+An experiment is cut into cohorts of a few runs each, which one thread per core advances; only a
+lone large run has all cores to itself. Small
 cohorts fit the cache, and threads that never wait for each other within a step keep their speed
 when something else, a browser say, wants a core: one cohort on two threads fell to a third of its
 speed beside one busy process, two threads with cohorts of their own to three quarters.
@@ -11,6 +12,7 @@ speed beside one busy process, two threads with cohorts of their own to three qu
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -51,7 +53,7 @@ class Training:
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
 
     Attributes:
-        cohorts: the independent parts it was cut into, in the order of their seeds.
+        cohorts: the independent parts it was cut into, which `plan_cohorts` made.
         step: optimiser steps that every run has taken.
         seconds: time spent training and evaluating so far.
     """
@@ -154,9 +156,13 @@ def plan_cohorts(experiment: Experiment, device: torch.device) -> list[Part]:
     if device.type != "cpu":
         return [Part(experiment.sharing, seeds)]
     fitting = max(1, _CACHED_FLOATS // _largest_intermediate(experiment))
-    together = min(RUNS_PER_COHORT, fitting, -(-experiment.n_runs // n_cores()))
-    n_together = max(1, together // n_sharings)
-    n_groups = 1 if together >= n_sharings else -(-n_sharings // together)
+    per_core = experiment.n_runs / n_cores()
+    for share in (math.ceil(per_core), max(1, math.floor(per_core))):
+        together = min(RUNS_PER_COHORT, fitting, share)
+        n_together = max(1, together // n_sharings)
+        n_groups = 1 if together >= n_sharings else math.ceil(n_sharings / together)
+        if math.ceil(len(seeds) / n_together) * n_groups >= min(n_cores(), experiment.n_runs):
+            break
     large = _largest_intermediate(experiment) >= _SHARED_FLOATS
     if large and len(seeds) * n_groups == n_cores() and n_sharings % n_groups:
         n_groups += 1  # cores that would wait for the one with most take turns with the smallest
@@ -259,8 +265,13 @@ class _Race:
             worker.result()
 
     def _work(self) -> None:
-        if torch.get_num_threads() != self._n_threads:
-            torch.set_num_threads(self._n_threads)
+        torch.set_num_threads(self._n_threads)
+        try:
+            self._advance_those_behind()
+        finally:
+            torch.set_num_threads(1)  # the thread outlives this training
+
+    def _advance_those_behind(self) -> None:
         while True:
             with self._lock:
                 behind = [cohort for cohort in self._free if cohort.step < self.target]

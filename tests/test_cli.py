@@ -253,6 +253,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, named):
         (["--runs", "all"], "--runs: got 'all', allowed a whole number from 1 to 1000"),
         (["--rounds", "0"], "--rounds: got '0', allowed a whole number from 1 to 1000"),
         (["--json", "no/such/folder/numbers.json"], "no/such/folder/numbers.json: its folder"),
+        (["--readme", "no/such/README.md"], "--readme: no/such/README.md: No such file"),
     ],
 )
 def test_bad_input_to_the_benchmark_is_told_before_it_begins(run, arguments, named):

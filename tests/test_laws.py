@@ -145,6 +145,9 @@ def test_independence_at_any_size(experiment):
 )
 @settings(max_examples=15)
 @example(Experiment(task="phonebook", n_entries=12, n_seeds=1), 32, 0, 64)
+@example(
+    Experiment(task="phonebook", n_entries=13, n_values=31, d_model=128, n_seeds=1), 64, 0, 128
+)
 @example(Experiment(task="phonebook", n_entries=12, n_seeds=1, n_layers=2), 64, 64, 64)
 def test_bits_do_not_depend_on_the_threads_within_a_cohort(experiment, d_head, d_mlp, n_batch):
     """A run that has all cores to itself is the run that shares them."""

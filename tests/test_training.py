@@ -253,15 +253,22 @@ def test_an_error_in_progress_is_not_swallowed():
         train(small(), "cpu", progress=fail)
 
 
-@given(st.sets(st.sampled_from(Sharing), min_size=1), st.integers(1, 20), st.integers(0, 99))
-def test_cohorts_part_the_runs(chosen, n_seeds, first_seed):
+@given(
+    st.sets(st.sampled_from(Sharing), min_size=1),
+    st.integers(1, 20),
+    st.integers(0, 99),
+    st.sampled_from([1, 2, 3, 4, 8, 64]),
+)
+def test_cohorts_part_the_runs(chosen, n_seeds, first_seed, n_cores):
     """Every run is in one cohort, with about ten runs each on a CPU, all at once on a GPU."""
     experiment = small(sharing=chosen, n_seeds=n_seeds, first_seed=first_seed)
-    plan = plan_cohorts(experiment, torch.device("cpu"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_module, "n_cores", lambda: n_cores)
+        plan = plan_cohorts(experiment, torch.device("cpu"))
     runs = [(sharing, seed) for part in plan for sharing in part.sharing for seed in part.seeds]
     assert sorted(runs) == sorted(experiment.runs)
     assert all(len(part.sharing) * len(part.seeds) <= RUNS_PER_COHORT for part in plan)
-    assert len(plan) >= min(n_cores(), experiment.n_runs)
+    assert len(plan) >= min(n_cores, experiment.n_runs)
     (whole,) = plan_cohorts(experiment, torch.device("cuda"))
     assert (whole.sharing, whole.seeds) == (experiment.sharing, list(experiment.seeds))
 

@@ -1,7 +1,9 @@
 """The matmul-only bound: the products of a training step, and nothing else.
 
 Every product stands once, forward and with its two of the backward pass, on ready tensors of its
-own; tied roles are projected once; the read-out is of the answering positions only.
+own; tied roles are projected once; the read-out is of the answering positions only. The work is
+that of the clean loop: all layers at all positions. Training leaves out what the last layer need
+not ask, so it can come out above the bound.
 """
 
 from __future__ import annotations

@@ -140,9 +140,10 @@ def compare(case: Case, n_runs: int, *, peers: bool = False, rounds: int = ROUND
             for name, members in names.items()
         }
         rates = race(teams, rounds)
+        memory = teams["cohort"].memory()
         checked = ("cohort", f"clean loop, {THREADS[0]} threads", "processes")
         gap = _largest_gap([teams[name].losses() for name in checked])
-        return Comparison(case.name, n_runs, rates, gap, teams["cohort"].memory())
+        return Comparison(case.name, n_runs, rates, gap, memory)
 
 
 def _largest_gap(losses: list[dict[str, float]]) -> float:

@@ -1,7 +1,8 @@
 """Everything that is timed, each in a process of its own that works only when told to.
 
 A process each gives every contender its own allocator and thread settings, and a peak memory that
-is its own.
+is its own. The cohort and the bounds set the allocator as attnkit does (`attnkit.process`); loops,
+processes and peers run as one writes them, with the default.
 """
 
 from __future__ import annotations

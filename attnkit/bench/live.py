@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from attnkit.bench.compare import Rates, Ratio
@@ -125,25 +125,21 @@ def _to_the_end(service: TrainingService, experiment: Experiment) -> float:
 def _watched(port: int, steps: int, n_watching: int, seed: int) -> float:
     """One visitor trains and the others follow the same link; all watch to the end."""
     link = f"v=1&steps={steps}&first_seed={seed}"
-    found: list[float] = []
     with Visitor(port, link) as first:
         first.press("train")
         first.wait_for("the first steps", lambda: first.progress() > 0)
-        others = [
-            threading.Thread(target=_follow, args=(port, link, steps))
-            for _ in range(n_watching - 1)
-        ]
-        for other in others:
-            other.start()
-        found.append(_rate_seen(first, steps))
-        for other in others:
-            other.join()
-    return found[0]
+        with ThreadPoolExecutor(n_watching) as pool:
+            others = [pool.submit(_follow, port, link, steps) for _ in range(n_watching - 1)]
+            rate = _rate_seen(first, steps)
+            for other in others:
+                other.result()
+    return rate
 
 
 def _follow(port: int, link: str, steps: int) -> None:
     with Visitor(port, link) as visitor:
-        visitor.watch(_PATIENCE, lambda: _ended(visitor, steps))
+        if not visitor.watch(_PATIENCE, lambda: _ended(visitor, steps)):
+            raise RuntimeError(f"live: a follower did not see the end: {visitor.texts()[:8]}")
 
 
 def _rate_seen(visitor: Visitor, steps: int) -> float:

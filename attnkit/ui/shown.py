@@ -12,8 +12,8 @@ from attnkit.figures import curves, maps
 from attnkit.summary import finding as _finding
 from attnkit.summary import sharing_table as _sharing_table
 
-_KEPT = 32
-"""A few snapshots of a few runs; the oldest go first."""
+_KEPT = 4
+"""So many of the newest; a snapshot that nobody watches any more should not stay in memory."""
 
 plot_accuracy = lru_cache(_KEPT)(curves.plot_accuracy)
 plot_attention_measures = lru_cache(_KEPT)(curves.plot_attention_measures)
