@@ -103,8 +103,7 @@ class _Plan:
         written: set[int] = set()
         self.projections: list[_Projection] = []
         for role, runs, everywhere in wanted:
-            start = layout.owners(role).start
-            own = slice(runs.start - start, runs.stop - start)
+            own = layout.among_owners(role, runs)
             weight = Parameter(roles[role].value[own], roles[role].gradient[own])
             writes = _alike(runs, written)
             written |= set(range(runs.start, runs.stop))

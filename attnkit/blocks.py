@@ -46,6 +46,11 @@ class Layout:
         places = [i for i, sharing in enumerate(self.sharings) if sharing.owns(role)]
         return self._runs(places[0], places[-1] + 1) if places else slice(0, 0)
 
+    def among_owners(self, role: Role, runs: slice) -> slice:
+        """Where some of a role's owners stand among all of them."""
+        start = self.owners(role).start
+        return slice(runs.start - start, runs.stop - start)
+
     def pieces(self, kind: Callable[[Sharing], _Kind]) -> Iterator[tuple[slice, _Kind]]:
         """Neighbouring runs whose sharings are of one kind."""
         start = 0

@@ -42,8 +42,8 @@ class Cohort:
     """Runs that train as one; step 0 is evaluated on construction.
 
     Args:
-        experiment: what to train.
-        seeds: which of its seeds are in this cohort.
+        experiment: what to train; all its sharings are in this cohort.
+        seeds: which of its seeds are.
         device: where to train.
 
     Attributes:
@@ -80,7 +80,6 @@ class Cohort:
             if self.step % training.evaluate_every == 0 or self.step == training.steps:
                 self._evaluate()
 
-    @torch.no_grad()
     def answer(
         self, examples: Examples
     ) -> tuple[Int64[np.ndarray, "r b a"], Float32[np.ndarray, "r b l h i j"]]:
@@ -96,7 +95,7 @@ class Cohort:
         """A copy of each run's own parameters, in the experiment's order."""
         return [
             {
-                name: value.detach().cpu().numpy().copy()
+                name: value.cpu().numpy().copy()
                 for name, value in self.model.run_parameters(run).items()
             }
             for run in self.model.to_experiment_order
@@ -125,7 +124,6 @@ class Cohort:
         )
         return array
 
-    @torch.no_grad()
     def _evaluate(self) -> None:
         examples, layers = self._held_out, list[Layer]()
         logits = self.model.logits(examples.tokens, layers)

@@ -130,8 +130,7 @@ class Model:
         """The matrix each run uses for a role, tied or not."""
         pieces = []
         for runs, owner in self._layout.pieces(lambda sharing: sharing.owner(role)):
-            first = self._layout.owners(owner).start
-            own = slice(runs.start - first, runs.stop - first)
+            own = self._layout.among_owners(owner, runs)
             pieces.append(self.parameters[f"{layer}.W_{owner}"][own])
         return torch.cat(pieces)
 

@@ -4,10 +4,10 @@
 between them. When it is looked at changes no number. `stream` and `train` drive it.
 
 An experiment is cut into cohorts of a few runs each, which one thread per core advances; only a
-lone large run has all cores to itself. Small
-cohorts fit the cache, and threads that never wait for each other within a step keep their speed
-when something else, a browser say, wants a core: one cohort on two threads fell to a third of its
-speed beside one busy process, two threads with cohorts of their own to three quarters.
+lone large run has all cores to itself. Small cohorts fit the cache, and threads that never wait for
+each other within a step keep their speed when something else, a browser say, wants a core: one
+cohort on two threads fell to a third of its speed beside one busy process, two threads with cohorts
+of their own to three quarters.
 """
 
 from __future__ import annotations

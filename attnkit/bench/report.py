@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from subprocess import SubprocessError
 from typing import TYPE_CHECKING, Any
 
@@ -246,8 +247,6 @@ def _growth_lines(
 
 
 def _live_lines(live: LiveRates) -> str:
-    from statistics import median
-
     from attnkit.bench.live import N_WATCHING
 
     ratios = ", ".join(f"{n} watching {live.of_headless(n)}" for n in N_WATCHING)
