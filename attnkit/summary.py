@@ -105,7 +105,9 @@ def finding(snapshot: Snapshot) -> str:
 
 def percent_interval(low: float, high: float) -> str:
     """Limits of a share in percent, cut to what a share can be; empty if there are none."""
-    return "" if np.isnan(low) else f"{100 * max(low, 0):.0f} to {100 * min(high, 1):.0f}%"
+    if np.isnan(low):
+        return ""
+    return f"{percent(max(low, 0)).removesuffix('%')} to {percent(min(high, 1))}"
 
 
 def percent(share: float) -> str:
