@@ -1,0 +1,30 @@
+"""Variants of attention: a sharing, composed with options, as one text form.
+
+Modules of this package register what they define when they are imported, and all are imported
+here: adding a variant is adding a module.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from attnkit.variants.catalogue import CATALOGUE, Named, names_of, register
+from attnkit.variants.options import OPTIONS, Option, register_option
+from attnkit.variants.text import InvalidVariant, Variant, read_variants
+from attnkit.variants.wiring import Wiring
+
+__all__ = [
+    "CATALOGUE",
+    "OPTIONS",
+    "InvalidVariant",
+    "Named",
+    "Option",
+    "Variant",
+    "Wiring",
+    "names_of",
+    "read_variants",
+    "register",
+    "register_option",
+]
+
+for _module in sorted(module.name for module in iter_modules(__path__)):
+    import_module(f"{__name__}.{_module}")

@@ -1,0 +1,97 @@
+"""Named variants: what the threads, the papers and today's models use, each as a text form.
+
+The modules of this package add their entries; people add their own with `register`. A name is a
+way to type a text form: links, tables and hashes hold the text form itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnkit.variants.text import Variant
+
+
+@dataclass(frozen=True)
+class Named:
+    """An entry of the catalogue.
+
+    Attributes:
+        name: short, as typed and shown.
+        variant: its text form.
+        explanation: a paragraph for people.
+        source: where it comes from, as a citation; "reported" where only an abstract was read.
+        family: what it is listed under.
+    """
+
+    name: str
+    variant: str
+    explanation: str
+    source: str
+    family: str = "Own"
+
+
+CATALOGUE: dict[str, Named] = {}
+"""Every entry by its name in lower case: by family, then in the order of registration."""
+
+FAMILIES = (
+    "Sharing",
+    "No projection",
+    "Heads and widths",
+    "Low rank",
+    "Partly tied",
+    "Four matrices",
+    "Scores",
+    "Positions",
+    "Across layers",
+    "Tied for a time",
+)
+"""The order in which families are listed; others follow."""
+
+
+def register(
+    name: str, variant: str, explanation: str = "", source: str = "", family: str = "Own"
+) -> Named:
+    """Add a variant to the catalogue: command line and Lab then offer it.
+
+    Args:
+        name: short; not a text form itself.
+        variant: its text form.
+
+    Raises:
+        ValueError: if the name is taken, is a text form or has a comma, or the text is none.
+    """
+    key = " ".join(name.split()).lower()
+    if not key or "," in key:
+        raise ValueError(f"name: got {name!r}, allowed a text without commas")
+    if key in CATALOGUE and CATALOGUE[key].variant != Variant(variant):
+        raise ValueError(f"name: {name!r} is in the catalogue already")
+    if key not in CATALOGUE and _is_text_form(key) and Variant(key) != Variant(variant):
+        raise ValueError(f"name: {name!r} is the text form of another variant")
+    named = Named(name, Variant(variant), explanation, source, family)
+    CATALOGUE[key] = named
+    in_order = sorted(CATALOGUE.items(), key=lambda entry: _place(entry[1].family))
+    CATALOGUE.clear()
+    CATALOGUE.update(in_order)
+    return named
+
+
+def find(name: str) -> Named | None:
+    """The entry of this name, in any case; None if there is none."""
+    return CATALOGUE.get(" ".join(name.split()).lower())
+
+
+def names_of(variant: Variant) -> list[Named]:
+    """The entries with this text form."""
+    return [named for named in CATALOGUE.values() if named.variant == variant]
+
+
+def _is_text_form(text: str) -> bool:
+    try:
+        Variant(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _place(family: str) -> int:
+    return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)

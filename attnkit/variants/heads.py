@@ -1,0 +1,196 @@
+"""Heads and widths: MHA, GQA, MQA, keys and values of different width."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnkit.sharing import Sharing
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import CountOption, WidthOption, register_option
+from attnkit.variants.wiring import Sizes
+
+if TYPE_CHECKING:
+    from attnkit.variants.text import Variant
+
+FAMILY = "Heads and widths"
+
+
+@register_option
+class HeadsOption(CountOption):
+    """The variant's own number of query heads."""
+
+    name = "n_heads"
+    help = "It has its own number of heads."
+    high = 8
+    allowed = "a whole number from 1 to 8"
+    samples = ("1", "2", "4")
+    place = 10
+    plain = True
+
+    def resize(self, sizes: Sizes) -> None:
+        """Set the number of heads."""
+        sizes.n_heads = self.value
+
+
+@register_option
+class HeadWidthOption(WidthOption):
+    """The variant's own head width."""
+
+    name = "d_head"
+    help = "Its heads have their own width."
+    samples = ("5", "16", "m/h", "2d")
+    place = 11
+    plain = True
+
+    def resize(self, sizes: Sizes) -> None:
+        """Set the width of queries, keys and values."""
+        sizes.d_head = self.value.resolve(self.name, sizes)
+
+
+@register_option
+class KeyWidthOption(WidthOption):
+    """Width of queries and keys."""
+
+    name = "d_k"
+    help = "Queries and keys have their own width."
+    samples = ("3", "d/2", "2d")
+    place = 12
+
+    def check(self, variant: Variant) -> None:
+        """V cannot be tied to what has another width."""
+        if variant.sharing in (Sharing.K_V, Sharing.Q_V, Sharing.Q_K_V) and "d_v" not in (
+            variant.given
+        ):
+            raise ValueError(
+                f"d_k does not go with {variant.sharing}: values have the width of what they "
+                "are tied to; set d_head"
+            )
+
+    def resize(self, sizes: Sizes) -> None:
+        """Set the width of queries and keys."""
+        sizes.d_k = self.value.resolve(self.name, sizes)
+
+
+@register_option
+class ValueWidthOption(WidthOption):
+    """Width of values."""
+
+    name = "d_v"
+    help = "Values have their own width."
+    samples = ("3", "d/2", "2d")
+    place = 13
+
+    def check(self, variant: Variant) -> None:
+        """V cannot be tied to what has another width."""
+        if variant.sharing in (Sharing.K_V, Sharing.Q_V, Sharing.Q_K_V) and "d_k" not in (
+            variant.given
+        ):
+            raise ValueError(
+                f"d_v does not go with {variant.sharing}: values have the width of what they "
+                "are tied to; set d_head"
+            )
+
+    def resize(self, sizes: Sizes) -> None:
+        """Set the width of values."""
+        sizes.d_v = self.value.resolve(self.name, sizes)
+
+
+@register_option
+class KeyValueHeadsOption(CountOption):
+    """Fewer heads of keys and values than of queries."""
+
+    name = "kv_heads"
+    help = "Several heads of queries share one head of keys and values."
+    high = 8
+    allowed = "a whole number that divides n_heads"
+    samples = ("1", "2", "4")
+    place = 14
+
+    def check(self, variant: Variant) -> None:
+        """Queries cannot be tied to what has fewer heads."""
+        if "=" in variant.sharing and variant.sharing is not Sharing.K_V:
+            raise ValueError(
+                f"kv_heads does not go with {variant.sharing}: queries have the heads of what "
+                "they are tied to; set n_heads"
+            )
+
+    def resize(self, sizes: Sizes) -> None:
+        """Set the number of key and value heads."""
+        if sizes.n_heads % self.value:
+            raise ValueError(
+                f"kv_heads={self.value} does not divide n_heads={sizes.n_heads}: every group of "
+                "query heads shares one"
+            )
+        sizes.kv_heads = self.value
+
+
+@register_option
+class MlpOption(CountOption):
+    """The variant's own MLP width."""
+
+    name = "d_mlp"
+    help = "Its MLP has its own width; 0: none."
+    low, high = 0, 512
+    allowed = "a whole number from 0 to 512"
+    samples = ("0", "7", "64")
+    place = 15
+    plain = True
+
+    def resize(self, sizes: Sizes) -> None:
+        """Set the width of the MLP."""
+        sizes.d_mlp = self.value
+
+
+_MQA = "Shazeer 2019, arXiv 1911.02150"
+_GQA = "Ainslie et al. 2023, arXiv 2305.13245"
+_BOTH = "Kayyam et al. 2026, arXiv 2606.04032"
+register(
+    "MHA-4",
+    "QKV n_heads=4",
+    "Four full heads: what GQA and MQA with four query heads are to be compared with.",
+    "Vaswani et al. 2017, arXiv 1706.03762",
+    FAMILY,
+)
+register(
+    "GQA",
+    "QKV n_heads=4 kv_heads=2",
+    "Grouped-query attention: two query heads share one head of keys and values, which halves "
+    "the cache.",
+    _GQA,
+    FAMILY,
+)
+register(
+    "MQA",
+    "QKV n_heads=4 kv_heads=1",
+    "Multi-query attention: all query heads share one head of keys and values.",
+    _MQA,
+    FAMILY,
+)
+register(
+    "K=V + GQA",
+    "K=V n_heads=4 kv_heads=2",
+    "Grouped queries over keys that are values: a quarter of the cache.",
+    _BOTH,
+    FAMILY,
+)
+register(
+    "K=V + MQA",
+    "K=V n_heads=4 kv_heads=1",
+    "One vector per token for all heads, key and value at once, as in DeepSeek V4.",
+    f"{_BOTH}; DeepSeek V4's code",
+    FAMILY,
+)
+register(
+    "Thin keys",
+    "QKV d_k=d/2",
+    "Selecting one of N needs about log₂ N dimensions, so keys can be thinner than values.",
+    "reported: Thin Keys, arXiv 2603.04427 (abstract)",
+    FAMILY,
+)
+register(
+    "Wide values",
+    "QKV d_v=2d",
+    "Keys and values need not have one width: only their number must agree.",
+    "the question of seed thread 004",
+    FAMILY,
+)

@@ -1,0 +1,97 @@
+"""Low-rank keys and values: read out of a narrow vector, which is what a decoder keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnkit.sharing import Sharing
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import WidthOption, refuse, register_option
+from attnkit.variants.wiring import TOKEN, Wiring
+
+if TYPE_CHECKING:
+    from attnkit.variants.text import Variant
+
+FAMILY = "Low rank"
+
+
+@register_option
+class LatentOption(WidthOption):
+    """K and V read out of one low-rank projection c = x W_C, as in MLA without its RoPE part."""
+
+    name = "kv_rank"
+    help = "Keys and values are read out of one narrow vector, the only one that is kept."
+    samples = ("3", "m/4", "d")
+    place = 20
+
+    def check(self, variant: Variant) -> None:
+        """Queries stand for themselves, and nothing else makes keys or values."""
+        if variant.sharing not in (Sharing.QKV, Sharing.K_V):
+            raise ValueError(
+                f"kv_rank does not go with {variant.sharing}: queries come from the token, keys "
+                "and values from the narrow vector"
+            )
+        if {"K", "V"} & set(variant.identity):
+            raise ValueError("kv_rank does not go with K=I or V=I: they would not be narrow")
+        refuse(variant, self.name, "k_rank", "keyless", because="each says what keys are made of")
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Put the narrow vector between the token and its keys and values."""
+        rank = self.value.resolve(self.name, wiring.sizes)
+        wiring.project("C", TOKEN, 1, rank)
+        for name in dict.fromkeys((wiring.roles["K"], wiring.roles["V"])):
+            vector = wiring.vectors[name]
+            wiring.drop(name)
+            wiring.project(name, "C", vector.n_heads, vector.width)
+
+
+@register_option
+class KeyRankOption(WidthOption):
+    """Keys of low rank of their own: W_K = W_B W_K'."""
+
+    name = "k_rank"
+    help = "Keys are read out of a narrow vector of their own."
+    samples = ("3", "m/4", "d")
+    place = 21
+
+    def check(self, variant: Variant) -> None:
+        """Keys stand for themselves."""
+        if variant.sharing not in (Sharing.QKV, Sharing.Q_V):
+            raise ValueError(
+                f"k_rank does not go with {variant.sharing}: keys must have a matrix of their own"
+            )
+        if "K" in variant.identity:
+            raise ValueError("k_rank does not go with K=I: keys must have a matrix")
+        refuse(variant, self.name, "keyless", because="each says what keys are made of")
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Put the narrow vector between the token and its key."""
+        rank = self.value.resolve(self.name, wiring.sizes)
+        vector = wiring.vectors["K"]
+        wiring.drop("K")
+        wiring.project("B", TOKEN, 1, rank)
+        wiring.project("K", "B", vector.n_heads, vector.width)
+
+
+register(
+    "MLA",
+    "QKV kv_rank=m/4",
+    "Multi-head latent attention: keys and values of all heads are read out of one narrow vector, "
+    "and only that is kept. Here without the separate RoPE key.",
+    "reported: DeepSeek-AI 2024, arXiv 2405.04434 (abstract)",
+    FAMILY,
+)
+register(
+    "MLA with K=V",
+    "K=V kv_rank=m/4",
+    "One narrow vector, and keys that are values read out of it.",
+    "composition of arXiv 2405.04434 and 2606.04032",
+    FAMILY,
+)
+register(
+    "Low-rank key",
+    "QKV k_rank=d/2",
+    "Only keys are squeezed through a narrow vector of their own; values stay wide.",
+    "reported: Thin Keys, arXiv 2603.04427 (abstract)",
+    FAMILY,
+)

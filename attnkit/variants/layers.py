@@ -1,0 +1,77 @@
+"""Sharing across layers: all projections, or keys and values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnkit.sharing import Sharing
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import CountOption, Option, refuse, register_option
+from attnkit.variants.wiring import Wiring
+
+if TYPE_CHECKING:
+    from attnkit.variants.text import Variant
+
+FAMILY = "Across layers"
+
+
+@register_option
+class SharedLayersOption(Option):
+    """All layers use the projections of the first."""
+
+    name = "shared_layers"
+    help = "All layers use one and the same set of attention matrices."
+    place = 60
+
+    def rewire(self, wiring: Wiring) -> None:
+        """One set of parameters."""
+        wiring.one_for_all = True
+
+
+@register_option
+class ReuseOption(CountOption):
+    """Keys and values are made in every n-th layer and used again in those after it."""
+
+    name = "kv_every"
+    help = "Only some layers make keys and values; those after them use the same ones."
+    low, high = 2, 4
+    allowed = "a whole number from 2 to 4"
+    samples = ("2", "3")
+    place = 61
+
+    def check(self, variant: Variant) -> None:
+        """Queries are made anew in every layer."""
+        if variant.sharing not in (Sharing.QKV, Sharing.K_V):
+            raise ValueError(
+                f"kv_every does not go with {variant.sharing}: queries are made anew in every "
+                "layer, keys and values are not"
+            )
+        refuse(variant, self.name, "scaled", because="its factors belong to each layer's own keys")
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Set how often."""
+        wiring.reuse = self.value
+
+
+register(
+    "ALBERT",
+    "QKV shared_layers",
+    "All layers use the attention matrices of the first. With one layer it is MHA.",
+    "reported: Lan et al. 2019, arXiv 1909.11942 (there with the MLP, too)",
+    FAMILY,
+)
+register(
+    "CLA",
+    "QKV kv_every=2",
+    "Cross-layer attention: every second layer uses the keys and values of the one before it. "
+    "With one layer it is MHA.",
+    "Brandon et al. 2024, arXiv 2405.12981",
+    FAMILY,
+)
+register(
+    "CLA with K=V",
+    "K=V kv_every=2",
+    "Keys that are values, used in two layers: a quarter of the cache.",
+    "composition of arXiv 2405.12981 and 2606.04032",
+    FAMILY,
+)

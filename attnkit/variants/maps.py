@@ -1,0 +1,123 @@
+"""Four matrices for the scores: two maps per head, summed or subtracted."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.wiring import TOKEN, Sizes, Weight, Wiring
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnkit.variants.text import Variant
+
+FAMILY = "Four matrices"
+
+
+class _TwoMaps(Option):
+    """Two pairs of queries and keys per head, one value."""
+
+    def check(self, variant: Variant) -> None:
+        """Values cannot be tied to what is there twice."""
+        if variant.sharing.owner("V") != "V":
+            raise ValueError(
+                f"{self.name} does not go with {variant.sharing}: there are two keys and queries "
+                "per head, but one value"
+            )
+        if {"Q", "K"} & set(variant.identity):
+            raise ValueError(f"{self.name} does not go with Q=I or K=I: both maps would be one")
+        refuse(
+            variant,
+            self.name,
+            *({"sum", "diff"} - {self.name}),
+            "kv_rank",
+            "k_rank",
+            "keyless",
+            because="it makes two keys per head",
+        )
+
+    def resize(self, sizes: Sizes) -> None:
+        """Keys of two maps are not grouped."""
+        if sizes.kv_heads not in (0, sizes.n_heads):
+            raise ValueError(f"{self.name} does not go with fewer kv_heads than n_heads")
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Twice as many queries and keys, the two of a head side by side."""
+        wiring.n_maps = 2
+        for name in dict.fromkeys((wiring.roles["Q"], wiring.roles["K"])):
+            vector = wiring.vectors[name]
+            wiring.project(name, TOKEN, 2 * vector.n_heads, vector.width)
+
+
+@register_option
+class SumOption(_TwoMaps):
+    """S = Q₁K₁ᵀ + Q₂K₂ᵀ: one bilinear form again, of twice the rank."""
+
+    name = "sum"
+    help = "Two score matrices are added before the softmax."
+    place = 40
+
+    def merge(self, scores: Tensor) -> Tensor:
+        """Add the maps."""
+        return scores.sum(3, keepdim=True)
+
+
+@register_option
+class DifferentialOption(_TwoMaps):
+    """softmax(S₁) − λ softmax(S₂), then RMSNorm per head, times 1 − λ_init.
+
+    λ = exp(λ_q1·λ_k1) − exp(λ_q2·λ_k2) + λ_init, with λ_init = 0.8 − 0.6 exp(−0.3 layer), layers
+    counted from 0.
+
+    Source:
+        Ye et al. 2024, arXiv 2410.05258, and its code.
+    """
+
+    name = "diff"
+    help = "A second pattern is subtracted from the first, which cancels what both have."
+    place = 41
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Two maps, and the vectors that make λ."""
+        super().rewire(wiring)
+        for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
+            wiring.weights[name] = Weight((wiring.sizes.d_k,), 0.1)
+
+    def combine(self, pattern: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
+        """P₁ − λ P₂."""
+        first, second = (
+            (weights[f"lambda_q{i}"] * weights[f"lambda_k{i}"]).sum(-1).exp() for i in (1, 2)
+        )
+        strength = first - second + self.initial(layer)  # (s,)
+        return pattern[:, :, :, 0] - strength.view(-1, 1, 1, 1, 1) * pattern[:, :, :, 1]
+
+    def finish(self, z: Tensor, layer: int) -> Tensor:
+        """Normalise every head's read-out."""
+        size = z.square().mean(-1, keepdim=True) + 1e-5
+        return z * size.rsqrt() * (1 - self.initial(layer))
+
+    @staticmethod
+    def initial(layer: int) -> float:
+        """λ_init of a layer."""
+        return 0.8 - 0.6 * math.exp(-0.3 * layer)
+
+
+register(
+    "Differential",
+    "QKV d_k=d/2 diff",
+    "Differential attention: four score matrices of half width, two patterns, one subtracted from "
+    "the other. As many parameters as MHA.",
+    "Ye et al. 2024, arXiv 2410.05258",
+    FAMILY,
+)
+register(
+    "Two scores",
+    "QKV sum",
+    "Four matrices, as thread 002 asks: two scores are added. It is one score of twice the width: "
+    "[Q₁ Q₂][K₁ K₂]ᵀ.",
+    "the question of seed thread 002",
+    FAMILY,
+)

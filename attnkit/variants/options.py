@@ -1,0 +1,155 @@
+"""The words of a variant's text form besides its sharing: one class each, in one registry.
+
+A new way to share is a subclass of `Option` in a module of this package (or anywhere, registered
+with `register_option`), plus its entry in the catalogue. Reading, writing, accounting, training,
+the command line, the Lab and the law tests take it from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+from attnkit.variants.wiring import Rule, Width
+
+if TYPE_CHECKING:
+    from attnkit.variants.text import Variant
+
+
+@dataclass(frozen=True)
+class Option(Rule):
+    """One word of the text form, with its value.
+
+    Class attributes:
+        name: as typed.
+        help: what it does, in one plain sentence.
+        allowed: the values, in words; empty if there is none to give.
+        samples: values to try, as typed; None is the bare word.
+        place: options stand, and act, in this order; then by name.
+        asymmetric: whether scores are no longer symmetric with it, whatever is tied.
+    """
+
+    value: Any = True
+    name: ClassVar[str]
+    help: ClassVar[str]
+    allowed: ClassVar[str] = ""
+    samples: ClassVar[tuple[str | None, ...]] = (None,)
+    place: ClassVar[int] = 50
+    asymmetric: ClassVar[bool] = False
+
+    @classmethod
+    def read(cls, text: str | None) -> Self:
+        """Read what stands after the `=`; None if nothing does.
+
+        Raises:
+            ValueError: if it is not allowed.
+        """
+        if text is not None:
+            raise ValueError("no value: the bare word")
+        return cls()
+
+    def __str__(self) -> str:
+        return self.name if self.value is True else f"{self.name}={self.written}"
+
+    @property
+    def written(self) -> str:
+        """The value as typed."""
+        return str(self.value)
+
+    def check(self, variant: Variant) -> None:
+        """Raise ValueError, with the reason, if it does not go with the rest of the variant."""
+
+
+class CountOption(Option):
+    """An option whose value is a whole number from `low` to `high`."""
+
+    value: int
+    low: ClassVar[int] = 1
+    high: ClassVar[int]
+
+    @classmethod
+    def read(cls, text: str | None) -> Self:
+        """Read a whole number."""
+        if text is None or not text.isdecimal() or not cls.low <= int(text) <= cls.high:
+            raise ValueError(f"a whole number from {cls.low} to {cls.high}")
+        return cls(int(text))
+
+
+class WidthOption(Option):
+    """An option whose value is a width, possibly in terms of the model's or the head's."""
+
+    value: Width
+    allowed: ClassVar[str] = "a number, m (model width), d (head width), or as m/4, 2d, m/h"
+
+    @classmethod
+    def read(cls, text: str | None) -> Self:
+        """Read a width."""
+        return cls(Width.read(text or ""))
+
+
+class NumberOption(Option):
+    """An option whose value is a number from `low` to `high`."""
+
+    value: float
+    low: ClassVar[float]
+    high: ClassVar[float]
+
+    @classmethod
+    def read(cls, text: str | None) -> Self:
+        """Read a number."""
+        try:
+            number = float(text or "")
+        except ValueError:
+            number = float("nan")
+        if not cls.low <= number <= cls.high:
+            raise ValueError(f"a number from {cls.low:g} to {cls.high:g}")
+        return cls(number)
+
+    @property
+    def written(self) -> str:
+        """The shortest text that reads as this number."""
+        return repr(self.value).removesuffix(".0")
+
+
+class ChoiceOption(Option):
+    """An option whose value is one of `choices`."""
+
+    value: str
+    choices: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def read(cls, text: str | None) -> Self:
+        """Read one of the choices, in any case."""
+        for choice in cls.choices:
+            if text is not None and choice.lower() == text.lower():
+                return cls(choice)
+        raise ValueError("one of " + ", ".join(cls.choices))
+
+
+OPTIONS: dict[str, type[Option]] = {}
+"""Every option by name, in the order in which they stand in a text."""
+
+_Kind = TypeVar("_Kind", bound=type[Option])
+
+
+def register_option(kind: _Kind) -> _Kind:
+    """Add an option, as a decorator of its class; the text forms then know its name.
+
+    Raises:
+        ValueError: if another option has the name.
+    """
+    known = OPTIONS.get(kind.name)
+    if known is not None and known.__qualname__ != kind.__qualname__:
+        raise ValueError(f"an option named {kind.name!r} is there already")
+    OPTIONS[kind.name] = kind
+    in_order = sorted(OPTIONS.values(), key=lambda option: (option.place, option.name))
+    OPTIONS.clear()
+    OPTIONS.update({option.name: option for option in in_order})
+    return kind
+
+
+def refuse(variant: Variant, name: str, *others: str, because: str) -> None:
+    """Raise ValueError if any of the other options stands beside this one."""
+    for other in others:
+        if other in variant.given:
+            raise ValueError(f"{name} does not go with {other}: {because}")

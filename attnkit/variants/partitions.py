@@ -1,0 +1,109 @@
+"""The five partitions, and roles that are the token itself."""
+
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import ChoiceOption, register_option
+from attnkit.variants.wiring import Wiring
+
+FAMILY = "Sharing"
+IDENTITIES = "No projection"
+
+
+@register_option
+class OutputOption(ChoiceOption):
+    """`O=I`: what the heads read out is added to the residual stream as it is."""
+
+    name = "O"
+    help = "There is no output matrix."
+    choices = ("I",)
+    allowed = "I"
+    samples = ("I",)
+    place = 1
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Leave W_O out."""
+        if wiring.n_inner != wiring.sizes.d_model:
+            raise ValueError(
+                f"O=I needs n_heads · d_v = d_model, but {wiring.sizes.n_heads} · "
+                f"{wiring.sizes.d_v} is not {wiring.sizes.d_model}; try d_head=m/h"
+            )
+        wiring.has_output = False
+        del wiring.weights["W_O"]
+
+
+register(
+    "MHA",
+    "QKV",
+    "Three separate matrices per head: the usual attention. What a token looks for, what it is "
+    "found by and what it hands over are three learnt views of it.",
+    "Vaswani et al. 2017, arXiv 1706.03762",
+    FAMILY,
+)
+register(
+    "Shared Q=K",
+    "Q=K",
+    "Queries and keys are the same vectors, so who looks at whom is mutual before the softmax. "
+    "A token resembles itself most, hence the self-mask.",
+    "Kayyam et al. 2026, arXiv 2606.04032",
+    FAMILY,
+)
+register(
+    "Shared K=V",
+    "K=V",
+    "What a token is found by is also what it hands over: half the cache. A head must hold "
+    "address and payload in one vector.",
+    "Kayyam et al. 2026, arXiv 2606.04032",
+    FAMILY,
+)
+register(
+    "Shared Q=V",
+    "Q=V",
+    "What a token asks with is also what it hands over. Nobody uses it, which is no argument.",
+    "for completeness",
+    FAMILY,
+)
+register(
+    "One matrix",
+    "Q=K=V",
+    "One matrix for all three roles: symmetric scores, and one vector per token and head.",
+    "Borji 2023, arXiv 2305.19129; Kayyam et al. 2026, arXiv 2606.04032",
+    FAMILY,
+)
+_KARBEVSKI = "reported: Karbevski and Mijoski 2025, arXiv 2510.23912 (abstract)"
+register(
+    "Identity Q",
+    "QKV Q=I d_head=m/h",
+    "Queries are the token itself; keys can learn what queries would have. The abstract claims "
+    "that under mild assumptions one of the three matrices is redundant.",
+    _KARBEVSKI,
+    IDENTITIES,
+)
+register(
+    "Identity K",
+    "QKV K=I d_head=m/h",
+    "Keys are the token itself: x W_Q xᵀ is as general as W_Q W_Kᵀ when heads are wide.",
+    _KARBEVSKI,
+    IDENTITIES,
+)
+register(
+    "Identity V",
+    "QKV V=I d_head=m/h",
+    "Values are the token itself; W_O alone decides what is handed over.",
+    _KARBEVSKI,
+    IDENTITIES,
+)
+register(
+    "Original space",
+    "Q=K=I d_head=m/h",
+    "Why not compare tokens in the original embedding space? Queries and keys are the token; "
+    "only values and output are learnt.",
+    "the question of seed thread 001",
+    IDENTITIES,
+)
+register(
+    "No projections",
+    "Q=K=V=I O=I d_head=m/h",
+    "No matrix at all in attention: tokens are averaged by likeness, and the embedding must do "
+    "everything.",
+    "the question of seed thread 001",
+    IDENTITIES,
+)

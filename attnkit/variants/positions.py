@@ -1,0 +1,287 @@
+"""What a model knows of positions: none, learned vectors, RoPE, and biases of the scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnkit.sharing import Role
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import ChoiceOption, register_option
+from attnkit.variants.wiring import Rule, Weight, Wiring
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FAMILY = "Positions"
+
+
+class Positions(Rule):
+    """A way to tell positions apart.
+
+    Class attributes:
+        name: as typed. help: in one plain sentence.
+        asymmetric: whether scores are no longer symmetric with it, even if queries are keys.
+        embedded: whether a learned vector is added to every token, before the first layer.
+    """
+
+    name = "none"
+    help = "Positions are not told apart."
+    asymmetric = False
+    embedded = False
+    plain = True
+
+
+class LearnedPositions(Positions):
+    """A learned vector per position is added to the token."""
+
+    name = "learned"
+    help = "A learned vector per position is added to the token."
+    embedded = True
+
+
+class RotaryPositions(Positions):
+    """Queries and keys are turned by angles that grow with their position.
+
+    Component i and component i + d/2 are a pair, turned by position · 10000^(−2i/d).
+
+    Source:
+        Su et al. 2021, arXiv 2104.09864, with the pairs of GPT-NeoX.
+    """
+
+    name = "rope"
+    help = "Queries and keys are turned by their position, so scores depend on the distance."
+    plain = False
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Numbers are turned in pairs."""
+        if wiring.sizes.d_k % 2:
+            raise ValueError(f"positions=rope needs an even d_k, but it is {wiring.sizes.d_k} here")
+
+    def adjust(
+        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+    ) -> Tensor:
+        """Turn queries and keys."""
+        import torch
+
+        if role == "V":
+            return rows
+        half = rows.shape[-1] // 2
+        rates = 10000 ** (-torch.arange(half, device=rows.device, dtype=rows.dtype) / half)
+        angles = at.to(rows.dtype)[:, None] * rates  # (i, d/2)
+        first, second = rows[..., :half], rows[..., half:]
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+class LinearPositions(Positions):
+    """A penalty that grows with distance, steeper in the first heads, in both directions.
+
+    Source:
+        Press et al. 2021, arXiv 2108.12409: slopes 2^(−8h/n_heads), h from 1.
+    """
+
+    name = "alibi"
+    help = "Scores fall with the distance, which keeps them symmetric."
+    plain = False
+
+    def bias(
+        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+    ) -> Tensor:
+        """−slope · |i − j|."""
+        import torch
+
+        n_heads = wiring.sizes.n_heads
+        head = torch.arange(1, n_heads + 1, device=asking.device, dtype=torch.float32)
+        slopes = 2 ** (-8 * head / n_heads)
+        distance = (asking[:, None] - looked_at[None, :]).abs()
+        return (-slopes[:, None, None] * distance)[None, None]
+
+
+class RelativePositions(Positions):
+    """A learned number per head and offset i − j.
+
+    Source:
+        Raffel et al. 2020, arXiv 1910.10683, without buckets.
+    """
+
+    name = "relative"
+    help = "A learned number per offset is added to the scores; forward and back differ."
+    asymmetric = True
+    plain = False
+
+    def rewire(self, wiring: Wiring) -> None:
+        """A number for every offset that occurs."""
+        shape = (wiring.sizes.n_heads, 2 * wiring.sizes.n_ctx - 1)
+        wiring.weights["b_offset"] = Weight(shape, fill=(0.0,))
+
+    def bias(
+        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+    ) -> Tensor:
+        """b[i − j]."""
+        offset = asking[:, None] - looked_at[None, :] + wiring.sizes.n_ctx - 1
+        return weights["b_offset"][:, :, offset].unsqueeze(1)
+
+
+class KeyPositions(Positions):
+    """A learned number per head and key position: where to look, whoever asks."""
+
+    name = "key_bias"
+    help = "A learned number per key position is added to the scores."
+    asymmetric = True
+    plain = False
+
+    def rewire(self, wiring: Wiring) -> None:
+        """A number for every position."""
+        shape = (wiring.sizes.n_heads, wiring.sizes.n_ctx)
+        wiring.weights["b_key"] = Weight(shape, fill=(0.0,))
+
+    def bias(
+        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+    ) -> Tensor:
+        """g(j)."""
+        return weights["b_key"][:, :, looked_at][:, None, :, None, :]
+
+
+CHANNELS = 10
+"""Of the fixed sinusoid of (X)⁺: half of them tell the row, half the column."""
+
+
+class PlusPositions(Positions):
+    """(X)⁺: S' = S · Σw + Σ_c w_c P_ijc + b, with a fixed 2-D sinusoid P of ten channels.
+
+    Row features cancel in the softmax of a row: what remains is a temperature and a bias g(j).
+    The weights start at 0.02 · N(0, 1), so the scores start near zero.
+
+    Source:
+        Kayyam et al. 2026, arXiv 2606.04032, and the authors' code.
+    """
+
+    name = "plus"
+    help = "A fixed 2-D sinusoid is mixed into the scores by ten learnt weights."
+    asymmetric = True
+    plain = False
+
+    def rewire(self, wiring: Wiring) -> None:
+        """The weights of a 1×1 convolution over the channels, shared by the heads."""
+        wiring.weights["w_plus"] = Weight((CHANNELS,), 0.02)
+        wiring.weights["b_plus"] = Weight((1,), fill=(0.0,))
+
+    def adjust(
+        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+    ) -> Tensor:
+        """S · Σw, by way of the queries."""
+        return rows * weights["w_plus"].sum(-1).view(-1, 1, 1, 1, 1) if role == "Q" else rows
+
+    def bias(
+        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+    ) -> Tensor:
+        """Σ_c w_c P_ijc + b."""
+        features = plus_features(asking, looked_at)
+        mixed = (features * weights["w_plus"][:, None, None, :]).sum(-1)  # (s, i, j)
+        return (mixed + weights["b_plus"][:, :, None])[:, None, None]
+
+
+def plus_features(asking: Tensor, looked_at: Tensor) -> Tensor:
+    """The fixed sinusoid of (X)⁺ at these positions, (i, j, channels)."""
+    import torch
+
+    each = CHANNELS // 2
+
+    def wave(at: Tensor) -> Tensor:
+        channel = torch.arange(each, device=at.device)
+        angle = at[:, None] * 10000.0 ** (-2 * (channel // 2) / each)
+        return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
+
+    rows, columns = wave(asking), wave(looked_at)
+    shape = (len(asking), len(looked_at), each)
+    return torch.cat([rows[:, None].expand(shape), columns[None].expand(shape)], -1)
+
+
+POSITIONS: dict[str, Positions] = {
+    kind.name: kind()
+    for kind in (
+        Positions,
+        LearnedPositions,
+        RotaryPositions,
+        LinearPositions,
+        RelativePositions,
+        KeyPositions,
+        PlusPositions,
+    )
+}
+"""Every way by name."""
+
+
+@register_option
+class PositionsOption(ChoiceOption):
+    """The variant's own way to tell positions apart."""
+
+    name = "positions"
+    help = "It has its own way to tell positions apart."
+    choices = tuple(POSITIONS)
+    allowed = "one of " + ", ".join(choices)
+    samples = choices
+    place = 35
+    plain = True  # what it does is up to the positions
+
+
+_KAYYAM = "Kayyam et al. 2026, arXiv 2606.04032"
+register(
+    "Learned positions",
+    "QKV positions=learned",
+    "A learned vector per position is added to the token, as in the first transformers.",
+    "Vaswani et al. 2017, arXiv 1706.03762",
+    FAMILY,
+)
+register(
+    "RoPE",
+    "QKV positions=rope",
+    "Queries and keys are turned by their position: scores depend on the distance. With Q=K they "
+    "stay exactly symmetric.",
+    "Su et al. 2021, arXiv 2104.09864",
+    FAMILY,
+)
+register(
+    "RoPE with Q=K",
+    "Q=K positions=rope",
+    "Turning both by their own positions keeps the scores symmetric: distance has no direction.",
+    "derived here, tested; after Su et al. 2021, arXiv 2104.09864",
+    FAMILY,
+)
+register(
+    "ALiBi",
+    "QKV positions=alibi",
+    "Scores fall with the distance, at another rate in every head.",
+    "Press et al. 2021, arXiv 2108.12409",
+    FAMILY,
+)
+register(
+    "Relative bias with Q=K",
+    "Q=K positions=relative",
+    "A learned number per offset: the cheapest way to give symmetric scores a direction.",
+    "after Raffel et al. 2020, arXiv 1910.10683",
+    FAMILY,
+)
+register(
+    "Key bias with Q=K",
+    "Q=K positions=key_bias",
+    "A learned number per key position: what (X)⁺ comes to after the softmax, without its "
+    "temperature.",
+    "derived here, tested",
+    FAMILY,
+)
+register(
+    "(Q=K)⁺",
+    "Q=K positions=plus",
+    "A fixed 2-D sinusoid is mixed into symmetric scores. In the softmax it comes to a temperature "
+    "and a bias of key positions; its weights start small, so scores start near zero.",
+    _KAYYAM,
+    FAMILY,
+)
+register(
+    "(Q=K=V)⁺",
+    "Q=K=V positions=plus",
+    "One matrix for all roles, and the sinusoid that makes its scores asymmetric.",
+    _KAYYAM,
+    FAMILY,
+)

@@ -1,0 +1,99 @@
+"""How scores are made of queries and keys: unit keys, temperature, self-mask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnkit.sharing import Role
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import ChoiceOption, NumberOption, Option, register_option
+from attnkit.variants.wiring import Sizes, Wiring
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+FAMILY = "Scores"
+
+
+@register_option
+class UnitKeyOption(Option):
+    """k / ‖k‖, and no division by √d unless a temperature is given.
+
+    Source:
+        Kitaev et al. 2020, arXiv 2001.04451, as in google/trax.
+    """
+
+    name = "unit_key"
+    help = "Keys have length 1, so scores depend on their direction only."
+    asymmetric = True
+    place = 32
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Scores are ‖q‖ cos θ."""
+        wiring.scale = 1.0
+
+    def adjust(
+        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+    ) -> Tensor:
+        """Divide keys by their length."""
+        if role != "K":
+            return rows
+        return rows * (rows.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
+
+
+@register_option
+class TemperatureOption(NumberOption):
+    """What scores are divided by, in place of √d_k."""
+
+    name = "temperature"
+    help = "Scores are divided by a temperature of its own."
+    low, high = 0.01, 100.0
+    allowed = "a number from 0.01 to 100"
+    samples = ("0.5", "1", "4")
+    place = 33
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Set the scale."""
+        wiring.scale = 1 / self.value
+
+
+@register_option
+class SelfMaskOption(ChoiceOption):
+    """Whether a token looks at itself only if it sees no other, whatever the experiment says."""
+
+    name = "self_mask"
+    help = "It has its own setting of the self-mask."
+    choices = ("yes", "no")
+    allowed = "yes or no; the bare word is yes"
+    samples = (None, "no")
+    place = 34
+    plain = True
+
+    @classmethod
+    def read(cls, text: str | None) -> SelfMaskOption:
+        """The bare word means yes."""
+        return super().read("yes" if text is None else text)
+
+    def __str__(self) -> str:
+        return self.name if self.value == "yes" else f"{self.name}=no"
+
+    def resize(self, sizes: Sizes) -> None:
+        """Set the mask."""
+        sizes.self_mask = self.value == "yes"
+
+
+register(
+    "Reformer",
+    "Q=K unit_key self_mask",
+    "Shared queries and keys as Reformer has them: keys of length 1, and a token looks at itself "
+    "only if it sees no other. The scores are not symmetric: each query has its own length.",
+    "Kitaev et al. 2020, arXiv 2001.04451; google/trax",
+    FAMILY,
+)
+register(
+    "Self-masked Q=K",
+    "Q=K self_mask",
+    "Plain shared queries and keys with the self-mask alone: what Reformer's unit keys add to.",
+    "after Kitaev et al. 2020, arXiv 2001.04451",
+    FAMILY,
+)

@@ -1,0 +1,310 @@
+"""A variant: one column of a comparison, written as a sharing and options.
+
+```
+K=V kv_heads=1            keys are values, one head of them
+Q=K unit_key self_mask    as in Reformer
+QKV V=I d_head=m/h        values are the token itself
+```
+
+A `Variant` is its canonical text, so it is a key in tables, a value in JSON and a part of a link
+as it stands; what it says is read once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Self
+
+from attnkit.sharing import ROLES, Role, Sharing
+from attnkit.variants.options import OPTIONS, Option
+from attnkit.variants.wiring import Sizes, Wiring, lay_out
+
+if TYPE_CHECKING:
+    from attnkit.experiment import Size
+
+IDENTITY = "I"
+"""As typed: the role has no matrix, it is the token itself."""
+
+LONGEST = 200
+"""Characters of a text form."""
+
+
+class InvalidVariant(ValueError):
+    """A text that is no variant; the message is the reason.
+
+    Attributes:
+        text: what was given.
+    """
+
+    def __init__(self, text: str, reason: str) -> None:
+        self.text = text
+        super().__init__(reason)
+
+    def __reduce__(self) -> tuple[type[InvalidVariant], tuple[str, str]]:
+        return type(self), (self.text, str(self))
+
+
+class Variant(str):
+    """The canonical text of a variant, with what it says.
+
+    Args:
+        text: a text form, or a name of the catalogue; case and spaces do not matter.
+
+    Raises:
+        InvalidVariant: a `ValueError` that says which word is wrong and why.
+    """
+
+    _said: _Said
+
+    def __new__(cls, text: str) -> Self:
+        """Read a text; a variant is itself."""
+        if isinstance(text, cls):
+            return text
+        try:
+            said = _read(re.sub(r"\s*=\s*", "=", " ".join(str(text).split())))
+        except ValueError as error:
+            raise InvalidVariant(str(text), str(error)) from None
+        variant = super().__new__(cls, said.text)
+        variant._said = said
+        return variant
+
+    @property
+    def value(self) -> str:
+        """The text as a plain str."""
+        return self._said.text
+
+    @property
+    def sharing(self) -> Sharing:
+        """Which roles read the same vectors."""
+        return self._said.sharing
+
+    @property
+    def identity(self) -> tuple[Role, ...]:
+        """The tied roles that are the token itself; empty if all have a matrix."""
+        return self._said.identity
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """The options, in the order in which they act."""
+        return self._said.options
+
+    @property
+    def given(self) -> dict[str, Option]:
+        """The options by name."""
+        return {option.name: option for option in self.options}
+
+    @property
+    def is_partition(self) -> bool:
+        """Whether it is one of the five sharings and nothing else."""
+        return not self.identity and not self.options
+
+    @property
+    def meaning(self) -> str:
+        """What it is, in plain sentences."""
+        parts = [self.sharing.meaning]
+        if self.identity:
+            names = {"Q": "queries", "K": "keys", "V": "values"}
+            parts.append(
+                f"The {' and '.join(names[role] for role in self.identity)} are the token itself."
+            )
+        return " ".join([*parts, *(option.help for option in self.options)])
+
+    @property
+    def stages(self) -> tuple[Variant, ...]:
+        """What it is trained as, one after another: one, or untied and then tied.
+
+        Raises:
+            ValueError: if what it becomes is no variant.
+        """
+        from attnkit.variants.tying import TIE_OPTIONS
+
+        if "tie" not in self.given:
+            return (self,)
+        before = self.without(*TIE_OPTIONS)
+        sharing: Sharing = self.given["tie"].value
+        kept = tuple(option for option in before.options if option.name != "start")
+        return before, Variant(_written(sharing, self.identity, kept))
+
+    def without(self, *names: str) -> Variant:
+        """The variant with these options left out."""
+        kept = tuple(option for option in self.options if option.name not in names)
+        return Variant(_written(self.sharing, self.identity, kept))
+
+    def wire(self, size: Size, n_ctx: int) -> Wiring:
+        """What its attention computes at the sizes of an experiment.
+
+        Raises:
+            ValueError: if it does not go with them; says why.
+        """
+        for stage in self.stages:
+            wiring = _wire(stage, size, n_ctx)
+        return wiring
+
+    def __deepcopy__(self, _: object) -> Variant:
+        return self
+
+    def __reduce__(self) -> tuple[type[Variant], tuple[str]]:
+        return Variant, (self.value,)
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What a text says."""
+
+    sharing: Sharing
+    identity: tuple[Role, ...]
+    options: tuple[Option, ...]
+    text: str
+
+
+def read_variants(value: object) -> tuple[Variant, ...]:
+    """Read a list of variants, or a text with commas between them.
+
+    Returns:
+        Each once, partitions first, in one order for every order given.
+
+    Raises:
+        InvalidVariant: if one cannot be read, or there is none.
+    """
+    texts: Iterable[object] = [value]
+    if isinstance(value, str) and not isinstance(value, Variant):
+        texts = value.split(",")
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        texts = value
+    chosen = {Variant(text if isinstance(text, str) else repr(text)) for text in texts}
+    if not chosen:
+        raise InvalidVariant("", f"there must be at least one, allowed: {known_words()}")
+    return tuple(sorted(chosen, key=_rank))
+
+
+def known_words() -> str:
+    """What a text form is made of, for messages."""
+    sharings = ", ".join(sharing.value for sharing in Sharing)
+    return f"{sharings}, and words such as kv_heads=1 (`python -m attnkit variants` lists them)"
+
+
+def _rank(variant: Variant) -> tuple[bool, int, str]:
+    return not variant.is_partition, list(Sharing).index(variant.sharing), variant.value
+
+
+def _read(text: str) -> _Said:
+    from attnkit.variants.catalogue import find
+
+    named = find(text)
+    return _parse(named.variant if named is not None else text)
+
+
+@lru_cache(4096)
+def _parse(text: str) -> _Said:
+    if len(text) > LONGEST:
+        raise ValueError(f"at most {LONGEST} characters")
+    classes: list[set[str]] = []
+    given: dict[str, Option] = {}
+    for word in re.sub(r"\bq k v\b", "QKV", text, flags=re.IGNORECASE).split():
+        roles = _roles(word)
+        if roles is not None:
+            classes.append(roles)
+            continue
+        option = _option(word)
+        if option.name in given:
+            raise ValueError(f"{option.name} stands there twice")
+        given[option.name] = option
+    if not classes and not given:
+        raise ValueError(f"nothing is named, allowed: {known_words()}")
+    sharing, identity = _partition(classes)
+    options = tuple(given[name] for name in OPTIONS if name in given)
+    said = _Said(sharing, identity, options, _written(sharing, identity, options))
+    variant = str.__new__(Variant, said.text)
+    variant._said = said
+    for option in options:
+        option.check(variant)
+    return said
+
+
+def _roles(word: str) -> set[str] | None:
+    """The members of a class such as `Q=K` or `V=I`; None if the word is an option."""
+    upper = word.upper()
+    if upper == "QKV":
+        return set()
+    if re.fullmatch(r"[QKVI](=[QKVI])+", upper) is None:
+        return None
+    members = upper.split("=")
+    if len(set(members)) < len(members):
+        raise ValueError(f"{word!r}: a role can stand there once")
+    return set(members)
+
+
+def _partition(classes: list[set[str]]) -> tuple[Sharing, tuple[Role, ...]]:
+    """The sharing and which of its classes is the identity."""
+    identity = {role for members in classes if IDENTITY in members for role in members}
+    tied = [members for members in classes if members and IDENTITY not in members]
+    tied += [identity - {IDENTITY}] if identity else []
+    for i, one in enumerate(tied):
+        for other in tied[:i]:
+            if one & other and not one <= other:
+                both = "=".join(role for role in ROLES if role in one | other)
+                raise ValueError(f"a role stands in two classes: write {both} if all are tied")
+    merged = [m for m in tied if len(m) > 1]
+    for sharing in Sharing:
+        if {frozenset(c) for c in sharing.classes if len(c) > 1} == {frozenset(m) for m in merged}:
+            break
+    else:
+        raise ValueError(f"no sharing has these classes, allowed: {', '.join(Sharing)}")
+    members = tuple(role for role in ROLES if role in identity)
+    if members and members not in sharing.classes:
+        whole = next(c for c in sharing.classes if members[0] in c)
+        raise ValueError(
+            f"{'='.join(members)}=I, but {'='.join(whole)} are tied: write {'='.join(whole)}=I"
+        )
+    return sharing, members
+
+
+def _option(word: str) -> Option:
+    name, separator, value = word.partition("=")
+    known = next((known for known in OPTIONS if known.lower() == name.lower()), None)
+    if known is None:
+        close = difflib.get_close_matches(name.lower(), list(OPTIONS), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"allowed: {known_words()}"
+        raise ValueError(f"{word!r} is unknown, {hint}")
+    try:
+        return OPTIONS[known].read(value if separator else None)
+    except ValueError as error:
+        raise ValueError(f"{known}: got {value or 'nothing'!r}, allowed {error}") from None
+
+
+def _written(sharing: Sharing, identity: tuple[Role, ...], options: tuple[Option, ...]) -> str:
+    words = [] if len(identity) > 1 else [sharing.value]
+    if identity:
+        words.append("=".join([*identity, IDENTITY]))
+    return " ".join([*words, *map(str, options)])
+
+
+@lru_cache(1024)
+def _wire(variant: Variant, size: Size, n_ctx: int) -> Wiring:
+    from attnkit.variants.positions import POSITIONS
+
+    sizes = Sizes(
+        d_model=size.d_model,
+        n_ctx=n_ctx,
+        n_heads=size.n_heads,
+        kv_heads=0,
+        d_head=size.d_head,
+        d_k=0,
+        d_v=0,
+        d_mlp=size.d_mlp,
+        n_layers=size.n_layers,
+        positions=size.positions,
+        self_mask=size.self_mask,
+        causal=size.causal,
+    )
+    options = [option for option in variant.options if option.name != "positions"]
+    own = variant.given.get("positions")
+    positions = sizes.positions = size.positions if own is None else own.value
+    wiring = lay_out(sizes, variant.sharing, variant.identity, [*options, POSITIONS[positions]])
+    asymmetric = POSITIONS[positions].asymmetric or any(o.asymmetric for o in options)
+    wiring.symmetric = wiring.symmetric and not asymmetric
+    return wiring

@@ -1,0 +1,339 @@
+"""Which vectors a variant's attention makes out of a token, by which matrices, at given sizes.
+
+A `Wiring` is a small graph without numbers: vectors that read the token (or other vectors) through
+a weight, and the roles Q, K, V that take one each. Costs are counted on it, the engine computes
+along it, the diagram draws it. Rules of a variant change it in one pass; afterwards nobody does.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from attnkit.sharing import Role, Sharing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOKEN = "x"
+"""What vectors read that read no other vector: the normalised residual stream."""
+
+WIDEST = 256
+"""Largest width of a head."""
+
+
+@dataclass(frozen=True)
+class Width:
+    """A width as typed: a number, or a multiple or part of `m` (d_model) or `d` (d_head).
+
+    `m/h` is d_model over the number of heads, the usual width of a head.
+    """
+
+    count: int
+    letter: str = ""
+    divisor: int | str = 1
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read `12`, `m`, `m/4`, `2d`, `m/h`.
+
+        Raises:
+            ValueError: if it is none of them.
+        """
+        found = re.fullmatch(r"([1-9]\d{0,2})?([md])?(?:/([1-9]\d{0,2}|h))?", text.strip().lower())
+        if found is None or not (found[1] or found[2]) or (found[3] and not found[2]):
+            raise ValueError("a width: a number, or m (model width), d (head width), m/4, 2d, m/h")
+        count, letter, divisor = int(found[1] or 1), found[2] or "", found[3] or "1"
+        if divisor == "h":
+            return cls(count, letter, "h")
+        common = math.gcd(count, int(divisor))
+        return cls(count // common, letter, int(divisor) // common)
+
+    def __str__(self) -> str:
+        if not self.letter:
+            return str(self.count)
+        divisor = "" if self.divisor == 1 else f"/{self.divisor}"
+        return f"{self.count if self.count > 1 else ''}{self.letter}{divisor}"
+
+    def resolve(self, name: str, sizes: Sizes) -> int:
+        """The number at these sizes.
+
+        Raises:
+            ValueError: if it is not whole, or not from 1 to `WIDEST`.
+        """
+        whole = self.count * {"": 1, "m": sizes.d_model, "d": sizes.d_head}[self.letter]
+        divisor = sizes.n_heads if isinstance(self.divisor, str) else self.divisor
+        if whole % divisor:
+            raise ValueError(f"{name}={self} is {whole}/{divisor} here, which is no whole number")
+        if not 1 <= whole // divisor <= WIDEST:
+            raise ValueError(f"{name}={self} is {whole // divisor} here, allowed 1 to {WIDEST}")
+        return whole // divisor
+
+
+@dataclass
+class Sizes:
+    """The sizes of one variant's runs: the experiment's, where the variant has none of its own.
+
+    `kv_heads`, `d_k` and `d_v` are 0 until they are set; what is not set takes `n_heads`, `d_head`.
+    """
+
+    d_model: int
+    n_ctx: int
+    n_heads: int
+    kv_heads: int
+    d_head: int
+    d_k: int
+    d_v: int
+    d_mlp: int
+    n_layers: int
+    positions: str
+    self_mask: bool
+    causal: bool
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter of one run and layer.
+
+    Attributes:
+        shape: without the axis of runs.
+        std: spread of its initial numbers, drawn anew for every seed and name.
+        fill: its initial numbers instead: repeated along the last axis.
+        like: the parameter of which it takes the initial numbers instead.
+    """
+
+    shape: tuple[int, ...]
+    std: float = 0.0
+    fill: tuple[float, ...] = ()
+    like: str = ""
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+
+@dataclass
+class Vector:
+    """A vector per token and head.
+
+    Attributes:
+        reads: the vector it is made of, or `TOKEN`.
+        weight: the name of the matrix between them; None: it is a copy.
+        per_head: each head reads its own part through its own matrix.
+    """
+
+    reads: str
+    weight: str | None
+    n_heads: int
+    width: int
+    per_head: bool = False
+
+    @property
+    def n_numbers(self) -> int:
+        """Its numbers over all heads."""
+        return self.n_heads * self.width
+
+
+@dataclass
+class Wiring:
+    """What one variant's attention layer computes, at its sizes.
+
+    Attributes:
+        vectors: name → how it is made.
+        roles: role → name of the vector it takes.
+        weights: name → parameter of one layer.
+        has_output: whether heads leave through W_O; otherwise side by side, as they are.
+        scale: what scores are multiplied with.
+        n_maps: score matrices per head.
+        reuse: every so many layers make keys and values of their own; the others use those.
+        one_for_all: whether all layers read the parameters of the first.
+        symmetric: whether scores are symmetric by construction.
+        rules: those of the variant, in order.
+    """
+
+    sizes: Sizes
+    vectors: dict[str, Vector]
+    roles: dict[Role, str]
+    weights: dict[str, Weight]
+    scale: float
+    symmetric: bool
+    has_output: bool = True
+    n_maps: int = 1
+    reuse: int = 1
+    one_for_all: bool = False
+    rules: list[Rule] = field(default_factory=list)
+
+    @property
+    def plain(self) -> bool:
+        """Whether attention is that of a partition, at whatever sizes."""
+        return (
+            all(rule.plain for rule in self.rules)
+            and all(v.weight is not None for v in self.vectors.values())
+            and self.sizes.kv_heads == self.sizes.n_heads
+            and self.sizes.d_k == self.sizes.d_v == self.sizes.d_head
+        )
+
+    @property
+    def n_inner(self) -> int:
+        """Numbers per token that the heads read out together."""
+        return self.sizes.n_heads * self.sizes.d_v
+
+    @property
+    def stored(self) -> list[str]:
+        """The vectors that keys and values are made of: what a decoder must keep of a token."""
+        kept: list[str] = []
+        for role in ("K", "V"):
+            name = self.roles[role]
+            while self.vectors[name].reads != TOKEN:
+                name = self.vectors[name].reads
+            if name not in kept:
+                kept.append(name)
+        return kept
+
+    def project(self, name: str, reads: str, n_heads: int, width: int) -> None:
+        """Add a vector and its matrix W_name."""
+        n_read = self.sizes.d_model if reads == TOKEN else self.vectors[reads].n_numbers
+        self.vectors[name] = Vector(reads, f"W_{name}", n_heads, width)
+        self.weights[f"W_{name}"] = Weight((n_read, n_heads * width), n_read**-0.5)
+
+    def drop(self, name: str) -> None:
+        """Remove a vector and its matrix."""
+        weight = self.vectors.pop(name).weight
+        if weight is not None:
+            del self.weights[weight]
+
+    def leader(self, layer: int) -> int:
+        """The layer whose keys and values this one uses."""
+        return layer - layer % self.reuse
+
+    def names(self, layer: int) -> dict[str, str]:
+        """The weights a layer reads → the full names of the parameters."""
+        followers = set()
+        if self.leader(layer) != layer:
+            followers = {n for n, v in self.vectors.items() if n != self.roles["Q"]}
+        unused = {self.vectors[name].weight for name in followers}
+        home = 0 if self.one_for_all else layer
+        return {name: f"{home}.{name}" for name in self.weights if name not in unused}
+
+    def parameters(self) -> dict[str, Weight]:
+        """All parameters of the attention layers by full name."""
+        found: dict[str, Weight] = {}
+        for layer in range(self.sizes.n_layers):
+            found |= {full: self.weights[name] for name, full in self.names(layer).items()}
+        return found
+
+
+class Rule:
+    """What one word of a variant, or its positions, does to attention: the hooks of the engine.
+
+    Rows are (s, b, h, i, d): seeds, examples, heads, positions, width. Weights carry a leading
+    axis of seeds. Methods that are not overridden change nothing. torch is imported inside of
+    them only, so that pages can read the catalogue without it.
+
+    Class attributes:
+        plain: attention computes as it would without this rule.
+        linear: `adjust` multiplies a vector by a fixed matrix, so it can be applied to weights.
+    """
+
+    plain: bool = False
+    linear: bool = False
+
+    def resize(self, sizes: Sizes) -> None:
+        """Change the sizes, before any vector is laid out. Raises ValueError if they disagree."""
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Change vectors, roles and weights. Raises ValueError if sizes do not allow it."""
+
+    def adjust(
+        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+    ) -> Tensor:
+        """A role's rows on their way to the scores; `at` holds their positions, (i,)."""
+        return rows
+
+    def bias(
+        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+    ) -> Tensor | None:
+        """What is added to the scores, (s or 1, 1, h or 1, i, j), for these positions."""
+        return None
+
+    def merge(self, scores: Tensor) -> Tensor:
+        """Scores (s, b, h, maps, i, j) of several maps on their way to the softmax."""
+        return scores
+
+    def combine(self, pattern: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
+        """One pattern (s, b, h, i, j) out of those of several maps, (s, b, h, maps, i, j)."""
+        return pattern
+
+    def finish(self, z: Tensor, layer: int) -> Tensor:
+        """What the heads read out, (s, b, h, i, d), on its way to W_O."""
+        return z
+
+
+def base_wiring(sizes: Sizes, sharing: Sharing) -> Wiring:
+    """The plain attention of a partition.
+
+    Raises:
+        ValueError: if roles of one class have different shapes.
+    """
+    shapes = {
+        "Q": (sizes.n_heads, sizes.d_k),
+        "K": (sizes.kv_heads, sizes.d_k),
+        "V": (sizes.kv_heads, sizes.d_v),
+    }
+    roles: dict[Role, str] = {}
+    wiring = Wiring(sizes, {}, roles, {}, sizes.d_k**-0.5, sharing.symmetric)
+    for members in sharing.classes:
+        for other in members[1:]:
+            if shapes[other] != shapes[members[0]]:
+                of, to = (_shape(role, shapes[role]) for role in (members[0], other))
+                raise ValueError(f"tied roles need one shape, but there are {of} and {to}")
+        wiring.project(members[0], TOKEN, *shapes[members[0]])
+        roles |= dict.fromkeys(members, members[0])
+    wiring.weights["W_O"] = Weight((wiring.n_inner, sizes.d_model), wiring.n_inner**-0.5)
+    return wiring
+
+
+def _shape(role: Role, shape: tuple[int, int]) -> str:
+    noun = {"Q": "queries", "K": "keys", "V": "values"}[role]
+    return f"{shape[0]} heads of {shape[1]}-wide {noun}"
+
+
+def make_identity(wiring: Wiring, members: tuple[Role, ...]) -> None:
+    """Let a class of tied roles be the token itself.
+
+    Raises:
+        ValueError: unless all its heads together are as wide as the token.
+    """
+    name = members[0]
+    vector, d_model = wiring.vectors[name], wiring.sizes.d_model
+    if vector.n_numbers != d_model:
+        raise ValueError(
+            f"{'='.join(members)}=I needs n_heads · d_head = d_model, but {vector.n_heads} · "
+            f"{vector.width} is not {d_model}; try d_head=m/h"
+        )
+    del wiring.weights[f"W_{name}"]
+    wiring.vectors[name] = Vector(TOKEN, None, vector.n_heads, vector.width)
+
+
+def lay_out(
+    sizes: Sizes, sharing: Sharing, identity: tuple[Role, ...], rules: list[Rule]
+) -> Wiring:
+    """Apply a variant's rules to sizes, then to the plain wiring of its partition.
+
+    Raises:
+        ValueError: if the variant does not go with the sizes; says why.
+    """
+    for rule in rules:
+        rule.resize(sizes)
+    sizes.kv_heads = sizes.kv_heads or sizes.n_heads
+    sizes.d_k, sizes.d_v = sizes.d_k or sizes.d_head, sizes.d_v or sizes.d_head
+    wiring = base_wiring(sizes, sharing)
+    if identity:
+        make_identity(wiring, identity)
+    wiring.rules = rules
+    for rule in rules:
+        rule.rewire(wiring)
+    return wiring
