@@ -11,7 +11,7 @@ Index letters as in `attnkit.model`; `t` = b·i flattened, `a` the positions tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TypeVar
@@ -82,10 +82,13 @@ class Embedding:
     """Looks tokens up: one table row serves all sharings of a seed.
 
     Args:
-        table: (s·vocab, v·m). positions: (r, i, m), or None.
+        table: (s·vocab, v·m).
+        positions: neighbouring runs that have learned positions, and those, (runs, i, m).
     """
 
-    def __init__(self, layout: Layout, table: Parameter, positions: Parameter | None) -> None:
+    def __init__(
+        self, layout: Layout, table: Parameter, positions: Sequence[tuple[slice, Parameter]]
+    ) -> None:
         self._layout, self._table, self._positions = layout, table, positions
         n_vocab = len(table.value) // layout.n_seeds
         self._offsets = torch.arange(layout.n_seeds, device=table.value.device) * n_vocab
@@ -103,20 +106,18 @@ class Embedding:
         by_run = rows.view(n_seeds, n_batch, n_ctx, len(self._layout.sharings), -1)
         by_run = by_run.permute(3, 0, 1, 2, 4)  # (v, s, b, i, m)
         x = rows.new_empty(by_run.shape)
-        if self._positions is None:
-            x.copy_(by_run)
-        else:
-            at = self._positions.value.view(*by_run.shape[:2], 1, n_ctx, -1)
-            torch.add(by_run, at, out=x)
+        x.copy_(by_run)
+        for runs, positions in self._positions:
+            x.view(self._layout.n_runs, n_batch, n_ctx, -1)[runs] += positions.value.unsqueeze(1)
         return x.view(self._layout.n_runs, n_batch * n_ctx, -1), by_field
 
     def backward(self, dx: Float[Tensor, "r t m"], by_field: list[Tensor]) -> None:
         """Nothing stands before it, so nothing is returned."""
         layout, width = self._layout, dx.shape[-1]
-        if self._positions is not None:
-            by_example = dx.view(layout.n_runs, -1, self._positions.value[0].numel())
-            ones = dx.new_ones(1, 1, 1).expand(layout.n_runs, 1, by_example.shape[1])
-            multiply(self._positions.gradient.view(layout.n_runs, 1, -1), ones, by_example)
+        for runs, positions in self._positions:
+            by_example = dx[runs].view(len(positions.value), -1, positions.value[0].numel())
+            ones = dx.new_ones(1, 1, 1).expand(len(by_example), 1, by_example.shape[1])
+            multiply(positions.gradient.view(len(by_example), 1, -1), ones, by_example)
         by_token = dx.view(len(layout.sharings), -1, width).transpose(0, 1)
         rows = by_token.reshape(-1, self._table.value.shape[1])
         self._table.gradient.zero_()

@@ -6,7 +6,7 @@ whatever else runs, and keeps its own evaluations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +21,10 @@ from attnkit.attention import Layer
 from attnkit.data import TrainingData, held_out_examples, stack
 from attnkit.experiment import ALIGNED, Experiment
 from attnkit.model import Model
-from attnkit.sharing import Sharing
+from attnkit.sharing import ROLES
 from attnkit.tasks import Examples
+from attnkit.variants import Variant
+from attnkit.variants.tying import kept_role
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +44,9 @@ class Cohort:
     """Runs that train as one; step 0 is evaluated on construction.
 
     Args:
-        experiment: what to train; all its sharings are in this cohort.
-        seeds: which of its seeds are.
+        experiment: what to train.
+        seeds: which of its seeds are in this cohort.
+        sharing: which of its variants are; None: all.
         device: where to train.
 
     Attributes:
@@ -51,25 +54,32 @@ class Cohort:
         diverged_at: (r,) step of the evaluation that found a run's loss not finite, else −1.
     """
 
-    def __init__(self, experiment: Experiment, seeds: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        seeds: Sequence[int],
+        device: torch.device,
+        sharing: Sequence[Variant] | None = None,
+    ) -> None:
         self.experiment = experiment
+        self.sharing = experiment.sharing if sharing is None else tuple(sharing)
         self.seeds = list(seeds)
         self.device = device
-        self.model = Model(experiment, self.seeds, device)
+        self.model = Model(experiment, self.seeds, device, sharing=self.sharing)
         self.step = 0
         self.evaluations: list[Evaluation] = []
         self.diverged_at = np.full(self.model.n_runs, -1, np.int64)
-        self._optimiser = Adam(
-            self.model.numbers, self.model.gradient, experiment.training.learning_rate
-        )
+        self._optimiser = self._make_optimiser()
+        self._tie_at = {v: tie_step(v, experiment) for v in self.sharing if len(v.stages) > 1}
         self._data = TrainingData(experiment, self.seeds, device)
         self._held_out = held_out_examples(experiment, self.seeds, device)
+        self._tie_those_due()
         self._evaluate()
 
     @property
-    def runs(self) -> list[tuple[Sharing, int]]:
-        """(sharing, seed) of every run, in the order of all its arrays."""
-        return [(sharing, seed) for sharing in self.experiment.sharing for seed in self.seeds]
+    def runs(self) -> list[tuple[Variant, int]]:
+        """(variant, seed) of every run, in the order of all its arrays."""
+        return [(variant, seed) for variant in self.sharing for seed in self.seeds]
 
     def advance(self, n_steps: int) -> None:
         """Take so many optimiser steps, evaluating on the experiment's cadence and at its end."""
@@ -77,6 +87,7 @@ class Cohort:
         for _ in range(n_steps):
             self._train_step()
             self.step += 1
+            self._tie_those_due()
             if self.step % training.evaluate_every == 0 or self.step == training.steps:
                 self._evaluate()
 
@@ -88,7 +99,8 @@ class Cohort:
         repeated = examples.take(torch.arange(n_given + -n_given % ALIGNED) % n_given)
         same_for_all = stack([repeated] * len(self.seeds), self.device)
         answers = self.model.logits(same_for_all.tokens, layers).argmax(-1)
-        pattern = torch.stack([layer.pattern for layer in layers], 2)
+        pattern = self._by_head(lambda layer: layer.pattern.transpose(1, 2), layers)
+        pattern = pattern.movedim(3, 1)  # (r, b, l, h, i, j)
         return self._in_order(answers)[:, :n_given], self._in_order(pattern)[:, :n_given]
 
     def parameters(self) -> list[dict[str, np.ndarray]]:
@@ -106,6 +118,39 @@ class Cohort:
         self.model.differentiate(tokens, labels)
         self._optimiser.step()
 
+    def _make_optimiser(self) -> Adam:
+        rates, which = self.model.rates(self._learning_rate)
+        return Adam(self.model.numbers, self.model.gradient, rates, which)
+
+    def _learning_rate(self, variant: Variant) -> float:
+        own = variant.given.get("learning_rate")
+        return self.experiment.training.learning_rate if own is None else float(own.value)
+
+    def _tie_those_due(self) -> None:
+        """Tie the variants whose time has come: other parameters, with numbers made of the old."""
+        if self.step not in self._tie_at.values():
+            return
+        old, optimiser = self.model, self._optimiser
+        tied = {variant for variant, step in self._tie_at.items() if step <= self.step}
+        self.model = Model(
+            self.experiment, self.seeds, self.device, sharing=self.sharing, tied=tied
+        )
+        self._optimiser = self._make_optimiser()
+        optimiser.go_on_as(self._optimiser)
+        vectors = (
+            (old.numbers, self.model.numbers),
+            (optimiser.mean, self._optimiser.mean),
+            (optimiser.square, self._optimiser.square),
+        )
+        for place, variant in enumerate(self.model.variants):
+            for seed in range(len(self.seeds)):
+                run = place * len(self.seeds) + seed
+                before = old.variants.index(variant) * len(self.seeds) + seed
+                for source, target in vectors:
+                    own = self.model.run_parameters(run, target)
+                    for name, value in tie(variant, old.run_parameters(before, source), own):
+                        own[name].copy_(value)
+
     def _losses(self, logits: Tensor, labels: Tensor) -> Float[Tensor, " r"]:
         """Mean cross-entropy of each run; labels are (s, b, a)."""
         by_run = self._for_runs(labels)
@@ -114,7 +159,7 @@ class Cohort:
 
     def _for_runs(self, by_seed: Tensor) -> Tensor:
         """Repeat what belongs to seeds for the runs, in cohort order."""
-        return by_seed.expand(len(self.model.sharings), *by_seed.shape).flatten(0, 1)
+        return by_seed.expand(len(self.model.variants), *by_seed.shape).flatten(0, 1)
 
     def _in_order(self, by_run: Tensor) -> np.ndarray:
         """From cohort order to the experiment's, as numpy; floats as float32."""
@@ -127,15 +172,13 @@ class Cohort:
     def _evaluate(self) -> None:
         examples, layers = self._held_out, list[Layer]()
         logits = self.model.logits(examples.tokens, layers)
-        symmetry = torch.stack(
-            [metrics.score_symmetry(layer.scores).double().mean(1) for layer in layers], 1
-        )  # (r, l, h)
-        errors = torch.stack([metrics.symmetry_error(layer.scores) for layer in layers])
+        symmetry = self._by_head(_head_symmetry, layers)  # (r, l, h), NaN where a head is not
+        errors = self._by_layer(lambda layer, _: metrics.symmetry_error(layer.scores), layers)
         measured = {
             "accuracy": metrics.accuracy(logits, self._for_runs(examples.labels)),
             "loss": self._losses(logits, examples.labels),
-            "score_symmetry": symmetry.mean((1, 2)),
-            "symmetry_error": errors.amax(0),
+            "score_symmetry": symmetry.nanmean((1, 2)),
+            "symmetry_error": errors.amax(1),
             "weight_symmetry": self._weight_symmetry(),
             "mass_on_target": self._mass(layers, examples.target),
             "mass_on_reverse": self._mass(layers, examples.reverse),
@@ -152,14 +195,76 @@ class Cohort:
         if position is None:
             return torch.full((self.model.n_runs,), torch.nan, device=self.device)
         by_run = self._for_runs(position)
-        return torch.stack([metrics.mass_at(layer.pattern, by_run) for layer in layers]).mean(0)
+        return self._by_layer(
+            lambda layer, runs: metrics.mass_at(layer.pattern, by_run[runs]), layers
+        ).mean(1)
+
+    def _by_layer(self, measure: Callable[[Layer, slice], Tensor], layers: list[Layer]) -> Tensor:
+        """What is measured on each group of each layer, (r, l, …)."""
+        groups = self.model.groups
+        parts = []
+        for place, group in enumerate(groups):
+            of_group = layers[place :: len(groups)]
+            parts.append(torch.stack([measure(layer, group.runs) for layer in of_group], 1))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _by_head(self, measure: Callable[[Layer], Tensor], layers: list[Layer]) -> Tensor:
+        """What is measured on each head, (r, l, h, …), with NaN for heads that a variant lacks."""
+        n_heads = self.experiment.n_heads
+
+        def padded(layer: Layer, _: slice) -> Tensor:
+            found = measure(layer)
+            if found.shape[1] == n_heads:
+                return found
+            all_heads = found.new_full((len(found), n_heads, *found.shape[2:]), torch.nan)
+            all_heads[:, : found.shape[1]] = found
+            return all_heads
+
+        return self._by_layer(padded, layers)
 
     def _weight_symmetry(self) -> Tensor:
-        heads = (self.experiment.size.n_heads, self.experiment.size.d_head)
         per_layer = []
         for layer in range(self.experiment.size.n_layers):
-            q, k = (self.model.role_weights(layer, role) for role in ("Q", "K"))
-            q, k = (w.unflatten(-1, heads).transpose(1, 2) for w in (q, k))
-            q, k = (F.pad(w, (0, -heads[1] % ALIGNED)) for w in (q, k))  # for law 1
-            per_layer.append(metrics.weight_symmetry(q, k).mean(1))
+            of_groups = []
+            queries, keys = (self.model.role_weights(layer, role) for role in (ROLES[:2]))
+            for q, k in zip(queries, keys, strict=True):
+                padding = (0, -q.shape[-1] % ALIGNED)  # for law 1
+                found = metrics.weight_symmetry(F.pad(q, padding), F.pad(k, padding))
+                of_groups.append(found.mean(1))
+            per_layer.append(torch.cat(of_groups))
         return torch.stack(per_layer).mean(0)
+
+
+def tie_step(variant: Variant, experiment: Experiment) -> int:
+    """The step at which a variant is tied: an evaluation, so that what it costs is seen."""
+    training, given = experiment.training, variant.given.get("tie_at")
+    share = 0.5 if given is None else float(given.value)
+    step = round(share * training.steps / training.evaluate_every) * training.evaluate_every
+    return min(step, training.steps)
+
+
+def tie(
+    variant: Variant, old: dict[str, Tensor], new: dict[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """The numbers of a run after its variant is tied, or after another one is.
+
+    Args:
+        old: the run's parameters before. new: those after, of which the names are read.
+    """
+    before, after = variant.stages[0].sharing, variant.stages[-1].sharing
+    for name in new:
+        if old.keys() == new.keys() or name[-4:-1] != ".W_" or name[-1] not in ROLES:
+            yield name, old[name]
+            continue
+        members = next(members for members in after.classes if members[0] == name[-1])
+        kept = kept_role(variant, members)
+        owners = [before.owner(role) for role in (members if kept is None else (kept,))]
+        sources = [old[name[:-1] + owner] for owner in dict.fromkeys(owners)]
+        yield name, torch.stack(sources).mean(0)
+
+
+def _head_symmetry(layer: Layer) -> Tensor:
+    """(r, h) score symmetry; where a head has several maps, their mean."""
+    found = metrics.score_symmetry(layer.scores).double().mean(1)
+    n_maps = found.shape[1] // layer.pattern.shape[2]
+    return found if n_maps == 1 else found.unflatten(1, (-1, n_maps)).mean(2)

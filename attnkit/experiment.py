@@ -1,7 +1,8 @@
 """What is run: one frozen, validated Experiment with one text form and one content hash.
 
-An experiment is sharings × seeds on one task. Its settings are written flat everywhere (Python,
-command line, link, JSON) and stored in three groups: the task's dials, `Size`, `Training`.
+An experiment is variants × seeds on one task; its field `sharing` lists them, plain or composed.
+Its settings are written flat everywhere (Python, command line, link, JSON) and stored in three
+groups: the task's dials, `Size`, `Training`.
 Labels, help and bounds stand on the fields; `settings` reads them for widgets and help texts.
 No torch here: pages build experiments.
 """
@@ -13,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, Self, get_args
 from urllib.parse import parse_qsl, urlencode
 
@@ -20,9 +22,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from attnkit.sharing import Sharing, parse_sharing
+from attnkit.costs import Adjusted, Costs, Equal, count_costs, equalise
+from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS, Task
 from attnkit.tasks.base import dial, disagreement
+from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
 
 SCHEMA = 1
 """Version of the text form; stands in every link and every JSON."""
@@ -46,8 +50,8 @@ class Size(BaseModel):
     d_head: int = dial(16, "Head width", "Width of one head's queries, keys, values.", ge=1, le=64)
     n_layers: int = dial(1, "Layers", "Attention layers.", ge=1, le=4)
     d_mlp: int = dial(0, "MLP width", "Hidden width after attention; 0: no MLP.", ge=0, le=512)
-    positions: Literal["none", "learned"] = dial(
-        "none", "Positions", "Whether a learned vector is added per position."
+    positions: Literal["none", "learned", "rope", "alibi", "relative", "key_bias", "plus"] = dial(
+        "none", "Positions", "How positions are told apart; a variant can have its own way."
     )
     causal: bool = dial(False, "Causal mask", "Tokens see only themselves and earlier ones.")
     self_mask: bool = dial(
@@ -83,29 +87,28 @@ class Training(BaseModel):
 class _Runs(BaseModel):
     """Which runs an experiment has."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    sharing: tuple[Sharing, ...]
-    n_seeds: int = dial(5, "Seeds", "Runs per sharing; each has its own data.", ge=1, le=20)
+    sharing: tuple[Variant, ...]
+    n_seeds: int = dial(5, "Seeds", "Runs per variant; each has its own data.", ge=1, le=20)
     first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=999_999)
+    equal: Equal = dial(
+        "nothing",
+        "Equal cost",
+        "What all variants have as much of as the dearest; their widths are changed for it.",
+    )
 
     @field_validator("sharing", mode="before")
     @classmethod
-    def _read_sharing(cls, value: Any) -> tuple[Sharing, ...]:
-        texts = value.split(",") if isinstance(value, str) else value
-        if not isinstance(texts, Iterable):
-            raise ValueError(_ALLOWED_SHARINGS)
+    def _read_sharing(cls, value: Any) -> tuple[Variant, ...]:
         try:
-            chosen = {parse_sharing(str(text)) for text in texts}
-        except ValueError:
-            raise ValueError(_ALLOWED_SHARINGS) from None
-        if not chosen:
-            raise ValueError(_ALLOWED_SHARINGS)
-        return tuple(sharing for sharing in Sharing if sharing in chosen)
+            return read_variants(value)
+        except InvalidVariant as error:
+            raise disagreement("sharing", error.text, f"but {error}") from None
 
 
 class Experiment(_Runs):
-    """Sharings × seeds on one task.
+    """Variants × seeds on one task.
 
     Settings are given flat: `Experiment(task="directed", sharing=["QKV", "Q=K"], d_head=8)`.
     What is not given takes the task's default.
@@ -126,15 +129,26 @@ class Experiment(_Runs):
             raise InvalidExperiment(problems_of(error)) from None
 
     @model_validator(mode="after")
+    def _check_variants(self) -> Self:
+        for variant in self.sharing:
+            try:
+                variant.wire(self.size, self.task.n_ctx)
+            except ValueError as error:
+                raise disagreement("sharing", variant.value, f"but {error}", *_SHAPING) from None
+        return self
+
+    @model_validator(mode="after")
     def _check_cost(self) -> Self:
-        size, training = self.size, self.training
+        training = self.training
         examples = max(training.batch_size, training.n_eval)
-        inner = size.n_heads * size.d_head
-        per_token = (
-            4 * inner + 6 * size.d_model + 2 * size.d_mlp + 3 * size.n_heads * self.task.n_ctx
+        per_token = sum(
+            4 * max(wiring.n_inner, wiring.vectors[wiring.roles["Q"]].n_numbers)
+            + 6 * wiring.sizes.d_model
+            + 2 * wiring.sizes.d_mlp
+            + 3 * wiring.sizes.n_heads * wiring.n_maps * self.task.n_ctx
+            for wiring in map(self.wiring, self.sharing)
         )
-        per_run = examples * self.task.n_ctx * size.n_layers * per_token
-        per_seed = len(self.sharing) * per_run
+        per_seed = examples * self.task.n_ctx * self.size.n_layers * per_token
         if self.n_seeds * per_seed > _MAX_ACTIVATIONS:
             allowed = f"at most {_MAX_ACTIVATIONS // per_seed} at these sizes"
             if per_seed > _MAX_ACTIVATIONS:
@@ -148,46 +162,61 @@ class Experiment(_Runs):
 
     @property
     def n_runs(self) -> int:
-        """Sharings × seeds."""
+        """Variants × seeds."""
         return len(self.sharing) * self.n_seeds
 
     @property
     def seeds(self) -> range:
-        """The seed of every run of one sharing."""
+        """The seed of every run of one variant."""
         return range(self.first_seed, self.first_seed + self.n_seeds)
 
     @property
-    def runs(self) -> list[tuple[Sharing, int]]:
-        """(sharing, seed) of every run, in the order of all result arrays."""
-        return [(sharing, seed) for sharing in self.sharing for seed in self.seeds]
+    def runs(self) -> list[tuple[Variant, int]]:
+        """(variant, seed) of every run, in the order of all result arrays."""
+        return [(variant, seed) for variant in self.sharing for seed in self.seeds]
+
+    @property
+    def n_heads(self) -> int:
+        """The most heads that one of its variants has: the axis of heads in all arrays."""
+        return max(self.wiring(variant).sizes.n_heads for variant in self.sharing)
 
     @property
     def plateau(self) -> float | None:
-        """The level of symmetric scores, where it was observed to hold: one head, layer, no MLP."""
+        """The level of symmetric scores, where it was observed to hold: one head, layer, no MLP.
+
+        It speaks of plain sharings only.
+        """
         size = self.size
         bare = size.n_heads == size.n_layers == 1 and size.d_mlp == 0 and size.self_mask
         return self.task.plateau if bare and size.positions == "none" and not size.causal else None
 
-    def count_parameters(self, sharing: Sharing) -> int:
-        """Number of trained numbers of one run with this sharing."""
-        size, task = self.size, self.task
-        attention = (sharing.n_matrices + 1) * size.d_model * size.n_heads * size.d_head
-        positions = task.n_ctx * size.d_model if size.positions == "learned" else 0
-        outside = (task.d_vocab + task.n_classes) * size.d_model + positions
-        return outside + size.n_layers * (attention + 2 * size.d_model * size.d_mlp)
+    def wiring(self, variant: str) -> Wiring:
+        """What a variant's attention computes, at its sizes in this experiment."""
+        variant = Variant(variant)
+        return variant.wire(self.adjusted(variant).size, self.task.n_ctx)
 
-    def count_cache_floats(self, sharing: Sharing) -> int:
-        """What a decoder must keep per token, summed over layers, in numbers."""
-        size = self.size
-        return size.n_layers * sharing.n_cached * size.n_heads * size.d_head
+    def adjusted(self, variant: str) -> Adjusted:
+        """The sizes of a variant, and how they were changed to make costs equal."""
+        if self.equal == "nothing":
+            return Adjusted(self.size, "", 0.0)
+        known = _equalised(self.sharing, self.size, self.task, self.equal)
+        found = known.get(Variant(variant))
+        if found is None:  # what a variant is before it is tied has the sizes of what it becomes
+            found = next(a for v, a in known.items() if variant in v.stages)
+        return found
+
+    def costs(self, variant: str) -> Costs:
+        """Parameters, cache and multiply-adds of one run of a variant."""
+        return count_costs(self.wiring(variant), self.task)
 
     def settings(self) -> dict[str, Any]:
         """Every setting, flat, as plain values; `Experiment(**e.settings()) == e`."""
         return {
             "task": self.task.name,
-            "sharing": [sharing.value for sharing in self.sharing],
+            "sharing": [variant.value for variant in self.sharing],
             "n_seeds": self.n_seeds,
             "first_seed": self.first_seed,
+            "equal": self.equal,
             **self.task.model_dump(),
             **self.size.model_dump(),
             **self.training.model_dump(),
@@ -268,7 +297,11 @@ def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Prob
 
 @dataclass(frozen=True)
 class Problem:
-    """One wrong setting: which, what was given, what is allowed, what it disagrees with."""
+    """One wrong setting: which, what was given, what is allowed, what it disagrees with.
+
+    Attributes:
+        allowed: in words; or, beginning with "but", why the value is none.
+    """
 
     field: str
     value: Any
@@ -278,7 +311,8 @@ class Problem:
     def __str__(self) -> str:
         shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return f"{self.field}: got {shown}, allowed {self.allowed}"
+        allowed = self.allowed if self.allowed.startswith("but ") else f"allowed {self.allowed}"
+        return f"{self.field}: got {shown}, {allowed}"
 
 
 class InvalidExperiment(ValueError):
@@ -410,7 +444,12 @@ def _text(value: Any) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
-_ALLOWED_SHARINGS = "one or more of " + ", ".join(sharing.value for sharing in Sharing)
+@lru_cache(64)
+def _equalised(
+    variants: tuple[Variant, ...], size: Size, task: Task, equal: Equal
+) -> dict[Variant, Adjusted]:
+    return equalise(variants, size, task, equal)
+
 
 _COSTLY = (
     "n_heads",
@@ -425,6 +464,9 @@ _COSTLY = (
     "task",
 )
 """Settings besides the number of seeds that decide how much is computed at once."""
+
+_SHAPING = ("n_heads", "d_head", "d_model", "positions", "n_layers")
+"""Settings that decide whether a variant is possible."""
 
 _MAX_ACTIVATIONS = 2**30
 """Intermediate values of one step of all runs; cohorts take turns, so never all at once."""

@@ -1,14 +1,16 @@
 """The toy transformer: one computation for all runs of a cohort.
 
-Every parameter has a run axis. Runs are ordered by sharing, then seed, and the sharings by
-`COHORT_ORDER`, so that the runs that own a W_K, and those that own a W_V, are contiguous: a
-tied parameter is really absent, and who reads the same matrix are neighbours.
+Every parameter has a run axis. Runs are ordered by variant, then seed. Variants whose attention is
+that of a plain partition, with the same heads and mask, stand together in `COHORT_ORDER`, so that
+the runs that own a W_K, and those that own a W_V, are contiguous: a tied parameter is really
+absent, and who reads the same matrix are neighbours. Every other variant is a group of its own.
+Only attention goes by groups, and MLPs by widths; all else is one batched computation.
 
 Blocks are pre-norm with RMSNorm without gain (a gain before a linear map is absorbed in it) and
-have no biases. Embeddings and read-out are laid out `[seeds·vocab, sharings·d_model]` and
-`[runs, d_model, classes]`: one lookup serves all sharings of a seed.
+have no biases. Embeddings and read-out are laid out `[seeds·vocab, variants·d_model]` and
+`[runs, d_model, classes]`: one lookup serves all variants of a seed.
 
-Index letters: `r` run, `v` sharing, `s` seed, `b` batch, `i` query position, `j` key position,
+Index letters: `r` run, `v` variant, `s` seed, `b` batch, `i` query position, `j` key position,
 `h` head, `m` d_model, `d` d_head, `f` d_mlp, `c` class, `t` = b·i flattened.
 """
 
@@ -16,7 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -26,7 +30,12 @@ from torch import Tensor
 from attnkit.attention import Attention, Layer
 from attnkit.blocks import Embedding, Layout, Mlp, Parameter, ReadOut
 from attnkit.experiment import Experiment
+from attnkit.parameters import TABLE, Parameters
 from attnkit.sharing import ROLES, Role, Sharing
+from attnkit.variants import Variant, Wiring
+from attnkit.variants.positions import POSITIONS
+from attnkit.variants.wiring import Weight
+from attnkit.wired import Heads, WiredAttention
 
 COHORT_ORDER = (Sharing.Q_K, Sharing.QKV, Sharing.K_V, Sharing.Q_V, Sharing.Q_K_V)
 
@@ -37,59 +46,105 @@ _EMBEDDING_STD = 0.5
 """Of the sum over a token's fields, before its first RMSNorm."""
 
 
+@dataclass(frozen=True)
+class Group:
+    """Neighbouring runs whose attention is one computation.
+
+    Attributes:
+        runs: where they stand. forms: the variants they are of, several only if they are plain.
+        wiring: of the first; all of a group agree in sizes.
+    """
+
+    runs: slice
+    forms: tuple[Variant, ...]
+    wiring: Wiring
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is attention of plain partitions."""
+        return self.wiring.plain
+
+
 class Model:
     """The runs of one cohort as one batched transformer.
 
     Args:
-        experiment: its sharings, sizes and task decide every shape.
+        experiment: its variants, sizes and task decide every shape.
         seeds: those of the experiment's seeds that are in this cohort.
         device: where the parameters live.
+        sharing: those of the experiment's variants that are in this cohort; None: all.
+        tied: those of the variants that are tied during training and have been by now.
 
     Attributes:
-        parameters: name → tensor. `W_E` is (s·vocab, v·m); all others lead with the runs that
-            own them.
+        variants: the experiment's, in cohort order. forms: what each of them is at this stage.
+        wirings: form → what its attention computes.
+        groups: the runs whose attention is computed together.
         numbers: all parameters as one vector, of which `parameters` are views.
         gradient: that of `numbers` after `differentiate`; `gradients` are its views by name.
+        parameters: name → tensor. `W_E` is (s·vocab, v·m); all others lead with the runs that
+            own them. A name that several groups have is numbered from the second on.
     """
 
-    def __init__(self, experiment: Experiment, seeds: Sequence[int], device: torch.device) -> None:
+    def __init__(
+        self,
+        experiment: Experiment,
+        seeds: Sequence[int],
+        device: torch.device,
+        *,
+        sharing: Sequence[Variant] | None = None,
+        tied: Collection[Variant] = (),
+    ) -> None:
         self.size = experiment.size
         self.task = experiment.task
         self.device = device
         self.seeds = list(seeds)
-        self.sharings = [sharing for sharing in COHORT_ORDER if sharing in experiment.sharing]
-        self.n_runs = len(self.sharings) * len(self.seeds)
+        chosen = experiment.sharing if sharing is None else tuple(sharing)
+        forms = {v: v.stages[-1 if v in tied else 0] for v in chosen}
+        self.wirings = {form: experiment.wiring(form) for form in forms.values()}
+        self.variants = sorted(forms, key=lambda variant: (self._rank(forms[variant]), variant))
+        self.forms = [forms[variant] for variant in self.variants]
+        self.n_runs = len(self.variants) * len(self.seeds)
         self.to_experiment_order = [
-            self.sharings.index(sharing) * len(self.seeds) + s
-            for sharing in experiment.sharing
+            self.variants.index(variant) * len(self.seeds) + s
+            for variant in chosen
             for s in range(len(self.seeds))
         ]
-        self._layout = Layout(tuple(self.sharings), len(self.seeds))
-        initial = self._initialise()
-        self.numbers = torch.cat([value.flatten() for value in initial.values()]).to(device)
-        self.gradient = torch.zeros_like(self.numbers)
-        self.parameters = _views(self.numbers, initial)
-        self.gradients = _views(self.gradient, initial)
-        self._blocks: list[Attention | Mlp] = []
-        self._embedding, self._read_out = self._build(
-            {
-                name: Parameter(value, self.gradients[name])
-                for name, value in self.parameters.items()
-            }
+        self.groups = self._make_groups()
+        n_variants, width = len(self.variants), self.size.d_model
+        self._all = Parameters(
+            len(self.seeds), n_variants, self.task.d_vocab, width, list(self._slabs()), device
         )
+        self._initialise()
+        self.numbers, self.gradient = self._all.numbers, self._all.gradient
+        self.parameters = self._all.by_name(self.numbers)
+        self.gradients = self._all.by_name(self.gradient)
+        self._layers: list[_Level] = []
+        for layer in range(self.size.n_layers):
+            self._layers.append(self._build_layer(layer))
+        columns = Layout(tuple(self.sharings), len(self.seeds))
+        self._embedding = Embedding(columns, self._all.table(), self._segments("W_pos"))
+        ((_, w_u),) = self._segments("W_U")
+        self._read_out = ReadOut(columns, w_u)
 
+    @property
+    def sharings(self) -> list[Sharing]:
+        """The partition of every variant, in cohort order."""
+        return [form.sharing for form in self.forms]
+
+    @torch.no_grad()
     def logits(
         self, tokens: Int64[Tensor, "s b i fields"], layers: list[Layer] | None = None
     ) -> Float[Tensor, "r b a c"]:
         """Answer a batch per seed with every run.
 
         Args:
-            tokens: one batch per seed, shared by the seed's sharings.
-            layers: if given, each layer's scores and pattern are appended to it.
+            tokens: one batch per seed, shared by the seed's variants.
+            layers: if given, the scores and the pattern of every layer are appended, those of
+                all `groups` of a layer one after another.
         """
         x, _ = self._embedding.forward(tokens)
-        for block in self._blocks:
-            x, _ = block.forward(x) if isinstance(block, Mlp) else block.forward(x, layers)
+        for level in self._layers:
+            x, _ = level.forward(x, layers)
         if layers is not None:  # all positions are there, some answer
             x = x.unflatten(1, tokens.shape[1:3])[:, :, self.task.answers_from :].flatten(1, 2)
         logits, _ = self._read_out.forward(x)
@@ -100,110 +155,279 @@ class Model:
     ) -> None:
         """Put the gradient of every run's mean cross-entropy into `gradient`."""
         x, looked_up = self._embedding.forward(tokens)
-        steps: list[tuple[Any, Any]] = []
-        for block in self._blocks:
-            x, saved = block.forward(x)
-            steps.append((block, saved))
+        steps: list[Any] = []
+        for level in self._layers:
+            x, saved = level.forward(x)
+            steps.append(saved)
         logits, read = self._read_out.forward(x)
         dx = self._read_out.backward(logits, labels, read)
-        while steps:
-            block, saved = steps.pop()  # freed as soon as it is used
-            dx = block.backward(dx, saved)
+        for level in reversed(self._layers):
+            dx = level.backward(dx, steps.pop())  # freed as soon as it is used
         self._embedding.backward(dx, looked_up)
 
-    def run_parameters(self, run: int) -> dict[str, Tensor]:
-        """The parameters that exist for one run (in cohort order), without the run axis."""
-        n_seeds, width = len(self.seeds), self.size.d_model
-        variant, seed = divmod(run, n_seeds)
-        own: dict[str, Tensor] = {}
-        for name, value in self.parameters.items():
-            if name == "W_E":
-                rows = value[seed * self.task.d_vocab : (seed + 1) * self.task.d_vocab]
-                own[name] = rows[:, variant * width : (variant + 1) * width]
-                continue
-            owners = self._owners(name)
-            if owners.start <= run < owners.stop:
-                own[name] = value[run - owners.start]
-        return own
+    def run_parameters(self, run: int, vector: Tensor | None = None) -> dict[str, Tensor]:
+        """Views of the parameters that exist for one run (in cohort order), without the run axis.
 
-    def role_weights(self, layer: int, role: Role) -> Float[Tensor, "r m hd"]:
-        """The matrix each run uses for a role, tied or not."""
-        pieces = []
-        for runs, owner in self._layout.pieces(lambda sharing: sharing.owner(role)):
-            own = self._layout.among_owners(owner, runs)
-            pieces.append(self.parameters[f"{layer}.W_{owner}"][own])
-        return torch.cat(pieces)
+        Args:
+            vector: another vector with a number for every parameter; None: `numbers`.
+        """
+        return self._all.of_run(run, self.numbers if vector is None else vector)
 
-    def _present(self) -> list[Role]:
-        return [role for role in ROLES if self._layout.owners(role) != slice(0, 0)]
+    def rates(self, of: Callable[[Variant], float]) -> tuple[list[float], Tensor | None]:
+        """The different values that variants have, and for each of `numbers` which one it takes.
 
-    def _owners(self, name: str) -> slice:
-        """Which runs, contiguous, own the parameter of this name."""
-        for role in ROLES:
-            if name.endswith(f".W_{role}"):
-                return self._layout.owners(role)
-        return slice(0, self.n_runs)
+        None in place of the latter if there is but one.
+        """
+        values = sorted({of(variant) for variant in self.variants})
+        if len(values) == 1:
+            return values, None
+        index = torch.zeros(len(self.numbers), dtype=torch.int64, device=self.device)
+        for run in range(self.n_runs):
+            place = values.index(of(self.variants[run // len(self.seeds)]))
+            for view in self.run_parameters(run, index).values():
+                view.fill_(place)
+        return values, index
 
-    def _build(self, given: dict[str, Parameter]) -> tuple[Embedding, ReadOut]:
-        size, layout, mask = self.size, self._layout, self._make_mask()
-        for layer in range(size.n_layers):
-            attention = Attention(
-                layout,
-                {role: given[f"{layer}.W_{role}"] for role in self._present()},
-                given[f"{layer}.W_O"],
-                mask,
-                n_ctx=self.task.n_ctx,
-                n_heads=size.n_heads,
-                answers_from=self.task.answers_from if layer == size.n_layers - 1 else 0,
-            )
-            self._blocks.append(attention)
-            if size.d_mlp:
-                self._blocks.append(Mlp(given[f"{layer}.W_in"], given[f"{layer}.W_out"]))
-        embedding = Embedding(layout, given["W_E"], given.get("W_pos"))
-        return embedding, ReadOut(layout, given["W_U"])
+    def role_weights(self, layer: int, role: Role) -> list[Float[Tensor, "r h m d"]]:
+        """The matrix that each run's heads use for a role, tied or not, one tensor for each group.
 
-    def _make_mask(self) -> Float[Tensor, "i j"] | None:
-        if not (self.size.causal or self.size.self_mask):
+        Where rules beyond a fixed matrix act (unit keys, turned vectors), that before them.
+        """
+        return [self._role_weights(group, layer, role) for group in self.groups]
+
+    def heads(self, layer: int, group: Group) -> Heads:
+        """What a layer computes for a group of one variant."""
+        return self._heads(group, layer, lambda parameter: parameter.value)
+
+    def mask(self, group: Group) -> Float[Tensor, "i j"] | None:
+        """What is added to a group's scores."""
+        sizes, n_ctx = group.wiring.sizes, self.task.n_ctx
+        if not (sizes.causal or sizes.self_mask):
             return None
-        n_ctx = self.task.n_ctx
         mask = torch.zeros(n_ctx, n_ctx, device=self.device)
-        if self.size.causal:
+        if sizes.causal:
             future = torch.ones(n_ctx, n_ctx, dtype=torch.bool, device=self.device).triu(1)
             mask = mask.masked_fill(future, -math.inf)
-        if self.size.self_mask:
+        if sizes.self_mask:
             mask = mask + SELF_MASK * torch.eye(n_ctx, device=self.device)
         return mask
 
-    def _initialise(self) -> dict[str, Tensor]:
-        size, task = self.size, self.task
-        width, inner = size.d_model, size.n_heads * size.d_head
-        every = slice(0, self.n_runs)
+    def _rank(self, form: Variant) -> tuple[Any, ...]:
+        """Where a variant's runs stand: plain ones of the same sizes first, in COHORT_ORDER."""
+        wiring = self.wirings[form]
+        return not wiring.plain, _kind(wiring), COHORT_ORDER.index(form.sharing), form
 
-        def stacked(name: str, shape: tuple[int, int], std: float, owners: slice) -> Tensor:
-            n_seeds = len(self.seeds)
-            per_seed = [_normal(seed, name, shape) * std for seed in self.seeds]
-            return torch.stack(per_seed).repeat((owners.stop - owners.start) // n_seeds, 1, 1)
+    def _make_groups(self) -> list[Group]:
+        groups: list[Group] = []
+        n_seeds = len(self.seeds)
+        for place, form in enumerate(self.forms):
+            runs, wiring = slice(place * n_seeds, (place + 1) * n_seeds), self.wirings[form]
+            last = groups[-1] if groups else None
+            if last and last.plain and wiring.plain and _kind(last.wiring) == _kind(wiring):
+                runs = slice(last.runs.start, runs.stop)
+                groups[-1] = Group(runs, (*last.forms, form), last.wiring)
+            else:
+                groups.append(Group(runs, (form,), wiring))
+        return groups
 
-        table_std = _EMBEDDING_STD / math.sqrt(task.n_fields)
-        tables = [_normal(seed, "W_E", (task.d_vocab, width)) * table_std for seed in self.seeds]
-        parameters = {"W_E": torch.cat(tables).repeat(1, len(self.sharings))}
-        if size.positions == "learned":
-            parameters["W_pos"] = stacked("W_pos", (task.n_ctx, width), _EMBEDDING_STD, every)
-        for layer in range(size.n_layers):
-            for role in self._present():
-                name = f"{layer}.W_{role}"
-                parameters[name] = stacked(
-                    name, (width, inner), width**-0.5, self._layout.owners(role)
-                )
-            name = f"{layer}.W_O"
-            parameters[name] = stacked(name, (inner, width), inner**-0.5, every)
-            if size.d_mlp:
-                name = f"{layer}.W_in"
-                parameters[name] = stacked(name, (width, size.d_mlp), width**-0.5, every)
-                name = f"{layer}.W_out"
-                parameters[name] = stacked(name, (size.d_mlp, width), size.d_mlp**-0.5, every)
-        parameters["W_U"] = stacked("W_U", (width, task.n_classes), width**-0.5, every)
-        return parameters
+    def _slabs(self) -> Iterator[tuple[str, slice, tuple[int, ...]]]:
+        """Every parameter besides the embedding: its name, who owns it, the shape of one."""
+        width = self.size.d_model
+        for runs, learned in self._pieces(lambda w: POSITIONS[w.sizes.positions].embedded):
+            if learned:
+                yield "W_pos", runs, (self.task.n_ctx, width)
+        for layer in range(self.size.n_layers):
+            for group in self.groups:
+                yield from self._attention_slabs(group, layer)
+            for runs, d_mlp in self._pieces(lambda wiring: wiring.sizes.d_mlp):
+                if d_mlp:
+                    yield f"{layer}.W_in", runs, (width, d_mlp)
+                    yield f"{layer}.W_out", runs, (d_mlp, width)
+        yield "W_U", slice(0, self.n_runs), (width, self.task.n_classes)
+
+    def _attention_slabs(
+        self, group: Group, layer: int
+    ) -> Iterator[tuple[str, slice, tuple[int, ...]]]:
+        if not group.plain:
+            for name, full in group.wiring.names(layer).items():
+                if full.startswith(f"{layer}."):  # else it is the first layer's
+                    yield full, group.runs, group.wiring.weights[name].shape
+            return
+        layout = self._layout(group)
+        for role in ROLES:
+            owners = layout.owners(role)
+            if owners.stop > owners.start:
+                runs = slice(owners.start + group.runs.start, owners.stop + group.runs.start)
+                shape = (self.size.d_model, group.wiring.n_inner)
+                yield f"{layer}.W_{role}", runs, shape
+        yield f"{layer}.W_O", group.runs, (group.wiring.n_inner, self.size.d_model)
+
+    def _layout(self, group: Group) -> Layout:
+        return Layout(tuple(form.sharing for form in group.forms), len(self.seeds))
+
+    def _pieces(self, kind: Callable[[Wiring], Any]) -> Iterator[tuple[slice, Any]]:
+        """Neighbouring runs whose wirings are of one kind."""
+        n_seeds, stop = len(self.seeds), 0
+        for found, alike in groupby(kind(self.wirings[form]) for form in self.forms):
+            start, stop = stop, stop + len(list(alike)) * n_seeds
+            yield slice(start, stop), found
+
+    def _segments(self, name: str) -> list[tuple[slice, Parameter]]:
+        """Every slab of a name, with its runs."""
+        return [
+            (slab.runs, self._all.parameter(slab)) for slab in self._all.slabs if slab.name == name
+        ]
+
+    def _build_layer(self, layer: int) -> _Level:
+        last = layer == self.size.n_layers - 1
+        first = self.task.answers_from if last else 0
+        attention: list[tuple[slice, Attention | WiredAttention]] = []
+        for place, group in enumerate(self.groups):
+            mask = self.mask(group)
+            if group.plain:
+                attention.append((group.runs, self._plain_attention(group, layer, mask, first)))
+                continue
+            leader = None
+            if group.wiring.leader(layer) != layer:
+                block = self._layers[group.wiring.leader(layer)].attention[place][1]
+                assert isinstance(block, WiredAttention)
+                leader = block
+            wired = WiredAttention(
+                self._heads(group, layer, lambda p: p.value.detach().requires_grad_()),
+                self._of_group(group, layer, lambda p: p.gradient),
+                mask,
+                adds=group.wiring.one_for_all and not last,
+                n_ctx=self.task.n_ctx,
+                answers_from=first,
+                leader=leader,
+            )
+            attention.append((group.runs, wired))
+        ups, downs = self._segments(f"{layer}.W_in"), self._segments(f"{layer}.W_out")
+        mlps = [(runs, Mlp(up, down)) for (runs, up), (_, down) in zip(ups, downs, strict=True)]
+        return _Level(attention, mlps)
+
+    def _plain_attention(
+        self, group: Group, layer: int, mask: Tensor | None, first: int
+    ) -> Attention:
+        named = {
+            role: self._all.parameter(slab)
+            for role in ROLES
+            for slab in self._all.slabs
+            if slab.name == f"{layer}.W_{role}"
+            and group.runs.start <= slab.runs.start < group.runs.stop
+        }
+        return Attention(
+            self._layout(group),
+            named,
+            self._all.parameter(self._all.find(f"{layer}.W_O", group.runs)),
+            mask,
+            n_ctx=self.task.n_ctx,
+            n_heads=group.wiring.sizes.n_heads,
+            answers_from=first,
+        )
+
+    def _heads(self, group: Group, layer: int, of: Callable[[Parameter], Tensor]) -> Heads:
+        leader = group.wiring.leader(layer)
+        return Heads(
+            group.wiring,
+            layer,
+            self._of_group(group, layer, of),
+            self._heads(group, leader, of) if leader != layer else None,
+        )
+
+    def _of_group(
+        self, group: Group, layer: int, of: Callable[[Parameter], Tensor]
+    ) -> dict[str, Tensor]:
+        """Something of every parameter that a layer of a group reads, by the wiring's names."""
+        return {
+            name: of(self._all.parameter(self._all.find(full, group.runs)))
+            for name, full in group.wiring.names(layer).items()
+        }
+
+    def _role_weights(self, group: Group, layer: int, role: Role) -> Float[Tensor, "r h m d"]:
+        if not group.plain:
+            n_runs = group.runs.stop - group.runs.start
+            return self.heads(layer, group).matrix(role).expand(n_runs, -1, -1, -1)
+        heads = (group.wiring.sizes.n_heads, group.wiring.sizes.d_k)
+        pieces = []
+        for runs, owner in self._layout(group).pieces(lambda sharing: sharing.owner(role)):
+            start = runs.start + group.runs.start
+            slab = self._all.find(f"{layer}.W_{owner}", slice(start, start + 1))
+            own = slice(start - slab.runs.start, start - slab.runs.start + runs.stop - runs.start)
+            pieces.append(slab.of(self.numbers)[own])
+        by_head: Tensor = torch.cat(pieces).unflatten(-1, heads).transpose(1, 2)
+        return by_head
+
+    def _initialise(self) -> None:
+        """Draw the initial numbers: one generator per seed and name, whoever owns the parameter."""
+        width = self.size.d_model
+        outside = {
+            TABLE: Weight((), _EMBEDDING_STD / math.sqrt(self.task.n_fields)),
+            "W_pos": Weight((), _EMBEDDING_STD),
+            "W_U": Weight((), width**-0.5),
+        }
+        for run in range(self.n_runs):
+            variant, seed = divmod(run, len(self.seeds))
+            wiring = self.wirings[self.forms[variant]]
+            for name, value in self._all.of_run(run, self._all.numbers).items():
+                weight = outside.get(name)
+                if weight is None:
+                    weight = wiring.weights.get(name.partition(".")[2])
+                if weight is None:  # of an MLP
+                    weight = Weight((), value.shape[0] ** -0.5)
+                value.copy_(_initial(self.seeds[seed], name, tuple(value.shape), weight))
+
+
+class _Level:
+    """One layer: attention by groups, then MLPs by widths.
+
+    Attributes:
+        attention: runs and their block. mlps: runs and their block, where they have one.
+    """
+
+    def __init__(
+        self,
+        attention: list[tuple[slice, Attention | WiredAttention]],
+        mlps: list[tuple[slice, Mlp]],
+    ) -> None:
+        self.attention, self.mlps = attention, mlps
+
+    def forward(
+        self, x: Float[Tensor, "r t m"], layers: list[Layer] | None = None
+    ) -> tuple[Float[Tensor, "r a m"], list[Any]]:
+        """The residual stream after the layer, at the positions that are read; x is overwritten."""
+        after: list[Tensor] = []
+        kept: list[Any] = []
+        for runs, block in self.attention:
+            out, saved = block.forward(x[runs], layers)
+            after.append(out)
+            kept.append(saved)
+        if len(after) == 1:
+            x = after[0]
+        elif after[0].shape[1] != x.shape[1]:  # otherwise they have written into x
+            x = torch.cat(after)
+        for runs, mlp in self.mlps:
+            _, of_mlp = mlp.forward(x[runs])
+            kept.append(of_mlp)
+        return x, kept
+
+    def backward(self, dy: Float[Tensor, "r a m"], kept: list[Any]) -> Float[Tensor, "r t m"]:
+        """The gradient of x; dy is overwritten."""
+        for runs, mlp in reversed(self.mlps):
+            mlp.backward(dy[runs], kept.pop())
+        before: list[Tensor] = []
+        for runs, block in reversed(self.attention):
+            before.append(block.backward(dy[runs], kept.pop()))
+        if len(before) == 1:
+            return before[0]
+        if before[0].shape[1] == dy.shape[1]:
+            return dy  # they have written into it
+        return torch.cat(before[::-1])
+
+
+def _kind(wiring: Wiring) -> tuple[int, int, bool]:
+    """What plain variants must agree in to be computed together."""
+    return wiring.sizes.n_heads, wiring.sizes.d_head, wiring.sizes.self_mask
 
 
 def generator_for(seed: int, purpose: str) -> torch.Generator:
@@ -212,14 +436,10 @@ def generator_for(seed: int, purpose: str) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
 
 
-def _normal(seed: int, name: str, shape: tuple[int, int]) -> Tensor:
-    return torch.randn(shape, generator=generator_for(seed, f"initial {name}"))
-
-
-def _views(flat: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Consecutive parts of a vector, with the names and shapes of `like`."""
-    parts = flat.split([value.numel() for value in like.values()])
-    return {
-        name: part.view(value.shape)
-        for (name, value), part in zip(like.items(), parts, strict=True)
-    }
+def _initial(seed: int, name: str, shape: tuple[int, ...], weight: Weight) -> Tensor:
+    """The initial numbers of a run's parameter."""
+    if weight.fill:
+        return torch.tensor(weight.fill).repeat(-(-shape[-1] // len(weight.fill)))[: shape[-1]]
+    drawn_as = f"{name.partition('.')[0]}.{weight.like}" if weight.like else name
+    generator = generator_for(seed, f"initial {drawn_as}")
+    return torch.randn(shape, generator=generator) * weight.std

@@ -51,7 +51,7 @@ class Probe:
         target: (a,) positions of the right entries.
         reverse: (a,) positions of the entries that ask for the asker; −1 where there are none.
         answers: (r, a) answers given.
-        pattern: (r, l, h, i, j) attention after softmax.
+        pattern: (r, l, h, i, j) attention after softmax; NaN for heads that a variant lacks.
     """
 
     tokens: Int64[np.ndarray, "i fields"]
@@ -71,7 +71,8 @@ class Snapshot:
         seconds: time spent training and evaluating so far.
         eval_steps: (e,) steps at which evaluations were made, on the experiment's cadence.
         history: metric name → (e, r); NaN where undefined or after a run diverged.
-        head_symmetry: (r, l, h) score symmetry per head at the last evaluation.
+        head_symmetry: (r, l, h) score symmetry per head at the last evaluation; NaN for heads
+            that a variant lacks.
         diverged_at: (r,) step of the evaluation that found a run diverged, else −1.
     """
 
@@ -96,7 +97,7 @@ class Snapshot:
         return (1 - self.history["score_symmetry"]) / 2
 
     def per_sharing(self, values: np.ndarray) -> np.ndarray:
-        """Split the run axis, which is the last, into (sharing, seed)."""
+        """Split the run axis, which is the last, into (variant, seed)."""
         n_sharings, n_seeds = len(self.experiment.sharing), self.experiment.n_seeds
         return values.reshape(*values.shape[:-1], n_sharings, n_seeds)
 
@@ -157,7 +158,7 @@ class Snapshot:
         """Raise ValueError unless the arrays are those of the experiment."""
         experiment, size = self.experiment, self.experiment.size
         n_runs, n_ctx = experiment.n_runs, experiment.task.n_ctx
-        heads = (n_runs, size.n_layers, size.n_heads)
+        heads = (n_runs, size.n_layers, experiment.n_heads)
         n_answers = n_ctx - experiment.task.answers_from
         expected = {
             "head_symmetry": (self.head_symmetry, heads),

@@ -26,9 +26,12 @@ def run_table(snapshot: Snapshot) -> pd.DataFrame:
     table.insert(5, "asymmetry", snapshot.asymmetry[-1].astype(np.float64))
     table.insert(4, "steps_to_threshold", snapshot.steps_to_threshold())
     table["diverged_at"] = np.where(snapshot.diverged_at < 0, np.nan, snapshot.diverged_at)
-    table["parameters"] = [experiment.count_parameters(sharing) for sharing, _ in experiment.runs]
+    table["parameters"] = [experiment.costs(sharing).parameters for sharing, _ in experiment.runs]
     table["kv_cache_floats_per_token"] = [
-        experiment.count_cache_floats(sharing) for sharing, _ in experiment.runs
+        experiment.costs(sharing).kv_cache for sharing, _ in experiment.runs
+    ]
+    table["multiply_adds_per_token"] = [
+        experiment.costs(variant).multiply_adds for variant, _ in experiment.runs
     ]
     return table
 
@@ -57,14 +60,16 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
             "mass_on_target": mean_interval(last["mass_on_target"]).mean,
             "mass_on_reverse": mean_interval(last["mass_on_reverse"]).mean,
             "diverged": snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1),
-            "parameters": [experiment.count_parameters(s) for s in experiment.sharing],
-            "kv_cache_floats_per_token": [
-                experiment.count_cache_floats(s) for s in experiment.sharing
+            "parameters": [experiment.costs(s).parameters for s in experiment.sharing],
+            "kv_cache_floats_per_token": [experiment.costs(s).kv_cache for s in experiment.sharing],
+            "multiply_adds_per_token": [
+                experiment.costs(s).multiply_adds for s in experiment.sharing
             ],
         }
     )
-    if Sharing.QKV in experiment.sharing and len(experiment.sharing) > 1:
-        baseline = last["accuracy"][experiment.sharing.index(Sharing.QKV)]
+    baselines = [place for place, v in enumerate(experiment.sharing) if v == Sharing.QKV.value]
+    if baselines and len(experiment.sharing) > 1:
+        baseline = last["accuracy"][baselines[0]]
         gap = paired_difference(last["accuracy"], np.broadcast_to(baseline, last["accuracy"].shape))
         others = table["sharing"] != Sharing.QKV.value
         for suffix, values in (("", gap.mean), ("_low", gap.low), ("_high", gap.high)):

@@ -28,7 +28,7 @@ from attnkit.experiment import ALIGNED, Experiment
 from attnkit.model import COHORT_ORDER, generator_for
 from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
-from attnkit.sharing import Sharing
+from attnkit.variants import Variant
 
 RUNS_PER_COHORT = 10
 """Runs that train as one where they fit the cache; fewer waste calls, more gain nothing."""
@@ -122,8 +122,7 @@ class Training:
         return np.concatenate(per_cohort, axis).take(self._order, axis)
 
     def _make_cohort(self, part: Part) -> Cohort:
-        experiment = self.experiment.model_copy(update={"sharing": part.sharing})
-        return Cohort(experiment, part.seeds, self.device)
+        return Cohort(self.experiment, part.seeds, self.device, part.sharing)
 
     def _answer_probe(self) -> Probe:
         answered = [cohort.answer(self._probe) for cohort in self.cohorts]
@@ -140,9 +139,9 @@ class Training:
 
 @dataclass(frozen=True)
 class Part:
-    """The runs of one cohort: some sharings, each with the same seeds."""
+    """The runs of one cohort: some variants, each with the same seeds."""
 
-    sharing: tuple[Sharing, ...]
+    sharing: tuple[Variant, ...]
     seeds: list[int]
 
 
@@ -150,26 +149,46 @@ def plan_cohorts(experiment: Experiment, device: torch.device) -> list[Part]:
     """Which runs train together; a GPU takes them all at once.
 
     On a CPU as many as fit the cache, up to `RUNS_PER_COHORT`, and few enough that every core has
-    some.
+    some. Plain variants are computed as one, so all of them stand beside as few seeds as needed;
+    any other is computed by itself, so it has as many seeds as possible.
     """
-    seeds, n_sharings = list(experiment.seeds), len(experiment.sharing)
+    seeds = list(experiment.seeds)
     if device.type != "cpu":
         return [Part(experiment.sharing, seeds)]
-    fitting = max(1, _CACHED_FLOATS // _largest_intermediate(experiment))
+    plain = [v for v in experiment.sharing if experiment.wiring(v).plain]
+    wired = [v for v in experiment.sharing if v not in plain]
+    in_order = sorted(plain, key=lambda variant: COHORT_ORDER.index(variant.sharing))
+    fitting = max(1, min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment)))
+    parts = _plan_plain(experiment, in_order, fitting) if plain else []
+    n_cohorts = max(1, min(n_cores() - len(parts), len(wired) * len(seeds)))
+    together = max(1, min(fitting, math.ceil(len(wired) * len(seeds) / n_cohorts)))
+    n_seeds = min(together, len(seeds))
+    n_seeds = math.ceil(len(seeds) / math.ceil(len(seeds) / n_seeds))
+    n_variants = max(1, together // n_seeds)
+    return parts + [
+        Part(tuple(wired[first : first + n_variants]), seeds[start : start + n_seeds])
+        for start in range(0, len(seeds), n_seeds)
+        for first in range(0, len(wired), n_variants)
+    ]
+
+
+def _plan_plain(experiment: Experiment, variants: list[Variant], fitting: int) -> list[Part]:
+    """Cohorts of plain variants, given in cohort order, of at most so many runs."""
+    seeds, n_variants = list(experiment.seeds), len(variants)
+    n_runs = n_variants * len(seeds)
     per_core = experiment.n_runs / n_cores()
     for share in (math.ceil(per_core), max(1, math.floor(per_core))):
-        together = min(RUNS_PER_COHORT, fitting, share)
-        n_together = max(1, together // n_sharings)
-        n_groups = 1 if together >= n_sharings else math.ceil(n_sharings / together)
-        if math.ceil(len(seeds) / n_together) * n_groups >= min(n_cores(), experiment.n_runs):
+        together = min(fitting, share)
+        n_together = max(1, together // n_variants)
+        n_groups = 1 if together >= n_variants else math.ceil(n_variants / together)
+        if math.ceil(len(seeds) / n_together) * n_groups >= min(n_cores(), n_runs):
             break
     large = _largest_intermediate(experiment) >= _SHARED_FLOATS
-    if large and len(seeds) * n_groups == n_cores() and n_sharings % n_groups:
+    if large and len(seeds) * n_groups == n_cores() and n_variants % n_groups:
         n_groups += 1  # cores that would wait for the one with most take turns with the smallest
-    in_order = [sharing for sharing in COHORT_ORDER if sharing in experiment.sharing]
-    groups = np.array_split(np.arange(n_sharings), n_groups)
+    groups = np.array_split(np.arange(n_variants), n_groups)
     return [
-        Part(tuple(in_order[place] for place in group), seeds[start : start + n_together])
+        Part(tuple(variants[place] for place in group), seeds[start : start + n_together])
         for start in range(0, len(seeds), n_together)
         for group in groups
     ]
@@ -181,16 +200,28 @@ def threads_per_cohort(experiment: Experiment, n_cohorts: int) -> int:
     Matrices whose rows do not fill cache lines are rounded differently by different numbers of
     threads, and a run must not depend on how many others there are.
     """
-    size = experiment.size
-    aligned = size.d_head % ALIGNED == size.d_mlp % ALIGNED == 0
+    wirings = [experiment.wiring(variant) for variant in experiment.sharing]
+    aligned = all(
+        wiring.plain and wiring.sizes.d_head % ALIGNED == wiring.sizes.d_mlp % ALIGNED == 0
+        for wiring in wirings
+    )
     large = _largest_intermediate(experiment) >= _SHARED_FLOATS
     return n_cores() // n_cohorts if n_cohorts < n_cores() and aligned and large else 1
 
 
 def _largest_intermediate(experiment: Experiment) -> int:
     """Numbers in the largest tensor of one run's step."""
-    size, n_ctx = experiment.size, experiment.task.n_ctx
-    per_token = max(size.d_model, size.n_heads * size.d_head, size.d_mlp, size.n_heads * n_ctx)
+    n_ctx = experiment.task.n_ctx
+    per_token = max(
+        max(
+            wiring.sizes.d_model,
+            wiring.n_inner,
+            wiring.vectors[wiring.roles["Q"]].n_numbers,
+            wiring.sizes.d_mlp,
+            wiring.sizes.n_heads * wiring.n_maps * n_ctx,
+        )
+        for wiring in map(experiment.wiring, experiment.sharing)
+    )
     return experiment.training.batch_size * n_ctx * per_token
 
 

@@ -212,8 +212,8 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
     ("arguments", "named"),
     [
         (["--task", "phone"], "task: got 'phone', allowed directed, mutual, phonebook"),
-        (["--sharing", "Q-K=V"], "sharing: got 'Q-K=V', allowed one or more of QKV, Q=K"),
-        (["--sharing", ""], "sharing: got '', allowed one or more of QKV"),
+        (["--sharing", "Q-K=V"], "sharing: got 'Q-K=V', but 'Q-K=V' is unknown, allowed: QKV"),
+        (["--sharing", ""], "sharing: got '', but nothing is named, allowed: QKV, Q=K"),
         (["--set", "d_haed=8"], "d_haed: got '8', allowed a known setting (did you mean d_head?)"),
         (["--set", "d_head"], "--set: got 'd_head', allowed NAME=VALUE"),
         (["--set", "d_head=wide"], "d_head: got 'wide', allowed a whole number from 1 to 64"),

@@ -153,12 +153,23 @@ def test_sharings_are_a_set_in_any_spelling(chosen, lower, spaced, joined):
     assert experiment.sharing == tuple(sharing for sharing in Sharing if sharing in chosen)
 
 
-@pytest.mark.parametrize("wrong", ["", "Q-K=V", "QKV,", [], ["QKV", "VKQ"], 5, None])
-def test_a_wrong_sharing_names_those_there_are(wrong):
-    """Whatever was given instead."""
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ("", ""),
+        ("Q-K=V", "Q-K=V"),
+        ("QKV,", ""),
+        ([], ""),
+        (["QKV", "VKQ"], "VKQ"),
+        (5, "5"),
+        (None, "None"),
+    ],
+)
+def test_a_wrong_sharing_names_those_there_are(wrong, named):
+    """Whatever was given instead; of several, the one that is wrong."""
     problem = problem_of(sharing=wrong)
     assert problem.field == "sharing"
-    assert problem.value == wrong
+    assert problem.value == named
     assert all(sharing in problem.allowed for sharing in Sharing)
 
 
@@ -281,7 +292,7 @@ def test_a_task_that_is_no_text_is_named(task):
 
 def test_a_long_value_is_shortened():
     """An error stays one line."""
-    problem = problem_of(positions="x" * 1000)
+    problem = problem_of(causal="x" * 1000)
     assert len(str(problem)) < 120
     assert "..." in str(problem)
 
@@ -507,14 +518,14 @@ def test_parameter_count_is_that_of_the_real_tensors(sharing, given):
         model = Model(experiment, experiment.seeds, torch.device("cpu"))
         own = model.run_parameters(2 * model.sharings.index(sharing))
         count = sum(value.numel() for value in own.values())
-        assert experiment.count_parameters(sharing) == count
+        assert experiment.costs(sharing).parameters == count
 
 
 @pytest.mark.parametrize("sharing", Sharing)
 def test_each_tied_role_saves_one_matrix_per_layer(sharing):
     """d_model × heads × head width fewer numbers."""
     experiment = Experiment(n_layers=3, n_heads=2, d_head=5)
-    saved = experiment.count_parameters(Sharing.QKV) - experiment.count_parameters(sharing)
+    saved = experiment.costs(Sharing.QKV).parameters - experiment.costs(sharing).parameters
     assert saved == (3 - sharing.n_matrices) * 3 * 32 * 2 * 5
 
 
@@ -524,7 +535,7 @@ def test_each_tied_role_saves_one_matrix_per_layer(sharing):
 def test_cache_holds_keys_and_values_of_every_head_and_layer(sharing, floats):
     """3 layers × 2 heads × 5 numbers, twice unless keys are values."""
     experiment = Experiment(n_layers=3, n_heads=2, d_head=5)
-    assert experiment.count_cache_floats(Sharing(sharing)) == floats
+    assert experiment.costs(sharing).kv_cache == floats
 
 
 def test_plateau_is_that_of_the_task_in_the_bare_model():

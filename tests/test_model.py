@@ -267,11 +267,12 @@ def test_every_parameter_learns(task):
 
 
 def test_role_weights_are_those_of_the_owner():
-    """In cohort order, each run's matrix for a role is its owner's."""
+    """In cohort order, each run's matrix for a role is its owner's, head by head."""
     model = build(n_layers=2)
     for role in ROLES:
-        weights = model.role_weights(1, role)
-        assert weights.shape == (10, 32, 21)
+        (weights,) = model.role_weights(1, role)
+        assert weights.shape == (10, 3, 32, 7)
         for run in range(model.n_runs):
             owner = model.sharings[run // 2].owner(role)
-            assert torch.equal(weights[run], model.run_parameters(run)[f"1.W_{owner}"])
+            whole = weights[run].transpose(0, 1).flatten(1)
+            assert torch.equal(whole, model.run_parameters(run)[f"1.W_{owner}"])

@@ -319,8 +319,8 @@ def test_table_holds_the_last_evaluation():
 def test_table_counts_what_runs_cost():
     """Parameters and cache of the run's sharing."""
     for row, (sharing, _) in zip(RESULT.table.itertuples(), RESULT.experiment.runs, strict=True):
-        assert row.parameters == RESULT.experiment.count_parameters(sharing)
-        assert row.kv_cache_floats_per_token == RESULT.experiment.count_cache_floats(sharing)
+        assert row.parameters == RESULT.experiment.costs(sharing).parameters
+        assert row.kv_cache_floats_per_token == RESULT.experiment.costs(sharing).kv_cache
 
 
 @pytest.mark.parametrize("task", ["directed", "mutual"])

@@ -158,9 +158,9 @@ def test_results_are_ordered_as_the_experiment():
     result = train(small(sharing=list(Sharing), steps=3), "cpu")
     for (sharing, _), own in zip(result.experiment.runs, result.parameters, strict=True):
         assert {name[-1] for name in own if name[-1] in "QKV"} == {
-            members[0] for members in sharing.classes
+            members[0] for members in sharing.sharing.classes
         }
-    symmetric = [sharing.symmetric for sharing, _ in result.experiment.runs]
+    symmetric = [variant.sharing.symmetric for variant, _ in result.experiment.runs]
     assert (result.snapshot.history["symmetry_error"][-1] < 1e-5).tolist() == symmetric
     assert (result.snapshot.head_symmetry[:, 0, 0] > 1 - 1e-5).tolist() == symmetric
 

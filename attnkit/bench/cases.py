@@ -10,6 +10,7 @@ import numpy as np
 from attnkit.experiment import Experiment, Size, Training
 from attnkit.sharing import Sharing
 from attnkit.tasks.base import Examples, Label, Task
+from attnkit.variants import Variant
 
 if TYPE_CHECKING:
     import torch
@@ -82,7 +83,7 @@ class Case:
 
         Its bounds are not checked: a benchmark runs longer than anything a page may ask for.
         """
-        sharing = tuple(Sharing) if n_runs > 1 else (Sharing.QKV,)
+        sharing = tuple(map(Variant, Sharing if n_runs > 1 else [Sharing.QKV]))
         if n_runs % len(sharing):
             raise ValueError(f"n_runs: got {n_runs}, allowed 1 or a multiple of {len(sharing)}")
         training = Training.model_construct(
@@ -96,6 +97,7 @@ class Case:
             sharing=sharing,
             n_seeds=n_runs // len(sharing),
             first_seed=0,
+            equal="nothing",
             task=self.task,
             size=self.size,
             training=training,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from attnkit.data import TrainingData, held_out_examples
 from attnkit.experiment import Experiment
 from attnkit.model import SELF_MASK, Model
-from attnkit.sharing import Sharing
+from attnkit.variants import Variant
 
 CPU = torch.device("cpu")
 
@@ -27,17 +27,17 @@ class Attention(nn.Module):
 
     mask: Tensor | None
 
-    def __init__(self, experiment: Experiment, sharing: Sharing) -> None:
+    def __init__(self, experiment: Experiment, sharing: Variant) -> None:
         super().__init__()
         size = experiment.size
         self.size = size
-        self.sharing = sharing
+        self.sharing = Variant(sharing).sharing
         inner = size.n_heads * size.d_head
         self.roles = nn.ModuleDict(
             {
                 role: nn.Linear(size.d_model, inner, bias=False)
                 for role in ("Q", "K", "V")
-                if sharing.owns(role)
+                if self.sharing.owns(role)
             }
         )
         self.out = nn.Linear(inner, size.d_model, bias=False)
@@ -78,7 +78,7 @@ class Mlp(nn.Module):
 class Transformer(nn.Module):
     """One run, with the numbers that it has in a cohort."""
 
-    def __init__(self, experiment: Experiment, sharing: Sharing, seed: int) -> None:
+    def __init__(self, experiment: Experiment, sharing: Variant, seed: int) -> None:
         super().__init__()
         task, size = experiment.task, experiment.size
         self.answers_from = task.answers_from
@@ -92,7 +92,7 @@ class Transformer(nn.Module):
         self.unembedding = nn.Linear(size.d_model, task.n_classes, bias=False)
         self.load(one_run(experiment, sharing, seed))
 
-    def make_blocks(self, experiment: Experiment, sharing: Sharing) -> nn.Module:
+    def make_blocks(self, experiment: Experiment, sharing: Variant) -> nn.Module:
         """What stands between embedding and read-out."""
         size = experiment.size
         blocks: list[nn.Module] = []
@@ -141,7 +141,7 @@ class PeerTransformer(Transformer):
         https://github.com/lucidrains/x-transformers
     """
 
-    def make_blocks(self, experiment: Experiment, sharing: Sharing) -> nn.Module:
+    def make_blocks(self, experiment: Experiment, sharing: Variant) -> nn.Module:
         """Pre-norm attention and feed-forward layers of matched sizes."""
         from x_transformers.x_transformers import AttentionLayers
 
@@ -165,9 +165,10 @@ class PeerTransformer(Transformer):
         """It keeps its own initial numbers."""
 
 
-def one_run(experiment: Experiment, sharing: Sharing, seed: int) -> dict[str, Tensor]:
+def one_run(experiment: Experiment, sharing: Variant, seed: int) -> dict[str, Tensor]:
     """The initial numbers of one run."""
-    alone = experiment.model_copy(update={"sharing": (sharing,), "n_seeds": 1, "first_seed": seed})
+    only = {"sharing": (Variant(sharing),), "n_seeds": 1, "first_seed": seed}
+    alone = experiment.model_copy(update=only)
     return {
         name: value.detach() for name, value in Model(alone, [seed], CPU).run_parameters(0).items()
     }
@@ -187,7 +188,7 @@ class Loop:
         self,
         experiment: Experiment,
         seeds: list[int],
-        make: Callable[[Experiment, Sharing, int], Transformer] = Transformer,
+        make: Callable[[Experiment, Variant, int], Transformer] = Transformer,
         *,
         fused: bool = False,
     ) -> None:
@@ -195,7 +196,7 @@ class Loop:
         self._seeds = seeds
         self._make = make
         self._fused = fused
-        self._trainers: dict[tuple[Sharing, int], _Trainer] = {}
+        self._trainers: dict[tuple[Variant, int], _Trainer] = {}
         self._batches = {seed: _first_batches(experiment, seed, 16) for seed in seeds[:2]}
         self._round = 0
 
@@ -226,7 +227,7 @@ class Loop:
     def _rate(self) -> float:
         return self._experiment.training.learning_rate
 
-    def _trainer(self, sharing: Sharing, seed: int) -> _Trainer:
+    def _trainer(self, sharing: Variant, seed: int) -> _Trainer:
         run = (sharing, seed)
         if run not in self._trainers:
             model = self._make(self._experiment, sharing, seed)

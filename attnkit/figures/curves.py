@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.figures.palette import COLORS, REFERENCE, translucent
+from attnkit.figures.palette import REFERENCE, colors_of, translucent
 from attnkit.results import Snapshot
 from attnkit.statistics import mean_interval
+from attnkit.variants import Variant
 
 MAX_POINTS = 160
 """Points per curve on screen; statistics never come from thinned curves."""
@@ -37,10 +38,10 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
     interval = mean_interval(accuracy)
     span = [0, experiment.training.steps]
     traces: list[Trace] = []
-    for panel, sharing in enumerate(experiment.sharing):
-        color = COLORS[sharing]
+    colors = colors_of(experiment.sharing)
+    for panel, (sharing, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
         levels = [(experiment.task.chance, "dot"), (interval.mean[0, panel], "dash")]
-        if experiment.plateau is not None and sharing.symmetric:
+        if experiment.plateau is not None and _stays_at_plateau(sharing):
             levels.append((experiment.plateau, "longdashdot"))
         traces += [_level(panel, span, level, dash) for level, dash in levels]
         if previous is not None and sharing in previous.experiment.sharing:
@@ -52,7 +53,6 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
             _mean(panel, steps, interval.mean[:, panel], color, low=low, high=high),
         ]
     names = [sharing.value for sharing in experiment.sharing]
-    colors = [COLORS[sharing] for sharing in experiment.sharing]
     return {"data": traces, "layout": _layout(names, colors, span, snapshot)}
 
 
@@ -66,11 +66,11 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
         "reversed entry": snapshot.history["mass_on_reverse"],
     }
     span = [0, experiment.training.steps]
+    colors = colors_of(experiment.sharing)
     traces: list[Trace] = []
     for name, values in measures.items():
         interval = mean_interval(snapshot.per_sharing(values)[kept])
-        for panel, sharing in enumerate(experiment.sharing):
-            color = COLORS[sharing]
+        for panel, color in enumerate(colors):
             mean, low, high = (
                 limit[:, panel] for limit in (interval.mean, interval.low, interval.high)
             )
@@ -82,7 +82,6 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
             line["hovertemplate"] = f"{name} {line['hovertemplate']}"
             traces.append(line)
     names = [sharing.value for sharing in experiment.sharing]
-    colors = [COLORS[sharing] for sharing in experiment.sharing]
     return {"data": traces, "layout": _layout(names, colors, span, snapshot)}
 
 
@@ -99,7 +98,7 @@ def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[
         {"dash": "dot", "text": f"chance {experiment.task.chance:.2f}"},
         {"dash": "dash", "text": "untrained"},
     ]
-    if experiment.plateau is not None and any(s.symmetric for s in experiment.sharing):
+    if experiment.plateau is not None and any(map(_stays_at_plateau, experiment.sharing)):
         text = f"one of two picked at random {experiment.plateau:.2f}"
         entries.append({"dash": "longdashdot", "text": text})
     if previous is not None:
@@ -120,6 +119,11 @@ def measures_legend(snapshot: Snapshot) -> list[dict[str, str]]:
         for name, dash in _LINE_STYLES.items()
         if directed or name != "reversed entry"
     ]
+
+
+def _stays_at_plateau(variant: Variant) -> bool:
+    """Whether the plateau of symmetric scores was observed for it: a plain Q=K or Q=K=V."""
+    return variant.is_partition and variant.sharing.symmetric
 
 
 def _thin(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

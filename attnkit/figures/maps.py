@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.figures.palette import COLORS
+from attnkit.figures.palette import colors_of
 from attnkit.results import Snapshot
 
 
@@ -37,6 +37,7 @@ def attention_maps(
         rest = chosen[:, first:].sum(1, keepdims=True)
         chosen = np.concatenate([chosen[:, :first], rest], 1)
     answers = snapshot.per_sharing(probe.answers.T)[..., place]
+    colors = colors_of(experiment.sharing)
     panels = []
     for i, sharing in enumerate(experiment.sharing):
         levels = np.nan_to_num(chosen[..., i]).clip(0, 1)
@@ -44,7 +45,7 @@ def attention_maps(
         panels.append(
             {
                 "name": sharing.value,
-                "color": COLORS[sharing],
+                "color": colors[i],
                 "cells": base64.b64encode((levels * 255).round().astype(np.uint8)).decode(),
                 "answers": [task.answer_text(int(answer)) for answer in answers[:, i]],
                 "right": right.tolist(),

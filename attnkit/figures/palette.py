@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attnkit.sharing import Sharing
+from attnkit.variants import Variant
 
 COLORS: dict[Sharing, str] = {
     Sharing.QKV: "#0072B2",
@@ -12,8 +15,19 @@ COLORS: dict[Sharing, str] = {
     Sharing.Q_K_V: "#E69F00",
 }
 
+FURTHER = ("#56B4E9", "#8C6BB1", "#7F5539", "#6B7A1E")
+"""For composed variants, in their order; then what the sharings on screen leave."""
+
 REFERENCE = "#8a8f98"
 """Of everything that is not a measurement of this experiment: grey, readable on light and dark."""
+
+
+def colors_of(variants: Sequence[Variant]) -> list[str]:
+    """A colour for each: that of its sharing if it is nothing more, else one nobody else has."""
+    taken = {COLORS[v.sharing] for v in variants if v.is_partition}
+    free = [color for color in (*FURTHER, *COLORS.values()) if color not in taken]
+    others = iter(free * len(variants))
+    return [COLORS[v.sharing] if v.is_partition else next(others) for v in variants]
 
 
 def translucent(color: str, opacity: float) -> str:

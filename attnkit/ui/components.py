@@ -17,7 +17,7 @@ import streamlit as st
 
 from attnkit.figures.curves import Figure
 from attnkit.figures.diagram import sharing_diagram
-from attnkit.figures.palette import COLORS
+from attnkit.figures.palette import COLORS, colors_of
 from attnkit.results import Snapshot
 from attnkit.sharing import Sharing
 from attnkit.summary import percent, percent_interval
@@ -88,17 +88,18 @@ def sharing_cards(snapshot: Snapshot, *, key: str, faded: bool) -> None:
     rows: Any = sharing_table(snapshot).set_index("sharing")
     n_seeds = snapshot.experiment.n_seeds
     cards = []
-    for sharing in snapshot.experiment.sharing:
+    variants = snapshot.experiment.sharing
+    for sharing, color in zip(variants, colors_of(variants), strict=True):
         row = rows.loc[sharing.value]
         cards.append(
             {
                 "name": sharing.value,
-                "color": COLORS[sharing],
-                "diagram": sharing_diagram(sharing),
+                "color": color,
+                "diagram": sharing_diagram(sharing.sharing),
                 "meaning": sharing.meaning,
                 "value": "–" if row.accuracy != row.accuracy else percent(row.accuracy),
                 "note": _note(row, n_seeds),
-                "facts": _facts(row, sharing),
+                "facts": _facts(row, sharing.sharing),
             }
         )
     _component("cards")(key=key, data={"cards": cards, "narrowest": 130, "faded": faded})

@@ -1,0 +1,131 @@
+"""What a variant costs: parameters, cache, multiply-adds; and variants of equal cost.
+
+All is counted on the wiring. Nothing here knows torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from attnkit.variants.positions import POSITIONS
+
+if TYPE_CHECKING:
+    from attnkit.experiment import Size
+    from attnkit.tasks import Task
+    from attnkit.variants import Variant, Wiring
+
+Equal = Literal["nothing", "parameters", "multiply_adds", "kv_cache"]
+"""What can be made equal across the variants of an experiment."""
+
+TOLERANCE = 0.02
+"""Costs that differ by so little count as equal."""
+
+_WIDEST_HEAD = 128
+_WIDEST_MLP = 512
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of one run of a variant.
+
+    Attributes:
+        attention: parameters of the attention layers.
+        parameters: all of them.
+        kv_cache: floats that a decoder keeps per token, summed over layers.
+        multiply_adds: of the matrix products of one token's forward pass, among n_ctx tokens.
+    """
+
+    attention: int
+    parameters: int
+    kv_cache: int
+    multiply_adds: int
+
+
+def count_costs(wiring: Wiring, task: Task) -> Costs:
+    """Costs of a run."""
+    sizes = wiring.sizes
+    attention = sum(weight.n_numbers for weight in wiring.parameters().values())
+    positions = task.n_ctx * sizes.d_model if POSITIONS[sizes.positions].embedded else 0
+    mlp = 2 * sizes.d_model * sizes.d_mlp
+    read_out = sizes.d_model * task.n_classes
+    outside = task.d_vocab * sizes.d_model + positions + read_out + sizes.n_layers * mlp
+    kept = sum(wiring.vectors[name].n_numbers for name in wiring.stored)
+    leaders = [layer for layer in range(sizes.n_layers) if wiring.leader(layer) == layer]
+    scores = task.n_ctx * sizes.n_heads * (wiring.n_maps * sizes.d_k + sizes.d_v)
+    matrices = {vector.weight for vector in wiring.vectors.values() if vector.weight} | {"W_O"}
+    multiply_adds = read_out
+    for layer in range(sizes.n_layers):
+        used = matrices & wiring.names(layer).keys()
+        multiply_adds += sum(wiring.weights[name].n_numbers for name in used)
+        multiply_adds += scores + mlp
+    return Costs(attention, attention + outside, len(leaders) * kept, multiply_adds)
+
+
+@dataclass(frozen=True)
+class Adjusted:
+    """A variant at sizes that make its cost equal to that of the others.
+
+    Attributes:
+        size: the experiment's, with other widths.
+        changes: what was changed, in words; empty if nothing was.
+        difference: its cost over that of the dearest variant, minus one.
+    """
+
+    size: Size
+    changes: str
+    difference: float
+
+
+def equalise(
+    variants: tuple[Variant, ...], size: Size, task: Task, equal: Equal
+) -> dict[Variant, Adjusted]:
+    """Widths at which variants cost as much as the dearest of them does at the given sizes.
+
+    First the head's width is chosen, then, if that is not enough, the MLP's. A variant that names
+    its own width keeps it; where no width fits, the nearest is taken and `difference` tells.
+
+    Raises:
+        ValueError: if a variant does not go with the given sizes.
+    """
+    assert equal in get_args(Equal)
+
+    def cost(variant: Variant, at: Size) -> int:
+        costs = count_costs(variant.wire(at, task.n_ctx), task)
+        return int(getattr(costs, equal if equal != "nothing" else "parameters"))
+
+    at_first = {variant: cost(variant, size) for variant in variants}
+    wanted = max(at_first.values())
+    return {variant: _fit(variant, size, wanted, cost) for variant in variants}
+
+
+def _fit(
+    variant: Variant, size: Size, wanted: int, cost: Callable[[Variant, Size], int]
+) -> Adjusted:
+    """The sizes, as near to the wanted cost as its widths allow."""
+
+    def miss(at: Size) -> tuple[int, int]:
+        changed = abs(at.d_head - size.d_head) + abs(at.d_mlp - size.d_mlp)
+        return abs(cost(variant, at) - wanted), changed
+
+    best = size
+    for name, widest in (("d_head", _WIDEST_HEAD), ("d_mlp", _WIDEST_MLP)):
+        first = getattr(size, name)
+        if miss(best)[0] <= TOLERANCE * wanted or name in variant.given or not first:
+            continue
+        fitting = [best]
+        for width in range(1, widest + 1):
+            at = best.model_copy(update={name: width})
+            try:
+                cost(variant, at)
+            except ValueError:  # an odd width for RoPE, say
+                continue
+            fitting.append(at)
+        best = min(fitting, key=miss)
+    changes = [
+        f"{label} {getattr(size, name)} → {getattr(best, name)}"
+        for name, label in (("d_head", "head width"), ("d_mlp", "MLP width"))
+        if getattr(best, name) != getattr(size, name)
+    ]
+    return Adjusted(best, ", ".join(changes), cost(variant, best) / wanted - 1 if wanted else 0.0)

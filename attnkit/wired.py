@@ -1,0 +1,330 @@
+"""Residual attention along any wiring, batched over the seeds of one variant, by autograd.
+
+The five partitions have `attnkit.attention`, whose backward pass is written out. Here a variant's
+rules are a few lines of PyTorch each; what is differentiated reaches from the normalised residual
+stream to what is added to it. Matrix products go through `product`, so that a run has the same bits
+whatever else trains.
+
+Index letters as in `attnkit.model`; rows are (s, b, h, i, d).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnkit.attention import Layer
+from attnkit.blocks import multiply, product, rms_norm, rms_norm_backward
+from attnkit.experiment import ALIGNED
+from attnkit.sharing import Role
+from attnkit.variants.wiring import TOKEN, Wiring
+
+
+class _Product(torch.autograd.Function):
+    """Each run's a @ b, with equal bits for any number of runs, there and back."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return product(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        d_out = grad[0].contiguous()
+        d_a = product(d_out, b.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return d_a, None
+        d_b = torch.empty_strided(b.shape, _aligned_strides(b), dtype=b.dtype, device=b.device)
+        multiply(d_b, a.transpose(1, 2), d_out)
+        return d_a, d_b
+
+
+def _aligned_strides(b: Tensor) -> tuple[int, int, int]:
+    """Those of matrices that each begin on a cache line: BLAS rounds by how the output lies."""
+    n_numbers = b.shape[1] * b.shape[2]
+    return n_numbers + -n_numbers % ALIGNED, b.shape[2], 1
+
+
+def _times(a: Tensor, b: Tensor) -> Tensor:
+    result: Tensor = _Product.apply(a, b)  # type: ignore[no-untyped-call]
+    return result
+
+
+class Heads:
+    """What one layer of a wiring makes of tokens: vectors, keys and values, queries, the read-out.
+
+    Args:
+        weights: those of this layer by the wiring's names, with a leading axis of seeds.
+        leader: the heads whose keys and values these use; None: they make their own.
+    """
+
+    def __init__(
+        self, wiring: Wiring, layer: int, weights: dict[str, Tensor], leader: Heads | None = None
+    ) -> None:
+        self.wiring, self.layer, self.weights = wiring, layer, weights
+        self._source = leader or self
+
+    def store(self, x: Float[Tensor, "s b i m"]) -> dict[str, Tensor]:
+        """What a decoder keeps of these tokens: name → rows."""
+        return {name: self._project(name, x, {}) for name in self.wiring.stored}
+
+    def keys_and_values(self, store: dict[str, Tensor], at: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of keys and values of what has been stored, as the scores and the read-out see them.
+
+        Args:
+            at: positions of the stored tokens, (i,).
+        """
+        source, roles = self._source, self.wiring.roles
+        k = source._project(roles["K"], None, store)
+        v = source._project(roles["V"], None, store)
+        return source._adjust("K", k, at), source._adjust("V", v, at)
+
+    def queries(
+        self, x: Float[Tensor, "s b i m"], store: dict[str, Tensor] | None, at: Tensor
+    ) -> Tensor:
+        """Rows of queries.
+
+        Args:
+            store: what was stored of the same tokens; tied queries are taken from it.
+        """
+        return self._adjust("Q", self._project(self.wiring.roles["Q"], x, store or {}), at)
+
+    def scores(self, q: Tensor, k: Tensor, asking: Tensor, looked_at: Tensor) -> Tensor:
+        """Scaled scores before masks, (s, b, h, maps, i, j); one map if they are added."""
+        wiring = self.wiring
+        q = q * wiring.scale
+        k = self._for_all_heads(k)
+        flat = _times(q.flatten(0, 2), k.flatten(0, 2).transpose(1, 2))
+        heads = (wiring.sizes.n_heads, wiring.n_maps)
+        scores = flat.view(*q.shape[:2], *heads, q.shape[3], k.shape[3])
+        for rule in wiring.rules:
+            scores = rule.merge(scores)
+        for rule in wiring.rules:
+            bias = rule.bias(self.weights, asking, looked_at, wiring)
+            if bias is not None:
+                scores = scores + bias.unsqueeze(3)
+        return scores
+
+    def pattern(self, scores: Tensor, mask: Float[Tensor, "i j"] | None) -> Tensor:
+        """Attention after the softmax, (s, b, h, i, j); those of two maps combined."""
+        pattern = torch.softmax(scores if mask is None else scores + mask, -1)
+        if pattern.shape[3] == 1:
+            return pattern.squeeze(3)
+        for rule in self.wiring.rules:
+            pattern = rule.combine(pattern, self.weights, self.layer)
+        return pattern
+
+    def read_out(self, pattern: Tensor, v: Tensor) -> Float[Tensor, "s t m"]:
+        """What is added to the residual stream."""
+        v = self._for_all_heads(v)
+        z = _times(pattern.flatten(0, 2), v.flatten(0, 2))
+        z = z.view(*pattern.shape[:4], v.shape[-1])
+        for rule in self.wiring.rules:
+            z = rule.finish(z, self.layer)
+        merged = z.transpose(2, 3).flatten(3).flatten(1, 2)  # (s, b·i, h·d)
+        return _times(merged, self.weights["W_O"]) if self.wiring.has_output else merged
+
+    def matrix(self, role: Role) -> Float[Tensor, "s h m d"]:
+        """The matrix between the token and a role's vectors; rules that are not linear left out.
+
+        Several maps count as heads; keys and values of grouped heads are repeated.
+        """
+        source = self if role == "Q" else self._source
+        one = next(iter(self.weights.values()), torch.empty(1))
+        d_model = self.wiring.sizes.d_model
+        n_seeds = len(one) if self.weights else 1
+        eye = torch.eye(d_model, dtype=one.dtype, device=one.device).expand(n_seeds, 1, -1, -1)
+        rows = source._project(self.wiring.roles[role], eye, {})
+        at = torch.zeros(d_model, dtype=torch.long, device=one.device)
+        for rule in self.wiring.rules:
+            if rule.linear:
+                rows = rule.adjust(role, rows, source.weights, at, self.wiring)
+        return self._for_all_heads(rows)[:, 0]
+
+    def _project(self, name: str, x: Tensor | None, made: dict[str, Tensor]) -> Tensor:
+        """A vector's rows: those in `made`, or from what it reads."""
+        if name in made:
+            return made[name]
+        vector = self.wiring.vectors[name]
+        if vector.reads == TOKEN:
+            assert x is not None
+            read = x
+        else:
+            rows = self._project(vector.reads, x, made)  # (s, b, h, i, d)
+            if vector.per_head:
+                return self._through_heads(rows, vector.weight)
+            read = rows.transpose(2, 3).flatten(3)
+        n_seeds, n_batch, n_ctx, _ = read.shape
+        if vector.weight is not None:
+            flat = read.reshape(n_seeds, n_batch * n_ctx, -1)
+            read = _times(flat, self.weights[vector.weight])
+        heads = read.view(n_seeds, n_batch, n_ctx, vector.n_heads, vector.width)
+        return heads.transpose(2, 3)
+
+    def _through_heads(self, rows: Tensor, weight: str | None) -> Tensor:
+        """Rows of every head times its own matrix, (s, h, d, d')."""
+        assert weight is not None
+        of_heads = []
+        for head, own in enumerate(self.weights[weight].unbind(1)):
+            read = rows[:, :, head]  # (s, b, i, d)
+            out = _times(read.flatten(1, 2), own)
+            of_heads.append(out.view(*read.shape[:3], -1))
+        return torch.stack(of_heads, 2)
+
+    def _adjust(self, role: Role, rows: Tensor, at: Tensor) -> Tensor:
+        for rule in self.wiring.rules:
+            rows = rule.adjust(role, rows, self.weights, at, self.wiring)
+        return rows
+
+    def _for_all_heads(self, rows: Tensor) -> Tensor:
+        """Keys or values, repeated for the query heads that share them."""
+        sizes = self.wiring.sizes
+        n_each = sizes.n_heads // sizes.kv_heads
+        if n_each == 1 or rows.shape[2] >= sizes.n_heads:
+            return rows
+        return rows.repeat_interleave(n_each, 2)
+
+
+class _Reached(NamedTuple):
+    """What the backward pass needs: leaves of the graph and its end."""
+
+    normed: Tensor
+    inverse: Tensor
+    added: Tensor
+
+
+@dataclass
+class _Reused:
+    """Keys and values for the layers above.
+
+    Attributes:
+        made: in this layer's graph. leaves: the same in the graphs of the layers above.
+        d_made: their gradient, as far as it is known.
+    """
+
+    made: tuple[Tensor, Tensor]
+    leaves: tuple[Tensor, Tensor]
+    d_made: list[Tensor | None]
+
+    def add(self, found: Sequence[Tensor | None]) -> None:
+        """Add what one layer has found."""
+        for place, gradient in enumerate(found):
+            known = self.d_made[place]
+            self.d_made[place] = gradient if known is None or gradient is None else known + gradient
+
+
+class WiredAttention:
+    """One residual attention layer of one variant; the interface of `attnkit.attention.Attention`.
+
+    Args:
+        heads: what it computes; its weights are leaves of the graph.
+        gradients: where the gradients of the weights go, by the wiring's names.
+        adds: whether they are added to what is there: to those of a layer above.
+        mask: (i, j), added to the scores; None adds nothing.
+        answers_from: the first position that is read from this layer; 0 in all but the last.
+        leader: the layer whose keys and values this one uses; None: its own.
+    """
+
+    def __init__(
+        self,
+        heads: Heads,
+        gradients: dict[str, Tensor],
+        mask: Float[Tensor, "i j"] | None,
+        *,
+        adds: bool,
+        n_ctx: int,
+        answers_from: int,
+        leader: WiredAttention | None = None,
+    ) -> None:
+        self.heads = heads
+        self._gradients, self._adds = gradients, adds
+        self._mask, self._n_ctx, self._answers_from = mask, n_ctx, answers_from
+        self._leader = leader
+        self._reused: _Reused | None = None
+
+    def forward(
+        self,
+        x: Float[Tensor, "r t m"],
+        layers: list[Layer] | None = None,
+    ) -> tuple[Float[Tensor, "r a m"], _Reached]:
+        """The residual stream after this layer, at the positions that are read; x is overwritten.
+
+        A graph for `backward` is kept where gradients are enabled.
+
+        Args:
+            layers: if given, all positions ask, and this layer's scores and pattern are appended.
+        """
+        first = 0 if layers is not None else self._answers_from
+        normed, inverse = rms_norm(x)
+        normed.requires_grad_(torch.is_grad_enabled())
+        by_example = normed.view(len(x), -1, self._n_ctx, x.shape[-1])
+        at = torch.arange(self._n_ctx, device=x.device)
+        heads = self.heads
+        store = heads.store(by_example) if self._leader is None else None
+        k, v = self._keys_and_values(store, at)
+        asked = {name: rows[:, :, :, first:] for name, rows in (store or {}).items()}
+        q = heads.queries(by_example[:, :, first:], asked, at[first:])
+        scores = heads.scores(q, k, at[first:], at)
+        pattern = heads.pattern(scores, None if self._mask is None else self._mask[first:])
+        added = heads.read_out(pattern, v)
+        if layers is not None:
+            layers.append(Layer(scores.flatten(2, 3), pattern))
+        after = x
+        if first:
+            after = x.view_as(by_example)[:, :, first:].reshape(len(x), -1, x.shape[-1])
+        after += added.detach()
+        return after, _Reached(normed, inverse, added)
+
+    def backward(self, dy: Float[Tensor, "r a m"], saved: _Reached) -> Float[Tensor, "r t m"]:
+        """The gradient of x; dy is overwritten."""
+        ends, d_ends = [saved.added], [dy]
+        if self._reused is not None:  # what the layers above have made of it
+            used = zip(self._reused.made, self._reused.d_made, strict=True)
+            for end, d_end in used:
+                if d_end is not None:
+                    ends.append(end)
+                    d_ends.append(d_end)
+            self._reused = None
+        lent = None if self._leader is None else self._leader._reused
+        leaves = [saved.normed, *self.heads.weights.values(), *(lent.leaves if lent else ())]
+        d_normed, *d_leaves = torch.autograd.grad(ends, leaves, d_ends, allow_unused=True)
+        if lent is not None:
+            lent.add(d_leaves[-2:])
+        for name, d_weight in zip(self.heads.weights, d_leaves, strict=False):
+            self._write(self._gradients[name], d_weight)
+        normed = saved.normed.detach()
+        if dy.shape == normed.shape:
+            return rms_norm_backward(d_normed, normed, saved.inverse, onto=dy)
+        dx = rms_norm_backward(d_normed, normed, saved.inverse)
+        by_example = dx.view(len(dx), -1, self._n_ctx, dx.shape[-1])
+        by_example[:, :, self._answers_from :] += dy.view(*by_example.shape[:2], -1, dy.shape[-1])
+        return dx
+
+    def _write(self, gradient: Tensor, found: Tensor | None) -> None:
+        if self._adds:
+            if found is not None:
+                gradient += found
+        elif found is None:
+            gradient.zero_()
+        else:
+            gradient.copy_(found)
+
+    def _keys_and_values(
+        self, store: dict[str, Tensor] | None, at: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """This layer's, or those that its leader has made in this forward pass."""
+        if store is None:
+            assert self._leader is not None
+            assert self._leader._reused is not None
+            return self._leader._reused.leaves
+        made = self.heads.keys_and_values(store, at)
+        if self.heads.wiring.reuse > 1:
+            k, v = (rows.detach().requires_grad_(torch.is_grad_enabled()) for rows in made)
+            self._reused = _Reused(made, (k, v), [None, None])
+        return made
