@@ -1,0 +1,70 @@
+"""Answering token by token gives the same logits, from a cache as large as the accounting says."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from attnkit.decode import Decoder
+from attnkit.experiment import Experiment, InvalidExperiment
+from attnkit.model import Model
+from attnkit.variants import CATALOGUE
+
+CPU = torch.device("cpu")
+SIZES = {"n_entries": 5, "n_names": 11, "n_values": 7, "n_layers": 3, "causal": True}
+COMPOSED = (
+    "K=V n_heads=4 kv_heads=2 positions=rope kv_every=2",
+    "Q=V keyless n_heads=2 positions=alibi",
+    "K=V kv_rank=5 unit_key d_mlp=7",
+    "QKV V=I d_head=m/h kv_every=3 self_mask",
+    "Q=K sum signed positions=relative self_mask",
+)
+every_variant = pytest.mark.parametrize(
+    "variant", [*(named.variant for named in CATALOGUE.values()), *COMPOSED]
+)
+
+
+def shaken(experiment):
+    """A model whose parameters are all random, biases and factors among them."""
+    model = Model(experiment, experiment.seeds, CPU)
+    generator = torch.Generator().manual_seed(0)
+    for value in model.parameters.values():
+        value += 0.1 * torch.randn(value.shape, generator=generator)
+    return model
+
+
+@every_variant
+def test_decoding_gives_the_logits_of_the_whole_sequence(variant):
+    """Every position of one example, after the tokens up to it."""
+    experiment = Experiment(task="directed", sharing=[variant], n_seeds=2, d_head=4, **SIZES)
+    model = shaken(experiment)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.stack([model.task.make_examples(1, generator).tokens for _ in model.seeds])
+    expected = model.logits(tokens)  # the relation answers at every position
+    decoder = Decoder(model, 1)
+    found = torch.stack([decoder.read(token) for token in tokens[1, 0]])
+    assert_close(found, expected[1, 0], atol=1e-5, rtol=1e-4)
+
+
+@every_variant
+def test_the_cache_is_as_large_as_the_accounting_says(variant):
+    """Floats that are really kept per token, over all layers."""
+    experiment = Experiment(task="directed", sharing=[variant], n_seeds=1, d_head=4, **SIZES)
+    decoder = Decoder(shaken(experiment), 0)
+    for token in torch.zeros(3, 2, dtype=torch.long):
+        decoder.read(token)
+    assert decoder.n_tokens == 3
+    final = experiment.sharing[0].stages[0]
+    assert decoder.floats_per_token == experiment.costs(final).kv_cache
+
+
+def test_a_model_that_sees_later_tokens_cannot_be_decoded():
+    """It says which setting is wrong."""
+    model = Model(Experiment(n_seeds=1), [0], CPU)
+    with pytest.raises(ValueError, match="causal: got False, allowed True"):
+        Decoder(model, 0)
+
+
+def test_a_variant_that_does_not_go_with_the_sizes_is_refused_before():
+    """No decoder is ever made of it."""
+    with pytest.raises(InvalidExperiment, match="kv_heads=3 does not divide n_heads=4"):
+        Experiment(sharing=["QKV n_heads=4 kv_heads=3"], causal=True)
