@@ -14,31 +14,40 @@ if TYPE_CHECKING:
     from attnkit.sharing import Sharing
     from attnkit.tasks import TASKS
     from attnkit.training import Training, stream, train
+    from attnkit.variants import CATALOGUE, InvalidVariant, Variant, register
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CATALOGUE": "variants",
     "Experiment": "experiment",
     "InvalidExperiment": "experiment",
+    "InvalidVariant": "variants",
     "Result": "results",
     "Sharing": "sharing",
     "Snapshot": "results",
     "TASKS": "tasks",
     "Training": "training",
+    "Variant": "variants",
     "from_text": "experiment",
+    "register": "variants",
     "stream": "training",
     "train": "training",
 }
 
 __all__ = [
+    "CATALOGUE",
     "TASKS",
     "Experiment",
     "InvalidExperiment",
+    "InvalidVariant",
     "Result",
     "Sharing",
     "Snapshot",
     "Training",
+    "Variant",
     "from_text",
+    "register",
     "stream",
     "train",
 ]

@@ -1,4 +1,4 @@
-"""The command line: `python -m attnkit train | tasks | bench | examples`.
+"""The command line: `python -m attnkit train | tasks | variants | bench | examples`.
 
 Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted with what is
 finished saved.
@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from attnkit.experiment import Experiment, InvalidExperiment, from_params, settings
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
+from attnkit.variants import CATALOGUE, OPTIONS, import_own
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnkit.examples import Measured
     from attnkit.results import Result
     from attnkit.training import Training
 
@@ -35,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
+        for problem in import_own():
+            raise _BadInput(problem)
         code: int = given.run(given)
     except (InvalidExperiment, _BadInput) as error:
         print(f"attnkit: error: {' '.join(str(error).split())}", file=sys.stderr)
@@ -62,11 +66,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m attnkit", description=sys.modules["attnkit"].__doc__)
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    train = commands.add_parser("train", help="train sharings side by side on a task")
+    train = commands.add_parser("train", help="train variants side by side on a task")
     train.set_defaults(run=_train)
     train.add_argument("--task", help="one of " + ", ".join(TASKS))
-    train.add_argument("--sharing", help="comma-separated: " + ",".join(s.value for s in Sharing))
-    train.add_argument("--seeds", dest="n_seeds", help="runs per sharing")
+    train.add_argument(
+        "--sharing",
+        help="comma-separated variants, as text forms or names: "
+        + ",".join(s.value for s in Sharing)
+        + ",Reformer,'K=V kv_heads=1' …; `variants` lists them",
+    )
+    train.add_argument("--seeds", dest="n_seeds", help="runs per variant")
     train.add_argument("--first-seed", help="seeds count up from here")
     train.add_argument("--steps", help="optimiser steps per run")
     train.add_argument(
@@ -85,6 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     tasks = commands.add_parser("tasks", help="table of the tasks and their settings")
     tasks.set_defaults(run=_tasks)
     tasks.add_argument("--json", action="store_true", help="as JSON")
+
+    variants = commands.add_parser("variants", help="table of the variants and of their words")
+    variants.set_defaults(run=_variants)
+    variants.add_argument("--json", action="store_true", help="as JSON")
 
     bench = commands.add_parser("bench", help="speed against bounds, baselines and peers")
     bench.set_defaults(run=_bench)
@@ -256,6 +269,61 @@ def _tasks(given: argparse.Namespace) -> int:
     return 0
 
 
+def _variants(given: argparse.Namespace) -> int:
+    from attnkit.examples import load_variants
+
+    recorded = load_variants()
+    experiment = Experiment(task=recorded.task)
+    rows = []
+    for named in CATALOGUE.values():
+        costs = experiment.replace(sharing=[named.variant]).costs(named.variant)
+        rows.append((named, costs, recorded.accuracy.get(named.variant)))
+    if given.json:
+        listing = [
+            {
+                "name": named.name,
+                "variant": named.variant.value,
+                "family": named.family,
+                "explanation": named.explanation,
+                "source": named.source,
+                "parameters": costs.parameters,
+                "attention_parameters": costs.attention,
+                "kv_cache_floats_per_token": costs.kv_cache,
+                "multiply_adds_per_token": costs.multiply_adds,
+                "accuracy": None if found is None else found.mean,
+            }
+            for named, costs, found in rows
+        ]
+        print(json.dumps(listing, indent=1, ensure_ascii=False))
+        return 0
+    head = f"{'name':22} {'text form':33} {'param.':>6} {'KV':>4} {'MACs':>6} {'accuracy':>20}"
+    print(f"{head}  source")
+    for named, costs, found in rows:
+        print(
+            f"{named.name:22} {named.variant.value:33} {costs.parameters:6} {costs.kv_cache:4} "
+            f"{costs.multiply_adds:6} {_accuracy(found):>20}  {named.source}"
+        )
+    n_reached = sum(found is not None and found.reached for _, _, found in rows)
+    print(
+        f"\n{len(rows)} variants; {n_reached} of {len(recorded.accuracy)} measured reach "
+        f"{recorded.threshold} (*) on {recorded.task} at its defaults: mean of "
+        f"{recorded.n_seeds} seeds after {recorded.steps} steps with its 95% interval. KV: floats "
+        "a decoder keeps per token. MACs: multiply-adds per token.\n\n"
+        "A text form is a sharing (QKV, Q=K, K=V, Q=V, Q=K=V), then roles without a matrix "
+        "(V=I), then words:"
+    )
+    for name, option in OPTIONS.items():
+        values = f" ({option.allowed})" if option.allowed else ""
+        print(f"    {name:15} {option.help}{values}")
+    return 0
+
+
+def _accuracy(found: Measured | None) -> str:
+    if found is None:
+        return "not measured"
+    return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]{'*' if found.reached else ' '}"
+
+
 def _bench(given: argparse.Namespace) -> int:
     from attnkit.bench.cases import CASES, N_RUNS
     from attnkit.bench.report import run, split_readme, write_into_readme
@@ -306,7 +374,7 @@ def _count(option: str, text: str) -> int:
 
 
 def _examples(_: argparse.Namespace) -> int:
-    from attnkit.examples import FOLDER
+    from attnkit.examples import FOLDER, VARIANTS, measure_variants
     from attnkit.process import prepare_for_training
     from attnkit.training import train
 
@@ -318,6 +386,8 @@ def _examples(_: argparse.Namespace) -> int:
         path = FOLDER / f"{name}.safetensors"
         _write(partial(path.write_bytes, result.snapshot.to_bytes()))
         print(f"{path.name}: {result.seconds:.1f} s")
+    text = json.dumps(measure_variants(), indent=1, ensure_ascii=False) + "\n"
+    _write(lambda: (FOLDER / VARIANTS).write_text(text, encoding="utf-8"))
     return 0
 
 

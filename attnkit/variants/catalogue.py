@@ -24,7 +24,7 @@ class Named:
     """
 
     name: str
-    variant: str
+    variant: Variant
     explanation: str
     source: str
     family: str = "Own"
