@@ -22,7 +22,7 @@ from torch.testing import assert_close
 import attnkit
 from attnkit import training as training_module
 from attnkit.attention import Layer
-from attnkit.cohort import Cohort
+from attnkit.cohort import Cohort, tie_step
 from attnkit.data import stack
 from attnkit.experiment import Experiment, InvalidExperiment, from_params, from_text
 from attnkit.experiment import settings as settings_of
@@ -32,6 +32,7 @@ from attnkit.sharing import ROLES, Sharing
 from attnkit.tasks import TASKS
 from attnkit.tasks.base import Task
 from attnkit.training import Training, stream
+from attnkit.variants import CATALOGUE
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
@@ -87,13 +88,15 @@ def one_cohort(experiment):
 
 
 def bits(result, run):
-    """All numbers of one run, by name, as bytes."""
+    """All numbers of one run, by name, as bytes; of the heads that it has."""
     snapshot = result.snapshot
+    variant, _ = result.experiment.runs[run]
+    n_heads = result.experiment.wiring(variant).sizes.n_heads
     arrays = {f"parameter {name}": value for name, value in result.parameters[run].items()}
     arrays |= {name: snapshot.history[name][:, run] for name in METRICS}
-    arrays["head_symmetry"] = snapshot.head_symmetry[run]
+    arrays["head_symmetry"] = snapshot.head_symmetry[run, :, :n_heads]
     arrays["probe answers"] = snapshot.probe.answers[run]
-    arrays["probe pattern"] = snapshot.probe.pattern[run]
+    arrays["probe pattern"] = snapshot.probe.pattern[run, :, :n_heads]
     return {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}
 
 
@@ -173,6 +176,48 @@ def test_independence_of_any_company(chosen, n_seeds):
     check_independence(Experiment(sharing=chosen, n_seeds=n_seeds, **TINY), 4)
 
 
+COMPOSED = (
+    "K=V n_heads=4 kv_heads=2 positions=rope",
+    "K=V kv_rank=m/4 kv_every=2 unit_key",
+    "Q=V keyless n_heads=3 d_head=5 positions=alibi",
+    "Q=K sum signed d_head=7",
+    "QKV d_k=3 d_v=11 d_mlp=13 shared_layers",
+    "Q=K=V scaled positions=key_bias learning_rate=0.02",
+    "QKV V=I O=I d_head=m/h self_mask",
+    "QKV n_heads=2 start=Q=K=V tie=Q=K tie_by=keep_Q tie_at=0.25 positions=relative",
+)
+any_variant = st.sampled_from([*(named.variant for named in CATALOGUE.values()), *COMPOSED])
+
+
+@st.composite
+def mixed(draw, **fixed):
+    """Experiments whose columns are any of the catalogue and of these compositions."""
+    sizes_drawn = draw(sizes(n_seeds=draw(st.integers(1, 3)), **fixed))
+    chosen = draw(st.sets(any_variant, min_size=2, max_size=6))
+    possible = []
+    for variant in chosen:
+        try:
+            possible.append(sizes_drawn.replace(sharing=[variant]).sharing[0])
+        except InvalidExperiment:  # a width that these sizes do not divide
+            continue
+    assume(possible)
+    return sizes_drawn.replace(sharing=possible)
+
+
+@given(mixed())
+@settings(max_examples=15)
+@example(Experiment(sharing=COMPOSED, n_seeds=2, n_layers=3, steps=4, evaluate_every=2, **TINY))
+def test_independence_of_any_variants(experiment):
+    """However columns are composed: together, in their cohorts and alone, with equal bits."""
+    check_independence(experiment, 4)
+
+
+def test_the_whole_catalogue_trains_as_one_cohort():
+    """All of it side by side for some steps, every run as it is alone."""
+    variants = {named.variant for named in CATALOGUE.values()}
+    check_independence(Experiment(task="phonebook", sharing=variants, n_seeds=2, **TINY), 3)
+
+
 @pytest.mark.parametrize("name", ["W_E", "W_pos", "0.W_Q", "0.W_O", "1.W_in", "W_U"])
 def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name):
     """NaN in one run's parameter: found at the next evaluation, missing from then on."""
@@ -230,6 +275,22 @@ def test_pairing_of_initial_numbers(experiment):
     for one, other in combinations(range(n_seeds), 2):
         first, second = model.run_parameters(one), model.run_parameters(other)
         assert not any(torch.equal(first[name], second[name]) for name in first)
+
+
+@given(mixed())
+@settings(max_examples=15)
+def test_pairing_of_initial_numbers_of_any_variants(experiment):
+    """A parameter of one name and shape starts with the same numbers in all runs of a seed."""
+    drawn = {}
+    for stage in (experiment.replace(sharing=[v]) for v in experiment.sharing):
+        model = Model(stage, experiment.seeds, CPU)
+        weights = model.wirings[model.forms[0]].weights
+        copies = {name for name, weight in weights.items() if weight.like}
+        for run, seed in enumerate(experiment.seeds):
+            for name, value in model.run_parameters(run).items():
+                if name.partition(".")[2] not in copies:
+                    first = drawn.setdefault((seed, name, value.shape), value)
+                    assert torch.equal(first, value), (name, stage.sharing)
 
 
 @pytest.fixture
@@ -435,6 +496,33 @@ def test_symmetry_holds_at_every_evaluation(task, n_heads):
     assert (symmetry[:, ~symmetric] < 0.99).all()
 
 
+@given(mixed(positions="none"))
+@settings(max_examples=15)
+def test_symmetry_of_any_variants(experiment):
+    """Where a wiring says that scores are symmetric they are, at every evaluation."""
+    result = trained(experiment)
+    error = result.snapshot.history["symmetry_error"]
+    for run, (variant, _) in enumerate(experiment.runs):
+        if all(experiment.wiring(stage).symmetric for stage in variant.stages):
+            assert (error[:, run] <= 2e-5).all(), variant
+
+
+@given(mixed())
+@settings(max_examples=15)
+def test_tying_holds_for_any_variants(experiment):
+    """Every run has the parameters of its wiring and no others, before and after training."""
+    for n_steps in (0, experiment.training.steps):
+        result = trained(experiment, n_steps)
+        for (variant, _), own in zip(experiment.runs, result.parameters, strict=True):
+            early = n_steps == 0 and tie_step(variant, experiment) > 0
+            wiring = experiment.wiring(variant.stages[0 if early else -1])
+            outside = {"W_E", "W_U", "W_pos"}
+            found = {
+                name for name in own if name not in outside and name[-3:] not in ("_in", "out")
+            }
+            assert found == set(wiring.parameters()), variant
+
+
 # 6. Determinism: the same experiment gives the same bits
 
 
@@ -534,7 +622,7 @@ def experiments(draw):
             steps = st.integers(int(setting.low) // step, int(setting.high) // step)
             values[name] = steps.map(step.__mul__)
     given = draw(st.fixed_dictionaries({}, optional=values))
-    sharing = draw(st.lists(st.sampled_from(Sharing), min_size=1))
+    sharing = draw(st.lists(st.sampled_from(Sharing) | any_variant, min_size=1))
     try:
         return Experiment(task=task, sharing=sharing, **given)
     except InvalidExperiment:  # settings that do not go together
@@ -712,7 +800,7 @@ def test_the_public_interface_is_what_it_says():
     assert all(
         getattr(attnkit, name).__module__.startswith("attnkit.")
         for name in attnkit.__all__
-        if name != "TASKS"
+        if name not in ("CATALOGUE", "TASKS")
     )
     assert attnkit.TASKS is TASKS
 

@@ -58,7 +58,7 @@ class SumOption(_TwoMaps):
 
     name = "sum"
     help = "Two score matrices are added before the softmax."
-    place = 40
+    place = 25
 
     def merge(self, scores: Tensor) -> Tensor:
         """Add the maps."""
@@ -78,7 +78,7 @@ class DifferentialOption(_TwoMaps):
 
     name = "diff"
     help = "A second pattern is subtracted from the first, which cancels what both have."
-    place = 41
+    place = 26
 
     def rewire(self, wiring: Wiring) -> None:
         """Two maps, and the vectors that make λ."""
