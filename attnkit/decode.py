@@ -33,7 +33,7 @@ class Decoder:
     """
 
     def __init__(self, model: Model, run: int) -> None:
-        self._wiring = model.wirings[model.forms[run // len(model.seeds)]]
+        self._wiring = model.wirings[model.variants[run // len(model.seeds)]]
         if not self._wiring.sizes.causal:
             raise ValueError("causal: got False, allowed True: a decoder cannot see later tokens")
         self._own = model.run_parameters(run)

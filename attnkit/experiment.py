@@ -190,20 +190,19 @@ class Experiment(_Runs):
         bare = size.n_heads == size.n_layers == 1 and size.d_mlp == 0 and size.self_mask
         return self.task.plateau if bare and size.positions == "none" and not size.causal else None
 
-    def wiring(self, variant: str) -> Wiring:
-        """What a variant's attention computes, at its sizes in this experiment."""
-        variant = Variant(variant)
-        return variant.wire(self.adjusted(variant).size, self.task.n_ctx)
+    def wiring(self, variant: str, stage: Variant | None = None) -> Wiring:
+        """What a variant's attention computes, at its sizes in this experiment.
+
+        Args:
+            stage: one of its stages, at the variant's sizes; None: the last.
+        """
+        return (stage or Variant(variant)).wire(self.adjusted(variant).size, self.task.n_ctx)
 
     def adjusted(self, variant: str) -> Adjusted:
         """The sizes of a variant, and how they were changed to make costs equal."""
         if self.equal == "nothing":
             return Adjusted(self.size, "", 0.0)
-        known = _equalised(self.sharing, self.size, self.task, self.equal)
-        found = known.get(Variant(variant))
-        if found is None:  # what a variant is before it is tied has the sizes of what it becomes
-            found = next(a for v, a in known.items() if variant in v.stages)
-        return found
+        return _equalised(self.sharing, self.size, self.task, self.equal)[Variant(variant)]
 
     def costs(self, variant: str) -> Costs:
         """Parameters, cache and multiply-adds of one run of a variant."""

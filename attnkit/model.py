@@ -77,7 +77,7 @@ class Model:
 
     Attributes:
         variants: the experiment's, in cohort order. forms: what each of them is at this stage.
-        wirings: form → what its attention computes.
+        wirings: variant → what its attention computes at this stage.
         groups: the runs whose attention is computed together.
         numbers: all parameters as one vector, of which `parameters` are views.
         gradient: that of `numbers` after `differentiate`; `gradients` are its views by name.
@@ -100,8 +100,8 @@ class Model:
         self.seeds = list(seeds)
         chosen = experiment.sharing if sharing is None else tuple(sharing)
         forms = {v: v.stages[-1 if v in tied else 0] for v in chosen}
-        self.wirings = {form: experiment.wiring(form) for form in forms.values()}
-        self.variants = sorted(forms, key=lambda variant: (self._rank(forms[variant]), variant))
+        self.wirings = {v: experiment.wiring(v, form) for v, form in forms.items()}
+        self.variants = sorted(forms, key=lambda v: (self._rank(self.wirings[v], forms[v]), v))
         self.forms = [forms[variant] for variant in self.variants]
         self.n_runs = len(self.variants) * len(self.seeds)
         self.to_experiment_order = [
@@ -212,16 +212,17 @@ class Model:
             mask = mask + SELF_MASK * torch.eye(n_ctx, device=self.device)
         return mask
 
-    def _rank(self, form: Variant) -> tuple[Any, ...]:
+    @staticmethod
+    def _rank(wiring: Wiring, form: Variant) -> tuple[Any, ...]:
         """Where a variant's runs stand: plain ones of the same sizes first, in COHORT_ORDER."""
-        wiring = self.wirings[form]
         return not wiring.plain, _kind(wiring), COHORT_ORDER.index(form.sharing), form
 
     def _make_groups(self) -> list[Group]:
         groups: list[Group] = []
         n_seeds = len(self.seeds)
         for place, form in enumerate(self.forms):
-            runs, wiring = slice(place * n_seeds, (place + 1) * n_seeds), self.wirings[form]
+            runs = slice(place * n_seeds, (place + 1) * n_seeds)
+            wiring = self.wirings[self.variants[place]]
             last = groups[-1] if groups else None
             if last and last.plain and wiring.plain and _kind(last.wiring) == _kind(wiring):
                 runs = slice(last.runs.start, runs.stop)
@@ -268,7 +269,7 @@ class Model:
     def _pieces(self, kind: Callable[[Wiring], Any]) -> Iterator[tuple[slice, Any]]:
         """Neighbouring runs whose wirings are of one kind."""
         n_seeds, stop = len(self.seeds), 0
-        for found, alike in groupby(kind(self.wirings[form]) for form in self.forms):
+        for found, alike in groupby(kind(self.wirings[variant]) for variant in self.variants):
             start, stop = stop, stop + len(list(alike)) * n_seeds
             yield slice(start, stop), found
 
@@ -368,7 +369,7 @@ class Model:
         }
         for run in range(self.n_runs):
             variant, seed = divmod(run, len(self.seeds))
-            wiring = self.wirings[self.forms[variant]]
+            wiring = self.wirings[self.variants[variant]]
             for name, value in self._all.of_run(run, self._all.numbers).items():
                 weight = outside.get(name)
                 if weight is None:

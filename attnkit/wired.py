@@ -82,7 +82,7 @@ class Heads:
         """
         source, roles = self._source, self.wiring.roles
         k = source._project(roles["K"], None, store)
-        v = source._project(roles["V"], None, store)
+        v = k if roles["V"] == roles["K"] else source._project(roles["V"], None, store)
         return source._adjust("K", k, at), source._adjust("V", v, at)
 
     def queries(

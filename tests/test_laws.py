@@ -284,7 +284,7 @@ def test_pairing_of_initial_numbers_of_any_variants(experiment):
     drawn = {}
     for stage in (experiment.replace(sharing=[v]) for v in experiment.sharing):
         model = Model(stage, experiment.seeds, CPU)
-        weights = model.wirings[model.forms[0]].weights
+        weights = model.wirings[model.variants[0]].weights
         copies = {name for name, weight in weights.items() if weight.like}
         for run, seed in enumerate(experiment.seeds):
             for name, value in model.run_parameters(run).items():

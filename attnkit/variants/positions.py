@@ -281,9 +281,9 @@ register(
 register(
     "(Q=K=V)⁺",
     "Q=K=V positions=plus",
-    "One matrix for all roles, and the sinusoid that makes its scores asymmetric. Where its weights "
-    "start with the wrong sign it can stay there: on the phone book three of five seeds do at the "
-    "usual learning rate, none at 0.02.",
+    "One matrix for all roles, and the sinusoid that makes its scores asymmetric. Where its "
+    "weights start with the wrong sign it can stay there: on the phone book three of five seeds do "
+    "at the usual learning rate, none at 0.02.",
     _KAYYAM,
     FAMILY,
 )

@@ -1,0 +1,170 @@
+"""Costs of variants, against real tensors and counted products, and variants of equal cost."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
+
+from attnkit.costs import TOLERANCE, count_costs
+from attnkit.experiment import Experiment, InvalidExperiment
+from attnkit.model import Model
+from attnkit.sharing import Sharing
+from attnkit.variants import CATALOGUE
+
+CPU = torch.device("cpu")
+COMPOSED = (
+    "K=V n_heads=4 kv_heads=2 d_mlp=7 positions=learned",
+    "QKV kv_rank=5 kv_every=2 shared_layers",
+    "Q=V keyless n_heads=3 d_head=5",
+    "QKV d_k=3 d_v=11 diff",
+)
+every_variant = pytest.mark.parametrize(
+    "variant", [*(named.variant for named in CATALOGUE.values()), *COMPOSED]
+)
+
+
+def final_model(experiment):
+    """What the experiment's one variant is in the end, with two seeds."""
+    return Model(experiment, [0, 1], CPU, tied=experiment.sharing)
+
+
+@every_variant
+def test_parameters_are_those_of_the_real_tensors(variant):
+    """In all, and those of attention alone."""
+    experiment = Experiment(sharing=[variant], n_layers=3, d_mlp=17, d_head=8)
+    own = final_model(experiment).run_parameters(1)
+    costs = experiment.costs(variant)
+    assert costs.parameters == sum(value.numel() for value in own.values())
+    outside = {"W_E", "W_U", "W_pos"} | {f"{i}.W_{n}" for i in range(3) for n in ("in", "out")}
+    attention = sum(value.numel() for name, value in own.items() if name not in outside)
+    assert costs.attention == attention
+
+
+@every_variant
+def test_multiply_adds_are_those_that_torch_counts(variant):
+    """One forward pass in which every position asks; wide enough that nothing is done twice."""
+    experiment = Experiment(sharing=[variant], n_layers=2, d_mlp=32, d_head=32, d_model=64)
+    model = final_model(experiment)
+    tokens = torch.zeros(2, 3, model.task.n_ctx, 2, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        model.logits(tokens, [])
+    n_tokens = tokens[..., 0].numel()
+    expected = experiment.costs(variant).multiply_adds
+    assert counter.get_total_flops() / 2 / n_tokens == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("variant", "attention", "kv_cache"),
+    [
+        ("QKV", 4 * 32 * 20, 40),
+        ("K=V", 3 * 32 * 20, 20),
+        ("QKV kv_heads=2", 2 * 32 * 20 + 2 * 32 * 10, 20),
+        ("K=V kv_heads=1", 2 * 32 * 20 + 32 * 5, 5),
+        ("QKV kv_rank=3", 2 * 32 * 20 + 32 * 3 + 2 * 3 * 20, 3),
+        ("QKV keyless", 3 * 32 * 20 + 4 * 5 * 5, 20),
+        ("QKV d_k=2 d_v=7", 2 * 32 * 8 + 2 * 32 * 28, 4 * 9),
+        ("Q=K=V scaled", 2 * 32 * 20 + 3 * 20, 20),
+        ("QKV V=I O=I d_head=8", 2 * 32 * 32, 64),
+        ("Q=K=V=I O=I d_head=8", 0, 32),
+    ],
+)
+def test_costs_are_those_worked_out_by_hand(variant, attention, kv_cache):
+    """One layer of four heads of five numbers, model width 32."""
+    experiment = Experiment(sharing=[variant], n_heads=4, d_head=5)
+    costs = experiment.costs(variant)
+    assert (costs.attention, costs.kv_cache) == (attention, kv_cache)
+
+
+def test_layers_that_use_the_keys_and_values_of_others_keep_none():
+    """Five layers in pairs: the first, the third and the last keep theirs."""
+    experiment = Experiment(sharing=["QKV kv_every=2"], n_layers=4, d_head=5)
+    assert experiment.costs("QKV kv_every=2").kv_cache == 2 * 2 * 5
+
+
+# Equal costs
+
+
+@pytest.mark.parametrize("task", ["phonebook", "directed"])
+@pytest.mark.parametrize("d_mlp", [0, 128])
+def test_sharings_of_equal_parameters_differ_by_two_percent_at_most(task, d_mlp):
+    """At defaults, with and without an MLP, counted on the real tensors."""
+    experiment = Experiment(task=task, d_mlp=d_mlp, equal="parameters")
+    model = Model(experiment, [0], CPU)
+    counts = [
+        sum(value.numel() for value in model.run_parameters(run).values()) for run in range(5)
+    ]
+    assert max(counts) <= (1 + TOLERANCE) * min(counts)
+
+
+@pytest.mark.parametrize("equal", ["parameters", "multiply_adds", "kv_cache"])
+def test_the_dearest_variant_keeps_its_sizes(equal):
+    """QKV is as it was; what others have changed is said in words."""
+    experiment = Experiment(task="phonebook", equal=equal)
+    assert experiment.adjusted("QKV").size == experiment.size
+    assert experiment.adjusted("QKV").changes == ""
+    assert "head width 8 → " in experiment.adjusted("Q=K=V").changes
+
+
+def test_an_equal_cache_doubles_the_width_of_keys_that_are_values():
+    """K=V keeps one vector where QKV keeps two."""
+    experiment = Experiment(task="phonebook", sharing=["QKV", "K=V"], equal="kv_cache")
+    assert experiment.adjusted("K=V").changes == "head width 8 → 16"
+    assert experiment.costs("K=V").kv_cache == experiment.costs("QKV").kv_cache == 16
+
+
+def test_what_cannot_be_made_equal_says_by_how_much():
+    """A variant that names its own width keeps it."""
+    experiment = Experiment(
+        task="phonebook", sharing=["QKV", "Q=K=V=I O=I d_head=m/h"], equal="parameters"
+    )
+    adjusted = experiment.adjusted("Q=K=V=I O=I d_head=m/h")
+    assert adjusted.changes == ""
+    assert adjusted.difference == pytest.approx((64 + 1 + 32) * 32 / 4128 - 1)
+
+
+def test_a_head_width_that_is_no_part_of_the_variant_falls_to_the_mlp():
+    """Where the head's width is named, the MLP's is chosen."""
+    experiment = Experiment(
+        task="phonebook", sharing=["QKV", "Q=K d_head=8"], d_mlp=64, equal="parameters"
+    )
+    assert "MLP width 64 → 68" in experiment.adjusted("Q=K d_head=8").changes
+
+
+@given(
+    st.sets(st.sampled_from([*Sharing, *COMPOSED, "Reformer", "MQA", "RoPE"]), min_size=2),
+    st.sampled_from(["parameters", "multiply_adds", "kv_cache"]),
+    st.sampled_from([0, 48]),
+)
+@settings(max_examples=20)
+def test_equal_costs_are_equal_or_say_how_far_they_are_off(variants, equal, d_mlp):
+    """The difference told is that of the costs, and nobody is dearer than 2% above the dearest."""
+    try:
+        experiment = Experiment(sharing=variants, n_heads=4, d_head=8, d_mlp=d_mlp, equal=equal)
+    except InvalidExperiment:
+        return
+    wanted = max(
+        getattr(count_costs(v.wire(experiment.size, 8), experiment.task), equal)
+        for v in experiment.sharing
+    )
+    for variant in experiment.sharing:
+        told = experiment.adjusted(variant).difference
+        assert getattr(experiment.costs(variant), equal) / wanted - 1 == pytest.approx(told)
+
+
+def test_equal_costs_do_not_depend_on_the_cohort():
+    """A variant in a cohort of its own has the widths that it has beside all others."""
+    experiment = Experiment(task="phonebook", equal="parameters", n_seeds=1)
+    alone = Model(experiment, [0], CPU, sharing=[v for v in experiment.sharing if v == "K=V"])
+    assert alone.run_parameters(0)["0.W_K"].shape == (32, 11)
+
+
+def test_what_is_tied_later_has_the_widths_of_what_it_becomes():
+    """Before and after, so that its matrices can be merged."""
+    experiment = Experiment(
+        task="phonebook", sharing=["QKV", "QKV tie=K=V"], n_seeds=1, equal="parameters"
+    )
+    before, after = Model(experiment, [0], CPU), final_model(experiment)
+    for model in (before, after):
+        run = model.variants.index("QKV tie=K=V")
+        assert model.run_parameters(run * len(model.seeds))["0.W_K"].shape == (32, 11)
