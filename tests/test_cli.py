@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from attnkit.__main__ import main
 from attnkit.results import Result
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
+from attnkit.variants import CATALOGUE, OPTIONS
 
 RUN_KEYS = """sharing seed accuracy loss steps_to_threshold parameters kv_cache_floats_per_token
     score_symmetry weight_symmetry mass_on_target mass_on_reverse""".split()
@@ -212,6 +214,9 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
     ("arguments", "named"),
     [
         (["--task", "phone"], "task: got 'phone', allowed directed, mutual, phonebook"),
+        (["--sharing", "Q=K kv_heads=2"], "sharing: got 'Q=K kv_heads=2', but kv_heads does not"),
+        (["--sharing", "QKV kv_heads=3"], "sharing: got 'QKV kv_heads=3', but kv_heads=3 does not divide n_heads=1"),
+        (["--sharing", "QKV V=I"], "sharing: got 'QKV V=I', but V=I needs n_heads · d_head = d_"),
         (["--sharing", "Q-K=V"], "sharing: got 'Q-K=V', but 'Q-K=V' is unknown, allowed: QKV"),
         (["--sharing", ""], "sharing: got '', but nothing is named, allowed: QKV, Q=K"),
         (["--set", "d_haed=8"], "d_haed: got '8', allowed a known setting (did you mean d_head?)"),
@@ -328,6 +333,92 @@ def test_tasks_as_json_lists_what_train_accepts(run):
         assert entry["title"]
         assert entry["question"].endswith("?")
         assert ak.Experiment(task=name, **entry["settings"]) == ak.Experiment(task=name)
+
+
+# variants
+
+
+def test_variants_lists_the_catalogue(run):
+    """Name, text form, parameters, cache, source and what was measured, one line each."""
+    code, output, _ = run("variants")
+    assert code == 0
+    assert len(CATALOGUE) >= 25
+    for named in CATALOGUE.values():
+        (line,) = (x for x in output.splitlines() if x.startswith(f"{named.name:22} "))
+        costs = ak.Experiment(task="phonebook", sharing=named.variant).costs(named.variant)
+        for part in (named.variant, str(costs.parameters), str(costs.kv_cache), named.source):
+            assert part in line
+        assert re.search(r"[01]\.\d{3} \[", line)
+    assert "reach 0.98" in output
+
+
+def test_variants_lists_every_word(run):
+    """What a text form can be made of, and the values."""
+    _, output, _ = run("variants")
+    for name, option in OPTIONS.items():
+        assert any(line.split()[0] == name for line in output.splitlines() if line.strip())
+        assert option.help in output
+
+
+def test_variants_as_json_can_be_trained(run):
+    """Every text form is an experiment's."""
+    code, output, _ = run("variants", "--json")
+    listing = json.loads(output)
+    assert code == 0
+    assert len(listing) == len(CATALOGUE)
+    for entry in listing:
+        assert ak.Experiment(sharing=[entry["variant"]]).sharing == (entry["variant"],)
+        assert 0 < entry["accuracy"] <= 1
+
+
+def test_train_takes_text_forms_and_names(run):
+    """Composed variants beside plain ones, in table and JSON by their text forms."""
+    chosen = "QKV, reformer,K=V  kv_heads=1"
+    code, output, _ = run(*SMALL, "--sharing", chosen, "--json", "-")
+    assert code == 0
+    sharings = [row["sharing"] for row in json.loads(output)["runs"]]
+    assert sharings == ["QKV"] * 2 + ["Q=K unit_key self_mask"] * 2 + ["K=V kv_heads=1"] * 2
+
+
+OWN = """
+from attnkit.variants import Option, register, register_option
+
+@register_option
+class Doubled(Option):
+    name = "doubled"
+    help = "Queries are twice as long."
+    linear = True
+
+    def adjust(self, role, rows, weights, at, wiring):
+        return 2 * rows if role == "Q" else rows
+
+register("Mine", "Q=K doubled", "Why not?", "me")
+"""
+
+
+def test_variants_of_ones_own_appear(tmp_path):
+    """A module named in the environment: in the table, and trained by its name."""
+    (tmp_path / "my_variants.py").write_text(OWN, encoding="utf-8")
+    environment = {**os.environ, "ATTNKIT_VARIANTS": "my_variants", "PYTHONPATH": str(tmp_path)}
+    for arguments, shown in ((["variants"], "Q=K doubled"), ([*SMALL, "--sharing", "mine"], "Q=K")):
+        done = subprocess.run(
+            [sys.executable, "-m", "attnkit", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        assert shown in done.stdout
+
+
+def test_a_module_that_cannot_be_imported_is_bad_input(run, monkeypatch):
+    """One line that names the environment variable and the module."""
+    monkeypatch.setenv("ATTNKIT_VARIANTS", "nowhere_to_be_found")
+    code, _, errors = run("tasks")
+    assert code == 2
+    assert "ATTNKIT_VARIANTS: 'nowhere_to_be_found' cannot be imported" in errors
+    assert len(errors.splitlines()) == 1
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["tasks", "--help"]])
