@@ -1,0 +1,57 @@
+"""Normalised queries and keys, so that scores cannot grow without bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnkit.sharing import Role
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.wiring import Weight, Wiring
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnkit.variants.text import Variant
+
+
+@register_option
+class NormalisedOption(Option):
+    """RMSNorm of every query and key, with a learnt gain for each, shared by the heads.
+
+    Source:
+        Dehghani et al. 2023, arXiv 2302.05442, section 2; there with LayerNorm.
+    """
+
+    name = "qk_norm"
+    help = "Queries and keys are normalised, each with learnt gains."
+    asymmetric = True  # the gains of queries and keys differ
+    place = 32
+
+    def check(self, variant: Variant) -> None:
+        """Keys are normalised once."""
+        refuse(variant, self.name, "unit_key", because="both set the length of keys")
+
+    def rewire(self, wiring: Wiring) -> None:
+        """A gain per number of a query and of a key, 1 at first."""
+        for role in ("Q", "K"):
+            wiring.weights[f"g_{role}"] = Weight((wiring.sizes.d_k,), fill=(1.0,))
+
+    def adjust(
+        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+    ) -> Tensor:
+        """Divide by the root mean square, multiply by the gain."""
+        if role == "V":
+            return rows
+        inverse = (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        return rows * inverse * weights[f"g_{role}"][:, None, None, None]
+
+
+register(
+    "QK-norm",
+    "QKV qk_norm",
+    "Queries and keys are normalised before they meet, as large models do to keep scores from "
+    "growing.",
+    "Dehghani et al. 2023, arXiv 2302.05442; Henry et al. 2020, arXiv 2010.04245",
+    "Scores",
+)
