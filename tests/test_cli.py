@@ -348,7 +348,7 @@ def test_variants_lists_the_catalogue(run):
         costs = ak.Experiment(task="phonebook", sharing=named.variant).costs(named.variant)
         for part in (named.variant, str(costs.parameters), str(costs.kv_cache), named.source):
             assert part in line
-        assert re.search(r"[01]\.\d{3} \[", line)
+        assert re.search(r"[01]\.\d{3} \[|not measured", line)
     assert "reach 0.98" in output
 
 
@@ -368,7 +368,7 @@ def test_variants_as_json_can_be_trained(run):
     assert len(listing) == len(CATALOGUE)
     for entry in listing:
         assert ak.Experiment(sharing=[entry["variant"]]).sharing == (entry["variant"],)
-        assert 0 < entry["accuracy"] <= 1
+        assert entry["accuracy"] is None or 0 < entry["accuracy"] <= 1
 
 
 def test_train_takes_text_forms_and_names(run):
