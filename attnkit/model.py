@@ -30,6 +30,7 @@ from torch import Tensor
 from attnkit.attention import Attention, Layer
 from attnkit.blocks import Embedding, Layout, Mlp, Parameter, ReadOut
 from attnkit.experiment import Experiment
+from attnkit.level import Level
 from attnkit.parameters import TABLE, Parameters
 from attnkit.sharing import ROLES, Role, Sharing
 from attnkit.variants import Variant, Wiring
@@ -118,7 +119,7 @@ class Model:
         self.numbers, self.gradient = self._all.numbers, self._all.gradient
         self.parameters = self._all.by_name(self.numbers)
         self.gradients = self._all.by_name(self.gradient)
-        self._layers: list[_Level] = []
+        self._layers: list[Level] = []
         for layer in range(self.size.n_layers):
             self._layers.append(self._build_layer(layer))
         columns = Layout(tuple(self.sharings), len(self.seeds))
@@ -279,7 +280,7 @@ class Model:
             (slab.runs, self._all.parameter(slab)) for slab in self._all.slabs if slab.name == name
         ]
 
-    def _build_layer(self, layer: int) -> _Level:
+    def _build_layer(self, layer: int) -> Level:
         last = layer == self.size.n_layers - 1
         first = self.task.answers_from if last else 0
         attention: list[tuple[slice, Attention | WiredAttention]] = []
@@ -305,7 +306,7 @@ class Model:
             attention.append((group.runs, wired))
         ups, downs = self._segments(f"{layer}.W_in"), self._segments(f"{layer}.W_out")
         mlps = [(runs, Mlp(up, down)) for (runs, up), (_, down) in zip(ups, downs, strict=True)]
-        return _Level(attention, mlps)
+        return Level(attention, mlps)
 
     def _plain_attention(
         self, group: Group, layer: int, mask: Tensor | None, first: int
@@ -377,53 +378,6 @@ class Model:
                 if weight is None:  # of an MLP
                     weight = Weight((), value.shape[0] ** -0.5)
                 value.copy_(_initial(self.seeds[seed], name, tuple(value.shape), weight))
-
-
-class _Level:
-    """One layer: attention by groups, then MLPs by widths.
-
-    Attributes:
-        attention: runs and their block. mlps: runs and their block, where they have one.
-    """
-
-    def __init__(
-        self,
-        attention: list[tuple[slice, Attention | WiredAttention]],
-        mlps: list[tuple[slice, Mlp]],
-    ) -> None:
-        self.attention, self.mlps = attention, mlps
-
-    def forward(
-        self, x: Float[Tensor, "r t m"], layers: list[Layer] | None = None
-    ) -> tuple[Float[Tensor, "r a m"], list[Any]]:
-        """The residual stream after the layer, at the positions that are read; x is overwritten."""
-        after: list[Tensor] = []
-        kept: list[Any] = []
-        for runs, block in self.attention:
-            out, saved = block.forward(x[runs], layers)
-            after.append(out)
-            kept.append(saved)
-        if len(after) == 1:
-            x = after[0]
-        elif after[0].shape[1] != x.shape[1]:  # otherwise they have written into x
-            x = torch.cat(after)
-        for runs, mlp in self.mlps:
-            _, of_mlp = mlp.forward(x[runs])
-            kept.append(of_mlp)
-        return x, kept
-
-    def backward(self, dy: Float[Tensor, "r a m"], kept: list[Any]) -> Float[Tensor, "r t m"]:
-        """The gradient of x; dy is overwritten."""
-        for runs, mlp in reversed(self.mlps):
-            mlp.backward(dy[runs], kept.pop())
-        before: list[Tensor] = []
-        for runs, block in reversed(self.attention):
-            before.append(block.backward(dy[runs], kept.pop()))
-        if len(before) == 1:
-            return before[0]
-        if before[0].shape[1] == dy.shape[1]:
-            return dy  # they have written into it
-        return torch.cat(before[::-1])
 
 
 def _kind(wiring: Wiring) -> tuple[int, int, bool]:

@@ -26,33 +26,41 @@ from attnkit.variants.wiring import TOKEN, Wiring
 
 
 class _Product(torch.autograd.Function):
-    """Each run's a @ b, with equal bits for any number of runs, there and back."""
+    """Each run's a @ b, with equal bits for any number of runs, there and back.
+
+    The gradient of b is that of a run's weight if `weighs`: BLAS rounds by how an output lies, so
+    each run's then begins on a cache line.
+    """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor, weighs: bool) -> Tensor:
         ctx.save_for_backward(a, b)
+        ctx.weighs = weighs
         return product(a, b)
 
     @staticmethod
-    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         a, b = ctx.saved_tensors
         d_out = grad[0].contiguous()
         d_a = product(d_out, b.transpose(1, 2)) if ctx.needs_input_grad[0] else None
         if not ctx.needs_input_grad[1]:
-            return d_a, None
-        d_b = torch.empty_strided(b.shape, _aligned_strides(b), dtype=b.dtype, device=b.device)
+            return d_a, None, None
+        each = b.shape[1] * b.shape[2]
+        stride = each + -each % ALIGNED if ctx.weighs else each
+        d_b = torch.empty_strided(b.shape, (stride, b.shape[2], 1), dtype=b.dtype, device=b.device)
         multiply(d_b, a.transpose(1, 2), d_out)
-        return d_a, d_b
+        return d_a, d_b, None
 
 
-def _aligned_strides(b: Tensor) -> tuple[int, int, int]:
-    """Those of matrices that each begin on a cache line: BLAS rounds by how the output lies."""
-    n_numbers = b.shape[1] * b.shape[2]
-    return n_numbers + -n_numbers % ALIGNED, b.shape[2], 1
+def _through(rows: Tensor, weight: Tensor) -> Tensor:
+    """Each run's rows times its weight."""
+    result: Tensor = _Product.apply(rows, weight, True)  # type: ignore[no-untyped-call]
+    return result
 
 
 def _times(a: Tensor, b: Tensor) -> Tensor:
-    result: Tensor = _Product.apply(a, b)  # type: ignore[no-untyped-call]
+    """The products of as many matrices, several for every run."""
+    result: Tensor = _Product.apply(a, b, False)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -128,7 +136,7 @@ class Heads:
         for rule in self.wiring.rules:
             z = rule.finish(z, self.layer)
         merged = z.transpose(2, 3).flatten(3).flatten(1, 2)  # (s, b·i, h·d)
-        return _times(merged, self.weights["W_O"]) if self.wiring.has_output else merged
+        return _through(merged, self.weights["W_O"]) if self.wiring.has_output else merged
 
     def matrix(self, role: Role) -> Float[Tensor, "s h m d"]:
         """The matrix between the token and a role's vectors; rules that are not linear left out.
@@ -163,7 +171,7 @@ class Heads:
         n_seeds, n_batch, n_ctx, _ = read.shape
         if vector.weight is not None:
             flat = read.reshape(n_seeds, n_batch * n_ctx, -1)
-            read = _times(flat, self.weights[vector.weight])
+            read = _through(flat, self.weights[vector.weight])
         heads = read.view(n_seeds, n_batch, n_ctx, vector.n_heads, vector.width)
         return heads.transpose(2, 3)
 
@@ -173,7 +181,7 @@ class Heads:
         of_heads = []
         for head, own in enumerate(self.weights[weight].unbind(1)):
             read = rows[:, :, head]  # (s, b, i, d)
-            out = _times(read.flatten(1, 2), own)
+            out = _through(read.flatten(1, 2), own)
             of_heads.append(out.view(*read.shape[:3], -1))
         return torch.stack(of_heads, 2)
 
