@@ -4,7 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from attnkit.examples import load_example
-from attnkit.sharing import Sharing
+from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.presets import PRESETS
@@ -23,7 +23,15 @@ st.markdown(
 )
 
 st.subheader("Five ways to share", anchor=False)
-components.sharing_glossary(list(Sharing), key="glossary")
+components.glossary(Experiment(), key="glossary")
+with st.container(horizontal=True, vertical_alignment="center"):
+    st.markdown(
+        "Practice knows some twenty more ways: fewer key heads than query heads, keys out of a "
+        "narrow vector, no matrix at all, keys of length 1, tied only for a time. The Lab trains "
+        "them beside these five.",
+        width="content",
+    )
+    st.page_link("pages/variants.py", label="All variants", icon=":material/category:")
 
 st.subheader("Predict, then press Train", anchor=False)
 for first in range(0, len(PRESETS), 3):
@@ -65,7 +73,7 @@ WORDS = {
     "solved": "Every seed has reached an accuracy of 0.99 three evaluations in a row.",
     "95% interval": "Student's t interval of the mean over seeds. It speaks of new seeds, not of "
     "new tasks.",
-    "seed": "Decides the initial numbers and the data; the same for every sharing.",
+    "seed": "Decides the initial numbers and the data; the same for every variant.",
     "chance": "Naming the number of some other entry at random.",
     "untrained": "Accuracy at step 0.",
     "one of two picked at random": "½ + 1/(2·numbers): with symmetric scores, successor and "
@@ -79,7 +87,11 @@ WORDS = {
     "attention on the reversed entry": "The same for the entry that asks for the asker: whoever "
     "reports to Ada, when Ada asks.",
     "cached floats per token": "Numbers a decoder must keep per token: keys and values, once if "
-    "they are the same.",
+    "they are the same; or the narrow vector they are made of.",
+    "multiply-adds per token": "Multiplications in the matrix products of one token's way through "
+    "the model, among as many tokens as the task has.",
+    "equal cost": "Head widths, then MLP widths, are changed until every variant costs as much as "
+    "the dearest, within 2% where whole numbers allow it.",
     "model-steps per second": "Optimiser steps of single models per second, over all models.",
 }
 st.markdown(

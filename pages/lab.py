@@ -1,4 +1,4 @@
-"""The Lab: choose sharings, press Train, watch them learn side by side."""
+"""The Lab: choose variants, press Train, watch them learn side by side."""
 
 import json
 
@@ -6,15 +6,15 @@ import streamlit as st
 
 from attnkit.experiment import Experiment, default_settings
 from attnkit.figures.curves import accuracy_legend, measures_legend
+from attnkit.figures.titles import title_of
 from attnkit.live.service import Job
 from attnkit.results import Snapshot
-from attnkit.sharing import Sharing
 from attnkit.summary import run_table
 from attnkit.tasks import TASKS
-from attnkit.ui import components
+from attnkit.ui import components, composer
 from attnkit.ui.controls import setting_widgets
 from attnkit.ui.routing import require_route
-from attnkit.ui.session import open_lab
+from attnkit.ui.session import MOST_COLUMNS, open_lab
 from attnkit.ui.shown import (
     attention_maps,
     finding,
@@ -22,6 +22,7 @@ from attnkit.ui.shown import (
     plot_attention_measures,
     sharing_table,
 )
+from attnkit.variants import Variant
 
 require_route()
 TICK_SECONDS = 0.3
@@ -33,8 +34,14 @@ def read_settings() -> Experiment | None:
         setting_widgets(lab.experiment.task.name)
     problems = lab.read_widgets()
     for problem in problems:
-        nothing = problem.field == "sharing" and not problem.value
-        text = "Choose at least one sharing." if nothing else f"{problem}."
+        text = f"{problem}."
+        if problem.field == "sharing" and not problem.value:
+            text = "Choose at least one variant."
+        elif problem.field == "sharing" and isinstance(problem.value, int):
+            text = (
+                f"At most {MOST_COLUMNS} variants fit side by side, but {problem.value} are "
+                "chosen: switch some off. The command line and Python take any number."
+            )
         st.error(text, icon=":material/error:")
     if problems:
         return None
@@ -145,7 +152,7 @@ def live_area(drawn_moving: bool) -> None:
             st.markdown("Below, faded, is the example, not what you have set up.")
         else:
             st.markdown(f"**{summary}**" if snapshot.step else "Untrained: nothing is learnt yet.")
-    components.sharing_cards(snapshot, key="cards", faded=foreign)
+    components.variant_cards(snapshot, key="cards", faded=foreign)
 
     st.subheader("Accuracy on held-out books, by training step", anchor=False)
     previous = lab.previous
@@ -158,7 +165,7 @@ def live_area(drawn_moving: bool) -> None:
     )
 
     st.subheader("Attention on one held-out book", anchor=False)
-    seed, layer, head = probe_pickers(experiment)
+    seed, layer, head = probe_pickers(snapshot)
     maps = attention_maps(snapshot, seed, layer, head)
     components.attention_maps(
         maps,
@@ -180,8 +187,9 @@ def live_area(drawn_moving: bool) -> None:
         st.rerun()
 
 
-def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
+def probe_pickers(snapshot: Snapshot) -> tuple[int, int, int | None]:
     """Which of the seeds, layers and heads the maps show."""
+    experiment, pattern = snapshot.experiment, snapshot.probe.pattern
     size = experiment.size
     with st.container(horizontal=True, vertical_alignment="bottom", key="probe"):
         seeds = list(experiment.seeds)
@@ -191,15 +199,17 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
             options = range(size.n_layers)
             layer = st.selectbox("Layer", options, format_func=lambda i: str(i + 1), width=110)
         head: int | None = 0
-        if size.n_heads > 1:
-            heads = [None, *range(size.n_heads)]
+        if experiment.n_heads > 1:
+            heads = [None, *range(experiment.n_heads)]
             head = st.selectbox(
                 "Head", heads, format_func=lambda i: "mean" if i is None else str(i + 1), width=110
             )
+        below_zero = " Weights below 0 are drawn as 0." if (pattern < -0.01).any() else ""
         reversed_too = " Circled: the reversed one." if experiment.task.name == "directed" else ""
         st.caption(
             "One example no model was trained on. Rows ask, columns are looked at, brighter is "
             f"more. Outlined: the right entry.{reversed_too} ✓ and ✗: the number it answered."
+            f"{below_zero}"
         )
     return seed, layer, head
 
@@ -212,7 +222,7 @@ def numbers(job: Job | None) -> None:
             st.caption("Tables appear when training ends or is paused.")
             return
         st.dataframe(
-            sharing_table(snapshot), hide_index=True, alt="Means over seeds for every sharing"
+            sharing_table(snapshot), hide_index=True, alt="Means over seeds for every variant"
         )
         st.caption(
             "Means over seeds; low and high are 95% limits (Student's t). `difference` is accuracy "
@@ -258,6 +268,10 @@ if lab.problems:
     details = " ".join(f"{problem}." for problem in lab.problems)
     st.warning(f"The link was not fully understood. {details} Defaults are used instead.")
     lab.problems = []
+if lab.lost:
+    details = " ".join(f"{lost.value}: {lost.allowed.removeprefix('but ')}." for lost in lab.lost)
+    st.warning(f"Switched off, because they do not go with this task's sizes. {details}")
+    lab.lost = []
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     st.segmented_control(
@@ -271,10 +285,15 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     )
     st.pills(
         "Who shares a matrix",
-        [sharing.value for sharing in Sharing],
+        lab.columns,
+        format_func=lambda name: title_of(Variant(name)),
         selection_mode="multi",
         key="set_sharing",
-        help="Roles joined by = read one and the same matrix.",
+        wrap=True,
+        help="Roles joined by = read one and the same matrix. At most six columns.",
+    )
+    adding = st.popover(
+        "Add a variant", icon=":material/add:", key=composer.OPEN, on_change="rerun"
     )
 entry = lab.experiment.task.label(lab.example.probe.tokens)[0].full
 with st.container(horizontal=True, vertical_alignment="center"):
@@ -285,6 +304,9 @@ with st.container(horizontal=True, vertical_alignment="center"):
     )
     st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
 experiment = read_settings()
+if adding.open:
+    with adding:
+        composer.variant_form(lab)
 job = lab.job
 action_bar(experiment, job)
 moving = job is not None and not job.settled

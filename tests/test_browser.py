@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import shutil
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
@@ -38,6 +39,15 @@ LAST_ACCURACY = """() => document.querySelector('.st-key-accuracy .ak-plot')._fu
   .filter((trace) => trace.hovertemplate).map((trace) => trace.y[trace.y.length - 1])"""
 COLOURS = """() => [...document.querySelectorAll('.st-key-maps rect[fill]')]
   .map((cell) => cell.getAttribute('fill'))"""
+
+SIX = quote(
+    "Reformer,K=V + MQA,QKV V=I d_head=m/h,Q=K=V scaled,QKV kv_rank=m/4,"
+    "QKV n_heads=2 d_k=d/2 diff learning_rate=0.003 positions=relative"
+)
+"""As many columns as there can be, with long titles, several heads and chained matrices."""
+
+TITLES = """() => [...document.querySelectorAll('.st-key-accuracy .annotation-text')]
+  .map((node) => node.getBoundingClientRect()).map((box) => [box.left, box.right, box.top])"""
 
 
 @contextlib.contextmanager
@@ -209,7 +219,7 @@ def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
     monkeypatch.setattr(components, "_component", lambda name: lambda **given: sent.update(given))
     snapshot = load_example("directed")
     if name == "cards":
-        components.sharing_cards(snapshot, key="x", faded=False)
+        components.variant_cards(snapshot, key="x", faded=False)
     elif name == "figure":
         components.live_figure(plot_accuracy(snapshot), [], key="x", alt="", faded=False)
     else:
@@ -321,6 +331,58 @@ def test_broken_link_names_the_field_and_uses_defaults(page, address):
     expect(page.locator(".st-key-set_d_head input")).to_have_value("16")
 
 
+def test_six_composed_variants_train_and_their_titles_do_not_touch(page, address):
+    """All columns are drawn while they learn, and long titles wrap."""
+    open_lab(page, address, f"?v=1&sharing={SIX}&n_seeds=1&steps=40&first_seed=700")
+    press(page, "train")
+    expect(status(page)).to_contain_text("Finished")
+    page.locator(".st-key-accuracy").scroll_into_view_if_needed()  # it is below the cards here
+    wait_for_figure(page, 40)
+    expect(page.locator(".st-key-cards .ak-card")).to_have_count(6)
+    expect(page.locator(".st-key-maps .ak-map svg")).to_have_count(6)
+    titles = page.evaluate(TITLES)
+    assert len(titles) == 6
+    for i, (left, right, top) in enumerate(titles):
+        for other_left, other_right, other_top in titles[:i]:
+            beside = right <= other_left or other_right <= left
+            assert beside or abs(top - other_top) > 100
+
+
+def test_a_variant_is_found_and_added(page, address):
+    """Search the catalogue, see what it is, add it; the form closes and the pill is on."""
+    open_lab(page, address, "?v=1&sharing=QKV")
+    page.locator(".st-key-add_variant button").first.click()
+    page.locator(".st-key-catalogue_name input").click()
+    page.keyboard.type("reformer")
+    page.keyboard.press("Enter")
+    expect(page.locator(".st-key-variant_text input")).to_have_value("Q=K unit_key self_mask")
+    expect(page.locator(".st-key-preview .ak-diagram")).to_be_visible()
+    page.locator(".st-key-add button").click()
+    page.wait_for_url("**unit_key**")
+    expect(page.locator(".st-key-variant_text input")).to_have_count(0)
+    expect(page.locator(".st-key-set_sharing")).to_contain_text("Reformer")
+
+
+def test_a_variant_is_checked_while_it_is_typed(page, address):
+    """Without Enter: a slip is named, and right it can be added."""
+    open_lab(page, address)
+    page.locator(".st-key-add_variant button").first.click()
+    written = page.locator(".st-key-variant_text input")
+    written.press_sequentially("Q=K unit_kay", delay=20)
+    expect(page.get_by_text("did you mean unit_key?")).to_be_visible()
+    expect(written).to_have_value("Q=K unit_kay")
+    written.fill("Q=K unit_key")
+    expect(page.locator(".st-key-add button")).to_be_enabled()
+
+
+def test_variants_page_leads_to_the_lab(page, address):
+    """A card's link sets up a comparison with plain attention."""
+    page.goto(f"{address}/variants")
+    page.get_by_text("Compare with QKV in the Lab").first.click()
+    page.wait_for_url("**task=phonebook**")
+    expect(page.get_by_text("Why do Q, K and V need different matrices?")).to_be_visible()
+
+
 def test_guide_sets_the_lab_up(page, address):
     """A suggestion of the Guide opens the Lab with its settings."""
     page.goto(f"{address}/guide")
@@ -330,14 +392,14 @@ def test_guide_sets_the_lab_up(page, address):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", "/guide"])
+@pytest.mark.parametrize("path", ["/", f"/?v=1&sharing={SIX}", "/guide", "/variants"])
 def test_narrow_screens_cut_nothing(browser, address, path, scheme):
     """At 640 px nothing is wider than the screen."""
     context = browser.new_context(viewport={"width": 640, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     page.goto(address + path)
-    page.wait_for_selector(".ak-card")
-    if path == "/":
+    page.wait_for_selector(".ak-diagram")
+    if path.startswith("/?") or path == "/":
         page.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
     wider = """() => [...document.querySelectorAll('[data-testid=stMain] *')]
       .filter((node) => node.getBoundingClientRect().right > window.innerWidth + 1)

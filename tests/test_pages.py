@@ -13,7 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import attnkit as ak
-from attnkit.examples import load_example
+from attnkit.examples import load_example, load_variants
 from attnkit.experiment import Experiment, from_params, settings
 from attnkit.live.service import Job
 from attnkit.sharing import Sharing
@@ -22,6 +22,8 @@ from attnkit.tasks import TASKS
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.session import Lab, training_service
 from attnkit.ui.visitor import Visitor, dashboard
+from attnkit.variants import CATALOGUE, OPTIONS, register
+from attnkit.variants.catalogue import find
 
 pytestmark = pytest.mark.server
 
@@ -129,7 +131,7 @@ def disabled(tab):
 def widget(tab, name):
     """The widget of a setting."""
     kind = settings("directed")[name].kind
-    collection = {bool: tab.toggle, str: tab.button_group}.get(kind, tab.number_input)
+    collection = {bool: tab.toggle, str: tab.selectbox}.get(kind, tab.number_input)
     return collection(key=f"set_{name}")
 
 
@@ -321,9 +323,9 @@ def test_pickers_choose_seed_layer_and_head():
     tab = press(visit_small(steps="5", n_seeds="2", n_layers="2", n_heads="2"), "train")
     watch(tab, lambda job: job.over)
     before = drawn(tab, "maps")["panels"]
-    labels = [picker.label for picker in tab.selectbox]
-    assert labels == ["Seed", "Layer", "Head"]
-    for picker in tab.selectbox:
+    pickers = [box for box in tab.selectbox if not (box.key or "").startswith("set_")]
+    assert [picker.label for picker in pickers] == ["Seed", "Layer", "Head"]
+    for picker in pickers:
         picker.select_index(1)
     show(tab)
     assert drawn(tab, "maps")["panels"] != before
@@ -427,9 +429,10 @@ def test_pickers_answer_within_the_live_area(port):
 LINK = {
     "v": "1",
     "task": "phonebook",
-    "sharing": "Q=K,Q=K=V",
+    "sharing": "Q=K,Q=K=V,QKV n_heads=4 kv_heads=2",
     "n_seeds": "3",
     "first_seed": "17",
+    "equal": "parameters",
     "n_entries": "5",
     "n_values": "13",
     "d_model": "48",
@@ -450,7 +453,11 @@ def test_a_link_sets_every_widget():
     assert not tab.warning
     assert tab.session_state["lab"].experiment == from_params(LINK)
     assert tab.button_group(key="set_task").value == "phonebook"
-    assert tab.button_group(key="set_sharing").value == ["Q=K", "Q=K=V"]
+    assert tab.button_group(key="set_sharing").value == [
+        "Q=K",
+        "Q=K=V",
+        "QKV n_heads=4 kv_heads=2",
+    ]
     for name, value in from_params(LINK).settings().items():
         if name not in ("task", "sharing"):
             assert widget(tab, name).value == value, name
@@ -473,6 +480,7 @@ def test_the_link_keeps_only_what_differs_from_the_defaults():
         ("learning_rate", 0.01, "0.01"),
         ("causal", True, "true"),
         ("positions", "learned", "learned"),
+        ("equal", "kv_cache", "kv_cache"),
     ],
 )
 def test_a_changed_widget_is_written_to_the_link(name, value, text):
@@ -520,11 +528,13 @@ def test_a_click_with_the_address_of_a_moment_ago_changes_nothing_back():
         ({"v": "1", "steps": ""}, "steps: got '', allowed a whole number from 1 to 20000"),
         ({"v": "1", "stepz": "3"}, "stepz: got '3', allowed a known setting"),
         ({"v": "1", "causal": "maybe"}, "causal: got 'maybe', allowed true or false"),
-        ({"v": "1", "positions": "rope"}, "positions: got 'rope', allowed none or learned"),
+        ({"v": "1", "positions": "gps"}, "positions: got 'gps', allowed none or learned or rope"),
+        ({"v": "1", "equal": "all"}, "equal: got 'all', allowed nothing or parameters"),
         ({"v": "7"}, "v: got '7', allowed 1"),
         ({"v": "1", "task": "chess"}, "task: got 'chess', allowed directed, mutual"),
-        ({"v": "1", "sharing": ""}, "sharing: got '', allowed one or more of QKV"),
-        ({"v": "1", "sharing": "Q-K=V"}, "sharing: got 'Q-K=V', allowed one or more of QKV"),
+        ({"v": "1", "sharing": ""}, "sharing: got '', but"),
+        ({"v": "1", "sharing": "Q-K=V"}, "sharing: got 'Q-K=V', but 'Q-K=V' is unknown"),
+        ({"v": "1", "sharing": "QKV kv_heads=2"}, "but kv_heads=2 does not divide n_heads=1"),
         ({"v": "1", "n_entries": "12", "n_names": "8"}, "n_entries: got 12, allowed at most"),
         ({"v": "1", "first_seed": "9" * 99}, "first_seed: got '999"),
         ({"v": "1", "task": "mutual", "n_entries": "7"}, "n_entries: got '7', allowed an even"),
@@ -577,7 +587,7 @@ def test_no_sharing_is_an_error():
     tab = visit()
     tab.button_group(key="set_sharing").set_value([])
     show(tab)
-    assert tab.error[0].value == "Choose at least one sharing."
+    assert tab.error[0].value == "Choose at least one variant."
     assert tab.button(key="train").disabled
 
 
@@ -589,6 +599,151 @@ def test_a_running_job_can_be_stopped_while_settings_do_not_fit(running):
     assert disabled(running) == {"train", "step", "reset", "new_seeds"}
     press(running, "stop")
     watch(running, lambda job: job.state == "stopped")
+
+
+# composed variants
+
+
+COMPOSED = ["Q=K signed", "Q=K unit_key self_mask"]
+
+
+def compose(tab, text):
+    """Open the form and write a variant."""
+    tab.session_state["add_variant"] = True
+    show(tab)
+    tab.text_input(key="variant_text").set_value(text)
+    return show(tab)
+
+
+def chosen(tab):
+    """The variants that are switched on."""
+    return tab.button_group(key="set_sharing").value
+
+
+def pills(tab):
+    """What can be switched on, as it is shown."""
+    return [option.content for option in tab.button_group(key="set_sharing").proto.options]
+
+
+def can_add(tab):
+    """Whether the form has a button that can be pressed."""
+    return any(button.key == "add" and not button.disabled for button in tab.button)
+
+
+def test_a_composed_variant_can_be_written_and_added():
+    """It becomes a column, a pill and a part of the link; the form is empty again."""
+    tab = compose(visit(v="1", sharing="QKV,Q=K"), "q=k SIGNED temperature=2")
+    press(tab, "add")
+    assert chosen(tab) == ["QKV", "Q=K", "Q=K signed temperature=2"]
+    assert tab.query_params["sharing"] == "QKV,Q=K,Q=K signed temperature=2"
+    assert tab.session_state["variant_text"] == ""
+    assert not tab.session_state["add_variant"]
+
+
+def test_the_form_says_what_a_variant_is_and_costs():
+    """Diagram, explanation, source, and costs at the sizes that are set up."""
+    tab = compose(visit(v="1", sharing="QKV", d_head="8"), "Reformer")
+    assert "keys of length 1" in drawn(tab, "previewed")["diagram"]
+    said = " ".join(element.value for element in (*tab.markdown, *tab.caption))
+    named = find("Reformer")
+    costs = Experiment(sharing=["Reformer"], d_head=8).costs("Reformer")
+    assert named.explanation in said
+    assert named.source in said
+    assert f"{costs.parameters:,} parameters, {costs.kv_cache} cached floats" in said
+    assert f"{costs.multiply_adds:,} multiply-adds" in said
+
+
+def test_a_choice_of_the_catalogue_is_written_out():
+    """So that it can be changed; and what is written is found in the catalogue."""
+    tab = compose(visit(), "")
+    tab.selectbox(key="catalogue_name").set_value("mla")
+    show(tab)
+    assert tab.text_input(key="variant_text").value == "QKV kv_rank=m/4"
+    tab.text_input(key="variant_text").set_value("q=k signed")
+    assert show(tab).selectbox(key="catalogue_name").value == "indefinite"
+    tab.text_input(key="variant_text").set_value("Q=K signed temperature=2")
+    assert show(tab).selectbox(key="catalogue_name").value is None
+    assert can_add(tab)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Q=K unit_kay", "did you mean unit_key?"),
+        ("QKV temperature=hot", "temperature: got 'hot', allowed a number from 0.01 to 100."),
+        ("Q=K kv_heads=2", "kv_heads does not go with Q=K"),
+        ("QKV kv_heads=2", "kv_heads=2 does not divide n_heads=1"),
+        ("QKV V=I", "n_heads · d_head = d_model"),
+        ("<b>[x](y)</b> $1$", "is unknown"),
+    ],
+)
+def test_what_is_no_variant_is_told_and_stays_written(text, reason):
+    """The reason, and nothing is lost."""
+    tab = compose(visit(), text)
+    assert reason in tab.error[0].value
+    assert not can_add(tab)
+    assert tab.text_input(key="variant_text").value == text
+    assert not tab.button(key="train").disabled
+
+
+def test_a_variant_can_be_switched_off_and_on_again():
+    """It stays on offer."""
+    tab = visit(v="1", sharing="QKV," + COMPOSED[0])
+    assert pills(tab) == [*(sharing.value for sharing in Sharing), "Indefinite"]
+    tab.button_group(key="set_sharing").set_value(["QKV"])
+    assert show(tab).query_params["sharing"] == "QKV"
+    tab.button_group(key="set_sharing").set_value(["QKV", COMPOSED[0]])
+    assert show(tab).query_params["sharing"] == "QKV," + COMPOSED[0]
+
+
+def test_the_form_refuses_a_seventh_column_and_one_that_is_there():
+    """And says so."""
+    tab = compose(visit(v="1", sharing="QKV,Q=K,K=V,Q=V,Q=K=V," + COMPOSED[0]), COMPOSED[1])
+    assert not can_add(tab)
+    assert any("6 columns" in caption.value for caption in tab.caption)
+    tab = compose(visit(), "MHA")
+    assert not can_add(tab)
+    assert any(caption.value == "It is one of your columns." for caption in tab.caption)
+
+
+def test_seven_columns_are_told_and_none_is_dropped():
+    """By hand or by link; nothing can be trained until one is switched off."""
+    seven = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V", *COMPOSED]
+    tab = visit(v="1", sharing=",".join(seven))
+    assert tab.error[0].value.startswith("At most 6 variants fit side by side, but 7 are chosen")
+    assert chosen(tab) == seven
+    assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
+    tab.button_group(key="set_sharing").set_value(seven[1:])
+    assert not show(tab).error
+    assert disabled(tab) == {"pause", "stop"}
+
+
+def test_composed_variants_train_beside_each_other():
+    """With other heads and widths: cards, maps and curves cope with heads that some lack."""
+    variants = ["QKV", "Q=K signed", "QKV n_heads=2 d_k=4 diff", "QKV n_heads=4 kv_heads=1"]
+    tab = press(visit_small(sharing=",".join(variants), d_head="4", steps="20"), "train")
+    watch(tab, lambda job: job.over)
+    assert status(tab).startswith("Finished: Step 20 of 20, 4 models in")
+    names = [card["name"] for card in drawn(tab, "cards")["cards"]]
+    assert sorted(names) == ["Indefinite", "MQA", "QKV", "QKV n_heads=2 d_k=4 diff"]
+    head = next(box for box in tab.selectbox if box.label == "Head")
+    assert head.options == ["mean", "1", "2", "3", "4"]
+    head.set_value(2)
+    show(tab)
+    lacking = {panel["name"]: panel["lacking"] for panel in drawn(tab, "maps")["panels"]}
+    assert lacking["QKV"] == "It has 1 head only."
+    assert lacking["QKV n_heads=2 d_k=4 diff"] == "It has 2 heads only."
+    assert lacking["MQA"] == ""
+
+
+def test_cards_tell_what_was_changed_to_make_costs_equal():
+    """Only where something is to be equal."""
+    tab = press(visit_small(equal="parameters", steps="5"), "train")
+    watch(tab, lambda job: job.over)
+    experiment = job_of(tab).experiment
+    facts = {card["name"]: card["facts"] for card in drawn(tab, "cards")["cards"]}
+    assert facts["QKV"].endswith("; nothing changed")
+    assert experiment.adjusted("Q=K").changes in facts["Q=K"]
 
 
 # switching the task
@@ -632,6 +787,23 @@ def test_values_that_the_new_task_does_not_allow_are_let_go():
     assert not tab.error
 
 
+def test_composed_variants_survive_a_change_of_task():
+    """They are what is compared."""
+    sharing = "QKV,Q=K signed,K=V n_heads=4 kv_heads=1"
+    tab = switch(visit(v="1", sharing=sharing), "phonebook")
+    assert tab.query_params["sharing"] == sharing
+    assert not tab.warning
+
+
+def test_a_variant_that_the_new_task_does_not_allow_is_switched_off_and_told():
+    """Its width is no whole number there; the others stay, and it stays on offer."""
+    tab = switch(visit(v="1", sharing="QKV,QKV d_k=d/16,Q=K signed"), "phonebook")
+    assert tab.query_params["sharing"] == "QKV,Q=K signed"
+    assert "d_k=d/16 is 8/16 here" in tab.warning[0].value
+    assert "QKV d_k=d/16" in pills(tab)
+    assert not show(tab).warning
+
+
 def test_a_change_of_task_takes_the_job_off_the_screen(running):
     """Another task's curves under this task's question would mislead; who began it ends it."""
     before = job_of(running).id
@@ -666,6 +838,45 @@ def test_the_guide_shows_every_sharing_preset_and_task():
     for task in TASKS.values():
         assert task.question in text
     assert "asymmetry" in text
+
+
+def test_the_variants_page_shows_the_catalogue_and_every_word():
+    """Name, text form, explanation, source, costs, and a way to the Lab."""
+    tab = show(visit().switch_page("pages/variants.py"))
+    said = " ".join(element.value for element in (*tab.markdown, *tab.caption))
+    codes = [code.value for code in tab.code]
+    for named in CATALOGUE.values():
+        assert named.variant in codes
+        assert f"**{named.name}**" in said
+        assert named.explanation in said
+        assert f"Source: {named.source}" in said
+    for word in OPTIONS:
+        assert f"| `{word}` |" in said
+    assert "Accuracy 100% [100 to 100%]." in said
+    links = [link.proto for link in tab.get("page_link")]
+    assert len([link for link in links if "QKV in the Lab" in link.label]) == len(CATALOGUE) - 1
+
+
+def test_the_variants_page_does_without_recorded_accuracies(monkeypatch):
+    """They are made by a command that may not have been run."""
+    load_variants.cache_clear()
+    monkeypatch.setattr("attnkit.examples.VARIANTS", "missing.json")
+    tab = show(visit().switch_page("pages/variants.py"))
+    load_variants.cache_clear()
+    assert not any("Accuracy" in caption.value for caption in tab.caption)
+
+
+def test_the_variants_page_lists_what_others_register():
+    """Also what does not go with the default sizes, with the reason."""
+    before = dict(CATALOGUE)
+    try:
+        register("Of my own", "QKV kv_heads=3", "why", "me")
+        tab = show(visit().switch_page("pages/variants.py"))
+    finally:
+        CATALOGUE.clear()
+        CATALOGUE.update(before)
+    assert "Own" in [heading.value for heading in tab.subheader]
+    assert any("kv_heads=3 does not divide" in caption.value for caption in tab.caption)
 
 
 def test_the_guide_can_be_the_first_page():

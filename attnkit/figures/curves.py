@@ -1,4 +1,4 @@
-"""Learning curves, one panel per sharing: values in, a Plotly figure out.
+"""Learning curves, one panel per variant: values in, a Plotly figure out.
 
 Figures are plain dictionaries in Plotly's own schema, arrays packed as float32: a live page sends
 them several times a second, and building validated figure objects would cost more than training.
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.figures.palette import REFERENCE, colors_of, translucent
+from attnkit.figures.titles import second_line_of, title_of
 from attnkit.results import Snapshot
 from attnkit.statistics import mean_interval
 from attnkit.variants import Variant
@@ -52,8 +53,7 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
             _single_runs(panel, steps, accuracy[:, panel], color),
             _mean(panel, steps, interval.mean[:, panel], color, low=low, high=high),
         ]
-    names = [sharing.value for sharing in experiment.sharing]
-    return {"data": traces, "layout": _layout(names, colors, span, snapshot)}
+    return {"data": traces, "layout": _layout(colors, span, snapshot)}
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
@@ -81,8 +81,7 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
             line["line"]["dash"] = _LINE_STYLES[name]
             line["hovertemplate"] = f"{name} {line['hovertemplate']}"
             traces.append(line)
-    names = [sharing.value for sharing in experiment.sharing]
-    return {"data": traces, "layout": _layout(names, colors, span, snapshot)}
+    return {"data": traces, "layout": _layout(colors, span, snapshot)}
 
 
 def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
@@ -194,11 +193,10 @@ def _mean(
     return {**line, "text": limits, "hovertemplate": "%{y:.2f}%{text}<extra></extra>"}
 
 
-def _layout(
-    names: list[str], colors: list[str], span: list[int], snapshot: Snapshot
-) -> dict[str, Any]:
-    """Axes and titles; a row of panels, which the page may wrap to its width."""
-    n = len(names)
+def _layout(colors: list[str], span: list[int], snapshot: Snapshot) -> dict[str, Any]:
+    """Axes and titles; a row of panels, which the page may wrap to its width, titles too."""
+    variants = snapshot.experiment.sharing
+    n = len(variants)
     gap = 0.03
     layout: dict[str, Any] = {
         "showlegend": False,
@@ -210,7 +208,7 @@ def _layout(
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
     }
-    for panel, (name, color) in enumerate(zip(names, colors, strict=True)):
+    for panel, (variant, color) in enumerate(zip(variants, colors, strict=True)):
         axes = _axes(panel)
         x_name, y_name = axes["xaxis"].replace("x", "xaxis"), axes["yaxis"].replace("y", "yaxis")
         width = (1 - gap * (n - 1)) / n
@@ -234,7 +232,8 @@ def _layout(
         }
         layout["annotations"].append(
             {
-                "text": f'<span style="color:{color}">■</span> <b>{name}</b>',
+                "text": f'<span style="color:{color}">■</span> <b>{title_of(variant)}</b>',
+                "hovertext": second_line_of(variant),
                 "xref": f"{axes['xaxis']} domain",
                 "yref": f"{axes['yaxis']} domain",
                 "x": 0,

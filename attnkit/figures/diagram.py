@@ -1,41 +1,274 @@
-"""The small drawing of what is tied: matrices above, the roles that read them below."""
+"""The small drawing of a variant's attention, made of its wiring.
+
+Matrices stand above, in rows if they are chained; the roles that take their vectors below. A role
+without a matrix hangs on `x`, the token itself. What acts on a role afterwards is a small mark on
+its line, and what cannot be drawn is a line of small text.
+"""
 
 from __future__ import annotations
 
-from attnkit.figures.palette import COLORS
-from attnkit.sharing import ROLES, Role, Sharing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
 
-_ROLE_X: dict[Role, int] = dict(zip(ROLES, (20, 60, 100), strict=True))
+from attnkit.sharing import ROLES, Role
+from attnkit.variants import Option, Variant, Wiring
+from attnkit.variants.wiring import TOKEN
+
+_WIDTH = 120
+_ROLE_X: dict[Role, float] = dict(zip(ROLES, (20.0, 60.0, 100.0), strict=True))
+_BOX_WIDTH, _BOX_HEIGHT, _RADIUS = 30, 18, 10
+_TOP, _ROW, _DROP = 2, 32, 23
+"""Of the upper margin, from one row of matrices to the next, from the last one to the roles."""
+_NEAREST, _APART = 34, 44
+"""Centres of boxes in one row that are nearer than the first are put so far apart."""
+_MARK, _LINE, _LETTERS = 14, 11, 24
+"""Heights of a mark and of a line of small text, and how many letters fit in one."""
 
 
-def sharing_diagram(sharing: Sharing) -> str:
+@dataclass(frozen=True)
+class _Mark:
+    """What an option does to the vectors of some roles on their way to the scores."""
+
+    sign: str
+    roles: tuple[Role, ...]
+    words: str
+
+
+_MARKS: dict[str, _Mark] = {
+    "scaled": _Mark("D", ROLES, "every role scaled by factors of its own"),
+    "signed": _Mark("±D", ("K",), "keys times factors of both signs"),
+    "qk_norm": _Mark("N", ("Q", "K"), "queries and keys normalised"),
+    "unit_key": _Mark("|1|", ("K",), "keys of length 1"),
+    "rope": _Mark("↻", ("Q", "K"), "queries and keys turned by position"),
+}
+"""By option, or by the way to tell positions apart."""
+
+_DRAWN = {
+    "n_heads", "d_head", "d_k", "d_v", "kv_heads", "kv_rank", "k_rank", "keyless", "d_mlp",
+    "learning_rate", "tie_by", "tie_at", "positions", *_MARKS,
+}  # fmt: skip
+"""Options that need no small text: seen in the boxes, in a mark, or not of attention."""
+
+_NOTES: dict[str, Callable[[Option], str]] = {
+    "O": lambda option: "no output matrix",
+    "sum": lambda option: "two maps, added",
+    "diff": lambda option: "two maps, subtracted",
+    "kv_every": lambda option: f"K, V every {_ordinal(option.value)} layer",
+    "shared_layers": lambda option: "same in all layers",
+    "start": lambda option: f"starts as {option.value}",
+    "tie": lambda option: "untied at first",
+    "self_mask": lambda option: "no self-mask" if option.value == "no" else "self-mask",
+    "temperature": lambda option: f"scores / {option.written}",
+}
+"""Small text of other options; those that are missing here are written as they are typed."""
+
+LEGEND = (
+    "**W** a matrix, **x** the token itself, **D** learnt factors, **±D** of both signs, "
+    "**N** normalised, **|1|** made 1 long, **↻** turned by position, **×4** heads, "
+    "**d4** numbers per head."
+)
+"""What the signs in diagrams mean, as markdown."""
+
+
+def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     """An SVG that scales with its container and takes its ink from `currentColor`."""
-    color = COLORS[sharing]
-    centres = {members: _centre(sharing, members) for members in sharing.classes}
-    lines = [
-        f'<path d="M{x:g} 20L{_ROLE_X[role]} 43" stroke="{color}" stroke-width="2.5"/>'
-        for members, x in centres.items()
-        for role in members
-    ]
-    boxes = [
-        f'<rect x="{x - 15:g}" y="2" width="30" height="18" rx="3" fill="{color}"/>'
-        f'<text x="{x:g}" y="15.5" class="ak-matrix">W</text>'
-        for x in centres.values()
-    ]
-    roles = [
-        f'<circle cx="{x}" cy="52" r="10" class="ak-role"/><text x="{x}" y="56.5">{role}</text>'
+    places = _places(wiring)
+    marks = {role: _marks_on(role, variant, wiring) for role in ROLES}
+    last_row = max(y for _, y in places.values())
+    most_marks = max(map(len, marks.values()))
+    line_end = last_row + _BOX_HEIGHT + _DROP + max(0, most_marks * _MARK - 4)
+    role_y = line_end + _RADIUS - 1
+    notes = _notes(variant, wiring)
+    shapes = _shapes(wiring)
+    text_y = role_y + _RADIUS + 2
+    parts: list[str] = []
+    for name, (x, y) in places.items():
+        above = wiring.vectors[name].reads
+        if above != TOKEN:
+            parts.append(_line(places[above], (x, y), last_row, color))
+    parts += [
+        _line(places[wiring.roles[role]], (x, line_end), last_row, color)
         for role, x in _ROLE_X.items()
     ]
-    count = {1: "one matrix", 2: "two matrices", 3: "three matrices"}[sharing.n_matrices]
+    for name, (x, y) in places.items():
+        parts.append(_box(x, y, color) if wiring.vectors[name].weight else _token(x, y))
+    for role, signs in marks.items():
+        parts += _mark_nodes(signs, places[wiring.roles[role]], _ROLE_X[role], line_end, color)
+    for role, x in _ROLE_X.items():
+        parts.append(
+            f'<circle cx="{x:g}" cy="{role_y:g}" r="{_RADIUS}" class="ak-role"/>'
+            f'<text x="{x:g}" y="{role_y + 4.5:g}">{role}</text>'
+        )
+        if shapes:
+            parts.append(_small(x, text_y + 8, shapes[role]))
+    if shapes:
+        text_y += _LINE
+    for i, note in enumerate(notes):
+        parts.append(_small(_WIDTH / 2, text_y + 8 + i * _LINE, note))
+    height = text_y + len(notes) * _LINE
+    label = escape(f"{variant.value}: {in_words(variant, wiring)}", quote=True)
     return (
-        '<svg viewBox="0 0 120 64" role="img" class="ak-diagram" '
-        f'aria-label="{sharing.value}: {count}. {sharing.meaning}">'
-        f"{''.join(lines + boxes + roles)}</svg>"
+        f'<svg viewBox="0 0 {_WIDTH} {height:g}" role="img" class="ak-diagram" '
+        f'aria-label="{label}">{"".join(parts)}</svg>'
     )
 
 
-def _centre(sharing: Sharing, members: tuple[Role, ...]) -> float:
-    """Where a matrix stands: over its roles, but Q=V beside K's, which stands between them."""
-    if sharing is Sharing.Q_V:
-        return 40 if len(members) == 2 else 84
-    return sum(_ROLE_X[role] for role in members) / len(members)
+def count_matrices(wiring: Wiring) -> int:
+    """How many matrices stand between the token and Q, K, V."""
+    return len({vector.weight for vector in wiring.vectors.values()} - {None})
+
+
+def in_words(variant: Variant, wiring: Wiring) -> str:
+    """What the drawing shows."""
+    numbers = ("no matrix", "one matrix", "two matrices", "three matrices", "four matrices")
+    count = count_matrices(wiring)
+    parts = [numbers[count] if count < len(numbers) else f"{count} matrices"]
+    for name in dict.fromkeys(wiring.roles.values()):
+        vector = wiring.vectors[name]
+        roles = [role for role in ROLES if wiring.roles[role] == name]
+        if vector.weight is None:
+            parts.append(f"{_listed(roles)} {'is' if len(roles) == 1 else 'are'} the token itself")
+        elif len(roles) > 1:
+            parts.append(f"{_listed(roles)} share one")
+        if vector.reads != TOKEN:
+            source = [role for role in ROLES if wiring.roles[role] == vector.reads]
+            made_of = _listed(source) if source else "a narrow vector"
+            parts.append(f"{_listed(roles)} made from {made_of}")
+    parts += [mark.words for name, mark in _MARKS.items() if name in _acting(variant, wiring)]
+    if shapes := _shapes(wiring):
+        parts.append(", ".join(f"{role} {shape}" for role, shape in shapes.items()))
+    return "; ".join([*parts, *_notes(variant, wiring)]) + "."
+
+
+def _places(wiring: Wiring) -> dict[str, tuple[float, float]]:
+    """Centre and upper edge of every vector's box: over what it feeds, and apart from others."""
+    readers: dict[str, list[str]] = {name: [] for name in wiring.vectors}
+    for name, vector in wiring.vectors.items():
+        if vector.reads != TOKEN:
+            readers[vector.reads].append(name)
+
+    def height(name: str) -> int:
+        return 1 + max(map(height, readers[name]), default=-1)
+
+    heights = {name: height(name) for name in wiring.vectors}
+    wanted: dict[str, float] = {}
+    for name in sorted(wiring.vectors, key=lambda name: heights[name]):
+        fed = [_ROLE_X[role] for role in ROLES if wiring.roles[role] == name]
+        fed = fed or [wanted[reader] for reader in readers[name]] or [_WIDTH / 2]
+        wanted[name] = sum(fed) / len(fed)
+    highest = max(heights.values())
+    places: dict[str, tuple[float, float]] = {}
+    for row in range(highest + 1):
+        names = sorted((n for n in heights if heights[n] == row), key=lambda n: wanted[n])
+        for name, x in zip(names, _spread([wanted[n] for n in names]), strict=True):
+            places[name] = x, _TOP + (highest - row) * _ROW
+    return places
+
+
+def _spread(wanted: list[float]) -> list[float]:
+    """Centres in this order, moved apart where boxes would touch, and kept within the drawing."""
+    if any(right - left < _NEAREST for left, right in pairwise(wanted)):
+        middle = sum(wanted) / len(wanted)
+        step = min(_APART, (_WIDTH - _BOX_WIDTH - 4) / max(1, len(wanted) - 1))
+        first = middle - step * (len(wanted) - 1) / 2
+        first = max(_BOX_WIDTH / 2 + 2, min(first, _WIDTH - 17 - step * (len(wanted) - 1)))
+        return [first + step * i for i in range(len(wanted))]
+    return wanted
+
+
+def _line(start: tuple[float, float], end: tuple[float, float], last_row: float, color: str) -> str:
+    """From the lower edge of a box to what it feeds; from upper rows past the boxes below."""
+    (x, y), (to_x, to_y) = start, end
+    if y < last_row:
+        x = max(x - 11, min(x + 11, to_x))
+    return (
+        f'<path d="M{x:g} {y + _BOX_HEIGHT:g}L{to_x:g} {to_y:g}" stroke="{color}" '
+        'stroke-width="2.5"/>'
+    )
+
+
+def _box(x: float, y: float, color: str) -> str:
+    return (
+        f'<rect x="{x - _BOX_WIDTH / 2:g}" y="{y:g}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" '
+        f'rx="3" fill="{color}"/><text x="{x:g}" y="{y + 13.5:g}" class="ak-matrix">W</text>'
+    )
+
+
+def _token(x: float, y: float) -> str:
+    return f'<text x="{x:g}" y="{y + 13.5:g}" class="ak-token">x</text>'
+
+
+def _small(x: float, y: float, text: str) -> str:
+    return f'<text x="{x:g}" y="{y:g}" class="ak-small">{escape(text)}</text>'
+
+
+def _mark_nodes(
+    marks: list[_Mark], start: tuple[float, float], to_x: float, to_y: float, color: str
+) -> list[str]:
+    """Small white plates along the last part of a role's line, in the order in which they act."""
+    nodes = []
+    from_x, from_y = start[0], start[1] + _BOX_HEIGHT
+    for i, mark in enumerate(reversed(marks)):
+        y = to_y - 9 - i * _MARK
+        x = to_x + (from_x - to_x) * (to_y - y) / (to_y - from_y)
+        width = 8 + 5.5 * len(mark.sign)
+        nodes.append(
+            f'<g class="ak-mark"><rect x="{x - width / 2:g}" y="{y - 6:g}" width="{width:g}" '
+            f'height="12" rx="6" stroke="{color}"/><text x="{x:g}" y="{y + 3.2:g}">{mark.sign}'
+            "</text></g>"
+        )
+    return nodes
+
+
+def _acting(variant: Variant, wiring: Wiring) -> list[str]:
+    """Names of options, and of positions, in the order in which they act."""
+    return [*(option.name for option in variant.options), wiring.sizes.positions]
+
+
+def _marks_on(role: Role, variant: Variant, wiring: Wiring) -> list[_Mark]:
+    found = [_MARKS[name] for name in _acting(variant, wiring) if name in _MARKS]
+    return [mark for mark in found if role in mark.roles]
+
+
+def _shapes(wiring: Wiring) -> dict[Role, str]:
+    """Heads and widths of the roles, where they differ between them."""
+    vectors = {role: wiring.vectors[wiring.roles[role]] for role in ROLES}
+    several_heads = len({vector.n_heads for vector in vectors.values()}) > 1
+    several_widths = len({vector.width for vector in vectors.values()}) > 1
+    if not several_heads and not several_widths:
+        return {}
+    return {
+        role: " ".join(
+            ([f"×{vector.n_heads}"] if several_heads else [])
+            + ([f"d{vector.width}"] if several_widths else [])
+        )
+        for role, vector in vectors.items()
+    }
+
+
+def _notes(variant: Variant, wiring: Wiring) -> list[str]:
+    """Small text, each of one line."""
+    notes = []
+    n_heads = wiring.sizes.n_heads
+    if n_heads > 1 and len({v.n_heads for v in wiring.vectors.values()}) == 1:
+        notes.append(f"{n_heads} heads")
+    for option in variant.options:
+        if option.name in _NOTES:
+            notes.append(_NOTES[option.name](option))
+        elif option.name not in _DRAWN:
+            notes.append(str(option))
+    positions = wiring.sizes.positions
+    if positions != "none" and positions not in _MARKS:
+        notes.append(f"positions: {positions.replace('_', ' ')}")
+    return [note if len(note) <= _LETTERS else note[: _LETTERS - 1] + "…" for note in notes]
+
+
+def _ordinal(number: int) -> str:
+    return {2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

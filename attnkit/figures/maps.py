@@ -1,4 +1,4 @@
-"""Attention maps of the probe example, one per sharing: values in, plain drawing data out."""
+"""Attention maps of the probe example, one per variant: values in, plain drawing data out."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.figures.palette import colors_of
+from attnkit.figures.titles import title_of
 from attnkit.results import Snapshot
 
 
@@ -22,7 +23,7 @@ def attention_maps(
     Args:
         seed: one of the experiment's seeds.
         layer: counted from 0.
-        head: counted from 0; None for the mean over heads.
+        head: counted from 0; None for the mean over the heads that a variant has.
     """
     experiment, probe = snapshot.experiment, snapshot.probe
     task = experiment.task
@@ -30,21 +31,26 @@ def attention_maps(
     first = task.answers_from
     pattern = snapshot.per_sharing(np.moveaxis(probe.pattern[:, layer], 0, -1))
     place = experiment.seeds.index(seed)
-    pattern = pattern[..., place]  # (h, i, j, sharing)
-    chosen = (pattern.mean(0) if head is None else pattern[head])[first:]
+    pattern = pattern[..., place]  # (h, i, j, variant)
     entries = labels[:first] if first else labels
-    if first:
-        rest = chosen[:, first:].sum(1, keepdims=True)
-        chosen = np.concatenate([chosen[:, :first], rest], 1)
     answers = snapshot.per_sharing(probe.answers.T)[..., place]
     colors = colors_of(experiment.sharing)
     panels = []
-    for i, sharing in enumerate(experiment.sharing):
-        levels = np.nan_to_num(chosen[..., i]).clip(0, 1)
+    for i, variant in enumerate(experiment.sharing):
+        n_heads = experiment.wiring(variant).sizes.n_heads
+        own = pattern[:n_heads, first:, :, i]
+        lacking = head is not None and head >= n_heads
+        chosen = own.mean(0) if head is None or lacking else own[head]
+        if first:
+            rest = chosen[:, first:].sum(1, keepdims=True)
+            chosen = np.concatenate([chosen[:, :first], rest], 1)
+        levels = np.nan_to_num(chosen).clip(0, 1)
         right = answers[:, i] == probe.labels
         panels.append(
             {
-                "name": sharing.value,
+                "name": title_of(variant),
+                "text": variant.value,
+                "lacking": f"It has {n_heads} head{'s' * (n_heads > 1)} only." if lacking else "",
                 "color": colors[i],
                 "cells": base64.b64encode((levels * 255).round().astype(np.uint8)).decode(),
                 "answers": [task.answer_text(int(answer)) for answer in answers[:, i]],

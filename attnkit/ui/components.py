@@ -15,19 +15,24 @@ from typing import Any
 
 import streamlit as st
 
+from attnkit.experiment import Experiment
 from attnkit.figures.curves import Figure
-from attnkit.figures.diagram import sharing_diagram
-from attnkit.figures.palette import COLORS, colors_of
+from attnkit.figures.diagram import count_matrices, variant_diagram
+from attnkit.figures.palette import colors_of
+from attnkit.figures.titles import second_line_of, title_of
 from attnkit.results import Snapshot
-from attnkit.sharing import Sharing
 from attnkit.summary import percent, percent_interval
 from attnkit.ui.shown import sharing_table
+from attnkit.variants import Variant
 
 NARROWEST = 175
 """Pixels below which panels wrap into another row; the same for all, so that columns align."""
 
 PANEL_HEIGHT = 210
 """Pixels of one row of panels."""
+
+_VISIBLE = 0.0005
+"""Differences of costs that are shown."""
 
 
 def _asset(name: str) -> str:
@@ -83,43 +88,50 @@ def attention_maps(maps: dict[str, Any], *, key: str, alt: str, faded: bool) -> 
     _component("maps")(key=key, data={**maps, "narrowest": NARROWEST, "alt": alt, "faded": faded})
 
 
-def sharing_cards(snapshot: Snapshot, *, key: str, faded: bool) -> None:
-    """One card per sharing: what is tied, accuracy with its interval, costs."""
+def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -> None:
+    """Draw a variant of an experiment, outside of a card."""
+    svg = variant_diagram(variant, experiment.wiring(variant), color)
+    _component("diagram")(key=key, data={"diagram": svg})
+
+
+def variant_cards(snapshot: Snapshot, *, key: str, faded: bool) -> None:
+    """One card per variant: what is tied, accuracy with its interval, costs."""
+    experiment = snapshot.experiment
     rows: Any = sharing_table(snapshot).set_index("sharing")
-    n_seeds = snapshot.experiment.n_seeds
     cards = []
-    variants = snapshot.experiment.sharing
-    for sharing, color in zip(variants, colors_of(variants), strict=True):
-        row = rows.loc[sharing.value]
+    for card, variant in zip(_drawn(experiment), experiment.sharing, strict=True):
+        row = rows.loc[variant.value]
         cards.append(
             {
-                "name": sharing.value,
-                "color": color,
-                "diagram": sharing_diagram(sharing.sharing),
-                "meaning": sharing.meaning,
+                **card,
                 "value": "–" if row.accuracy != row.accuracy else percent(row.accuracy),
-                "note": _note(row, n_seeds),
-                "facts": _facts(row, sharing.sharing),
+                "note": _note(row, experiment.n_seeds),
+                "facts": _facts(row, experiment, variant),
             }
         )
     _component("cards")(key=key, data={"cards": cards, "narrowest": 130, "faded": faded})
 
 
-def sharing_glossary(sharings: list[Sharing], *, key: str) -> None:
-    """One card per sharing that says in words what is tied."""
+def glossary(experiment: Experiment, *, key: str) -> None:
+    """One card per variant that says in words what is tied."""
     cards = [
-        {
-            "name": sharing.value,
-            "color": COLORS[sharing],
-            "diagram": sharing_diagram(sharing),
-            "meaning": sharing.meaning,
-            "value": "",
-            "note": sharing.meaning,
-            "facts": "",
-        }
-        for sharing in sharings
+        {**card, "value": "", "note": card["meaning"], "facts": ""} for card in _drawn(experiment)
     ]
     _component("cards")(key=key, data={"cards": cards, "narrowest": 150})
+
+
+def _drawn(experiment: Experiment) -> list[dict[str, str]]:
+    """What does not change on the cards of an experiment's variants."""
+    return [
+        {
+            "name": title_of(variant),
+            "text": second_line_of(variant),
+            "color": color,
+            "diagram": variant_diagram(variant, experiment.wiring(variant), color),
+            "meaning": variant.meaning,
+        }
+        for variant, color in zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
+    ]
 
 
 def _note(row: Any, n_seeds: int) -> str:
@@ -129,9 +141,23 @@ def _note(row: Any, n_seeds: int) -> str:
     return f"95% interval {limits}" if limits else "right answers"
 
 
-def _facts(row: Any, sharing: Sharing) -> str:
-    matrices = "1 matrix" if sharing.n_matrices == 1 else f"{sharing.n_matrices} matrices"
-    return (
+def _facts(row: Any, experiment: Experiment, variant: Variant) -> str:
+    n_matrices = count_matrices(experiment.wiring(variant))
+    matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
+    facts = (
         f"{matrices}, {row.parameters:,.0f} parameters, "
         f"{row.kv_cache_floats_per_token:.0f} cached floats per token"
     )
+    changes = adjustment(experiment, variant)
+    return f"{facts}; {changes}" if changes else facts
+
+
+def adjustment(experiment: Experiment, variant: Variant) -> str:
+    """What was changed to make costs equal, and by how much they still differ; or nothing."""
+    if experiment.equal == "nothing":
+        return ""
+    adjusted = experiment.adjusted(variant)
+    parts = [adjusted.changes] if adjusted.changes else []
+    if abs(adjusted.difference) >= _VISIBLE:
+        parts.append(f"{adjusted.difference:+.1%} {experiment.equal.replace('_', ' ')}")
+    return ", ".join(parts) or "nothing changed"

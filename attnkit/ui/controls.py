@@ -10,10 +10,13 @@ from attnkit.experiment import Setting, settings
 
 MAIN_GROUPS: dict[str, tuple[str, ...]] = {
     "Task": ("n_entries", "n_names", "n_values"),
-    "Model": ("n_heads", "d_head", "n_layers", "d_mlp", "d_model", "self_mask"),
+    "Model": ("n_heads", "d_head", "n_layers", "d_mlp", "d_model", "self_mask", "equal"),
     "Training": ("n_seeds", "steps", "learning_rate"),
 }
 """What stands in the open; everything else of a task is under "More"."""
+
+MOST_SEGMENTS = 3
+"""Choices that stand side by side; more of them go into a list."""
 
 
 def setting_widgets(task: str) -> None:
@@ -45,6 +48,14 @@ def _widget(setting: Setting) -> None:
     key, help_text = f"set_{setting.name}", f"{setting.help} Allowed: {setting.allowed}."
     if setting.kind is bool:
         st.toggle(setting.label, key=key, help=help_text)
+    elif len(setting.choices) > MOST_SEGMENTS:
+        st.selectbox(
+            setting.label,
+            setting.choices,
+            format_func=lambda choice: choice.replace("_", " "),
+            key=key,
+            help=help_text,
+        )
     elif setting.choices:
         st.segmented_control(setting.label, setting.choices, key=key, help=help_text, required=True)
     else:  # without bounds: the browser would drop a wrong value in silence, we say what is wrong

@@ -66,4 +66,33 @@ PRESETS: tuple[Preset, ...] = (
         "On the directed relation Q=K and Q=K=V lose even the half they had.",
         Experiment(task="directed", self_mask=False),
     ),
+    Preset(
+        "Rescues for Q=K",
+        "Q=K cannot tell direction. Do keys with signed factors help, or Reformer's unit keys?",
+        "Neither leaves the half. Signed factors stay symmetric: mutual scores are the trouble, "
+        "not that a token resembles itself. Unit keys are hardly asymmetric after 600 steps.",
+        Experiment(task="directed", sharing=["QKV", "Q=K", "Indefinite", "Reformer"]),
+    ),
+    Preset(
+        "Tied later",
+        "Train three matrices, then tie K and V halfway. Does a trained model survive?",
+        "At step 300 accuracy falls to a third or less, then it is learnt again; the average of "
+        "both comes back faster than either.",
+        Experiment(
+            task="phonebook",
+            sharing=[
+                "QKV",
+                "K=V",
+                "QKV tie=K=V",
+                "QKV tie=K=V tie_by=keep_K",
+                "QKV tie=K=V tie_by=keep_V",
+            ],
+        ),
+    ),
+    Preset(
+        "A smaller cache",
+        "Four heads of queries. Do they need four heads of keys and values?",
+        "From 64 cached floats to 8, all solve it. Then set the head width to 2: now it costs.",
+        Experiment(task="phonebook", sharing=["MHA-4", "GQA", "MQA", "K=V + MQA"]),
+    ),
 )

@@ -17,6 +17,7 @@ def route() -> StreamlitPage:
     return st.navigation(
         [
             st.Page("pages/lab.py", title="Lab", icon=":material/science:", default=True),
+            st.Page("pages/variants.py", title="Variants", icon=":material/category:"),
             st.Page("pages/guide.py", title="Guide", icon=":material/menu_book:"),
         ]
     )

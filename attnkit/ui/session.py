@@ -22,6 +22,11 @@ from attnkit.experiment import (
 )
 from attnkit.live.service import Job, TrainingService
 from attnkit.results import Snapshot
+from attnkit.sharing import Sharing
+from attnkit.variants import Variant
+
+MOST_COLUMNS = 6
+"""Variants that the Lab shows side by side."""
 
 
 @st.cache_resource(show_spinner=False)
@@ -38,7 +43,9 @@ class Lab:
         experiment: the last valid settings.
         link: the query parameters as last read or written; others mean that somebody else,
             the browser's history or a link in the page, has changed them.
+        offered: composed variants that can be switched on and off, newest last.
         problems: what was wrong with the link that was read last.
+        lost: why variants were left out when the task was changed; said once.
         job_id: the job on screen, if one was started or found.
         started: whether this visitor started that job, and so may end it unasked.
         previous: the last state of the job before it on the same task, drawn faded.
@@ -46,7 +53,9 @@ class Lab:
 
     experiment: Experiment
     link: dict[str, str] = field(default_factory=dict)
+    offered: list[Variant] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    lost: list[Problem] = field(default_factory=list)
     job_id: str | None = None
     started: bool = False
     previous: Snapshot | None = None
@@ -71,6 +80,8 @@ class Lab:
         name = self.experiment.task.name
         keys = {key: f"set_{key}" for key in default_settings(name) if key != "task"}
         values = {k: st.session_state[key] for k, key in keys.items() if key in st.session_state}
+        if len(values.get("sharing", ())) > MOST_COLUMNS:
+            return [Problem("sharing", len(values["sharing"]), f"at most {MOST_COLUMNS} columns")]
         try:
             self.experiment = self.experiment.replace(**values)
         except InvalidExperiment as error:
@@ -120,17 +131,66 @@ class Lab:
         self.set(self.experiment.replace(first_seed=first if first <= limit else 0))
         self._begin()
 
+    @property
+    def columns(self) -> list[str]:
+        """What can be switched on: the five sharings, then what was composed."""
+        return [*(sharing.value for sharing in Sharing), *(v.value for v in self.offered)]
+
+    @property
+    def chosen(self) -> list[str]:
+        """What is switched on."""
+        return list(st.session_state.get("set_sharing", self.experiment.settings()["sharing"]))
+
+    def preview(self, text: str) -> tuple[Variant, Experiment, list[Problem]]:
+        """A variant as typed, an experiment that has it, and why it cannot stand beside the others.
+
+        Raises:
+            InvalidVariant, InvalidExperiment: if it is none, or does not go with the settings.
+        """
+        variant = Variant(text)
+        alone = self.experiment.replace(sharing=[variant])
+        try:
+            together = self.experiment.replace(sharing=[*self.chosen, variant])
+        except InvalidExperiment as error:
+            return variant, alone, error.problems
+        return variant, together, []
+
+    def add(self, text: str) -> None:
+        """Switch a variant on, and offer it from now on."""
+        variant = Variant(text)
+        if variant.value not in self.columns:
+            self.offered.append(variant)
+        if variant.value not in self.chosen:
+            st.session_state.set_sharing = [*self.chosen, variant.value]
+
     def change_task(self, task: str) -> None:
-        """Switch the task: what was set by hand and still exists is kept, the rest its defaults."""
+        """Switch the task: what was set by hand and still exists is kept, the rest its defaults.
+
+        Variants that do not go with the new sizes stay on offer, switched off.
+        """
         self.read_widgets()
         known = default_settings(task)
         kept = {k: v for k, v in self.experiment.to_params().items() if k in known}
+        kept.pop("sharing", None)
+        wanted = [] if self.chosen == known["sharing"] else [Variant(name) for name in self.chosen]
+        plain = from_broken_params({**kept, "task": task})[0]
+        going: list[Variant] = []
+        self.lost = []
+        for variant in wanted:
+            try:
+                plain.replace(sharing=[variant])
+            except InvalidExperiment as error:
+                self.lost += error.problems
+            else:
+                going.append(variant)
+        if going:
+            kept["sharing"] = ",".join(going)
         self.set(from_broken_params({**kept, "task": task})[0])
 
     def follow(self, params: dict[str, str]) -> None:
         """Take over a link: its settings, and the run it names if there is one."""
         experiment, self.problems = from_broken_params(params)
-        self.link = params
+        self.link, self.offered = params, []
         self.set(experiment)
         known = training_service().find(experiment)
         if known is not None and known.id != self.job_id:
@@ -143,6 +203,8 @@ class Lab:
             self._leave_job()
             self.previous = None
         self.experiment = experiment
+        composed = [variant for variant in experiment.sharing if not variant.is_partition]
+        self.offered += [variant for variant in composed if variant not in self.offered]
         for name, value in experiment.settings().items():
             st.session_state[f"set_{name}"] = value
 

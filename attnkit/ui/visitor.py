@@ -47,6 +47,7 @@ _WIDGETS = {
     "checkbox": "bool_value",
     "button_group": "string_array_value",
     "selectbox": "string_value",
+    "text_input": "string_value",
 }
 """Elements whose state travels with every rerun, and the field it travels in."""
 
@@ -401,7 +402,9 @@ class Visitor:
         if widget.set_value:
             self._states[widget.id] = (_WIDGETS[kind], _value_of(kind, widget))
         elif widget.id not in self._states:
-            self._states[widget.id] = (_WIDGETS[kind], _default_of(kind, widget))
+            default = _default_of(kind, widget)
+            if default is not None:  # a list from which nothing is chosen yet has no state
+                self._states[widget.id] = (_WIDGETS[kind], default)
 
     def _end_run(self, message: ForwardMsg) -> None:
         """Forget what the run did not draw again; a run that was cut short has a successor."""
@@ -438,10 +441,12 @@ def _value_of(kind: str, widget: Any) -> Any:
 
 
 def _default_of(kind: str, widget: Any) -> Any:
-    """The value that a widget has when it first appears."""
+    """The value that a widget has when it first appears; None if nothing is chosen."""
     if kind == "button_group":
         return [widget.options[i].content for i in widget.default]
-    return widget.options[widget.default] if kind == "selectbox" else widget.default
+    if kind == "selectbox":
+        return widget.options[widget.default] if widget.HasField("default") else None
+    return widget.default
 
 
 def _plain(html: str) -> str:

@@ -1,5 +1,5 @@
-// One card per sharing: what is tied, and how well it does right now.
-// data: {cards: [{name, diagram, color, meaning, value, note, facts}], narrowest}
+// One card per variant: what is tied, and how well it does right now.
+// data: {cards: [{name, text, diagram, color, meaning, value, note, facts}], narrowest}
 
 export default function ({ data, parentElement }) {
   const root = once(parentElement, "div", "ak-cards");
@@ -11,9 +11,9 @@ export default function ({ data, parentElement }) {
   }
   state.data = data;
   root.classList.toggle("ak-faded", Boolean(data.faded));
-  const names = data.cards.map((card) => card.name).join();
-  if (state.names !== names) {
-    state.names = names;
+  const drawn = JSON.stringify(data.cards.map(({ name, text, color, diagram }) => [name, text, color, diagram]));
+  if (state.drawn !== drawn) {
+    state.drawn = drawn;
     root.replaceChildren(...data.cards.map(build));
   }
   arrange(root, state);
@@ -38,8 +38,11 @@ function build(card) {
   box.className = "ak-card";
   box.style.borderTopColor = card.color;
   box.title = card.meaning;
-  box.innerHTML = `<b></b>${card.diagram}<div class="ak-value"></div>` +
+  box.innerHTML = `<b></b><div class="ak-text"></div>${card.diagram}<div class="ak-value"></div>` +
     '<div class="ak-note"></div><div class="ak-facts"></div>';
-  box.querySelector("b").textContent = card.name;
+  const name = box.querySelector("b");
+  setTextForm(name, card.name);
+  name.classList.toggle("ak-long", card.name.length > 18);
+  setTextForm(box.querySelector(".ak-text"), card.text);
   return box;
 }

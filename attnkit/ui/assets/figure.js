@@ -2,6 +2,8 @@
 // Out of sight it is not drawn anew: it catches up when it is scrolled to.
 // data: {figure, legend: [{dash, text}], height, narrowest, alt}
 
+const GAP_X = 20, TITLE_LINE = 18, LETTER = 8.2;
+
 export default function ({ data, parentElement }) {
   const root = once(parentElement, "div", "ak-figure");
   let state = states.get(root);
@@ -21,7 +23,7 @@ export default function ({ data, parentElement }) {
   setLegend(state.legend, data.legend);
   root.setAttribute("role", "img");
   root.setAttribute("aria-label", data.alt);
-  state.plot.style.minHeight = `${rowsOf(root, data).rows * data.height}px`;
+  state.plot.style.minHeight = `${rowsOf(root, data).height}px`;
   if (state.visible || !state.draws) whenPlotly(state, () => draw(root, state));
   else state.late = true;
   return whenGone(root, () => {
@@ -43,17 +45,44 @@ function whenPlotly(state, then) {
   }, 40);
 }
 
+/** How panels stand: columns, upper edges of rows, which titles of several lines push down. */
 function rowsOf(root, data) {
-  const n = data.figure.layout.meta.panels;
-  const columns = columnsFor(root.clientWidth || 1000, n, data.narrowest);
-  return { columns, rows: Math.ceil(n / columns) };
+  const { layout } = data.figure;
+  const width = root.clientWidth || 1000;
+  const columns = columnsFor(width, layout.meta.panels, data.narrowest);
+  const inner = width - layout.margin.l - layout.margin.r;
+  const cell = (inner - GAP_X * (columns - 1)) / columns;
+  const titles = layout.annotations.map((a) => wrapped(a.text, Math.floor(cell / LETTER)));
+  const tops = [];
+  let height = 0;
+  for (let first = 0; first < titles.length; first += columns) {
+    const most = Math.max(...titles.slice(first, first + columns).map((lines) => lines.length));
+    tops.push(height + layout.margin.t + (most - 1) * TITLE_LINE);
+    height = tops.at(-1) - layout.margin.t + data.height;
+  }
+  return { columns, cell, titles, tops, height };
+}
+
+/** A title `<span>■</span> <b>name</b>` in lines of so many letters, broken at spaces if possible. */
+function wrapped(title, letters) {
+  const [, square, name] = title.match(/^(.*?<\/span>) <b>(.*)<\/b>$/);
+  const lines = [];
+  for (let word of name.split(" ")) {
+    while (word.length > letters - 2) {
+      lines.push(word.slice(0, letters - 2));
+      word = word.slice(letters - 2);
+    }
+    const joined = lines.length ? `${lines.at(-1)} ${word}` : word;
+    if (lines.length && joined.length <= letters - 2) lines[lines.length - 1] = joined;
+    else lines.push(word);
+  }
+  return lines.map((line, i) => (i ? `<b>${line}</b>` : `${square} <b>${line}</b>`));
 }
 
 function draw(root, state) {
   state.late = false;
-  const { figure, height } = state.data;
-  const { columns, rows } = rowsOf(root, state.data);
-  const layout = arranged(root, figure.layout, columns, rows, height);
+  const { figure } = state.data;
+  const layout = arranged(root, figure.layout, rowsOf(root, state.data), state.data.height);
   window.Plotly.react(state.plot, figure.data, layout, {
     displaylogo: false,
     displayModeBar: false,
@@ -70,31 +99,32 @@ function draw(root, state) {
 }
 
 /** The layout with panels placed in rows, and ink taken from the page's theme. */
-function arranged(root, given, columns, rows, height) {
+function arranged(root, given, { columns, cell, titles, tops, height }, panelHeight) {
   const ink = getComputedStyle(root);
   const text = ink.color;
   const paper = ink.getPropertyValue("--st-background-color").trim() || "#fff";
   const rule = ink.getPropertyValue("--st-border-color").trim() || "rgba(128,128,128,0.25)";
   const width = root.clientWidth || 1000;
-  const margin = given.margin;
+  const margin = { ...given.margin, t: tops[0] };
   const inner = width - margin.l - margin.r;
-  const innerHeight = rows * height - margin.t - margin.b;
-  const gapX = 20, gapY = 52;
-  const cell = (inner - gapX * (columns - 1)) / columns;
-  const cellHeight = (innerHeight - gapY * (rows - 1)) / rows;
+  const innerHeight = height - margin.t - margin.b;
+  const cellHeight = panelHeight - given.margin.t - given.margin.b;
   const layout = {
     ...given,
+    margin,
     width,
-    height: rows * height,
+    height,
     font: { color: text, size: 12, family: ink.fontFamily },
     hoverlabel: { font: { size: 12, color: paper }, bgcolor: text },
-    annotations: given.annotations.map((a) => ({ ...a, font: { color: text, size: 14 } })),
+    annotations: given.annotations.map((a, i) => ({
+      ...a, text: titles[i].join("<br>"), align: "left", font: { color: text, size: 14 },
+    })),
   };
   for (let panel = 0; panel < given.meta.panels; panel++) {
     const suffix = panel === 0 ? "" : panel + 1;
     const column = panel % columns, row = Math.floor(panel / columns);
-    const left = (column * (cell + gapX)) / inner;
-    const top = 1 - (row * (cellHeight + gapY)) / innerHeight;
+    const left = (column * (cell + GAP_X)) / inner;
+    const top = 1 - (tops[row] - tops[0]) / innerHeight;
     const line = { gridcolor: rule, linecolor: rule, tickcolor: rule };
     layout["xaxis" + suffix] = {
       ...given["xaxis" + suffix], ...line,

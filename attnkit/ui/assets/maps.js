@@ -1,5 +1,5 @@
 // Attention maps, one per panel: SVG cells that are made once and only change colour.
-// data: {panels: [{name, color, cells, answers, right, summary}], rows, columns, column_titles,
+// data: {panels: [{name, text, color, cells, answers, right, summary, lacking}], rows, columns, column_titles,
 //        target, reverse, alt, narrowest}
 
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779",
@@ -46,7 +46,7 @@ function arrange(root, state) {
   const free = (width - GAP * (inRow - 1)) / inRow - left - ANSWER;
   const cellWidth = Math.max(9, Math.min(28, Math.floor((free / columns.length) * 2) / 2));
   const cellHeight = Math.max(17, Math.min(24, cellWidth));
-  const shape = JSON.stringify([rows, columns, panels.map((panel) => panel.name), target, cellWidth]);
+  const shape = JSON.stringify([rows, columns, panels.map(({ name, color, lacking }) => [name, color, lacking]), target, cellWidth]);
   if (state.shape === shape) return;
   Object.assign(state, { shape, left, cellWidth, cellHeight });
   state.grid.replaceChildren();
@@ -71,8 +71,16 @@ function buildPanel(state, panel) {
   title.className = "ak-map-title";
   title.innerHTML = "<i>■</i> <b></b> <span></span>";
   title.querySelector("i").style.color = panel.color;
-  title.querySelector("b").textContent = panel.name;
+  setTextForm(title.querySelector("b"), panel.name);
+  title.title = panel.text;
   box.appendChild(title);
+  if (panel.lacking) {
+    const note = document.createElement("div");
+    note.className = "ak-map-lacking";
+    note.textContent = panel.lacking;
+    box.appendChild(note);
+    return { cells: [], answers: [], levels: [], summary: title.querySelector("span") };
+  }
   const size = { width: right + ANSWER, height: TOP + rows.length * cellHeight + 2 };
   const picture = svg("svg", size, box);
   columns.forEach((text, j) => {
@@ -105,6 +113,8 @@ function buildPanel(state, panel) {
 }
 
 function fill(drawn, panel) {
+  setText(drawn.summary, panel.summary);
+  if (panel.lacking) return;
   const levels = Uint8Array.from(atob(panel.cells), (c) => c.charCodeAt(0));
   levels.forEach((level, k) => {
     if (drawn.levels[k] !== level) drawn.cells[k].setAttribute("fill", RAMP[level]);
@@ -114,7 +124,6 @@ function fill(drawn, panel) {
     setText(drawn.answers[i], `${text} ${panel.right[i] ? "✓" : "✗"}`);
     drawn.answers[i].setAttribute("class", panel.right[i] ? "ak-right" : "ak-wrong");
   });
-  setText(drawn.summary, panel.summary);
 }
 
 function showTip(state, cell, name, i, j) {

@@ -22,6 +22,12 @@ function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Set a text form that may also be broken after its equals signs. */
+function setTextForm(element, text) {
+  const parts = text.split(/(?<=\S{4}=)/);
+  element.replaceChildren(...parts.flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
+}
+
 /** Call `draw` when the width of `element` changes; returns the way to end that. */
 function onWidth(element, draw) {
   let known = element.clientWidth;

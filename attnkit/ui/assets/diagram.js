@@ -1,0 +1,10 @@
+// One diagram outside of a card.
+// data: {diagram}
+
+export default function ({ data, parentElement }) {
+  const root = once(parentElement, "div", "ak-alone");
+  if (root.dataset.drawn !== data.diagram) {
+    root.dataset.drawn = data.diagram;
+    root.innerHTML = data.diagram;
+  }
+}

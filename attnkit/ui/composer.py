@@ -1,0 +1,128 @@
+"""The form that adds a variant to the Lab: from the catalogue, or written by hand."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attnkit.experiment import Experiment, InvalidExperiment, Problem
+from attnkit.figures.palette import colors_of
+from attnkit.ui import components
+from attnkit.ui.session import MOST_COLUMNS, Lab
+from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
+from attnkit.variants.catalogue import find
+
+OPEN = "add_variant"
+"""Key of the popover: whether it is open."""
+
+_NAME, _TEXT = "catalogue_name", "variant_text"
+
+
+def variant_form(lab: Lab) -> None:
+    """What to add, what it is and costs, and the button that adds it."""
+    st.selectbox(
+        "From the catalogue",
+        list(CATALOGUE),
+        index=None,
+        format_func=lambda key: f"{CATALOGUE[key].name} · {CATALOGUE[key].variant}",
+        placeholder=f"Search {len(CATALOGUE)} variants",
+        key=_NAME,
+        on_change=_take_text,
+    )
+    st.text_input(
+        "Or write one",
+        placeholder="K=V n_heads=4 kv_heads=1",
+        key=_TEXT,
+        on_change=_take_name,
+        live=True,
+        help="A sharing, then words: Q=K unit_key self_mask. The page Variants lists all words.",
+    )
+    text = str(st.session_state[_TEXT]).strip()
+    if not text:
+        st.caption("Choose one and change its text if you like, or write your own.")
+        st.page_link("pages/variants.py", label="All words", icon=":material/category:")
+        return
+    try:
+        variant, experiment, problems = lab.preview(text)
+    except InvalidVariant as error:
+        _say(str(error))
+        return
+    except InvalidExperiment as error:
+        for problem in error.problems:
+            _say(_reason(problem))
+        return
+    _preview(variant, experiment)
+    for problem in problems:
+        _say(_reason(problem))
+    refusal = ""
+    if variant in lab.chosen:
+        refusal = "It is one of your columns."
+    elif len(lab.chosen) >= MOST_COLUMNS:
+        refusal = f"There are {MOST_COLUMNS} columns, which is the most: switch one off first."
+    if refusal:
+        st.caption(refusal)
+    st.button(
+        "Add",
+        type="primary",
+        icon=":material/add:",
+        key="add",
+        disabled=bool(refusal or problems),
+        on_click=_add,
+        args=(lab, variant),
+    )
+
+
+def costs_line(experiment: Experiment, variant: Variant) -> str:
+    """What a variant costs in an experiment."""
+    costs = experiment.costs(variant)
+    return (
+        f"{costs.parameters:,} parameters, {costs.kv_cache:,} cached floats and "
+        f"{costs.multiply_adds:,} multiply-adds per token"
+    )
+
+
+def _say(reason: str) -> None:
+    st.error(reason if reason.endswith("?") else f"{reason}.", icon=":material/error:")
+
+
+def _reason(problem: Problem) -> str:
+    """Why a setting is none; the variant itself stands above it."""
+    of_this = problem.field == "sharing" and problem.allowed.startswith("but ")
+    return problem.allowed.removeprefix("but ") if of_this else str(problem)
+
+
+def _preview(variant: Variant, experiment: Experiment) -> None:
+    named = names_of(variant)
+    with st.container(key="preview"):
+        color = colors_of(experiment.sharing)[experiment.sharing.index(variant)]
+        components.diagram(experiment, variant, color, key="previewed")
+        if named:
+            st.markdown(f"**{named[0].name}.** {named[0].explanation}")
+            st.caption(f"Source: {named[0].source}")
+        else:
+            st.markdown(f"`{variant.value}`  \n{variant.meaning}")
+        costs = f"At your sizes: {costs_line(experiment, variant)}."
+        if changes := components.adjustment(experiment, variant):
+            costs += f" To make costs equal: {changes}."
+        st.caption(costs)
+
+
+def _take_text() -> None:
+    """A choice of the catalogue is written out, so that it can be changed."""
+    key = st.session_state[_NAME]
+    st.session_state[_TEXT] = CATALOGUE[key].variant.value if key else ""
+
+
+def _take_name() -> None:
+    """What is written by hand is found in the catalogue, if it is there."""
+    text = str(st.session_state[_TEXT])
+    try:
+        named = find(text) or next(iter(names_of(Variant(text))), None)
+    except InvalidVariant:
+        named = None
+    st.session_state[_NAME] = " ".join(named.name.split()).lower() if named else None
+
+
+def _add(lab: Lab, variant: Variant) -> None:
+    lab.add(variant)
+    st.session_state[_TEXT], st.session_state[_NAME] = "", None
+    st.session_state[OPEN] = False
