@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnkit.experiment import Experiment, InvalidExperiment, from_text
+    from attnkit.experiment import Experiment, from_text
     from attnkit.results import Result, Snapshot
+    from attnkit.settings import InvalidExperiment
     from attnkit.sharing import Sharing
     from attnkit.tasks import TASKS
     from attnkit.training import Training, stream, train
@@ -21,7 +22,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "CATALOGUE": "variants",
     "Experiment": "experiment",
-    "InvalidExperiment": "experiment",
+    "InvalidExperiment": "settings",
     "InvalidVariant": "variants",
     "Result": "results",
     "Sharing": "sharing",

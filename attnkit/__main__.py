@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from attnkit.experiment import Experiment, InvalidExperiment, from_params, settings
+from attnkit.experiment import Experiment, from_params, settings
+from attnkit.settings import InvalidExperiment
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
 from attnkit.variants import CATALOGUE, OPTIONS, import_own

@@ -70,7 +70,7 @@ class Cohort:
         self.evaluations: list[Evaluation] = []
         self.diverged_at = np.full(self.model.n_runs, -1, np.int64)
         self._optimiser = self._make_optimiser()
-        self._tie_at = {v: tie_step(v, experiment) for v in self.sharing if len(v.stages) > 1}
+        self._tie_at = {v: experiment.tie_step(v) for v in self.sharing if len(v.stages) > 1}
         self._data = TrainingData(experiment, self.seeds, device)
         self._held_out = held_out_examples(experiment, self.seeds, device)
         self._tie_those_due()
@@ -233,14 +233,6 @@ class Cohort:
                 of_groups.append(found.mean(1))
             per_layer.append(torch.cat(of_groups))
         return torch.stack(per_layer).mean(0)
-
-
-def tie_step(variant: Variant, experiment: Experiment) -> int:
-    """The step at which a variant is tied: an evaluation, so that what it costs is seen."""
-    training, given = experiment.training, variant.given.get("tie_at")
-    share = 0.5 if given is None else float(given.value)
-    step = round(share * training.steps / training.evaluate_every) * training.evaluate_every
-    return min(step, training.steps)
 
 
 def tie(

@@ -13,16 +13,15 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from attnkit.costs import Adjusted, Costs, Equal, count_costs, equalise
+from attnkit.settings import InvalidExperiment, Problem, Setting, setting_of
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS, Task
 from attnkit.tasks.base import dial, disagreement
@@ -204,6 +203,18 @@ class Experiment(_Runs):
             return Adjusted(self.size, "", 0.0)
         return _equalised(self.sharing, self.size, self.task, self.equal)[Variant(variant)]
 
+    def tie_step(self, variant: str) -> int:
+        """The step at which a variant is tied, 0 if it is not tied later.
+
+        An evaluation follows at once, so that what tying costs is seen.
+        """
+        given = Variant(variant).given
+        if "tie" not in given:
+            return 0
+        share = given["tie_at"].value if "tie_at" in given else 0.5
+        every, steps = self.training.evaluate_every, self.training.steps
+        return min(round(share * steps / every) * every, steps)
+
     def costs(self, variant: str) -> Costs:
         """Parameters, cache and multiply-adds of one run of a variant."""
         return count_costs(self.wiring(variant), self.task)
@@ -294,70 +305,10 @@ def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Prob
                 del remaining[name]
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One wrong setting: which, what was given, what is allowed, what it disagrees with.
-
-    Attributes:
-        allowed: in words; or, beginning with "but", why the value is none.
-    """
-
-    field: str
-    value: Any
-    allowed: str
-    others: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        allowed = self.allowed if self.allowed.startswith("but ") else f"allowed {self.allowed}"
-        return f"{self.field}: got {shown}, {allowed}"
-
-
-class InvalidExperiment(ValueError):
-    """Settings that make no experiment; `problems` lists every wrong field."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(str(problem) for problem in problems))
-
-    def __reduce__(self) -> tuple[type[InvalidExperiment], tuple[list[Problem]]]:
-        return type(self), (self.problems,)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What a widget, a help text or an error needs to know of one setting."""
-
-    name: str
-    label: str
-    help: str
-    default: Any
-    kind: type
-    low: float | None = None
-    high: float | None = None
-    multiple_of: int | None = None
-    choices: tuple[str, ...] = ()
-
-    @property
-    def allowed(self) -> str:
-        """What is allowed, in words."""
-        if self.kind is bool:
-            return "true or false"
-        if self.choices:
-            return " or ".join(self.choices)
-        noun = {int: "a whole number", float: "a number"}.get(self.kind, "a text")
-        if self.multiple_of:
-            noun = (
-                "an even number" if self.multiple_of == 2 else f"a multiple of {self.multiple_of}"
-            )
-        return noun if self.low is None else f"{noun} from {self.low:g} to {self.high:g}"
-
-
 def settings(task: str) -> dict[str, Setting]:
     """Every numeric or optional setting of a task's experiments, by name."""
     return {
-        name: _setting(name, info, TASKS[task].overrides.get(name, info.default))
+        name: setting_of(name, info, TASKS[task].overrides.get(name, info.default))
         for model in (Experiment, TASKS[task], Size, Training)
         for name, info in model.model_fields.items()
         if info.title is not None
@@ -412,29 +363,6 @@ def _unknown(name: str, value: Any, known: Iterable[str]) -> Problem:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"a known setting (did you mean {close[0]}?)" if close else "one of " + ", ".join(known)
     return Problem(name, value, hint)
-
-
-def _setting(name: str, info: FieldInfo, default: Any) -> Setting:
-    bounds = {
-        key: getattr(meta, key)
-        for meta in info.metadata
-        for key in ("ge", "le", "multiple_of")
-        if hasattr(meta, key)
-    }
-    choices = get_args(info.annotation)
-    kind = str if choices else info.annotation
-    assert isinstance(kind, type)
-    return Setting(
-        name,
-        info.title or name,
-        info.description or "",
-        default,
-        kind,
-        bounds.get("ge"),
-        bounds.get("le"),
-        bounds.get("multiple_of"),
-        choices,
-    )
 
 
 def _text(value: Any) -> str:

@@ -102,8 +102,13 @@ class Snapshot:
         return values.reshape(*values.shape[:-1], n_sharings, n_seeds)
 
     def steps_to_threshold(self) -> np.ndarray:
-        """(r,) first of three consecutive evaluations at the threshold; NaN if never."""
+        """(r,) first of three consecutive evaluations at the threshold; NaN if never.
+
+        Of a variant that is tied during training, only evaluations of what it becomes count.
+        """
         solved = self.history["accuracy"] >= THRESHOLD
+        tied_at = [self.experiment.tie_step(variant) for variant, _ in self.experiment.runs]
+        solved &= self.eval_steps[:, None] >= tied_at
         n_starts = max(len(solved) - CONSECUTIVE + 1, 0)
         reached = np.ones((n_starts, solved.shape[1]), dtype=bool)
         for offset in range(CONSECUTIVE):

@@ -9,6 +9,7 @@ import numpy as np
 from attnkit.results import METRICS, Snapshot
 from attnkit.sharing import Sharing
 from attnkit.statistics import mean_interval, paired_difference
+from attnkit.variants.catalogue import title_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,12 +92,12 @@ def finding(snapshot: Snapshot) -> str:
     solved, others = [], []
     for i, sharing in enumerate(snapshot.experiment.sharing):
         if reached[i].all():
-            solved.append(sharing.value)
+            solved.append(title_of(sharing))
         elif lost[i] == n_seeds:
-            others.append(f"{sharing.value} diverged")
+            others.append(f"{title_of(sharing)} diverged")
         else:
             limits = percent_interval(interval.low[i], interval.high[i])
-            text = f"{sharing.value} {percent(interval.mean[i])}{limits and f' [{limits}]'}"
+            text = f"{title_of(sharing)} {percent(interval.mean[i])}{limits and f' [{limits}]'}"
             others.append(text + (f" ({lost[i]} of {n_seeds} diverged)" if lost[i] else ""))
     parts = []
     if solved:

@@ -5,9 +5,10 @@ from itertools import groupby
 import streamlit as st
 
 from attnkit.examples import MeasuredVariants, load_variants
-from attnkit.experiment import Experiment, InvalidExperiment
+from attnkit.experiment import Experiment
 from attnkit.figures.diagram import LEGEND
 from attnkit.figures.palette import colors_of
+from attnkit.settings import InvalidExperiment
 from attnkit.summary import percent, percent_interval
 from attnkit.tasks import TASKS
 from attnkit.ui import components

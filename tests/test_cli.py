@@ -215,8 +215,11 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
     [
         (["--task", "phone"], "task: got 'phone', allowed directed, mutual, phonebook"),
         (["--sharing", "Q=K kv_heads=2"], "sharing: got 'Q=K kv_heads=2', but kv_heads does not"),
-        (["--sharing", "QKV kv_heads=3"], "sharing: got 'QKV kv_heads=3', but kv_heads=3 does not divide n_heads=1"),
-        (["--sharing", "QKV V=I"], "sharing: got 'QKV V=I', but V=I needs n_heads · d_head = d_"),
+        (
+            ["--sharing", "QKV kv_heads=3"],
+            "sharing: got 'QKV kv_heads=3', but kv_heads=3 does not divide n_heads=1",
+        ),
+        (["--sharing", "QKV V=I"], "sharing: got 'QKV V=I', but V=I needs n_heads · d_head"),
         (["--sharing", "Q-K=V"], "sharing: got 'Q-K=V', but 'Q-K=V' is unknown, allowed: QKV"),
         (["--sharing", ""], "sharing: got '', but nothing is named, allowed: QKV, Q=K"),
         (["--set", "d_haed=8"], "d_haed: got '8', allowed a known setting (did you mean d_head?)"),

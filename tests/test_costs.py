@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from attnkit.costs import TOLERANCE, count_costs
-from attnkit.experiment import Experiment, InvalidExperiment
+from attnkit.experiment import Experiment
 from attnkit.model import Model
+from attnkit.settings import InvalidExperiment
 from attnkit.sharing import Sharing
 from attnkit.variants import CATALOGUE
 

@@ -5,8 +5,9 @@ import torch
 from torch.testing import assert_close
 
 from attnkit.decode import Decoder
-from attnkit.experiment import Experiment, InvalidExperiment
+from attnkit.experiment import Experiment
 from attnkit.model import Model
+from attnkit.settings import InvalidExperiment
 from attnkit.variants import CATALOGUE
 
 CPU = torch.device("cpu")

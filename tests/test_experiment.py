@@ -18,8 +18,6 @@ from pydantic import ValidationError
 from attnkit.experiment import (
     DEFAULT_TASK,
     Experiment,
-    InvalidExperiment,
-    Problem,
     default_settings,
     from_broken_params,
     from_params,
@@ -27,6 +25,7 @@ from attnkit.experiment import (
     settings,
 )
 from attnkit.model import Model
+from attnkit.settings import InvalidExperiment, Problem
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
 

@@ -20,11 +20,11 @@ from attnkit.figures.curves import (
 from attnkit.figures.diagram import _DRAWN, _NOTES, variant_diagram
 from attnkit.figures.maps import attention_maps
 from attnkit.figures.palette import COLORS, colors_of
-from attnkit.figures.titles import second_line_of, title_of
 from attnkit.sharing import Sharing
 from attnkit.statistics import mean_interval
 from attnkit.tasks import TASKS
 from attnkit.variants import CATALOGUE, OPTIONS, Variant
+from attnkit.variants.catalogue import second_line_of, title_of
 
 
 @pytest.fixture(scope="module", params=list(TASKS))

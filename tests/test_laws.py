@@ -22,12 +22,13 @@ from torch.testing import assert_close
 import attnkit
 from attnkit import training as training_module
 from attnkit.attention import Layer
-from attnkit.cohort import Cohort, tie_step
+from attnkit.cohort import Cohort
 from attnkit.data import stack
-from attnkit.experiment import Experiment, InvalidExperiment, from_params, from_text
+from attnkit.experiment import Experiment, from_params, from_text
 from attnkit.experiment import settings as settings_of
 from attnkit.model import Model, generator_for
 from attnkit.results import METRICS
+from attnkit.settings import InvalidExperiment
 from attnkit.sharing import ROLES, Sharing
 from attnkit.tasks import TASKS
 from attnkit.tasks.base import Task
@@ -514,7 +515,7 @@ def test_tying_holds_for_any_variants(experiment):
     for n_steps in (0, experiment.training.steps):
         result = trained(experiment, n_steps)
         for (variant, _), own in zip(experiment.runs, result.parameters, strict=True):
-            early = n_steps == 0 and tie_step(variant, experiment) > 0
+            early = n_steps == 0 and experiment.tie_step(variant) > 0
             wiring = experiment.wiring(variant.stages[0 if early else -1])
             outside = {"W_E", "W_U", "W_pos"}
             found = {

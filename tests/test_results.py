@@ -345,3 +345,17 @@ def test_arrays_of_another_experiment_are_a_value_error():
     other = dataclasses.replace(snapshot, experiment=snapshot.experiment.replace(n_seeds=3))
     with pytest.raises(ValueError, match="expected"):
         Snapshot.from_bytes(other.to_bytes())
+
+
+def test_what_was_solved_before_it_was_tied_is_not_solved():
+    """Of a variant that is tied later, only what it becomes can reach the threshold."""
+    experiment = Experiment(sharing=["QKV", "QKV tie=K=V"], n_seeds=2, steps=20, evaluate_every=2)
+    snapshot = Training(experiment, "cpu").snapshot()
+    steps = np.arange(0, 21, 2)
+    solved = dataclasses.replace(
+        snapshot,
+        eval_steps=steps,
+        history={name: np.ones((len(steps), 4), np.float32) for name in METRICS},
+    )
+    assert experiment.tie_step("QKV tie=K=V") == 10
+    assert solved.steps_to_threshold().tolist() == [0, 0, 10, 10]

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from attnkit.figures.palette import REFERENCE, colors_of, translucent
-from attnkit.figures.titles import second_line_of, title_of
 from attnkit.results import Snapshot
 from attnkit.statistics import mean_interval
 from attnkit.variants import Variant
+from attnkit.variants.catalogue import second_line_of, title_of
 
 MAX_POINTS = 160
 """Points per curve on screen; statistics never come from thinned curves."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from attnkit.figures.palette import colors_of
-from attnkit.figures.titles import title_of
 from attnkit.results import Snapshot
+from attnkit.variants.catalogue import title_of
 
 
 def attention_maps(

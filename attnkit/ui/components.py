@@ -19,11 +19,11 @@ from attnkit.experiment import Experiment
 from attnkit.figures.curves import Figure
 from attnkit.figures.diagram import count_matrices, variant_diagram
 from attnkit.figures.palette import colors_of
-from attnkit.figures.titles import second_line_of, title_of
 from attnkit.results import Snapshot
 from attnkit.summary import percent, percent_interval
 from attnkit.ui.shown import sharing_table
 from attnkit.variants import Variant
+from attnkit.variants.catalogue import second_line_of, title_of
 
 NARROWEST = 175
 """Pixels below which panels wrap into another row; the same for all, so that columns align."""

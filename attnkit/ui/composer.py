@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attnkit.experiment import Experiment, InvalidExperiment, Problem
+from attnkit.experiment import Experiment
 from attnkit.figures.palette import colors_of
+from attnkit.settings import InvalidExperiment, Problem
 from attnkit.ui import components
 from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from attnkit.experiment import Setting, settings
+from attnkit.experiment import settings
+from attnkit.settings import Setting
 
 MAIN_GROUPS: dict[str, tuple[str, ...]] = {
     "Task": ("n_entries", "n_names", "n_values"),

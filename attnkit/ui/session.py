@@ -12,16 +12,10 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 from attnkit.examples import load_example
-from attnkit.experiment import (
-    Experiment,
-    InvalidExperiment,
-    Problem,
-    default_settings,
-    from_broken_params,
-    settings,
-)
+from attnkit.experiment import Experiment, default_settings, from_broken_params, settings
 from attnkit.live.service import Job, TrainingService
 from attnkit.results import Snapshot
+from attnkit.settings import InvalidExperiment, Problem
 from attnkit.sharing import Sharing
 from attnkit.variants import Variant
 

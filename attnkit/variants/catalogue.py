@@ -85,6 +85,20 @@ def names_of(variant: Variant) -> list[Named]:
     return [named for named in CATALOGUE.values() if named.variant == variant]
 
 
+def title_of(variant: Variant) -> str:
+    """What it is called where space is short.
+
+    The text form of a plain sharing, else the first name in the catalogue, else the text form.
+    """
+    named = [] if variant.is_partition else names_of(variant)
+    return named[0].name if named else variant.value
+
+
+def second_line_of(variant: Variant) -> str:
+    """The text form, where the title is another."""
+    return "" if title_of(variant) == variant.value else variant.value
+
+
 def _is_text_form(text: str) -> bool:
     try:
         Variant(text)

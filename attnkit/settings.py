@@ -1,0 +1,92 @@
+"""What is known of a setting for widgets, help texts and errors, and what a wrong one is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One wrong setting: which, what was given, what is allowed, what it disagrees with.
+
+    Attributes:
+        allowed: in words; or, beginning with "but", why the value is none.
+    """
+
+    field: str
+    value: Any
+    allowed: str
+    others: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
+        shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        allowed = self.allowed if self.allowed.startswith("but ") else f"allowed {self.allowed}"
+        return f"{self.field}: got {shown}, {allowed}"
+
+
+class InvalidExperiment(ValueError):
+    """Settings that make no experiment; `problems` lists every wrong field."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(str(problem) for problem in problems))
+
+    def __reduce__(self) -> tuple[type[InvalidExperiment], tuple[list[Problem]]]:
+        return type(self), (self.problems,)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a widget, a help text or an error needs to know of one setting."""
+
+    name: str
+    label: str
+    help: str
+    default: Any
+    kind: type
+    low: float | None = None
+    high: float | None = None
+    multiple_of: int | None = None
+    choices: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """What is allowed, in words."""
+        if self.kind is bool:
+            return "true or false"
+        if self.choices:
+            return " or ".join(self.choices)
+        noun = {int: "a whole number", float: "a number"}.get(self.kind, "a text")
+        if self.multiple_of:
+            noun = (
+                "an even number" if self.multiple_of == 2 else f"a multiple of {self.multiple_of}"
+            )
+        return noun if self.low is None else f"{noun} from {self.low:g} to {self.high:g}"
+
+
+def setting_of(name: str, info: FieldInfo, default: Any) -> Setting:
+    """Read a field: its label, help, bounds and choices stand on it and nowhere else."""
+    bounds = {
+        key: getattr(meta, key)
+        for meta in info.metadata
+        for key in ("ge", "le", "multiple_of")
+        if hasattr(meta, key)
+    }
+    choices = get_args(info.annotation)
+    kind = str if choices else info.annotation
+    assert isinstance(kind, type)
+    return Setting(
+        name,
+        info.title or name,
+        info.description or "",
+        default,
+        kind,
+        bounds.get("ge"),
+        bounds.get("le"),
+        bounds.get("multiple_of"),
+        choices,
+    )
