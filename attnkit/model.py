@@ -298,7 +298,7 @@ class Model:
                 self._heads(group, layer, lambda p: p.value.detach().requires_grad_()),
                 self._of_group(group, layer, lambda p: p.gradient),
                 mask,
-                adds=group.wiring.one_for_all and not last,
+                adds=group.wiring.read_above(layer),
                 n_ctx=self.task.n_ctx,
                 answers_from=first,
                 leader=leader,

@@ -76,20 +76,3 @@ _MEANINGS: dict[Sharing, str] = {
     Sharing.Q_V: "What a token asks with is also what it hands over.",
     Sharing.Q_K_V: "One matrix for all three roles.",
 }
-
-
-def parse_sharing(text: str) -> Sharing:
-    """Read the text form of a sharing.
-
-    Args:
-        text: one of `QKV`, `Q=K`, `K=V`, `Q=V`, `Q=K=V`; case and spaces do not matter.
-
-    Raises:
-        ValueError: if the text names no partition; the message lists those there are.
-    """
-    wanted = text.replace(" ", "").upper()
-    for sharing in Sharing:
-        if sharing.value == wanted:
-            return sharing
-    allowed = ", ".join(sharing.value for sharing in Sharing)
-    raise ValueError(f"unknown sharing {text!r}, allowed: {allowed}")

@@ -10,7 +10,7 @@ Index letters as in `attnkit.model`; rows are (s, b, h, i, d).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,9 +144,9 @@ class Heads:
         Several maps count as heads; keys and values of grouped heads are repeated.
         """
         source = self if role == "Q" else self._source
-        one = next(iter(self.weights.values()), torch.empty(1))
+        one = next(iter(source.weights.values()), torch.empty(1))
         d_model = self.wiring.sizes.d_model
-        n_seeds = len(one) if self.weights else 1
+        n_seeds = len(one) if source.weights else 1
         eye = torch.eye(d_model, dtype=one.dtype, device=one.device).expand(n_seeds, 1, -1, -1)
         rows = source._project(self.wiring.roles[role], eye, {})
         at = torch.zeros(d_model, dtype=torch.long, device=one.device)
@@ -233,7 +233,7 @@ class WiredAttention:
     Args:
         heads: what it computes; its weights are leaves of the graph.
         gradients: where the gradients of the weights go, by the wiring's names.
-        adds: whether they are added to what is there: to those of a layer above.
+        adds: names of those that are added to what a layer above has written.
         mask: (i, j), added to the scores; None adds nothing.
         answers_from: the first position that is read from this layer; 0 in all but the last.
         leader: the layer whose keys and values this one uses; None: its own.
@@ -245,7 +245,7 @@ class WiredAttention:
         gradients: dict[str, Tensor],
         mask: Float[Tensor, "i j"] | None,
         *,
-        adds: bool,
+        adds: Collection[str],
         n_ctx: int,
         answers_from: int,
         leader: WiredAttention | None = None,
@@ -305,7 +305,7 @@ class WiredAttention:
         if lent is not None:
             lent.add(d_leaves[-2:])
         for name, d_weight in zip(self.heads.weights, d_leaves, strict=False):
-            self._write(self._gradients[name], d_weight)
+            self._write(name, d_weight)
         normed = saved.normed.detach()
         if dy.shape == normed.shape:
             return rms_norm_backward(d_normed, normed, saved.inverse, onto=dy)
@@ -314,8 +314,9 @@ class WiredAttention:
         by_example[:, :, self._answers_from :] += dy.view(*by_example.shape[:2], -1, dy.shape[-1])
         return dx
 
-    def _write(self, gradient: Tensor, found: Tensor | None) -> None:
-        if self._adds:
+    def _write(self, name: str, found: Tensor | None) -> None:
+        gradient = self._gradients[name]
+        if name in self._adds:
             if found is not None:
                 gradient += found
         elif found is None:

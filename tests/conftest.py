@@ -14,3 +14,9 @@ def threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def one_thread(threads):
+    """Small products are not worth two threads, which wait for each other on busy cores."""
+    threads(1)

@@ -1,10 +1,8 @@
 """The five partitions of {Q, K, V} and their text form."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from attnkit.sharing import ROLES, Sharing, parse_sharing
+from attnkit.sharing import ROLES, Sharing
 
 # sharing, classes, owner of Q K V, matrices, symmetric, vectors cached per token
 PROPERTIES = [
@@ -63,29 +61,3 @@ def test_meanings_are_different_sentences():
     meanings = {sharing.meaning for sharing in Sharing}
     assert len(meanings) == len(Sharing)
     assert all(meaning[0].isupper() and meaning.endswith(".") for meaning in meanings)
-
-
-@given(st.sampled_from(Sharing), st.data())
-def test_parse_reads_any_case_and_spaces(sharing, data):
-    """Case and spaces do not matter when a sharing is read."""
-    cased = [data.draw(st.sampled_from([c.lower(), c])) for c in sharing.value]
-    gaps = data.draw(st.lists(st.integers(0, 3), min_size=len(cased), max_size=len(cased)))
-    assert parse_sharing("".join(c + " " * gap for c, gap in zip(cased, gaps, strict=True))) is (
-        sharing
-    )
-
-
-@pytest.mark.parametrize("text", ["", "Q-K=V", "V=K", "Q=K=", "QK", "Q,K"])
-def test_parse_names_the_text_and_what_is_allowed(text):
-    """An unknown text gives an error with the text and all five forms."""
-    with pytest.raises(ValueError, match="unknown sharing") as caught:
-        parse_sharing(text)
-    assert repr(text) in str(caught.value)
-    assert all(sharing.value in str(caught.value) for sharing in Sharing)
-
-
-@given(st.text().filter(lambda text: text.upper().strip() not in list(Sharing)))
-def test_parse_fails_with_a_value_error_only(text):
-    """Whatever else is typed."""
-    with pytest.raises(ValueError, match="allowed"):
-        parse_sharing(text)

@@ -25,7 +25,7 @@ class NormalisedOption(Option):
 
     name = "qk_norm"
     help = "Queries and keys are normalised, each with learnt gains."
-    asymmetric = True  # the gains of queries and keys differ
+    diagonal = True
     place = 32
 
     def check(self, variant: Variant) -> None:

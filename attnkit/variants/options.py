@@ -26,7 +26,10 @@ class Option(Rule):
         allowed: the values, in words; empty if there is none to give.
         samples: values to try, as typed; None is the bare word.
         place: options stand, and act, in this order; then by name.
+        implied: the value that is the same as leaving it out, and is left out of texts.
         asymmetric: whether scores are no longer symmetric with it, whatever is tied.
+        diagonal: whether keys and queries that are tied differ by factors with it: scores stay
+            symmetric unless positions turn the vectors.
     """
 
     value: Any = True
@@ -35,7 +38,9 @@ class Option(Rule):
     allowed: ClassVar[str] = ""
     samples: ClassVar[tuple[str | None, ...]] = (None,)
     place: ClassVar[int] = 50
+    implied: ClassVar[Any] = None
     asymmetric: ClassVar[bool] = False
+    diagonal: ClassVar[bool] = False
 
     @classmethod
     def read(cls, text: str | None) -> Self:
@@ -70,7 +75,8 @@ class CountOption(Option):
     @classmethod
     def read(cls, text: str | None) -> Self:
         """Read a whole number."""
-        if text is None or not text.isdecimal() or not cls.low <= int(text) <= cls.high:
+        digits = text is not None and text.isascii() and text.isdecimal()
+        if text is None or not digits or not cls.low <= int(text) <= cls.high:
             raise ValueError(f"a whole number from {cls.low} to {cls.high}")
         return cls(int(text))
 
@@ -98,7 +104,7 @@ class NumberOption(Option):
     def read(cls, text: str | None) -> Self:
         """Read a number."""
         try:
-            number = float(text or "")
+            number = float("" if text is None or "_" in text else text)
         except ValueError:
             number = float("nan")
         if not cls.low <= number <= cls.high:

@@ -22,12 +22,14 @@ class Positions(Rule):
         name: as typed. help: in one plain sentence.
         asymmetric: whether scores are no longer symmetric with it, even if queries are keys.
         embedded: whether a learned vector is added to every token, before the first layer.
+        turns: whether queries and keys are turned.
     """
 
     name = "none"
     help = "Positions are not told apart."
     asymmetric = False
     embedded = False
+    turns = False
     plain = True
 
 
@@ -50,6 +52,7 @@ class RotaryPositions(Positions):
 
     name = "rope"
     help = "Queries and keys are turned by their position, so scores depend on the distance."
+    turns = True
     plain = False
 
     def rewire(self, wiring: Wiring) -> None:

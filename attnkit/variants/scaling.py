@@ -23,7 +23,7 @@ class ScaledOption(Option):
 
     name = "scaled"
     help = "Every role scales its vectors by learnt factors of its own."
-    asymmetric = True
+    diagonal = True
     linear = True
     place = 30
 
@@ -42,10 +42,14 @@ class ScaledOption(Option):
 
 @register_option
 class SignedOption(Option):
-    """S = Q D Qᵀ with a learnt diagonal D of both signs: symmetric, but not positive."""
+    """S = Q D Qᵀ with a learnt diagonal D of both signs: symmetric, but not positive.
+
+    Not with RoPE: D and the turning do not commute.
+    """
 
     name = "signed"
-    help = "Keys are the queries times learnt factors of both signs: symmetric, but indefinite."
+    help = "Keys are the queries times learnt factors of both signs, so scores are indefinite."
+    diagonal = True
     linear = True
     place = 31
 
@@ -55,7 +59,8 @@ class SignedOption(Option):
             raise ValueError(
                 f"signed does not go with {variant.sharing}: keys must be queries, Q=K or Q=K=V"
             )
-        refuse(variant, self.name, "unit_key", "scaled", because="scores would not be symmetric")
+        refuse(variant, self.name, "unit_key", because="scores would not be symmetric")
+        refuse(variant, self.name, "scaled", because="both give keys factors of their own")
 
     def rewire(self, wiring: Wiring) -> None:
         """A factor per number of a key: +1, −1, +1, −1 … at first."""

@@ -216,13 +216,13 @@ def _parse(text: str) -> _Said:
     if not classes and not given:
         raise ValueError(f"nothing is named, allowed: {known_words()}")
     sharing, identity = _partition(classes)
-    options = tuple(given[name] for name in OPTIONS if name in given)
-    said = _Said(sharing, identity, options, _written(sharing, identity, options))
-    variant = str.__new__(Variant, said.text)
-    variant._said = said
-    for option in options:
+    every = tuple(given[name] for name in OPTIONS if name in given)
+    variant = str.__new__(Variant, "")
+    variant._said = _Said(sharing, identity, every, "")
+    for option in every:
         option.check(variant)
-    return said
+    options = tuple(option for option in every if option.value != option.implied)
+    return _Said(sharing, identity, options, _written(sharing, identity, options))
 
 
 def _roles(word: str) -> set[str] | None:
@@ -273,7 +273,8 @@ def _option(word: str) -> Option:
     try:
         return OPTIONS[known].read(value if separator else None)
     except ValueError as error:
-        raise ValueError(f"{known}: got {value or 'nothing'!r}, allowed {error}") from None
+        got = repr(value) if value else "nothing"
+        raise ValueError(f"{known}: got {got}, allowed {error}") from None
 
 
 def _written(sharing: Sharing, identity: tuple[Role, ...], options: tuple[Option, ...]) -> str:
@@ -305,6 +306,9 @@ def _wire(variant: Variant, size: Size, n_ctx: int) -> Wiring:
     own = variant.given.get("positions")
     positions = sizes.positions = size.positions if own is None else own.value
     wiring = lay_out(sizes, variant.sharing, variant.identity, [*options, POSITIONS[positions]])
-    asymmetric = POSITIONS[positions].asymmetric or any(o.asymmetric for o in options)
+    told = POSITIONS[positions]
+    asymmetric = told.asymmetric or any(
+        o.asymmetric or (o.diagonal and told.turns) for o in options
+    )
     wiring.symmetric = wiring.symmetric and not asymmetric
     return wiring

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from attnkit.sharing import Role, Sharing, parse_sharing
+from attnkit.sharing import Role, Sharing
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, NumberOption, Option, register_option
 from attnkit.variants.wiring import Wiring
@@ -25,8 +25,12 @@ class _SharingOption(Option):
 
     @classmethod
     def read(cls, text: str | None) -> _SharingOption:
-        """Read a sharing."""
-        return cls(parse_sharing(text or ""))
+        """Read the roles that are tied, in any order."""
+        roles = sorted((text or "").upper().split("="))
+        for sharing in Sharing:
+            if roles == sorted(role for own in sharing.classes if len(own) > 1 for role in own):
+                return cls(sharing)
+        raise ValueError("one of Q=K, K=V, Q=V, Q=K=V")
 
     def check(self, variant: Variant) -> None:
         """It must tie what is not tied, and untie nothing."""
@@ -92,6 +96,7 @@ class TieByOption(ChoiceOption):
     choices = ("average", "keep_Q", "keep_K", "keep_V")
     allowed = "average (without it), keep_Q, keep_K or keep_V"
     samples = choices
+    implied = "average"
     place = 72
     plain = True
 
@@ -112,6 +117,7 @@ class TieAtOption(NumberOption):
     low, high = 0.0, 1.0
     allowed = "a share of the steps from 0 to 1; 0.5 without it"
     samples = ("0.25", "0.8")
+    implied = 0.5
     place = 73
     plain = True
 

@@ -218,6 +218,15 @@ class Wiring:
         home = 0 if self.one_for_all else layer
         return {name: f"{home}.{name}" for name in self.weights if name not in unused}
 
+    def read_above(self, layer: int) -> set[str]:
+        """Those of a layer's weights that are a later layer's, too."""
+        above = {
+            full
+            for later in range(layer + 1, self.sizes.n_layers)
+            for full in self.names(later).values()
+        }
+        return {name for name, full in self.names(layer).items() if full in above}
+
     def parameters(self) -> dict[str, Weight]:
         """All parameters of the attention layers by full name."""
         found: dict[str, Weight] = {}
@@ -310,9 +319,11 @@ def make_identity(wiring: Wiring, members: tuple[Role, ...]) -> None:
     name = members[0]
     vector, d_model = wiring.vectors[name], wiring.sizes.d_model
     if vector.n_numbers != d_model:
+        heads = "n_heads" if vector.n_heads == wiring.sizes.n_heads else "kv_heads"
+        hint = "; try d_head=m/h" if heads == "n_heads" else ""
         raise ValueError(
-            f"{'='.join(members)}=I needs n_heads · d_head = d_model, but {vector.n_heads} · "
-            f"{vector.width} is not {d_model}; try d_head=m/h"
+            f"{'='.join(members)}=I needs {heads} · d_head = d_model, but {vector.n_heads} · "
+            f"{vector.width} is not {d_model}{hint}"
         )
     del wiring.weights[f"W_{name}"]
     wiring.vectors[name] = Vector(TOKEN, None, vector.n_heads, vector.width)

@@ -1,0 +1,352 @@
+"""Every variant's formula, written out once more in plain PyTorch and double precision.
+
+`Reference` shares with the library nothing but the names of parameters. It reads a text form by
+itself and follows the papers. Index letters as in `attnkit.model`; rows are (b, h, i, d).
+"""
+
+import math
+import re
+from functools import cache
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from attnkit.attention import Layer
+from attnkit.cohort import Cohort
+from attnkit.data import stack
+from attnkit.experiment import Experiment
+from attnkit.model import Model, generator_for
+from attnkit.variants import CATALOGUE, Variant
+
+CPU = torch.device("cpu")
+TINY = {"n_names": 11, "n_values": 13, "n_entries": 5, "batch_size": 16, "n_eval": 16, "n_seeds": 2}
+SHAPES = {
+    "one head": {"d_head": 6, "self_mask": True},
+    "three heads": {
+        "d_model": 48, "n_heads": 3, "d_head": 14, "n_layers": 2, "d_mlp": 37, "causal": True,
+        "self_mask": False,
+    },
+    "four heads": {
+        "task": "mutual", "n_entries": 6, "d_model": 16, "n_heads": 4, "d_head": 10, "n_layers": 2,
+        "self_mask": True,
+    },
+    "answers at the end": {
+        "task": "phonebook", "d_model": 16, "n_heads": 2, "d_head": 22, "n_layers": 3, "d_mlp": 7,
+        "causal": True, "self_mask": True, "positions": "none",
+    },
+}  # fmt: skip
+COMPOSITIONS = """
+    Q=V=I d_head=m/h
+    K=V=I d_head=m/h
+    Q=K V=I d_head=m/h
+    K=V Q=I d_head=m/h
+    Q=V K=I d_head=m/h
+    QKV O=I d_head=m/h
+    QKV V=I O=I d_head=m/h positions=key_bias
+    QKV V=I d_head=m/h keyless
+    Q=V keyless
+    QKV n_heads=4 kv_heads=2 keyless scaled
+    QKV n_heads=4 kv_heads=2 kv_rank=5
+    QKV kv_rank=3 scaled positions=rope
+    Q=V k_rank=3 unit_key
+    QKV k_rank=7 kv_every=2
+    K=V n_heads=4 kv_heads=1 unit_key
+    QKV unit_key temperature=2.5
+    Q=K unit_key self_mask positions=rope
+    Q=K qk_norm
+    Q=K scaled qk_norm positions=rope
+    Q=K scaled
+    Q=K scaled unit_key
+    Q=K=V signed positions=alibi
+    Q=K signed positions=rope
+    Q=K=V=I d_head=m/h signed
+    Q=K d_k=2d d_v=3
+    Q=K sum positions=alibi
+    Q=K diff
+    QKV sum unit_key temperature=0.5
+    QKV d_k=d/2 d_v=2d diff positions=relative self_mask=no
+    QKV diff shared_layers
+    QKV sum kv_every=2 positions=rope
+    K=V n_heads=4 kv_heads=1 kv_every=2 positions=relative
+    K=V kv_rank=3 kv_every=3 positions=plus
+    QKV shared_layers kv_every=2
+    QKV n_heads=2 d_head=7 d_mlp=11 positions=learned
+""".strip().split("\n")
+KNOWN = {
+    "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
+    "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
+    "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
+    "tie", "tie_by", "tie_at",
+}  # fmt: skip
+VARIANTS = [
+    variant
+    for variant in dict.fromkeys(
+        [*(n.variant for n in CATALOGUE.values()), *map(Variant, COMPOSITIONS)]
+    )
+    if variant.given.keys() <= KNOWN  # a word added since has a test of its own
+]
+every_shape = pytest.mark.parametrize("shape", SHAPES)
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+class Reference:
+    """The forward pass of one run of a variant.
+
+    Attributes:
+        scores: of every layer, (b, h·maps, i, j), before masks. patterns: after them, (b, h, i, j).
+    """
+
+    def __init__(self, experiment, text):
+        size, self.n_ctx = experiment.size, experiment.task.n_ctx
+        words = [word.partition("=")[::2] for word in text.split()]
+        self.given = given = dict(words)
+        assert given.keys() <= KNOWN, "write its formula below, too"
+        self.source = {"Q": "Q", "K": "K", "V": "V"}  # whose matrix a role reads; I: the token
+        for name, value in words:
+            if name in self.source:
+                members = {name, *value.split("=")}
+                self.source |= dict.fromkeys(members, "I" if "I" in members else name)
+        self.n_heads = int(given.get("n_heads", size.n_heads))
+        letters = {"m": size.d_model, "d": size.d_head, "": 1}
+        letters["d"] = self.width("d_head", size.d_head, letters)
+        self.d_k, self.d_v = (self.width(name, letters["d"], letters) for name in ("d_k", "d_v"))
+        self.d_mlp = int(given.get("d_mlp", size.d_mlp))
+        self.n_layers, self.answers_from = size.n_layers, experiment.task.answers_from
+        self.positions = given.get("positions", size.positions)
+        self.at = torch.arange(self.n_ctx, dtype=torch.float64)
+        self.mask = torch.zeros(self.n_ctx, self.n_ctx, dtype=torch.float64)
+        if size.causal:
+            self.mask[torch.ones_like(self.mask).triu(1) == 1] = -math.inf
+        if given.get("self_mask", "yes" if size.self_mask else "no") != "no":
+            self.mask -= 1e5 * torch.eye(self.n_ctx)
+
+    def width(self, name, default, letters):
+        """`m/h`, `2d` or `5` as a number."""
+        text = str(self.given.get(name, default))
+        number, letter, divisor = re.fullmatch(r"(\d*)([md]?)/?(\w*)", text).groups()
+        divisor = self.n_heads if divisor == "h" else int(divisor or 1)
+        return int(number or 1) * letters[letter] // divisor
+
+    def logits(self, own, tokens):
+        """Every layer adds what its heads read out, then its MLP."""
+        self.scores, self.patterns = [], []
+        x = own["W_E"][tokens].sum(2)  # (b, i, m)
+        if self.positions == "learned":
+            x = x + own["W_pos"]
+        for layer in range(self.n_layers):
+            home = 0 if "shared_layers" in self.given else layer
+            w = {name[2:]: value for name, value in own.items() if name.startswith(f"{home}.")}
+            if layer % int(self.given.get("kv_every", 1)) == 0:
+                k, v = self.keys_and_values(norm(x), w)
+            x = x + self.read_out(self.queries(norm(x), w), k, v, w, layer)
+            if self.d_mlp:
+                x = x + F.gelu(norm(x) @ own[f"{layer}.W_in"]) @ own[f"{layer}.W_out"]
+        return norm(x[:, self.answers_from :]) @ own["W_U"]
+
+    def heads(self, x, w, role, width):
+        """x W, side by side, cut into heads; or the token itself."""
+        made = x if self.source[role] == "I" else x @ w[f"W_{self.source[role]}"]
+        return made.unflatten(-1, (-1, width)).transpose(1, 2)
+
+    def queries(self, x, w):
+        """q = x W_Q, and what acts on queries."""
+        q = self.heads(x, w, "Q", self.d_k)
+        if "scaled" in self.given:
+            q = q * w["D_Q"]
+        if "qk_norm" in self.given:
+            q = norm(q) * w["g_Q"]
+        return self.turned(q) if self.positions == "rope" else q
+
+    def keys_and_values(self, x, w):
+        """k = x W_K, v = x W_V, or what stands in their place, and what acts on them."""
+        narrow = x @ w["W_C"] if "kv_rank" in self.given else x
+        v = self.heads(narrow, w, "V", self.d_v)
+        if "keyless" in self.given:
+            k = torch.einsum("bhid,hde->bhie", v, w["W_VK"])
+        elif "k_rank" in self.given:
+            k = self.heads(x @ w["W_B"], w, "K", self.d_k)
+        else:
+            k = self.heads(narrow, w, "K", self.d_k)
+        if "scaled" in self.given:
+            k, v = k * w["D_K"], v * w["D_V"]
+        if "signed" in self.given:
+            k = k * w["D"]
+        if "qk_norm" in self.given:
+            k = norm(k) * w["g_K"]
+        if "unit_key" in self.given:
+            k = k / k.norm(dim=-1, keepdim=True)
+        return self.turned(k) if self.positions == "rope" else k, v
+
+    def turned(self, rows):
+        """RoPE: a pair is a complex number, turned by its position times 10000^(−2i/d)."""
+        first, second = rows.chunk(2, -1)
+        rate = 10000.0 ** (-torch.arange(0, self.d_k, 2, dtype=torch.float64) / self.d_k)
+        angle = self.at[:, None] * rate
+        turned = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle)
+        return torch.cat([turned.real, turned.imag], -1)
+
+    def read_out(self, q, k, v, w, layer):
+        """softmax(q kᵀ · scale + bias + mask) v W_O, with two maps per head where there are."""
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+        v = v.repeat_interleave(self.n_heads // v.shape[1], 1)
+        scale = 1 if "unit_key" in self.given else self.d_k**-0.5
+        scale = 1 / float(self.given["temperature"]) if "temperature" in self.given else scale
+        scale = scale * w["w_plus"].sum() if self.positions == "plus" else scale
+        scores = (q @ k.mT * scale).unflatten(1, (self.n_heads, -1))  # (b, h, maps, i, j)
+        scores = scores.sum(2, keepdim=True) if "sum" in self.given else scores
+        scores = scores + self.bias(w)
+        pattern = (scores + self.mask).softmax(-1)
+        if "diff" in self.given:
+            q1, k1, q2, k2 = (w[f"lambda_{name}"] for name in ("q1", "k1", "q2", "k2"))
+            initial = 0.8 - 0.6 * math.exp(-0.3 * layer)
+            strength = (q1 @ k1).exp() - (q2 @ k2).exp() + initial
+            pattern = pattern[:, :, :1] - strength * pattern[:, :, 1:]
+        z = pattern[:, :, 0] @ v
+        if "diff" in self.given:
+            z = z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 - initial)
+        self.scores.append(scores.flatten(1, 2))
+        self.patterns.append(pattern[:, :, 0])
+        side_by_side = z.transpose(1, 2).flatten(2)
+        return side_by_side if "O" in self.given else side_by_side @ w["W_O"]
+
+    def bias(self, w):
+        """What is added to the scores, (h or 1, 1, i, j)."""
+        offset = (self.at[:, None] - self.at).long()
+        if self.positions == "alibi":
+            steps = torch.arange(1, self.n_heads + 1).double() / self.n_heads
+            return -(2 ** (-8 * steps)).view(-1, 1, 1, 1) * offset.abs()
+        if self.positions == "relative":
+            return w["b_offset"][:, offset + self.n_ctx - 1].unsqueeze(1)
+        if self.positions == "key_bias":
+            return w["b_key"][:, None, None]
+        if self.positions == "plus":
+            of_rows, of_columns = (waves(self.at) @ part for part in w["w_plus"].chunk(2))
+            return (of_rows[:, None] + of_columns + w["b_plus"])[None, None]
+        return torch.zeros(1, 1, 1, 1)
+
+
+def norm(x):
+    """RMSNorm without gain."""
+    return F.rms_norm(x, x.shape[-1:], eps=1e-6)
+
+
+def waves(at):
+    """The five features of a position in (X)⁺: sines and cosines by turns, (i, 5)."""
+    pairs = [at * 10000 ** (-2 * pair / 5) for pair in (0, 1, 2)]
+    both = [wave for angle in pairs for wave in (angle.sin(), angle.cos())]
+    return torch.stack(both[:5], -1)
+
+
+class Looked:
+    """What a model says about one batch of 7 examples a seed: by (variant, place of the seed)."""
+
+    def __init__(self, model, experiment):
+        drawn = [model.task.draw(7, generator_for(s, "look"), held_out=False) for s in model.seeds]
+        examples, recorded = stack(drawn, CPU), list[Layer]()
+        self.model, self.experiment = model, experiment
+        self.tokens, self.labels = examples.tokens, examples.labels
+        self.of_answers = model.logits(self.tokens)
+        self.of_all = model.logits(self.tokens, recorded)
+        self.layers = {}
+        for place, group in enumerate(model.groups):
+            for run in range(group.runs.start, group.runs.stop):
+                self.layers[run] = [
+                    (layer.scores[run - group.runs.start], layer.pattern[run - group.runs.start])
+                    for layer in recorded[place :: len(model.groups)]
+                ]
+        model.differentiate(self.tokens, self.labels)
+        self.numbers, self.gradient = model.numbers.clone(), model.gradient.clone()
+
+    def run(self, variant, seed=0):
+        """The place of a run."""
+        return self.model.variants.index(variant) * len(self.model.seeds) + seed
+
+    def own(self, variant, seed=0):
+        """Parameters of a run in double precision, ready for autograd."""
+        found = self.model.run_parameters(self.run(variant, seed), self.numbers)
+        return {name: value.double().requires_grad_() for name, value in found.items()}
+
+    def check_logits(self, variant):
+        """Logits, scores and patterns are those of the formula, for both seeds."""
+        reference = Reference(self.experiment, variant)
+        for seed in range(len(self.model.seeds)):
+            run = self.run(variant, seed)
+            expected = reference.logits(self.own(variant, seed), self.tokens[seed])
+            for found in (self.of_answers, self.of_all):
+                assert_close(found[run].double(), expected, rtol=1e-4, atol=2e-4)
+            pairs = zip(self.layers[run], reference.scores, reference.patterns, strict=True)
+            for (scores, pattern), of_scores, of_pattern in pairs:
+                assert_close(scores.double(), of_scores, rtol=1e-4, atol=1e-4)
+                assert_close(pattern.double(), of_pattern, rtol=1e-4, atol=1e-4)
+
+    def check_gradients(self, variant):
+        """Gradients are those of autograd through the formula, for both seeds."""
+        for seed in range(len(self.model.seeds)):
+            own = self.own(variant, seed)
+            logits = Reference(self.experiment, variant).logits(own, self.tokens[seed])
+            F.cross_entropy(logits.flatten(0, 1), self.labels[seed].flatten()).backward()
+            found = self.model.run_parameters(self.run(variant, seed), self.gradient)
+            assert found.keys() == own.keys()
+            for name, value in own.items():
+                expected = torch.zeros_like(value) if value.grad is None else value.grad
+                message = f"{name}: {{}}".format
+                near = 2e-5 + 1e-3 * float(expected.abs().max())
+                assert_close(found[name].double(), expected, rtol=1e-3, atol=near, msg=message)
+
+
+def shake(model):
+    """Move what starts at zero or one, so that it matters: biases, diagonals, λ, w of (X)⁺."""
+    generator = torch.Generator().manual_seed(2)
+    for name, value in model.parameters.items():
+        if re.match(r"\d\.(b_|D|g_|lambda|w_)", name):
+            value += 0.3 * torch.randn(value.shape, generator=generator)
+
+
+@cache
+def looked_at(shape):
+    """All variants beside each other: at the start, and after three steps."""
+    sizes = {**TINY, "steps": 100, "evaluate_every": 50, **SHAPES[shape]}
+    experiment = Experiment(sharing=VARIANTS, **sizes)
+    cohort = Cohort(experiment, [1, 0], CPU)
+    shake(cohort.model)
+    before = Looked(cohort.model, experiment)
+    cohort.advance(3)
+    return before, Looked(cohort.model, experiment)
+
+
+def two_models(one, other, **given):
+    """Models of one variant each, of the same seed."""
+    sizes = {**TINY, "n_seeds": 1, "n_heads": 3, "d_head": 10, "n_layers": 2, **given}
+    experiments = [Experiment(sharing=[text], **sizes) for text in (one, other)]
+    return [Model(experiment, [0], CPU) for experiment in experiments]
+
+
+def set_numbers(model, numbers):
+    """Copy into the parameters of a model's only run."""
+    own = model.run_parameters(0)
+    for name, value in numbers.items():
+        own[name].copy_(value)
+
+
+def batch_for(model):
+    """Seven examples, the same for every model of a task's sizes, (1, b, i, fields)."""
+    return stack([model.task.draw(7, generator_for(3, "look"), held_out=False)], CPU).tokens
+
+
+def embedded(model):
+    """What the first layer reads, (b, i, m)."""
+    return model.run_parameters(0)["W_E"][batch_for(model)[0]].sum(2)
+
+
+def logits_of(model):
+    """Answers to the batch."""
+    return model.logits(batch_for(model))
+
+
+def recorded_by(model):
+    """Scores and patterns of every layer for the batch."""
+    layers = list[Layer]()
+    model.logits(batch_for(model), layers)
+    return layers
