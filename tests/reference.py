@@ -80,11 +80,10 @@ KNOWN = {
     "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
     "tie", "tie_by", "tie_at",
 }  # fmt: skip
+NAMED = [named.variant for named in CATALOGUE.values()]
 VARIANTS = [
     variant
-    for variant in dict.fromkeys(
-        [*(n.variant for n in CATALOGUE.values()), *map(Variant, COMPOSITIONS)]
-    )
+    for variant in dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)])
     if variant.given.keys() <= KNOWN  # a word added since has a test of its own
 ]
 every_shape = pytest.mark.parametrize("shape", SHAPES)

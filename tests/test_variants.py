@@ -1,4 +1,4 @@
-"""Every variant computes its formula, its gradients are the formula's, and what is tied stays one."""
+"""Every variant computes its formula, with its gradients; what is tied stays one."""
 
 import pytest
 from hypothesis import given, settings
