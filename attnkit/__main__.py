@@ -20,7 +20,7 @@ from attnkit.experiment import Experiment, from_params, settings
 from attnkit.settings import InvalidExperiment
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
-from attnkit.variants import CATALOGUE, OPTIONS, import_own
+from attnkit.variants import CATALOGUE, OPTIONS, OWN_MODULES, import_own
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -271,13 +271,16 @@ def _tasks(given: argparse.Namespace) -> int:
 
 
 def _variants(given: argparse.Namespace) -> int:
-    from attnkit.examples import load_variants
+    from attnkit.examples import default_of, load_variants
 
     recorded = load_variants()
-    experiment = Experiment(task=recorded.task)
     rows = []
     for named in CATALOGUE.values():
-        costs = experiment.replace(sharing=[named.variant]).costs(named.variant)
+        try:
+            costs = default_of(named.variant).costs(named.variant)
+        except InvalidExperiment as error:
+            print(f"attnkit: {named.name}: {error}", file=sys.stderr)
+            continue
         rows.append((named, costs, recorded.accuracy.get(named.variant)))
     if given.json:
         listing = [
@@ -309,7 +312,8 @@ def _variants(given: argparse.Namespace) -> int:
         f"\n{len(rows)} variants; {n_reached} of {len(recorded.accuracy)} measured reach "
         f"{recorded.threshold} (*) on {recorded.task} at its defaults: mean of "
         f"{recorded.n_seeds} seeds after {recorded.steps} steps with its 95% interval. KV: floats "
-        "a decoder keeps per token. MACs: multiply-adds per token.\n\n"
+        "a decoder keeps per token. MACs: multiply-adds per token. What shares across layers has "
+        "two of them, all else one.\n\n"
         "A text form is a sharing (QKV, Q=K, K=V, Q=V, Q=K=V), then roles without a matrix "
         "(V=I), then words:"
     )
@@ -379,6 +383,10 @@ def _examples(_: argparse.Namespace) -> int:
     from attnkit.process import prepare_for_training
     from attnkit.training import train
 
+    if os.environ.get(OWN_MODULES):
+        raise _BadInput(
+            f"examples: {OWN_MODULES} is set, and variants of one's own are not shipped"
+        )
     prepare_for_training()
     for name in TASKS:
         result = train(Experiment(task=name))
@@ -387,7 +395,10 @@ def _examples(_: argparse.Namespace) -> int:
         path = FOLDER / f"{name}.safetensors"
         _write(partial(path.write_bytes, result.snapshot.to_bytes()))
         print(f"{path.name}: {result.seconds:.1f} s")
-    text = json.dumps(measure_variants(), indent=1, ensure_ascii=False) + "\n"
+    measured = measure_variants()
+    if measured is None:
+        return INTERRUPTED
+    text = json.dumps(measured, indent=1, ensure_ascii=False) + "\n"
     _write(lambda: (FOLDER / VARIANTS).write_text(text, encoding="utf-8"))
     return 0
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from attnkit.variants.positions import POSITIONS
 
@@ -89,11 +89,10 @@ def equalise(
     Raises:
         ValueError: if a variant does not go with the given sizes.
     """
-    assert equal in get_args(Equal)
 
     def cost(variant: Variant, at: Size) -> int:
         costs = count_costs(variant.wire(at, task.n_ctx), task)
-        return int(getattr(costs, equal if equal != "nothing" else "parameters"))
+        return int(getattr(costs, equal))
 
     at_first = {variant: cost(variant, size) for variant in variants}
     wanted = max(at_first.values())

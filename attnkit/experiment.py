@@ -30,6 +30,9 @@ from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
 SCHEMA = 1
 """Version of the text form; stands in every link and every JSON."""
 
+_UNTOLD = {"equal": "nothing"}
+"""Settings that came later, and what held before them."""
+
 DEFAULT_TASK = "directed"
 
 ALIGNED = 16
@@ -134,6 +137,12 @@ class Experiment(_Runs):
                 variant.wire(self.size, self.task.n_ctx)
             except ValueError as error:
                 raise disagreement("sharing", variant.value, f"but {error}", *_SHAPING) from None
+            at = variant.given["tie_at"].value if "tie_at" in variant.given else 0.5
+            if "tie" in variant.given and at > 0 and self.tie_step(variant) == 0:
+                allowed = f"at most {max(1, round(at * self.training.steps))}, so that {variant} is"
+                allowed += " untied first"
+                every = self.training.evaluate_every
+                raise disagreement("evaluate_every", every, allowed, "steps", "sharing")
         return self
 
     @model_validator(mode="after")
@@ -198,10 +207,17 @@ class Experiment(_Runs):
         return (stage or Variant(variant)).wire(self.adjusted(variant).size, self.task.n_ctx)
 
     def adjusted(self, variant: str) -> Adjusted:
-        """The sizes of a variant, and how they were changed to make costs equal."""
+        """The sizes of a variant, and how they were changed to make costs equal.
+
+        Raises:
+            ValueError: if costs are made equal and the variant is none of the experiment's.
+        """
         if self.equal == "nothing":
             return Adjusted(self.size, "", 0.0)
-        return _equalised(self.sharing, self.size, self.task, self.equal)[Variant(variant)]
+        known = _equalised(self.sharing, self.size, self.task, self.equal)
+        if variant not in known:
+            raise ValueError(f"variant: got {str(variant)!r}, allowed those of this experiment")
+        return known[Variant(variant)]
 
     def tie_step(self, variant: str) -> int:
         """The step at which a variant is tied, 0 if it is not tied later.
@@ -237,8 +253,13 @@ class Experiment(_Runs):
         return Experiment(**{**self.settings(), **settings})
 
     def to_json(self) -> str:
-        """The canonical form: every setting, flat, keys sorted."""
-        return json.dumps({"v": SCHEMA, **self.settings()}, sort_keys=True, ensure_ascii=False)
+        """The canonical form: every setting, flat, keys sorted.
+
+        Settings that came later are left out at what they were before, so that hashes stay.
+        """
+        flat = self.settings()
+        told = {name: v for name, v in flat.items() if _UNTOLD.get(name) != v}
+        return json.dumps({"v": SCHEMA, **told}, sort_keys=True, ensure_ascii=False)
 
     def to_params(self) -> dict[str, str]:
         """The link form: only what differs from the task's defaults, as text."""
@@ -300,9 +321,19 @@ def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Prob
             wrong = {problem.field for problem in error.problems} & remaining.keys()
             if not wrong:  # a default disagrees with what was given: give that up, one at a time
                 others = [name for p in error.problems for name in p.others if name in remaining]
-                wrong = set(others[:1]) or set(remaining)
+                helping = [name for name in others if _is_cured(remaining, name, error)]
+                wrong = set((helping or others)[:1]) or set(remaining)
             for name in wrong:
                 del remaining[name]
+
+
+def _is_cured(params: Mapping[str, Any], name: str, error: InvalidExperiment) -> bool:
+    """Whether the problems are gone without one of the settings."""
+    try:
+        from_params({key: value for key, value in params.items() if key != name})
+    except InvalidExperiment as left:
+        return not {p.field for p in left.problems} & {p.field for p in error.problems}
+    return True
 
 
 def settings(task: str) -> dict[str, Setting]:

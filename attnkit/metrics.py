@@ -6,7 +6,7 @@
 | `score_symmetry` | yes | −1 antisymmetric … 1 symmetric |
 | `weight_symmetry` | yes | −1 … 1 |
 | `symmetry_error` | yes | 0 symmetric … 2 |
-| `mass_at` | – | 0 … 1 |
+| `mass_at` | – | 0 … 1; below 0 where a pattern is subtracted |
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Group:
 
     Attributes:
         runs: where they stand. forms: the variants they are of, several only if they are plain.
-        wiring: of the first; all of a group agree in sizes.
+        wiring: of the first; all of a group agree in heads, their width and the self-mask.
     """
 
     runs: slice

@@ -48,14 +48,6 @@ class Sharing(StrEnum):
         return self.owner("K") == "Q"
 
     @property
-    def n_cached(self) -> int:
-        """How many vectors a decoder keeps per token, head and layer: 1 if K=V, else 2.
-
-        A key that equals the query must still be kept, because queries are not.
-        """
-        return len({self.owner("K"), self.owner("V")})
-
-    @property
     def meaning(self) -> str:
         """What is tied, in one plain sentence."""
         return _MEANINGS[self]

@@ -160,8 +160,10 @@ def plan_cohorts(experiment: Experiment, device: torch.device) -> list[Part]:
     in_order = sorted(plain, key=lambda variant: COHORT_ORDER.index(variant.sharing))
     fitting = max(1, min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment)))
     parts = _plan_plain(experiment, in_order, fitting) if plain else []
-    n_cohorts = max(1, min(n_cores() - len(parts), len(wired) * len(seeds)))
-    together = max(1, min(fitting, math.ceil(len(wired) * len(seeds) / n_cohorts)))
+    n_wired = len(wired) * len(seeds)
+    n_fair = math.ceil(n_cores() * n_wired / experiment.n_runs)
+    n_cohorts = max(1, min(max(n_cores() - len(parts), n_fair), n_wired))
+    together = max(1, min(fitting, math.ceil(n_wired / n_cohorts)))
     n_seeds = min(together, len(seeds))
     n_seeds = math.ceil(len(seeds) / math.ceil(len(seeds) / n_seeds))
     n_variants = max(1, together // n_seeds)

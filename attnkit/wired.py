@@ -112,7 +112,7 @@ class Heads:
         heads = (wiring.sizes.n_heads, wiring.n_maps)
         scores = flat.view(*q.shape[:2], *heads, q.shape[3], k.shape[3])
         for rule in wiring.rules:
-            scores = rule.merge(scores)
+            scores = rule.merge(scores, self.weights)
         for rule in wiring.rules:
             bias = rule.bias(self.weights, asking, looked_at, wiring)
             if bias is not None:
@@ -134,14 +134,15 @@ class Heads:
         z = _times(pattern.flatten(0, 2), v.flatten(0, 2))
         z = z.view(*pattern.shape[:4], v.shape[-1])
         for rule in self.wiring.rules:
-            z = rule.finish(z, self.layer)
+            z = rule.finish(z, self.weights, self.layer)
         merged = z.transpose(2, 3).flatten(3).flatten(1, 2)  # (s, b·i, h·d)
         return _through(merged, self.weights["W_O"]) if self.wiring.has_output else merged
 
     def matrix(self, role: Role) -> Float[Tensor, "s h m d"]:
         """The matrix between the token and a role's vectors; rules that are not linear left out.
 
-        Several maps count as heads; keys and values of grouped heads are repeated.
+        Several maps count as heads, unless they are added. Keys and values of grouped heads are
+        repeated.
         """
         source = self if role == "Q" else self._source
         one = next(iter(source.weights.values()), torch.empty(1))
@@ -153,7 +154,11 @@ class Heads:
         for rule in self.wiring.rules:
             if rule.linear:
                 rows = rule.adjust(role, rows, source.weights, at, self.wiring)
-        return self._for_all_heads(rows)[:, 0]
+        heads = self._for_all_heads(rows)[:, 0]
+        if self.wiring.adds_maps and role != "V":  # one form: the maps' numbers side by side
+            maps = heads.unflatten(1, (-1, self.wiring.n_maps))
+            heads = maps.transpose(2, 3).flatten(3)
+        return heads
 
     def _project(self, name: str, x: Tensor | None, made: dict[str, Tensor]) -> Tensor:
         """A vector's rows: those in `made`, or from what it reads."""
@@ -224,7 +229,8 @@ class _Reused:
         """Add what one layer has found."""
         for place, gradient in enumerate(found):
             known = self.d_made[place]
-            self.d_made[place] = gradient if known is None or gradient is None else known + gradient
+            if gradient is not None:
+                self.d_made[place] = gradient if known is None else known + gradient
 
 
 class WiredAttention:

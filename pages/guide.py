@@ -26,7 +26,7 @@ st.subheader("Five ways to share", anchor=False)
 components.glossary(Experiment(), key="glossary")
 with st.container(horizontal=True, vertical_alignment="center"):
     st.markdown(
-        "Practice knows some twenty more ways: fewer key heads than query heads, keys out of a "
+        "Practice knows some forty more ways: fewer key heads than query heads, keys out of a "
         "narrow vector, no matrix at all, keys of length 1, tied only for a time. The Lab trains "
         "them beside these five.",
         width="content",

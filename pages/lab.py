@@ -6,7 +6,6 @@ import streamlit as st
 
 from attnkit.experiment import Experiment, default_settings
 from attnkit.figures.curves import accuracy_legend, measures_legend
-from attnkit.figures.titles import title_of
 from attnkit.live.service import Job
 from attnkit.results import Snapshot
 from attnkit.summary import run_table
@@ -23,6 +22,7 @@ from attnkit.ui.shown import (
     sharing_table,
 )
 from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
 
 require_route()
 TICK_SECONDS = 0.3

@@ -4,7 +4,7 @@ from itertools import groupby
 
 import streamlit as st
 
-from attnkit.examples import MeasuredVariants, load_variants
+from attnkit.examples import TASK, MeasuredVariants, default_of, load_variants
 from attnkit.experiment import Experiment
 from attnkit.figures.diagram import LEGEND
 from attnkit.figures.palette import colors_of
@@ -17,7 +17,6 @@ from attnkit.ui.routing import require_route
 from attnkit.variants import CATALOGUE, OPTIONS, OWN_MODULES, Named, Variant, import_own
 
 require_route()
-TASK = "phonebook"
 CARD = 292  # pixels: three in a row beside the sidebar, two on a narrow screen
 
 BASELINE = Variant("QKV")
@@ -37,9 +36,7 @@ def compared(variant: Variant) -> Experiment:
     Raises:
         InvalidExperiment: if it does not go with the task's sizes.
     """
-    across = {"shared_layers", "kv_every"} & variant.given.keys()
-    layers = {"n_layers": 2} if across else {}
-    return Experiment(task=TASK, sharing=[BASELINE, variant], **layers)
+    return default_of(variant).replace(sharing=[BASELINE, variant])
 
 
 def measured(variant: Variant, known: MeasuredVariants | None) -> str:
@@ -62,7 +59,7 @@ def entry(named: Named, known: MeasuredVariants | None) -> None:
     variant = Variant(named.variant)
     with st.container(border=True, width=CARD, height="stretch"):
         try:
-            experiment = Experiment(task=TASK, sharing=[variant])
+            experiment = default_of(variant)
             link = compared(variant)
         except InvalidExperiment as error:
             st.markdown(f"**{named.name}**")
@@ -122,7 +119,8 @@ with st.expander("One of your own"):
 task = Experiment(task=TASK)
 note = (
     f"Costs at the default sizes of the task {TASKS[TASK].title}: {task.size.n_heads} head of "
-    f"width {task.size.d_head}, model width {task.size.d_model}, {task.size.n_layers} layer."
+    f"width {task.size.d_head}, model width {task.size.d_model}, {task.size.n_layers} layer, "
+    "or two where layers share."
 )
 if known is not None:
     note += (

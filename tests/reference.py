@@ -56,7 +56,9 @@ COMPOSITIONS = """
     QKV unit_key temperature=2.5
     Q=K unit_key self_mask positions=rope
     Q=K qk_norm
-    Q=K scaled qk_norm positions=rope
+    QKV scaled kv_every=2
+    K=V scaled kv_every=2
+    QKV qk_norm kv_every=2 positions=rope
     Q=K scaled
     Q=K scaled unit_key
     Q=K=V signed positions=alibi

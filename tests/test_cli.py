@@ -14,6 +14,7 @@ import pytest
 
 import attnkit as ak
 from attnkit.__main__ import main
+from attnkit.examples import default_of
 from attnkit.results import Result
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
@@ -348,7 +349,7 @@ def test_variants_lists_the_catalogue(run):
     assert len(CATALOGUE) >= 25
     for named in CATALOGUE.values():
         (line,) = (x for x in output.splitlines() if x.startswith(f"{named.name:22} "))
-        costs = ak.Experiment(task="phonebook", sharing=named.variant).costs(named.variant)
+        costs = default_of(named.variant).costs(named.variant)
         for part in (named.variant, str(costs.parameters), str(costs.kv_cache), named.source):
             assert part in line
         assert re.search(r"[01]\.\d{3} \[|not measured", line)

@@ -4,26 +4,25 @@ import pytest
 
 from attnkit.sharing import ROLES, Sharing
 
-# sharing, classes, owner of Q K V, matrices, symmetric, vectors cached per token
+# sharing, classes, owner of Q K V, matrices, symmetric
 PROPERTIES = [
-    ("QKV", ["Q", "K", "V"], "QKV", 3, False, 2),
-    ("Q=K", ["QK", "V"], "QQV", 2, True, 2),
-    ("K=V", ["Q", "KV"], "QKK", 2, False, 1),
-    ("Q=V", ["QV", "K"], "QKQ", 2, False, 2),
-    ("Q=K=V", ["QKV"], "QQQ", 1, True, 1),
+    ("QKV", ["Q", "K", "V"], "QKV", 3, False),
+    ("Q=K", ["QK", "V"], "QQV", 2, True),
+    ("K=V", ["Q", "KV"], "QKK", 2, False),
+    ("Q=V", ["QV", "K"], "QKQ", 2, False),
+    ("Q=K=V", ["QKV"], "QQQ", 1, True),
 ]
 
 
 @pytest.mark.parametrize("row", PROPERTIES, ids=lambda row: row[0])
 def test_properties_agree_with_the_table(row):
-    """Classes, owners, matrices, symmetry and cache of a sharing are those worked out by hand."""
-    text, classes, owners, n_matrices, symmetric, n_cached = row
+    """Classes, owners, matrices and symmetry of a sharing are those worked out by hand."""
+    text, classes, owners, n_matrices, symmetric = row
     sharing = Sharing(text)
     assert ["".join(members) for members in sharing.classes] == classes
     assert "".join(sharing.owner(role) for role in ROLES) == owners
     assert sharing.n_matrices == n_matrices
     assert sharing.symmetric is symmetric
-    assert sharing.n_cached == n_cached
 
 
 def test_every_partition_is_there_once():

@@ -15,12 +15,15 @@ from typing import Any
 from attnkit.experiment import Experiment
 from attnkit.results import Snapshot
 from attnkit.statistics import mean_interval
-from attnkit.variants import CATALOGUE
+from attnkit.variants import CATALOGUE, Variant
 
 FOLDER = Path(__file__).parent
 
 VARIANTS = "variants.json"
 """What every variant of the catalogue reached."""
+
+TASK = "phonebook"
+"""On which the catalogue is measured."""
 
 REACHED = 0.98
 """Mean accuracy that counts as reached in the table of variants."""
@@ -69,26 +72,45 @@ def load_variants() -> MeasuredVariants:
     return MeasuredVariants(**found, accuracy=accuracy)
 
 
-def measure_variants() -> dict[str, Any]:
-    """Train the whole catalogue on the phone book at its defaults; what `VARIANTS` holds."""
+def default_of(variant: Variant) -> Experiment:
+    """The experiment a variant of the catalogue is costed and measured in: phone book, defaults.
+
+    It has as many layers as the variant needs to differ from one without them.
+
+    Raises:
+        InvalidExperiment: if the variant does not go with these sizes.
+    """
+    return Experiment(task=TASK, sharing=[variant], n_layers=variant.least_layers)
+
+
+def measure_variants() -> dict[str, Any] | None:
+    """Train the whole catalogue, each as `default_of` says; what `VARIANTS` holds.
+
+    None if it was interrupted.
+    """
     from attnkit.training import train
 
-    variants = {named.variant for named in CATALOGUE.values()}
-    result = train(Experiment(task="phonebook", sharing=variants))
-    experiment, snapshot = result.experiment, result.snapshot
-    interval = mean_interval(snapshot.per_sharing(snapshot.history["accuracy"][-1]))
-    return {
-        "task": experiment.task.name,
-        "steps": snapshot.step,
-        "n_seeds": experiment.n_seeds,
-        "threshold": REACHED,
-        "variants": {
-            variant.value: {
+    by_layers: dict[int, list[Variant]] = {}
+    for named in CATALOGUE.values():
+        by_layers.setdefault(named.variant.least_layers, []).append(named.variant)
+    measured: dict[str, dict[str, float | bool]] = {}
+    for n_layers, variants in by_layers.items():
+        result = train(Experiment(task=TASK, sharing=variants, n_layers=n_layers))
+        experiment, snapshot = result.experiment, result.snapshot
+        if snapshot.status != "finished":
+            return None
+        interval = mean_interval(snapshot.per_sharing(snapshot.history["accuracy"][-1]))
+        for place, variant in enumerate(experiment.sharing):
+            measured[variant.value] = {
                 "mean": round(float(interval.mean[place]), 5),
                 "low": round(max(float(interval.low[place]), 0.0), 5),
                 "high": round(min(float(interval.high[place]), 1.0), 5),
                 "reached": bool(interval.mean[place] >= REACHED),
             }
-            for place, variant in enumerate(experiment.sharing)
-        },
+    return {
+        "task": TASK,
+        "steps": snapshot.step,
+        "n_seeds": experiment.n_seeds,
+        "threshold": REACHED,
+        "variants": measured,
     }

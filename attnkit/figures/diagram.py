@@ -116,8 +116,13 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
 
 
 def count_matrices(wiring: Wiring) -> int:
-    """How many matrices stand between the token and Q, K, V."""
-    return len({vector.weight for vector in wiring.vectors.values()} - {None})
+    """How many matrices stand between the token and Q, K, V; one for each map."""
+    scored = {wiring.roles["Q"], wiring.roles["K"]}
+    return sum(
+        wiring.n_maps if name in scored else 1
+        for name, vector in wiring.vectors.items()
+        if vector.weight is not None
+    )
 
 
 def in_words(variant: Variant, wiring: Wiring) -> str:

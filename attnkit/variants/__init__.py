@@ -7,6 +7,8 @@ line, dashboard and training.
 """
 
 import os
+import sys
+from contextlib import redirect_stdout
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -40,8 +42,9 @@ def import_own() -> list[str]:
     problems = []
     for name in filter(None, (part.strip() for part in os.environ.get(OWN_MODULES, "").split(","))):
         try:
-            import_module(name)
-        except Exception as error:  # somebody else's code
+            with redirect_stdout(sys.stderr):
+                import_module(name)
+        except (Exception, SystemExit) as error:  # somebody else's code
             problems.append(f"{OWN_MODULES}: {name!r} cannot be imported ({error})")
     return problems
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnkit.variants.text import Variant
+from attnkit.variants.text import Variant, normalised
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def register(
     Raises:
         ValueError: if the name is taken, is a text form or has a comma, or the text is none.
     """
-    key = " ".join(name.split()).lower()
+    key = normalised(name).lower()
     if not key or "," in key:
         raise ValueError(f"name: got {name!r}, allowed a text without commas")
     if key in CATALOGUE and CATALOGUE[key].variant != Variant(variant):
@@ -77,7 +77,7 @@ def register(
 
 def find(name: str) -> Named | None:
     """The entry of this name, in any case; None if there is none."""
-    return CATALOGUE.get(" ".join(name.split()).lower())
+    return CATALOGUE.get(normalised(name).lower())
 
 
 def names_of(variant: Variant) -> list[Named]:

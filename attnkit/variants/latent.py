@@ -85,7 +85,7 @@ register(
     "MLA with K=V",
     "K=V kv_rank=m/4",
     "One narrow vector, and keys that are values read out of it. It learns slowly: on the phone "
-    "book every seed gets there, but not within 600 steps.",
+    "book one of five seeds is not there after 600 steps.",
     "composition of arXiv 2405.04434 and 2606.04032",
     FAMILY,
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.sharing import Sharing
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import CountOption, Option, refuse, register_option
+from attnkit.variants.options import CountOption, Option, register_option
 from attnkit.variants.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ class SharedLayersOption(Option):
     """All layers use the projections of the first."""
 
     name = "shared_layers"
+    least_layers = 2
     help = "All layers use one and the same set of attention matrices."
     place = 60
 
@@ -33,6 +34,7 @@ class ReuseOption(CountOption):
     """Keys and values are made in every n-th layer and used again in those after it."""
 
     name = "kv_every"
+    least_layers = 2
     help = "Only some layers make keys and values; those after them use the same ones."
     low, high = 2, 4
     allowed = "a whole number from 2 to 4"
@@ -46,7 +48,6 @@ class ReuseOption(CountOption):
                 f"kv_every does not go with {variant.sharing}: queries are made anew in every "
                 "layer, keys and values are not"
             )
-        refuse(variant, self.name, "scaled", because="its factors belong to each layer's own keys")
 
     def rewire(self, wiring: Wiring) -> None:
         """Set how often."""

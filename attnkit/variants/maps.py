@@ -60,7 +60,12 @@ class SumOption(_TwoMaps):
     help = "Two score matrices are added before the softmax."
     place = 25
 
-    def merge(self, scores: Tensor) -> Tensor:
+    def rewire(self, wiring: Wiring) -> None:
+        """Two maps, added."""
+        super().rewire(wiring)
+        wiring.adds_maps = True
+
+    def merge(self, scores: Tensor, weights: dict[str, Tensor]) -> Tensor:
         """Add the maps."""
         return scores.sum(3, keepdim=True)
 
@@ -94,7 +99,7 @@ class DifferentialOption(_TwoMaps):
         strength = first - second + self.initial(layer)  # (s,)
         return pattern[:, :, :, 0] - strength.view(-1, 1, 1, 1, 1) * pattern[:, :, :, 1]
 
-    def finish(self, z: Tensor, layer: int) -> Tensor:
+    def finish(self, z: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
         """Normalise every head's read-out."""
         size = z.square().mean(-1, keepdim=True) + 1e-5
         return z * size.rsqrt() * (1 - self.initial(layer))
@@ -108,8 +113,8 @@ class DifferentialOption(_TwoMaps):
 register(
     "Differential",
     "QKV d_k=d/2 diff",
-    "Differential attention: four score matrices of half width, two patterns, one subtracted from "
-    "the other. As many parameters as MHA.",
+    "Differential attention: four projections of half width make two patterns, and one is "
+    "subtracted from the other. About as many parameters as MHA.",
     "Ye et al. 2024, arXiv 2410.05258",
     FAMILY,
 )

@@ -29,13 +29,14 @@ class NormalisedOption(Option):
     place = 32
 
     def check(self, variant: Variant) -> None:
-        """Keys are normalised once."""
+        """Vectors are normalised once, and have one set of factors."""
         refuse(variant, self.name, "unit_key", because="both set the length of keys")
+        refuse(variant, self.name, "scaled", "signed", because="its gains are factors already")
 
     def rewire(self, wiring: Wiring) -> None:
         """A gain per number of a query and of a key, 1 at first."""
         for role in ("Q", "K"):
-            wiring.weights[f"g_{role}"] = Weight((wiring.sizes.d_k,), fill=(1.0,))
+            wiring.weights[f"g_{role}"] = Weight((wiring.sizes.d_k,), fill=(1.0,), role=role)
 
     def adjust(
         self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring

@@ -7,6 +7,7 @@ the command line, the Lab and the law tests take it from there.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -28,6 +29,7 @@ class Option(Rule):
         place: options stand, and act, in this order; then by name.
         implied: the value that is the same as leaving it out, and is left out of texts.
         asymmetric: whether scores are no longer symmetric with it, whatever is tied.
+        least_layers: below so many it changes nothing.
         diagonal: whether keys and queries that are tied differ by factors with it: scores stay
             symmetric unless positions turn the vectors.
     """
@@ -41,6 +43,7 @@ class Option(Rule):
     implied: ClassVar[Any] = None
     asymmetric: ClassVar[bool] = False
     diagonal: ClassVar[bool] = False
+    least_layers: ClassVar[int] = 1
 
     @classmethod
     def read(cls, text: str | None) -> Self:
@@ -142,8 +145,13 @@ def register_option(kind: _Kind) -> _Kind:
     """Add an option, as a decorator of its class; the text forms then know its name.
 
     Raises:
-        ValueError: if another option has the name.
+        ValueError: if another option has the name, or it lacks a name that can be typed or a help.
     """
+    name, words = getattr(kind, "name", ""), getattr(kind, "help", "")
+    if name != "O" and re.fullmatch(r"[a-z][a-z0-9_]*[a-z0-9]", str(name)) is None:
+        raise ValueError(f"name: got {name!r}, allowed small letters, digits and underscores")
+    if not isinstance(words, str) or not words:
+        raise ValueError(f"help: {name} has none, allowed a plain sentence")
     known = OPTIONS.get(kind.name)
     if known is not None and known.__qualname__ != kind.__qualname__:
         raise ValueError(f"an option named {kind.name!r} is there already")

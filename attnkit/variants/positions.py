@@ -51,14 +51,14 @@ class RotaryPositions(Positions):
     """
 
     name = "rope"
-    help = "Queries and keys are turned by their position, so scores depend on the distance."
+    help = "Queries and keys are turned by their position: scores know the signed distance."
     turns = True
     plain = False
 
     def rewire(self, wiring: Wiring) -> None:
         """Numbers are turned in pairs."""
         if wiring.sizes.d_k % 2:
-            raise ValueError(f"positions=rope needs an even d_k, but it is {wiring.sizes.d_k} here")
+            raise ValueError(f"positions=rope needs an even d_k, not {wiring.sizes.d_k}")
 
     def adjust(
         self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
@@ -239,21 +239,22 @@ register(
 register(
     "RoPE",
     "QKV positions=rope",
-    "Queries and keys are turned by their position: scores depend on the distance. With Q=K they "
-    "stay exactly symmetric.",
+    "Queries and keys are turned by their position: scores depend on the signed distance. With Q=K "
+    "they stay exactly symmetric.",
     "Su et al. 2021, arXiv 2104.09864",
     FAMILY,
 )
 register(
     "RoPE with Q=K",
     "Q=K positions=rope",
-    "Turning both by their own positions keeps the scores symmetric: distance has no direction.",
+    "Both are turned by their own positions, and the scores stay symmetric: i looks at j as "
+    "strongly as j at i, before the softmax.",
     "derived here, tested; after Su et al. 2021, arXiv 2104.09864",
     FAMILY,
 )
 register(
     "ALiBi",
-    "QKV positions=alibi",
+    "QKV n_heads=4 positions=alibi",
     "Scores fall with the distance, at another rate in every head.",
     "Press et al. 2021, arXiv 2108.12409",
     FAMILY,
@@ -261,7 +262,7 @@ register(
 register(
     "Relative bias with Q=K",
     "Q=K positions=relative",
-    "A learned number per offset: the cheapest way to give symmetric scores a direction.",
+    "A learned number per offset gives symmetric scores a direction: forward and back differ.",
     "after Raffel et al. 2020, arXiv 1910.10683",
     FAMILY,
 )

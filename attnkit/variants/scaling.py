@@ -31,7 +31,8 @@ class ScaledOption(Option):
         """A factor per number of each role's vector, 1 at first."""
         for role, name in wiring.roles.items():
             vector = wiring.vectors[name]
-            wiring.weights[f"D_{role}"] = Weight((vector.n_heads, 1, vector.width), fill=(1.0,))
+            shape = (vector.n_heads, 1, vector.width)
+            wiring.weights[f"D_{role}"] = Weight(shape, fill=(1.0,), role=role)
 
     def adjust(
         self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring

@@ -32,6 +32,9 @@ IDENTITY = "I"
 LONGEST = 200
 """Characters of a text form."""
 
+MOST = 100
+"""Variants of one experiment."""
+
 
 class InvalidVariant(ValueError):
     """A text that is no variant; the message is the reason.
@@ -65,9 +68,12 @@ class Variant(str):
         if isinstance(text, cls):
             return text
         try:
-            said = _read(re.sub(r"\s*=\s*", "=", " ".join(str(text).split())))
+            said = _read(normalised(str(text)))
         except ValueError as error:
             raise InvalidVariant(str(text), str(error)) from None
+        except Exception as error:  # an option of somebody else's
+            reason = f"a word of it fails ({type(error).__name__}: {error})"
+            raise InvalidVariant(str(text), reason) from None
         variant = super().__new__(cls, said.text)
         variant._said = said
         return variant
@@ -105,13 +111,22 @@ class Variant(str):
     @property
     def meaning(self) -> str:
         """What it is, in plain sentences."""
-        parts = [self.sharing.meaning]
-        if self.identity:
-            names = {"Q": "queries", "K": "keys", "V": "values"}
-            parts.append(
-                f"The {' and '.join(names[role] for role in self.identity)} are the token itself."
-            )
+        if self.is_partition:
+            return self.sharing.meaning
+        nouns = {"Q": "queries", "K": "keys", "V": "values"}
+        parts = []
+        for members in self.sharing.classes:
+            listed = " and ".join(nouns[role] for role in members).capitalize()
+            if members == self.identity:
+                parts.append(f"{listed} are the token itself.")
+            elif len(members) > 1:
+                parts.append(f"{listed} are made by one matrix.")
         return " ".join([*parts, *(option.help for option in self.options)])
+
+    @property
+    def least_layers(self) -> int:
+        """With fewer layers, some of its words change nothing."""
+        return max((option.least_layers for option in self.options), default=1)
 
     @property
     def stages(self) -> tuple[Variant, ...]:
@@ -140,9 +155,12 @@ class Variant(str):
         Raises:
             ValueError: if it does not go with them; says why.
         """
-        for stage in self.stages:
-            wiring = _wire(stage, size, n_ctx)
-        return wiring
+        try:
+            return [_wire(stage, size, n_ctx) for stage in self.stages][-1]
+        except ValueError:
+            raise
+        except Exception as error:  # an option of somebody else's
+            raise ValueError(f"a word of it fails ({type(error).__name__}: {error})") from None
 
     def __deepcopy__(self, _: object) -> Variant:
         return self
@@ -175,10 +193,18 @@ def read_variants(value: object) -> tuple[Variant, ...]:
         texts = value.split(",")
     elif isinstance(value, Iterable) and not isinstance(value, str):
         texts = value
-    chosen = {Variant(text if isinstance(text, str) else repr(text)) for text in texts}
+    given = [text if isinstance(text, str) else repr(text) for text in texts]
+    if len(given) > MOST:
+        raise InvalidVariant(given[MOST], f"there are {len(given)}, allowed at most {MOST}")
+    chosen = {Variant(text) for text in given}
     if not chosen:
         raise InvalidVariant("", f"there must be at least one, allowed: {known_words()}")
     return tuple(sorted(chosen, key=_rank))
+
+
+def normalised(text: str) -> str:
+    """A text with single spaces, and none around `=`."""
+    return re.sub(r"\s*=\s*", "=", " ".join(text.split()))
 
 
 def known_words() -> str:
@@ -213,6 +239,8 @@ def _parse(text: str) -> _Said:
         if option.name in given:
             raise ValueError(f"{option.name} stands there twice")
         given[option.name] = option
+    if set() in classes and any(len(members - {IDENTITY}) > 1 for members in classes):
+        raise ValueError("QKV ties nothing: leave it out, or what is tied")
     if not classes and not given:
         raise ValueError(f"nothing is named, allowed: {known_words()}")
     sharing, identity = _partition(classes)
@@ -222,7 +250,10 @@ def _parse(text: str) -> _Said:
     for option in every:
         option.check(variant)
     options = tuple(option for option in every if option.value != option.implied)
-    return _Said(sharing, identity, options, _written(sharing, identity, options))
+    written = _written(sharing, identity, options)
+    if len(written) > LONGEST:
+        raise ValueError(f"at most {LONGEST} characters, and written out it has {len(written)}")
+    return _Said(sharing, identity, options, written)
 
 
 def _roles(word: str) -> set[str] | None:

@@ -102,12 +102,15 @@ class Weight:
         std: spread of its initial numbers, drawn anew for every seed and name.
         fill: its initial numbers instead: repeated along the last axis.
         like: the parameter of which it takes the initial numbers instead.
+        role: the role that it acts on, if it is no vector's: layers that use the keys and values
+            of others have none for K and V.
     """
 
     shape: tuple[int, ...]
     std: float = 0.0
     fill: tuple[float, ...] = ()
     like: str = ""
+    role: Role | None = None
 
     @property
     def n_numbers(self) -> int:
@@ -148,6 +151,7 @@ class Wiring:
         has_output: whether heads leave through W_O; otherwise side by side, as they are.
         scale: what scores are multiplied with.
         n_maps: score matrices per head.
+        adds_maps: whether they are added before the softmax, and so are one bilinear form.
         reuse: every so many layers make keys and values of their own; the others use those.
         one_for_all: whether all layers read the parameters of the first.
         symmetric: whether scores are symmetric by construction.
@@ -162,6 +166,7 @@ class Wiring:
     symmetric: bool
     has_output: bool = True
     n_maps: int = 1
+    adds_maps: bool = False
     reuse: int = 1
     one_for_all: bool = False
     rules: list[Rule] = field(default_factory=list)
@@ -211,10 +216,10 @@ class Wiring:
 
     def names(self, layer: int) -> dict[str, str]:
         """The weights a layer reads → the full names of the parameters."""
-        followers = set()
+        unused: set[str | None] = set()
         if self.leader(layer) != layer:
-            followers = {n for n, v in self.vectors.items() if n != self.roles["Q"]}
-        unused = {self.vectors[name].weight for name in followers}
+            unused = {v.weight for name, v in self.vectors.items() if name != self.roles["Q"]}
+            unused |= {name for name, weight in self.weights.items() if weight.role in ("K", "V")}
         home = 0 if self.one_for_all else layer
         return {name: f"{home}.{name}" for name in self.weights if name not in unused}
 
@@ -268,7 +273,7 @@ class Rule:
         """What is added to the scores, (s or 1, 1, h or 1, i, j), for these positions."""
         return None
 
-    def merge(self, scores: Tensor) -> Tensor:
+    def merge(self, scores: Tensor, weights: dict[str, Tensor]) -> Tensor:
         """Scores (s, b, h, maps, i, j) of several maps on their way to the softmax."""
         return scores
 
@@ -276,7 +281,7 @@ class Rule:
         """One pattern (s, b, h, i, j) out of those of several maps, (s, b, h, maps, i, j)."""
         return pattern
 
-    def finish(self, z: Tensor, layer: int) -> Tensor:
+    def finish(self, z: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
         """What the heads read out, (s, b, h, i, d), on its way to W_O."""
         return z
 
