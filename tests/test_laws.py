@@ -185,7 +185,7 @@ COMPOSED = (
     "QKV d_k=3 d_v=11 d_mlp=13 shared_layers",
     "Q=K=V scaled positions=key_bias learning_rate=0.02",
     "QKV V=I O=I d_head=m/h self_mask",
-    "QKV n_heads=2 start=Q=K=V tie=Q=K tie_by=keep_Q tie_at=0.25 positions=relative",
+    "QKV n_heads=2 start=Q=K=V tie=Q=K tie_by=keep_Q tie_at=0.6 positions=relative",
 )
 any_variant = st.sampled_from([*(named.variant for named in CATALOGUE.values()), *COMPOSED])
 
