@@ -5,11 +5,14 @@ All is counted on the wiring. Nothing here knows torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from attnkit.variants.options import WidthOption
 from attnkit.variants.positions import POSITIONS
+from attnkit.variants.wiring import WIDEST, Width
 
 if TYPE_CHECKING:
     from attnkit.experiment import Size
@@ -22,8 +25,8 @@ Equal = Literal["nothing", "parameters", "multiply_adds", "kv_cache"]
 TOLERANCE = 0.02
 """Costs that differ by so little count as equal."""
 
-_WIDEST_HEAD = 128
-_WIDEST_MLP = 512
+_KNOBS = (("d_head", "head width", 128), ("d_mlp", "MLP width", 512))
+"""What is tried first, as shown, and how wide it may get."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,21 @@ class Adjusted:
 
     Attributes:
         size: the experiment's, with other widths.
+        rank: an option that stands in place of the variant's of that name, with another width.
         changes: what was changed, in words; empty if nothing was.
         difference: its cost over that of the dearest variant, minus one.
     """
 
     size: Size
+    rank: WidthOption | None
     changes: str
     difference: float
+
+    def wire(self, variant: Variant, n_ctx: int) -> Wiring:
+        """What the variant, or one of its stages, computes at these sizes."""
+        if self.rank is not None:
+            variant = variant.replacing(self.rank)
+        return variant.wire(self.size, n_ctx)
 
 
 def equalise(
@@ -83,16 +94,17 @@ def equalise(
 ) -> dict[Variant, Adjusted]:
     """Widths at which variants cost as much as the dearest of them does at the given sizes.
 
-    First the head's width is chosen, then, if that is not enough, the MLP's. A variant that names
-    its own width keeps it; where no width fits, the nearest is taken and `difference` tells.
+    First the head's width is chosen, then, if that is not enough, the MLP's, then a rank that is
+    given as a part of another width. A variant that names its own width keeps it; where no width
+    fits, the nearest is taken and `difference` tells.
 
     Raises:
         ValueError: if a variant does not go with the given sizes.
     """
 
-    def cost(variant: Variant, at: Size) -> int:
-        costs = count_costs(variant.wire(at, task.n_ctx), task)
-        return int(getattr(costs, equal))
+    def cost(variant: Variant, at: Size, rank: WidthOption | None = None) -> int:
+        wiring = Adjusted(at, rank, "", 0.0).wire(variant, task.n_ctx)
+        return int(getattr(count_costs(wiring, task), equal))
 
     at_first = {variant: cost(variant, size) for variant in variants}
     wanted = max(at_first.values())
@@ -100,31 +112,36 @@ def equalise(
 
 
 def _fit(
-    variant: Variant, size: Size, wanted: int, cost: Callable[[Variant, Size], int]
+    variant: Variant,
+    size: Size,
+    wanted: int,
+    cost: Callable[[Variant, Size, WidthOption | None], int],
 ) -> Adjusted:
     """The sizes, as near to the wanted cost as its widths allow."""
 
-    def miss(at: Size) -> tuple[int, int]:
-        changed = abs(at.d_head - size.d_head) + abs(at.d_mlp - size.d_mlp)
-        return abs(cost(variant, at) - wanted), changed
+    def miss(at: Size, rank: WidthOption | None = None) -> float:
+        try:
+            return abs(cost(variant, at, rank) - wanted)
+        except ValueError:  # an odd width for RoPE, say
+            return math.inf
 
-    best = size
-    for name, widest in (("d_head", _WIDEST_HEAD), ("d_mlp", _WIDEST_MLP)):
+    best, changes = size, []
+    for name, label, widest in _KNOBS:
         first = getattr(size, name)
-        if miss(best)[0] <= TOLERANCE * wanted or name in variant.given or not first:
+        if miss(best) <= TOLERANCE * wanted or name in variant.given or not first:
             continue
-        fitting = [best]
-        for width in range(1, widest + 1):
-            at = best.model_copy(update={name: width})
-            try:
-                cost(variant, at)
-            except ValueError:  # an odd width for RoPE, say
-                continue
-            fitting.append(at)
-        best = min(fitting, key=miss)
-    changes = [
-        f"{label} {getattr(size, name)} → {getattr(best, name)}"
-        for name, label in (("d_head", "head width"), ("d_mlp", "MLP width"))
-        if getattr(best, name) != getattr(size, name)
-    ]
-    return Adjusted(best, ", ".join(changes), cost(variant, best) / wanted - 1 if wanted else 0.0)
+        found = [best.model_copy(update={name: width}) for width in range(1, widest + 1)]
+        nearest = min([best, *found], key=lambda at: (miss(at), abs(getattr(at, name) - first)))
+        if nearest != best:
+            changes.append(f"{label} {first} → {getattr(nearest, name)}")
+        best = nearest
+    rank = None
+    given = [o for o in variant.options if isinstance(o, WidthOption) and o.adjustable]
+    if given and given[0].value.letter and miss(best) > TOLERANCE * wanted:
+        ranks = [type(given[0])(Width(width)) for width in range(1, WIDEST + 1)]
+        nearest_rank = min(ranks, key=lambda other: miss(best, other))
+        if miss(best, nearest_rank) < miss(best):
+            rank = nearest_rank
+            changes.append(f"rank {given[0].value} → {rank.value}")
+    difference = cost(variant, best, rank) / wanted - 1 if wanted else 0.0
+    return Adjusted(best, rank, ", ".join(changes), difference)

@@ -204,7 +204,7 @@ class Experiment(_Runs):
         Args:
             stage: one of its stages, at the variant's sizes; None: the last.
         """
-        return (stage or Variant(variant)).wire(self.adjusted(variant).size, self.task.n_ctx)
+        return self.adjusted(variant).wire(stage or Variant(variant), self.task.n_ctx)
 
     def adjusted(self, variant: str) -> Adjusted:
         """The sizes of a variant, and how they were changed to make costs equal.
@@ -213,11 +213,12 @@ class Experiment(_Runs):
             ValueError: if costs are made equal and the variant is none of the experiment's.
         """
         if self.equal == "nothing":
-            return Adjusted(self.size, "", 0.0)
+            return Adjusted(self.size, None, "", 0.0)
         known = _equalised(self.sharing, self.size, self.task, self.equal)
-        if variant not in known:
+        found = known.get(Variant(variant))
+        if found is None:
             raise ValueError(f"variant: got {str(variant)!r}, allowed those of this experiment")
-        return known[Variant(variant)]
+        return found
 
     def tie_step(self, variant: str) -> int:
         """The step at which a variant is tied, 0 if it is not tied later.
@@ -324,7 +325,26 @@ def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Prob
                 helping = [name for name in others if _is_cured(remaining, name, error)]
                 wrong = set((helping or others)[:1]) or set(remaining)
             for name in wrong:
-                del remaining[name]
+                kept = _without(remaining[name], error) if name == "sharing" else ""
+                if kept:
+                    remaining[name] = kept
+                else:
+                    del remaining[name]
+
+
+def _without(given: Any, error: InvalidExperiment) -> str:
+    """The variants of a link but the one that is told to be wrong; empty if that is all."""
+    wrong = {str(problem.value) for problem in error.problems if problem.field == "sharing"}
+    texts = given.split(",") if isinstance(given, str) else []
+    kept = [text for text in texts if text not in wrong and _canonical(text) not in wrong]
+    return ",".join(kept) if len(kept) < len(texts) else ""
+
+
+def _canonical(text: str) -> str:
+    try:
+        return Variant(text).value
+    except InvalidVariant:
+        return text
 
 
 def _is_cured(params: Mapping[str, Any], name: str, error: InvalidExperiment) -> bool:

@@ -4,6 +4,7 @@ import json
 
 import streamlit as st
 
+from attnkit.costs import TOLERANCE
 from attnkit.experiment import Experiment, default_settings
 from attnkit.figures.curves import accuracy_legend, measures_legend
 from attnkit.live.service import Job
@@ -149,10 +150,13 @@ def live_area(drawn_moving: bool) -> None:
     summary = finding(snapshot)
     with st.container(key="finding"):  # as high as its longest text, so that nothing below jumps
         if foreign:
-            st.markdown("Below, faded, is the example, not what you have set up.")
+            st.markdown("Your columns, untrained. Below them, faded: the example, not yours.")
         else:
             st.markdown(f"**{summary}**" if snapshot.step else "Untrained: nothing is learnt yet.")
-    components.variant_cards(snapshot, key="cards", faded=foreign)
+    if foreign:
+        components.planned_cards(lab.experiment, key="cards")
+    else:
+        components.variant_cards(snapshot, key="cards")
 
     st.subheader("Accuracy on held-out books, by training step", anchor=False)
     previous = lab.previous
@@ -221,9 +225,12 @@ def numbers(job: Job | None) -> None:
         if job is not None and not job.settled:
             st.caption("Tables appear when training ends or is paused.")
             return
-        st.dataframe(
-            sharing_table(snapshot), hide_index=True, alt="Means over seeds for every variant"
+        table = sharing_table(snapshot)
+        table = table.assign(
+            accuracy_low=table.accuracy_low.clip(lower=0),
+            accuracy_high=table.accuracy_high.clip(upper=1),
         )
+        st.dataframe(table, hide_index=True, alt="Means over seeds for every variant")
         st.caption(
             "Means over seeds; low and high are 95% limits (Student's t). `difference` is accuracy "
             "minus that of QKV, seed by seed. Steps to threshold: mean over the solved seeds only; "
@@ -308,6 +315,11 @@ if adding.open:
     with adding:
         composer.variant_form(lab)
 job = lab.job
+if experiment is not None:
+    unequal = [v for v in experiment.sharing if abs(experiment.adjusted(v).difference) > TOLERANCE]
+    if unequal:
+        names = ", ".join(title_of(variant) for variant in unequal)
+        st.warning(f"No width makes the costs of {names} equal to the others: see the cards.")
 action_bar(experiment, job)
 moving = job is not None and not job.settled
 st.fragment(live_area, run_every=TICK_SECONDS if moving else None)(moving)

@@ -36,7 +36,10 @@ def compared(variant: Variant) -> Experiment:
     Raises:
         InvalidExperiment: if it does not go with the task's sizes.
     """
-    return default_of(variant).replace(sharing=[BASELINE, variant])
+    columns = [BASELINE, variant]
+    if "n_heads" in variant.given:  # what its costs are to be compared with
+        columns.insert(1, Variant(f"QKV {variant.given['n_heads']}"))
+    return default_of(variant).replace(sharing=columns)
 
 
 def measured(variant: Variant, known: MeasuredVariants | None) -> str:

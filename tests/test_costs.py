@@ -114,6 +114,18 @@ def test_an_equal_cache_doubles_the_width_of_keys_that_are_values():
     assert experiment.costs("K=V").kv_cache == experiment.costs("QKV").kv_cache == 16
 
 
+def test_an_equal_cache_widens_a_rank_that_is_a_part_of_another_width():
+    """MLA keeps a quarter of the model's width unless it is asked for more; 5 stays 5."""
+    experiment = Experiment(
+        task="phonebook", sharing=["MLA", "QKV kv_rank=5", "QKV"], equal="kv_cache"
+    )
+    assert experiment.adjusted("MLA").changes == "rank m/4 → 16"
+    assert experiment.costs("MLA").kv_cache == 16
+    assert experiment.costs("QKV kv_rank=5").kv_cache == 5
+    model = Model(experiment, [0], CPU, sharing=[v for v in experiment.sharing if "m/4" in v])
+    assert model.run_parameters(0)["0.W_C"].shape == (32, 16)
+
+
 def test_what_cannot_be_made_equal_says_by_how_much():
     """A variant that names its own width keeps it."""
     experiment = Experiment(

@@ -453,6 +453,14 @@ def test_a_broken_field_costs_no_other(data):
     assert {problem.field for problem in problems} == bad
 
 
+@pytest.mark.parametrize("wrong", ["banana", "QKV n_heads=3 kv_heads=2", "mqa kv_heads=3"])
+def test_a_wrong_variant_in_a_link_costs_no_other(wrong):
+    """The good ones stay; the wrong one is told."""
+    experiment, problems = from_broken_params({"sharing": f"Q=K,{wrong},QKV"})
+    assert experiment.sharing == ("QKV", "Q=K")
+    assert [problem.field for problem in problems] == ["sharing"]
+
+
 # Hash
 
 

@@ -438,3 +438,26 @@ def test_an_option_of_a_known_name_is_refused():
     with pytest.raises(ValueError, match="an option named 'keyless' is there already"):
         register_option(Other)
     assert before == OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("MLA kv_rank=4", "QKV kv_rank=4"),
+        ("mqa positions=rope", "QKV n_heads=4 kv_heads=1 positions=rope"),
+        ("Shared K=V kv_heads=1", "K=V kv_heads=1"),
+    ],
+)
+def test_a_name_can_be_extended_and_changed(text, expected):
+    """Words after a name of the catalogue are added, or stand in place of its own."""
+    assert Variant(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("K=V+MQA", "K=V + MQA"), ("Reformr", "Reformer"), ("QKV n_head=4", "n_heads")],
+)
+def test_a_misspelt_name_or_word_is_guessed(text, meant):
+    """One suggestion, where there is a near one."""
+    with pytest.raises(InvalidVariant, match=re.escape(f"did you mean {meant}?")):
+        Variant(text)

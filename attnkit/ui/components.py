@@ -15,6 +15,7 @@ from typing import Any
 
 import streamlit as st
 
+from attnkit.costs import TOLERANCE
 from attnkit.experiment import Experiment
 from attnkit.figures.curves import Figure
 from attnkit.figures.diagram import count_matrices, variant_diagram
@@ -94,7 +95,21 @@ def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -
     _component("diagram")(key=key, data={"diagram": svg})
 
 
-def variant_cards(snapshot: Snapshot, *, key: str, faded: bool) -> None:
+def planned_cards(experiment: Experiment, *, key: str) -> None:
+    """One card per variant of an experiment that is not trained: what is tied, costs."""
+    cards = [
+        {
+            **card,
+            "value": "–",
+            "note": "not trained yet",
+            "facts": _facts(experiment, variant),
+        }
+        for card, variant in zip(_drawn(experiment), experiment.sharing, strict=True)
+    ]
+    _component("cards")(key=key, data={"cards": cards, "narrowest": 130, "faded": False})
+
+
+def variant_cards(snapshot: Snapshot, *, key: str) -> None:
     """One card per variant: what is tied, accuracy with its interval, costs."""
     experiment = snapshot.experiment
     rows: Any = sharing_table(snapshot).set_index("sharing")
@@ -106,10 +121,10 @@ def variant_cards(snapshot: Snapshot, *, key: str, faded: bool) -> None:
                 **card,
                 "value": "–" if row.accuracy != row.accuracy else percent(row.accuracy),
                 "note": _note(row, experiment.n_seeds),
-                "facts": _facts(row, experiment, variant),
+                "facts": _facts(experiment, variant),
             }
         )
-    _component("cards")(key=key, data={"cards": cards, "narrowest": 130, "faded": faded})
+    _component("cards")(key=key, data={"cards": cards, "narrowest": 130, "faded": False})
 
 
 def glossary(experiment: Experiment, *, key: str) -> None:
@@ -141,12 +156,12 @@ def _note(row: Any, n_seeds: int) -> str:
     return f"95% interval {limits}" if limits else "right answers"
 
 
-def _facts(row: Any, experiment: Experiment, variant: Variant) -> str:
+def _facts(experiment: Experiment, variant: Variant) -> str:
+    costs = experiment.costs(variant)
     n_matrices = count_matrices(experiment.wiring(variant))
     matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
     facts = (
-        f"{matrices}, {row.parameters:,.0f} parameters, "
-        f"{row.kv_cache_floats_per_token:.0f} cached floats per token"
+        f"{matrices}, {costs.parameters:,} parameters, {costs.kv_cache:,} cached floats per token"
     )
     changes = adjustment(experiment, variant)
     return f"{facts}; {changes}" if changes else facts
@@ -159,5 +174,6 @@ def adjustment(experiment: Experiment, variant: Variant) -> str:
     adjusted = experiment.adjusted(variant)
     parts = [adjusted.changes] if adjusted.changes else []
     if abs(adjusted.difference) >= _VISIBLE:
-        parts.append(f"{adjusted.difference:+.1%} {experiment.equal.replace('_', ' ')}")
+        unequal = "not equal: " if abs(adjusted.difference) > TOLERANCE else ""
+        parts.append(f"{unequal}{adjusted.difference:+.1%} {experiment.equal.replace('_', ' ')}")
     return ", ".join(parts) or "nothing changed"

@@ -105,6 +105,13 @@ def _preview(variant: Variant, experiment: Experiment) -> None:
         if changes := components.adjustment(experiment, variant):
             costs += f" To make costs equal: {changes}."
         st.caption(costs)
+        n_heads = experiment.wiring(variant).sizes.n_heads
+        if n_heads != experiment.size.n_heads:
+            plain = Variant(f"QKV n_heads={n_heads}")
+            st.caption(
+                f"It has {n_heads} heads, where plain columns have {experiment.size.n_heads} here: "
+                f"compare its costs with `{plain}`."
+            )
 
 
 def _take_text() -> None:

@@ -17,7 +17,7 @@ from attnkit.live.service import Job, TrainingService
 from attnkit.results import Snapshot
 from attnkit.settings import InvalidExperiment, Problem
 from attnkit.sharing import Sharing
-from attnkit.variants import Variant
+from attnkit.variants import Variant, read_variants
 
 MOST_COLUMNS = 6
 """Variants that the Lab shows side by side."""
@@ -128,7 +128,8 @@ class Lab:
     @property
     def columns(self) -> list[str]:
         """What can be switched on: the five sharings, then what was composed."""
-        return [*(sharing.value for sharing in Sharing), *(v.value for v in self.offered)]
+        composed = read_variants(self.offered) if self.offered else ()  # in the order of the cards
+        return [*(sharing.value for sharing in Sharing), *(v.value for v in composed)]
 
     @property
     def chosen(self) -> list[str]:

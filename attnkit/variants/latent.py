@@ -20,6 +20,7 @@ class LatentOption(WidthOption):
     """K and V read out of one low-rank projection c = x W_C, as in MLA without its RoPE part."""
 
     name = "kv_rank"
+    adjustable = True
     help = "Keys and values are read out of one narrow vector, the only one that is kept."
     samples = ("3", "m/4", "d")
     place = 20
@@ -50,6 +51,7 @@ class KeyRankOption(WidthOption):
     """Keys of low rank of their own: W_K = W_B W_K'."""
 
     name = "k_rank"
+    adjustable = True
     help = "Keys are read out of a narrow vector of their own."
     samples = ("3", "m/4", "d")
     place = 21

@@ -85,9 +85,14 @@ class CountOption(Option):
 
 
 class WidthOption(Option):
-    """An option whose value is a width, possibly in terms of the model's or the head's."""
+    """An option whose value is a width, possibly in terms of the model's or the head's.
+
+    Class attributes:
+        adjustable: whether it may be changed to make costs equal where it is given in such terms.
+    """
 
     value: Width
+    adjustable: ClassVar[bool] = False
     allowed: ClassVar[str] = "a number, m (model width), d (head width), or as m/4, 2d, m/h"
 
     @classmethod

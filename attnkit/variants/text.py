@@ -144,6 +144,11 @@ class Variant(str):
         kept = tuple(option for option in before.options if option.name != "start")
         return before, Variant(_written(sharing, self.identity, kept))
 
+    def replacing(self, option: Option) -> Variant:
+        """The variant with this option in place of its own of that name, if it has one."""
+        kept = tuple(option if own.name == option.name else own for own in self.options)
+        return Variant(_written(self.sharing, self.identity, kept))
+
     def without(self, *names: str) -> Variant:
         """The variant with these options left out."""
         kept = tuple(option for option in self.options if option.name not in names)
@@ -210,7 +215,7 @@ def normalised(text: str) -> str:
 def known_words() -> str:
     """What a text form is made of, for messages."""
     sharings = ", ".join(sharing.value for sharing in Sharing)
-    return f"{sharings}, and words such as kv_heads=1 (`python -m attnkit variants` lists them)"
+    return f"{sharings}, words such as kv_heads=1, or a name of the catalogue such as MQA"
 
 
 def _rank(variant: Variant) -> tuple[bool, int, str]:
@@ -221,7 +226,17 @@ def _read(text: str) -> _Said:
     from attnkit.variants.catalogue import find
 
     named = find(text)
-    return _parse(named.variant if named is not None else text)
+    if named is not None:
+        return _parse(named.variant)
+    words = text.split()
+    for n_words in range(len(words) - 1, 0, -1):  # a name, then words that change or extend it
+        named = find(" ".join(words[:n_words]))
+        if named is not None and not all(map(_is_known, words[:n_words])):
+            rest = words[n_words:]
+            given = {word.partition("=")[0].lower() for word in rest}
+            base = named.variant.without(*(name for name in OPTIONS if name.lower() in given))
+            return _parse(" ".join([base, *rest]))
+    return _parse(text)
 
 
 @lru_cache(4096)
@@ -235,7 +250,7 @@ def _parse(text: str) -> _Said:
         if roles is not None:
             classes.append(roles)
             continue
-        option = _option(word)
+        option = _option(word, text)
         if option.name in given:
             raise ValueError(f"{option.name} stands there twice")
         given[option.name] = option
@@ -294,13 +309,31 @@ def _partition(classes: list[set[str]]) -> tuple[Sharing, tuple[Role, ...]]:
     return sharing, members
 
 
-def _option(word: str) -> Option:
+def _is_known(word: str) -> bool:
+    """Whether a word stands for itself, whatever is named like it."""
+    name = word.partition("=")[0].lower()
+    return name in {"q", "k", "v", "qkv"} or name in {option.lower() for option in OPTIONS}
+
+
+def _hint(name: str, whole: str) -> str:
+    """What may have been meant by an unknown word of a text."""
+    from attnkit.variants.catalogue import CATALOGUE
+
+    close = difflib.get_close_matches(name.lower(), list(OPTIONS), n=1)
+    if not close:
+        names = difflib.get_close_matches(whole.lower(), list(CATALOGUE), n=1, cutoff=0.7)
+        close = [CATALOGUE[key].name for key in names]
+    if close:
+        return f"did you mean {close[0]}?"
+    commas = "; a comma ends a variant" if "," in whole else ""
+    return f"allowed: {known_words()}{commas}"
+
+
+def _option(word: str, whole: str) -> Option:
     name, separator, value = word.partition("=")
     known = next((known for known in OPTIONS if known.lower() == name.lower()), None)
     if known is None:
-        close = difflib.get_close_matches(name.lower(), list(OPTIONS), n=1)
-        hint = f"did you mean {close[0]}?" if close else f"allowed: {known_words()}"
-        raise ValueError(f"{word!r} is unknown, {hint}")
+        raise ValueError(f"{word!r} is unknown, {_hint(name, whole)}")
     try:
         return OPTIONS[known].read(value if separator else None)
     except ValueError as error:
