@@ -27,6 +27,16 @@ class Problem:
         allowed = self.allowed if self.allowed.startswith("but ") else f"allowed {self.allowed}"
         return f"{self.field}: got {shown}, {allowed}"
 
+    @property
+    def sentence(self) -> str:
+        """The same with its full stop, for a page."""
+        return ended(str(self))
+
+
+def ended(text: str) -> str:
+    """A text with a full stop, unless it is a question."""
+    return text if text.endswith("?") else f"{text}."
+
 
 class InvalidExperiment(ValueError):
     """Settings that make no experiment; `problems` lists every wrong field."""

@@ -35,7 +35,7 @@ def read_settings() -> Experiment | None:
         setting_widgets(lab.experiment.task.name)
     problems = lab.read_widgets()
     for problem in problems:
-        text = f"{problem}."
+        text = problem.sentence
         if problem.field == "sharing" and not problem.value:
             text = "Choose at least one variant."
         elif problem.field == "sharing" and isinstance(problem.value, int):
@@ -272,8 +272,8 @@ def python_code(experiment: Experiment) -> str:
 st.title("Why do Q, K and V need different matrices?", anchor=False)
 lab = open_lab()
 if lab.problems:
-    details = " ".join(f"{problem}." for problem in lab.problems)
-    st.warning(f"The link was not fully understood. {details} Defaults are used instead.")
+    details = " ".join(problem.sentence for problem in lab.problems)
+    st.warning(f"The link was not fully understood. {details} All else is as it says.")
     lab.problems = []
 if lab.lost:
     details = " ".join(f"{lost.value}: {lost.allowed.removeprefix('but ')}." for lost in lab.lost)

@@ -6,7 +6,7 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.figures.palette import colors_of
-from attnkit.settings import InvalidExperiment, Problem
+from attnkit.settings import InvalidExperiment, Problem, ended
 from attnkit.ui import components
 from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
@@ -82,7 +82,7 @@ def costs_line(experiment: Experiment, variant: Variant) -> str:
 
 
 def _say(reason: str) -> None:
-    st.error(reason if reason.endswith("?") else f"{reason}.", icon=":material/error:")
+    st.error(ended(reason), icon=":material/error:")
 
 
 def _reason(problem: Problem) -> str:
