@@ -219,7 +219,7 @@ def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
     monkeypatch.setattr(components, "_component", lambda name: lambda **given: sent.update(given))
     snapshot = load_example("directed")
     if name == "cards":
-        components.variant_cards(snapshot, key="x", faded=False)
+        components.variant_cards(snapshot, key="x")
     elif name == "figure":
         components.live_figure(plot_accuracy(snapshot), [], key="x", alt="", faded=False)
     else:

@@ -106,7 +106,7 @@ def planned_cards(experiment: Experiment, *, key: str) -> None:
         }
         for card, variant in zip(_drawn(experiment), experiment.sharing, strict=True)
     ]
-    _component("cards")(key=key, data={"cards": cards, "narrowest": 130, "faded": False})
+    _component("cards")(key=key, data={"cards": cards, "narrowest": 130})
 
 
 def variant_cards(snapshot: Snapshot, *, key: str) -> None:
@@ -124,7 +124,7 @@ def variant_cards(snapshot: Snapshot, *, key: str) -> None:
                 "facts": _facts(experiment, variant),
             }
         )
-    _component("cards")(key=key, data={"cards": cards, "narrowest": 130, "faded": False})
+    _component("cards")(key=key, data={"cards": cards, "narrowest": 130})
 
 
 def glossary(experiment: Experiment, *, key: str) -> None:

@@ -10,7 +10,6 @@ export default function ({ data, parentElement }) {
     state.endWidth = onWidth(root, () => arrange(root, state));
   }
   state.data = data;
-  root.classList.toggle("ak-faded", Boolean(data.faded));
   const drawn = JSON.stringify(data.cards.map(({ name, text, color, diagram }) => [name, text, color, diagram]));
   if (state.drawn !== drawn) {
     state.drawn = drawn;
