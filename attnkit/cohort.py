@@ -69,6 +69,7 @@ class Cohort:
         self.step = 0
         self.evaluations: list[Evaluation] = []
         self.diverged_at = np.full(self.model.n_runs, -1, np.int64)
+        self._n_heads = experiment.n_heads
         self._optimiser = self._make_optimiser()
         self._tie_at = {v: experiment.tie_step(v) for v in self.sharing if len(v.stages) > 1}
         self._data = TrainingData(experiment, self.seeds, device)
@@ -210,7 +211,7 @@ class Cohort:
 
     def _by_head(self, measure: Callable[[Layer], Tensor], layers: list[Layer]) -> Tensor:
         """What is measured on each head, (r, l, h, …), with NaN for heads that a variant lacks."""
-        n_heads = self.experiment.n_heads
+        n_heads = self._n_heads
 
         def padded(layer: Layer, _: slice) -> Tensor:
             found = measure(layer)

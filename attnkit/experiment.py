@@ -26,6 +26,7 @@ from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS, Task
 from attnkit.tasks.base import dial, disagreement
 from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
+from attnkit.variants.tying import tie_share
 
 SCHEMA = 1
 """Version of the text form; stands in every link and every JSON."""
@@ -137,9 +138,10 @@ class Experiment(_Runs):
                 variant.wire(self.size, self.task.n_ctx)
             except ValueError as error:
                 raise disagreement("sharing", variant.value, f"but {error}", *_SHAPING) from None
-            at = variant.given["tie_at"].value if "tie_at" in variant.given else 0.5
-            if "tie" in variant.given and at > 0 and self.tie_step(variant) == 0:
-                allowed = f"at most {max(1, round(at * self.training.steps))}, so that {variant} is"
+            share = tie_share(variant)
+            if "tie" in variant.given and share > 0 and self.tie_step(variant) == 0:
+                most = max(1, round(share * self.training.steps))
+                allowed = f"at most {most}, so that {variant} is"
                 allowed += " untied first"
                 every = self.training.evaluate_every
                 raise disagreement("evaluate_every", every, allowed, "steps", "sharing")
@@ -225,12 +227,11 @@ class Experiment(_Runs):
 
         An evaluation follows at once, so that what tying costs is seen.
         """
-        given = Variant(variant).given
-        if "tie" not in given:
+        variant = Variant(variant)
+        if "tie" not in variant.given:
             return 0
-        share = given["tie_at"].value if "tie_at" in given else 0.5
         every, steps = self.training.evaluate_every, self.training.steps
-        return min(round(share * steps / every) * every, steps)
+        return min(round(tie_share(variant) * steps / every) * every, steps)
 
     def costs(self, variant: str) -> Costs:
         """Parameters, cache and multiply-adds of one run of a variant."""
@@ -308,52 +309,6 @@ def from_params(params: Mapping[str, Any]) -> Experiment:
     if str(version) != str(SCHEMA):
         raise InvalidExperiment([Problem("v", version, f"{SCHEMA}, the version this copy reads")])
     return Experiment(**settings)
-
-
-def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
-    """Read what can be read of a link: wrong fields take their defaults and are reported."""
-    remaining = dict(params)
-    problems: list[Problem] = []
-    while True:
-        try:
-            return from_params(remaining), problems
-        except InvalidExperiment as error:
-            problems += error.problems
-            wrong = {problem.field for problem in error.problems} & remaining.keys()
-            if not wrong:  # a default disagrees with what was given: give that up, one at a time
-                others = [name for p in error.problems for name in p.others if name in remaining]
-                helping = [name for name in others if _is_cured(remaining, name, error)]
-                wrong = set((helping or others)[:1]) or set(remaining)
-            for name in wrong:
-                kept = _without(remaining[name], error) if name == "sharing" else ""
-                if kept:
-                    remaining[name] = kept
-                else:
-                    del remaining[name]
-
-
-def _without(given: Any, error: InvalidExperiment) -> str:
-    """The variants of a link but the one that is told to be wrong; empty if that is all."""
-    wrong = {str(problem.value) for problem in error.problems if problem.field == "sharing"}
-    texts = given.split(",") if isinstance(given, str) else []
-    kept = [text for text in texts if text not in wrong and _canonical(text) not in wrong]
-    return ",".join(kept) if len(kept) < len(texts) else ""
-
-
-def _canonical(text: str) -> str:
-    try:
-        return Variant(text).value
-    except InvalidVariant:
-        return text
-
-
-def _is_cured(params: Mapping[str, Any], name: str, error: InvalidExperiment) -> bool:
-    """Whether the problems are gone without one of the settings."""
-    try:
-        from_params({key: value for key, value in params.items() if key != name})
-    except InvalidExperiment as left:
-        return not {p.field for p in left.problems} & {p.field for p in error.problems}
-    return True
 
 
 def settings(task: str) -> dict[str, Setting]:

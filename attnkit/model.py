@@ -349,7 +349,8 @@ class Model:
     def _role_weights(self, group: Group, layer: int, role: Role) -> Float[Tensor, "r h m d"]:
         if not group.plain:
             n_runs = group.runs.stop - group.runs.start
-            return self.heads(layer, group).matrix(role).expand(n_runs, -1, -1, -1)
+            matrix = self.heads(layer, group).matrix(role).to(self.device)
+            return matrix.expand(n_runs, -1, -1, -1)
         heads = (group.wiring.sizes.n_heads, group.wiring.sizes.d_k)
         pieces = []
         for runs, owner in self._layout(group).pieces(lambda sharing: sharing.owner(role)):

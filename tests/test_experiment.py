@@ -19,15 +19,16 @@ from attnkit.experiment import (
     DEFAULT_TASK,
     Experiment,
     default_settings,
-    from_broken_params,
     from_params,
     from_text,
     settings,
 )
+from attnkit.links import from_broken_params
 from attnkit.model import Model
 from attnkit.settings import InvalidExperiment, Problem
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
+from attnkit.variants.positions import POSITIONS
 
 every_task = pytest.mark.parametrize("task", TASKS)
 KNOWN = ["task", "sharing", *settings(DEFAULT_TASK)]
@@ -451,6 +452,11 @@ def test_a_broken_field_costs_no_other(data):
     experiment, problems = from_broken_params({"task": task, **params})
     assert experiment == expected
     assert {problem.field for problem in problems} == bad
+
+
+def test_positions_are_those_of_the_registry():
+    """What a variant may say of positions, an experiment may say of all."""
+    assert settings("directed")["positions"].choices == tuple(POSITIONS)
 
 
 @pytest.mark.parametrize("wrong", ["banana", "QKV n_heads=3 kv_heads=2", "mqa kv_heads=3"])

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 from attnkit.examples import load_example
-from attnkit.experiment import Experiment, default_settings, from_broken_params, settings
+from attnkit.experiment import Experiment, default_settings, settings
+from attnkit.links import from_broken_params
 from attnkit.live.service import Job, TrainingService
 from attnkit.results import Snapshot
 from attnkit.settings import InvalidExperiment, Problem

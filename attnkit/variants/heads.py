@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from attnkit.sharing import Sharing
 from attnkit.variants.catalogue import register
@@ -47,24 +47,30 @@ class HeadWidthOption(WidthOption):
         sizes.d_head = self.value.resolve(self.name, sizes)
 
 
-@register_option
-class KeyWidthOption(WidthOption):
-    """Width of queries and keys."""
+class _OneWidthOption(WidthOption):
+    """The width of keys, or of values, apart from the other's."""
 
-    name = "d_k"
-    help = "Queries and keys have their own width."
+    other: ClassVar[str]
     samples = ("3", "d/2", "2d")
-    place = 12
 
     def check(self, variant: Variant) -> None:
         """V cannot be tied to what has another width."""
-        if variant.sharing in (Sharing.K_V, Sharing.Q_V, Sharing.Q_K_V) and "d_v" not in (
-            variant.given
-        ):
+        tied = variant.sharing not in (Sharing.QKV, Sharing.Q_K)
+        if tied and self.other not in variant.given:
             raise ValueError(
-                f"d_k does not go with {variant.sharing}: values have the width of what they "
-                "are tied to; set d_head"
+                f"{self.name} does not go with {variant.sharing}: values have the width of what "
+                "they are tied to; set d_head"
             )
+
+
+@register_option
+class KeyWidthOption(_OneWidthOption):
+    """Width of queries and keys."""
+
+    name = "d_k"
+    other = "d_v"
+    help = "Queries and keys have their own width."
+    place = 12
 
     def resize(self, sizes: Sizes) -> None:
         """Set the width of queries and keys."""
@@ -72,23 +78,13 @@ class KeyWidthOption(WidthOption):
 
 
 @register_option
-class ValueWidthOption(WidthOption):
+class ValueWidthOption(_OneWidthOption):
     """Width of values."""
 
     name = "d_v"
+    other = "d_k"
     help = "Values have their own width."
-    samples = ("3", "d/2", "2d")
     place = 13
-
-    def check(self, variant: Variant) -> None:
-        """V cannot be tied to what has another width."""
-        if variant.sharing in (Sharing.K_V, Sharing.Q_V, Sharing.Q_K_V) and "d_k" not in (
-            variant.given
-        ):
-            raise ValueError(
-                f"d_v does not go with {variant.sharing}: values have the width of what they "
-                "are tied to; set d_head"
-            )
 
     def resize(self, sizes: Sizes) -> None:
         """Set the width of values."""

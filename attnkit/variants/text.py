@@ -194,9 +194,9 @@ def read_variants(value: object) -> tuple[Variant, ...]:
         InvalidVariant: if one cannot be read, or there is none.
     """
     texts: Iterable[object] = [value]
-    if isinstance(value, str) and not isinstance(value, Variant):
+    if isinstance(value, str):
         texts = value.split(",")
-    elif isinstance(value, Iterable) and not isinstance(value, str):
+    elif isinstance(value, Iterable):
         texts = value
     given = [text if isinstance(text, str) else repr(text) for text in texts]
     if len(given) > MOST:

@@ -150,6 +150,13 @@ class LearningRateOption(NumberOption):
     plain = True
 
 
+def tie_share(variant: Variant) -> float:
+    """After which share of the steps a variant is tied."""
+    given = variant.given.get("tie_at")
+    share: float = TieAtOption.implied if given is None else given.value
+    return share
+
+
 def kept_role(variant: Variant, members: tuple[Role, ...]) -> Role | None:
     """The role whose matrix a class of tied roles goes on with; None: the average of all."""
     given = variant.given.get("tie_by")
