@@ -337,7 +337,7 @@ def test_six_composed_variants_train_and_their_titles_do_not_touch(page, address
     press(page, "train")
     expect(status(page)).to_contain_text("Finished")
     page.locator(".st-key-accuracy").scroll_into_view_if_needed()  # it is below the cards here
-    wait_for_figure(page, 40)
+    wait_for_figure(page, 40, 40)  # the example, which it replaces, stands at a later step
     expect(page.locator(".st-key-cards .ak-card")).to_have_count(6)
     expect(page.locator(".st-key-maps .ak-map svg")).to_have_count(6)
     titles = page.evaluate(TITLES)
