@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from attnkit.results import Result, Snapshot
     from attnkit.settings import InvalidExperiment
     from attnkit.sharing import Sharing
-    from attnkit.tasks import TASKS
+    from attnkit.tasks import TASKS, Task, register_task
     from attnkit.training import Training, stream, train
     from attnkit.variants import CATALOGUE, InvalidVariant, Variant, register
 
@@ -28,10 +28,12 @@ _HOMES = {
     "Sharing": "sharing",
     "Snapshot": "results",
     "TASKS": "tasks",
+    "Task": "tasks",
     "Training": "training",
     "Variant": "variants",
     "from_text": "experiment",
     "register": "variants",
+    "register_task": "tasks",
     "stream": "training",
     "train": "training",
 }
@@ -45,10 +47,12 @@ __all__ = [
     "Result",
     "Sharing",
     "Snapshot",
+    "Task",
     "Training",
     "Variant",
     "from_text",
     "register",
+    "register_task",
     "stream",
     "train",
 ]

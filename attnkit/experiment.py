@@ -31,7 +31,15 @@ from attnkit.variants.tying import tie_share
 SCHEMA = 1
 """Version of the text form; stands in every link and every JSON."""
 
-_UNTOLD = {"equal": "nothing"}
+_UNTOLD = {
+    "equal": "nothing",
+    "blocks": "lean",
+    "schedule": "constant",
+    "warm_up": 0.0,
+    "clip": 0.0,
+    "n_train": 0,
+    "earlier_steps": 0,
+}
 """Settings that came later, and what held before them."""
 
 DEFAULT_TASK = "directed"
@@ -47,20 +55,26 @@ class Size(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     d_model: int = dial(
-        32, "Model width", "Width of the residual stream.", ge=16, le=128, multiple_of=ALIGNED
+        32, "Model width", "Width of the residual stream.", ge=16, le=512, multiple_of=ALIGNED
     )
     n_heads: int = dial(1, "Heads", "Attention heads per layer.", ge=1, le=8)
     d_head: int = dial(16, "Head width", "Width of one head's queries, keys, values.", ge=1, le=64)
     n_layers: int = dial(1, "Layers", "Attention layers.", ge=1, le=4)
-    d_mlp: int = dial(0, "MLP width", "Hidden width after attention; 0: no MLP.", ge=0, le=512)
-    positions: Literal["none", "learned", "rope", "alibi", "relative", "key_bias", "plus"] = dial(
-        "none", "Positions", "How positions are told apart; a variant can have its own way."
-    )
+    d_mlp: int = dial(0, "MLP width", "Hidden width after attention; 0: no MLP.", ge=0, le=2048)
+    positions: Literal[
+        "none", "learned", "rope", "alibi", "relative", "key_bias", "plus", "learned_plus"
+    ] = dial("none", "Positions", "How positions are told apart; a variant can have its own way.")
     causal: bool = dial(False, "Causal mask", "Tokens see only themselves and earlier ones.")
     self_mask: bool = dial(
         False,
         "Self-mask",
         "A token attends to itself only if it sees no other.",
+    )
+    blocks: Literal["lean", "standard"] = dial(
+        "lean",
+        "Blocks",
+        "Lean: RMSNorm without gain, no biases. Standard: LayerNorm with gain and bias, biases "
+        "everywhere, initial numbers as PyTorch draws them.",
     )
 
 
@@ -71,10 +85,47 @@ class Training(BaseModel):
 
     steps: int = dial(600, "Steps", "Optimiser steps per run.", ge=1, le=20_000)
     learning_rate: float = dial(
-        5e-3, "Learning rate", "Step size of Adam, constant.", ge=1e-5, le=1.0, allow_inf_nan=False
+        5e-3, "Learning rate", "Largest step size of Adam.", ge=1e-5, le=1.0, allow_inf_nan=False
+    )
+    schedule: Literal["constant", "cosine"] = dial(
+        "constant",
+        "Schedule",
+        "Cosine: the learning rate falls to zero along half a wave.",
+    )
+    warm_up: float = dial(
+        0.0,
+        "Warm-up",
+        "Share of the steps in which the learning rate rises from zero.",
+        ge=0.0,
+        le=0.5,
+        allow_inf_nan=False,
+    )
+    clip: float = dial(
+        0.0,
+        "Clip gradients",
+        "Largest norm of a run's gradient; 0: any.",
+        ge=0.0,
+        le=1000.0,
+        allow_inf_nan=False,
     )
     batch_size: int = dial(
-        64, "Batch", "Fresh examples per step and run.", ge=16, le=512, multiple_of=ALIGNED
+        64, "Batch", "Examples per step and run.", ge=16, le=512, multiple_of=ALIGNED
+    )
+    n_train: int = dial(
+        0,
+        "Training examples",
+        "So many, gone through again and again in new orders; 0: fresh ones in every step.",
+        ge=0,
+        le=200_000,
+        multiple_of=ALIGNED,
+    )
+    earlier_steps: int = dial(
+        0,
+        "Steps before",
+        "So many of the steps are on an earlier task; then its embedding is frozen and all else "
+        "begins anew.",
+        ge=0,
+        le=20_000,
     )
     evaluate_every: int = dial(10, "Evaluate every", "Steps between evaluations.", ge=1, le=1000)
     n_eval: int = dial(
@@ -145,6 +196,22 @@ class Experiment(_Runs):
                 allowed += " untied first"
                 every = self.training.evaluate_every
                 raise disagreement("evaluate_every", every, allowed, "steps", "sharing")
+        return self
+
+    @model_validator(mode="after")
+    def _check_task(self) -> Self:
+        training = self.training
+        if self.task.ordered and not self.size.causal:
+            raise disagreement("causal", False, "true: answers lie in what comes later", "task")
+        if training.n_train and training.n_train < training.batch_size:
+            allowed = f"0 or at least batch_size ({training.batch_size})"
+            raise disagreement("n_train", training.n_train, allowed, "batch_size")
+        earlier = training.earlier_steps
+        if earlier and self.task.earlier is None:
+            raise disagreement("earlier_steps", earlier, "0: this task has no earlier one", "task")
+        if self.task.earlier is not None and not 0 < earlier < training.steps:
+            allowed = f"1 to {training.steps - 1}, below steps"
+            raise disagreement("earlier_steps", earlier, allowed, "steps")
         return self
 
     @model_validator(mode="after")
@@ -259,8 +326,12 @@ class Experiment(_Runs):
 
         Settings that came later are left out at what they were before, so that hashes stay.
         """
-        flat = self.settings()
-        told = {name: v for name, v in flat.items() if _UNTOLD.get(name) != v}
+        flat, defaults = self.settings(), default_settings(self.task.name)
+        told = {
+            name: value
+            for name, value in flat.items()
+            if not (_UNTOLD.get(name) == value == defaults[name])
+        }
         return json.dumps({"v": SCHEMA, **told}, sort_keys=True, ensure_ascii=False)
 
     def to_params(self) -> dict[str, str]:

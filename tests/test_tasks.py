@@ -315,7 +315,7 @@ def test_about_one_book_in_eight_is_held_out(cls, dials):
 def test_every_part_of_an_entry_decides_the_side(cls):
     """Changing one field of one entry moves some books, about as many as chance would."""
     book = cls().book(cls().make_examples(2000, seeded()).tokens)
-    for field in range(cls.n_fields):
+    for field in range(cls().n_fields):
         changed = book.clone()
         changed[:, 1, field] += 1
         moved = (is_held_out(changed) != is_held_out(book)).double().mean().item()

@@ -23,8 +23,6 @@ class RandomTokens(Task):
     name: ClassVar[str] = "random tokens"
     title: ClassVar[str] = "Random tokens"
     question: ClassVar[str] = "None."
-    overrides: ClassVar[dict[str, Any]] = {}
-    n_fields: ClassVar[int] = 1
 
     length: int
     vocabulary: int

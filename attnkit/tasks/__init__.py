@@ -1,11 +1,22 @@
-"""The registry of tasks: adding one is one class, listed here, and its test."""
+"""The registry of tasks.
+
+Modules of this package register what they define when they are imported, and all are imported
+here: adding a task is adding a module. Modules of one's own are imported with
+`attnkit.variants.import_own`.
+"""
 
 from __future__ import annotations
 
-from attnkit.tasks.base import Examples, Label, Task
-from attnkit.tasks.phonebook import Phonebook
-from attnkit.tasks.relations import Directed, Mutual
+from importlib import import_module
+from pkgutil import iter_modules
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (Directed, Mutual, Phonebook)}
+from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
 
-__all__ = ["TASKS", "Examples", "Label", "Task"]
+__all__ = ["FAMILIES", "NOTHING", "TASKS", "Examples", "Label", "Task", "register_task"]
+
+for _module in sorted(module.name for module in iter_modules(__path__)):
+    import_module(f"{__name__}.{_module}")
+
+_shown = sorted(TASKS, key=lambda name: FAMILIES.index(TASKS[name].family))  # else as registered
+for _name in _shown:
+    TASKS[_name] = TASKS.pop(_name)

@@ -4,13 +4,16 @@ A task knows its vocabulary, its chance level and how to draw and how to read an
 It knows nothing about models. torch is imported inside the generators only, so that a page
 can build and label a task without waiting for torch.
 
-An example is a *book*: a set of entries, and questions about it. Books are split by a hash of
-their content into a training side and a held-out side, so that an evaluation never meets a book
-that was trained on, in whatever order its entries stand.
+Most examples are a *book*: a set of entries, and questions about it. Examples are split by a hash
+of their content into a training side and a held-out side, so that an evaluation never meets one
+that was trained on; of a book the order of the entries does not count.
+
+Index letters: `b` example, `i` position, `a` position that may answer, `n` entry.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,11 +24,14 @@ from pydantic_core import PydanticCustomError
 
 if TYPE_CHECKING:
     import torch
-    from jaxtyping import Int, Int64
+    from jaxtyping import Float, Int, Int64
     from torch import Tensor
 
 HELD_OUT_ONE_IN = 8
 """One book in so many is held out of training and used for evaluation only."""
+
+NOTHING = -1
+"""In place of a label: nothing is asked here. In place of a position: there is none."""
 
 _MAX_DRAWS = 200
 """Redraws before a task is called too small to be split."""
@@ -46,8 +52,10 @@ class Examples:
     Attributes:
         tokens: (b, i, fields) ids below the task's `d_vocab`; a token's embedding is the sum
             over its fields.
-        labels: (b, a) class of each answer, below the task's `n_classes`.
-        target: (b, a) position of the entry that holds the answer.
+        labels: (b, a) class of each answer, below the task's `n_classes`; `NOTHING` at positions
+            that are asked nothing, which only `Task.sparse` tasks have.
+        target: (b, a) position of the token that holds the answer; `NOTHING` where there is no
+            such single one.
         reverse: (b, a) position of the entry that asks for the asker, or None where the
             relation has no other direction.
     """
@@ -55,7 +63,7 @@ class Examples:
     tokens: Int64[Tensor, "b i fields"]
     labels: Int64[Tensor, "b a"]
     target: Int64[Tensor, "b a"]
-    reverse: Int64[Tensor, "b a"] | None
+    reverse: Int64[Tensor, "b a"] | None = None
 
     def take(self, index: Tensor) -> Examples:
         """The examples at `index` (positions or a mask over b)."""
@@ -102,8 +110,15 @@ class Task(BaseModel, ABC):
     """A generator of labelled sequences with dials.
 
     Class attributes:
-        name: as typed; title, question: as shown; overrides: the sizes and the training that
-        suit the task, by the names of `Size` and `Training` in `attnkit.experiment`.
+        name: as typed. title, question: as shown. source: where it comes from, in a few words.
+        family: under which heading it is shown, one of `FAMILIES`.
+        overrides: the sizes and the training that suit the task, by the names of `Size` and
+            `Training` in `attnkit.experiment`; with them QKV solves it.
+        sparse: whether some of the positions from `answers_from` on are asked nothing.
+        ordered: whether answers lie in what comes later, so that a model must be causal.
+        corpus: whether it has a fixed stock of examples, so that accuracy on those trained on is
+            measured, too.
+        slice_title: what `slices` tells apart; empty if nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -111,8 +126,18 @@ class Task(BaseModel, ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     question: ClassVar[str]
-    overrides: ClassVar[dict[str, Any]]
-    n_fields: ClassVar[int]
+    source: ClassVar[str]
+    family: ClassVar[str]
+    overrides: ClassVar[dict[str, Any]] = {}
+    sparse: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+    corpus: ClassVar[bool] = False
+    slice_title: ClassVar[str] = ""
+
+    @property
+    def n_fields(self) -> int:
+        """Ids per token."""
+        return 1
 
     @property
     @abstractmethod
@@ -127,17 +152,32 @@ class Task(BaseModel, ABC):
     @property
     @abstractmethod
     def n_ctx(self) -> int:
-        """Sequence length."""
+        """Sequence length; that of both sides together where there are two."""
+
+    @property
+    def n_source(self) -> int:
+        """So many first positions are an encoder's, the others a decoder's; 0: there is but one."""
+        return 0
 
     @property
     @abstractmethod
     def answers_from(self) -> int:
-        """First position that answers; all later ones answer too."""
+        """First position that may answer; all later ones may, too."""
 
     @property
     @abstractmethod
     def chance(self) -> float:
-        """Expected accuracy of naming the number of an entry, not one's own, picked at random."""
+        """Expected accuracy of the guess that the task's docstring names."""
+
+    @property
+    def loss_floor(self) -> float | None:
+        """The lowest mean cross-entropy that can be reached, in nats; None if it is not known."""
+        return 0.0
+
+    @property
+    def loss_to_beat(self) -> float | None:
+        """The loss of a simple model, in nats, that tells whether context is used; None: none."""
+        return None
 
     @property
     def plateau(self) -> float | None:
@@ -147,13 +187,21 @@ class Task(BaseModel, ABC):
         """
         return None
 
+    @property
+    def earlier(self) -> Task | None:
+        """The task on which the embedding is trained before; of the same vocabulary and length."""
+        return None
+
     @abstractmethod
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
         """Draw examples of both sides of the split, independent and alike in distribution."""
 
     @abstractmethod
     def book(self, tokens: Int[Tensor, "b i fields"]) -> Int[Tensor, "b n fields"]:
-        """The entries of each example: the part whose content decides the side of the split."""
+        """The part of each example whose content decides the side of the split.
+
+        Its rows are taken as a set; where their order counts, see `in_order`.
+        """
 
     @abstractmethod
     def label(self, tokens: np.ndarray) -> list[Label]:
@@ -162,6 +210,25 @@ class Task(BaseModel, ABC):
     def answer_text(self, answer: int) -> str:
         """Readable form of a class."""
         return f"{answer + 10}"
+
+    @property
+    def slice_names(self) -> tuple[str, ...]:
+        """Names of the groups of answers that accuracy is reported by."""
+        return ()
+
+    def slices(self, examples: Examples) -> Int64[Tensor, "b a"]:
+        """The group of every answer, by its place in `slice_names`; of what is asked only."""
+        raise NotImplementedError
+
+    def fixed_embedding(
+        self, d_model: int, generator: torch.Generator
+    ) -> tuple[Int64[Tensor, " n"], Float[Tensor, "n m"]] | None:
+        """Token ids whose embeddings are given and stay as they are, and those; None: none.
+
+        Args:
+            generator: one for each seed, the same for all variants.
+        """
+        return None
 
     def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
         """Draw examples from one side of the split.
@@ -188,9 +255,7 @@ class Task(BaseModel, ABC):
             if found >= n_examples:
                 break
         else:
-            raise ValueError(
-                f"{self.name}: too few different books to hold some out, raise n_names or n_values"
-            )
+            raise ValueError(f"{self.name}: too few different examples to hold some out")
         if len(parts) == 1:
             return parts[0].take(torch.arange(n_examples))
         reverses = [part.reverse for part in parts if part.reverse is not None]
@@ -200,6 +265,40 @@ class Task(BaseModel, ABC):
             torch.cat([part.target for part in parts])[:n_examples],
             torch.cat(reverses)[:n_examples] if reverses else None,
         )
+
+
+FAMILIES = ("Questions people ask", "Recall benchmarks", "Lists", "Text")
+"""Headings under which tasks are shown, in this order."""
+
+TASKS: dict[str, type[Task]] = {}
+"""All tasks by name."""
+
+
+def register_task(task: type[Task]) -> type[Task]:
+    """Add a task, which then appears in the command line, the Lab and the law tests.
+
+    Raises:
+        ValueError: if another task has this name, or something it must say is missing.
+    """
+    for attribute in ("name", "title", "question", "source", "family"):
+        if not isinstance(getattr(task, attribute, None), str):
+            raise ValueError(f"{attribute}: {task.__name__} has none, allowed a text")
+    if not re.fullmatch("[a-z][a-z0-9_]*", task.name):
+        allowed = "small letters, digits and underscores"
+        raise ValueError(f"name: got {task.name!r}, allowed {allowed}")
+    known = TASKS.get(task.name)
+    if known is not None and known.__qualname__ != task.__qualname__:
+        raise ValueError(f"name: {task.name!r} is taken by {known.__name__}")
+    TASKS[task.name] = task
+    return task
+
+
+def in_order(tokens: Int64[Tensor, "b n fields"]) -> Int64[Tensor, "b n more"]:
+    """Tokens with their positions as one more field, for `Task.book` where order counts."""
+    import torch
+
+    at = torch.arange(tokens.shape[1], device=tokens.device)
+    return torch.cat([tokens, at[None, :, None].expand(len(tokens), -1, 1)], -1)
 
 
 def is_held_out(book: Int[Tensor, "b n fields"]) -> Tensor:

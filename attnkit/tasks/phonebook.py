@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
-from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, dial, disagreement
+from attnkit.tasks.base import (
+    NAMES,
+    Examples,
+    Label,
+    Task,
+    choose,
+    dial,
+    disagreement,
+    register_task,
+)
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
+@register_task
 class Phonebook(Task):
     """Entries `name number`, then every name once more in another order: which number?
 
@@ -28,8 +38,9 @@ class Phonebook(Task):
     name: ClassVar[str] = "phonebook"
     title: ClassVar[str] = "Phone book"
     question: ClassVar[str] = "Each name is asked once: what is its number?"
+    family: ClassVar[str] = "Questions people ask"
+    source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
-    n_fields: ClassVar[int] = 2
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)
     n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
@@ -41,6 +52,10 @@ class Phonebook(Task):
             allowed = f"at most n_names ({self.n_names})"
             raise disagreement("n_entries", self.n_entries, allowed, "n_names")
         return self
+
+    @property
+    def n_fields(self) -> int:
+        return 2
 
     @property
     def d_vocab(self) -> int:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
-from attnkit.tasks.base import NAMES, Examples, Label, Task, choose, dial, disagreement
+from attnkit.tasks.base import (
+    NAMES,
+    Examples,
+    Label,
+    Task,
+    choose,
+    dial,
+    disagreement,
+    register_task,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
 class Relation(Task):
     """Entries `name, whom it points at, number`: every entry answers with that one's number."""
 
-    n_fields: ClassVar[int] = 3
+    family: ClassVar[str] = "Questions people ask"
     arrow: ClassVar[str]
 
     n_entries: int = dial(8, "Entries", "People in the book; each answers once.", ge=4, le=16)
@@ -30,6 +39,10 @@ class Relation(Task):
             allowed = f"at most n_names ({self.n_names})"
             raise disagreement("n_entries", self.n_entries, allowed, "n_names")
         return self
+
+    @property
+    def n_fields(self) -> int:
+        return 3
 
     @property
     def d_vocab(self) -> int:
@@ -74,6 +87,7 @@ class Relation(Task):
         return Examples(tokens, values.gather(1, target), target, reverse)
 
 
+@register_task
 class Directed(Relation):
     """Everyone reports to one other, in a single cycle: what is the superior's number?
 
@@ -92,6 +106,7 @@ class Directed(Relation):
     name: ClassVar[str] = "directed"
     title: ClassVar[str] = "Directed relation"
     question: ClassVar[str] = "Ada reports to Cem: what is Cem's number?"
+    source: ClassVar[str] = "the answer “movie … bomb” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     arrow: ClassVar[str] = "→"
 
@@ -106,6 +121,7 @@ class Directed(Relation):
         return self._examples(target, reverse, generator)
 
 
+@register_task
 class Mutual(Relation):
     """Everyone is married to one other, who names them back: what is the partner's number?
 
@@ -120,6 +136,7 @@ class Mutual(Relation):
     name: ClassVar[str] = "mutual"
     title: ClassVar[str] = "Mutual relation"
     question: ClassVar[str] = "Ada and Cem are married: what is Cem's number?"
+    source: ClassVar[str] = "control of the directed relation"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     arrow: ClassVar[str] = "⇄"
 

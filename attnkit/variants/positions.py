@@ -184,6 +184,14 @@ class PlusPositions(Positions):
         return (mixed + weights["b_plus"][:, :, None])[:, None, None]
 
 
+class LearnedPlusPositions(PlusPositions):
+    """(X)⁺ beside learned positions, as the authors' synthetic tasks have it."""
+
+    name = "learned_plus"
+    help = "Learned vectors, and a fixed 2-D sinusoid mixed into the scores."
+    embedded = True
+
+
 def plus_features(asking: Tensor, looked_at: Tensor) -> Tensor:
     """The fixed sinusoid of (X)⁺ at these positions, (i, j, channels)."""
     import torch
@@ -210,6 +218,7 @@ POSITIONS: dict[str, Positions] = {
         RelativePositions,
         KeyPositions,
         PlusPositions,
+        LearnedPlusPositions,
     )
 }
 """Every way by name."""
