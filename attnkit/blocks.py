@@ -22,6 +22,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.sharing import Role, Sharing
+from attnkit.tasks.base import NOTHING
 
 NARROW = 16
 """Width below which a single run's products are computed as a batch of two; see `multiply`."""
@@ -159,10 +160,11 @@ class ReadOut:
 
     Args:
         w_u: (r, m, c).
+        sparse: whether some labels are `NOTHING`.
     """
 
-    def __init__(self, layout: Layout, w_u: Parameter) -> None:
-        self._layout, self._w_u = layout, w_u
+    def __init__(self, layout: Layout, w_u: Parameter, *, sparse: bool) -> None:
+        self._layout, self._w_u, self._sparse = layout, w_u, sparse
         self._minus_one = torch.full((1, 1, 1), -1.0, device=w_u.value.device)
 
     def forward(self, x: Float[Tensor, "r a m"]) -> tuple[Float[Tensor, "r a c"], list[Tensor]]:
@@ -181,8 +183,14 @@ class ReadOut:
         d_logits = logits.softmax(-1)
         n_sharings = len(self._layout.sharings)
         by_run = labels.expand(n_sharings, *labels.shape).reshape(*logits.shape[:2], 1)
-        d_logits.scatter_add_(-1, by_run, self._minus_one.expand_as(by_run))
-        each = 1 / logits.shape[1]
+        if self._sparse:
+            asked = (by_run != NOTHING).to(logits.dtype)
+            weights = asked / asked.sum(1, keepdim=True)
+            d_logits.mul_(weights).scatter_add_(-1, by_run.clamp_min(0), -weights)
+            each = 1.0
+        else:
+            d_logits.scatter_add_(-1, by_run, self._minus_one.expand_as(by_run))
+            each = 1 / logits.shape[1]
         multiply(self._w_u.gradient, normed.transpose(1, 2), d_logits, alpha=each)
         d_normed = product(d_logits, self._w_u.back, alpha=each)
         return rms_norm_backward(d_normed, normed, inverse)

@@ -152,12 +152,6 @@ class Cohort:
                     for name, value in tie(variant, old.run_parameters(before, source), own):
                         own[name].copy_(value)
 
-    def _losses(self, logits: Tensor, labels: Tensor) -> Float[Tensor, " r"]:
-        """Mean cross-entropy of each run; labels are (s, b, a)."""
-        by_run = self._for_runs(labels)
-        each = F.cross_entropy(logits.flatten(0, 2), by_run.flatten(), reduction="none")
-        return each.view(len(by_run), -1).mean(1)
-
     def _for_runs(self, by_seed: Tensor) -> Tensor:
         """Repeat what belongs to seeds for the runs, in cohort order."""
         return by_seed.expand(len(self.model.variants), *by_seed.shape).flatten(0, 1)
@@ -173,11 +167,12 @@ class Cohort:
     def _evaluate(self) -> None:
         examples, layers = self._held_out, list[Layer]()
         logits = self.model.logits(examples.tokens, layers)
+        labels = self._for_runs(examples.labels)
         symmetry = self._by_head(_head_symmetry, layers)  # (r, l, h), NaN where a head is not
         errors = self._by_layer(lambda layer, _: metrics.symmetry_error(layer.scores), layers)
         measured = {
-            "accuracy": metrics.accuracy(logits, self._for_runs(examples.labels)),
-            "loss": self._losses(logits, examples.labels),
+            "accuracy": metrics.accuracy(logits, labels),
+            "loss": metrics.loss(logits, labels),
             "score_symmetry": symmetry.nanmean((1, 2)),
             "symmetry_error": errors.amax(1),
             "weight_symmetry": self._weight_symmetry(),

@@ -2,7 +2,8 @@
 
 | metric | invariant to scale | range |
 |---|---|---|
-| `accuracy` | yes | 0 … 1, higher is better |
+| `accuracy`, `slice_accuracy` | yes | 0 … 1, higher is better |
+| `loss` | no | 0 …, lower is better |
 | `score_symmetry` | yes | −1 antisymmetric … 1 symmetric |
 | `weight_symmetry` | yes | −1 … 1 |
 | `symmetry_error` | yes | 0 symmetric … 2 |
@@ -12,15 +13,45 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
+
+from attnkit.tasks.base import NOTHING
 
 
 def accuracy(
     logits: Float[Tensor, "r b a c"], labels: Int64[Tensor, "r b a"]
 ) -> Float[Tensor, " r"]:
-    """Share of answers whose largest logit is the label's."""
-    return (logits.argmax(-1) == labels).double().mean((1, 2))
+    """Share of answers whose largest logit is the label's; of those that are asked."""
+    right = logits.argmax(-1) == labels  # never where the label is NOTHING
+    return right.sum((1, 2)).double() / (labels != NOTHING).sum((1, 2))
+
+
+def slice_accuracy(
+    logits: Float[Tensor, "r b a c"],
+    labels: Int64[Tensor, "r b a"],
+    slices: Int64[Tensor, "r b a"],
+    n_slices: int,
+) -> Float[Tensor, "r n_slices"]:
+    """Accuracy on each group of answers; NaN where a group has none.
+
+    Args:
+        slices: the group of every answer, below `n_slices`.
+    """
+    right = logits.argmax(-1) == labels
+    groups = [(labels != NOTHING) & (slices == place) for place in range(n_slices)]
+    shares = [(right & of).sum((1, 2)).double() / of.sum((1, 2)) for of in groups]
+    return torch.stack(shares, 1)
+
+
+def loss(logits: Float[Tensor, "r b a c"], labels: Int64[Tensor, "r b a"]) -> Float[Tensor, " r"]:
+    """Mean cross-entropy in nats over what is asked; lower is better."""
+    each = F.cross_entropy(
+        logits.flatten(0, 2), labels.flatten(), ignore_index=NOTHING, reduction="none"
+    ).view(len(labels), -1)
+    asked = (labels != NOTHING).sum((1, 2))
+    return each.sum(1) / asked
 
 
 def score_symmetry(scores: Float[Tensor, "*n i i"]) -> Float[Tensor, "*n"]:
@@ -68,11 +99,13 @@ def mass_at(
 
     Args:
         pattern: after softmax; the last a of its i positions answer.
-        position: for every answer, the key position in question.
+        position: for every answer, the key position in question; `NOTHING` is left out.
 
     Returns:
-        The mean over examples, answers and heads.
+        The mean over examples, answers and heads; NaN if there is none.
     """
     answering = pattern[..., -position.shape[-1] :, :]
     index = position[:, :, None, :, None].expand(*answering.shape[:-1], 1)
-    return answering.gather(-1, index).double().mean((1, 2, 3, 4))
+    there = index != NOTHING
+    mass = answering.gather(-1, index.clamp_min(0)).double() * there
+    return mass.sum((1, 2, 3, 4)) / there.sum((1, 2, 3, 4))

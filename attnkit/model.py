@@ -125,7 +125,7 @@ class Model:
         columns = Layout(tuple(self.sharings), len(self.seeds))
         self._embedding = Embedding(columns, self._all.table(), self._segments("W_pos"))
         ((_, w_u),) = self._segments("W_U")
-        self._read_out = ReadOut(columns, w_u)
+        self._read_out = ReadOut(columns, w_u, sparse=self.task.sparse)
 
     @property
     def sharings(self) -> list[Sharing]:
