@@ -17,7 +17,7 @@ class Adam:
 
     Args:
         numbers: what is trained. gradient: read at every step.
-        learning_rates: constant ones.
+        learning_rates: the largest ones; see `step`.
         which: for each number the place of its learning rate; None: all have the first.
 
     Attributes:
@@ -44,12 +44,12 @@ class Adam:
         self._root = torch.empty_like(numbers)
         self._step = 0
 
-    def step(self) -> None:
-        """Move the numbers once."""
+    def step(self, share: float = 1.0) -> None:
+        """Move the numbers once, with this share of the learning rates."""
         self._step += 1
         first, second = self._betas
         unbiased = (1 - second**self._step) ** 0.5
-        factor = unbiased / (1 - first**self._step)
+        factor = share * unbiased / (1 - first**self._step)
         self.mean.lerp_(self._gradient, 1 - first)
         self.square.mul_(second).addcmul_(self._gradient, self._gradient, value=1 - second)
         torch.sqrt(self.square, out=self._root).add_(self._epsilon * unbiased)

@@ -18,11 +18,10 @@ from torch import Tensor
 from attnkit.blocks import (
     NARROW,
     Layout,
+    Norm,
     Parameter,
     multiply,
     product,
-    rms_norm,
-    rms_norm_backward,
 )
 from attnkit.sharing import Role, Sharing
 
@@ -104,7 +103,7 @@ class _Plan:
         self.projections: list[_Projection] = []
         for role, runs, everywhere in wanted:
             own = layout.among_owners(role, runs)
-            weight = Parameter(roles[role].value[own], roles[role].gradient[own])
+            weight = roles[role].of(own)
             writes = _alike(runs, written)
             written |= set(range(runs.start, runs.stop))
             self.projections.append(_Projection(role, runs, everywhere, weight, writes))
@@ -154,8 +153,7 @@ class _Attended(NamedTuple):
         rows: what went into each projection. made: what came out, (runs·b·h, i, d).
     """
 
-    normed: Float[Tensor, "r t m"]
-    inverse: Float[Tensor, "r t 1"]
+    normed: list[Tensor]
     rows: list[Tensor]
     made: list[Tensor]
     asking: Float[Tensor, "rbh a d"]
@@ -177,6 +175,7 @@ class Attention:
     def __init__(
         self,
         layout: Layout,
+        norm: Norm,
         roles: dict[Role, Parameter],
         out: Parameter,
         mask: Float[Tensor, "i j"] | None,
@@ -185,7 +184,7 @@ class Attention:
         n_heads: int,
         answers_from: int,
     ) -> None:
-        self._out, self._mask = out, mask
+        self._norm, self._out, self._mask = norm, out, mask
         self._n_ctx, self._n_heads = n_ctx, n_heads
         self._answers_from = answers_from
         inner = out.value.shape[1]
@@ -205,12 +204,12 @@ class Attention:
         first = 0 if layers is not None else self._answers_from
         plan = self._plans[first > 0]
         n_batch, each = self._counts(x)
-        normed, inverse = rms_norm(x)
+        normalised, normed = self._norm.forward(x)
         rows, made = [], []
         for projection in plan.projections:
-            of = _part(normed, projection.runs)
+            of = _part(normalised, projection.runs)
             rows.append(of if projection.everywhere else self._tail(of, first))
-            made.append(self._split(product(rows[-1], projection.weight.value), n_batch))
+            made.append(self._split(projection.weight.apply(rows[-1]), n_batch))
         asking = self._asking(plan, made, first)
         scores = x.new_empty(len(asking), asking.shape[1], self._n_ctx)
         sizes = [read.n_runs * each for read in plan.as_keys]
@@ -224,21 +223,23 @@ class Attention:
         merged = self._merge(z, n_batch)
         after = self._tail(x, first) if first else x
         multiply(after, merged, self._out.value, add=True)
-        return after, _Attended(normed, inverse, rows, made, asking, pattern, merged)
+        if self._out.bias is not None:
+            after += self._out.bias.value.unsqueeze(1)
+        return after, _Attended(normed, rows, made, asking, pattern, merged)
 
     def backward(self, dy: Float[Tensor, "r a m"], saved: _Attended) -> Float[Tensor, "r t m"]:
         """The gradient of x; dy is overwritten."""
-        normed, inverse, rows, made, asking, pattern, z = saved
+        normed, rows, made, asking, pattern, z = saved
         first = self._n_ctx - asking.shape[1]
         plan = self._plans[first > 0]
-        n_batch, each = self._counts(normed)
-        multiply(self._out.gradient, z.transpose(1, 2), dy)
+        n_batch, each = self._counts(normed[0])
+        self._out.learn(z, dy)
         dz = self._split(product(dy, self._out.back), n_batch)
         d_made = self._through_attention(plan, made, asking, pattern, dz, each)
-        dx = torch.empty_like(normed)
+        dx = torch.empty_like(normed[0])
         for projection, into, d_values in zip(plan.projections, rows, d_made, strict=True):
             d_rows, weight = self._merge(d_values, n_batch), projection.weight
-            multiply(weight.gradient, into.transpose(1, 2), d_rows)
+            weight.learn(into, d_rows)
             back = weight.back
             if not projection.everywhere:
                 d_asked = self._examples(product(d_rows, back), self._n_ctx - first)
@@ -249,8 +250,8 @@ class Attention:
                 own = slice(runs.start - start, runs.stop - start)
                 multiply(_part(dx, runs), _part(d_rows, own), _part(back, own), add=add)
         if not first:
-            return rms_norm_backward(dx, normed, inverse, onto=dy)
-        dx = rms_norm_backward(dx, normed, inverse)
+            return self._norm.backward(dx, normed, onto=dy)
+        dx = self._norm.backward(dx, normed)
         self._examples(dx, self._n_ctx)[:, :, first:] += self._examples(dy, self._n_ctx - first)
         return dx
 

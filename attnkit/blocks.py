@@ -27,6 +27,9 @@ from attnkit.tasks.base import NOTHING
 NARROW = 16
 """Width below which a single run's products are computed as a batch of two; see `multiply`."""
 
+EPSILON_OF_LAYER_NORM = 1e-5
+"""As in PyTorch; that of RMSNorm is a tenth."""
+
 _Kind = TypeVar("_Kind")
 
 
@@ -68,15 +71,79 @@ class Layout:
 
 @dataclass
 class Parameter:
-    """The numbers of one name and where their gradient goes."""
+    """The numbers of one name and where their gradient goes.
+
+    Attributes:
+        bias: what is added to the rows that a matrix makes; None adds nothing.
+    """
 
     value: Tensor
     gradient: Tensor
+    bias: Parameter | None = None
 
     @cached_property
     def back(self) -> Tensor:
         """The value as a gradient meets it on its way back."""
         return self.value.transpose(1, 2)
+
+    def of(self, runs: slice) -> Parameter:
+        """That of some of the runs."""
+        bias = None if self.bias is None else self.bias.of(runs)
+        return Parameter(self.value[runs], self.gradient[runs], bias)
+
+    def apply(self, rows: Float[Tensor, "r t m"]) -> Float[Tensor, "r t n"]:
+        """Each run's rows times its matrix, plus its bias."""
+        out = product(rows, self.value)
+        return out if self.bias is None else out.add_(self.bias.value.unsqueeze(1))
+
+    def learn(
+        self, rows: Float[Tensor, "r t m"], d_out: Float[Tensor, "r t n"], alpha: float = 1.0
+    ) -> None:
+        """Write the gradient that follows from that of `apply`."""
+        multiply(self.gradient, rows.transpose(1, 2), d_out, alpha=alpha)
+        if self.bias is not None:
+            self.bias.sum_up(d_out, alpha)
+
+    def sum_up(self, rows: Float[Tensor, "r t m"], alpha: float = 1.0) -> None:
+        """Write the sum of the rows as the gradient."""
+        ones = rows.new_ones(1, 1, 1).expand(len(rows), 1, rows.shape[1])
+        multiply(self.gradient.unsqueeze(1), ones, rows, alpha=alpha)
+
+
+class Norm:
+    """Rows over their root mean square; or, with gain and shift, LayerNorm.
+
+    Args:
+        gain, shift: (r, m) both; None: neither, and rows are not centred.
+    """
+
+    def __init__(self, gain: Parameter | None = None, shift: Parameter | None = None) -> None:
+        self._gain, self._shift = gain, shift
+
+    def forward(self, x: Float[Tensor, "r t m"]) -> tuple[Float[Tensor, "r t m"], list[Tensor]]:
+        """The normalised rows."""
+        if self._gain is None or self._shift is None:
+            normed, inverse = rms_norm(x)
+            return normed, [normed, inverse]
+        normed, inverse = rms_norm(x - x.mean(-1, keepdim=True), EPSILON_OF_LAYER_NORM)
+        gain, shift = self._gain.value.unsqueeze(1), self._shift.value.unsqueeze(1)
+        return torch.addcmul(shift, normed, gain), [normed, inverse]
+
+    def backward(
+        self,
+        d_out: Float[Tensor, "r t m"],
+        saved: list[Tensor],
+        onto: Float[Tensor, "r t m"] | None = None,
+    ) -> Float[Tensor, "r t m"]:
+        """The gradient of x; added to `onto`, or in place of that of the output."""
+        normed, inverse = saved
+        if self._gain is None or self._shift is None:
+            return rms_norm_backward(d_out, normed, inverse, onto)
+        self._gain.sum_up(d_out * normed)
+        self._shift.sum_up(d_out)
+        dx = rms_norm_backward(d_out.mul_(self._gain.value.unsqueeze(1)), normed, inverse)
+        dx -= dx.mean(-1, keepdim=True)
+        return dx if onto is None else onto.add_(dx)
 
 
 class Embedding:
@@ -85,12 +152,18 @@ class Embedding:
     Args:
         table: (s·vocab, v·m).
         positions: neighbouring runs that have learned positions, and those, (runs, i, m).
+        bias: what is added to every token, (r, m); None adds nothing.
     """
 
     def __init__(
-        self, layout: Layout, table: Parameter, positions: Sequence[tuple[slice, Parameter]]
+        self,
+        layout: Layout,
+        table: Parameter,
+        positions: Sequence[tuple[slice, Parameter]],
+        bias: Parameter | None = None,
     ) -> None:
         self._layout, self._table, self._positions = layout, table, positions
+        self._bias = bias
         n_vocab = len(table.value) // layout.n_seeds
         self._offsets = torch.arange(layout.n_seeds, device=table.value.device) * n_vocab
 
@@ -110,15 +183,21 @@ class Embedding:
         x.copy_(by_run)
         for runs, positions in self._positions:
             x.view(self._layout.n_runs, n_batch, n_ctx, -1)[runs] += positions.value.unsqueeze(1)
-        return x.view(self._layout.n_runs, n_batch * n_ctx, -1), by_field
+        x = x.view(self._layout.n_runs, n_batch * n_ctx, -1)
+        if self._bias is not None:
+            x += self._bias.value.unsqueeze(1)
+        return x, by_field
 
     def backward(self, dx: Float[Tensor, "r t m"], by_field: list[Tensor]) -> None:
         """Nothing stands before it, so nothing is returned."""
         layout, width = self._layout, dx.shape[-1]
         for runs, positions in self._positions:
             by_example = dx[runs].view(len(positions.value), -1, positions.value[0].numel())
-            ones = dx.new_ones(1, 1, 1).expand(len(by_example), 1, by_example.shape[1])
-            multiply(positions.gradient.view(len(by_example), 1, -1), ones, by_example)
+            Parameter(positions.value, positions.gradient.view(len(by_example), -1)).sum_up(
+                by_example
+            )
+        if self._bias is not None:
+            self._bias.sum_up(dx)
         by_token = dx.view(len(layout.sharings), -1, width).transpose(0, 1)
         rows = by_token.reshape(-1, self._table.value.shape[1])
         self._table.gradient.zero_()
@@ -133,26 +212,31 @@ class Mlp:
         up: (r, m, f). down: (r, f, m).
     """
 
-    def __init__(self, up: Parameter, down: Parameter) -> None:
-        self._up, self._down = up, down
+    def __init__(self, norm: Norm, up: Parameter, down: Parameter) -> None:
+        self._norm, self._up, self._down = norm, up, down
 
-    def forward(self, x: Float[Tensor, "r t m"]) -> tuple[Float[Tensor, "r t m"], list[Tensor]]:
+    def forward(
+        self, x: Float[Tensor, "r t m"]
+    ) -> tuple[Float[Tensor, "r t m"], tuple[list[Tensor], list[Tensor]]]:
         """The residual stream after it; x is overwritten."""
-        normed, inverse = rms_norm(x)
-        hidden = product(normed, self._up.value)
+        rows, normed = self._norm.forward(x)
+        hidden = self._up.apply(rows)
         active = F.gelu(hidden)
         multiply(x, active, self._down.value, add=True)
-        return x, [normed, inverse, hidden, active]
+        if self._down.bias is not None:
+            x += self._down.bias.value.unsqueeze(1)
+        return x, (normed, [rows, hidden, active])
 
-    def backward(self, dy: Float[Tensor, "r t m"], saved: list[Tensor]) -> Float[Tensor, "r t m"]:
-        """The gradient of x."""
-        normed, inverse, hidden, active = saved
-        multiply(self._down.gradient, active.transpose(1, 2), dy)
+    def backward(
+        self, dy: Float[Tensor, "r t m"], saved: tuple[list[Tensor], list[Tensor]]
+    ) -> Float[Tensor, "r t m"]:
+        """The gradient of x; dy is overwritten."""
+        normed, (rows, hidden, active) = saved
+        self._down.learn(active, dy)
         d_hidden = product(dy, self._down.back)
         torch.ops.aten.gelu_backward(d_hidden, hidden, grad_input=d_hidden)
-        multiply(self._up.gradient, normed.transpose(1, 2), d_hidden)
-        d_normed = product(d_hidden, self._up.back)
-        return rms_norm_backward(d_normed, normed, inverse, onto=dy)
+        self._up.learn(rows, d_hidden)
+        return self._norm.backward(product(d_hidden, self._up.back), normed, onto=dy)
 
 
 class ReadOut:
@@ -163,23 +247,25 @@ class ReadOut:
         sparse: whether some labels are `NOTHING`.
     """
 
-    def __init__(self, layout: Layout, w_u: Parameter, *, sparse: bool) -> None:
-        self._layout, self._w_u, self._sparse = layout, w_u, sparse
+    def __init__(self, layout: Layout, norm: Norm, w_u: Parameter, *, sparse: bool) -> None:
+        self._layout, self._norm, self._w_u, self._sparse = layout, norm, w_u, sparse
         self._minus_one = torch.full((1, 1, 1), -1.0, device=w_u.value.device)
 
-    def forward(self, x: Float[Tensor, "r a m"]) -> tuple[Float[Tensor, "r a c"], list[Tensor]]:
+    def forward(
+        self, x: Float[Tensor, "r a m"]
+    ) -> tuple[Float[Tensor, "r a c"], tuple[Tensor, list[Tensor]]]:
         """Logits."""
-        normed, inverse = rms_norm(x)
-        return product(normed, self._w_u.value), [normed, inverse]
+        rows, normed = self._norm.forward(x)
+        return self._w_u.apply(rows), (rows, normed)
 
     def backward(
         self,
         logits: Float[Tensor, "r a c"],
         labels: Int64[Tensor, "s b a"],
-        saved: list[Tensor],
+        saved: tuple[Tensor, list[Tensor]],
     ) -> Float[Tensor, "r a m"]:
         """The gradient of x, of every run's mean cross-entropy."""
-        normed, inverse = saved
+        rows, normed = saved
         d_logits = logits.softmax(-1)
         n_sharings = len(self._layout.sharings)
         by_run = labels.expand(n_sharings, *labels.shape).reshape(*logits.shape[:2], 1)
@@ -191,15 +277,18 @@ class ReadOut:
         else:
             d_logits.scatter_add_(-1, by_run, self._minus_one.expand_as(by_run))
             each = 1 / logits.shape[1]
-        multiply(self._w_u.gradient, normed.transpose(1, 2), d_logits, alpha=each)
-        d_normed = product(d_logits, self._w_u.back, alpha=each)
-        return rms_norm_backward(d_normed, normed, inverse)
+        self._w_u.learn(rows, d_logits, alpha=each)
+        return self._norm.backward(product(d_logits, self._w_u.back, alpha=each), normed)
 
 
-def rms_norm(x: Float[Tensor, "r t m"]) -> tuple[Float[Tensor, "r t m"], Float[Tensor, "r t 1"]]:
+def rms_norm(
+    x: Float[Tensor, "r t m"], epsilon: float = 1e-6
+) -> tuple[Float[Tensor, "r t m"], Float[Tensor, "r t 1"]]:
     """x over its root mean square, and one over that."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    inverse = torch.addcmul(_epsilon(x.device), norm, norm, value=1 / x.shape[-1]).rsqrt_()
+    inverse = torch.addcmul(
+        _constant(epsilon, x.device), norm, norm, value=1 / x.shape[-1]
+    ).rsqrt_()
     return x * inverse, inverse
 
 
@@ -216,9 +305,8 @@ def rms_norm_backward(
 
 
 @cache
-def _epsilon(device: torch.device) -> Tensor:
-    """Keeps the norm of nothing finite."""
-    return torch.tensor(1e-6, device=device)
+def _constant(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(value, device=device)
 
 
 def product(

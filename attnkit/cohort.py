@@ -6,7 +6,7 @@ whatever else runs, and keeps its own evaluations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,14 @@ from torch import Tensor
 
 from attnkit import metrics
 from attnkit.adam import Adam
+from attnkit.architecture import Place
 from attnkit.attention import Layer
-from attnkit.data import TrainingData, held_out_examples, stack
+from attnkit.data import TrainingData, held_out_examples, stack, trained_examples
 from attnkit.experiment import ALIGNED, Experiment
 from attnkit.model import Model
+from attnkit.parameters import TABLE
 from attnkit.sharing import ROLES
-from attnkit.tasks import Examples
+from attnkit.tasks import Examples, Task
 from attnkit.variants import Variant
 from attnkit.variants.tying import kept_role
 
@@ -32,12 +34,15 @@ class Evaluation:
     """What was measured on the held-out examples at one step; runs in the experiment's order.
 
     Attributes:
-        metrics: name → (r,). head_symmetry: (r, l, h) score symmetry.
+        metrics: name → (r,). head_symmetry: (r, l, h) score symmetry; NaN where a head is not, or
+            where those who ask are not those who are looked at.
+        slice_accuracy: (r, slices) accuracy on each of the task's groups of answers.
     """
 
     step: int
     metrics: dict[str, Float32[np.ndarray, " r"]]
     head_symmetry: Float32[np.ndarray, "r l h"]
+    slice_accuracy: Float32[np.ndarray, "r slices"]
 
 
 class Cohort:
@@ -65,15 +70,16 @@ class Cohort:
         self.sharing = experiment.sharing if sharing is None else tuple(sharing)
         self.seeds = list(seeds)
         self.device = device
-        self.model = Model(experiment, self.seeds, device, sharing=self.sharing)
+        self._frozen = False
+        self.model = self._make_model()
         self.step = 0
         self.evaluations: list[Evaluation] = []
         self.diverged_at = np.full(self.model.n_runs, -1, np.int64)
         self._n_heads = experiment.n_heads
         self._optimiser = self._make_optimiser()
         self._tie_at = {v: experiment.tie_step(v) for v in self.sharing if len(v.stages) > 1}
-        self._data = TrainingData(experiment, self.seeds, device)
-        self._held_out = held_out_examples(experiment, self.seeds, device)
+        self._trained_on = trained_examples(experiment, self.seeds, device)
+        self._turn_to(experiment.task_at(0))
         self._tie_those_due()
         self._evaluate()
 
@@ -88,6 +94,7 @@ class Cohort:
         for _ in range(n_steps):
             self._train_step()
             self.step += 1
+            self._begin_anew_if_due()
             self._tie_those_due()
             if self.step % training.evaluate_every == 0 or self.step == training.steps:
                 self._evaluate()
@@ -100,7 +107,7 @@ class Cohort:
         repeated = examples.take(torch.arange(n_given + -n_given % ALIGNED) % n_given)
         same_for_all = stack([repeated] * len(self.seeds), self.device)
         answers = self.model.logits(same_for_all.tokens, layers).argmax(-1)
-        pattern = self._by_head(lambda layer: layer.pattern.transpose(1, 2), layers)
+        pattern = self._by_head(lambda layer, place: self._framed(layer.pattern, place), layers)
         pattern = pattern.movedim(3, 1)  # (r, b, l, h, i, j)
         return self._in_order(answers)[:, :n_given], self._in_order(pattern)[:, :n_given]
 
@@ -115,9 +122,38 @@ class Cohort:
         ]
 
     def _train_step(self) -> None:
+        training = self.experiment.training
         tokens, labels = self._data.next()
         self.model.differentiate(tokens, labels)
-        self._optimiser.step()
+        if training.clip:
+            self.model.clip(training.clip)
+        self._optimiser.step(training.share_of_rate(self.step))
+
+    def _turn_to(self, task: Task) -> None:
+        """Train and evaluate on a task from now on."""
+        self._data = TrainingData(self.experiment, self.seeds, self.device, task)
+        self._held_out = held_out_examples(self.experiment, self.seeds, self.device, task)
+
+    def _begin_anew_if_due(self) -> None:
+        """After the earlier task: keep the embedding and freeze it, begin with all else."""
+        if self.step != self.experiment.training.earlier_steps:
+            return
+        table = self.model.parameters[TABLE]
+        self._frozen = True
+        self.model = self._make_model()
+        self.model.parameters[TABLE].copy_(table)
+        self._optimiser = self._make_optimiser()
+        self._turn_to(self.experiment.task)
+
+    def _make_model(self, tied: Collection[Variant] = ()) -> Model:
+        return Model(
+            self.experiment,
+            self.seeds,
+            self.device,
+            sharing=self.sharing,
+            tied=tied,
+            embedding_frozen=self._frozen,
+        )
 
     def _make_optimiser(self) -> Adam:
         rates, which = self.model.rates(self._learning_rate)
@@ -133,9 +169,7 @@ class Cohort:
             return
         old, optimiser = self.model, self._optimiser
         tied = {variant for variant, step in self._tie_at.items() if step <= self.step}
-        self.model = Model(
-            self.experiment, self.seeds, self.device, sharing=self.sharing, tied=tied
-        )
+        self.model = self._make_model(tied)
         self._optimiser = self._make_optimiser()
         optimiser.go_on_as(self._optimiser)
         vectors = (
@@ -169,12 +203,13 @@ class Cohort:
         logits = self.model.logits(examples.tokens, layers)
         labels = self._for_runs(examples.labels)
         symmetry = self._by_head(_head_symmetry, layers)  # (r, l, h), NaN where a head is not
-        errors = self._by_layer(lambda layer, _: metrics.symmetry_error(layer.scores), layers)
+        errors = self._by_layer(_symmetry_error, layers)
         measured = {
             "accuracy": metrics.accuracy(logits, labels),
+            "training_accuracy": self._training_accuracy(),
             "loss": metrics.loss(logits, labels),
             "score_symmetry": symmetry.nanmean((1, 2)),
-            "symmetry_error": errors.amax(1),
+            "symmetry_error": errors.nan_to_num(0.0).amax(1),
             "weight_symmetry": self._weight_symmetry(),
             "mass_on_target": self._mass(layers, examples.target),
             "mass_on_reverse": self._mass(layers, examples.reverse),
@@ -182,34 +217,76 @@ class Cohort:
         row = {name: self._in_order(values) for name, values in measured.items()}
         self.diverged_at[~np.isfinite(row["loss"]) & (self.diverged_at < 0)] = self.step
         head_symmetry = self._in_order(symmetry)
-        for values in (*row.values(), head_symmetry):
+        slice_accuracy = self._in_order(self._slice_accuracy(logits, labels))
+        for values in (*row.values(), head_symmetry, slice_accuracy):
             values[self.diverged_at >= 0] = np.nan
-        self.evaluations.append(Evaluation(self.step, row, head_symmetry))
+        self.evaluations.append(Evaluation(self.step, row, head_symmetry, slice_accuracy))
+
+    def _slice_accuracy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """(r, slices); without columns where the task tells none apart."""
+        task = self.experiment.task_at(self.step)
+        n_slices = len(self.experiment.task.slice_names)
+        if not n_slices or task != self.experiment.task:
+            return torch.full((len(logits), n_slices), torch.nan, device=self.device)
+        by_seed = [
+            task.slices(self._held_out.take(torch.tensor(seed))).to(self.device)
+            for seed in range(len(self.seeds))
+        ]
+        return metrics.slice_accuracy(
+            logits, labels, self._for_runs(torch.stack(by_seed)), n_slices
+        )
+
+    def _training_accuracy(self) -> Tensor:
+        """Accuracy on examples that are trained on; NaN where all are new."""
+        examples = self._trained_on
+        if examples is None:
+            return torch.full((self.model.n_runs,), torch.nan, device=self.device)
+        return metrics.accuracy(self.model.logits(examples.tokens), self._for_runs(examples.labels))
 
     def _mass(self, layers: list[Layer], position: Tensor | None) -> Tensor:
-        """Mean over layers of the attention at a position; NaN where the task has none."""
+        """Mean over layers of the attention at a position; NaN where the task has none.
+
+        Of an encoder and a decoder, where the decoder asks the encoder.
+        """
         if position is None:
             return torch.full((self.model.n_runs,), torch.nan, device=self.device)
         by_run = self._for_runs(position)
-        return self._by_layer(
-            lambda layer, runs: metrics.mass_at(layer.pattern, by_run[runs]), layers
-        ).mean(1)
+        nothing = torch.full((self.model.n_runs,), torch.nan, device=self.device)
 
-    def _by_layer(self, measure: Callable[[Layer, slice], Tensor], layers: list[Layer]) -> Tensor:
+        def mass(layer: Layer, place: Place, runs: slice) -> Tensor:
+            if place.kind not in ("layer", "cross"):
+                return nothing[runs]
+            return metrics.mass_at(layer.pattern, by_run[runs])
+
+        return self._by_layer(mass, layers).nanmean(1)
+
+    def _framed(self, pattern: Float[Tensor, "r b h i j"], place: Place) -> Tensor:
+        """(r, h, b, i, j) of all positions; nobody else is looked at, or asks."""
+        by_head, n_ctx = pattern.transpose(1, 2), self.experiment.task.n_ctx
+        if by_head.shape[-2:] == (n_ctx, n_ctx):
+            return by_head
+        frame = by_head.new_zeros(*by_head.shape[:3], n_ctx, n_ctx)
+        frame[..., slice(*place.asks), slice(*place.looks)] = by_head
+        return frame
+
+    def _by_layer(
+        self, measure: Callable[[Layer, Place, slice], Tensor], layers: list[Layer]
+    ) -> Tensor:
         """What is measured on each group of each layer, (r, l, …)."""
-        groups = self.model.groups
+        groups, places = self.model.groups, self.model.places
         parts = []
-        for place, group in enumerate(groups):
-            of_group = layers[place :: len(groups)]
-            parts.append(torch.stack([measure(layer, group.runs) for layer in of_group], 1))
+        for number, group in enumerate(groups):
+            of_group = zip(layers[number :: len(groups)], places, strict=True)
+            measured = [measure(layer, place, group.runs) for layer, place in of_group]
+            parts.append(torch.stack(measured, 1))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _by_head(self, measure: Callable[[Layer], Tensor], layers: list[Layer]) -> Tensor:
+    def _by_head(self, measure: Callable[[Layer, Place], Tensor], layers: list[Layer]) -> Tensor:
         """What is measured on each head, (r, l, h, …), with NaN for heads that a variant lacks."""
         n_heads = self._n_heads
 
-        def padded(layer: Layer, _: slice) -> Tensor:
-            found = measure(layer)
+        def padded(layer: Layer, place: Place, _: slice) -> Tensor:
+            found = measure(layer, place)
             if found.shape[1] == n_heads:
                 return found
             all_heads = found.new_full((len(found), n_heads, *found.shape[2:]), torch.nan)
@@ -220,7 +297,7 @@ class Cohort:
 
     def _weight_symmetry(self) -> Tensor:
         per_layer = []
-        for layer in range(self.experiment.size.n_layers):
+        for layer in range(len(self.model.places)):
             of_groups = []
             queries, keys = (self.model.role_weights(layer, role) for role in (ROLES[:2]))
             for q, k in zip(queries, keys, strict=True):
@@ -241,7 +318,8 @@ def tie(
     """
     before, after = variant.stages[0].sharing, variant.stages[-1].sharing
     for name in new:
-        if old.keys() == new.keys() or name[-4:-1] != ".W_" or name[-1] not in ROLES:
+        of_role = name[-4:-1] in (".W_", ".b_") and name[-1] in ROLES
+        if old.keys() == new.keys() or not of_role:
             yield name, old[name]
             continue
         members = next(members for members in after.classes if members[0] == name[-1])
@@ -251,8 +329,18 @@ def tie(
         yield name, torch.stack(sources).mean(0)
 
 
-def _head_symmetry(layer: Layer) -> Tensor:
-    """(r, h) score symmetry; where a head has several maps, their mean."""
+def _symmetry_error(layer: Layer, place: Place, _: slice) -> Tensor:
+    """(r,) NaN where attention is not square."""
+    if place.square:
+        return metrics.symmetry_error(layer.scores)
+    return layer.scores.new_full((len(layer.scores),), torch.nan)
+
+
+def _head_symmetry(layer: Layer, place: Place) -> Tensor:
+    """(r, h) score symmetry, NaN where attention is not square; of several maps their mean."""
+    if not place.square:
+        shape = (len(layer.pattern), layer.pattern.shape[2])
+        return layer.pattern.new_full(shape, torch.nan, dtype=torch.double)
     found = metrics.score_symmetry(layer.scores).double().mean(1)
     n_maps = found.shape[1] // layer.pattern.shape[2]
     return found if n_maps == 1 else found.unflatten(1, (-1, n_maps)).mean(2)

@@ -53,16 +53,24 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
     positions = task.n_ctx * sizes.d_model if POSITIONS[sizes.positions].embedded else 0
     mlp = 2 * sizes.d_model * sizes.d_mlp
     read_out = sizes.d_model * task.n_classes
-    outside = task.d_vocab * sizes.d_model + positions + read_out + sizes.n_layers * mlp
+    # An encoder, and a decoder with two attention layers for each MLP.
+    n_mlps = sizes.n_layers * 2 // 3 if task.n_source else sizes.n_layers
+    outside = task.d_vocab * sizes.d_model + positions + read_out + n_mlps * mlp
+    if sizes.standard:
+        biases = (sizes.d_mlp + sizes.d_model) * n_mlps if sizes.d_mlp else 0
+        n_norms = sizes.n_layers + (n_mlps if sizes.d_mlp else 0) + 1
+        outside += sizes.d_model + biases + task.n_classes + 2 * sizes.d_model * n_norms
     kept = sum(wiring.vectors[name].n_numbers for name in wiring.stored)
-    leaders = [layer for layer in range(sizes.n_layers) if wiring.leader(layer) == layer]
+    decoding = range(sizes.n_layers // 3 if task.n_source else 0, sizes.n_layers)
+    leaders = [layer for layer in decoding if wiring.leader(layer) == layer]
     scores = task.n_ctx * sizes.n_heads * (wiring.n_maps * sizes.d_k + sizes.d_v)
     matrices = {vector.weight for vector in wiring.vectors.values() if vector.weight} | {"W_O"}
     multiply_adds = read_out
     for layer in range(sizes.n_layers):
         used = matrices & wiring.names(layer).keys()
         multiply_adds += sum(wiring.weights[name].n_numbers for name in used)
-        multiply_adds += scores + mlp
+        multiply_adds += scores
+    multiply_adds += n_mlps * mlp
     return Costs(attention, attention + outside, len(leaders) * kept, multiply_adds)
 
 
@@ -82,11 +90,11 @@ class Adjusted:
     changes: str
     difference: float
 
-    def wire(self, variant: Variant, n_ctx: int) -> Wiring:
+    def wire(self, variant: Variant, task: Task) -> Wiring:
         """What the variant, or one of its stages, computes at these sizes."""
         if self.rank is not None:
             variant = variant.replacing(self.rank)
-        return variant.wire(self.size, n_ctx)
+        return variant.wire(self.size, task.n_ctx, two_sided=task.n_source > 0)
 
 
 def equalise(
@@ -103,7 +111,7 @@ def equalise(
     """
 
     def cost(variant: Variant, at: Size, rank: WidthOption | None = None) -> int:
-        wiring = Adjusted(at, rank, "", 0.0).wire(variant, task.n_ctx)
+        wiring = Adjusted(at, rank, "", 0.0).wire(variant, task)
         return int(getattr(count_costs(wiring, task), equal))
 
     at_first = {variant: cost(variant, size) for variant in variants}

@@ -2,56 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
 from attnkit.experiment import Experiment
-from attnkit.model import generator_for
-from attnkit.tasks import Examples
+from attnkit.initial import generator_for
+from attnkit.tasks import Examples, Task
 
 _STEPS_PER_DRAW = 16
 """Batches are drawn so many at a time, which costs less than one by one."""
 
 
 class TrainingData:
-    """The endless training batches of some seeds; a seed's do not depend on the others."""
+    """The endless training batches of some seeds; a seed's do not depend on the others.
 
-    def __init__(self, experiment: Experiment, seeds: Sequence[int], device: torch.device) -> None:
-        self._task = experiment.task
-        self._n_batch = experiment.training.batch_size
+    Args:
+        experiment: decides batches, and whether there is a stock of examples that is gone through
+            again and again; then the last batch of each round is what is left.
+        task: what is trained on; None: the experiment's.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        seeds: Sequence[int],
+        device: torch.device,
+        task: Task | None = None,
+    ) -> None:
+        self._task = task or experiment.task
+        self._n_batch, self._n_train = experiment.training.batch_size, experiment.training.n_train
         self._device = device
-        self._generators = [generator_for(seed, "training data") for seed in seeds]
-        self._drawn: list[tuple[Tensor, Tensor]] = []
+        purpose = "training data" if self._task == experiment.task else "earlier training data"
+        self._generators = [generator_for(seed, purpose) for seed in seeds]
+        self._batches = self._from_stock() if self._n_train else self._fresh()
 
     def next(self) -> tuple[Int64[Tensor, "s b i fields"], Int64[Tensor, "s b a"]]:
         """Tokens and labels of the next step."""
-        if not self._drawn:
-            n_examples = self._n_batch * _STEPS_PER_DRAW
-            drawn = stack(
-                [self._task.draw(n_examples, g, held_out=False) for g in self._generators],
-                self._device,
-            )
-            batches = zip(
-                drawn.tokens.split(self._n_batch, 1),
-                drawn.labels.split(self._n_batch, 1),
-                strict=True,
-            )
-            self._drawn = [(tokens.contiguous(), labels) for tokens, labels in batches][::-1]
-        return self._drawn.pop()
+        return next(self._batches)
+
+    def _draw(self, n_examples: int) -> Examples:
+        drawn = [self._task.draw(n_examples, g, held_out=False) for g in self._generators]
+        return stack(drawn, self._device)
+
+    def _fresh(self) -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            drawn = self._draw(self._n_batch * _STEPS_PER_DRAW)
+            yield from self._cut(drawn.tokens, drawn.labels)
+
+    def _from_stock(self) -> Iterator[tuple[Tensor, Tensor]]:
+        stock = self._draw(self._n_train)
+        while True:
+            orders = [torch.randperm(self._n_train, generator=g) for g in self._generators]
+            rows = torch.stack(orders).to(self._device)
+            seeds = torch.arange(len(rows), device=self._device)[:, None]
+            yield from self._cut(stock.tokens[seeds, rows], stock.labels[seeds, rows])
+
+    def _cut(self, tokens: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        batches = zip(tokens.split(self._n_batch, 1), labels.split(self._n_batch, 1), strict=True)
+        for some, their_labels in batches:
+            yield some.contiguous(), their_labels
 
 
 def held_out_examples(
-    experiment: Experiment, seeds: Sequence[int], device: torch.device
+    experiment: Experiment, seeds: Sequence[int], device: torch.device, task: Task | None = None
 ) -> Examples:
     """The evaluation batch of every seed, (s, b, …)."""
-    n_eval, task = experiment.training.n_eval, experiment.task
+    n_eval, asked = experiment.training.n_eval, task or experiment.task
     return stack(
-        [task.draw(n_eval, generator_for(seed, "evaluation"), held_out=True) for seed in seeds],
+        [asked.draw(n_eval, generator_for(seed, "evaluation"), held_out=True) for seed in seeds],
         device,
     )
+
+
+def trained_examples(
+    experiment: Experiment, seeds: Sequence[int], device: torch.device
+) -> Examples | None:
+    """As many of the examples that are trained on, if there is a stock of them; else None."""
+    task, training = experiment.task, experiment.training
+    if training.n_train:  # the first of the stock
+        n_shown, purpose = min(training.n_eval, training.n_train), "training data"
+        n_drawn = training.n_train
+    elif task.corpus:
+        n_shown = n_drawn = training.n_eval
+        purpose = "evaluation of training"
+    else:
+        return None
+    drawn = [task.draw(n_drawn, generator_for(seed, purpose), held_out=False) for seed in seeds]
+    return stack([examples.take(torch.arange(n_shown)) for examples in drawn], device)
 
 
 def stack(per_seed: Sequence[Examples], device: torch.device) -> Examples:

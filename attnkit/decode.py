@@ -36,6 +36,8 @@ class Decoder:
         self._wiring = model.wirings[model.variants[run // len(model.seeds)]]
         if not self._wiring.sizes.causal:
             raise ValueError("causal: got False, allowed True: a decoder cannot see later tokens")
+        if model.size.blocks != "lean" or model.task.n_source:
+            raise ValueError("blocks: only lean ones of a single stack can be decoded")
         self._own = model.run_parameters(run)
         self._heads = [self._make_heads(layer) for layer in range(model.size.n_layers)]
         self.cache: list[dict[str, Tensor]] = [{} for _ in self._heads]

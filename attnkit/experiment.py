@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, Self
@@ -20,6 +21,7 @@ from urllib.parse import parse_qsl, urlencode
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
+from attnkit.architecture import Place, places_of
 from attnkit.costs import Adjusted, Costs, Equal, count_costs, equalise
 from attnkit.settings import InvalidExperiment, Problem, Setting, setting_of
 from attnkit.sharing import Sharing
@@ -137,6 +139,18 @@ class Training(BaseModel):
         multiple_of=ALIGNED,
     )
 
+    def share_of_rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0, as a share of the largest.
+
+        After a rise along a line, it stays, or falls along half a cosine to zero.
+        """
+        n_rising = round(self.warm_up * self.steps)
+        if step < n_rising:
+            return (step + 1) / n_rising
+        if self.schedule == "constant":
+            return 1.0
+        return 0.5 * (1 + math.cos(math.pi * (step - n_rising) / (self.steps - n_rising)))
+
 
 class _Runs(BaseModel):
     """Which runs an experiment has."""
@@ -186,7 +200,7 @@ class Experiment(_Runs):
     def _check_variants(self) -> Self:
         for variant in self.sharing:
             try:
-                variant.wire(self.size, self.task.n_ctx)
+                Adjusted(self._stacked, None, "", 0.0).wire(variant, self.task)
             except ValueError as error:
                 raise disagreement("sharing", variant.value, f"but {error}", *_SHAPING) from None
             share = tie_share(variant)
@@ -225,7 +239,7 @@ class Experiment(_Runs):
             + 3 * wiring.sizes.n_heads * wiring.n_maps * self.task.n_ctx
             for wiring in map(self.wiring, self.sharing)
         )
-        per_seed = examples * self.task.n_ctx * self.size.n_layers * per_token
+        per_seed = examples * self.task.n_ctx * len(self.places) * per_token
         if self.n_seeds * per_seed > _MAX_ACTIVATIONS:
             allowed = f"at most {_MAX_ACTIVATIONS // per_seed} at these sizes"
             if per_seed > _MAX_ACTIVATIONS:
@@ -258,6 +272,16 @@ class Experiment(_Runs):
         return max(self.wiring(variant).sizes.n_heads for variant in self.sharing)
 
     @property
+    def places(self) -> tuple[Place, ...]:
+        """The attention layers, in the order of all arrays."""
+        return places_of(self.size, self.task)
+
+    @property
+    def _stacked(self) -> Size:
+        """The size with all attention layers counted, of the encoder and of the decoder."""
+        return self.size.model_copy(update={"n_layers": len(self.places)})
+
+    @property
     def plateau(self) -> float | None:
         """The level of symmetric scores, where it was observed to hold: one head, layer, no MLP.
 
@@ -273,7 +297,7 @@ class Experiment(_Runs):
         Args:
             stage: one of its stages, at the variant's sizes; None: the last.
         """
-        return self.adjusted(variant).wire(stage or Variant(variant), self.task.n_ctx)
+        return self.adjusted(variant).wire(stage or Variant(variant), self.task)
 
     def adjusted(self, variant: str) -> Adjusted:
         """The sizes of a variant, and how they were changed to make costs equal.
@@ -282,8 +306,8 @@ class Experiment(_Runs):
             ValueError: if costs are made equal and the variant is none of the experiment's.
         """
         if self.equal == "nothing":
-            return Adjusted(self.size, None, "", 0.0)
-        known = _equalised(self.sharing, self.size, self.task, self.equal)
+            return Adjusted(self._stacked, None, "", 0.0)
+        known = _equalised(self.sharing, self._stacked, self.task, self.equal)
         found = known.get(Variant(variant))
         if found is None:
             raise ValueError(f"variant: got {str(variant)!r}, allowed those of this experiment")
@@ -299,6 +323,11 @@ class Experiment(_Runs):
             return 0
         every, steps = self.training.evaluate_every, self.training.steps
         return min(round(tie_share(variant) * steps / every) * every, steps)
+
+    def task_at(self, step: int) -> Task:
+        """What is trained on after so many steps: the task, or the earlier one."""
+        earlier = self.task.earlier
+        return earlier if earlier and step < self.training.earlier_steps else self.task
 
     def costs(self, variant: str) -> Costs:
         """Parameters, cache and multiply-adds of one run of a variant."""

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnkit.architecture import Place
 from attnkit.attention import Attention, Layer
 from attnkit.blocks import Mlp
 from attnkit.wired import WiredAttention
@@ -15,6 +16,10 @@ from attnkit.wired import WiredAttention
 
 class Level:
     """A layer of all runs; every block has neighbouring ones.
+
+    Args:
+        place: who asks, and who is looked at.
+        n_ctx: positions in the residual stream.
 
     Attributes:
         attention: runs and their block. mlps: runs and their block, where they have one.
@@ -24,8 +29,12 @@ class Level:
         self,
         attention: list[tuple[slice, Attention | WiredAttention]],
         mlps: list[tuple[slice, Mlp]],
+        place: Place,
+        n_ctx: int,
     ) -> None:
         self.attention, self.mlps = attention, mlps
+        self._n_ctx = n_ctx
+        self._window = None if place.asks == (0, n_ctx) else slice(*place.asks)
 
     def forward(
         self, x: Float[Tensor, "r t m"], layers: list[Layer] | None = None
@@ -42,14 +51,15 @@ class Level:
         elif after[0].shape[1] != x.shape[1]:  # otherwise they have written into x
             x = torch.cat(after)
         for runs, mlp in self.mlps:
-            _, of_mlp = mlp.forward(x[runs])
+            rows, of_mlp = mlp.forward(self._asking(x[runs]))
+            self._put_back(x[runs], rows)
             kept.append(of_mlp)
         return x, kept
 
     def backward(self, dy: Float[Tensor, "r a m"], kept: list[Any]) -> Float[Tensor, "r t m"]:
         """The gradient of x; dy is overwritten."""
         for runs, mlp in reversed(self.mlps):
-            mlp.backward(dy[runs], kept.pop())
+            self._put_back(dy[runs], mlp.backward(self._asking(dy[runs]), kept.pop()))
         before: list[Tensor] = []
         for runs, block in reversed(self.attention):
             before.append(block.backward(dy[runs], kept.pop()))
@@ -58,3 +68,16 @@ class Level:
         if before[0].shape[1] == dy.shape[1]:
             return dy  # they have written into it
         return torch.cat(before[::-1])
+
+    def _asking(self, x: Float[Tensor, "r t m"]) -> Float[Tensor, "r a m"]:
+        """The rows of those who ask: all, or a copy of some."""
+        if self._window is None:
+            return x
+        rows: Tensor = x.unflatten(1, (-1, self._n_ctx))[:, :, self._window].flatten(1, 2)
+        return rows
+
+    def _put_back(self, x: Float[Tensor, "r t m"], rows: Float[Tensor, "r a m"]) -> None:
+        """Write rows of those who ask where they belong, if they are a copy."""
+        if self._window is not None:
+            by_example = x.unflatten(1, (-1, self._n_ctx))
+            by_example[:, :, self._window] = rows.unflatten(1, (by_example.shape[1], -1))

@@ -6,9 +6,10 @@ the runs that own a W_K, and those that own a W_V, are contiguous: a tied parame
 absent, and who reads the same matrix are neighbours. Every other variant is a group of its own.
 Only attention goes by groups, and MLPs by widths; all else is one batched computation.
 
-Blocks are pre-norm with RMSNorm without gain (a gain before a linear map is absorbed in it) and
-have no biases. Embeddings and read-out are laid out `[seeds·vocab, variants·d_model]` and
-`[runs, d_model, classes]`: one lookup serves all variants of a seed.
+Lean blocks are pre-norm with RMSNorm without gain (a gain before a linear map is absorbed in it)
+and have no biases; standard blocks are those of PyTorch, with LayerNorm. Embeddings and read-out
+are laid out `[seeds·vocab, variants·d_model]` and `[runs, d_model, classes]`: one lookup serves all
+variants of a seed.
 
 Index letters: `r` run, `v` variant, `s` seed, `b` batch, `i` query position, `j` key position,
 `h` head, `m` d_model, `d` d_head, `f` d_mlp, `c` class, `t` = b·i flattened.
@@ -16,7 +17,6 @@ Index letters: `r` run, `v` variant, `s` seed, `b` batch, `i` query position, `j
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,24 +27,22 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from attnkit.architecture import Place
 from attnkit.attention import Attention, Layer
-from attnkit.blocks import Embedding, Layout, Mlp, Parameter, ReadOut
+from attnkit.blocks import Embedding, Layout, Mlp, Norm, Parameter, ReadOut
 from attnkit.experiment import Experiment
+from attnkit.initial import generator_for, initial_numbers, weight_outside
 from attnkit.level import Level
 from attnkit.parameters import TABLE, Parameters
 from attnkit.sharing import ROLES, Role, Sharing
 from attnkit.variants import Variant, Wiring
 from attnkit.variants.positions import POSITIONS
-from attnkit.variants.wiring import Weight
 from attnkit.wired import Heads, WiredAttention
 
 COHORT_ORDER = (Sharing.Q_K, Sharing.QKV, Sharing.K_V, Sharing.Q_V, Sharing.Q_K_V)
 
 SELF_MASK = -1e5
 """Added to a token's score with itself: soft, so a token with no other target still sees itself."""
-
-_EMBEDDING_STD = 0.5
-"""Of the sum over a token's fields, before its first RMSNorm."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,10 @@ class Model:
         device: where the parameters live.
         sharing: those of the experiment's variants that are in this cohort; None: all.
         tied: those of the variants that are tied during training and have been by now.
+        embedding_frozen: whether no training step changes the embedding any more.
 
     Attributes:
+        places: the attention layers.
         variants: the experiment's, in cohort order. forms: what each of them is at this stage.
         wirings: variant → what its attention computes at this stage.
         groups: the runs whose attention is computed together.
@@ -94,9 +94,11 @@ class Model:
         *,
         sharing: Sequence[Variant] | None = None,
         tied: Collection[Variant] = (),
+        embedding_frozen: bool = False,
     ) -> None:
         self.size = experiment.size
         self.task = experiment.task
+        self.places = experiment.places
         self.device = device
         self.seeds = list(seeds)
         chosen = experiment.sharing if sharing is None else tuple(sharing)
@@ -119,13 +121,16 @@ class Model:
         self.numbers, self.gradient = self._all.numbers, self._all.gradient
         self.parameters = self._all.by_name(self.numbers)
         self.gradients = self._all.by_name(self.gradient)
+        self._movable = self._find_movable(embedding_frozen)
         self._layers: list[Level] = []
-        for layer in range(self.size.n_layers):
+        for layer in range(len(self.places)):
             self._layers.append(self._build_layer(layer))
-        columns = Layout(tuple(self.sharings), len(self.seeds))
-        self._embedding = Embedding(columns, self._all.table(), self._segments("W_pos"))
-        ((_, w_u),) = self._segments("W_U")
-        self._read_out = ReadOut(columns, w_u, sparse=self.task.sparse)
+        columns, everyone = Layout(tuple(self.sharings), len(self.seeds)), slice(0, self.n_runs)
+        b_e = self._all.of_runs("b_E", everyone) if self._standard else None
+        self._embedding = Embedding(columns, self._all.table(), self._segments("W_pos"), b_e)
+        w_u = self._linear("W_U", everyone)
+        norm = self._norm("ln_final", everyone)
+        self._read_out = ReadOut(columns, norm, w_u, sparse=self.task.sparse)
 
     @property
     def sharings(self) -> list[Sharing]:
@@ -146,8 +151,8 @@ class Model:
         x, _ = self._embedding.forward(tokens)
         for level in self._layers:
             x, _ = level.forward(x, layers)
-        if layers is not None:  # all positions are there, some answer
-            x = x.unflatten(1, tokens.shape[1:3])[:, :, self.task.answers_from :].flatten(1, 2)
+        if layers is not None or self.task.n_source:  # all positions are there, some answer
+            x = self._answers(x, tokens.shape[2]).flatten(1, 2)
         logits, _ = self._read_out.forward(x)
         return logits.view(self.n_runs, tokens.shape[1], -1, logits.shape[-1])
 
@@ -160,11 +165,21 @@ class Model:
         for level in self._layers:
             x, saved = level.forward(x)
             steps.append(saved)
-        logits, read = self._read_out.forward(x)
+        answers = self._answers(x, tokens.shape[2]) if self.task.n_source else None
+        logits, read = self._read_out.forward(x if answers is None else answers.flatten(1, 2))
         dx = self._read_out.backward(logits, labels, read)
+        if answers is not None:
+            d_answers, dx = dx, torch.zeros_like(x)
+            self._answers(dx, tokens.shape[2]).copy_(d_answers.view(answers.shape))
         for level in reversed(self._layers):
             dx = level.backward(dx, steps.pop())  # freed as soon as it is used
         self._embedding.backward(dx, looked_up)
+        if self._movable is not None:
+            self.gradient.mul_(self._movable)
+
+    def clip(self, largest: float) -> None:
+        """Shorten every run's gradient to this norm if it is longer."""
+        self._all.clip(largest)
 
     def run_parameters(self, run: int, vector: Tensor | None = None) -> dict[str, Tensor]:
         """Views of the parameters that exist for one run (in cohort order), without the run axis.
@@ -200,18 +215,28 @@ class Model:
         """What a layer computes for a group of one variant."""
         return self._heads(group, layer, lambda parameter: parameter.value)
 
-    def mask(self, group: Group) -> Float[Tensor, "i j"] | None:
-        """What is added to a group's scores."""
-        sizes, n_ctx = group.wiring.sizes, self.task.n_ctx
-        if not (sizes.causal or sizes.self_mask):
+    def mask(self, group: Group, place: Place) -> Float[Tensor, "i j"] | None:
+        """What is added to a group's scores in one layer."""
+        self_mask = group.wiring.sizes.self_mask and place.square
+        if not (place.causal or self_mask):
             return None
-        mask = torch.zeros(n_ctx, n_ctx, device=self.device)
-        if sizes.causal:
-            future = torch.ones(n_ctx, n_ctx, dtype=torch.bool, device=self.device).triu(1)
+        n_looks = place.looks[1] - place.looks[0]
+        mask = torch.zeros(n_looks, n_looks, device=self.device)
+        if place.causal:
+            future = torch.ones(n_looks, n_looks, dtype=torch.bool, device=self.device).triu(1)
             mask = mask.masked_fill(future, -math.inf)
-        if sizes.self_mask:
-            mask = mask + SELF_MASK * torch.eye(n_ctx, device=self.device)
+        if self_mask:
+            mask = mask + SELF_MASK * torch.eye(n_looks, device=self.device)
         return mask
+
+    @property
+    def _standard(self) -> bool:
+        return self.size.blocks == "standard"
+
+    def _answers(self, x: Float[Tensor, "r t m"], n_ctx: int) -> Float[Tensor, "r b a m"]:
+        """A view of the rows that answer, among those of all positions."""
+        rows: Tensor = x.unflatten(1, (-1, n_ctx))[:, :, self.task.answers_from :]
+        return rows
 
     @staticmethod
     def _rank(wiring: Wiring, form: Variant) -> tuple[Any, ...]:
@@ -238,14 +263,29 @@ class Model:
         for runs, learned in self._pieces(lambda w: POSITIONS[w.sizes.positions].embedded):
             if learned:
                 yield "W_pos", runs, (self.task.n_ctx, width)
-        for layer in range(self.size.n_layers):
+        everyone, standard = slice(0, self.n_runs), self._standard
+        if standard:
+            yield "b_E", everyone, (width,)
+        for layer, place in enumerate(self.places):
             for group in self.groups:
                 yield from self._attention_slabs(group, layer)
+            norms = ["ln1"]
             for runs, d_mlp in self._pieces(lambda wiring: wiring.sizes.d_mlp):
-                if d_mlp:
+                if d_mlp and place.has_mlp:
+                    norms = ["ln1", "ln2"]
                     yield f"{layer}.W_in", runs, (width, d_mlp)
                     yield f"{layer}.W_out", runs, (d_mlp, width)
-        yield "W_U", slice(0, self.n_runs), (width, self.task.n_classes)
+                    if standard:
+                        yield f"{layer}.b_in", runs, (d_mlp,)
+                        yield f"{layer}.b_out", runs, (width,)
+            for norm in norms if standard else ():
+                yield f"{layer}.{norm}.w", everyone, (width,)
+                yield f"{layer}.{norm}.b", everyone, (width,)
+        yield "W_U", everyone, (width, self.task.n_classes)
+        if standard:
+            yield "b_U", everyone, (self.task.n_classes,)
+            yield "ln_final.w", everyone, (width,)
+            yield "ln_final.b", everyone, (width,)
 
     def _attention_slabs(
         self, group: Group, layer: int
@@ -262,7 +302,11 @@ class Model:
                 runs = slice(owners.start + group.runs.start, owners.stop + group.runs.start)
                 shape = (self.size.d_model, group.wiring.n_inner)
                 yield f"{layer}.W_{role}", runs, shape
+                if self._standard:
+                    yield f"{layer}.b_{role}", runs, shape[1:]
         yield f"{layer}.W_O", group.runs, (group.wiring.n_inner, self.size.d_model)
+        if self._standard:
+            yield f"{layer}.b_O", group.runs, (self.size.d_model,)
 
     def _layout(self, group: Group) -> Layout:
         return Layout(tuple(form.sharing for form in group.forms), len(self.seeds))
@@ -280,39 +324,57 @@ class Model:
             (slab.runs, self._all.parameter(slab)) for slab in self._all.slabs if slab.name == name
         ]
 
+    def _linear(self, name: str, runs: slice) -> Parameter:
+        """The matrix of some runs that own it, and its bias where there is one."""
+        found = self._all.of_runs(name, runs)
+        if self._standard:
+            found.bias = self._all.of_runs(name.replace("W_", "b_"), runs)
+        return found
+
+    def _norm(self, name: str, runs: slice) -> Norm:
+        """The normalisation before a block of some runs."""
+        if not self._standard:
+            return Norm()
+        return Norm(self._all.of_runs(f"{name}.w", runs), self._all.of_runs(f"{name}.b", runs))
+
     def _build_layer(self, layer: int) -> Level:
-        last = layer == self.size.n_layers - 1
+        place, n_ctx = self.places[layer], self.task.n_ctx
+        last = layer == len(self.places) - 1 and not self.task.n_source
         first = self.task.answers_from if last else 0
         attention: list[tuple[slice, Attention | WiredAttention]] = []
-        for place, group in enumerate(self.groups):
-            mask = self.mask(group)
+        for number, group in enumerate(self.groups):
+            mask = self.mask(group, place)
             if group.plain:
                 attention.append((group.runs, self._plain_attention(group, layer, mask, first)))
                 continue
             leader = None
             if group.wiring.leader(layer) != layer:
-                block = self._layers[group.wiring.leader(layer)].attention[place][1]
+                block = self._layers[group.wiring.leader(layer)].attention[number][1]
                 assert isinstance(block, WiredAttention)
                 leader = block
             wired = WiredAttention(
                 self._heads(group, layer, lambda p: p.value.detach().requires_grad_()),
+                self._norm(f"{layer}.ln1", group.runs),
                 self._of_group(group, layer, lambda p: p.gradient),
                 mask,
                 adds=group.wiring.read_above(layer),
-                n_ctx=self.task.n_ctx,
+                n_ctx=n_ctx,
+                place=place,
                 answers_from=first,
                 leader=leader,
             )
             attention.append((group.runs, wired))
-        ups, downs = self._segments(f"{layer}.W_in"), self._segments(f"{layer}.W_out")
-        mlps = [(runs, Mlp(up, down)) for (runs, up), (_, down) in zip(ups, downs, strict=True)]
-        return Level(attention, mlps)
+        mlps = []
+        for runs, _ in self._segments(f"{layer}.W_in"):
+            up, down = (self._linear(f"{layer}.W_{name}", runs) for name in ("in", "out"))
+            mlps.append((runs, Mlp(self._norm(f"{layer}.ln2", runs), up, down)))
+        return Level(attention, mlps, place, n_ctx)
 
     def _plain_attention(
         self, group: Group, layer: int, mask: Tensor | None, first: int
     ) -> Attention:
         named = {
-            role: self._all.parameter(slab)
+            role: self._linear(slab.name, slab.runs)
             for role in ROLES
             for slab in self._all.slabs
             if slab.name == f"{layer}.W_{role}"
@@ -320,8 +382,9 @@ class Model:
         }
         return Attention(
             self._layout(group),
+            self._norm(f"{layer}.ln1", group.runs),
             named,
-            self._all.parameter(self._all.find(f"{layer}.W_O", group.runs)),
+            self._linear(f"{layer}.W_O", group.runs),
             mask,
             n_ctx=self.task.n_ctx,
             n_heads=group.wiring.sizes.n_heads,
@@ -363,39 +426,40 @@ class Model:
 
     def _initialise(self) -> None:
         """Draw the initial numbers: one generator per seed and name, whoever owns the parameter."""
-        width = self.size.d_model
-        outside = {
-            TABLE: Weight((), _EMBEDDING_STD / math.sqrt(self.task.n_fields)),
-            "W_pos": Weight((), _EMBEDDING_STD),
-            "W_U": Weight((), width**-0.5),
-        }
         for run in range(self.n_runs):
-            variant, seed = divmod(run, len(self.seeds))
-            wiring = self.wirings[self.variants[variant]]
-            for name, value in self._all.of_run(run, self._all.numbers).items():
-                weight = outside.get(name)
-                if weight is None:
-                    weight = wiring.weights.get(name.partition(".")[2])
-                if weight is None:  # of an MLP
-                    weight = Weight((), value.shape[0] ** -0.5)
-                value.copy_(_initial(self.seeds[seed], name, tuple(value.shape), weight))
+            variant, place = divmod(run, len(self.seeds))
+            wiring, seed = self.wirings[self.variants[variant]], self.seeds[place]
+            own = self._all.of_run(run, self._all.numbers)
+            for name, value in own.items():
+                shape = tuple(value.shape)
+                weight = wiring.weights.get(name.partition(".")[2])
+                weight = weight or weight_outside(name, shape, self.size, self.task)
+                value.copy_(initial_numbers(seed, name, weight))
+            fixed = self._fixed_rows(seed)
+            if fixed is not None:
+                ids, rows = fixed
+                own[TABLE][ids] = rows.to(self.device)
+
+    def _fixed_rows(self, seed: int) -> tuple[Tensor, Tensor] | None:
+        """The embeddings that the task gives, by token."""
+        generator = generator_for(seed, "fixed embedding")
+        return self.task.fixed_embedding(self.size.d_model, generator)
+
+    def _find_movable(self, embedding_frozen: bool) -> Tensor | None:
+        """1 for every number that training may change, else 0; None if it may change all."""
+        if not embedding_frozen and self._fixed_rows(self.seeds[0]) is None:
+            return None
+        movable = torch.ones_like(self.numbers)
+        for run in range(self.n_runs):
+            rows = self._all.of_run(run, movable)[TABLE]
+            fixed = self._fixed_rows(self.seeds[run % len(self.seeds)])
+            if embedding_frozen:
+                rows.zero_()
+            elif fixed is not None:
+                rows[fixed[0]] = 0.0
+        return movable
 
 
 def _kind(wiring: Wiring) -> tuple[int, int, bool]:
     """What plain variants must agree in to be computed together."""
     return wiring.sizes.n_heads, wiring.sizes.d_head, wiring.sizes.self_mask
-
-
-def generator_for(seed: int, purpose: str) -> torch.Generator:
-    """The generator of one (seed, purpose): independent of every other and of their number."""
-    digest = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=7).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "big"))
-
-
-def _initial(seed: int, name: str, shape: tuple[int, ...], weight: Weight) -> Tensor:
-    """The initial numbers of a run's parameter."""
-    if weight.fill:
-        return torch.tensor(weight.fill).repeat(-(-shape[-1] // len(weight.fill)))[: shape[-1]]
-    drawn_as = f"{name.partition('.')[0]}.{weight.like}" if weight.like else name
-    generator = generator_for(seed, f"initial {drawn_as}")
-    return torch.randn(shape, generator=generator) * weight.std

@@ -100,6 +100,31 @@ class Parameters:
         """Value and gradient of a slab."""
         return Parameter(slab.of(self.numbers), slab.of(self.gradient))
 
+    def of_runs(self, name: str, runs: slice) -> Parameter:
+        """Value and gradient of some neighbouring runs' part of a slab."""
+        slab = self.find(name, runs)
+        start = slab.runs.start
+        return self.parameter(slab).of(slice(runs.start - start, runs.stop - start))
+
+    def clip(self, largest: float) -> None:
+        """Shorten the gradient of every run that is longer than this.
+
+        Source:
+            `torch.nn.utils.clip_grad_norm_`, of each run by itself.
+        """
+        n_variants = self._table[1] // self._d_model
+        shape = (self._n_seeds, self._d_vocab, n_variants, self._d_model)
+        table = self.gradient[: math.prod(self._table)].view(shape)
+        by_run = table.permute(2, 0, 1, 3).reshape(n_variants * self._n_seeds, -1)
+        squares = by_run.square().sum(1)
+        for slab in self.slabs:
+            squares[slab.runs] += slab.of(self.gradient).flatten(1).square().sum(1)
+        share = (largest / (squares.sqrt() + 1e-6)).clamp_max(1.0)
+        table.mul_(share.view(n_variants, -1).T[:, None, :, None])
+        for slab in self.slabs:
+            own = slab.of(self.gradient)
+            own.mul_(share[slab.runs].view(-1, *[1] * (own.dim() - 1)))
+
     def by_name(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of a vector; a name that several slabs have is numbered from the second on."""
         views = {TABLE: vector[: math.prod(self._table)].view(self._table)}

@@ -31,6 +31,7 @@ Status = Literal["running", "finished", "stopped"]
 
 METRICS = (
     "accuracy",
+    "training_accuracy",
     "loss",
     "score_symmetry",
     "symmetry_error",
@@ -73,6 +74,7 @@ class Snapshot:
         history: metric name → (e, r); NaN where undefined or after a run diverged.
         head_symmetry: (r, l, h) score symmetry per head at the last evaluation; NaN for heads
             that a variant lacks.
+        slice_accuracy: (r, slices) accuracy on the task's groups of answers at the last evaluation.
         diverged_at: (r,) step of the evaluation that found a run diverged, else −1.
     """
 
@@ -83,6 +85,7 @@ class Snapshot:
     eval_steps: Int64[np.ndarray, " e"]
     history: dict[str, Float32[np.ndarray, "e r"]]
     head_symmetry: Float32[np.ndarray, "r l h"]
+    slice_accuracy: Float32[np.ndarray, "r slices"]
     diverged_at: Int64[np.ndarray, " r"]
     probe: Probe
 
@@ -104,10 +107,14 @@ class Snapshot:
     def steps_to_threshold(self) -> np.ndarray:
         """(r,) first of three consecutive evaluations at the threshold; NaN if never.
 
-        Of a variant that is tied during training, only evaluations of what it becomes count.
+        Of a variant that is tied during training, only evaluations of what it becomes count; after
+        an earlier task, only those of the task itself.
         """
         solved = self.history["accuracy"] >= THRESHOLD
-        tied_at = [self.experiment.tie_step(variant) for variant, _ in self.experiment.runs]
+        earlier = self.experiment.training.earlier_steps
+        tied_at = [
+            max(self.experiment.tie_step(variant), earlier) for variant, _ in self.experiment.runs
+        ]
         solved &= self.eval_steps[:, None] >= tied_at
         n_starts = max(len(solved) - CONSECUTIVE + 1, 0)
         reached = np.ones((n_starts, solved.shape[1]), dtype=bool)
@@ -120,7 +127,7 @@ class Snapshot:
         """One safetensors blob; the experiment stands in its metadata."""
         arrays = {f"history.{name}": values for name, values in self.history.items()}
         arrays |= {f"probe.{name}": getattr(self.probe, name) for name in Probe.__annotations__}
-        for name in ("eval_steps", "head_symmetry", "diverged_at"):
+        for name in ("eval_steps", "head_symmetry", "slice_accuracy", "diverged_at"):
             arrays[name] = getattr(self, name)
         head = {
             "experiment": self.experiment.to_json(),
@@ -151,6 +158,7 @@ class Snapshot:
                 eval_steps=arrays["eval_steps"],
                 history={name: arrays[f"history.{name}"] for name in METRICS},
                 head_symmetry=arrays["head_symmetry"],
+                slice_accuracy=arrays["slice_accuracy"],
                 diverged_at=arrays["diverged_at"],
                 probe=Probe(**{name: arrays[f"probe.{name}"] for name in Probe.__annotations__}),
             )
@@ -161,12 +169,16 @@ class Snapshot:
 
     def _check_shapes(self) -> None:
         """Raise ValueError unless the arrays are those of the experiment."""
-        experiment, size = self.experiment, self.experiment.size
+        experiment = self.experiment
         n_runs, n_ctx = experiment.n_runs, experiment.task.n_ctx
-        heads = (n_runs, size.n_layers, experiment.n_heads)
+        heads = (n_runs, len(experiment.places), experiment.n_heads)
         n_answers = n_ctx - experiment.task.answers_from
         expected = {
             "head_symmetry": (self.head_symmetry, heads),
+            "slice_accuracy": (
+                self.slice_accuracy,
+                (n_runs, len(experiment.task.slice_names)),
+            ),
             "diverged_at": (self.diverged_at, (n_runs,)),
             "pattern": (self.probe.pattern, (*heads, n_ctx, n_ctx)),
             "answers": (self.probe.answers, (n_runs, n_answers)),

@@ -25,7 +25,8 @@ import torch
 
 from attnkit.cohort import Cohort
 from attnkit.experiment import ALIGNED, Experiment
-from attnkit.model import COHORT_ORDER, generator_for
+from attnkit.initial import generator_for
+from attnkit.model import COHORT_ORDER
 from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
 from attnkit.variants import Variant
@@ -107,6 +108,7 @@ class Training:
             eval_steps=np.array([e.step for e in evaluations[0]], np.int64),
             history=history,
             head_symmetry=self._joined([own[-1].head_symmetry for own in evaluations], 0),
+            slice_accuracy=self._joined([own[-1].slice_accuracy for own in evaluations], 0),
             diverged_at=self._joined([cohort.diverged_at for cohort in self.cohorts], 0),
             probe=self._answer_probe(),
         )

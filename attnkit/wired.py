@@ -18,8 +18,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnkit.architecture import Place
 from attnkit.attention import Layer
-from attnkit.blocks import multiply, product, rms_norm, rms_norm_backward
+from attnkit.blocks import Norm, multiply, product
 from attnkit.experiment import ALIGNED
 from attnkit.sharing import Role
 from attnkit.variants.wiring import TOKEN, Wiring
@@ -136,7 +137,10 @@ class Heads:
         for rule in self.wiring.rules:
             z = rule.finish(z, self.weights, self.layer)
         merged = z.transpose(2, 3).flatten(3).flatten(1, 2)  # (s, b·i, h·d)
-        return _through(merged, self.weights["W_O"]) if self.wiring.has_output else merged
+        if not self.wiring.has_output:
+            return merged
+        out = _through(merged, self.weights["W_O"])
+        return out + self.weights["b_O"].unsqueeze(1) if "b_O" in self.weights else out
 
     def matrix(self, role: Role) -> Float[Tensor, "s h m d"]:
         """The matrix between the token and a role's vectors; rules that are not linear left out.
@@ -149,7 +153,7 @@ class Heads:
         d_model = self.wiring.sizes.d_model
         n_seeds = len(one) if source.weights else 1
         eye = torch.eye(d_model, dtype=one.dtype, device=one.device).expand(n_seeds, 1, -1, -1)
-        rows = source._project(self.wiring.roles[role], eye, {})
+        rows = source._project(self.wiring.roles[role], eye, {}, biased=False)
         at = torch.zeros(d_model, dtype=torch.long, device=one.device)
         for rule in self.wiring.rules:
             if rule.linear:
@@ -160,7 +164,9 @@ class Heads:
             heads = maps.transpose(2, 3).flatten(3)
         return heads
 
-    def _project(self, name: str, x: Tensor | None, made: dict[str, Tensor]) -> Tensor:
+    def _project(
+        self, name: str, x: Tensor | None, made: dict[str, Tensor], *, biased: bool = True
+    ) -> Tensor:
         """A vector's rows: those in `made`, or from what it reads."""
         if name in made:
             return made[name]
@@ -169,7 +175,7 @@ class Heads:
             assert x is not None
             read = x
         else:
-            rows = self._project(vector.reads, x, made)  # (s, b, h, i, d)
+            rows = self._project(vector.reads, x, made, biased=biased)  # (s, b, h, i, d)
             if vector.per_head:
                 return self._through_heads(rows, vector.weight)
             read = rows.transpose(2, 3).flatten(3)
@@ -177,6 +183,8 @@ class Heads:
         if vector.weight is not None:
             flat = read.reshape(n_seeds, n_batch * n_ctx, -1)
             read = _through(flat, self.weights[vector.weight])
+            if vector.bias is not None and biased:
+                read = read + self.weights[vector.bias].unsqueeze(1)
         heads = read.view(n_seeds, n_batch, n_ctx, vector.n_heads, vector.width)
         return heads.transpose(2, 3)
 
@@ -205,10 +213,10 @@ class Heads:
 
 
 class _Reached(NamedTuple):
-    """What the backward pass needs: leaves of the graph and its end."""
+    """What the backward pass needs: what the norm keeps, a leaf of the graph and its end."""
 
-    normed: Tensor
-    inverse: Tensor
+    normed: list[Tensor]
+    rows: Tensor
     added: Tensor
 
 
@@ -241,24 +249,30 @@ class WiredAttention:
         gradients: where the gradients of the weights go, by the wiring's names.
         adds: names of those that are added to what a layer above has written.
         mask: (i, j), added to the scores; None adds nothing.
+        place: who asks, and who is looked at.
         answers_from: the first position that is read from this layer; 0 in all but the last.
+            Where not everyone asks, all are read.
         leader: the layer whose keys and values this one uses; None: its own.
     """
 
     def __init__(
         self,
         heads: Heads,
+        norm: Norm,
         gradients: dict[str, Tensor],
         mask: Float[Tensor, "i j"] | None,
         *,
         adds: Collection[str],
         n_ctx: int,
+        place: Place,
         answers_from: int,
         leader: WiredAttention | None = None,
     ) -> None:
         self.heads = heads
+        self._norm = norm
         self._gradients, self._adds = gradients, adds
-        self._mask, self._n_ctx, self._answers_from = mask, n_ctx, answers_from
+        self._mask, self._n_ctx = mask, n_ctx
+        self._place, self._answers_from = place, answers_from
         self._leader = leader
         self._reused: _Reused | None = None
 
@@ -275,16 +289,20 @@ class WiredAttention:
             layers: if given, all positions ask, and this layer's scores and pattern are appended.
         """
         first = 0 if layers is not None else self._answers_from
-        normed, inverse = rms_norm(x)
-        normed.requires_grad_(torch.is_grad_enabled())
-        by_example = normed.view(len(x), -1, self._n_ctx, x.shape[-1])
-        at = torch.arange(self._n_ctx, device=x.device)
+        rows, normed = self._norm.forward(x)
+        rows = rows.detach().requires_grad_(torch.is_grad_enabled())
+        by_example = rows.view(len(x), -1, self._n_ctx, x.shape[-1])
+        asks, looks = slice(*self._place.asks), slice(*self._place.looks)
+        at = torch.arange(self._n_ctx, device=x.device)  # counted on each side by itself
+        asking, looked_at = at[: asks.stop - asks.start][first:], at[: looks.stop - looks.start]
         heads = self.heads
-        store = heads.store(by_example) if self._leader is None else None
-        k, v = self._keys_and_values(store, at)
-        asked = {name: rows[:, :, :, first:] for name, rows in (store or {}).items()}
-        q = heads.queries(by_example[:, :, first:], asked, at[first:])
-        scores = heads.scores(q, k, at[first:], at)
+        store = heads.store(by_example[:, :, looks]) if self._leader is None else None
+        k, v = self._keys_and_values(store, looked_at)
+        asked = dict[str, Tensor]()
+        if self._place.square and store is not None:
+            asked = {name: made[:, :, :, first:] for name, made in store.items()}
+        q = heads.queries(by_example[:, :, asks][:, :, first:], asked, asking)
+        scores = heads.scores(q, k, asking, looked_at)
         pattern = heads.pattern(scores, None if self._mask is None else self._mask[first:])
         added = heads.read_out(pattern, v)
         if layers is not None:
@@ -292,12 +310,13 @@ class WiredAttention:
         after = x
         if first:
             after = x.view_as(by_example)[:, :, first:].reshape(len(x), -1, x.shape[-1])
-        after += added.detach()
-        return after, _Reached(normed, inverse, added)
+        self._asking(after, first).add_(added.detach().view(*q.shape[:2], -1, x.shape[-1]))
+        return after, _Reached(normed, rows, added)
 
     def backward(self, dy: Float[Tensor, "r a m"], saved: _Reached) -> Float[Tensor, "r t m"]:
         """The gradient of x; dy is overwritten."""
-        ends, d_ends = [saved.added], [dy]
+        first = self._answers_from if dy.shape[1] != saved.rows.shape[1] else 0
+        ends, d_ends = [saved.added], [self._asking(dy, first).flatten(1, 2)]
         if self._reused is not None:  # what the layers above have made of it
             used = zip(self._reused.made, self._reused.d_made, strict=True)
             for end, d_end in used:
@@ -306,19 +325,24 @@ class WiredAttention:
                     d_ends.append(d_end)
             self._reused = None
         lent = None if self._leader is None else self._leader._reused
-        leaves = [saved.normed, *self.heads.weights.values(), *(lent.leaves if lent else ())]
-        d_normed, *d_leaves = torch.autograd.grad(ends, leaves, d_ends, allow_unused=True)
+        leaves = [saved.rows, *self.heads.weights.values(), *(lent.leaves if lent else ())]
+        d_rows, *d_leaves = torch.autograd.grad(ends, leaves, d_ends, allow_unused=True)
         if lent is not None:
             lent.add(d_leaves[-2:])
         for name, d_weight in zip(self.heads.weights, d_leaves, strict=False):
             self._write(name, d_weight)
-        normed = saved.normed.detach()
-        if dy.shape == normed.shape:
-            return rms_norm_backward(d_normed, normed, saved.inverse, onto=dy)
-        dx = rms_norm_backward(d_normed, normed, saved.inverse)
+        if not first:
+            return self._norm.backward(d_rows, saved.normed, onto=dy)
+        dx = self._norm.backward(d_rows, saved.normed)
         by_example = dx.view(len(dx), -1, self._n_ctx, dx.shape[-1])
-        by_example[:, :, self._answers_from :] += dy.view(*by_example.shape[:2], -1, dy.shape[-1])
+        by_example[:, :, first:] += dy.view(*by_example.shape[:2], -1, dy.shape[-1])
         return dx
+
+    def _asking(self, x: Float[Tensor, "r t m"], first: int) -> Float[Tensor, "r b a m"]:
+        """A view of the rows of those who ask; of x, the positions from the first on are there."""
+        by_example = x.view(len(x), -1, self._n_ctx - first, x.shape[-1])
+        start, stop = self._place.asks
+        return by_example if first else by_example[:, :, start:stop]
 
     def _write(self, name: str, found: Tensor | None) -> None:
         gradient = self._gradients[name]

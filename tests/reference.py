@@ -17,7 +17,8 @@ from attnkit.attention import Layer
 from attnkit.cohort import Cohort
 from attnkit.data import stack
 from attnkit.experiment import Experiment
-from attnkit.model import Model, generator_for
+from attnkit.initial import generator_for
+from attnkit.model import Model
 from attnkit.variants import CATALOGUE, Variant
 
 CPU = torch.device("cpu")

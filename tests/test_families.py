@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from attnkit.attention import Layer
 from attnkit.data import stack
-from attnkit.model import generator_for
+from attnkit.initial import generator_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

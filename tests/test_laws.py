@@ -26,7 +26,8 @@ from attnkit.cohort import Cohort
 from attnkit.data import stack
 from attnkit.experiment import Experiment, from_params, from_text
 from attnkit.experiment import settings as settings_of
-from attnkit.model import Model, generator_for
+from attnkit.initial import generator_for
+from attnkit.model import Model
 from attnkit.results import METRICS
 from attnkit.settings import InvalidExperiment
 from attnkit.sharing import ROLES, Sharing

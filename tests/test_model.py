@@ -11,7 +11,8 @@ from torch.testing import assert_close
 from attnkit.attention import Layer
 from attnkit.data import stack
 from attnkit.experiment import Experiment
-from attnkit.model import COHORT_ORDER, Model, generator_for
+from attnkit.initial import generator_for
+from attnkit.model import COHORT_ORDER, Model
 from attnkit.sharing import ROLES, Sharing
 
 CPU = torch.device("cpu")

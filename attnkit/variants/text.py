@@ -154,14 +154,17 @@ class Variant(str):
         kept = tuple(option for option in self.options if option.name not in names)
         return Variant(_written(self.sharing, self.identity, kept))
 
-    def wire(self, size: Size, n_ctx: int) -> Wiring:
+    def wire(self, size: Size, n_ctx: int, *, two_sided: bool = False) -> Wiring:
         """What its attention computes at the sizes of an experiment.
+
+        Args:
+            two_sided: whether its layers are an encoder's and a decoder's.
 
         Raises:
             ValueError: if it does not go with them; says why.
         """
         try:
-            return [_wire(stage, size, n_ctx) for stage in self.stages][-1]
+            return [_wire(stage, size, n_ctx, two_sided) for stage in self.stages][-1]
         except ValueError:
             raise
         except Exception as error:  # an option of somebody else's
@@ -349,7 +352,7 @@ def _written(sharing: Sharing, identity: tuple[Role, ...], options: tuple[Option
 
 
 @lru_cache(1024)
-def _wire(variant: Variant, size: Size, n_ctx: int) -> Wiring:
+def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
     from attnkit.variants.positions import POSITIONS
 
     sizes = Sizes(
@@ -365,6 +368,8 @@ def _wire(variant: Variant, size: Size, n_ctx: int) -> Wiring:
         positions=size.positions,
         self_mask=size.self_mask,
         causal=size.causal,
+        standard=size.blocks == "standard",
+        two_sided=two_sided,
     )
     options = [option for option in variant.options if option.name != "positions"]
     own = variant.given.get("positions")

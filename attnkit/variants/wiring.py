@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 from attnkit.sharing import Role, Sharing
@@ -91,6 +91,8 @@ class Sizes:
     positions: str
     self_mask: bool
     causal: bool
+    standard: bool
+    two_sided: bool
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Weight:
     Attributes:
         shape: without the axis of runs.
         std: spread of its initial numbers, drawn anew for every seed and name.
+        bound: they are uniform up to this instead; 0: they are normal.
         fill: its initial numbers instead: repeated along the last axis.
         like: the parameter of which it takes the initial numbers instead.
         role: the role that it acts on, if it is no vector's: layers that use the keys and values
@@ -108,6 +111,7 @@ class Weight:
 
     shape: tuple[int, ...]
     std: float = 0.0
+    bound: float = 0.0
     fill: tuple[float, ...] = ()
     like: str = ""
     role: Role | None = None
@@ -126,6 +130,7 @@ class Vector:
         reads: the vector it is made of, or `TOKEN`.
         weight: the name of the matrix between them; None: it is a copy.
         per_head: each head reads its own part through its own matrix.
+        bias: the name of what is added to it; None: nothing.
     """
 
     reads: str
@@ -133,6 +138,7 @@ class Vector:
     n_heads: int
     width: int
     per_head: bool = False
+    bias: str | None = None
 
     @property
     def n_numbers(self) -> int:
@@ -173,8 +179,8 @@ class Wiring:
 
     @property
     def plain(self) -> bool:
-        """Whether attention is that of a partition, at whatever sizes."""
-        return (
+        """Whether attention is that of a partition, at whatever sizes, of everyone to everyone."""
+        return not self.sizes.two_sided and (
             all(rule.plain for rule in self.rules)
             and all(v.weight is not None for v in self.vectors.values())
             and self.sizes.kv_heads == self.sizes.n_heads
@@ -218,7 +224,8 @@ class Wiring:
         """The weights a layer reads → the full names of the parameters."""
         unused: set[str | None] = set()
         if self.leader(layer) != layer:
-            unused = {v.weight for name, v in self.vectors.items() if name != self.roles["Q"]}
+            others = [v for name, v in self.vectors.items() if name != self.roles["Q"]]
+            unused = {name for vector in others for name in (vector.weight, vector.bias)}
             unused |= {name for name, weight in self.weights.items() if weight.role in ("K", "V")}
         home = 0 if self.one_for_all else layer
         return {name: f"{home}.{name}" for name in self.weights if name not in unused}
@@ -352,4 +359,28 @@ def lay_out(
     wiring.rules = rules
     for rule in rules:
         rule.rewire(wiring)
+    if sizes.two_sided and (wiring.reuse > 1 or wiring.one_for_all):
+        raise ValueError("layers that share with others do not go with an encoder and a decoder")
+    if sizes.standard:
+        _make_standard(wiring)
     return wiring
+
+
+def _make_standard(wiring: Wiring) -> None:
+    """Give every matrix a bias, and both the initial numbers of `torch.nn.Linear`."""
+    matrices = {name: weight for name, weight in wiring.weights.items() if name.startswith("W_")}
+    for name, weight in matrices.items():
+        wiring.weights[name] = replace(weight, std=0.0, bound=weight.std)
+    for vector in wiring.vectors.values():
+        if vector.weight is not None and not vector.per_head:
+            vector.bias = _add_bias(wiring, vector.weight)
+    if wiring.has_output:
+        _add_bias(wiring, "W_O")
+
+
+def _add_bias(wiring: Wiring, matrix: str) -> str:
+    name, weight = f"b_{matrix[2:]}", wiring.weights[matrix]
+    like = f"b_{weight.like[2:]}" if weight.like else ""
+    shape = (weight.shape[-1],)
+    wiring.weights[name] = Weight(shape, bound=weight.bound, like=like, role=weight.role)
+    return name
