@@ -135,7 +135,7 @@ class Training(BaseModel):
         "Evaluation examples",
         "Held-out examples, fixed per seed.",
         ge=16,
-        le=1024,
+        le=2048,
         multiple_of=ALIGNED,
     )
 

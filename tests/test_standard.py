@@ -1,0 +1,212 @@
+"""Standard blocks, schedule, clipping and stock of examples against plain PyTorch."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from attnkit.cohort import Cohort
+from attnkit.data import TrainingData
+from attnkit.experiment import Experiment
+from attnkit.variants import Variant, Wiring
+
+CPU = torch.device("cpu")
+
+
+class Block(nn.Module):
+    """A pre-norm encoder layer as torch users write it; tied roles are one `nn.Linear`."""
+
+    def __init__(self, size, sharing):
+        super().__init__()
+        inner = size.n_heads * size.d_head
+        self.size, self.sharing = size, sharing
+        self.ln1, self.ln2 = nn.LayerNorm(size.d_model), nn.LayerNorm(size.d_model)
+        self.roles = nn.ModuleDict(
+            {role: nn.Linear(size.d_model, inner) for role in "QKV" if sharing.owner(role) == role}
+        )
+        self.out = nn.Linear(inner, size.d_model)
+        self.up, self.down = (
+            nn.Linear(size.d_model, size.d_mlp),
+            nn.Linear(size.d_mlp, size.d_model),
+        )
+
+    def forward(self, x):
+        normed = self.ln1(x)
+        q, k, v = (
+            self.roles[self.sharing.owner(role)](normed)
+            .unflatten(-1, (self.size.n_heads, self.size.d_head))
+            .transpose(1, 2)
+            for role in "QKV"
+        )
+        mask = None
+        if self.size.causal:
+            mask = torch.full((x.shape[1], x.shape[1]), -torch.inf).triu(1)
+        z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.out(z.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.ln2(x))))
+
+
+class Encoder(nn.Module):
+    """One-hot tokens through a linear map, learned positions, blocks, LayerNorm, read-out."""
+
+    def __init__(self, experiment, sharing):
+        super().__init__()
+        size, task = experiment.size, experiment.task
+        self.d_vocab = task.d_vocab
+        self.first = nn.Linear(task.d_vocab, size.d_model)
+        self.positions = nn.Parameter(torch.zeros(task.n_ctx, size.d_model))
+        self.blocks = nn.ModuleList(Block(size, sharing) for _ in range(size.n_layers))
+        self.ln = nn.LayerNorm(size.d_model)
+        self.last = nn.Linear(size.d_model, task.n_classes)
+
+    def forward(self, tokens):
+        one_hot = F.one_hot(tokens[..., 0], self.d_vocab).to(self.positions.dtype)
+        x = self.first(one_hot) + self.positions
+        for block in self.blocks:
+            x = block(x)
+        return self.last(self.ln(x))
+
+    def named(self):
+        """Our names → the parameters, transposed where ours are."""
+        yield "W_E", self.first.weight, True
+        yield "b_E", self.first.bias, False
+        yield "W_pos", self.positions, False
+        for layer, block in enumerate(self.blocks):
+            linears = {**block.roles, "O": block.out, "in": block.up, "out": block.down}
+            for name, linear in linears.items():
+                yield f"{layer}.W_{name}", linear.weight, True
+                yield f"{layer}.b_{name}", linear.bias, False
+            for name in ("ln1", "ln2"):
+                yield f"{layer}.{name}.w", getattr(block, name).weight, False
+                yield f"{layer}.{name}.b", getattr(block, name).bias, False
+        yield "W_U", self.last.weight, True
+        yield "b_U", self.last.bias, False
+        yield "ln_final.w", self.ln.weight, False
+        yield "ln_final.b", self.ln.bias, False
+
+
+def small(**settings):
+    """A short REVERSE."""
+    return Experiment(
+        **{
+            "task": "reverse",
+            "length": 5,
+            "d_model": 32,
+            "n_heads": 2,
+            "d_head": 7,
+            "d_mlp": 48,
+            "n_seeds": 2,
+            "batch_size": 32,
+            "n_train": 80,
+            "steps": 7,
+            "n_eval": 16,
+            "evaluate_every": 7,
+            "clip": 0.5,
+            "warm_up": 0.3,
+            **settings,
+        }
+    )
+
+
+def trained_by_torch(experiment, sharing, seed, numbers):
+    """The parameters after training with torch's own optimiser, clipping and schedule."""
+    training = experiment.training
+    model = Encoder(experiment, sharing).double()
+    with torch.no_grad():
+        for name, parameter, turned in model.named():
+            found = numbers.pop(name).double()
+            parameter.copy_(found.T if turned else found)
+    assert not numbers
+    optimiser = torch.optim.Adam(model.parameters(), lr=training.learning_rate)
+    n_rising = round(training.warm_up * training.steps)
+
+    def share(step):
+        if step < n_rising:
+            return (step + 1) / n_rising
+        return 0.5 + 0.5 * math.cos(math.pi * (step - n_rising) / (training.steps - n_rising))
+
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, share)
+    data = TrainingData(experiment, [seed], CPU)
+    for _ in range(training.steps):
+        tokens, labels = data.next()
+        loss = F.cross_entropy(model(tokens[0]).flatten(0, 1), labels[0].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), training.clip)
+        optimiser.step()
+        schedule.step()
+    return {n: (p.T if turned else p).detach() for n, p, turned in model.named()}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_training_is_that_of_plain_torch(causal):
+    """Every parameter of every sharing after a whole schedule, rounds of the stock included."""
+    experiment = small(causal=causal)
+    cohort = Cohort(experiment, [0, 1], CPU)
+    first = Cohort(experiment, [0, 1], CPU)
+    cohort.advance(experiment.training.steps)
+    for run in range(cohort.model.n_runs):
+        variant, seed = cohort.model.variants[run // 2], run % 2
+        begun = {k: v.clone() for k, v in first.model.run_parameters(run).items()}
+        expected = trained_by_torch(experiment, Variant(variant).sharing, seed, begun)
+        found = cohort.model.run_parameters(run)
+        assert found.keys() == expected.keys()
+        for name, numbers in found.items():
+            torch.testing.assert_close(
+                numbers.double(), expected[name], atol=2e-4, rtol=2e-3, msg=f"{variant} {name}"
+            )
+
+
+def test_autograd_agrees_with_what_is_written_out(monkeypatch):
+    """Plain sharings, sent through the engine of all other variants, end at the same numbers."""
+    experiment = small(n_seeds=1)
+    plain = Cohort(experiment, [0], CPU)
+    monkeypatch.setattr(Wiring, "plain", property(lambda _: False))
+    wired = Cohort(experiment, [0], CPU)
+    for cohort in (plain, wired):
+        cohort.advance(experiment.training.steps)
+    for own, other in zip(plain.parameters(), wired.parameters(), strict=True):
+        assert own.keys() == other.keys()
+        for name, numbers in own.items():
+            np.testing.assert_allclose(numbers, other[name], atol=2e-4, rtol=2e-3, err_msg=name)
+
+
+def test_a_stock_is_gone_through_once_per_round():
+    """Every round holds each example once; the last batch is what is left."""
+    data = TrainingData(small(), [0, 1], CPU)
+    rounds = [[data.next()[0] for _ in range(3)] for _ in range(2)]
+    assert [len(batch[0]) for batch in rounds[0]] == [32, 32, 16]
+    first, second = (
+        sorted(map(tuple, torch.cat(batches, 1)[0, :, :, 0].tolist())) for batches in rounds
+    )
+    assert first == second
+    assert not torch.equal(rounds[0][0], rounds[1][0])
+
+
+def test_initial_numbers_are_those_of_torch():
+    """Uniform up to one over the root of what is read; positions from N(0, 1); LayerNorm plain."""
+    experiment = Experiment(task="reverse", n_seeds=1, sharing=["QKV"])
+    own = Cohort(experiment, [0], CPU).model.run_parameters(0)
+    for name, n_read in {
+        "W_E": 10,
+        "b_E": 10,
+        "0.W_Q": 64,
+        "0.b_Q": 64,
+        "0.W_O": 64,
+        "0.W_in": 64,
+        "0.b_in": 64,
+        "1.W_out": 256,
+        "1.b_out": 256,
+        "W_U": 64,
+        "b_U": 64,
+    }.items():
+        bound = n_read**-0.5
+        assert own[name].abs().max() <= bound, name
+        assert own[name].abs().max() > 0.7 * bound, name
+        assert own[name].std() == pytest.approx(bound / 3**0.5, rel=0.35), name
+    assert own["W_pos"].std() == pytest.approx(1, rel=0.1)
+    assert own["0.ln1.w"].unique().tolist() == [1.0]
+    assert own["ln_final.b"].unique().tolist() == [0.0]
