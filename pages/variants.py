@@ -8,13 +8,14 @@ from attnkit.examples import TASK, MeasuredVariants, default_of, load_variants
 from attnkit.experiment import Experiment
 from attnkit.figures.diagram import LEGEND
 from attnkit.figures.palette import colors_of
+from attnkit.own import OWN_MODULES, import_own
 from attnkit.settings import InvalidExperiment
 from attnkit.summary import percent, percent_interval
 from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.composer import costs_line
 from attnkit.ui.routing import require_route
-from attnkit.variants import CATALOGUE, OPTIONS, OWN_MODULES, Named, Variant, import_own
+from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 
 require_route()
 CARD = 292  # pixels: three in a row beside the sidebar, two on a narrow screen

@@ -3,6 +3,7 @@
 import pytest
 
 from attnkit.experiment import Experiment
+from attnkit.own import import_own
 from attnkit.settings import InvalidExperiment
 from attnkit.variants import (
     CATALOGUE,
@@ -10,7 +11,6 @@ from attnkit.variants import (
     InvalidVariant,
     Option,
     Variant,
-    import_own,
     read_variants,
     register,
     register_option,
@@ -69,8 +69,8 @@ def test_a_module_that_prints_and_exits_is_a_problem_in_words(tmp_path, monkeypa
     """Nothing of it reaches standard output, where JSON or frames may be written."""
     (tmp_path / "my_rude_variants.py").write_text("print('hello')\nraise SystemExit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("ATTNKIT_VARIANTS", "my_rude_variants")
-    assert import_own() == ["ATTNKIT_VARIANTS: 'my_rude_variants' cannot be imported (3)"]
+    monkeypatch.setenv("ATTNKIT_MODULES", "my_rude_variants")
+    assert import_own() == ["ATTNKIT_MODULES: 'my_rude_variants' cannot be imported (3)"]
     assert capsys.readouterr().out == ""
 
 

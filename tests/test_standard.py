@@ -34,6 +34,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x):
+        """The residual stream after it."""
         normed = self.ln1(x)
         q, k, v = (
             self.roles[self.sharing.owner(role)](normed)
@@ -63,6 +64,7 @@ class Encoder(nn.Module):
         self.last = nn.Linear(size.d_model, task.n_classes)
 
     def forward(self, tokens):
+        """Logits at every position."""
         one_hot = F.one_hot(tokens[..., 0], self.d_vocab).to(self.positions.dtype)
         x = self.first(one_hot) + self.positions
         for block in self.blocks:

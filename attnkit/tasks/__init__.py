@@ -1,8 +1,7 @@
 """The registry of tasks.
 
 Modules of this package register what they define when they are imported, and all are imported
-here: adding a task is adding a module. Modules of one's own are imported with
-`attnkit.variants.import_own`.
+here: adding a task is adding a module. Modules of one's own come after them; see `attnkit.own`.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
+from attnkit.own import import_own
 from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
 
 __all__ = ["FAMILIES", "NOTHING", "TASKS", "Examples", "Label", "Task", "register_task"]
@@ -20,3 +20,4 @@ for _module in sorted(module.name for module in iter_modules(__path__)):
 _shown = sorted(TASKS, key=lambda name: FAMILIES.index(TASKS[name].family))  # else as registered
 for _name in _shown:
     TASKS[_name] = TASKS.pop(_name)
+import_own()
