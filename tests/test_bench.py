@@ -13,7 +13,7 @@ from attnkit.bench.loop import Loop, PeerTransformer
 from attnkit.bench.report import MARKS, Report, describe_machine, write_into_readme
 from attnkit.sharing import Sharing
 
-TINY = dataclasses.replace(CASES["phonebook"].resized(length=4, d_head=8), batch_size=16)
+TINY = dataclasses.replace(CASES["phonebook"].resized(n_entries=2, d_head=8), batch_size=16)
 
 
 def comparison(**changes):

@@ -1,78 +1,22 @@
-"""The sizes that are compared, as experiments on random tokens of that shape."""
+"""What is compared: real tasks at the sizes at which people train them, in lean blocks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from attnkit.experiment import Experiment, Size, Training
 from attnkit.sharing import Sharing
-from attnkit.tasks.base import Examples, Label, Task
+from attnkit.tasks import TASKS, Task
 from attnkit.variants import Variant
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-
-class RandomTokens(Task):
-    """Tokens and labels without a rule: a shape to be fast at, nothing to learn."""
-
-    name: ClassVar[str] = "random tokens"
-    title: ClassVar[str] = "Random tokens"
-    question: ClassVar[str] = "None."
-
-    length: int
-    vocabulary: int
-    classes: int
-    first_answer: int
-
-    @property
-    def d_vocab(self) -> int:
-        return self.vocabulary
-
-    @property
-    def n_classes(self) -> int:
-        return self.classes
-
-    @property
-    def n_ctx(self) -> int:
-        return self.length
-
-    @property
-    def answers_from(self) -> int:
-        return self.first_answer
-
-    @property
-    def chance(self) -> float:
-        return 1 / self.classes
-
-    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
-        import torch
-
-        n_answers = self.length - self.first_answer
-        tokens = torch.randint(self.vocabulary, (n_examples, self.length, 1), generator=generator)
-        labels = torch.randint(self.classes, (n_examples, n_answers), generator=generator)
-        return Examples(tokens, labels, torch.zeros_like(labels), None)
-
-    def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
-        return self.make_examples(n_examples, generator)
-
-    def book(self, tokens: Tensor) -> Tensor:
-        return tokens
-
-    def label(self, tokens: np.ndarray) -> list[Label]:
-        return [Label(str(token), str(token), str(token)) for token in tokens[:, 0]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One size: a task's shape, the model's, and the batch."""
+    """One size: a task, the model's, and the batch."""
 
     name: str
-    task: RandomTokens
+    task: Task
     size: Size
     batch_size: int
 
@@ -84,13 +28,8 @@ class Case:
         sharing = tuple(map(Variant, Sharing if n_runs > 1 else [Sharing.QKV]))
         if n_runs % len(sharing):
             raise ValueError(f"n_runs: got {n_runs}, allowed 1 or a multiple of {len(sharing)}")
-        training = Training.model_construct(
-            steps=steps,
-            learning_rate=1e-3,
-            batch_size=self.batch_size,
-            evaluate_every=evaluate_every,
-            n_eval=16,
-        )
+        bounded = Training(learning_rate=1e-3, batch_size=self.batch_size, n_eval=16)
+        training = bounded.model_copy(update={"steps": steps, "evaluate_every": evaluate_every})
         return Experiment.model_construct(
             sharing=sharing,
             n_seeds=n_runs // len(sharing),
@@ -102,52 +41,30 @@ class Case:
         )
 
     def resized(self, **changes: Any) -> Case:
-        """The same case at another width (`d_model`, `d_head`) or length (`length`)."""
+        """The same case with other dials of the task, or another size of the model."""
         task, size = dict(self.task), dict(self.size)
         for name, value in changes.items():
             (task if name in task else size)[name] = value
-        if "length" in changes:
-            task["first_answer"] = changes["length"] // 2
         text = " ".join(f"{name}={value}" for name, value in changes.items())
         return replace(
-            self, name=f"{self.name} {text}", task=RandomTokens(**task), size=Size(**size)
+            self, name=f"{self.name} {text}", task=type(self.task)(**task), size=Size(**size)
         )
 
 
 def _case(
-    name: str,
-    *,
-    length: int,
-    vocabulary: int,
-    classes: int,
-    first_answer: int,
-    batch_size: int = 64,
-    **size: Any,
+    name: str, task: str, dials: dict[str, Any], *, batch_size: int = 64, **size: Any
 ) -> Case:
-    task = RandomTokens(
-        length=length, vocabulary=vocabulary, classes=classes, first_answer=first_answer
-    )
-    return Case(name, task, Size(**size), batch_size)
+    return Case(name, TASKS[task](**dials), Size(**size), batch_size)
 
 
 CASES: dict[str, Case] = {
     case.name: case
     for case in (
-        _case(
-            "phonebook",
-            length=16,
-            vocabulary=65,
-            classes=32,
-            first_answer=8,
-            d_model=32,
-            d_head=32,
-        ),
+        _case("phonebook", "phonebook", {}, d_model=32, d_head=32),
         _case(
             "MQAR T=24",
-            length=24,
-            vocabulary=64,
-            classes=64,
-            first_answer=16,
+            "mqar",
+            {"n_tokens": 64, "n_pairs": 6, "length": 24},
             d_model=32,
             d_head=32,
             n_layers=2,
@@ -156,10 +73,8 @@ CASES: dict[str, Case] = {
         ),
         _case(
             "MQAR T=64",
-            length=64,
-            vocabulary=64,
-            classes=64,
-            first_answer=32,
+            "mqar",
+            {"n_tokens": 64, "n_pairs": 16, "length": 64},
             d_model=64,
             d_head=64,
             n_layers=2,
@@ -168,10 +83,8 @@ CASES: dict[str, Case] = {
         ),
         _case(
             "REVERSE",
-            length=16,
-            vocabulary=10,
-            classes=10,
-            first_answer=0,
+            "reverse",
+            {},
             batch_size=128,
             d_model=64,
             n_heads=4,
@@ -182,10 +95,8 @@ CASES: dict[str, Case] = {
         ),
         _case(
             "language",
-            length=64,
-            vocabulary=96,
-            classes=96,
-            first_answer=0,
+            "language",
+            {},
             batch_size=16,
             d_model=64,
             n_heads=4,

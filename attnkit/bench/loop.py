@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from attnkit.data import TrainingData, held_out_examples
 from attnkit.experiment import Experiment
 from attnkit.model import SELF_MASK, Model
+from attnkit.tasks import NOTHING
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")
@@ -219,7 +220,7 @@ class Loop:
             trainer.train(batches, n_steps)
             with torch.no_grad():
                 logits = trainer.model(held_out.tokens[0])
-            loss = F.cross_entropy(logits.flatten(0, 1), held_out.labels[0].flatten())
+            loss = _loss(logits, held_out.labels[0])
             found[sharing.value] = float(loss)
         return found
 
@@ -249,10 +250,15 @@ class _Trainer:
             tokens, labels = batches[self._step % len(batches)]
             self._step += 1
             logits = self.model(tokens)
-            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+            loss = _loss(logits, labels)
             self._optimiser.zero_grad()
             loss.backward()
             self._optimiser.step()
+
+
+def _loss(logits: Float[Tensor, "b a c"], labels: Int64[Tensor, "b a"]) -> Tensor:
+    """Mean cross-entropy of what is asked."""
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=NOTHING)
 
 
 def _first_batches(experiment: Experiment, seed: int, n_steps: int) -> list[tuple[Tensor, Tensor]]:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from attnkit.bench.cases import CASES, N_RUNS
 from attnkit.bench.compare import ROUNDS, Comparison, Rates, compare, grow
+from attnkit.bench.supply import measure_supply
 from attnkit.process import n_cores
+from attnkit.tasks import TASKS
 
 if TYPE_CHECKING:
     from attnkit.bench.live import LiveRates
@@ -36,6 +38,7 @@ class Report:
     comparisons: list[Comparison] = field(default_factory=list)
     widths: dict[str, Rates] = field(default_factory=dict)
     lengths: dict[str, Rates] = field(default_factory=dict)
+    supply: dict[str, Rates] = field(default_factory=dict)
     live: LiveRates | None = None
     interrupted: bool = False
 
@@ -62,6 +65,8 @@ class Report:
                 name: rates.by_name[name] for name, rates in {**self.widths, **self.lengths}.items()
             },
         }
+        if self.supply:
+            found["supply"] = {task: rates.by_name for task, rates in self.supply.items()}
         if self.live:
             found["live"] = {
                 "rates": self.live.rates.by_name,
@@ -78,6 +83,8 @@ class Report:
         growth = _growth_lines(self.comparisons, self.widths, self.lengths)
         if growth:
             parts += [growth]
+        if self.supply:
+            parts += [_supply_line(self.supply)]
         if self.live:
             parts += [_live_lines(self.live)]
         return "\n\n".join(parts)
@@ -97,6 +104,7 @@ def run(
     n_runs: Sequence[int] = N_RUNS,
     peers: bool = False,
     growth: bool = True,
+    supply: bool = True,
     live: bool = True,
     rounds: int = ROUNDS,
     say: Callable[[str], None] = lambda text: None,
@@ -105,7 +113,8 @@ def run(
 
     Args:
         names: cases. n_runs: at how many runs each. peers: whether x-transformers runs, too.
-        growth: whether width and length are varied. live: whether visitors watch.
+        growth: whether width and length are varied. supply: whether generators are measured.
+        live: whether visitors watch.
         say: told of every result as it comes.
 
     A `KeyboardInterrupt` ends it early: the report then holds what was found so far.
@@ -117,9 +126,12 @@ def run(
             base = CASES["phonebook"]
             widths = [base.resized(d_model=width, d_head=min(width, 64)) for width in _WIDTHS]
             report.widths = grow(widths, _GROWTH_RUNS, rounds)
-            lengths = [base.resized(length=length) for length in _LENGTHS]
+            lengths = [base.resized(n_entries=length // 2) for length in _LENGTHS]
             report.lengths = grow(lengths, _GROWTH_RUNS, rounds)
             say(_growth_lines([], report.widths, report.lengths))
+        for task in TASKS if supply else ():
+            report.supply[task] = measure_supply(task, rounds)
+            say(_supply_line({task: report.supply[task]}))
         if live:
             from attnkit.bench.live import measure_live
 
@@ -244,6 +256,11 @@ def _growth_lines(
             )
             lines.append(f"- Time per model-step by {what}: {each}.")
     return "\n".join(lines)
+
+
+def _supply_line(supply: dict[str, Rates]) -> str:
+    each = ", ".join(f"{name} {rates.ratio('drawn', 'used')}" for name, rates in supply.items())
+    return f"- Examples drawn over examples used by training, at each task's defaults: {each}."
 
 
 def _live_lines(live: LiveRates) -> str:

@@ -42,7 +42,7 @@ class Phonebook(Task):
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
 
-    n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)
+    n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=32)
     n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
     n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
 
