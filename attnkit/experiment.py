@@ -501,7 +501,7 @@ _COSTLY = (
 _SHAPING = ("n_heads", "d_head", "d_model", "positions", "n_layers")
 """Settings that decide whether a variant is possible."""
 
-_MAX_ACTIVATIONS = 2**30
+_MAX_ACTIVATIONS = 2**31
 """Intermediate values of one step of all runs; cohorts take turns, so never all at once."""
 
 _MAX_EVALUATIONS = 4000

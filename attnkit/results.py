@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float16, Float32, Int64
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
@@ -60,7 +60,7 @@ class Probe:
     target: Int64[np.ndarray, " a"]
     reverse: Int64[np.ndarray, " a"]
     answers: Int64[np.ndarray, "r a"]
-    pattern: Float32[np.ndarray, "r l h i j"]
+    pattern: Float16[np.ndarray, "r l h i j"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +227,13 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """What `train --json` writes: plain values, null where undefined."""
-        rows = self.table.astype(object).where(self.table.notna(), None)
+        table = self.table.astype(object).where(self.table.notna(), None)
+        rows = table.to_dict("records")
+        names = self.experiment.task.slice_names
+        if names:
+            for row, shares in zip(rows, self.snapshot.slice_accuracy.tolist(), strict=True):
+                told = [None if share != share else share for share in shares]
+                row["slices"] = dict(zip(names, told, strict=True))
         return {
             "experiment": self.experiment.settings(),
             "hash": self.experiment.hash,
@@ -235,7 +241,7 @@ class Result:
             "steps": self.snapshot.step,
             "seconds": self.seconds,
             "model_steps_per_second": self.model_steps_per_second,
-            "runs": rows.to_dict("records"),
+            "runs": rows,
         }
 
     def save(self, folder: str | Path) -> None:

@@ -55,6 +55,8 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
             "accuracy": accuracy.mean,
             "accuracy_low": accuracy.low,
             "accuracy_high": accuracy.high,
+            "training_accuracy": mean_interval(last["training_accuracy"]).mean,
+            "loss": mean_interval(last["loss"]).mean,
             "solved": (~np.isnan(steps)).sum(-1),
             "steps_to_threshold": mean_interval(steps).mean,
             "asymmetry": mean_interval(snapshot.per_sharing(snapshot.asymmetry[-1])).mean,
@@ -78,12 +80,28 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
     return table
 
 
+def slice_table(snapshot: Snapshot) -> pd.DataFrame:
+    """One row per sharing, one column per group of answers: mean accuracy over seeds.
+
+    Without columns besides the sharing where the task tells no groups apart.
+    """
+    import pandas as pd
+
+    experiment = snapshot.experiment
+    means = mean_interval(snapshot.per_sharing(snapshot.slice_accuracy.T)).mean  # (slice, sharing)
+    columns = dict(zip(experiment.task.slice_names, means, strict=True))
+    return pd.DataFrame({"sharing": [v.value for v in experiment.sharing], **columns})
+
+
 def finding(snapshot: Snapshot) -> str:
     """What the accuracies say, in one or two short sentences.
 
     A sharing is called solved if every one of its seeds has reached the threshold; of the others
     the mean is given with its 95% interval, in percent, and how many of their seeds diverged.
+    Where a task has a loss to beat, losses are told instead.
     """
+    if snapshot.experiment.task.loss_to_beat is not None:
+        return _finding_on_loss(snapshot, snapshot.experiment.task.loss_to_beat)
     accuracy = snapshot.per_sharing(snapshot.history["accuracy"][-1])
     reached = ~np.isnan(snapshot.per_sharing(snapshot.steps_to_threshold()))
     lost = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
@@ -107,6 +125,24 @@ def finding(snapshot: Snapshot) -> str:
         not_solved = "Not solved yet" if snapshot.status == "running" else "Not solved"
         parts.append(f"{not_solved}: {', '.join(others)}.")
     return " ".join(parts)
+
+
+def _finding_on_loss(snapshot: Snapshot, to_beat: float) -> str:
+    """Whose mean loss is below that of a simple model, at the lower and upper 95% limits."""
+    interval = mean_interval(snapshot.per_sharing(snapshot.history["loss"][-1]))
+    sides: dict[str, list[str]] = {"Below": [], "Not below": []}
+    for i, variant in enumerate(snapshot.experiment.sharing):
+        mean, low, high = (values[i] for values in (interval.mean, interval.low, interval.high))
+        limits = "" if np.isnan(low) else f" [{low:.2f} to {high:.2f}]"
+        text = "diverged" if np.isnan(mean) else f"{mean:.2f}{limits}"
+        below = (mean if np.isnan(high) else high) < to_beat
+        sides["Below" if below else "Not below"].append(f"{title_of(variant)} {text}")
+    told = [
+        f"{side} a bigram model's loss of {to_beat:.2f}: {', '.join(names)}."
+        for side, names in sides.items()
+        if names
+    ]
+    return " ".join(told)
 
 
 def percent_interval(low: float, high: float) -> str:

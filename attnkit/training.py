@@ -135,7 +135,7 @@ class Training:
             target=target,
             reverse=np.full_like(target, -1) if reverse is None else reverse[0].numpy(),
             answers=self._joined([answers[:, 0] for answers, _ in answered], 0),
-            pattern=self._joined([pattern[:, 0] for _, pattern in answered], 0),
+            pattern=self._joined([own[:, 0] for _, own in answered], 0).astype(np.float16),
         )
 
 

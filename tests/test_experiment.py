@@ -252,7 +252,7 @@ def test_every_wrong_field_is_named_whatever_group_it_is_in():
 
 def test_an_experiment_too_large_for_memory_is_refused():
     """The error says what to lower."""
-    problem = problem_of(n_seeds=20, n_heads=8, n_layers=4, n_entries=16, n_eval=1024)
+    problem = problem_of(n_seeds=20, n_heads=8, n_layers=4, n_entries=16, n_eval=2048)
     assert problem.field == "n_seeds"
     assert re.fullmatch(r"at most \d+ at these sizes", problem.allowed)
 
@@ -404,8 +404,8 @@ def test_broken_version_is_reported_and_the_rest_is_read():
     "given",
     [
         {"n_names": "7"},
-        {"n_seeds": "9", "n_heads": "8", "n_layers": "4", "n_entries": "16", "n_eval": "1024"},
-        {"task": "phonebook", "n_heads": "8", "n_layers": "4", "n_entries": "16", "n_eval": "512"},
+        {"n_seeds": "9", "n_heads": "8", "n_layers": "4", "n_entries": "16", "n_eval": "2048"},
+        {"task": "phonebook", "n_heads": "8", "n_layers": "4", "n_entries": "16", "n_eval": "1024"},
     ],
     ids=["names", "seeds", "cost"],
 )
