@@ -20,7 +20,7 @@ from attnkit.adam import Adam
 from attnkit.architecture import Place
 from attnkit.attention import Layer
 from attnkit.data import TrainingData, held_out_examples, stack, trained_examples
-from attnkit.experiment import ALIGNED, Experiment
+from attnkit.experiment import ALIGNED, MEASURED_TOGETHER, Experiment
 from attnkit.model import Model
 from attnkit.parameters import TABLE
 from attnkit.sharing import ROLES
@@ -200,7 +200,8 @@ class Cohort:
 
     def _evaluate(self) -> None:
         examples, layers = self._held_out, list[Layer]()
-        logits = self.model.logits(examples.tokens, layers)
+        first, *more = examples.tokens.split(MEASURED_TOGETHER, 1)
+        logits = torch.cat([self.model.logits(first, layers), *map(self.model.logits, more)], 1)
         labels = self._for_runs(examples.labels)
         symmetry = self._by_head(_head_symmetry, layers)  # (r, l, h), NaN where a head is not
         errors = self._by_layer(_symmetry_error, layers)
@@ -213,7 +214,7 @@ class Cohort:
             "weight_symmetry": self._weight_symmetry(),
             "mass_on_target": self._mass(layers, examples.target),
             "mass_on_reverse": self._mass(layers, examples.reverse),
-        }
+        }  # those of attention on the first examples only
         row = {name: self._in_order(values) for name, values in measured.items()}
         self.diverged_at[~np.isfinite(row["loss"]) & (self.diverged_at < 0)] = self.step
         head_symmetry = self._in_order(symmetry)
@@ -241,7 +242,9 @@ class Cohort:
         examples = self._trained_on
         if examples is None:
             return torch.full((self.model.n_runs,), torch.nan, device=self.device)
-        return metrics.accuracy(self.model.logits(examples.tokens), self._for_runs(examples.labels))
+        parts = examples.tokens.split(MEASURED_TOGETHER, 1)
+        logits = torch.cat([self.model.logits(part) for part in parts], 1)
+        return metrics.accuracy(logits, self._for_runs(examples.labels))
 
     def _mass(self, layers: list[Layer], position: Tensor | None) -> Tensor:
         """Mean over layers of the attention at a position; NaN where the task has none.
@@ -250,7 +253,7 @@ class Cohort:
         """
         if position is None:
             return torch.full((self.model.n_runs,), torch.nan, device=self.device)
-        by_run = self._for_runs(position)
+        by_run = self._for_runs(position[:, :MEASURED_TOGETHER])
         nothing = torch.full((self.model.n_runs,), torch.nan, device=self.device)
 
         def mass(layer: Layer, place: Place, runs: slice) -> Tensor:

@@ -51,6 +51,10 @@ ALIGNED = 16
 start at the same alignment, so that BLAS rounds them alike whatever trains beside them."""
 
 
+MEASURED_TOGETHER = 512
+"""Held-out examples that are answered at once; attention is measured on the first so many."""
+
+
 class Size(BaseModel):
     """Shape of the toy transformer; the same for every run of an experiment."""
 
@@ -231,7 +235,7 @@ class Experiment(_Runs):
     @model_validator(mode="after")
     def _check_cost(self) -> Self:
         training = self.training
-        examples = max(training.batch_size, training.n_eval)
+        examples = max(training.batch_size, min(training.n_eval, MEASURED_TOGETHER))
         per_token = sum(
             4 * max(wiring.n_inner, wiring.vectors[wiring.roles["Q"]].n_numbers)
             + 6 * wiring.sizes.d_model
@@ -501,7 +505,7 @@ _COSTLY = (
 _SHAPING = ("n_heads", "d_head", "d_model", "positions", "n_layers")
 """Settings that decide whether a variant is possible."""
 
-_MAX_ACTIVATIONS = 2**31
+_MAX_ACTIVATIONS = 2**30
 """Intermediate values of one step of all runs; cohorts take turns, so never all at once."""
 
 _MAX_EVALUATIONS = 4000
