@@ -445,7 +445,7 @@ def test_broken_version_is_reported_and_the_rest_is_read():
             "n_heads": "8",
             "n_layers": "4",
             "n_entries": "16",
-            "batch_size": "256",
+            "batch_size": "512",
         },
     ],
     ids=["names", "seeds", "cost"],
