@@ -243,11 +243,12 @@ class ReadOut:
     """From the residual stream to the logits of the answers.
 
     Args:
+        norm: what comes before; None: nothing does.
         w_u: (r, m, c).
         sparse: whether some labels are `NOTHING`.
     """
 
-    def __init__(self, layout: Layout, norm: Norm, w_u: Parameter, *, sparse: bool) -> None:
+    def __init__(self, layout: Layout, norm: Norm | None, w_u: Parameter, *, sparse: bool) -> None:
         self._layout, self._norm, self._w_u, self._sparse = layout, norm, w_u, sparse
         self._minus_one = torch.full((1, 1, 1), -1.0, device=w_u.value.device)
 
@@ -255,7 +256,7 @@ class ReadOut:
         self, x: Float[Tensor, "r a m"]
     ) -> tuple[Float[Tensor, "r a c"], tuple[Tensor, list[Tensor]]]:
         """Logits."""
-        rows, normed = self._norm.forward(x)
+        rows, normed = (x, []) if self._norm is None else self._norm.forward(x)
         return self._w_u.apply(rows), (rows, normed)
 
     def backward(
@@ -278,7 +279,8 @@ class ReadOut:
             d_logits.scatter_add_(-1, by_run, self._minus_one.expand_as(by_run))
             each = 1 / logits.shape[1]
         self._w_u.learn(rows, d_logits, alpha=each)
-        return self._norm.backward(product(d_logits, self._w_u.back, alpha=each), normed)
+        dx = product(d_logits, self._w_u.back, alpha=each)
+        return dx if self._norm is None else self._norm.backward(dx, normed)
 
 
 def rms_norm(

@@ -7,7 +7,8 @@ absent, and who reads the same matrix are neighbours. Every other variant is a g
 Only attention goes by groups, and MLPs by widths; all else is one batched computation.
 
 Lean blocks are pre-norm with RMSNorm without gain (a gain before a linear map is absorbed in it)
-and have no biases; standard blocks are those of PyTorch, with LayerNorm. Embeddings and read-out
+and have no biases; standard blocks are those of PyTorch, with LayerNorm before each and none before
+the read-out, as in the re-run of arXiv 2606.04032. Embeddings and read-out
 are laid out `[seeds·vocab, variants·d_model]` and `[runs, d_model, classes]`: one lookup serves all
 variants of a seed.
 
@@ -129,7 +130,7 @@ class Model:
         b_e = self._all.of_runs("b_E", everyone) if self._standard else None
         self._embedding = Embedding(columns, self._all.table(), self._segments("W_pos"), b_e)
         w_u = self._linear("W_U", everyone)
-        norm = self._norm("ln_final", everyone)
+        norm = None if self._standard else Norm()
         self._read_out = ReadOut(columns, norm, w_u, sparse=self.task.sparse)
 
     @property
@@ -284,8 +285,6 @@ class Model:
         yield "W_U", everyone, (width, self.task.n_classes)
         if standard:
             yield "b_U", everyone, (self.task.n_classes,)
-            yield "ln_final.w", everyone, (width,)
-            yield "ln_final.b", everyone, (width,)
 
     def _attention_slabs(
         self, group: Group, layer: int

@@ -51,7 +51,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """One-hot tokens through a linear map, learned positions, blocks, LayerNorm, read-out."""
+    """One-hot tokens through a linear map, learned positions, blocks, read-out."""
 
     def __init__(self, experiment, sharing):
         super().__init__()
@@ -60,7 +60,6 @@ class Encoder(nn.Module):
         self.first = nn.Linear(task.d_vocab, size.d_model)
         self.positions = nn.Parameter(torch.zeros(task.n_ctx, size.d_model))
         self.blocks = nn.ModuleList(Block(size, sharing) for _ in range(size.n_layers))
-        self.ln = nn.LayerNorm(size.d_model)
         self.last = nn.Linear(size.d_model, task.n_classes)
 
     def forward(self, tokens):
@@ -69,7 +68,7 @@ class Encoder(nn.Module):
         x = self.first(one_hot) + self.positions
         for block in self.blocks:
             x = block(x)
-        return self.last(self.ln(x))
+        return self.last(x)
 
     def named(self):
         """Our names → the parameters, transposed where ours are."""
@@ -86,8 +85,6 @@ class Encoder(nn.Module):
                 yield f"{layer}.{name}.b", getattr(block, name).bias, False
         yield "W_U", self.last.weight, True
         yield "b_U", self.last.bias, False
-        yield "ln_final.w", self.ln.weight, False
-        yield "ln_final.b", self.ln.bias, False
 
 
 def small(**settings):
@@ -211,4 +208,4 @@ def test_initial_numbers_are_those_of_torch():
         assert own[name].std() == pytest.approx(bound / 3**0.5, rel=0.35), name
     assert own["W_pos"].std() == pytest.approx(1, rel=0.1)
     assert own["0.ln1.w"].unique().tolist() == [1.0]
-    assert own["ln_final.b"].unique().tolist() == [0.0]
+    assert own["1.ln2.b"].unique().tolist() == [0.0]
