@@ -1,0 +1,158 @@
+"""Fuzzy phone book: the name that is asked for is misspelt, and the nearest entry answers."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.tasks.base import Examples, Label, Task, choose, dial, disagreement, register_task
+
+if TYPE_CHECKING:
+    import torch
+    from jaxtyping import Int64
+    from torch import Tensor
+
+
+@register_task
+class FuzzyPhonebook(Task):
+    """Entries `name number`, then every name once more with wrong letters: the nearest's number?
+
+    A name is its letters, each an id of its own at each place, so that alike names have alike
+    embeddings. With one wrong letter, any two names of a book differ in at least three places:
+    the entry that is meant differs from the question in one, every other in two or more. Names
+    are drawn one after another, each uniformly among those far enough from the names before it;
+    wrong are `n_wrong` places of each question, and what stands there is uniform among the other
+    letters.
+
+    ```
+    position   0        1        2        3        4        5
+    token      ANTO 31  BRIM 14  KEVA 25  BRAM ?   KEVO ?   UNTO ?
+    label                                 14       25       31
+    target                                1        2        0
+    ```
+
+    Chance is the number of a random entry.
+    """
+
+    name: ClassVar[str] = "fuzzy_phonebook"
+    title: ClassVar[str] = "Fuzzy phone book"
+    question: ClassVar[str] = "Each name is asked once, misspelt: what is the nearest's number?"
+    family: ClassVar[str] = "Questions people ask"
+    source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
+    overrides: ClassVar[dict[str, Any]] = {"d_head": 32, "self_mask": False, "steps": 600}
+
+    n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)
+    n_letters: int = dial(4, "Letters", "Letters in a name.", ge=3, le=8)
+    n_alphabet: int = dial(16, "Alphabet", "Different letters.", ge=8, le=26)
+    n_wrong: int = dial(1, "Wrong letters", "Wrong letters in each question.", ge=0, le=3)
+    n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.distance > self.n_letters:
+            most = (self.n_letters - 1) // 2
+            allowed = f"at most {most}: else another name could be as near"
+            raise disagreement("n_wrong", self.n_wrong, allowed, "n_letters")
+        if self.n_entries > self._most_entries:
+            allowed = f"at most {self._most_entries}: there are too few names that differ enough"
+            others = ("n_letters", "n_alphabet", "n_wrong")
+            raise disagreement("n_entries", self.n_entries, allowed, *others)
+        return self
+
+    @property
+    def distance(self) -> int:
+        """In so many places, at least, any two names of a book differ."""
+        return 2 * self.n_wrong + 1
+
+    @property
+    def _most_entries(self) -> int:
+        """So many leave the last entry at least half of all names; two leave it a third or more."""
+        too_near = sum(
+            comb(self.n_letters, places) * (self.n_alphabet - 1) ** places
+            for places in range(self.distance)
+        )
+        n_names = int(self.n_alphabet**self.n_letters)
+        return max(2, n_names // (2 * int(too_near)) + 1)
+
+    @property
+    def n_fields(self) -> int:
+        return self.n_letters + 1
+
+    @property
+    def d_vocab(self) -> int:
+        return self.n_letters * self.n_alphabet + self.n_values + 1
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_values
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.n_entries
+
+    @property
+    def answers_from(self) -> int:
+        return self.n_entries
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.n_entries + (1 - 1 / self.n_entries) / self.n_values
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        n, n_letters = self.n_entries, self.n_letters
+        names = self._names(n_examples, generator)
+        values = torch.randint(self.n_values, (n_examples, n), generator=generator)
+        target = choose(n_examples, n, n, generator)
+        asked = names.gather(1, target[:, :, None].expand(-1, -1, n_letters))
+        ways = torch.tensor(list(combinations(range(n_letters), self.n_wrong)), dtype=torch.int64)
+        places = ways[torch.randint(len(ways), (n_examples, n), generator=generator)]
+        turns = torch.randint(1, self.n_alphabet, places.shape, generator=generator)
+        asked = asked.scatter_add(2, places, turns) % self.n_alphabet
+        first = torch.arange(n_letters) * self.n_alphabet
+        tokens = torch.full((n_examples, 2 * n, self.n_fields), self.d_vocab - 1)
+        tokens[:, :n, :-1] = first + names
+        tokens[:, n:, :-1] = first + asked
+        tokens[:, :n, -1] = n_letters * self.n_alphabet + values
+        return Examples(tokens, values.gather(1, target), target, None)
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return tokens[:, : self.n_entries]
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        labels = []
+        first = np.arange(self.n_letters) * self.n_alphabet
+        for *letters, value in tokens.tolist():
+            name = "".join(ascii_uppercase[letter] for letter in letters - first)
+            if value == self.d_vocab - 1:
+                labels.append(Label(f"{name} ?", f"{name} ?", f"{name} ?"))
+            else:
+                number = self.answer_text(value - self.n_letters * self.n_alphabet)
+                labels.append(Label(name, f"{name} {number}", f"{name} {number}"))
+        return labels
+
+    def _names(self, n_examples: int, generator: torch.Generator) -> Int64[Tensor, "b n letters"]:
+        """Letters of names that all differ enough."""
+        import torch
+
+        names = torch.randint(
+            self.n_alphabet,
+            (self.n_letters, self.n_entries, n_examples),
+            generator=generator,
+            dtype=torch.uint8,
+        )
+        for entry in range(1, self.n_entries):
+            while True:
+                places = (names[:, :entry] != names[:, entry, None]).sum(0, dtype=torch.uint8)
+                near = (places < self.distance).any(0)
+                if not near.any():
+                    break
+                again = torch.randint_like(names[:, entry], self.n_alphabet, generator=generator)
+                names[:, entry] = again.where(near, names[:, entry])
+        return names.permute(2, 1, 0).long()
