@@ -1,0 +1,333 @@
+"""Translation: an encoder reads one side, a decoder writes the other with the right words so far.
+
+The decoder's token at each position is the word before it, at first a start; its label is the
+next word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.tasks.base import (
+    NAMES,
+    NOTHING,
+    Examples,
+    Label,
+    Task,
+    choose,
+    dial,
+    disagreement,
+    in_order,
+    is_held_out,
+    register_task,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+Language = Literal["German", "French", "Spanish", "Italian", "Dutch", "Swedish"]
+
+_CODES: dict[Language, str] = {
+    "German": "de",
+    "French": "fr",
+    "Spanish": "es",
+    "Italian": "it",
+    "Dutch": "nl",
+    "Swedish": "sv",
+}
+
+
+@register_task
+class Dictionary(Task):
+    """Every name has a number, the same in all sentences: translate names into numbers in order.
+
+    A sentence is a random choice of names without repetition. With Ada 31, Ben 14, Cem 25:
+
+    ```
+    position   0    1    2      3      4   5
+    token      Cem  Ada  Ben    start  25  31
+    label                       25     31  14
+    target                      0      1   2
+    ```
+
+    Reversed, the labels were 14, 31, 25. Chance is the number of a random name of the sentence.
+    """
+
+    name: ClassVar[str] = "dictionary"
+    title: ClassVar[str] = "Dictionary"
+    question: ClassVar[str] = "Each name has its number everywhere: what comes next?"
+    family: ClassVar[str] = "Questions people ask"
+    source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
+    overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "positions": "learned", "steps": 300}
+
+    n_words: int = dial(8, "Words", "Names in a sentence.", ge=2, le=16)
+    n_vocab: int = dial(32, "Dictionary", "Names that have a number.", ge=8, le=64)
+    order: Literal["same", "reversed"] = dial("same", "Order", "In which the numbers are written.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.n_words > self.n_vocab:
+            allowed = f"at most n_vocab ({self.n_vocab})"
+            raise disagreement("n_words", self.n_words, allowed, "n_vocab")
+        return self
+
+    @property
+    def d_vocab(self) -> int:
+        return 2 * self.n_vocab + 1
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_vocab
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.n_words
+
+    @property
+    def n_source(self) -> int:
+        return self.n_words
+
+    @property
+    def answers_from(self) -> int:
+        return self.n_source
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.n_words
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        source = choose(n_examples, self.n_vocab, self.n_words, generator)
+        position = torch.arange(self.n_words)
+        target = position if self.order == "same" else position.flip(0)
+        labels = torch.tensor(_dictionary(self.n_vocab))[source[:, target]]
+        start = torch.full((n_examples, 1), self.d_vocab - 1)
+        tokens = torch.cat([source, start, self.n_vocab + labels[:, :-1]], 1)[:, :, None]
+        return Examples(tokens, labels, target.repeat(n_examples, 1))
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return in_order(tokens[:, : self.n_source])
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        return [self._label(token) for token in tokens[:, 0].tolist()]
+
+    def _label(self, token: int) -> Label:
+        if token < self.n_vocab:
+            number = self.answer_text(_dictionary(self.n_vocab)[token])
+            return Label(NAMES[token], NAMES[token], f"{NAMES[token]} ({number})")
+        is_start = token == self.d_vocab - 1
+        text = "start" if is_start else self.answer_text(token - self.n_vocab)
+        return Label(text, f"{text} →", text)
+
+
+@register_task
+class Translation(Task):
+    """English names of countries, languages and currencies in another language, by letters.
+
+    They are those of Unicode's locale data (the package Babel). Left out are names longer than
+    `max_length` in either language, and those with two translations. A side's letters are ids of
+    its own; the source is filled up with blanks, and after the end nothing is asked. Were
+    `max_length` 5, a pair would be:
+
+    ```
+    position   0  1  2  3  4    5      6  7  8  9    10
+    token      C  u  b  a  ·    start  K  u  b  a    ·
+    label                       K      u  b  a  end
+    ```
+
+    No position holds the answer, so there is no target. Pairs are split by a hash of their English
+    side, and drawn in passes over all of one side. Chance is the share of the commonest answer.
+    """
+
+    name: ClassVar[str] = "translation"
+    title: ClassVar[str] = "Translation"
+    question: ClassVar[str] = "“Sweden” is “Schweden”: which letter is next?"
+    family: ClassVar[str] = "Text"
+    source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
+    corpus: ClassVar[bool] = True
+    slice_title: ClassVar[str] = "Translation"
+    overrides: ClassVar[dict[str, Any]] = {
+        "n_heads": 2,
+        "d_head": 16,
+        "positions": "learned",
+        "steps": 400,
+    }
+
+    language: Language = dial("German", "Language", "Into which is translated.")
+    max_length: int = dial(12, "Longest", "Letters of the longest name.", ge=8, le=24)
+
+    @property
+    def d_vocab(self) -> int:
+        return len(self._stock.english) + 1 + len(self._stock.foreign) + 2
+
+    @property
+    def n_classes(self) -> int:
+        return len(self._stock.foreign) + 1
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.max_length + 1
+
+    @property
+    def n_source(self) -> int:
+        return self.max_length
+
+    @property
+    def answers_from(self) -> int:
+        return self.n_source
+
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    @property
+    def chance(self) -> float:
+        counts = np.bincount(self._stock.labels[self._stock.labels != NOTHING])
+        return float(counts.max() / counts.sum())
+
+    @property
+    def loss_floor(self) -> None:
+        return None
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """All names that are drawn, of both sides of the split: English, translated."""
+        return self._stock.pairs
+
+    @property
+    def _stock(self) -> _Stock:
+        return _stock(self.language, self.max_length)
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        return self._take(torch.randint(len(self.pairs), (n_examples,), generator=generator))
+
+    def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
+        import torch
+
+        tokens = torch.from_numpy(self._stock.tokens)
+        side = (is_held_out(self.book(tokens)) == held_out).nonzero()[:, 0]
+        n_passes = -(-n_examples // len(side))
+        order = choose(n_passes, len(side), len(side), generator).flatten()
+        return self._take(side[order[:n_examples]])
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return in_order(tokens[:, : self.n_source])
+
+    def answer_text(self, answer: int) -> str:
+        letters = self._stock.foreign
+        return _readable(letters[answer]) if answer < len(letters) else "end"
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        return [self._label(token) for token in tokens[:, 0].tolist()]
+
+    @property
+    def slice_names(self) -> tuple[str, ...]:
+        return ("as in English", "other")
+
+    def slices(self, examples: Examples) -> Tensor:
+        import torch
+
+        english = {letter: token for token, letter in enumerate(self._stock.english)}
+        n_letters = len(self._stock.english)
+        as_source = [english.get(letter, NOTHING) for letter in self._stock.foreign]
+        as_source.append(n_letters)  # end and nothing, the last class and -1: as blanks
+        source = examples.tokens[:, : self.n_source, 0]
+        written = torch.tensor(as_source, device=source.device)[examples.labels]
+        other = (written[:, :-1] != source).any(1).long()
+        return other[:, None].expand_as(examples.labels)
+
+    def _take(self, index: Tensor) -> Examples:
+        import torch
+
+        tokens, labels = map(torch.from_numpy, (self._stock.tokens, self._stock.labels))
+        labels = labels[index]
+        return Examples(tokens[index], labels, torch.full_like(labels, NOTHING))
+
+    def _label(self, token: int) -> Label:
+        letters = self._stock.english
+        if token < len(letters):
+            text = _readable(letters[token])
+            return Label(text, text, text)
+        token -= len(letters) + 1
+        blank = token < 0 or token == self.n_classes
+        text = "·" if blank else "start" if token == self.n_classes - 1 else self.answer_text(token)
+        return Label(text, f"{text} →", text)
+
+
+@dataclass(frozen=True)
+class _Stock:
+    """All pairs of a language as ids.
+
+    Attributes:
+        english, foreign: the letters of either side, in the order of their ids. Ids are: English
+            letters, a blank, foreign letters, the start, the decoder's blank.
+        tokens: (pair, i, 1). labels: (pair, a), foreign letters, then the end, then nothing.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    english: str
+    foreign: str
+    tokens: np.ndarray
+    labels: np.ndarray
+
+
+@cache
+def _stock(language: Language, max_length: int) -> _Stock:
+    pairs = [pair for pair in _names(language) if max(map(len, pair)) <= max_length]
+    english, foreign = ("".join(sorted({*"".join(side)})) for side in zip(*pairs, strict=True))
+    first = len(english) + 1
+    tokens = np.full((len(pairs), 2 * max_length + 1, 1), first + len(foreign) + 1)
+    labels = np.full((len(pairs), max_length + 1), NOTHING)
+    tokens[:, :max_length] = len(english)
+    tokens[:, max_length] = first + len(foreign)
+    for row, (source, translated) in enumerate(pairs):
+        letters = [foreign.index(letter) for letter in translated]
+        tokens[row, : len(source), 0] = [english.index(letter) for letter in source]
+        tokens[row, max_length + 1 :][: len(letters), 0] = np.add(letters, first)
+        labels[row, : len(letters) + 1] = [*letters, len(foreign)]
+    return _Stock(tuple(pairs), english, foreign, tokens, labels)
+
+
+@cache
+def _names(language: Language) -> list[tuple[str, str]]:
+    """Pairs of names, English and translated, of what has one translation."""
+    from babel import Locale
+
+    english, foreign = Locale("en"), Locale(_CODES[language])
+    pairs = {
+        (name, there[code])
+        for here, there in (
+            (english.territories, foreign.territories),
+            (english.languages, foreign.languages),
+            (english.currencies, foreign.currencies),
+        )
+        for code, name in here.items()
+        if code in there
+    }
+    translations = Counter(name for name, _ in pairs)
+    return sorted(pair for pair in pairs if translations[pair[0]] == 1)
+
+
+@cache
+def _dictionary(n_vocab: int) -> tuple[int, ...]:
+    """The number of every name: a permutation that is always the same."""
+
+    def digest(number: int) -> bytes:
+        return hashlib.blake2b(f"dictionary {number}".encode()).digest()
+
+    return tuple(sorted(range(n_vocab), key=digest))
+
+
+def _readable(letter: str) -> str:
+    return "␣" if letter.isspace() else letter
