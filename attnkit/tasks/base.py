@@ -114,8 +114,6 @@ class Task(BaseModel, ABC):
         family: under which heading it is shown, one of `FAMILIES`.
         overrides: the sizes and the training that suit the task, by the names of `Size` and
             `Training` in `attnkit.experiment`; with them QKV solves it.
-        sparse: whether some of the positions from `answers_from` on are asked nothing.
-        ordered: whether answers lie in what comes later, so that a model must be causal.
         corpus: whether it has a fixed stock of examples, so that accuracy on those trained on is
             measured, too.
         slice_title: what `slices` tells apart; empty if nothing.
@@ -129,8 +127,6 @@ class Task(BaseModel, ABC):
     source: ClassVar[str]
     family: ClassVar[str]
     overrides: ClassVar[dict[str, Any]] = {}
-    sparse: ClassVar[bool] = False
-    ordered: ClassVar[bool] = False
     corpus: ClassVar[bool] = False
     slice_title: ClassVar[str] = ""
 
@@ -163,6 +159,16 @@ class Task(BaseModel, ABC):
     @abstractmethod
     def answers_from(self) -> int:
         """First position that may answer; all later ones may, too."""
+
+    @property
+    def sparse(self) -> bool:
+        """Whether some of the positions from `answers_from` on are asked nothing."""
+        return False
+
+    @property
+    def ordered(self) -> bool:
+        """Whether answers lie in what comes later, so that a model must be causal."""
+        return False
 
     @property
     @abstractmethod

@@ -1,0 +1,231 @@
+"""Lists: reverse them, sort them, swap their halves, or treat every symbol by itself.
+
+The five tasks on which three projections were compared with fewer: Borji 2023
+(arXiv 2305.19129), Kayyam, Madan Gopal and Lewis 2026 (arXiv 2606.04032).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from attnkit.tasks.base import NOTHING, Examples, Label, Task, dial, in_order, register_task
+
+if TYPE_CHECKING:
+    import torch
+    from jaxtyping import Int64
+    from torch import Tensor
+
+PUBLISHED: dict[str, Any] = {
+    "d_model": 64,
+    "n_heads": 4,
+    "d_head": 16,
+    "n_layers": 2,
+    "d_mlp": 256,
+    "positions": "learned",
+    "blocks": "standard",
+    "self_mask": False,
+    "learning_rate": 1e-3,
+    "schedule": "cosine",
+    "warm_up": 0.05,
+    "clip": 5.0,
+    "batch_size": 128,
+    "n_train": 10_000,
+    "steps": 158,
+    "evaluate_every": 16,
+    "n_eval": 960,
+}
+"""One cell of the published re-run: 64 wide, 2 layers, 4 heads. REVERSE is solved with it, SORT
+is not. Only the evaluation differs: there it is on 2,000 lists."""
+
+
+class Lists(Task):
+    """A list of symbols, drawn evenly and independently; every place has an answer."""
+
+    family: ClassVar[str] = "Lists"
+    source: ClassVar[str] = "Borji 2023; Kayyam et al. 2026"
+    overrides: ClassVar[dict[str, Any]] = PUBLISHED
+
+    length: int = dial(16, "Length", "Symbols in a list; each place answers.", ge=2, le=64)
+    n_symbols: int = dial(10, "Symbols", "Symbols that lists are made of.", ge=8, le=64)
+
+    @property
+    def d_vocab(self) -> int:
+        return self.n_symbols
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_symbols
+
+    @property
+    def n_ctx(self) -> int:
+        return self.length
+
+    @property
+    def answers_from(self) -> int:
+        return 0
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.n_symbols
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        shape = (n_examples, self.length)
+        symbols = torch.randint(self.n_symbols, shape, generator=generator)
+        labels, target = self._answers(symbols)
+        return Examples(symbols[:, :, None], labels, target)
+
+    @abstractmethod
+    def _answers(
+        self, symbols: Int64[Tensor, "b i"]
+    ) -> tuple[Int64[Tensor, "b i"], Int64[Tensor, "b i"]]:
+        """Labels, and the places from which they are."""
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return in_order(tokens)
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        return [
+            Label(f"{symbol}", f"{place}: {symbol}", f"place {place}: {symbol}")
+            for place, (symbol,) in enumerate(tokens.tolist(), 1)
+        ]
+
+    def answer_text(self, answer: int) -> str:
+        return f"{answer}"
+
+
+def _own_place(symbols: Int64[Tensor, "b i"]) -> Int64[Tensor, "b i"]:
+    import torch
+
+    return torch.arange(symbols.shape[1]).expand_as(symbols)
+
+
+@register_task
+class Reverse(Lists):
+    """The list from back to front. Chance: the same symbol at every place.
+
+    ```
+    position   0  1  2  3
+    token      3  1  4  7
+    label      7  4  1  3
+    target     3  2  1  0
+    ```
+    """
+
+    name: ClassVar[str] = "reverse"
+    title: ClassVar[str] = "Reverse"
+    question: ClassVar[str] = "What does the list look like from back to front?"
+
+    def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
+        return symbols.flip(1), _own_place(symbols).flip(1)
+
+
+@register_task
+class Sort(Lists):
+    """The list in ascending order. Chance: the same symbol at every place.
+
+    A symbol that occurs once has a target; of several that are alike none is the one.
+
+    ```
+    position   0   1   2  3
+    token      4   1   7  1
+    label      1   1   4  7
+    target     –   –   0  2
+    ```
+    """
+
+    name: ClassVar[str] = "sort"
+    title: ClassVar[str] = "Sort"
+    question: ClassVar[str] = "What does the list look like in ascending order?"
+
+    @property
+    def loss_to_beat(self) -> float:
+        """The loss of knowing the place but not the list: small symbols tend to come first."""
+        below = np.arange(1, self.n_symbols + 1)[:, None] / self.n_symbols
+        n_below = np.arange(self.length + 1)
+        ways = np.array([float(math.comb(self.length, n)) for n in n_below])
+        exactly = ways * below**n_below * (1 - below) ** (self.length - n_below)
+        at_most = exactly[:, :0:-1].cumsum(1)[:, ::-1]  # of the symbol at a place, (symbol, place)
+        share = np.diff(at_most, axis=0, prepend=0.0)
+        share = share[share > 0]
+        return float(-(share * np.log(share)).sum() / self.length)
+
+    def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
+        import torch
+
+        labels, place = symbols.sort(dim=1, stable=True)
+        repeated = torch.zeros_like(labels, dtype=torch.bool)
+        alike = labels[:, 1:] == labels[:, :-1]
+        repeated[:, 1:] |= alike
+        repeated[:, :-1] |= alike
+        return labels, place.masked_fill(repeated, NOTHING)
+
+
+@register_task
+class Swap(Lists):
+    """The second half of the list, then the first. Chance: the same symbol at every place.
+
+    ```
+    position   0  1  2  3
+    token      3  1  4  7
+    label      4  7  3  1
+    target     2  3  0  1
+    ```
+    """
+
+    name: ClassVar[str] = "swap"
+    title: ClassVar[str] = "Swap"
+    question: ClassVar[str] = "What does the list look like with its halves swapped?"
+
+    length: int = dial(
+        16, "Length", "Symbols in a list; each place answers.", ge=2, le=64, multiple_of=2
+    )
+
+    def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
+        half = self.length // 2
+        return symbols.roll(half, 1), _own_place(symbols).roll(half, 1)
+
+
+@register_task
+class Subtract(Lists):
+    """The largest symbol minus each, 9 − x by default. Chance: the same symbol at every place.
+
+    ```
+    position   0  1  2  3
+    token      3  1  4  7
+    label      6  8  5  2
+    target     0  1  2  3
+    ```
+    """
+
+    name: ClassVar[str] = "sub"
+    title: ClassVar[str] = "Subtract"
+    question: ClassVar[str] = "What is the largest digit minus each?"
+
+    def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
+        return self.n_symbols - 1 - symbols, _own_place(symbols)
+
+
+@register_task
+class Copy(Lists):
+    """The list as it is. Chance: the same symbol at every place.
+
+    ```
+    position   0  1  2  3
+    token      3  1  4  7
+    label      3  1  4  7
+    target     0  1  2  3
+    ```
+    """
+
+    name: ClassVar[str] = "copy"
+    title: ClassVar[str] = "Copy"
+    question: ClassVar[str] = "What stands at each place?"
+
+    def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
+        return symbols.clone(), _own_place(symbols)

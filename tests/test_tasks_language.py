@@ -1,0 +1,249 @@
+"""The text: what is kept of it, where windows may begin, what is asked; slow references."""
+
+import math
+from collections import Counter
+from hashlib import blake2b
+from itertools import pairwise
+from pydoc_data.topics import topics
+
+import numpy as np
+import pytest
+import torch
+
+from attnkit.experiment import Experiment
+from attnkit.settings import InvalidExperiment
+from attnkit.tasks import NOTHING
+from attnkit.tasks.language import (
+    HIDDEN,
+    RARE,
+    Language,
+    _hashes_of,
+    corpus_of,
+    read_corpus,
+    starts_of,
+)
+
+
+def seeded(seed=0):
+    """A generator of its own."""
+    return torch.Generator().manual_seed(seed)
+
+
+def readable(ids):
+    """Ids as text."""
+    characters = read_corpus().characters
+    return "".join(characters[i] for i in ids)
+
+
+@pytest.fixture(scope="module")
+def stretches():
+    """The text of each side as pieces that nothing of the other side interrupts."""
+    corpus, pieces = read_corpus(), ([], [])
+    shown = readable(corpus.ids)
+    begin = 0
+    for end in range(1, len(shown) + 1):
+        if end == len(shown) or corpus.held_out[end] != corpus.held_out[begin]:
+            pieces[int(corpus.held_out[begin])].append(shown[begin:end])
+            begin = end
+    return pieces
+
+
+# The text
+
+
+def test_every_paragraph_is_there_once():
+    """In the order of the topics' keys; nothing is lost, nothing stands twice."""
+    kept, seen = [], set()
+    for key in sorted(topics):
+        for paragraph in topics[key].split("\n\n"):
+            bare = paragraph.strip("\n")
+            if bare not in seen:
+                seen.add(bare)
+                kept.append(bare)
+    assert read_corpus().text == "\n\n".join(kept)
+
+
+def test_length_and_hash_are_the_texts():
+    """They tell whether two numbers are of the same text."""
+    text = read_corpus().text
+    assert Language().corpus_length == len(text)
+    assert Language().corpus_hash == blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def test_common_characters_are_told_apart_and_rare_ones_are_one():
+    """So many that the vocabulary stays small, whatever Python's release."""
+    corpus = read_corpus()
+    common = sorted(Counter(sorted(corpus.text)).most_common(100))
+    common = [character for character, _ in common]
+    others = set(corpus.text) - set(common)
+    assert corpus.characters == (*common, *[RARE] * bool(others))
+    assert readable(corpus.ids) == "".join(RARE if c in others else c for c in corpus.text)
+    assert Language(objective="masked").d_vocab < 128
+
+
+def test_a_text_of_few_characters_has_no_rare_one():
+    """All are kept."""
+    corpus = corpus_of("hello")
+    assert corpus.characters == ("e", "h", "l", "o")
+    assert corpus.ids.tolist() == [1, 0, 2, 2, 3]
+
+
+def test_the_rarest_of_many_characters_become_one():
+    """Among those as rare, the first stay."""
+    corpus = corpus_of("".join(chr(200 + i) * (3 - i // 50) for i in range(120)))
+    assert corpus.characters == (*(chr(200 + i) for i in range(100)), RARE)
+    assert corpus.ids[-20:].tolist() == [100] * 20
+
+
+def test_chance_is_the_share_of_the_commonest_character():
+    """Counted one by one."""
+    corpus = read_corpus()
+    ((_, most),) = Counter(readable(corpus.ids)).most_common(1)
+    assert Language().chance == pytest.approx(most / len(corpus.text))
+
+
+def test_loss_to_beat_is_the_entropy_given_the_left_neighbour():
+    """Counted one by one, and above that only the entropy of single characters."""
+    shown = readable(read_corpus().ids)
+    singles, pairs = Counter(shown[:-1]), Counter(pairwise(shown))
+    n_pairs = len(shown) - 1
+    loss = -sum(n / n_pairs * math.log(n / singles[left]) for (left, _), n in pairs.items())
+    single = -sum(n / n_pairs * math.log(n / n_pairs) for n in singles.values())
+    assert Language().loss_to_beat == pytest.approx(loss)
+    assert loss < single < math.log(Language().n_classes)
+    assert Language().loss_floor is None
+    assert Language(objective="masked").loss_to_beat == Language().loss_to_beat
+
+
+@pytest.mark.parametrize(
+    ("text", "nats"), [("ababab", 0.0), ("aab", math.log(2)), ("aabb", 2 / 3 * math.log(2))]
+)
+def test_bigram_entropy_by_hand(text, nats):
+    """After b it is certain; after a it is, or it is half and half."""
+    assert corpus_of(text).bigram_entropy == pytest.approx(nats)
+
+
+# The split
+
+
+def test_the_side_of_a_block_is_that_of_its_hash():
+    """About one block in eight; a block is on one side as a whole."""
+    corpus = read_corpus()
+    for at in range(0, len(corpus.text), 2000):
+        block = corpus.text[at : at + 2000]
+        digest = int(blake2b(block.encode(), digest_size=8).hexdigest(), 16)
+        assert (corpus.held_out[at : at + 2000] == (digest % 8 == 0)).all()
+    n_blocks = len(corpus.text) / 2000
+    assert corpus.held_out.mean() == pytest.approx(1 / 8, abs=5 * math.sqrt(7 / 64 / n_blocks))
+
+
+@pytest.mark.parametrize("n_characters", [17, 65, 257])
+def test_windows_begin_wherever_one_side_goes_on_long_enough(n_characters, stretches):
+    """In training all such places; held out those that cannot be read in training."""
+    trained, held_out = (
+        [piece[at : at + n_characters] for piece in side for at in range(len(piece))]
+        for side in stretches
+    )
+    trained = [window for window in trained if len(window) == n_characters]
+    known = set(trained)
+    fresh = [w for w in held_out if len(w) == n_characters and w not in known]
+    starts = starts_of(n_characters)
+    shown = readable(read_corpus().ids)
+    found = [[shown[at : at + n_characters] for at in side.tolist()] for side in starts]
+    assert found == [trained, fresh]
+
+
+@pytest.mark.parametrize("n_characters", [1, 16, 65])
+def test_windows_have_equal_hashes_if_and_only_if_they_are_equal(n_characters):
+    """Among all windows of the text."""
+    ids = read_corpus().ids
+    hashes = _hashes_of(ids, n_characters)
+    shown = ids.astype(np.uint8).tobytes()
+    windows = [shown[at : at + n_characters] for at in range(len(ids) - n_characters + 1)]
+    assert len(hashes) == len(windows)
+    assert len(set(windows)) == len(set(hashes.tolist()))
+    assert len(set(zip(windows, hashes.tolist(), strict=True))) == len(set(windows))
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("objective", ["next", "masked"])
+def test_examples_are_read_from_their_side(objective, held_out, stretches):
+    """Every window stands in one piece of it, and held-out ones not in training."""
+    task = Language(objective=objective, length=48)
+    examples = task.draw(100, seeded(), held_out=held_out)
+    tokens = examples.tokens[:, :, 0]
+    whole = (
+        torch.cat([tokens, examples.labels[:, -1:]], 1)
+        if objective == "next"
+        else tokens.where(examples.labels == NOTHING, examples.labels)
+    )
+    for window in map(readable, whole.tolist()):
+        assert any(window in piece for piece in stretches[held_out])
+
+
+def test_windows_are_drawn_evenly():
+    """The commonest character is as frequent as over all windows; both ends of the text occur."""
+    (trained, _), ids = starts_of(17), read_corpus().ids
+    commonest = np.bincount(ids).argmax()
+    expected = (ids[trained] == commonest).mean()
+    first = Language(length=16).draw(200_000, seeded(), held_out=False).tokens[:, 0, 0]
+    assert (first == commonest).double().mean() == pytest.approx(expected, abs=0.005)
+
+
+# What is asked
+
+
+def test_next_characters_are_the_labels_of_a_million_windows():
+    """Each place answers what the following one shows; the last sees beyond the window."""
+    generator, task = seeded(), Language(length=16)
+    for _ in range(10):
+        examples = task.make_examples(100_000, generator)
+        assert torch.equal(examples.labels[:, :-1], examples.tokens[:, 1:, 0])
+        assert (examples.target == NOTHING).all()
+        assert examples.labels[:, -1].unique().numel() > 80
+
+
+@pytest.mark.parametrize(("share", "n_hidden"), [(0.05, 1), (0.15, 2), (0.5, 8)])
+def test_so_many_characters_are_hidden(share, n_hidden):
+    """Exactly the share, rounded; what is hidden is asked, and nothing else."""
+    task = Language(objective="masked", length=16, masked_share=share)
+    examples = task.make_examples(100_000, seeded())
+    hidden = examples.tokens[:, :, 0] == task.d_vocab - 1
+    assert (hidden.sum(1) == n_hidden).all()
+    assert torch.equal(hidden, examples.labels != NOTHING)
+    assert (examples.target == NOTHING).all()
+    places = hidden.sum(0) / hidden.sum()
+    assert (places - 1 / 16).abs().max() < 6 * math.sqrt(1 / 16 / hidden.sum().item())
+
+
+def test_the_objective_decides_which_models_fit():
+    """Who sees the next character need not guess it; what is hidden may be seen from both sides."""
+    following, masked = Language(), Language(objective="masked")
+    assert (following.ordered, following.sparse) == (True, False)
+    assert (masked.ordered, masked.sparse) == (False, True)
+    assert masked.d_vocab == following.d_vocab + 1 == masked.n_classes + 1
+    with pytest.raises(InvalidExperiment, match="causal: got False, allowed true"):
+        Experiment(task="language", causal=False)
+    assert not Experiment(task="language", objective="masked", causal=False).size.causal
+
+
+# Reading an example
+
+
+def test_every_character_is_seen():
+    """Spaces and line breaks have a sign, and no sign is a character of the text itself."""
+    task = Language(objective="masked")
+    shown = [task.answer_text(answer) for answer in range(task.n_classes)]
+    assert {"␣", "⏎"} <= set(shown)
+    assert all(len(text) == 1 and text.isprintable() and not text.isspace() for text in shown)
+    assert not set(read_corpus().text) & {"␣", "⏎", RARE, HIDDEN}
+
+
+def test_labels_of_the_worked_example():
+    """What is shown, what it asks, and a word for what is no ink."""
+    characters = (*read_corpus().characters, HIDDEN)
+    tokens = np.array([[characters.index(character)] for character in f"T{HIDDEN}e \n"])
+    labels = Language(objective="masked").label(tokens)
+    assert [label.short for label in labels] == ["T", "■", "e", "␣", "⏎"]
+    assert [label.asking for label in labels] == ["T ?", "■ ?", "e ?", "␣ ?", "⏎ ?"]
+    assert [label.full for label in labels] == ["T", "■ hidden", "e", "␣ space", "⏎ line break"]
