@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from attnkit.experiment import Experiment, from_params, settings
+from attnkit.own import OWN_MODULES, import_own
 from attnkit.settings import InvalidExperiment
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
-from attnkit.variants import CATALOGUE, OPTIONS, OWN_MODULES, import_own
+from attnkit.variants import CATALOGUE, OPTIONS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,15 +86,16 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any other setting, as often as needed; `tasks` lists them",
+        help="any other setting, as often as needed; `tasks NAME` lists them",
     )
     train.add_argument("--link", help="settings as in the dashboard's address, after the ?")
     train.add_argument("--device", default="auto", help="auto, cpu or cuda")
     train.add_argument("--json", metavar="FILE", help="write the numbers here; - for the screen")
     train.add_argument("--out", metavar="FOLDER", help="save the whole result here")
 
-    tasks = commands.add_parser("tasks", help="table of the tasks and their settings")
+    tasks = commands.add_parser("tasks", help="table of the tasks, or of one's settings")
     tasks.set_defaults(run=_tasks)
+    tasks.add_argument("task", nargs="?", metavar="NAME", help="only this one, with all settings")
     tasks.add_argument("--json", action="store_true", help="as JSON")
 
     variants = commands.add_parser("variants", help="table of the variants and of their words")
@@ -107,7 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--case", action="append", metavar="NAME", help="only this one, repeatable")
     bench.add_argument("--runs", action="append", metavar="N", help="only so many, repeatable")
     bench.add_argument("--rounds", default="5", help="turns of every contender")
-    bench.add_argument("--only-cases", action="store_true", help="neither growth nor live")
+    only = bench.add_mutually_exclusive_group()
+    only.add_argument("--only-cases", action="store_true", help="no growth, generators, visitors")
+    only.add_argument("--only-supply", action="store_true", help="nothing but the generators")
     bench.add_argument("--readme", metavar="FILE", help="write the tables into this file, too")
 
     examples = commands.add_parser("examples", help="make the examples that pages open with")
@@ -187,11 +191,14 @@ def _experiment(given: argparse.Namespace) -> Experiment:
 
 
 def _report(result: Result) -> None:
-    from attnkit.summary import sharing_table
+    from attnkit.summary import sharing_table, slice_table
 
     snapshot, experiment = result.snapshot, result.experiment
     table = sharing_table(snapshot)
     print(_readable(table, experiment.n_seeds).to_string(index=False))
+    if experiment.task.slice_names:
+        slices = slice_table(snapshot).to_string(index=False, float_format="%.3f", na_rep="–")
+        print(f"Accuracy by {experiment.task.slice_title}:\n{slices}")
     stopped = "" if snapshot.status == "finished" else " (interrupted)"
     print(
         f"{experiment.task.name}: {experiment.n_runs} runs, step {snapshot.step} of "
@@ -211,6 +218,7 @@ def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
     shown["solved"] = [f"{count}/{n_seeds}" for count in shown["solved"]]
     shown["steps_to_threshold"] = [f"{v:.0f}" if v == v else "–" for v in table.steps_to_threshold]
     shown = shown[[name for name in shown.columns if not name.startswith("difference")]]
+    shown = shown.dropna(axis="columns", how="all")
     decimals = shown.select_dtypes("float").columns
     shown[decimals] = shown[decimals].map(lambda v: f"{v:.3f}" if v == v else "–").astype(object)
     shown = shown.rename(
@@ -250,24 +258,50 @@ class _Progress:
 
 
 def _tasks(given: argparse.Namespace) -> int:
+    if given.task not in (None, *TASKS):
+        raise _BadInput(f"task: got {given.task!r}, allowed {', '.join(TASKS)}")
+    names = list(TASKS) if given.task is None else [given.task]
     if given.json:
-        listing = {
-            name: {
-                "title": task.title,
-                "question": task.question,
-                "chance": task().chance,
-                "settings": {s.name: s.default for s in settings(name).values()},
-            }
-            for name, task in TASKS.items()
-        }
-        print(json.dumps(listing, indent=1, ensure_ascii=False))
+        print(json.dumps({name: _told(name) for name in names}, indent=1, ensure_ascii=False))
         return 0
-    for name, task in TASKS.items():
-        print(f"{name:12} {task.title}. {task.question} Chance {task().chance:.3f}.")
+    family = ""
+    for name in names:
+        task = TASKS[name]()
+        beaten = task.loss_to_beat
+        levels = f"chance {task.chance:.3f}" + (f", loss to beat {beaten:.3f}" if beaten else "")
+        if given.task is None and task.family != family:
+            family = task.family
+            print(f"{family}\n")
+        print(f"{name:16} {task.title}. {task.question}\n    From: {task.source}. {levels}.")
         for setting in settings(name).values():
-            default = str(setting.default).lower() if setting.kind is bool else setting.default
-            print(f"    {setting.name:15} {default!s:>8}   {setting.help} ({setting.allowed})")
+            if given.task or setting.name in type(task).model_fields:
+                default = _plain(setting.default)
+                print(f"    {setting.name:15} {default:>8}   {setting.help} ({setting.allowed})")
+        if given.task is None:
+            sizes = " ".join(f"{own}={_plain(value)}" for own, value in task.overrides.items())
+            print(f"    with {sizes}\n")
     return 0
+
+
+def _told(name: str) -> dict[str, Any]:
+    """What JSON says of a task."""
+    task = TASKS[name]()
+    defaults = {setting.name: setting.default for setting in settings(name).values()}
+    return {
+        "title": task.title,
+        "question": task.question,
+        "family": task.family,
+        "source": task.source,
+        "chance": task.chance,
+        "loss_to_beat": task.loss_to_beat,
+        "dials": {own: defaults.pop(own) for own in type(task).model_fields},
+        "settings": defaults,
+    }
+
+
+def _plain(value: Any) -> str:
+    """A setting as it is typed."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _variants(given: argparse.Namespace) -> int:
@@ -352,11 +386,12 @@ def _bench(given: argparse.Namespace) -> int:
         except OSError as error:
             raise _BadInput(f"--readme: {error.filename}: {error.strerror}") from None
     report = run(
-        names=names,
+        names=[] if given.only_supply else names,
         n_runs=n_runs,
         peers=given.peers,
-        growth=not given.only_cases,
-        live=not given.only_cases,
+        growth=not (given.only_cases or given.only_supply),
+        supply=not given.only_cases,
+        live=not (given.only_cases or given.only_supply),
         rounds=_count("--rounds", given.rounds),
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
@@ -384,9 +419,7 @@ def _examples(_: argparse.Namespace) -> int:
     from attnkit.training import train
 
     if os.environ.get(OWN_MODULES):
-        raise _BadInput(
-            f"examples: {OWN_MODULES} is set, and variants of one's own are not shipped"
-        )
+        raise _BadInput(f"examples: {OWN_MODULES} is set, and what is one's own is not shipped")
     prepare_for_training()
     for name in TASKS:
         result = train(Experiment(task=name))

@@ -17,7 +17,7 @@ from attnkit.__main__ import main
 from attnkit.examples import default_of
 from attnkit.results import Result
 from attnkit.sharing import Sharing
-from attnkit.tasks import TASKS
+from attnkit.tasks import FAMILIES, TASKS
 from attnkit.variants import CATALOGUE, OPTIONS
 
 RUN_KEYS = """sharing seed accuracy loss steps_to_threshold parameters kv_cache_floats_per_token
@@ -214,7 +214,7 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["--task", "phone"], "task: got 'phone', allowed directed, mutual, phonebook"),
+        (["--task", "phone"], "task: got 'phone', allowed " + ", ".join(TASKS)),
         (["--sharing", "Q=K kv_heads=2"], "sharing: got 'Q=K kv_heads=2', but kv_heads does not"),
         (
             ["--sharing", "QKV kv_heads=3"],
@@ -317,26 +317,78 @@ def test_a_line_break_in_a_value_stays_one_line(run):
 # tasks
 
 
-def test_tasks_lists_every_task_and_setting(run):
-    """A table for people."""
+def as_typed(value):
+    """A setting as `--set` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_tasks_lists_every_task_under_its_family(run):
+    """A table for people: title, question, source, chance; each heading once."""
     code, output, _ = run("tasks")
+    lines = output.splitlines()
     assert code == 0
+    headings = [line for line in lines if line in FAMILIES]
+    assert headings == [family for family in FAMILIES if family in headings]
     for name, task in TASKS.items():
-        assert any(line.split()[0] == name and task.title in line for line in output.splitlines())
+        (at,) = (i for i, line in enumerate(lines) if line.startswith(f"{name} "))
+        assert f"{task.title}. {task.question}" in lines[at]
+        assert f"From: {task.source}. chance {task().chance:.3f}" in lines[at + 1]
+        assert [line for line in lines[:at] if line in FAMILIES][-1] == task.family
+
+
+def test_tasks_lists_dials_and_in_one_line_what_else_is_set(run):
+    """Defaults, bounds and choices; sizes and training as `--set` takes them."""
+    _, output, _ = run("tasks")
+    for name, task in TASKS.items():
+        own = output.split(f"\n{name} ")[1].split("\n\n")[0].splitlines()
+        dials = [line.split()[:2] for line in own[2:-1]]
+        assert dials == [[dial, as_typed(value)] for dial, value in task().model_dump().items()]
+        assert own[-1].startswith("    with ")
+        assert dict(pair.split("=") for pair in own[-1].split()[1:]).keys() == task.overrides.keys()
+    assert "(a whole number from 4 to 16)" in output
+    assert "(next or masked)" in output
+
+
+def test_tasks_of_one_name_lists_all_its_settings(run):
+    """Those of others are not in the way."""
+    code, output, _ = run("tasks", "phonebook")
+    lines = output.splitlines()
+    assert code == 0
+    assert lines[0].startswith("phonebook ")
+    shown = {line.split()[0]: line.split()[1] for line in lines[2:]}
+    for name, value in ak.Experiment(task="phonebook").settings().items():
+        if name not in ("task", "sharing"):
+            assert shown[name] == as_typed(value)
     assert "a whole number from 1 to 64" in output
 
 
+def test_tasks_of_an_unknown_name_is_bad_input(run):
+    """One line, with those there are."""
+    code, output, errors = run("tasks", "phone")
+    assert (code, output) == (2, "")
+    assert errors == f"attnkit: error: task: got 'phone', allowed {', '.join(TASKS)}\n"
+
+
 def test_tasks_as_json_lists_what_train_accepts(run):
-    """Every default can be given to `--set`."""
+    """Every default can be given to `--set`; dials stand apart."""
     code, output, _ = run("tasks", "--json")
     listing = json.loads(output)
     assert code == 0
     assert listing.keys() == TASKS.keys()
     for name, entry in listing.items():
-        assert 0 < entry["chance"] < 1
-        assert entry["title"]
-        assert entry["question"].endswith("?")
-        assert ak.Experiment(task=name, **entry["settings"]) == ak.Experiment(task=name)
+        task = TASKS[name]()
+        for key in ("title", "question", "family", "source", "chance", "loss_to_beat"):
+            assert entry[key] == getattr(task, key)
+        assert entry["dials"] == task.model_dump()
+        chosen = {**entry["dials"], **entry["settings"]}
+        assert len(chosen) == len(entry["dials"]) + len(entry["settings"])
+        assert ak.Experiment(task=name, **chosen) == ak.Experiment(task=name)
+
+
+def test_tasks_as_json_of_one_name(run):
+    """The same entry, alone."""
+    listing = json.loads(run("tasks", "--json")[1])
+    assert json.loads(run("tasks", "phonebook", "--json")[1]) == {"phonebook": listing["phonebook"]}
 
 
 # variants
@@ -403,7 +455,7 @@ register("Mine", "Q=K doubled", "Why not?", "me")
 def test_variants_of_ones_own_appear(tmp_path):
     """A module named in the environment: in the table, and trained by its name."""
     (tmp_path / "my_variants.py").write_text(OWN, encoding="utf-8")
-    environment = {**os.environ, "ATTNKIT_VARIANTS": "my_variants", "PYTHONPATH": str(tmp_path)}
+    environment = {**os.environ, "ATTNKIT_MODULES": "my_variants", "PYTHONPATH": str(tmp_path)}
     for arguments, shown in ((["variants"], "Q=K doubled"), ([*SMALL, "--sharing", "mine"], "Q=K")):
         done = subprocess.run(
             [sys.executable, "-m", "attnkit", *arguments],
@@ -418,10 +470,10 @@ def test_variants_of_ones_own_appear(tmp_path):
 
 def test_a_module_that_cannot_be_imported_is_bad_input(run, monkeypatch):
     """One line that names the environment variable and the module."""
-    monkeypatch.setenv("ATTNKIT_VARIANTS", "nowhere_to_be_found")
+    monkeypatch.setenv("ATTNKIT_MODULES", "nowhere_to_be_found")
     code, _, errors = run("tasks")
     assert code == 2
-    assert "ATTNKIT_VARIANTS: 'nowhere_to_be_found' cannot be imported" in errors
+    assert "ATTNKIT_MODULES: 'nowhere_to_be_found' cannot be imported" in errors
     assert len(errors.splitlines()) == 1
 
 

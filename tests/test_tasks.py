@@ -1,6 +1,13 @@
-"""What each generator promises, the split into training and held-out books, and labels."""
+"""Laws that every registered task keeps, at any allowed dials; what one alone promises stands
+in the files test_tasks_….py.
+"""
 
+import inspect
 import math
+import re
+import subprocess
+import sys
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,13 +17,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from attnkit.experiment import Experiment, Size, Training
-from attnkit.tasks import TASKS, Examples
-from attnkit.tasks.base import HELD_OUT_ONE_IN, NAMES, choose, is_held_out
+from attnkit.tasks import FAMILIES, NOTHING, TASKS, Examples, Task, register_task
+from attnkit.tasks.base import (
+    HELD_OUT_ONE_IN,
+    NAMES,
+    choose,
+    dial,
+    disagreement,
+    in_order,
+    is_held_out,
+)
 from attnkit.tasks.phonebook import Phonebook
-from attnkit.tasks.relations import Directed, Mutual
 
-SMALL = {"n_entries": 4, "n_names": 4, "n_values": 4}
 every_task = pytest.mark.parametrize("cls", TASKS.values(), ids=TASKS)
+a_few = settings(max_examples=7)
 
 
 def seeded(seed=0):
@@ -24,25 +38,87 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def positions(examples):
-    """(b, i) position of each token."""
-    return torch.arange(examples.tokens.shape[1]).expand(examples.tokens.shape[:2])
+def limits(info):
+    """A dial's bounds and step, by name."""
+    return {
+        key: getattr(meta, key)
+        for meta in info.metadata
+        for key in ("ge", "le", "multiple_of")
+        if hasattr(meta, key)
+    }
+
+
+def smallest(info):
+    """A dial's first choice or lowest value."""
+    choices, known = get_args(info.annotation), limits(info)
+    if choices or info.annotation is bool:
+        return choices[0] if choices else False
+    step = known.get("multiple_of", 1)
+    return known["ge"] if info.annotation is float else math.ceil(known["ge"] / step) * step
+
+
+def values(info):
+    """Any value that a dial allows."""
+    choices, known = get_args(info.annotation), limits(info)
+    if choices or info.annotation is bool:
+        return st.sampled_from(choices or (False, True))
+    if info.annotation is float:
+        return st.floats(known["ge"], known["le"])
+    step = known.get("multiple_of", 1)
+    return st.integers(math.ceil(known["ge"] / step), known["le"] // step).map(lambda n: n * step)
+
+
+def changed(task, name, value):
+    """The task with one dial turned; as it was, where that disagrees with the others."""
+    try:
+        return type(task)(**{**task.model_dump(), name: value})
+    except ValidationError as error:
+        if {finding["type"] for finding in error.errors()} != {"disagreement"}:
+            raise
+        return task
 
 
 @st.composite
-def sizes(draw, cls):
-    """A task of any allowed size."""
-    step = 2 if cls is Mutual else 1
-    n_entries = draw(st.integers(math.ceil(4 / step), 16 // step)) * step
-    n_names = draw(st.integers(max(4, n_entries), 64))
-    return cls(n_entries=n_entries, n_names=n_names, n_values=draw(st.integers(4, 64)))
+def configured(draw, cls):
+    """A task with any dials, turned one after another in any order."""
+    task = cls()
+    for name in draw(st.permutations(list(cls.model_fields))):
+        task = changed(task, name, draw(values(cls.model_fields[name])))
+    return task
 
 
 @st.composite
-def drawn(draw, *classes):
-    """A task and examples of it."""
-    task = draw(sizes(draw(st.sampled_from(classes or list(TASKS.values())))))
-    return task, task.make_examples(7, seeded(draw(st.integers(0, 999))))
+def drawn(draw, cls):
+    """A task with any dials and examples of it."""
+    task = draw(configured(cls))
+    return task, task.make_examples(5, seeded(draw(st.integers(0, 999))))
+
+
+def tiny(cls):
+    """The task with every dial as low as it goes."""
+    task = cls()
+    for name, info in cls.model_fields.items():
+        task = changed(task, name, smallest(info))
+    return task
+
+
+def parts(examples):
+    """The tensors of a batch."""
+    own = [examples.tokens, examples.labels, examples.target, examples.reverse]
+    return [part for part in own if part is not None]
+
+
+def contents(task, *batches):
+    """What must not be in two batches: each example's book as a set, or else all of the example."""
+    if type(task).draw is Task.draw:
+        books = torch.cat([task.book(examples.tokens) for examples in batches])
+        _, entry = books.flatten(0, 1).unique(dim=0, return_inverse=True)
+        rows = entry.view(len(books), -1).sort(1).values
+    else:
+        own = [torch.cat([each.tokens.flatten(1), each.labels], 1) for each in batches]
+        rows = torch.cat(own)
+    sides = rows.split([len(examples.tokens) for examples in batches])
+    return [{row.tobytes() for row in side.numpy()} for side in sides]
 
 
 # The registry
@@ -53,6 +129,29 @@ def test_registry_names_are_the_tasks_own():
     assert all(name == cls.name for name, cls in TASKS.items())
     assert len({cls.title for cls in TASKS.values()}) == len(TASKS)
     assert {"directed", "mutual", "phonebook"} <= set(TASKS)
+
+
+def test_tasks_are_listed_by_family():
+    """In the order of the headings they are shown under."""
+    shown = [FAMILIES.index(cls.family) for cls in TASKS.values()]
+    assert shown == sorted(shown)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": None}, "source: Own has none, allowed a text"),
+        ({"name": "My task"}, "name: got 'My task', allowed small letters, digits and underscores"),
+        ({"name": "phonebook"}, "name: 'phonebook' is taken by Phonebook"),
+    ],
+)
+def test_a_task_that_cannot_be_registered_is_told_why(changes, message):
+    """And the registry stays as it is."""
+    before = dict(TASKS)
+    own = type("Own", (Phonebook,), {"name": "own", "__annotations__": {}, **changes})
+    with pytest.raises(ValueError, match=re.escape(message)):
+        register_task(own)
+    assert before == TASKS
 
 
 @every_task
@@ -72,134 +171,363 @@ def test_overrides_name_sizes_and_training(cls):
 
 @every_task
 def test_every_dial_says_what_it_is(cls):
-    """Each field brings its label, help and bounds."""
-    for info in cls.model_fields.values():
-        bounds = {key for meta in info.metadata for key in ("ge", "le") if hasattr(meta, key)}
+    """Each field brings its label and help, a number its bounds, and the default is allowed."""
+    for name, info in cls.model_fields.items():
         assert info.title
         assert info.description.endswith(".")
-        assert bounds == {"ge", "le"}
+        if info.annotation in (int, float):
+            assert {"ge", "le"} <= limits(info).keys()
+        else:
+            assert info.annotation is bool or get_args(info.annotation)
+        assert getattr(cls(**{name: info.default}), name) == info.default
 
 
 @every_task
 def test_a_task_is_frozen(cls):
     """Configuration does not change."""
+    name, info = next(iter(cls.model_fields.items()))
     with pytest.raises(ValidationError, match="frozen"):
-        cls().n_entries = 5
+        setattr(cls(), name, info.default)
 
 
 @every_task
-def test_title_and_question_are_shown_as_they_are(cls):
-    """The title is a phrase, the question a sentence."""
+def test_title_question_and_source_are_shown_as_they_are(cls):
+    """The title is a phrase, the question a sentence, the source goes on in one."""
     assert cls.title[0].isupper()
     assert cls.question.endswith("?")
+    assert cls.source
+    assert not cls.source.endswith(".")
+    assert bool(cls.slice_title) == bool(cls().slice_names)
+
+
+@every_task
+def test_the_docstring_draws_an_example(cls):
+    """As a table whose cells stand under those of the first line; lines without a name go on."""
+    tables = re.findall(r"```\n(.*?)```", inspect.cleandoc(cls.__doc__), re.DOTALL)
+    assert tables
+    for table in tables:
+        head, *rows = (
+            {cell.start(): cell[0] for cell in re.finditer(r"\S+(?: \S+)*", line)}
+            for line in table.splitlines()
+        )
+        names = [row[0] for row in (head, *rows) if 0 in row]
+        assert len(set(names)) == len(names) >= 3
+        assert "label" in names
+        for row in rows:
+            assert row.keys() <= head.keys(), table
+
+
+def test_tasks_do_without_torch():
+    """A page builds and describes all of them before torch is there."""
+    program = """if True:
+        import sys
+        sys.modules["torch"] = None
+        from attnkit.tasks import TASKS
+        for cls in TASKS.values():
+            task = cls()
+            task.chance, task.d_vocab, task.loss_to_beat, task.loss_floor, task.slice_names
+            task.plateau, task.earlier, task.sparse, task.ordered, task.answer_text(0)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# What a task says of itself
+
+
+@every_task
+@a_few
+@given(st.data())
+def test_numbers_of_a_task_go_together(cls, data):
+    """Positions, classes, levels."""
+    task = data.draw(configured(cls))
+    assert 0 <= task.n_source <= task.answers_from < task.n_ctx
+    assert task.n_fields >= 1
+    assert task.d_vocab >= 1
+    assert task.n_classes >= 2
+    assert 0 < task.chance < 1
+    assert task.plateau is None or task.chance < task.plateau < 1
+    floor, beaten = task.loss_floor or 0.0, task.loss_to_beat
+    assert 0 <= floor < math.log(task.n_classes)
+    assert beaten is None or floor < beaten < math.log(task.n_classes)
+
+
+@every_task
+@a_few
+@given(st.data())
+def test_dials_are_kept_as_plain_values(cls, data):
+    """A task is made again from its numbers, and equal to itself."""
+    task = data.draw(configured(cls))
+    again = cls(**task.model_dump())
+    assert again == task
+    assert hash(again) == hash(task)
+    assert all(isinstance(value, (bool, int, float, str)) for value in task.model_dump().values())
+
+
+@every_task
+@a_few
+@given(st.data())
+def test_an_earlier_task_shares_the_embedding(cls, data):
+    """Tokens mean the same, and positions are as many; it has none before itself."""
+    task = data.draw(configured(cls))
+    if task.earlier is not None:
+        shared = ("d_vocab", "n_ctx", "n_fields", "n_source")
+        assert all(getattr(task, name) == getattr(task.earlier, name) for name in shared)
+        assert task.earlier.earlier is None
+
+
+@every_task
+def test_a_fixed_embedding_is_one_row_for_each_of_some_ids(cls):
+    """The same for the same generator."""
+    task = cls()
+    fixed, again = (task.fixed_embedding(32, seeded(3)) for _ in range(2))
+    if fixed is not None:
+        ids, rows = fixed
+        assert rows.shape == (len(ids), 32)
+        assert rows.isfinite().all()
+        assert len(set(ids.tolist())) == len(ids)
+        assert 0 <= ids.min() <= ids.max() < task.d_vocab
+        assert torch.equal(rows, again[1])
+        assert torch.equal(ids, again[0])
 
 
 # What a batch of examples is
 
 
-@given(drawn())
-def test_examples_have_the_promised_shapes(case):
-    """(b, i, fields) tokens; as many answers as positions that answer."""
-    task, examples = case
+@every_task
+@a_few
+@given(st.data())
+def test_examples_have_the_promised_shapes(cls, data):
+    """(b, i, fields) tokens; as many answers as positions that may answer."""
+    task, examples = data.draw(drawn(cls))
     n_answers = task.n_ctx - task.answers_from
-    assert examples.tokens.shape == (7, task.n_ctx, task.n_fields)
-    assert examples.labels.shape == examples.target.shape == (7, n_answers)
-    assert examples.reverse is None or examples.reverse.shape == (7, n_answers)
-    assert examples.tokens.dtype == examples.labels.dtype == examples.target.dtype == torch.int64
+    assert examples.tokens.shape == (5, task.n_ctx, task.n_fields)
+    assert all(part.shape == (5, n_answers) for part in parts(examples)[1:])
+    assert all(part.dtype == torch.int64 for part in parts(examples))
 
 
-@given(drawn())
-def test_ids_stay_in_their_ranges(case):
+@every_task
+@a_few
+@given(st.data())
+def test_ids_stay_in_their_ranges(cls, data):
     """Tokens below d_vocab, labels below n_classes, targets among the positions."""
-    task, examples = case
-    assert 0 <= examples.tokens.min() <= examples.tokens.max() < task.d_vocab
-    assert 0 <= examples.labels.min() <= examples.labels.max() < task.n_classes
-    assert 0 <= examples.target.min() <= examples.target.max() < task.n_ctx
+    task, examples = data.draw(drawn(cls))
+    tokens, labels, *positions = parts(examples)
+    assert 0 <= tokens.min() <= tokens.max() < task.d_vocab
+    assert (NOTHING if task.sparse else 0) <= labels.min() <= labels.max() < task.n_classes
+    for position in positions:
+        assert NOTHING <= position.min() <= position.max() < task.n_ctx
 
 
-@given(drawn())
-def test_fields_use_different_ids(case):
-    """The embedding is a sum over fields, so no id may stand in two of them."""
-    _, examples = case
-    fields = [set(field.unique().tolist()) for field in examples.tokens.unbind(-1)]
-    assert sum(map(len, fields)) == len(set.union(*fields))
+@every_task
+@a_few
+@given(st.data())
+def test_every_example_asks_something(cls, data):
+    """And where nothing is asked, nothing is the target."""
+    _, examples = data.draw(drawn(cls))
+    asked = examples.labels != NOTHING
+    assert asked.any(1).all()
+    assert (examples.target[~asked] == NOTHING).all()
 
 
-@given(drawn())
-def test_every_id_can_occur(case):
-    """The vocabulary has no more ids than names, others, numbers and a blank need."""
-    task, _ = case
-    blank = 1 if isinstance(task, Phonebook) else 0
-    assert task.d_vocab == (task.n_fields - 1) * task.n_names + task.n_values + blank
+@every_task
+@a_few
+@given(st.data())
+def test_every_token_and_answer_has_a_text(cls, data):
+    """On the axis, beside its row and in full; answers can be told apart."""
+    task, examples = data.draw(drawn(cls))
+    for tokens in examples.tokens.numpy():
+        labels = task.label(tokens)
+        assert len(labels) == task.n_ctx
+        for label in labels:
+            assert label.short.strip()
+            assert label.asking.strip()
+            assert label.full.strip()
+            assert len(label.short) <= 12
+    answers = [task.answer_text(answer) for answer in range(task.n_classes)]
+    assert all(text.strip() for text in answers)
+    assert len(set(answers)) == len(answers)
 
 
-@given(drawn())
-def test_labels_are_the_numbers_of_the_target_entries(case):
-    """The value field at the target, counted from the first number."""
-    task, examples = case
-    numbers = examples.tokens[:, :, -1] - (task.n_fields - 1) * task.n_names
-    assert torch.equal(examples.labels, numbers.gather(1, examples.target))
+@every_task
+@a_few
+@given(st.data())
+def test_slices_are_groups_of_what_is_asked(cls, data):
+    """Each answer is in one, and each has a name."""
+    task, examples = data.draw(drawn(cls))
+    names = task.slice_names
+    assert len(set(names)) == len(names)
+    assert all(names)
+    if names:
+        group = task.slices(examples)
+        assert group.shape == examples.labels.shape
+        asked = group[examples.labels != NOTHING]
+        assert 0 <= asked.min() <= asked.max() < len(names)
 
 
-@given(drawn())
-def test_names_in_a_book_are_distinct(case):
-    """Each person stands in a book once."""
-    task, examples = case
-    for names in task.book(examples.tokens)[:, :, 0].tolist():
-        assert len(set(names)) == len(names) == task.n_entries
+@every_task
+@a_few
+@given(st.data())
+def test_same_generator_state_gives_the_same_examples(cls, data):
+    """The generator is the only source of randomness."""
+    task = data.draw(configured(cls))
+    first, again = (task.make_examples(11, seeded(3)) for _ in range(2))
+    assert all(map(torch.equal, parts(first), parts(again)))
 
 
-@given(drawn(Directed))
-def test_directed_is_one_cycle(case):
-    """Following the targets from anyone meets everyone before coming back."""
-    task, examples = case
-    here, met = torch.zeros(7, 1, dtype=torch.int64), []
-    for _ in range(task.n_entries):
-        here = examples.target.gather(1, here)
-        met.append(here)
-    assert torch.equal(torch.cat(met, 1).sort(1).values, positions(examples))
-    assert (here == 0).all()
+@every_task
+def test_the_generator_is_advanced(cls):
+    """Two draws differ, and so do two seeds."""
+    generator = seeded(3)
+    first, second = (cls().draw(11, generator, held_out=False) for _ in range(2))
+    other = cls().draw(11, seeded(4), held_out=False)
+    assert not torch.equal(first.tokens, second.tokens)
+    assert not torch.equal(first.tokens, other.tokens)
 
 
-@given(drawn(Directed))
-def test_directed_reverse_undoes_target(case):
-    """Who is asked by i asks i."""
-    _, examples = case
-    assert torch.equal(examples.target.gather(1, examples.reverse), positions(examples))
-    assert torch.equal(examples.reverse.gather(1, examples.target), positions(examples))
+@every_task
+def test_global_random_state_is_left_alone(cls):
+    """Nothing is drawn from torch's or numpy's own generators."""
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    cls().draw(5, seeded(), held_out=False)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
 
 
-@given(drawn(Mutual))
-def test_mutual_pairs_everyone_with_another(case):
-    """An involution without fixed points."""
-    _, examples = case
-    assert torch.equal(examples.target.gather(1, examples.target), positions(examples))
-    assert (examples.target != positions(examples)).all()
+@every_task
+def test_drawing_does_not_change_what_was_drawn(cls):
+    """Nothing is handed out that a later draw writes into."""
+    generator = seeded()
+    first = cls().draw(5, generator, held_out=False)
+    kept = [part.clone() for part in parts(first)]
+    cls().draw(5, generator, held_out=False).tokens.zero_()
+    assert all(map(torch.equal, parts(first), kept))
 
 
-@given(drawn(Directed, Mutual))
-def test_a_relation_names_its_target(case):
-    """The second field of an entry is the name that stands first in the target entry."""
-    task, examples = case
-    names, others = examples.tokens[:, :, 0], examples.tokens[:, :, 1] - task.n_names
-    assert torch.equal(others, names.gather(1, examples.target))
+@every_task
+def test_examples_can_be_taken_by_position_and_by_mask(cls):
+    """All parts of an example go together."""
+    examples = cls().make_examples(5, seeded())
+    taken = examples.take(torch.tensor([4, 1]))
+    masked = examples.take(torch.tensor([False, True, False, False, True]))
+    for part, by_position, by_mask in zip(
+        parts(examples), parts(taken), parts(masked), strict=True
+    ):
+        assert torch.equal(by_position, part[[4, 1]])
+        assert torch.equal(by_mask, part[[1, 4]])
 
 
-@pytest.mark.parametrize("cls", [Mutual, Phonebook])
-def test_a_relation_without_direction_has_no_reverse(cls):
-    """There is no entry that asks for the asker, or it is the target itself."""
-    assert cls().make_examples(3, seeded()).reverse is None
+def test_examples_are_frozen():
+    """A batch is a value."""
+    examples = Phonebook().make_examples(1, seeded())
+    assert isinstance(examples, Examples)
+    with pytest.raises(AttributeError):
+        examples.tokens = None
 
 
-@given(drawn(Phonebook))
-def test_phonebook_asks_each_name_once_with_a_blank(case):
-    """The second half repeats the names in the order of the targets, without numbers."""
-    task, examples = case
-    entries, questions = examples.tokens.split(task.n_entries, 1)
-    assert torch.equal(questions[:, :, 0], entries[:, :, 0].gather(1, examples.target))
-    assert torch.equal(examples.target.sort(1).values, positions(examples)[:, : task.n_entries])
-    assert (questions[:, :, 1] == task.d_vocab - 1).all()
-    assert (entries[:, :, 1] < task.d_vocab - 1).all()
+# The split
+
+
+@every_task
+@a_few
+@given(st.data())
+def test_draw_gives_as_many_examples_as_asked(cls, data):
+    """No more, no fewer, at any dials, however many fall on the side."""
+    task = data.draw(configured(cls))
+    n_examples, seed = data.draw(st.integers(1, 19)), data.draw(st.integers(0, 99))
+    for held_out in (False, True):
+        examples = task.draw(n_examples, seeded(seed), held_out=held_out)
+        assert {len(part) for part in parts(examples)} == {n_examples}
+
+
+@every_task
+def test_the_smallest_allowed_sizes_can_be_split(cls):
+    """No dial within its bounds is too small."""
+    for held_out in (False, True):
+        assert len(tiny(cls).draw(16, seeded(), held_out=held_out).tokens) == 16
+
+
+@every_task
+@pytest.mark.parametrize("size", ["default", "tiny"])
+def test_held_out_and_training_examples_are_disjoint(cls, size):
+    """Nothing is on both sides, even where there is little to draw from."""
+    task = cls() if size == "default" else tiny(cls)
+    trained, held_out = contents(
+        task, *(task.draw(1000, seeded(side), held_out=bool(side)) for side in (0, 1))
+    )
+    assert trained
+    assert held_out
+    assert not trained & held_out
+
+
+@every_task
+def test_about_one_book_in_eight_is_held_out(cls):
+    """The hash spreads books evenly."""
+    if cls.draw is not Task.draw:
+        pytest.skip("decides the side in its own way")
+    books = cls().book(cls().make_examples(2000, seeded()).tokens)
+    different = len(books.unique(dim=0))
+    share = is_held_out(books).double().mean().item()
+    five_sigma = 5 * math.sqrt((1 / HELD_OUT_ONE_IN) * (1 - 1 / HELD_OUT_ONE_IN) / different)
+    assert share == pytest.approx(1 / HELD_OUT_ONE_IN, abs=five_sigma)
+
+
+@every_task
+def test_the_sides_are_alike(cls):
+    """Held-out answers are spread over classes as those of training."""
+    shares = []
+    for held_out in (False, True):
+        labels = cls().draw(1000, seeded(5), held_out=held_out).labels
+        counts = labels[labels != NOTHING].bincount(minlength=cls().n_classes)
+        shares.append(counts / counts.sum())
+    assert (shares[0] - shares[1]).abs().max() < 0.05
+
+
+def test_the_order_of_a_books_entries_does_not_decide_its_side():
+    """Books are sets; with positions as a field of their own they are lists."""
+    book = torch.randint(99, (400, 4, 2), generator=seeded())
+    turned = book.flip(1)
+    assert torch.equal(is_held_out(book), is_held_out(turned))
+    moved = (is_held_out(in_order(book)) != is_held_out(in_order(turned))).double().mean()
+    assert moved == pytest.approx(2 * (1 / 8) * (7 / 8), abs=0.1)
+
+
+def test_in_order_adds_the_position_as_a_field():
+    """The other fields stay."""
+    book = torch.randint(99, (3, 5, 2), generator=seeded())
+    ordered = in_order(book)
+    assert torch.equal(ordered[:, :, :2], book)
+    assert ordered[:, :, 2].tolist() == [[0, 1, 2, 3, 4]] * 3
+
+
+def test_a_space_with_one_book_is_too_small():
+    """One side has no book at all: an error says which task."""
+    task = Phonebook.model_construct(n_entries=2, n_names=2, n_values=1)
+    empty = not is_held_out(task.book(task.make_examples(1, seeded()).tokens)).item()
+    task.draw(3, seeded(), held_out=not empty)
+    with pytest.raises(ValueError, match="phonebook: too few different examples to hold some out"):
+        task.draw(3, seeded(), held_out=empty)
+
+
+# Chance
+
+
+@every_task
+@pytest.mark.parametrize("size", ["default", "tiny"])
+def test_no_constant_answer_beats_chance(cls, size):
+    """Whatever guess chance is of, it is not worse than to say the commonest class each time."""
+    task = cls() if size == "default" else tiny(cls)
+    seen, asked = (task.make_examples(1500, seeded(seed)).labels for seed in (1, 2))
+    commonest = seen[seen != NOTHING].bincount().argmax()
+    n_right, n_asked = ((asked == commonest).sum(1), (asked != NOTHING).sum(1))
+    share = n_right.sum() / n_asked.sum()
+    spread = (n_right - share * n_asked).std() / n_asked.double().mean()  # between examples
+    assert share <= task.chance + 5 * spread / math.sqrt(len(asked))
+
+
+# What generators are made of
 
 
 @given(st.integers(1, 7), st.integers(0, 999))
@@ -217,257 +545,21 @@ def test_choose_is_uniform():
         assert (rows[:, column].bincount(minlength=7) - 1000).abs().max() < 150  # five sigma
 
 
-@every_task
-def test_same_generator_state_gives_the_same_examples(cls):
-    """The generator is the only source of randomness."""
-    first, again = (cls().make_examples(11, seeded(3)) for _ in range(2))
-    assert torch.equal(first.tokens, again.tokens)
-    assert torch.equal(first.labels, again.labels)
-    assert not torch.equal(first.tokens, cls().make_examples(11, seeded(4)).tokens)
-
-
-@every_task
-def test_global_random_state_is_left_alone(cls):
-    """Nothing is drawn from torch's or numpy's own generators."""
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    cls().draw(5, seeded(), held_out=False)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
-
-
-@every_task
-def test_examples_can_be_taken_by_position_and_by_mask(cls):
-    """All parts of an example go together."""
-    examples = cls().make_examples(5, seeded())
-    taken = examples.take(torch.tensor([4, 1]))
-    masked = examples.take(torch.tensor([False, True, False, False, True]))
-    assert torch.equal(taken.tokens.flip(0), masked.tokens)
-    assert torch.equal(taken.labels.flip(0), masked.labels)
-    assert torch.equal(taken.target, examples.target[[4, 1]])
-    assert (taken.reverse is None) == (examples.reverse is None)
-
-
-# The split
-
-
-def books(task, examples):
-    """Each example's entries as a set without order."""
-    return [frozenset(map(tuple, book)) for book in task.book(examples.tokens).tolist()]
-
-
-@every_task
-@pytest.mark.parametrize("dials", [{}, SMALL], ids=["default", "small"])
-@pytest.mark.parametrize("held_out", [False, True])
-def test_draw_gives_as_many_examples_as_asked(cls, dials, held_out):
-    """No more, no fewer, however many fall on the side."""
-    for seed in range(30):
-        for n_examples in (1, 2, 17):
-            examples = cls(**dials).draw(n_examples, seeded(seed), held_out=held_out)
-            parts = [examples.tokens, examples.labels, examples.target, examples.reverse]
-            assert all(len(part) == n_examples for part in parts if part is not None)
-
-
-@every_task
-@pytest.mark.parametrize("seed", range(3))
-def test_held_out_and_training_books_are_disjoint(cls, seed):
-    """No book is on both sides in any order of its entries, even where books are few."""
-    task = cls(**SMALL)
-    trained, held_out = (
-        task.draw(3000, seeded(seed + 100 * side), held_out=bool(side)) for side in (0, 1)
-    )
-    trained_books, held_out_books = set(books(task, trained)), set(books(task, held_out))
-    assert len(trained_books) > len(held_out_books) > 10
-    assert not trained_books & held_out_books
-
-
-@given(drawn(), st.randoms(use_true_random=False))
-def test_the_side_does_not_depend_on_the_order_of_entries(case, random):
-    """A shuffled book stays where it is."""
-    task, examples = case
-    book = task.book(examples.tokens)
-    order = random.sample(range(task.n_entries), task.n_entries)
-    assert torch.equal(is_held_out(book[:, order]), is_held_out(book))
-
-
-@given(drawn(Phonebook), st.randoms(use_true_random=False))
-def test_the_side_does_not_depend_on_the_questions(case, random):
-    """A phone book asked in another order is the same book."""
-    task, examples = case
-    order = random.sample(range(task.n_entries), task.n_entries)
-    entries, questions = examples.tokens.split(task.n_entries, 1)
-    asked = torch.cat([entries, questions[:, order]], 1)
-    assert torch.equal(task.book(asked), task.book(examples.tokens))
-
-
-@every_task
-@pytest.mark.parametrize("dials", [{}, SMALL], ids=["default", "small"])
-def test_about_one_book_in_eight_is_held_out(cls, dials):
-    """The hash spreads books evenly."""
-    task = cls(**dials)
-    different = set(books(task, task.make_examples(8000, seeded())))
-    table = torch.tensor([sorted(book) for book in different])
-    share = is_held_out(table).double().mean().item()
-    five_sigma = 5 * math.sqrt((1 / HELD_OUT_ONE_IN) * (1 - 1 / HELD_OUT_ONE_IN) / len(different))
-    assert share == pytest.approx(1 / HELD_OUT_ONE_IN, abs=five_sigma)
-
-
-@every_task
-def test_every_part_of_an_entry_decides_the_side(cls):
-    """Changing one field of one entry moves some books, about as many as chance would."""
-    book = cls().book(cls().make_examples(2000, seeded()).tokens)
-    for field in range(cls().n_fields):
-        changed = book.clone()
-        changed[:, 1, field] += 1
-        moved = (is_held_out(changed) != is_held_out(book)).double().mean().item()
-        assert moved == pytest.approx(2 * (1 / 8) * (7 / 8), abs=0.05)
-
-
-@every_task
-def test_the_sides_are_alike(cls):
-    """Held-out answers are spread over classes and targets as those of training."""
-    task = cls()
-    for held_out in (False, True):
-        examples = task.draw(2000, seeded(5), held_out=held_out)
-        share = examples.labels.flatten().bincount(minlength=task.n_classes) / 2000 / 8
-        assert (share - 1 / task.n_classes).abs().max() < 0.01
-
-
-def test_a_space_with_one_book_is_too_small():
-    """One side has no book at all: an error says which task and what to raise."""
-    task = Phonebook.model_construct(n_entries=2, n_names=2, n_values=1)
-    empty = not is_held_out(task.book(task.make_examples(1, seeded()).tokens)).item()
-    task.draw(3, seeded(), held_out=not empty)
-    with pytest.raises(ValueError, match=r"phonebook: too few different books .*n_names"):
-        task.draw(3, seeded(), held_out=empty)
-
-
-@every_task
-def test_the_smallest_allowed_sizes_can_be_split(cls):
-    """No setting within the bounds is too small."""
-    low = {name: meta.ge for name, info in cls.model_fields.items() for meta in info.metadata[:1]}
-    for held_out in (False, True):
-        assert len(cls(**low).draw(16, seeded(), held_out=held_out).tokens) == 16
-
-
-# Chance and plateau
-
-
-@every_task
-@settings(max_examples=7)
-@given(st.data())
-def test_chance_is_what_a_random_entry_scores(cls, data):
-    """Monte Carlo: answer with the number of an entry picked at random, oneself excluded."""
-    task = data.draw(sizes(cls))
-    examples = task.make_examples(3000, seeded(data.draw(st.integers(0, 99))))
-    numbers = task.book(examples.tokens)[:, :, -1] - (task.n_fields - 1) * task.n_names
-    shift = torch.randint(1, task.n_entries, examples.target.shape, generator=seeded(7))
-    if cls is Phonebook:  # questions are no entries: any entry may be picked
-        picked = torch.randint(task.n_entries, examples.target.shape, generator=seeded(7))
-    else:
-        picked = (positions(examples) + shift) % task.n_entries
-    right = (numbers.gather(1, picked) == examples.labels).double().mean().item()
-    assert right == pytest.approx(task.chance, abs=0.025)
-
-
-@settings(max_examples=7)
-@given(sizes(Directed))
-def test_plateau_is_what_guessing_the_direction_scores(task):
-    """Monte Carlo: answer with the target's or the asker's number, each half of the time."""
-    examples = task.make_examples(3000, seeded())
-    numbers = examples.tokens[:, :, -1] - 2 * task.n_names
-    coin = torch.rand(examples.target.shape, generator=seeded(7)) < 0.5
-    picked = torch.where(coin, examples.target, examples.reverse)
-    right = (numbers.gather(1, picked) == examples.labels).double().mean().item()
-    assert right == pytest.approx(task.plateau, abs=0.025)
-
-
-def test_tasks_without_direction_have_no_plateau():
-    """Symmetric scores solve them."""
-    assert Mutual().plateau is None
-    assert Phonebook().plateau is None
-
-
-# Reading an example
-
-
-def worked(task, rows, question_rows=()):
-    """Tokens of a docstring's example from (name, …, number) rows."""
-    index = NAMES.index
-    if isinstance(task, Phonebook):
-        blank = task.n_names + task.n_values
-        rows = [(index(name), task.n_names + number - 10) for name, number in rows]
-        return np.array(rows + [(index(name), blank) for name in question_rows])
-    return np.array(
-        [(index(a), task.n_names + index(b), 2 * task.n_names + n - 10) for a, b, n in rows]
-    )
-
-
-def test_directed_labels_of_the_worked_example():
-    """Who points at whom, then the number, as the docstring writes them."""
-    rows = [("Ada", "Cem", 31), ("Ben", "Ada", 14), ("Cem", "Ben", 25)]
-    labels = Directed().label(worked(Directed(), rows))
-    assert [label.short for label in labels] == ["Ada", "Ben", "Cem"]
-    assert [label.asking for label in labels] == ["Ada→Cem", "Ben→Ada", "Cem→Ben"]
-    assert [label.full for label in labels] == ["Ada→Cem, 31", "Ben→Ada, 14", "Cem→Ben, 25"]
-
-
-def test_mutual_labels_of_the_worked_example():
-    """The arrow points both ways."""
-    rows = [("Ada", "Cem", 31), ("Ben", "Dia", 14), ("Cem", "Ada", 25), ("Dia", "Ben", 19)]
-    labels = Mutual().label(worked(Mutual(), rows))
-    assert [label.full for label in labels][:2] == ["Ada⇄Cem, 31", "Ben⇄Dia, 14"]
-
-
-def test_phonebook_labels_of_the_worked_example():
-    """Entries show their number, questions a question mark."""
-    rows = [("Ada", 31), ("Ben", 14), ("Cem", 25)]
-    labels = Phonebook().label(worked(Phonebook(), rows, ["Ben", "Cem", "Ada"]))
-    full = [label.full for label in labels]
-    assert full == ["Ada 31", "Ben 14", "Cem 25", "Ben ?", "Cem ?", "Ada ?"]
-
-
-@given(drawn())
-def test_every_token_has_a_label(case):
-    """Labels name the token's person, short on the axis and in full, at any size."""
-    task, examples = case
-    for tokens in examples.tokens.numpy():
-        labels = task.label(tokens)
-        assert len(labels) == task.n_ctx
-        for label, (name, *_) in zip(labels, tokens.tolist(), strict=True):
-            assert label.short.startswith(NAMES[name])
-            assert label.full.startswith(label.short.rstrip(" ?"))
-            assert len(label.short) <= 6
-
-
-@given(drawn())
-def test_the_answer_stands_in_the_label_of_the_target(case):
-    """Who reads the labels can check the answer."""
-    task, examples = case
-    for tokens, answers, target in zip(
-        examples.tokens.numpy(), examples.labels.tolist(), examples.target.tolist(), strict=True
-    ):
-        labels = task.label(tokens)
-        for answer, position in zip(answers, target, strict=True):
-            assert labels[position].full.endswith(f" {task.answer_text(answer)}")
-
-
-@every_task
-def test_answers_read_as_two_digits(cls):
-    """Every class has a text of its own, all of one length."""
-    texts = {cls().answer_text(answer) for answer in range(64)}
-    assert len(texts) == 64
-    assert {len(text) for text in texts} == {2}
-
-
 def test_names_are_distinct_and_suffice():
     """As many short names as the largest book space needs."""
     assert len(set(NAMES)) == len(NAMES) == 64
     assert all(2 <= len(name) <= 4 and name.isalpha() and name[0].isupper() for name in NAMES)
 
 
-def test_examples_are_frozen():
-    """A batch is a value."""
-    examples = Directed().make_examples(1, seeded())
-    assert isinstance(examples, Examples)
-    with pytest.raises(AttributeError):
-        examples.tokens = None
+def test_a_disagreement_names_its_fields():
+    """The field, its value, what is allowed, and whom it disagrees with."""
+    error = disagreement("n_entries", 9, "at most n_names (8)", "n_names")
+    assert error.message() == "n_entries: got 9, allowed at most n_names (8)"
+    assert error.context["others"] == ("n_names",)
+
+
+def test_a_dial_carries_its_text():
+    """Label, help and bounds are read from the field."""
+    info = dial(3, "Label", "Help.", ge=2, le=5)
+    assert (info.default, info.title, info.description) == (3, "Label", "Help.")
+    assert limits(info) == {"ge": 2, "le": 5}
