@@ -1,6 +1,5 @@
 """The five list tasks against a slow reference, and a million lists against their laws."""
 
-import itertools
 import math
 import re
 
@@ -150,24 +149,6 @@ def test_every_constant_answer_scores_chance(cls):
     labels = task.make_examples(200_000, seeded()).labels
     shares = labels.flatten().bincount(minlength=9) / labels.numel()
     assert (shares - task.chance).abs().max() < 6 * math.sqrt(task.chance / labels.numel())
-
-
-@pytest.mark.parametrize("length", [2, 3])
-def test_loss_to_beat_of_sort_is_the_entropy_at_each_place(length):
-    """Counted over all lists there are."""
-    lists = np.sort(list(itertools.product(range(8), repeat=length)), axis=1)
-    entropies = []
-    for place in lists.T:
-        shares = np.bincount(place) / len(place)
-        shares = shares[shares > 0]
-        entropies.append(-(shares * np.log(shares)).sum())
-    assert Sort(length=length, n_symbols=8).loss_to_beat == pytest.approx(np.mean(entropies))
-
-
-@pytest.mark.parametrize("cls", [Reverse, Swap, Subtract, Copy])
-def test_where_places_are_alike_there_is_no_loss_to_beat(cls):
-    """Knowing the place alone is worth nothing."""
-    assert cls().loss_to_beat is None
 
 
 def test_the_order_of_symbols_decides_the_side():

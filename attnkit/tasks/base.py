@@ -113,7 +113,9 @@ class Task(BaseModel, ABC):
         name: as typed. title, question: as shown. source: where it comes from, in a few words.
         family: under which heading it is shown, one of `FAMILIES`.
         overrides: the sizes and the training that suit the task, by the names of `Size` and
-            `Training` in `attnkit.experiment`; with them QKV solves it.
+            `Training` in `attnkit.experiment`.
+        preset: settings, besides the defaults, with which QKV solves it within a minute; empty
+            where it does with the defaults.
         corpus: whether it has a fixed stock of examples, so that accuracy on those trained on is
             measured, too.
         slice_title: what `slices` tells apart; empty if nothing.
@@ -127,6 +129,7 @@ class Task(BaseModel, ABC):
     source: ClassVar[str]
     family: ClassVar[str]
     overrides: ClassVar[dict[str, Any]] = {}
+    preset: ClassVar[dict[str, Any]] = {}
     corpus: ClassVar[bool] = False
     slice_title: ClassVar[str] = ""
 
@@ -333,3 +336,19 @@ def choose(n_rows: int, n_items: int, n_chosen: int, generator: torch.Generator)
 
     order = torch.rand(n_rows, n_items, generator=generator).argsort(dim=1, stable=True)
     return order[:, :n_chosen]
+
+
+def choose_few(n_rows: int, n_items: int, n_chosen: int, generator: torch.Generator) -> Tensor:
+    """What `choose` draws, cheaper if few of many: rows with a repetition are drawn anew."""
+    import torch
+
+    if n_chosen**2 > 2 * n_items:
+        return choose(n_rows, n_items, n_chosen, generator)
+    rows = torch.randint(n_items, (n_rows, n_chosen), generator=generator)
+    again = torch.arange(n_rows)
+    while True:
+        ordered = rows[again].sort(1).values
+        again = again[(ordered[:, 1:] == ordered[:, :-1]).any(1)]
+        if not len(again):
+            return rows
+        rows[again] = torch.randint(n_items, (len(again), n_chosen), generator=generator)

@@ -1,0 +1,204 @@
+"""Fuzzy recall of MAD: keys and values of several tokens, which are shared between keys."""
+
+from __future__ import annotations
+
+from math import perm
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.tasks.base import (
+    NOTHING,
+    Examples,
+    Label,
+    Task,
+    choose,
+    choose_few,
+    dial,
+    disagreement,
+    in_order,
+    register_task,
+)
+from attnkit.tasks.mad import LETTERS, SOURCE
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@register_task
+class FuzzyRecall(Task):
+    """Keys and values of one to three tokens, then each key once more, with its value after it.
+
+    As in MAD: the tokens of a key, or of a value, differ from each other; keys can share tokens,
+    so that one alone does not tell which key it is; the tokens of the value are due one after the
+    other, beginning on the last token of the key. MAD's figures: 7 key tokens, 8 value tokens, up
+    to 3 in a row, length 128 (16 pairs here have 123).
+
+    What differs: there keys and values are streamed until the length is reached, then padded; here
+    different keys come first and then each once more, and every size comes as often as the others,
+    so that all examples are of one length. MAD tests with keys of the largest size only; here
+    accuracy is told by size. In MAD every next token is trained on, here what can be known.
+
+    ```
+    position   0   1   2   3   4   5   6   7   8   9   10
+    token      c   a   4   a   2   0   a   2   0   c   a
+    label                              2   0           4
+    target                             4   5           2
+    ```
+
+    Chance is a value token of the example picked at random.
+    """
+
+    name: ClassVar[str] = "fuzzy_recall"
+    title: ClassVar[str] = "Fuzzy recall"
+    question: ClassVar[str] = "Keys and values of several tokens: which value belongs to the key?"
+    source: ClassVar[str] = SOURCE
+    family: ClassVar[str] = "Recall benchmarks"
+    overrides: ClassVar[dict[str, Any]] = {
+        "n_layers": 2,
+        "d_head": 32,
+        "positions": "rope",
+        "causal": True,
+        "steps": 600,
+    }
+    slice_title: ClassVar[str] = "Tokens of the key"
+
+    n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=32)
+    n_longest: int = dial(
+        3, "Longest", "Keys and values have up to so many tokens; all sizes are used.", ge=1, le=3
+    )
+    n_keys: int = dial(7, "Key tokens", "Tokens that keys are made of.", ge=7, le=64)
+    n_values: int = dial(8, "Value tokens", "Tokens that values are made of.", ge=7, le=64)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.n_pairs > self.n_longest * self.n_keys:
+            allowed = f"at most n_longest × n_keys ({self.n_longest * self.n_keys})"
+            raise disagreement("n_pairs", self.n_pairs, allowed, "n_longest", "n_keys")
+        return self
+
+    @property
+    def _sizes(self) -> list[int]:
+        """Numbers of tokens of an example's keys, and of its values, in rising order."""
+        return sorted(1 + pair % self.n_longest for pair in range(self.n_pairs))
+
+    @property
+    def d_vocab(self) -> int:
+        return self.n_keys + self.n_values
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_values
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.answers_from - 1
+
+    @property
+    def answers_from(self) -> int:
+        return 2 * sum(self._sizes)
+
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    @property
+    def ordered(self) -> bool:
+        return True
+
+    @property
+    def chance(self) -> float:
+        n_tokens = sum(self._sizes)
+        own = (
+            sum(size**2 for size in self._sizes) / n_tokens
+        )  # differ, so only one of them is right
+        return (1 + (n_tokens - own) / self.n_values) / n_tokens
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        keys = self._motifs(n_examples, self.n_keys, True, generator)
+        values = self._motifs(n_examples, self.n_values, False, generator)
+        values = values.where(values == NOTHING, self.n_keys + values)
+        pairs = torch.stack([keys, values], 2).flatten(2)  # (b, n_pairs, 2 n_longest)
+        first = pairs.flatten(1)
+        places = ((first != NOTHING).cumsum(1) - 1).view_as(pairs)
+        asked = choose(n_examples, self.n_pairs, self.n_pairs, generator)[:, :, None]
+        again = pairs.take_along_dim(asked, 1)
+
+        there = again != NOTHING
+        second = again[there].view(n_examples, -1)
+        following = second[:, 1:]
+        is_value = following >= self.n_keys
+        labels = (following - self.n_keys).where(is_value, NOTHING)
+        target = places.take_along_dim(asked, 1)[there].view_as(second)[:, 1:]
+        tokens = torch.cat([first[first != NOTHING].view_as(second), second[:, :-1]], 1)
+        return Examples(tokens[:, :, None], labels, target.where(is_value, NOTHING), None)
+
+    def _motifs(
+        self, n_examples: int, n_tokens: int, distinct: bool, generator: torch.Generator
+    ) -> Tensor:
+        """(b, n_pairs, n_longest) tokens in a row, then `NOTHING`; sizes are mixed."""
+        import torch
+
+        motifs = torch.full((n_examples, self.n_pairs, self.n_longest), NOTHING)
+        start = 0
+        for size in range(1, self.n_longest + 1):
+            n_motifs, n_all = self._sizes.count(size), perm(n_tokens, size)
+            if distinct:
+                code = choose_few(n_examples, n_all, n_motifs, generator)
+            else:
+                code = torch.randint(n_all, (n_examples, n_motifs), generator=generator)
+            motifs[:, start : start + n_motifs, :size] = _unranked(code, n_tokens, size)
+            start += n_motifs
+        order = choose(n_examples, self.n_pairs, self.n_pairs, generator)
+        return motifs.take_along_dim(order[:, :, None], 1)
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return in_order(tokens[:, : self.answers_from])
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        labels: list[Label] = []
+        question: list[str] = []
+        after_value = True
+        for position, token in enumerate(tokens[:, 0].tolist()):
+            is_key = token < self.n_keys
+            text = LETTERS[token] if is_key else self.answer_text(token - self.n_keys)
+            question = [text] if is_key and after_value else [*question, text]
+            after_value = not is_key
+            asking = f"{' '.join(question)} ?" if position >= self.answers_from else text
+            labels.append(Label(text, asking, f"{'key' if is_key else 'value'} {text}"))
+        return labels
+
+    def answer_text(self, answer: int) -> str:
+        return f"{answer}"
+
+    @property
+    def slice_names(self) -> tuple[str, ...]:
+        return tuple(f"{size}" for size in sorted(set(self._sizes)))
+
+    def slices(self, examples: Examples) -> Tensor:
+        import torch
+
+        is_key = examples.tokens[:, :, 0] < self.n_keys
+        n_before = is_key.cumsum(1)
+        starts = is_key & ~torch.cat([torch.zeros_like(is_key[:, :1]), is_key[:, :-1]], 1)
+        before = (n_before - 1).where(starts, 0).cummax(1).values
+        group = (n_before - before - 1)[:, self.answers_from :]
+        return group.where(examples.labels != NOTHING, NOTHING)
+
+
+def _unranked(code: Tensor, n_tokens: int, size: int) -> Tensor:
+    """The so-manieth ordered choice of `size` different tokens; one more axis at the end."""
+    import torch
+
+    digits = []
+    for taken in range(size):
+        digits.append(code % (n_tokens - taken))
+        code = code // (n_tokens - taken)
+    for taken in reversed(range(size)):  # a digit counts the tokens that are left
+        for later in range(taken + 1, size):
+            digits[later] = digits[later] + (digits[later] >= digits[taken])
+    return torch.stack(digits, -1)

@@ -1,0 +1,108 @@
+"""Induction: a token comes back, and what came after it the first time is asked."""
+
+from __future__ import annotations
+
+from string import ascii_letters
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.tasks.base import (
+    Examples,
+    Label,
+    Task,
+    choose,
+    dial,
+    disagreement,
+    in_order,
+    register_task,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@register_task
+class Induction(Task):
+    """Different tokens in a row, then all but the last once more, mixed: what came after each?
+
+    A head of the first layer tells every token which one it follows, a head of the second finds
+    the token that follows the one asked. Questions come in an order of their own, so that no
+    fixed distance leads to the answer.
+
+    ```
+    position   0   1   2   3   4   5   6
+    token      f   b   k   c   k?  f?  b?
+    label                      c   b   k
+    target                     3   1   2
+    ```
+
+    Chance is another token of the row picked at random.
+    """
+
+    name: ClassVar[str] = "induction"
+    title: ClassVar[str] = "Induction"
+    question: ClassVar[str] = "A token comes back: what followed it before?"
+    source: ClassVar[str] = "induction heads, arXiv 2209.11895"
+    family: ClassVar[str] = "Recall benchmarks"
+    overrides: ClassVar[dict[str, Any]] = {
+        "n_layers": 2,
+        "positions": "learned",
+        "causal": True,
+        "d_head": 32,
+        "steps": 500,
+    }
+
+    n_seen: int = dial(8, "Tokens", "Tokens in the row; all but the last are asked.", ge=5, le=48)
+    n_tokens: int = dial(16, "Vocabulary", "Tokens that the row is drawn from.", ge=8, le=52)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.n_seen > self.n_tokens:
+            allowed = f"at most n_tokens ({self.n_tokens})"
+            raise disagreement("n_seen", self.n_seen, allowed, "n_tokens")
+        return self
+
+    @property
+    def d_vocab(self) -> int:
+        return self.n_tokens
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_tokens
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.n_seen - 1
+
+    @property
+    def answers_from(self) -> int:
+        return self.n_seen
+
+    @property
+    def chance(self) -> float:
+        return 1 / (self.n_seen - 1)
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        seen = choose(n_examples, self.n_tokens, self.n_seen, generator)
+        asked = choose(n_examples, self.n_seen - 1, self.n_seen - 1, generator)
+        tokens = torch.cat([seen, seen.gather(1, asked)], 1)
+        return Examples(tokens[:, :, None], seen.gather(1, asked + 1), asked + 1, None)
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return in_order(tokens[:, : self.n_seen])
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        letters = [ascii_letters[token] for token in tokens[:, 0].tolist()]
+        labels = [Label(letter, letter, letter) for letter in letters[: self.n_seen]]
+        for letter in letters[self.n_seen :]:
+            asking = f"{letter} ?"
+            labels.append(Label(asking, asking, asking))
+        return labels
+
+    def answer_text(self, answer: int) -> str:
+        return ascii_letters[answer]

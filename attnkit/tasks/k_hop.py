@@ -1,0 +1,128 @@
+"""Hops: follow a relation several times, from one entry to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.tasks.base import (
+    NAMES,
+    Examples,
+    Label,
+    Task,
+    choose,
+    dial,
+    disagreement,
+    register_task,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@register_task
+class KHop(Task):
+    """Entries `who→whom` form one cycle; each name is asked once: who is so many hops on?
+
+    One layer follows one hop. A second can follow two: in the first, entries look up each other.
+
+    ```
+    position   0        1        2        3       4       5
+    token      Ada→Cem  Ben→Ada  Cem→Ben  Cem+2   Ada+1   Ben+2
+    label                                 Ada     Cem     Cem
+    target                                1       0       0
+    ```
+
+    Chance is another name picked at random.
+    """
+
+    name: ClassVar[str] = "k_hop"
+    title: ClassVar[str] = "Several hops"
+    question: ClassVar[str] = "Ada→Cem, Cem→Ben: who is two hops on from Ada?"
+    source: ClassVar[str] = "k-hop of Physics of Language Models 4.1, arXiv 2512.17351"
+    family: ClassVar[str] = "Recall benchmarks"
+    overrides: ClassVar[dict[str, Any]] = {"n_layers": 2, "n_heads": 2, "d_head": 32, "steps": 800}
+    slice_title: ClassVar[str] = "Hops"
+
+    n_names: int = dial(8, "Names", "Names in the cycle; each is asked once.", ge=6, le=32)
+    n_hops: int = dial(2, "Hops", "Questions ask for at most so many hops.", ge=1, le=8)
+    fewest_hops: int = dial(
+        1, "Fewest hops", "Questions ask for at least so many hops.", ge=1, le=8
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.fewest_hops > self.n_hops:
+            allowed = f"at most n_hops ({self.n_hops})"
+            raise disagreement("fewest_hops", self.fewest_hops, allowed, "n_hops")
+        if self.n_hops >= self.n_names:
+            allowed = f"at most {self.n_names - 1}, below n_names"
+            raise disagreement("n_hops", self.n_hops, allowed, "n_names")
+        return self
+
+    @property
+    def n_fields(self) -> int:
+        return 2
+
+    @property
+    def d_vocab(self) -> int:
+        return 2 * self.n_names + len(self.slice_names)
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_names
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.n_names
+
+    @property
+    def answers_from(self) -> int:
+        return self.n_names
+
+    @property
+    def chance(self) -> float:
+        return 1 / (self.n_names - 1)
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        n = self.n_names
+        cycle, entries, asked = (choose(n_examples, n, n, generator) for _ in range(3))
+        more = torch.randint(len(self.slice_names), (n_examples, n), generator=generator)
+        last = (asked + self.fewest_hops + more - 1) % n
+        following = cycle.roll(-1, 1)
+        book = torch.stack([cycle, n + following], dim=-1)
+        book = book.gather(1, entries[:, :, None].expand(-1, -1, 2))
+        questions = torch.stack([cycle.gather(1, asked), 2 * n + more], dim=-1)
+        position = torch.arange(n).expand(n_examples, -1)
+        target = torch.zeros_like(entries).scatter(1, entries, position).gather(1, last)
+        return Examples(torch.cat([book, questions], 1), following.gather(1, last), target, None)
+
+    def book(self, tokens: Tensor) -> Tensor:
+        return tokens[:, : self.n_names]
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        labels = []
+        for name, other in tokens.tolist():
+            more = other - 2 * self.n_names
+            if more >= 0:
+                asking = f"{NAMES[name]}+{self.fewest_hops + more}"
+                labels.append(Label(asking, f"{asking} ?", f"{asking} ?"))
+            else:
+                text = f"{NAMES[name]}→{NAMES[other - self.n_names]}"
+                labels.append(Label(NAMES[name], text, text))
+        return labels
+
+    def answer_text(self, answer: int) -> str:
+        return NAMES[answer]
+
+    @property
+    def slice_names(self) -> tuple[str, ...]:
+        return tuple(f"{k}" for k in range(self.fewest_hops, self.n_hops + 1))
+
+    def slices(self, examples: Examples) -> Tensor:
+        return examples.tokens[:, self.n_names :, 1] - 2 * self.n_names

@@ -1,0 +1,319 @@
+"""Two tasks of MAD: recall among noise, and selective copying; `fuzzy_recall` is a third."""
+
+from __future__ import annotations
+
+from functools import cache
+from string import ascii_letters
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from attnkit.tasks.base import (
+    NOTHING,
+    Examples,
+    Label,
+    Task,
+    dial,
+    disagreement,
+    in_order,
+    register_task,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+SOURCE = "MAD, arXiv 2403.17844"
+"""Where its tasks are from."""
+
+LETTERS = ascii_letters + "αβγδεζηθικλμ"
+"""How keys are shown; values are numbers."""
+
+
+@register_task
+class NoisyRecall(Task):
+    """A stream of `key value` and of noise: a key that was there before has the same value again.
+
+    As in MAD: keys are drawn with replacement, what each stands for is drawn anew in every
+    example; a share of the pairs is two noise tokens instead; the last pair is one that was there
+    before; the answer is due on the key, before its value. MAD's figures: 8 keys, 8 values, 16
+    noise tokens, .2 noise, 64 pairs. What differs: the first pair is never noise; only what can be
+    known is trained on, in MAD every next token.
+
+    ```
+    position   0   1   2   3   4   5   6   7   8   9   10
+    token      b   3   c   0   ~5  ~2  b   3   a   1   c
+    label                              3               0
+    target                             1               3
+    ```
+
+    There is no target where the key was there more than once. Chance is the value of an earlier
+    pair picked at random.
+    """
+
+    name: ClassVar[str] = "noisy_recall"
+    title: ClassVar[str] = "Recall among noise"
+    question: ClassVar[str] = "A key comes back in a noisy stream: what is its value?"
+    source: ClassVar[str] = SOURCE
+    family: ClassVar[str] = "Recall benchmarks"
+    overrides: ClassVar[dict[str, Any]] = {
+        "n_layers": 2,
+        "positions": "learned",
+        "causal": True,
+        "d_head": 32,
+        "steps": 500,
+    }
+    slice_title: ClassVar[str] = "Times the key was there before"
+
+    n_pairs: int = dial(12, "Pairs", "Pairs in the stream, noise counted.", ge=4, le=128)
+    n_keys: int = dial(8, "Keys", "Different keys.", ge=4, le=64)
+    n_values: int = dial(8, "Values", "Different values a key can have.", ge=4, le=64)
+    n_noise: int = dial(16, "Noise tokens", "Different tokens of the noise.", ge=1, le=64)
+    noise_share: float = dial(
+        0.2,
+        "Noise",
+        "Share of the pairs that are noise.",
+        ge=0.0,
+        le=0.8,
+        allow_inf_nan=False,
+    )
+
+    @property
+    def d_vocab(self) -> int:
+        return self.n_keys + self.n_values + self.n_noise
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_values
+
+    @property
+    def n_ctx(self) -> int:
+        return 2 * self.n_pairs - 1
+
+    @property
+    def answers_from(self) -> int:
+        return 2
+
+    @property
+    def sparse(self) -> bool:
+        return True
+
+    @property
+    def ordered(self) -> bool:
+        return True
+
+    @property
+    def chance(self) -> float:
+        same = _same_key(self.n_pairs, self.n_keys, self.noise_share)
+        return same + (1 - same) / self.n_values
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        first_noise = self.n_keys + self.n_values
+        shape = (n_examples, self.n_pairs - 1)
+        keys = torch.randint(self.n_keys, shape, generator=generator)
+        values = torch.randint(self.n_values, (n_examples, self.n_keys), generator=generator)
+        noise = torch.rand(shape, generator=generator) < self.noise_share
+        noise[:, 0] = False
+        noise_tokens = torch.randint(self.n_noise, (*shape, 2), generator=generator) + first_noise
+
+        there = torch.zeros_like(values).scatter_add(1, keys, (~noise).long()) > 0
+        lots = torch.rand(values.shape, generator=generator)
+        last = lots.masked_fill(~there, -1).argmax(1, keepdim=True)
+
+        stream = torch.stack([keys, self.n_keys + values.gather(1, keys)], dim=-1)
+        stream = torch.where(noise[:, :, None], noise_tokens, stream).flatten(1)
+        tokens = torch.cat([stream, last], 1)
+        same = self._same_before(tokens)
+        times, right = same.sum(2), values.gather(1, torch.cat([keys, last], 1))
+        labels = torch.full((n_examples, self.n_ctx - 2), NOTHING)
+        target = labels.clone()
+        labels[:, ::2] = right[:, 1:].where(times > 0, NOTHING)
+        target[:, ::2] = (2 * same.long().argmax(2) + 1).where(times == 1, NOTHING)
+        return Examples(tokens[:, :, None], labels, target, None)
+
+    def _same_before(self, tokens: Tensor) -> Tensor:
+        """(b, n, n): which earlier pairs (last axis) have the key of every pair but the first."""
+        import torch
+
+        keys = tokens[:, ::2]
+        keys = keys.where(keys < self.n_keys, -1 - torch.arange(self.n_pairs))  # noise: none alike
+        same = keys[:, 1:, None] == keys[:, None, :-1]
+        return same.tril()
+
+    def book(self, tokens: Tensor) -> Tensor:
+        """What every key stands for; noise, order and repetitions do not count."""
+        import torch
+
+        pairs = tokens[:, :-1, 0].unflatten(1, (-1, 2))
+        table = torch.full((len(tokens), self.n_keys + 1), NOTHING)
+        table = table.scatter(1, pairs[:, :, 0].clamp(max=self.n_keys), pairs[:, :, 1])
+        return in_order(table[:, : self.n_keys, None])
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        labels = []
+        for token in tokens[:, 0].tolist():
+            if token < self.n_keys:
+                key = LETTERS[token]
+                labels.append(Label(key, f"{key} ?", f"key {key}"))
+            elif token < self.n_keys + self.n_values:
+                value = self.answer_text(token - self.n_keys)
+                labels.append(Label(value, value, f"value {value}"))
+            else:
+                noise = f"~{token - self.n_keys - self.n_values}"
+                labels.append(Label(noise, noise, f"noise {noise}"))
+        return labels
+
+    def answer_text(self, answer: int) -> str:
+        return f"{answer}"
+
+    @property
+    def slice_names(self) -> tuple[str, ...]:
+        return ("once", "twice", "more often")
+
+    def slices(self, examples: Examples) -> Tensor:
+        import torch
+
+        group = torch.full_like(examples.labels, NOTHING)
+        group[:, ::2] = self._same_before(examples.tokens[:, :, 0]).sum(2).clamp(max=3) - 1
+        return group
+
+
+@cache
+def _same_key(n_pairs: int, n_keys: int, noise_share: float) -> float:
+    """How often an earlier pair picked at random has the key that is asked.
+
+    Follows the number of different keys that were there, which is 1 after the first pair.
+    """
+    n_seen = np.arange(n_keys + 1)
+    probability = (n_seen == 1).astype(float)
+    new = (1 - noise_share) * (1 - n_seen / n_keys)
+    asked = picked = 0.0
+    for _ in range(n_pairs - 2):
+        asked += (1 - noise_share) * float(probability @ n_seen) / n_keys
+        picked += (1 - noise_share) / n_keys
+        risen = np.roll(probability * new, 1)
+        probability = probability * (1 - new) + risen
+    picked += float(probability[1:] @ (1 / n_seen[1:]))
+    return picked / (asked + 1)
+
+
+@register_task
+class SelectiveCopy(Task):
+    """Tokens among blanks, then a mark, then blanks only: say the tokens in order.
+
+    As in MAD: tokens are drawn with replacement, every blank falls before one of them, all alike,
+    so that the last token stands just before the mark. MAD's figures: vocabulary 16, length 256,
+    16 tokens.
+
+    ```
+    position   0   1   2   3   4   5   6   7   8   9
+    token      ·   7   3   ·   ·   7   >   ·   ·   ·
+    label                                  7   3   7
+    target                                 1   2   5
+    ```
+
+    Chance is one of the tokens picked at random.
+    """
+
+    name: ClassVar[str] = "selective_copy"
+    title: ClassVar[str] = "Selective copying"
+    question: ClassVar[str] = "Tokens stand among blanks: which are they, in order?"
+    source: ClassVar[str] = SOURCE
+    family: ClassVar[str] = "Recall benchmarks"
+    overrides: ClassVar[dict[str, Any]] = {
+        "n_layers": 2,
+        "positions": "learned",
+        "causal": True,
+        "d_head": 32,
+        "steps": 800,
+    }
+    slice_title: ClassVar[str] = "Place among the tokens"
+
+    n_tokens: int = dial(
+        16, "Vocabulary", "Token ids, the blank and the mark among them.", ge=8, le=128
+    )
+    n_copied: int = dial(4, "Tokens", "Tokens to say in order.", ge=4, le=96)
+    length: int = dial(
+        16,
+        "Length",
+        "Tokens in all, at least two for every one to say and two more.",
+        ge=10,
+        le=512,
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.length < 2 * self.n_copied + 2:
+            allowed = f"at least {2 * self.n_copied + 2}, two for every token and two more"
+            raise disagreement("length", self.length, allowed, "n_copied")
+        return self
+
+    @property
+    def d_vocab(self) -> int:
+        return self.n_tokens
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_tokens - 2
+
+    @property
+    def n_ctx(self) -> int:
+        return self.length
+
+    @property
+    def answers_from(self) -> int:
+        return self.length - self.n_copied
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.n_copied + (1 - 1 / self.n_copied) / self.n_classes
+
+    def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
+        import torch
+
+        blank, mark = self.n_classes, self.n_classes + 1
+        shape = (n_examples, self.n_copied)
+        labels = torch.randint(self.n_classes, shape, generator=generator)
+        n_blanks = self.answers_from - 1 - self.n_copied
+        before = torch.randint(self.n_copied, (n_examples, n_blanks), generator=generator)
+        blanks = torch.zeros_like(labels).scatter_add(1, before, torch.ones_like(before))
+        target = blanks.cumsum(1) + torch.arange(self.n_copied)
+        tokens = torch.full((n_examples, self.length), blank).scatter(1, target, labels)
+        tokens[:, self.answers_from - 1] = mark
+        return Examples(tokens[:, :, None], labels, target, None)
+
+    def book(self, tokens: Tensor) -> Tensor:
+        """The tokens to say, each with its place; where they stand does not count."""
+        import torch
+
+        stream = tokens[:, : self.answers_from, 0]
+        is_token = stream < self.n_classes
+        return torch.stack([stream, is_token.cumsum(1) * is_token], -1)
+
+    def label(self, tokens: np.ndarray) -> list[Label]:
+        special = {
+            self.n_classes: Label("·", "·", "blank"),
+            self.n_classes + 1: Label(">", ">", "mark"),
+        }
+        stream = [
+            special.get(token) or Label(f"{token}", f"{token}", f"{token}")
+            for token in tokens[: self.answers_from, 0].tolist()
+        ]
+        asking = [f"token {place} ?" for place in range(1, self.n_copied + 1)]
+        return stream + [Label("·", text, text) for text in asking]
+
+    def answer_text(self, answer: int) -> str:
+        return f"{answer}"
+
+    @property
+    def slice_names(self) -> tuple[str, ...]:
+        return ("first quarter", "second quarter", "third quarter", "last quarter")
+
+    def slices(self, examples: Examples) -> Tensor:
+        import torch
+
+        group = torch.arange(self.n_copied) * 4 // self.n_copied
+        return group.expand_as(examples.labels)
