@@ -295,6 +295,8 @@ def register_task(task: type[Task]) -> type[Task]:
     if not re.fullmatch("[a-z][a-z0-9_]*", task.name):
         allowed = "small letters, digits and underscores"
         raise ValueError(f"name: got {task.name!r}, allowed {allowed}")
+    if task.family not in FAMILIES:
+        raise ValueError(f"family: got {task.family!r}, allowed {', '.join(FAMILIES)}")
     known = TASKS.get(task.name)
     if known is not None and known.__qualname__ != task.__qualname__:
         raise ValueError(f"name: {task.name!r} is taken by {known.__name__}")

@@ -1,0 +1,92 @@
+"""Tasks of one's own: the example of README, and what is refused."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnkit.experiment import Experiment
+from attnkit.tasks import TASKS, Task, register_task
+from attnkit.tasks.phonebook import Phonebook
+from attnkit.training import train
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+@pytest.fixture(autouse=True)
+def untouched():
+    """What a test registers is gone after it."""
+    before = dict(TASKS)
+    yield
+    TASKS.clear()
+    TASKS.update(before)
+
+
+def example():
+    """The task that README shows."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = (block for block in blocks if "register_task" in block)
+    return code
+
+
+def test_the_readme_s_task_trains_in_python():
+    """QKV learns it; it is found by name."""
+    exec(example(), {"__name__": "my_task"})
+    result = train(Experiment(task="largest", sharing=["QKV"], n_seeds=1, d_model=16))
+    assert result.snapshot.history["accuracy"][-1, 0] > 0.9
+
+
+def test_the_readme_s_task_is_known_to_the_command_line(tmp_path):
+    """Listed with its dials, and trained, in a process that names its module."""
+    (tmp_path / "my_task.py").write_text(example(), encoding="utf-8")
+    environment = {**os.environ, "ATTNKIT_MODULES": "my_task", "PYTHONPATH": str(tmp_path)}
+
+    def command(*arguments):
+        done = subprocess.run(
+            [sys.executable, "-m", "attnkit", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            cwd=README.parent,
+            check=True,
+        )
+        return done.stdout
+
+    assert re.search(r"^largest +Largest\. Which number", command("tasks"), re.MULTILINE)
+    trained = command("train", "--task", "largest", "--seeds", "1", "--steps", "2")
+    assert "largest: 5 runs, step 2 of 2" in trained
+
+
+@pytest.mark.parametrize("missing", ["title", "question", "source", "family"])
+def test_a_task_says_what_it_is(missing):
+    """The message names what is missing."""
+    said = {"name": "mine", "title": "Mine", "question": "?", "source": "me", "family": "Lists"}
+    del said[missing]
+    with pytest.raises(ValueError, match=f"{missing}: Mine has none, allowed a text"):
+        register_task(type("Mine", (Task,), {**said, "__annotations__": {}}))
+
+
+@pytest.mark.parametrize("name", ["Mine", "my task", "", "9"])
+def test_a_task_needs_a_name_that_can_be_typed(name):
+    """Small letters, digits, underscores."""
+    own = type("Own", (Phonebook,), {"__annotations__": {}})
+    own.name = name
+    with pytest.raises(ValueError, match=r"name: got .*, allowed small letters"):
+        register_task(own)
+
+
+def test_a_name_is_taken_once():
+    """Another class of the same name would hide the first."""
+    with pytest.raises(ValueError, match="name: 'phonebook' is taken by Phonebook"):
+        register_task(type("Own", (Phonebook,), {"__annotations__": {}}))
+
+
+def test_a_family_must_be_known():
+    """A task must stand under a heading."""
+    own = type("Own", (Phonebook,), {"__annotations__": {}})
+    own.name, own.family = "own", "Riddles"
+    with pytest.raises(ValueError, match="family: got 'Riddles', allowed Questions people ask"):
+        register_task(own)
