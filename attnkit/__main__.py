@@ -278,8 +278,11 @@ def _tasks(given: argparse.Namespace) -> int:
                 default = _plain(setting.default)
                 print(f"    {setting.name:15} {default:>8}   {setting.help} ({setting.allowed})")
         if given.task is None:
-            sizes = " ".join(f"{own}={_plain(value)}" for own, value in task.overrides.items())
-            print(f"    with {sizes}\n")
+            print(f"    with {_as_typed(task.overrides)}")
+        if task.preset:
+            print(f"    quick preset: {_as_typed(task.preset)}")
+        if given.task is None:
+            print()
     return 0
 
 
@@ -296,7 +299,12 @@ def _told(name: str) -> dict[str, Any]:
         "loss_to_beat": task.loss_to_beat,
         "dials": {own: defaults.pop(own) for own in type(task).model_fields},
         "settings": defaults,
+        "preset": task.preset,
     }
+
+
+def _as_typed(settings: dict[str, Any]) -> str:
+    return " ".join(f"{name}={_plain(value)}" for name, value in settings.items())
 
 
 def _plain(value: Any) -> str:

@@ -341,6 +341,9 @@ def test_tasks_lists_dials_and_in_one_line_what_else_is_set(run):
     _, output, _ = run("tasks")
     for name, task in TASKS.items():
         own = output.split(f"\n{name} ")[1].split("\n\n")[0].splitlines()
+        if task.preset:
+            quick = own.pop().removeprefix("    quick preset: ")
+            assert dict(pair.split("=") for pair in quick.split()).keys() == task.preset.keys()
         dials = [line.split()[:2] for line in own[2:-1]]
         assert dials == [[dial, as_typed(value)] for dial, value in task().model_dump().items()]
         assert own[-1].startswith("    with ")

@@ -167,6 +167,7 @@ def test_overrides_name_sizes_and_training(cls):
     """A task overrides what exists, with allowed values."""
     assert set(cls.overrides) <= {*Size.model_fields, *Training.model_fields}
     assert Experiment(task=cls.name).settings().items() >= cls.overrides.items()
+    assert Experiment(task=cls.name, **cls.preset).settings().items() >= cls.preset.items()
 
 
 @every_task
