@@ -16,10 +16,14 @@ import numpy as np
 import pytest
 
 from attnkit.experiment import Experiment
+from attnkit.initial import generator_for
 from attnkit.live import service as live
+from attnkit.live import worker
 from attnkit.live.service import Job, TrainingService
 from attnkit.live.worker import SLICE_SECONDS, Worker
+from attnkit.tasks import TASKS
 from attnkit.training import Training, train
+from attnkit.variants import Variant
 
 pytestmark = pytest.mark.server
 
@@ -394,7 +398,7 @@ class Frames:
     def write(self, frame):
         """Take one frame."""
         self.headers.append(json.loads(frame.split(b"\n", 1)[0]))
-        self._left -= self.headers[-1]["state"] == "finished"
+        self._left -= self.headers[-1].get("state") == "finished"
         if self._left == 0:
             self._commands.put(None)
 
@@ -469,3 +473,164 @@ def test_no_training_process_outlives_a_killed_server():
         worker = int(server.stdout.readline())
         server.kill()
     assert wait_for_end(worker)
+
+
+# examples and questions
+
+
+def the_example(service, experiment):
+    """An experiment's example, as soon as it is there."""
+    found = service.example(experiment, PATIENCE)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_example_is_the_one_that_the_maps_show(service, task):
+    """Of every task, drawn in the training process."""
+    experiment = Experiment(task=task)
+    found = the_example(service, experiment)
+    drawn = experiment.task.draw(1, generator_for(0, "probe"), held_out=True)
+    np.testing.assert_array_equal(found.tokens, drawn.tokens[0])
+    np.testing.assert_array_equal(found.labels, drawn.labels[0])
+    np.testing.assert_array_equal(found.target, drawn.target[0])
+    reverse = -1 if drawn.reverse is None else drawn.reverse[0].numpy()
+    np.testing.assert_array_equal(found.reverse, np.broadcast_to(reverse, found.target.shape))
+
+
+def test_an_example_is_drawn_once_for_all_settings_that_leave_the_task(service):
+    """Steps and widths do not count, dials of the task do."""
+    first = the_example(service, small(5))
+    assert service.example(small(7, first_seed=3)) is first
+    assert the_example(service, small(5).replace(n_values=9)) is not first
+
+
+def test_an_example_comes_while_a_job_trains(service, job):
+    """Between two turns."""
+    assert len(the_example(service, unending().replace(n_values=8)).tokens) == 5
+    assert service.look(job).state == "running"
+
+
+def test_what_cannot_be_drawn_is_told():
+    """In one line, and the worker goes on."""
+    commands = queue.Queue()
+    for text in ('{"steps": 0}', small(5).to_json()):
+        commands.put({"do": "example", "request": text, "experiment": text})
+    commands.put({"do": "start", "job": "j", "experiment": small(5).to_json(), "paused": False})
+    frames = Frames(commands, 1)
+    Worker(frames).run(commands)
+    failed, drawn = (header for header in frames.headers if "request" in header)
+    assert failed["error"].startswith("steps: got 0, allowed")
+    assert failed["size"] == 0
+    assert drawn["size"] > 0
+
+
+BOOK = np.array([[n, 32 + n] for n in range(5)] + [[n, 64] for n in range(5)])
+"""Five entries of the phone book, each asked once."""
+
+
+@pytest.fixture(scope="module")
+def solved(service):
+    """A phone book that was learnt; the job is over."""
+    settings = {"sharing": ["QKV", "Q=K"], "n_seeds": 2, "steps": 250}
+    job_id = service.submit(Experiment(task="phonebook", **settings))
+    wait_until(service, job_id, lambda job: job.over)
+    return job_id
+
+
+def test_trained_models_answer_a_book_of_another_size(service, solved):
+    """After the end of their training, every variant and seed."""
+    answers = service.ask(solved, BOOK, PATIENCE)
+    assert answers.step == 250
+    assert len(answers.variants) == 2
+    for own in answers.variants:
+        assert own.refusal == ""
+        assert own.answers.tolist() == [[0, 1, 2, 3, 4]] * 2
+        assert own.attention.shape == (2, 1, 5, 5)
+        assert (own.attention[:, 0].argmax(-1) == np.arange(5)).all()
+
+
+def test_answers_are_those_of_the_cohorts(service):
+    """The same weights, the same numbers: a probe of the trained size is answered alike."""
+    experiment = Experiment(
+        task="phonebook", sharing=["Q=K", "QKV n_heads=2", "QKV tie=K=V"], n_seeds=2, steps=20
+    )
+    job_id = service.submit(experiment)
+    snapshot = wait_until(service, job_id, lambda job: job.over).snapshot
+    answers = service.ask(job_id, snapshot.probe.tokens, PATIENCE)
+    given = np.concatenate([own.answers for own in answers.variants])
+    np.testing.assert_array_equal(given, snapshot.probe.answers)
+    plain = experiment.runs.index((Variant("Q=K"), 1))
+    np.testing.assert_allclose(
+        answers.variants[experiment.sharing.index(Variant("Q=K"))].attention[1, 0],
+        snapshot.probe.pattern[plain, 0, 0, 8:, :8],
+        atol=2e-3,
+    )
+
+
+def test_a_job_can_be_asked_while_it_trains(service):
+    """It answers as it is at that step, and goes on."""
+    job_id = service.submit(Experiment(task="phonebook", sharing=["QKV"], n_seeds=1, steps=20_000))
+    job = wait_until(service, job_id, lambda job: step_of(job) > 0)
+    assert service.ask(job_id, BOOK, PATIENCE).step >= job.snapshot.step
+    assert service.look(job_id).state == "running"
+    service.stop(job_id)
+
+
+@pytest.mark.parametrize("positions", ["learned", "relative"])
+def test_learned_positions_allow_no_other_size(service, positions):
+    """Which is said of the variant, and the trained size is answered."""
+    experiment = Experiment(
+        task="phonebook", sharing=["QKV"], n_seeds=1, steps=5, positions=positions
+    )
+    job_id = service.submit(experiment)
+    probe = wait_until(service, job_id, lambda job: job.over).snapshot.probe
+    (refused,) = service.ask(job_id, BOOK, PATIENCE).variants
+    assert refused.refusal.startswith("It answers books of 8 entries only: ")
+    assert service.ask(job_id, probe.tokens, PATIENCE).variants[0].refusal == ""
+
+
+def test_a_book_that_the_task_does_not_allow_is_told(service, solved):
+    """Field, value, what is allowed."""
+    answer = service.ask(solved, BOOK[[0, 5]], PATIENCE)
+    assert answer.startswith("n_entries: got 1, allowed a whole number from 2")
+
+
+def test_weights_that_are_gone_are_told(service):
+    """Of a job that nobody knows."""
+    assert "not kept any more" in service.ask("nobody", BOOK, PATIENCE)
+
+
+def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
+    """Memory is bounded, by their number and by their size."""
+    monkeypatch.setattr(worker, "KEPT_JOBS", 2)
+    commands = queue.Queue()
+    for name in "abc":
+        text = small(5).to_json()
+        commands.put({"do": "start", "job": name, "experiment": text, "paused": False})
+    own = Worker(Frames(commands, 3))
+    own.run(commands)
+    assert len(own._ended) == 2
+    monkeypatch.setattr(worker, "KEPT_BYTES", 1)
+    for name in "d":
+        text = small(5).to_json()
+        commands.put({"do": "start", "job": name, "experiment": text, "paused": False})
+    own._output = Frames(commands, 1)
+    own.run(commands)
+    assert not own._ended
+
+
+def test_questions_to_a_process_that_dies_are_told():
+    """Nobody waits for ever, and the next question is answered."""
+    with closing(TrainingService()) as service:
+        the_example(service, small(5))
+        os.kill(service.process_id, signal.SIGSTOP)
+        asked = []
+        asking = threading.Thread(target=lambda: asked.append(service.ask("x", BOOK, PATIENCE)))
+        asking.start()
+        service.example(small(5).replace(n_values=8))
+        os.kill(service.process_id, signal.SIGKILL)
+        asking.join(PATIENCE)
+        assert asked == ["The training process died and began anew: ask again"]
+        service.example(small(5).replace(n_values=8), PATIENCE)
+        assert len(the_example(service, small(5).replace(n_values=8)).tokens) == 5

@@ -1,8 +1,9 @@
 """The server's side of live training: starts the training process, keeps every job's last snapshot.
 
-No Streamlit and no torch here. Pages submit experiments, steer jobs and read their latest state;
-one thread reads what the training process sends. If that process dies, it is started again and its
-unfinished jobs begin anew from their seeds, which gives the same numbers.
+No Streamlit and no torch here. Pages submit experiments, steer jobs and read their latest state,
+and ask for what only the training process can compute: examples of tasks, answers of trained
+models. One thread reads what the training process sends. If that process dies, it is started again
+and its unfinished jobs begin anew from their seeds, which gives the same numbers.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
+import numpy as np
+
 from attnkit.experiment import Experiment
+from attnkit.live.views import Answers, Example
 from attnkit.results import Snapshot
+from attnkit.tasks import Task
 
 State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
 
@@ -35,6 +40,9 @@ MAX_JOBS = 64
 
 MAX_RESTARTS = 3
 """How often a job is begun anew after the training process died."""
+
+MAX_EXAMPLES = 256
+"""Examples remembered, by the settings of their task."""
 
 MAX_SILENT_DEATHS = 4
 """Training processes that may die one after the other without sending anything."""
@@ -81,11 +89,26 @@ class Job:
         return self.state in ("finished", "stopped", "failed")
 
 
+@dataclass
+class _Request:
+    """A question to the training process: what came back, or why nothing did."""
+
+    id: str
+    blob: bytes | None = None
+    error: str = ""
+
+    @property
+    def answered(self) -> bool:
+        return self.blob is not None or bool(self.error)
+
+
 class TrainingService:
     """One training process and the jobs it has been given. Safe to use from many threads."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
+        self._requests: dict[str, _Request] = {}
+        self._examples: dict[Task, _Request | Example | str] = {}
         self._changed = threading.Condition()  # its lock is reentrant
         self._closed = threading.Event()
         self._process = self._start_process()
@@ -128,6 +151,47 @@ class TrainingService:
             )
         return self.look(job_id)
 
+    def example(self, experiment: Experiment, seconds: float = 0.0) -> Example | str | None:
+        """One held-out example of an experiment's task; a text that says why there is none.
+
+        None if it has not come within so many seconds: it will be there later.
+        """
+        task = experiment.task
+        with self._changed:
+            known = self._examples.get(task)
+            if known is None:
+                while len(self._examples) >= MAX_EXAMPLES:
+                    del self._examples[next(iter(self._examples))]
+                known = self._request({"do": "example", "experiment": experiment.to_json()})
+                self._examples[task] = known
+            if not isinstance(known, _Request):
+                return known
+            request = known
+            self._changed.wait_for(lambda: request.answered, timeout=seconds)
+            if not request.answered:
+                return None
+            found = request.error if request.blob is None else Example.from_bytes(request.blob)
+            del self._examples[task]
+            if request.blob is not None or request.error != _DIED:
+                self._examples[task] = found  # what died may be asked again
+            return found
+
+    def ask(self, job_id: str, tokens: np.ndarray, seconds: float = 5.0) -> Answers | str:
+        """What a job's models, as they are now, answer to a book; or why they do not.
+
+        Args:
+            tokens: (i, fields) entries, then as many questions.
+            seconds: how long to wait at most.
+        """
+        with self._changed:
+            command = {"do": "ask", "job": job_id, "tokens": tokens.tolist()}
+            request = self._request(command)
+            self._changed.wait_for(lambda: request.answered, timeout=seconds)
+            self._requests.pop(request.id, None)
+        if request.blob is not None:
+            return Answers.from_bytes(request.blob)
+        return request.error or "The training process is busy: ask again in a moment"
+
     def pause(self, job_id: str) -> None:
         """Hold the job where it is; `resume` goes on."""
         self._steer(job_id, "pause", "paused")
@@ -166,6 +230,12 @@ class TrainingService:
         """Of the training process."""
         return self._process.pid
 
+    def _request(self, command: dict[str, Any]) -> _Request:
+        request = _Request(uuid.uuid4().hex[:12])
+        self._requests[request.id] = request
+        self._tell({**command, "request": request.id})
+        return request
+
     def _steer(self, job_id: str, verb: str, state: State) -> None:
         """Ask for a state: the page shows it at once, the process confirms it."""
         with self._changed:
@@ -202,17 +272,28 @@ class TrainingService:
         silent_deaths = 0
         while not self._closing:
             try:
-                header, snapshot = self._read_frame()
+                header, blob = self._read_frame()
+                snapshot = Snapshot.from_bytes(blob) if blob and "job" in header else None
             except (OSError, ValueError):  # it died, perhaps in the middle of a frame
                 silent_deaths += 1
                 self._restart(silent_deaths)
                 continue
             silent_deaths = 0
             with self._changed:
-                self._take(header, snapshot)
+                if "request" in header:
+                    self._take_reply(header, blob)
+                else:
+                    self._take(header, snapshot)
                 self._stop_unwatched()
 
-    def _read_frame(self) -> tuple[dict[str, Any], Snapshot | None]:
+    def _take_reply(self, header: dict[str, Any], blob: bytes) -> None:
+        request = self._requests.pop(header["request"], None)
+        if request is not None:
+            request.error = header.get("error", "")
+            request.blob = None if request.error else blob
+            self._changed.notify_all()
+
+    def _read_frame(self) -> tuple[dict[str, Any], bytes]:
         """One frame; OSError or ValueError if the process has ended or sends nonsense."""
         stream = self._process.stdout
         assert stream is not None
@@ -221,7 +302,9 @@ class TrainingService:
             raise OSError("the training process has ended")
         header: dict[str, Any] = json.loads(line)
         blob = stream.read(header["size"])
-        return header, Snapshot.from_bytes(blob) if header["size"] else None
+        if len(blob) < header["size"]:
+            raise OSError("the training process ended in the middle of a frame")
+        return header, blob
 
     def _take(self, header: dict[str, Any], snapshot: Snapshot | None) -> None:
         """Keep what a frame says; its state only if it knows of all commands, or is final."""
@@ -255,6 +338,10 @@ class TrainingService:
             _close(self._process.stdin)
             _close(self._process.stdout)
             self._process = self._start_process()
+            for request in self._requests.values():
+                request.error = _DIED
+            self._requests.clear()
+            self._changed.notify_all()
             for job in list(self._jobs.values()):
                 if job.over:
                     self._update(job.id, obeyed=job.sent)
@@ -283,6 +370,9 @@ class TrainingService:
         ended = sorted((job for job in self._jobs.values() if job.over), key=lambda j: j.seen_at)
         for job in ended[: max(0, len(self._jobs) - MAX_JOBS)]:
             del self._jobs[job.id]
+
+
+_DIED = "The training process died and began anew: ask again"
 
 
 def _close(pipe: IO[bytes] | None) -> None:

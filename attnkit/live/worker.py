@@ -3,6 +3,9 @@
 Started by `attnkit.live.service` as `python -m attnkit.live.worker`. Commands come as JSON lines
 on standard input, answers leave as frames on standard output: one JSON line, then as many bytes of
 `Snapshot.to_bytes` as it says. It ends when its input does, so no orphan outlives the server.
+
+Between two turns it also draws examples of tasks, which pages must not do since they never import
+torch, and asks trained models about a book; it keeps the weights of the last jobs for that.
 """
 
 from __future__ import annotations
@@ -17,7 +20,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from attnkit.experiment import Experiment, from_text
+from attnkit.live.asking import Weights, answer, draw_example, reason
+from attnkit.live.views import encode
 from attnkit.process import prepare_for_training
 from attnkit.training import Training
 
@@ -29,6 +36,12 @@ MAX_JOB_SECONDS = 3600.0
 
 SNAPSHOT_SECONDS = 0.2
 """Least time between two snapshots of a running job."""
+
+KEPT_BYTES = 2**26
+"""Weights of ended jobs that are kept, of the newest jobs."""
+
+KEPT_JOBS = 8
+"""So many of them at most."""
 
 NICENESS = 5
 """Below the server and a browser on the same machine: what people press comes first."""
@@ -53,6 +66,7 @@ class Worker:
     def __init__(self, output: BinaryIO) -> None:
         self._output = output
         self._jobs: dict[str, _Job] = {}
+        self._ended: dict[str, Weights] = {}
         self._turns = itertools.count()
 
     def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
@@ -70,7 +84,11 @@ class Worker:
             self._obey(command)
 
     def _obey(self, command: dict[str, Any]) -> None:
-        name, verb = command["job"], command["do"]
+        verb = command["do"]
+        if verb in ("example", "ask"):
+            self._reply(command)
+            return
+        name = command["job"]
         if verb == "start":
             self._start(name, command)
             return
@@ -86,8 +104,28 @@ class Worker:
         elif verb == "step":
             job.paused, job.steps_left = False, _to_next_evaluation(job.training)
         elif verb == "stop":
-            self._send(name, job, "stopped")
-            del self._jobs[name]
+            self._end(name, "stopped")
+
+    def _reply(self, command: dict[str, Any]) -> None:
+        """Draw an example, or ask a job's models; what goes wrong is told."""
+        header = {"request": command["request"]}
+        try:
+            if command["do"] == "example":
+                blob = draw_example(from_text(command["experiment"])).to_bytes()
+            else:
+                weights = self._weights(command["job"])
+                blob = answer(weights, np.array(command["tokens"])).to_bytes()
+        except Exception as error:  # whatever it is, the page must hear of it
+            self._write({**header, "error": reason(error)}, b"")
+        else:
+            self._write(header, blob)
+
+    def _weights(self, name: str) -> Weights:
+        job = self._jobs.get(name)
+        weights = self._ended.get(name) if job is None else Weights.of(job.training)
+        if weights is None:
+            raise LookupError("the weights of this run are not kept any more: train it again")
+        return weights
 
     def _start(self, name: str, command: dict[str, Any]) -> None:
         try:
@@ -113,29 +151,37 @@ class Worker:
             return
         job.pace = (time.monotonic() - started) / n_steps
         if job.training.finished:
-            self._send(name, job, "finished")
-            del self._jobs[name]
+            self._end(name, "finished")
         elif job.training.seconds > MAX_JOB_SECONDS:
-            self._send(name, job, "stopped")
-            del self._jobs[name]
+            self._end(name, "stopped")
         elif job.steps_left == 0:
             job.paused, job.steps_left = True, None
             self._send(name, job, "paused")
         elif time.monotonic() - job.sent_at >= SNAPSHOT_SECONDS:
             self._send(name, job, "running")
 
+    def _end(self, name: str, state: str) -> None:
+        """Send the last snapshot; of the job its weights stay, for questions."""
+        job = self._jobs.pop(name)
+        self._ended[name] = Weights.of(job.training)
+        while len(self._ended) > KEPT_JOBS or (
+            sum(weights.n_bytes for weights in self._ended.values()) > KEPT_BYTES
+        ):
+            del self._ended[next(iter(self._ended))]
+        self._send(name, job, state)
+
     def _send(self, name: str, job: _Job, state: str) -> None:
         blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
-        header = {"job": name, "state": state, "obeyed": job.obeyed, "size": len(blob)}
+        header = {"job": name, "state": state, "obeyed": job.obeyed}
         self._write(header, blob)
         job.sent_at = time.monotonic()
 
     def _fail(self, name: str, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"[:500]
-        self._write({"job": name, "state": "failed", "obeyed": 0, "size": 0, "error": text}, b"")
+        self._write({"job": name, "state": "failed", "obeyed": 0, "error": text}, b"")
 
     def _write(self, header: dict[str, Any], blob: bytes) -> None:
-        self._output.write(json.dumps(header).encode() + b"\n" + blob)
+        self._output.write(encode(header, blob))
         self._output.flush()
 
 

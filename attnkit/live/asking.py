@@ -1,0 +1,126 @@
+"""Asks trained models about a book of one's own, as large as one likes within the task's dials."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnkit.attention import Layer
+from attnkit.experiment import ALIGNED, Experiment
+from attnkit.initial import generator_for
+from attnkit.live.views import Answers, Example, VariantAnswers
+from attnkit.model import Model
+from attnkit.settings import InvalidExperiment
+from attnkit.training import Training
+from attnkit.variants import Variant
+
+_PROBE_SEED = 0
+
+
+def draw_example(experiment: Experiment) -> Example:
+    """The held-out example of a task that attention maps show.
+
+    Raises:
+        ValueError: if the task has too few different ones.
+    """
+    drawn = experiment.task.draw(1, generator_for(_PROBE_SEED, "probe"), held_out=True)
+    target, reverse = drawn.target[0].numpy(), drawn.reverse
+    return Example(
+        tokens=drawn.tokens[0].numpy(),
+        labels=drawn.labels[0].numpy(),
+        target=target,
+        reverse=np.full_like(target, -1) if reverse is None else reverse[0].numpy(),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The parameters of all runs at one step, in the experiment's order."""
+
+    experiment: Experiment
+    step: int
+    parameters: list[dict[str, np.ndarray]]
+
+    @staticmethod
+    def of(training: Training) -> Weights:
+        """A copy of a training's weights."""
+        runs = [run for cohort in training.cohorts for run in cohort.runs]
+        found = [own for cohort in training.cohorts for own in cohort.parameters()]
+        order = [runs.index(run) for run in training.experiment.runs]
+        return Weights(training.experiment, training.step, [found[place] for place in order])
+
+    @property
+    def n_bytes(self) -> int:
+        """What they take."""
+        return sum(array.nbytes for own in self.parameters for array in own.values())
+
+
+def answer(weights: Weights, tokens: np.ndarray) -> Answers:
+    """Every run's answers to one book, (i, fields), of as many entries as questions.
+
+    Raises:
+        InvalidExperiment: if the task allows no book of that size.
+    """
+    n_entries = len(tokens) // 2
+    small: dict[str, Any] = {"batch_size": ALIGNED, "n_eval": ALIGNED, "n_train": 0}
+    experiment = weights.experiment.replace(n_entries=n_entries, **small)
+    batch = torch.from_numpy(np.array(tokens, np.int64)).expand(
+        len(experiment.seeds), ALIGNED, -1, -1
+    )
+    return Answers(
+        weights.step,
+        [
+            _answer(weights, experiment, place, variant, batch.contiguous())
+            for place, variant in enumerate(experiment.sharing)
+        ],
+    )
+
+
+def _answer(
+    weights: Weights, experiment: Experiment, place: int, variant: Variant, batch: Tensor
+) -> VariantAnswers:
+    seeds, task = list(experiment.seeds), experiment.task
+    tied = {variant} if len(variant.stages) > 1 and _is_tied(weights, variant) else set()
+    model = Model(experiment, seeds, torch.device("cpu"), sharing=[variant], tied=tied)
+    for run in range(len(seeds)):
+        trained = weights.parameters[place * len(seeds) + run]
+        for name, value in model.run_parameters(run).items():
+            if name not in trained or trained[name].shape != tuple(value.shape):
+                return _refused(weights.experiment, variant)
+            value.copy_(torch.from_numpy(trained[name]))
+    layers = list[Layer]()
+    answers = model.logits(batch, layers)[:, 0].argmax(-1)
+    first = task.answers_from
+    attention = torch.stack([layer.pattern[:, 0].mean(1) for layer in layers], 1)
+    return VariantAnswers(
+        "",
+        answers.numpy().astype(np.int64),
+        attention[:, :, first:, :first].float().numpy().astype(np.float32),
+    )
+
+
+def _is_tied(weights: Weights, variant: Variant) -> bool:
+    return weights.experiment.tie_step(variant) <= weights.step
+
+
+def _refused(experiment: Experiment, variant: Variant) -> VariantAnswers:
+    n_trained = experiment.task.n_ctx // 2
+    why = "how it tells positions apart was learnt for them"
+    if experiment.equal != "nothing" and "learned" not in experiment.size.positions:
+        why = "its widths were changed to make the costs of that size equal"
+    return VariantAnswers(
+        f"It answers books of {n_trained} entries only: {why}.",
+        np.zeros((0, 0), np.int64),
+        np.zeros((0, 0, 0, 0), np.float32),
+    )
+
+
+def reason(error: Exception) -> str:
+    """What a page says of an error."""
+    if isinstance(error, InvalidExperiment):
+        return str(error)
+    return f"{type(error).__name__}: {error}"[:500]
