@@ -1,32 +1,63 @@
 """The Lab: choose variants, press Train, watch them learn side by side."""
 
 import json
+import re
+from typing import Any
 
 import streamlit as st
 
 from attnkit.costs import TOLERANCE
 from attnkit.experiment import Experiment, default_settings
-from attnkit.figures.curves import accuracy_legend, measures_legend
+from attnkit.figures.answers import answers_table
+from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
+from attnkit.figures.maps import telling_layer
 from attnkit.live.service import Job
+from attnkit.own_book import ask, can_be_asked, most_entries, read_book
 from attnkit.results import Snapshot
 from attnkit.summary import run_table
 from attnkit.tasks import TASKS
+from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui import components, composer
 from attnkit.ui.controls import setting_widgets
 from attnkit.ui.routing import require_route
-from attnkit.ui.session import MOST_COLUMNS, open_lab
+from attnkit.ui.session import (
+    MOST_COLUMNS,
+    open_lab,
+    thumbnail_examples,
+    thumbnails_missing,
+    training_service,
+)
 from attnkit.ui.shown import (
     attention_maps,
     finding,
     plot_accuracy,
     plot_attention_measures,
+    plot_loss,
     sharing_table,
+    slice_table,
 )
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 require_route()
 TICK_SECONDS = 0.3
+AWAIT_SECONDS = 0.5
+MOST_PROBLEMS = 5
+OWN_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
+OWN_QUESTION = {"phonebook": "Jindřich", "fuzzy_phonebook": "Jintrich"}
+
+
+def take_task() -> None:
+    """Remember the card that was pressed, for the run that follows."""
+    st.session_state.wanted = st.session_state.gallery.chosen
+
+
+def await_examples(of_this: bool) -> None:
+    """Draw the page again when the task's example has come, or all for thumbnails."""
+    if not of_this and not thumbnails_missing():
+        st.rerun()
+    if of_this and lab.probe() is not None:
+        st.rerun()
 
 
 def read_settings() -> Experiment | None:
@@ -109,26 +140,29 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
         )
 
 
-def status_line(job: Job | None, snapshot: Snapshot) -> str:
+def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     """What is on screen and how far it is, in one line."""
-    experiment = snapshot.experiment
-    other = experiment != lab.experiment
-    steps, speed = experiment.training.steps, snapshot.model_steps_per_second
     if job is None:
-        if other:
+        if snapshot is None:
+            return "Not trained yet. Press **Train**."
+        if snapshot.experiment != lab.experiment:
             return "Your settings are not trained yet. Press **Train**."
         return (
-            f"A finished example: {experiment.n_runs} models, {steps} steps, trained in "
-            f"{snapshot.seconds:.0f} s. Press **Train** to watch it happen."
+            f"A finished example: {snapshot.experiment.n_runs} models, "
+            f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s. "
+            "Press **Train** to watch it happen."
         )
     if job.state == "failed":
         return f"Training failed: {job.error}. Press **Train** to try again."
     if job.snapshot is None:
         return "Starting: the training process is getting ready."
+    snapshot = job.snapshot
+    experiment = snapshot.experiment
+    steps, speed = experiment.training.steps, snapshot.model_steps_per_second
     where = f"Step {snapshot.step} of {steps}, {experiment.n_runs} models"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
     notes = " The training process died and began anew." if job.restarts else ""
-    notes += " The settings have changed since." if other else ""
+    notes += " The settings have changed since." if experiment != lab.experiment else ""
     if job.state == "finished":
         return f"Finished: {where} in {snapshot.seconds:.1f} s{pace}.{notes}"
     if job.state in ("paused", "stopped"):
@@ -139,14 +173,43 @@ def status_line(job: Job | None, snapshot: Snapshot) -> str:
     return f"{where}{pace}{f', {left:.0f} s left' if left >= 1 else ''}.{notes}"
 
 
+def earlier_note(snapshot: Snapshot) -> str:
+    """What is trained before, where a task has an earlier one; else nothing."""
+    turn = snapshot.experiment.training.earlier_steps
+    if not turn:
+        return ""
+    if snapshot.step < turn:
+        return f" Until step {turn} the embedding is trained on the earlier question."
+    return f" Since step {turn} the embedding is frozen and all else learns the new question."
+
+
 def live_area(drawn_moving: bool) -> None:
     """All that changes while models learn; drawn anew at every tick."""
     job = lab.job
     snapshot = lab.shown(job)
+    if snapshot is None:
+        untrained_area(job)
+    else:
+        trained_area(job, snapshot)
+    if drawn_moving and (job is None or job.settled):
+        st.rerun()
+
+
+def untrained_area(job: Job | None) -> None:
+    """The same as far as it can be drawn without a single evaluation."""
+    st.progress(0.0)
+    st.markdown(status_line(job, None))
+    with st.container(key="finding"):
+        st.markdown("Untrained: curves and attention maps appear here.")
+    components.planned_cards(lab.experiment, key="cards")
+
+
+def trained_area(job: Job | None, snapshot: Snapshot) -> None:
+    """Cards, curves and maps of a snapshot."""
     experiment = snapshot.experiment
     foreign = snapshot is lab.example and (job is not None or experiment != lab.experiment)
     st.progress(0.0 if foreign else snapshot.step / experiment.training.steps)
-    st.markdown(status_line(job, snapshot))
+    st.markdown(status_line(job, snapshot) + ("" if foreign else earlier_note(snapshot)))
     summary = finding(snapshot)
     with st.container(key="finding"):  # as high as its longest text, so that nothing below jumps
         if foreign:
@@ -158,8 +221,17 @@ def live_area(drawn_moving: bool) -> None:
     else:
         components.variant_cards(snapshot, key="cards")
 
-    st.subheader("Accuracy on held-out books, by training step", anchor=False)
     previous = lab.previous
+    if experiment.task.loss_to_beat is not None:
+        st.subheader("Loss on held-out examples, by training step", anchor=False)
+        components.live_figure(
+            plot_loss(snapshot, previous),
+            loss_legend(snapshot, previous),
+            key="loss",
+            faded=foreign,
+            alt=f"Loss over steps. {summary}",
+        )
+    st.subheader("Accuracy on held-out examples, by training step", anchor=False)
     components.live_figure(
         plot_accuracy(snapshot, previous),
         accuracy_legend(snapshot, previous),
@@ -168,7 +240,7 @@ def live_area(drawn_moving: bool) -> None:
         alt=f"Accuracy over steps. {summary}",
     )
 
-    st.subheader("Attention on one held-out book", anchor=False)
+    st.subheader("Attention on one held-out example", anchor=False)
     seed, layer, head = probe_pickers(snapshot)
     maps = attention_maps(snapshot, seed, layer, head)
     components.attention_maps(
@@ -178,6 +250,7 @@ def live_area(drawn_moving: bool) -> None:
         alt="Attention maps. "
         + " ".join(f"{panel['name']}: {panel['summary']}." for panel in maps["panels"]),
     )
+    st.caption(maps_caption(maps, snapshot))
 
     st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
     components.live_figure(
@@ -185,43 +258,146 @@ def live_area(drawn_moving: bool) -> None:
         measures_legend(snapshot),
         key="measures",
         faded=foreign,
-        alt="Asymmetry of the scores and attention on the right and the reversed entry over steps.",
+        alt="Asymmetry of the scores, and attention on the tokens that hold the answers, over "
+        "steps.",
     )
-    if drawn_moving and (job is None or job.settled):
-        st.rerun()
 
 
 def probe_pickers(snapshot: Snapshot) -> tuple[int, int, int | None]:
     """Which of the seeds, layers and heads the maps show."""
-    experiment, pattern = snapshot.experiment, snapshot.probe.pattern
-    size = experiment.size
+    experiment = snapshot.experiment
+    places = experiment.places
     with st.container(horizontal=True, vertical_alignment="bottom", key="probe"):
         seeds = list(experiment.seeds)
         seed = st.selectbox("Seed", seeds, key=f"seed_{seeds[0]}_{len(seeds)}", width=110)
-        layer = 0
-        if size.n_layers > 1:
-            options = range(size.n_layers)
-            layer = st.selectbox("Layer", options, format_func=lambda i: str(i + 1), width=110)
+        layer = telling_layer(places)
+        if len(places) > 1:
+            layer = st.selectbox(
+                "Layer",
+                range(len(places)),
+                index=layer,
+                format_func=lambda i: places[i].title.removeprefix("Layer "),
+                key="layer_" + "_".join(place.title for place in places),
+                width=130,
+            )
         head: int | None = 0
         if experiment.n_heads > 1:
             heads = [None, *range(experiment.n_heads)]
             head = st.selectbox(
                 "Head", heads, format_func=lambda i: "mean" if i is None else str(i + 1), width=110
             )
-        below_zero = " Weights below 0 are drawn as 0." if (pattern < -0.01).any() else ""
-        reversed_too = " Circled: the reversed one." if experiment.task.name == "directed" else ""
-        st.caption(
-            "One example no model was trained on. Rows ask, columns are looked at, brighter is "
-            f"more. Outlined: the right entry.{reversed_too} ✓ and ✗: the number it answered."
-            f"{below_zero}"
-        )
     return seed, layer, head
+
+
+def maps_caption(maps: dict[str, Any], snapshot: Snapshot) -> str:
+    """How to read the maps on screen."""
+    parts = ["The example above, on which no model was trained."]
+    if snapshot.experiment.task != lab.experiment.task:
+        parts = ["One example no model was trained on."]
+    parts.append("Rows ask, columns are looked at, brighter is more.")
+    if max(maps["target"], default=-1) >= 0:
+        parts.append("Outlined: the token that holds the right answer.")
+    if max(maps["reverse"], default=-1) >= 0:
+        parts.append("Circled: the reversed one.")
+    if any(right is not None for right in maps["panels"][0]["right"]):
+        parts.append("✓ and ✗: what it answered.")
+    if (snapshot.probe.pattern < -0.01).any():
+        parts.append("Weights below 0 are drawn as 0.")
+    return " ".join([*parts, maps["cut"]]).strip()
+
+
+def own_book() -> None:
+    """A phone book of one's own, and what the trained models answer."""
+    task = lab.experiment.task
+    job = lab.job
+    with st.container(border=True, key="own_book"):
+        st.markdown("**Ask the trained models** with a phone book of your own.")
+        left, right = st.columns(2, gap="medium")
+        with left:
+            text = st.text_area(
+                "Your book",
+                key=f"book_{task.name}",
+                value=OWN_BOOK,
+                height=190,
+                help="A name and a number on each line, parted by a comma, a colon, a tab or "
+                f"spaces; 2 to {most_entries(task)} lines.",
+            )
+        with right:
+            name = st.text_input(
+                "Whose number?" if task.name == "phonebook" else "Whose number? Misspell it",
+                key=f"asked_{task.name}",
+                value=OWN_QUESTION[task.name],
+            )
+            if isinstance(task, FuzzyPhonebook):
+                st.caption(
+                    f"Names are read as their first {task.n_letters} letters or digits, without "
+                    "case and accents; shorter ones are filled up."
+                )
+            else:
+                st.caption(
+                    "Names are labels without spelling: case and spaces do not count, and an "
+                    "unknown name gets any free label."
+                )
+            seeds = [] if job is None else list(job.experiment.seeds)
+            seed = None
+            if len(seeds) > 1:
+                seed = st.selectbox(
+                    "Who answers",
+                    [None, *seeds],
+                    format_func=lambda s: "the majority of seeds" if s is None else f"seed {s}",
+                    key=f"asked_seed_{seeds[0]}_{len(seeds)}",
+                )
+        own_answers(job, str(text), str(name), seed)
+
+
+def own_answers(job: Job | None, text: str, name: str, seed: int | None) -> None:
+    """What is wrong with a book, or what the models answer to it."""
+    task = lab.experiment.task if job is None else job.experiment.task
+    book = read_book(text, task)
+    if book.problems:
+        told = book.problems[:MOST_PROBLEMS]
+        more = len(book.problems) - len(told)
+        told += [f"… and {more} more lines like these."] if more else []
+        st.error("  \n".join(map(plain, told)), icon=":material/error:")
+        return
+    question = ask(book, name, task)
+    notes = [*book.notes[:MOST_PROBLEMS], *question.notes]
+    if question.problems:
+        st.error(plain(" ".join(question.problems)), icon=":material/error:")
+        return
+    if job is None or job.snapshot is None or job.state == "failed":
+        st.info("Nothing is trained yet on this server: press **Train**, then they answer.")
+        return
+    answers = training_service().ask(job.id, question.tokens)
+    if isinstance(answers, str):
+        st.warning(f"{plain(answers)}.")
+        return
+    components.markup(
+        answers_table(
+            job.experiment, book, question, answers, seed, telling_layer(job.experiment.places)
+        ),
+        key="own_answers",
+    )
+    asked = f"Asked after step {answers.step}: brighter is more attention on that entry"
+    asked += ", mean over heads of the last layer." if job.experiment.n_heads > 1 else "."
+    if question.right:
+        asked += " Outlined: the right entry."
+    st.caption(" ".join([asked, *map(plain, notes)]))
+
+
+def plain(text: str) -> str:
+    """A text in which nothing is taken for Markdown or HTML."""
+    return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=])", r"\\\1", text)
 
 
 def numbers(job: Job | None) -> None:
     """Tables and downloads of what is on screen, while nothing moves."""
     snapshot = lab.shown(job)
     with st.expander("Numbers and downloads"):
+        if snapshot is None:
+            st.caption("Tables appear when something is trained.")
+            st.code(python_code(lab.experiment), language="python")
+            return
         if job is not None and not job.settled:
             st.caption("Tables appear when training ends or is paused.")
             return
@@ -236,6 +412,12 @@ def numbers(job: Job | None) -> None:
             "minus that of QKV, seed by seed. Steps to threshold: mean over the solved seeds only; "
             "diverged seeds are left out of all means."
         )
+        task = snapshot.experiment.task
+        if task.slice_names:
+            st.markdown(f"**Accuracy by {task.slice_title[0].lower()}{task.slice_title[1:]}**")
+            st.dataframe(
+                slice_table(snapshot), hide_index=True, alt=f"Accuracy by {task.slice_title}"
+            )
         runs = run_table(snapshot)
         with st.container(horizontal=True):
             st.download_button(
@@ -271,6 +453,9 @@ def python_code(experiment: Experiment) -> str:
 
 st.title("Why do Q, K and V need different matrices?", anchor=False)
 lab = open_lab()
+wanted = st.session_state.pop("wanted", None)
+if wanted in TASKS:
+    lab.change_task(wanted)
 if lab.problems:
     details = " ".join(problem.sentence for problem in lab.problems)
     st.warning(f"The link was not fully understood. {details} All else is as it says.")
@@ -280,16 +465,12 @@ if lab.lost:
     st.warning(f"Switched off, because they do not go with this task's sizes. {details}")
     lab.lost = []
 
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    st.segmented_control(
-        "Task",
-        list(TASKS),
-        format_func=lambda name: TASKS[name].title,
-        key="set_task",
-        required=True,
-        on_change=lambda: lab.change_task(st.session_state.set_task),
-        help="What the models must learn.",
+chooser, sharing = st.columns(2, gap="medium", vertical_alignment="center")
+with chooser:
+    components.task_gallery(
+        lab.experiment.task.name, thumbnail_examples(), take_task, key="gallery"
     )
+with sharing, st.container(horizontal=True, vertical_alignment="bottom"):
     st.pills(
         "Who shares a matrix",
         lab.columns,
@@ -302,15 +483,10 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     adding = st.popover(
         "Add a variant", icon=":material/add:", key=composer.OPEN, on_change="rerun"
     )
-entry = lab.experiment.task.label(lab.example.probe.tokens)[0].full
-with st.container(horizontal=True, vertical_alignment="center"):
-    st.caption(
-        f"{lab.experiment.task.question} Every example is a book of "
-        f"{lab.experiment.task.n_entries} entries such as “{entry}”.",
-        width="content",
-    )
     st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
 experiment = read_settings()
+probe = lab.probe()
+components.example(lab.experiment, probe, key="example")
 if adding.open:
     with adding:
         composer.variant_form(lab)
@@ -323,5 +499,9 @@ if experiment is not None:
 action_bar(experiment, job)
 moving = job is not None and not job.settled
 st.fragment(live_area, run_every=TICK_SECONDS if moving else None)(moving)
+if can_be_asked(lab.experiment.task):
+    st.fragment(own_book)()
 numbers(job)
 components.load_plotly()
+if probe is None or thumbnails_missing():
+    st.fragment(await_examples, run_every=AWAIT_SECONDS)(probe is None)

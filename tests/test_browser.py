@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 from plotly.offline import get_plotlyjs
 
-from attnkit.examples import load_example
 from attnkit.figures.curves import plot_accuracy
 from attnkit.figures.maps import attention_maps
 from attnkit.ui import components
+from attnkit.ui.session import LATE_SECONDS, shipped_example
 from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.server]
 LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
 
 expect.set_options(timeout=LONG)
+
+GALLERY = ".st-key-gallery"
 
 MARK_NODES = """() => {
   const find = (selector) => document.querySelector(selector);
@@ -103,6 +105,14 @@ def open_lab(page: Page, address: str, query: str = "") -> None:
     for figure in ("accuracy", "measures"):
         page.wait_for_selector(f".st-key-{figure} .ak-plot[data-draws]")
     page.wait_for_selector(".st-key-maps .ak-map")
+    page.wait_for_selector(".st-key-example .ak-token-box")
+
+
+def open_untrained(page: Page, address: str, query: str) -> None:
+    """Open the Lab on a task that may have no finished example."""
+    page.goto(f"{address}/{query}")
+    page.wait_for_selector(".st-key-cards .ak-card")
+    page.wait_for_selector(".st-key-example .ak-token-box")
 
 
 def press(page: Page, name: str) -> None:
@@ -171,6 +181,7 @@ def test_no_node_is_replaced_and_zoom_stays_over_twenty_ticks(page, address):
     press(page, "train")
     wait_for_step(page, 1)
     page.evaluate(MARK_NODES)
+    page.locator(".st-key-accuracy .ak-plot").scroll_into_view_if_needed()
     box = page.locator(".st-key-accuracy .ak-plot .nsewdrag").first.bounding_box()
     page.mouse.move(box["x"] + 5, box["y"] + 20)
     page.mouse.down()
@@ -217,7 +228,7 @@ def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
     """Streamlit calls a draw's cleanup also when the next draw came before it had returned."""
     sent = {}
     monkeypatch.setattr(components, "_component", lambda name: lambda **given: sent.update(given))
-    snapshot = load_example("directed")
+    snapshot = shipped_example("directed")
     if name == "cards":
         components.variant_cards(snapshot, key="x")
     elif name == "figure":
@@ -237,6 +248,7 @@ def test_hover_labels_stay_while_data_change(page, address):
     open_lab(page, address, "?v=1&first_seed=250&steps=5000")
     press(page, "train")
     wait_for_step(page, 30)
+    page.locator(".st-key-accuracy .ak-plot").scroll_into_view_if_needed()
     box = page.locator(".st-key-accuracy .ak-plot .nsewdrag").first.bounding_box()
     page.mouse.move(box["x"] + 3, box["y"] + box["height"] / 2)
     page.wait_for_selector(".st-key-accuracy .hovertext")
@@ -375,6 +387,115 @@ def test_a_variant_is_checked_while_it_is_typed(page, address):
     expect(page.locator(".st-key-add button")).to_be_enabled()
 
 
+def thumbnails_drawn(page: Page, inside: str) -> None:
+    """Wait until every card has its picture."""
+    page.wait_for_function(
+        """(inside) => { const cards = [...document.querySelectorAll(`${inside} .ak-task`)];
+        return cards.length > 3 && cards.every((card) => card.querySelector('.ak-thumb')); }""",
+        arg=inside,
+    )
+
+
+def test_a_task_is_chosen_in_the_gallery(page, address):
+    """By mouse: the dialog opens without the server, a card sets the task up, the link says it."""
+    open_lab(page, address)
+    thumbnails_drawn(page, GALLERY)
+    page.locator(f"{GALLERY} .ak-chosen-task").click()
+    dialog = page.get_by_role("dialog", name="Choose a task")
+    expect(dialog).to_be_visible()
+    for family in ("Questions people ask", "Recall benchmarks", "Lists", "Text"):
+        expect(dialog.get_by_role("region", name=family)).to_have_count(1)
+    expect(dialog.locator("[aria-current=true] b")).to_have_text("Directed relation")
+    dialog.get_by_role("button", name="Reverse").click()
+    expect(dialog).to_be_hidden()
+    page.wait_for_url("**task=reverse**")
+    expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Reverse")
+    expect(page.locator(".st-key-example .ak-token-box")).to_have_count(16)
+    expect(page.locator(".st-key-set_n_symbols input")).to_have_value("10")
+    page.wait_for_timeout(1000 * LATE_SECONDS)  # so long an old address is taken for a late click
+    page.go_back()
+    expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Directed relation")
+
+
+def test_a_task_is_chosen_with_keys_alone(page, address):
+    """Enter opens, focus is on the current task, Tab moves, Escape closes and focus comes back."""
+    open_lab(page, address)
+    button = page.locator(f"{GALLERY} .ak-chosen-task")
+    button.focus()
+    page.keyboard.press("Enter")
+    focused = "() => document.activeElement.dataset.task"
+    assert page.evaluate(focused) == "directed"
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Choose a task")).to_be_hidden()
+    assert page.evaluate("() => document.activeElement.className") == "ak-chosen-task"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    following = page.evaluate(focused)
+    assert following != "directed"
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**task={following}**")
+
+
+def test_the_example_follows_the_dials_and_the_pointer(page, address):
+    """Before any training: other entries, other example; pointing moves the arc."""
+    open_untrained(page, address, "?v=1&task=phonebook")
+    boxes = page.locator(".st-key-example .ak-token-box")
+    expect(boxes).to_have_count(16)
+    written = page.locator(".st-key-set_n_entries input")
+    written.fill("5")
+    written.press("Enter")
+    expect(boxes).to_have_count(10)
+    held = page.locator(".st-key-example .ak-holds .ak-place")
+    before = held.inner_text()
+    boxes.nth(9).hover()
+    expect(held).not_to_have_text(before)
+    assert page.locator(".st-key-example path").first.get_attribute("d")
+
+
+@pytest.mark.parametrize("task", ["language", "mqar", "dictionary"])
+def test_tasks_of_every_shape_train_and_show_maps(page, address, task):
+    """A text, questions here and there, an encoder and a decoder."""
+    query = f"?v=1&task={task}&sharing=QKV,Q%3DK&n_seeds=1&steps=4&evaluate_every=2&first_seed=800"
+    open_untrained(page, address, query)
+    press(page, "train")
+    expect(status(page)).to_contain_text("Finished")
+    page.locator(".st-key-maps").scroll_into_view_if_needed()
+    expect(page.locator(".st-key-maps .ak-map svg")).to_have_count(2)
+    empty = page.locator(".st-key-maps .ak-map rect:not([fill]):not([class])")
+    expect(empty).to_have_count(0)
+
+
+def test_trained_models_answer_a_book_of_ones_own(page, address):
+    """Type three names, ask for one; then a line without a number is named."""
+    query = "?v=1&task=phonebook&sharing=QKV,Q%3DK&n_seeds=2&steps=250&first_seed=850"
+    open_untrained(page, address, query)
+    expect(page.locator(".st-key-own_book")).to_contain_text("Nothing is trained yet")
+    press(page, "train")
+    expect(status(page)).to_contain_text("Finished")
+    book = page.locator(".st-key-own_book textarea")
+    book.fill("<b>Ada</b> 31\n李 14\nCem 25")
+    book.press("Control+Enter")
+    asked = page.locator(".st-key-asked_phonebook input")
+    asked.fill("李")
+    asked.press("Enter")
+    rows = page.locator(".st-key-own_answers tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("14 ✓")
+    expect(page.locator(".st-key-own_answers thead")).to_contain_text("<b>Ada</b>")
+    book.fill("Ada 31\nBen")
+    book.press("Control+Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Line 2: got “Ben”, which has no number")
+
+
+def test_a_card_of_the_guide_opens_its_task(page, address):
+    """With its picture and its source."""
+    page.goto(f"{address}/guide")
+    thumbnails_drawn(page, ".st-key-tasks")
+    page.locator(".st-key-tasks").get_by_role("button", name="Induction").click()
+    page.wait_for_url("**task=induction**")
+    expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Induction")
+
+
 def test_variants_page_leads_to_the_lab(page, address):
     """A card's link sets up a comparison with plain attention."""
     page.goto(f"{address}/variants")
@@ -392,14 +513,19 @@ def test_guide_sets_the_lab_up(page, address):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", ["/", f"/?v=1&sharing={SIX}", "/guide", "/variants"])
+@pytest.mark.parametrize(
+    "path",
+    ["/", f"/?v=1&sharing={SIX}", "/?v=1&task=language", "/?v=1&task=mqar", "/guide", "/variants"],
+)
 def test_narrow_screens_cut_nothing(browser, address, path, scheme):
     """At 640 px nothing is wider than the screen."""
     context = browser.new_context(viewport={"width": 640, "height": 900}, color_scheme=scheme)
     page = context.new_page()
     page.goto(address + path)
-    page.wait_for_selector(".ak-diagram")
-    if path.startswith("/?") or path == "/":
+    page.wait_for_selector(".ak-card .ak-diagram, .ak-alone .ak-diagram")
+    if "task" in path:
+        page.wait_for_selector(".st-key-example .ak-token-box")
+    elif path.startswith("/?") or path == "/":
         page.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
     wider = """() => [...document.querySelectorAll('[data-testid=stMain] *')]
       .filter((node) => node.getBoundingClientRect().right > window.innerWidth + 1)

@@ -2,35 +2,63 @@
 
 import base64
 import dataclasses
+import re
 import xml.etree.ElementTree as ET
+from functools import cache
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from attnkit.examples import load_example
+from attnkit.architecture import places_of
 from attnkit.experiment import Experiment
+from attnkit.figures.answers import NOT_IN_BOOK, answers_table
 from attnkit.figures.curves import (
     MAX_POINTS,
     accuracy_legend,
+    loss_legend,
     measures_legend,
     plot_accuracy,
     plot_attention_measures,
+    plot_loss,
 )
 from attnkit.figures.diagram import _DRAWN, _NOTES, variant_diagram
-from attnkit.figures.maps import attention_maps
+from attnkit.figures.example import example_cells
+from attnkit.figures.maps import (
+    MOST_COLUMNS,
+    MOST_ROWS,
+    attention_maps,
+    example_of,
+    frame_of,
+    telling_layer,
+)
 from attnkit.figures.palette import COLORS, colors_of
+from attnkit.figures.thumbnail import HEIGHT, WIDTH, thumbnail
+from attnkit.live.views import Answers, Example, VariantAnswers
+from attnkit.own_book import ask, read_book
 from attnkit.sharing import Sharing
 from attnkit.statistics import mean_interval
-from attnkit.tasks import TASKS
+from attnkit.tasks import NOTHING, TASKS
+from attnkit.training import train
 from attnkit.variants import CATALOGUE, OPTIONS, Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 
 
+@cache
+def trained(task):
+    """Two steps of every task, evaluated twice."""
+    small = {"steps": 2, "n_seeds": 2, "evaluate_every": 1, "batch_size": 16, "n_eval": 16}
+    if TASKS[task]().earlier is not None:
+        small["earlier_steps"] = 1
+    if Experiment(task=task).training.n_train:
+        small["n_train"] = 16
+    return train(Experiment(task=task, **small), "cpu").snapshot
+
+
 @pytest.fixture(scope="module", params=list(TASKS))
 def snapshot(request):
-    """Every task's shipped example."""
-    return load_example(request.param)
+    """Every task, hardly trained."""
+    return trained(request.param)
 
 
 def unpacked(values):
@@ -43,7 +71,7 @@ def means(figure):
     return [trace for trace in figure["data"] if "hovertemplate" in trace]
 
 
-@pytest.mark.parametrize("plot", [plot_accuracy, plot_attention_measures])
+@pytest.mark.parametrize("plot", [plot_accuracy, plot_attention_measures, plot_loss])
 def test_plotly_accepts_every_figure(snapshot, plot):
     """Plain dictionaries are valid figures."""
     go.Figure(plot(snapshot))
@@ -73,7 +101,7 @@ def test_long_histories_are_thinned_for_display_only(snapshot):
 
 def test_plateau_is_drawn_only_where_it_holds():
     """Only symmetric sharings on the bare directed relation have the line and its legend."""
-    directed = load_example("directed")
+    directed = trained("directed")
     dashes = [t["line"].get("dash") for t in plot_accuracy(directed)["data"]]
     assert dashes.count("longdashdot") == 2
     two_heads = dataclasses.replace(directed, experiment=directed.experiment.replace(n_heads=2))
@@ -93,8 +121,8 @@ def test_previous_experiment_is_drawn_behind(snapshot):
 
 def test_legend_leaves_out_what_the_task_has_not():
     """The reversed entry is in the legend of the directed relation only."""
-    assert len(measures_legend(load_example("directed"))) == 3
-    assert len(measures_legend(load_example("mutual"))) == 2
+    assert len(measures_legend(trained("directed"))) == 3
+    assert len(measures_legend(trained("mutual"))) == 2
 
 
 def test_single_seed_has_no_band(snapshot):
@@ -107,25 +135,90 @@ def test_single_seed_has_no_band(snapshot):
     assert set(means(figure)[0]["text"]) == {""}
 
 
+def cells_of(maps, panel):
+    """The weights of a panel, (row, column)."""
+    shape = (len(maps["rows"]), len(maps["columns"]))
+    return np.frombuffer(base64.b64decode(panel["cells"]), np.uint8).reshape(shape) / 255
+
+
 def test_maps_show_the_pattern_of_the_chosen_seed(snapshot):
-    """Cells are the probe's attention, as bytes; what falls on questions is one last column."""
-    maps = attention_maps(snapshot, seed=3)
-    task, experiment = snapshot.experiment.task, snapshot.experiment
-    rows, columns = len(maps["rows"]), len(maps["columns"])
-    for panel, sharing in zip(maps["panels"], experiment.sharing, strict=True):
-        run = experiment.runs.index((sharing, 3))
-        pattern = snapshot.probe.pattern[run, 0, 0][task.answers_from :]
-        cells = np.frombuffer(base64.b64decode(panel["cells"]), np.uint8).reshape(rows, columns)
-        n_entries = task.answers_from or task.n_ctx
-        np.testing.assert_allclose(cells[:, :n_entries] / 255, pattern[:, :n_entries], atol=0.003)
-        np.testing.assert_allclose(cells.sum(1) / 255, 1, atol=0.02)
-        right = snapshot.probe.answers[run] == snapshot.probe.labels
-        assert panel["summary"] == f"{right.sum()} of {len(right)} right"
+    """In every layer: rows are who asks, columns who is looked at, what is not shown is summed."""
+    experiment, probe = snapshot.experiment, snapshot.probe
+    for layer, place in enumerate(experiment.places):
+        maps = attention_maps(snapshot, 1, layer, None)
+        frame = frame_of(experiment.task, place, example_of(snapshot))
+        for panel, sharing in zip(maps["panels"], experiment.sharing, strict=True):
+            run = experiment.runs.index((sharing, 1))
+            pattern = probe.pattern[run, layer].astype(float).mean(0)[frame.rows]
+            cells = cells_of(maps, panel)
+            shown = cells[:, :-1] if frame.rest else cells
+            np.testing.assert_allclose(shown, pattern[:, frame.columns], atol=0.004)
+            np.testing.assert_allclose(cells.sum(1), 1, atol=0.07)  # of as many rounded bytes
+            asked = probe.labels != NOTHING
+            right = (probe.answers[run] == probe.labels)[asked]
+            assert panel["summary"] == f"{right.sum()} of {len(right)} right"
+
+
+def test_maps_have_a_row_for_everyone_who_is_asked(snapshot):
+    """And for nobody else, where anybody is; not too many, which is said."""
+    experiment, probe = snapshot.experiment, snapshot.probe
+    task = experiment.task
+    layer = telling_layer(experiment.places)
+    maps = attention_maps(snapshot, 0, layer, None)
+    n_asked = int((probe.labels != NOTHING).sum())
+    assert len(maps["rows"]) == min(n_asked, MOST_ROWS)
+    assert len(maps["columns"]) <= MOST_COLUMNS + 1
+    assert all(right is not None for right in maps["panels"][0]["right"])
+    assert bool(maps["cut"]) == (n_asked > MOST_ROWS or task.n_ctx > MOST_COLUMNS)
+    longest = max(len(answer) for panel in maps["panels"] for answer in panel["answers"])
+    assert longest <= maps["answer_letters"]
+    assert len(maps["columns"]) == len(maps["column_titles"])
+
+
+def test_maps_outline_where_the_answer_stands(snapshot):
+    """The column of the target, or nothing where there is no such single token."""
+    experiment, probe = snapshot.experiment, snapshot.probe
+    layer = telling_layer(experiment.places)
+    frame = frame_of(experiment.task, experiment.places[layer], example_of(snapshot))
+    maps = attention_maps(snapshot, 0, layer, None)
+    for name, positions in (("target", probe.target), ("reverse", probe.reverse)):
+        for column, answer in zip(maps[name], frame.answers, strict=True):
+            if column >= 0:
+                assert frame.columns[column] == positions[answer]
+            else:
+                assert positions[answer] == NOTHING or positions[answer] not in frame.columns
+
+
+def test_layers_of_an_encoder_ask_nothing():
+    """Rows are the encoder's own tokens, and there is nothing to be right about."""
+    snapshot = trained("dictionary")
+    task, places = snapshot.experiment.task, snapshot.experiment.places
+    maps = attention_maps(snapshot, 0, [place.kind for place in places].index("encoder"))
+    assert len(maps["rows"]) == len(maps["columns"]) == task.n_source
+    assert set(maps["panels"][0]["right"]) == {None}
+    assert set(maps["target"]) == {NOTHING}
+    assert places[telling_layer(places)].kind == "cross"
+
+
+def test_long_examples_keep_the_columns_that_hold_answers():
+    """The others are those nearest to the end, and the rest is one more column."""
+    task = TASKS["mqar"](length=128, n_pairs=16)
+    place = places_of(Experiment(task="mqar").size, task)[-1]
+    labels = np.full(task.n_ctx - task.answers_from, NOTHING)
+    labels[-20:] = 3
+    target = np.where(labels >= 0, 1 + np.arange(len(labels)) % 16, NOTHING)
+    example = Example(np.zeros((task.n_ctx, 1), int), labels, target, np.full_like(target, -1))
+    frame = frame_of(task, place, example)
+    assert len(frame.rows) == MOST_ROWS
+    assert frame.rows[-1] == task.n_ctx - 1
+    assert {int(target[answer]) for answer in frame.answers} <= set(frame.columns)
+    assert frame.rest
+    assert frame.cut
 
 
 def test_map_of_all_heads_is_their_mean():
     """Head None averages."""
-    snapshot = load_example("directed")
+    snapshot = trained("directed")
     probe = snapshot.probe
     two = np.concatenate([probe.pattern, probe.pattern[..., ::-1]], axis=2)
     doubled = dataclasses.replace(
@@ -140,7 +233,7 @@ def test_map_of_all_heads_is_their_mean():
 
 def test_a_head_that_a_variant_lacks_is_told_and_left_out_of_the_mean():
     """NaN stands for it in the snapshot."""
-    snapshot = load_example("directed")
+    snapshot = trained("directed")
     probe = snapshot.probe
     experiment = snapshot.experiment.replace(
         sharing=["QKV", "Q=K", "K=V", "Q=V", "QKV n_heads=2"], n_heads=1
@@ -159,10 +252,107 @@ def test_a_head_that_a_variant_lacks_is_told_and_left_out_of_the_mean():
 
 def test_weights_below_zero_are_drawn_as_zero():
     """A difference of two patterns has some."""
-    snapshot = load_example("directed")
+    snapshot = trained("directed")
     probe = dataclasses.replace(snapshot.probe, pattern=-snapshot.probe.pattern)
     panel = attention_maps(dataclasses.replace(snapshot, probe=probe), 0)["panels"][0]
     assert set(base64.b64decode(panel["cells"])) == {0}
+
+
+def test_loss_is_drawn_with_the_loss_to_beat():
+    """A dotted line at its height, and what it is."""
+    snapshot = trained("language")
+    to_beat = snapshot.experiment.task.loss_to_beat
+    dotted = [t for t in plot_loss(snapshot)["data"] if t["line"].get("dash") == "dot"]
+    assert len(dotted) == 5
+    np.testing.assert_allclose(unpacked(dotted[0]["y"]), to_beat, rtol=1e-6)
+    assert {"dash": "dot", "text": f"bigram model {to_beat:.2f}"} in loss_legend(snapshot, None)
+    loss = snapshot.per_sharing(snapshot.history["loss"])
+    for i, line in enumerate(means(plot_loss(snapshot))):
+        np.testing.assert_allclose(unpacked(line["y"]), loss[:, i].mean(-1), rtol=1e-5)
+
+
+def test_the_step_at_which_the_question_changes_is_marked():
+    """Upright in every panel of every figure; elsewhere nowhere."""
+
+    def upright(figure):
+        return [t for t in figure["data"] if len(set(unpacked(t["x"]).tolist())) == 1]
+
+    for plot in (plot_accuracy, plot_attention_measures):
+        marks = [t for t in upright(plot(trained("transfer"))) if "hovertemplate" not in t]
+        assert [unpacked(t["x"])[0] for t in marks[:5]] == [1] * 5
+    assert not upright(plot_accuracy(trained("directed")))
+    assert any("upright" in entry["text"] for entry in accuracy_legend(trained("transfer"), None))
+
+
+def test_a_thumbnail_shows_an_asking_token_its_target_and_the_answer(snapshot):
+    """Valid SVG within its frame, for every task, with all that people read in it escaped."""
+    task, example = snapshot.experiment.task, example_of(snapshot)
+    svg = ET.fromstring(thumbnail(task, example))
+    assert svg.attrib["viewBox"] == f"0 0 {WIDTH} {HEIGHT}"
+    for box in svg.findall("rect"):
+        assert float(box.attrib["x"]) >= 0
+        assert float(box.attrib["x"]) + float(box.attrib["width"]) <= WIDTH
+    kinds = [node.attrib.get("class") for node in svg]
+    assert "ak-asks" in kinds
+    assert "ak-answer" in kinds
+    points = bool((example.target[example.labels != NOTHING] != NOTHING).any())
+    assert ("ak-arc" in kinds) == ("ak-held" in kinds) == points
+
+
+def test_a_thumbnail_escapes_labels():
+    """Characters of a text are not markup."""
+    task = TASKS["language"]()
+    characters = [task.answer_text(i) for i in range(task.n_classes)]
+    tokens = np.full((task.n_ctx, 1), characters.index("<"))
+    nothing = np.full(task.n_ctx, NOTHING)
+    example = Example(tokens, np.full(task.n_ctx, characters.index("&")), nothing, nothing)
+    svg = ET.fromstring(thumbnail(task, example))
+    assert {"<", "&"} <= set(texts(svg))
+
+
+def test_example_cells_are_the_table_of_the_docstrings(snapshot):
+    """Token, right answer where something is asked, and where it stands."""
+    task, example = snapshot.experiment.task, example_of(snapshot)
+    cells = example_cells(task, example)["cells"]
+    assert len(cells) == task.n_ctx
+    assert not any(cell["asked"] for cell in cells[: task.answers_from])
+    for cell, label, target in zip(
+        cells[task.answers_from :], example.labels, example.target, strict=True
+    ):
+        assert cell["asked"] == (label != NOTHING)
+        if cell["asked"]:
+            assert cell["answer"] == task.answer_text(int(label))
+            assert cell["target"] == target
+        else:
+            assert (cell["answer"], cell["target"]) == ("", NOTHING)
+
+
+def own_answers(classes, attention, refusal=""):
+    """One variant's answers to a book of three, of two seeds."""
+    answers = np.array([[kind] * 3 for kind in classes])
+    weights = np.broadcast_to(np.array(attention, np.float32), (len(classes), 1, 3, 3))
+    return VariantAnswers(refusal, answers, weights)
+
+
+def test_answers_to_a_book_are_told_in_the_words_that_were_typed():
+    """The person's own numbers, right or wrong, agreement of seeds, refusals; all escaped."""
+    experiment = Experiment(task="phonebook", sharing=["QKV", "Q=K", "K=V"], n_seeds=2)
+    book = read_book("<b>Ada</b> 31\nBen 14\nCem 25", experiment.task)
+    question = ask(book, "Ben", experiment.task)
+    refused = VariantAnswers("Not <i>this</i>.", np.zeros((0, 0), int), np.zeros((0, 0, 0, 0)))
+    answers = Answers(
+        7, [own_answers([1, 1], [0, 1, 0]), own_answers([2, 9], [0.5, 0.5, 0]), refused]
+    )
+    html = answers_table(experiment, book, question, answers, None, 0)
+    ET.fromstring(html)
+    assert "<b>Ada" not in html
+    assert "&lt;b&gt;Ada&lt;/b&gt;" in html
+    assert "Not &lt;i&gt;this&lt;/i&gt;." in html
+    rows = [re.sub("<[^>]*>", "", row) for row in html.split("<tr>")[2:]]
+    assert "14 ✓ 2 of 2" in rows[0]
+    assert "25 ✗ 1 of 2" in rows[1]
+    second = answers_table(experiment, book, question, answers, 1, 0)
+    assert f"{NOT_IN_BOOK[:20]}" in second
 
 
 def drawing(text, task="phonebook", **settings):

@@ -13,14 +13,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import attnkit as ak
-from attnkit.examples import load_example, load_variants
+from attnkit.examples import load_variants
 from attnkit.experiment import Experiment, from_params, settings
 from attnkit.live.service import Job
 from attnkit.sharing import Sharing
 from attnkit.summary import percent
 from attnkit.tasks import TASKS
 from attnkit.ui.presets import PRESETS
-from attnkit.ui.session import Lab, training_service
+from attnkit.ui.session import Lab, shipped_example, training_service
 from attnkit.ui.visitor import Visitor, dashboard
 from attnkit.variants import CATALOGUE, OPTIONS, register
 from attnkit.variants.catalogue import find
@@ -130,8 +130,10 @@ def disabled(tab):
 
 def widget(tab, name):
     """The widget of a setting."""
-    kind = settings("directed")[name].kind
-    collection = {bool: tab.toggle, str: tab.selectbox}.get(kind, tab.number_input)
+    setting = settings("directed")[name]
+    if len(setting.choices) in (2, 3):
+        return tab.button_group(key=f"set_{name}")
+    collection = {bool: tab.toggle, str: tab.selectbox}.get(setting.kind, tab.number_input)
     return collection(key=f"set_{name}")
 
 
@@ -156,30 +158,121 @@ def test_the_first_visit_shows_a_finished_example():
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_task_shows_its_question_and_its_example(task):
-    """A link to a task opens it."""
+def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
+    """Whether or not a finished example is shipped."""
     tab = visit(v="1", task=task)
-    assert tab.caption[0].value.startswith(TASKS[task].question)
+    tab = await_example(tab)
+    gallery = drawn(tab, "gallery")
+    assert gallery["current"] == task
+    shown = {card["name"]: card for family in gallery["families"] for card in family["tasks"]}
+    assert list(shown) == list(TASKS)
+    assert shown[task]["question"] == TASKS[task].question
+    for dial in TASKS[task].model_fields:
+        assert any((w.key or "") == f"set_{dial}" for w in widgets(tab)), dial
+    example = drawn(tab, "example")
+    assert len(example["cells"]) == TASKS[task]().n_ctx
     cards = {card["name"]: card["value"] for card in drawn(tab, "cards")["cards"]}
-    accuracy = load_example(task).per_sharing(load_example(task).history["accuracy"][-1])
     assert list(cards) == [sharing.value for sharing in Sharing]
+    finished = shipped_example(task)
+    if finished is None:
+        assert status(tab) == "Not trained yet. Press **Train**."
+        assert set(cards.values()) == {"–"}
+        return
+    accuracy = finished.per_sharing(finished.history["accuracy"][-1])
     assert list(cards.values()) == [percent(mean) for mean in accuracy.mean(-1)]
     assert len(drawn(tab, "maps")["panels"]) == 5
+
+
+def widgets(tab):
+    """All that settings are set with."""
+    return (*tab.number_input, *tab.toggle, *tab.selectbox, *tab.button_group)
+
+
+def await_example(tab):
+    """The page as soon as its example is drawn: a browser's timer does that by itself."""
+    experiment = tab.session_state["lab"].experiment
+    assert training_service().example(experiment, PATIENCE) is not None
+    return show(tab)
+
+
+def test_changed_dials_are_drawn_before_training():
+    """The example follows the task's dials at once, and no others."""
+    tab = await_example(visit(v="1", task="phonebook"))
+    before = drawn(tab, "example")
+    assert len(before["cells"]) == 16
+    tab.number_input(key="set_d_head").set_value(4)
+    assert drawn(show(tab), "example") == before
+    tab.number_input(key="set_n_entries").set_value(5)
+    tab = await_example(show(tab))
+    cells = drawn(tab, "example")["cells"]
+    assert len(cells) == 10
+    assert [cell["asked"] for cell in cells] == [False] * 5 + [True] * 5
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "Drawing an example: the training process is getting ready."),
+        ("ValueError: too few", "No example could be drawn. ValueError: too few."),
+    ],
+)
+def test_an_example_that_is_not_there_is_told(monkeypatch, found, said):
+    """In its place; all else works."""
+    monkeypatch.setattr(Lab, "probe", lambda _: found)
+    tab = visit()
+    assert drawn(tab, "example")["message"] == said
+    assert not tab.button(key="train").disabled
+
+
+def test_a_task_without_a_shipped_example_opens(monkeypatch):
+    """Somebody's own task has none: planned cards, and Train works."""
+    monkeypatch.setattr("attnkit.ui.session.shipped_example", lambda _: None)
+    tab = visit_small(task="phonebook", steps="20")
+    assert status(tab) == "Not trained yet. Press **Train**."
+    assert {card["note"] for card in drawn(tab, "cards")["cards"]} == {"not trained yet"}
+    assert any("Tables appear when" in caption.value for caption in tab.caption)
+    press(tab, "train")
+    watch(tab, lambda job: job.over)
+    assert len(drawn(tab, "maps")["panels"]) == 2
 
 
 # training
 
 
+TINY = {"v": "1", "sharing": "QKV,Q=K", "n_seeds": "1", "steps": "4", "evaluate_every": "2"}
+"""For any task."""
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_train_runs_to_the_end(task):
     """From the button to the finished tables, on every task."""
-    tab = press(visit_small(task=task, steps="20"), "train")
+    more = {"batch_size": "16", "n_eval": "16", "first_seed": next(FRESH_SEED)}
+    if TASKS[task]().earlier is not None:
+        more["earlier_steps"] = "2"
+    if settings(task)["n_train"].default:
+        more["n_train"] = "32"
+    tab = press(visit(**TINY, **more, task=task), "train")
     assert job_of(tab).state in ("waiting", "running", "finished")
     watch(tab, lambda job: job.over)
-    assert status(tab).startswith("Finished: Step 20 of 20, 2 models in")
+    assert status(tab).startswith("Finished: Step 4 of 4, 2 models in")
     assert disabled(tab) == {"pause", "stop"}
     assert tab.button(key="train").label == "Train"
     assert tab.dataframe[0].value["sharing"].tolist() == ["QKV", "Q=K"]
+    chosen = TASKS[task]()
+    has_loss = any(element.key == "loss" for element in tab.get("bidi_component"))
+    assert has_loss == (chosen.loss_to_beat is not None)
+    notes = [card["note"] for card in drawn(tab, "cards")["cards"]]
+    trained_on = chosen.corpus or "n_train" in more
+    assert all(("on training examples" in note) == trained_on for note in notes)
+    if chosen.slice_names:
+        assert tab.dataframe[1].value.columns.tolist() == ["sharing", *chosen.slice_names]
+    if "earlier_steps" in more:
+        assert "Since step 2 the embedding is frozen" in status(tab)
+    layer = [box for box in tab.selectbox if box.label == "Layer"]
+    places = job_of(tab).experiment.places
+    assert len(layer) == (len(places) > 1)
+    if layer:
+        assert layer[0].value == len(places) - 1
 
 
 def test_a_running_job_can_be_paused_and_stopped_only(running):
@@ -333,7 +426,7 @@ def test_pickers_choose_seed_layer_and_head():
 
 def fake_job(state, **given):
     """A job in a state that is hard to bring about; its snapshot is the example."""
-    return Job("fake", Experiment(), state, snapshot=load_example("directed"), **given)
+    return Job("fake", Experiment(), state, snapshot=shipped_example("directed"), **given)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +474,7 @@ def test_live_data_come_by_themselves_until_the_end(port):
     """Nobody presses anything: the curves grow, accuracy rises, and then the ticking ends."""
     link = urlencode({**SMALL, "steps": "600", "n_entries": "4"})
     with Visitor(port, link) as visitor:
-        assert not visitor.ticking
+        visitor.wait_for("all thumbnails", lambda: not visitor.ticking)
         visitor.press("train")
         ends = []
 
@@ -452,7 +545,7 @@ def test_a_link_sets_every_widget():
     tab = visit(**LINK)
     assert not tab.warning
     assert tab.session_state["lab"].experiment == from_params(LINK)
-    assert tab.button_group(key="set_task").value == "phonebook"
+    assert drawn(tab, "gallery")["current"] == "phonebook"
     assert tab.button_group(key="set_sharing").value == [
         "Q=K",
         "Q=K=V",
@@ -507,7 +600,7 @@ def test_a_link_changed_from_outside_is_followed():
     show(tab)
     assert tab.session_state["lab"].experiment == Experiment(task="mutual", d_head=4)
     assert tab.number_input(key="set_d_head").value == 4
-    assert tab.button_group(key="set_task").value == "mutual"
+    assert drawn(tab, "gallery")["current"] == "mutual"
 
 
 def test_a_click_with_the_address_of_a_moment_ago_changes_nothing_back():
@@ -531,7 +624,7 @@ def test_a_click_with_the_address_of_a_moment_ago_changes_nothing_back():
         ({"v": "1", "positions": "gps"}, "positions: got 'gps', allowed none or learned or rope"),
         ({"v": "1", "equal": "all"}, "equal: got 'all', allowed nothing or parameters"),
         ({"v": "7"}, "v: got '7', allowed 1"),
-        ({"v": "1", "task": "chess"}, "task: got 'chess', allowed directed, mutual"),
+        ({"v": "1", "task": "chess"}, "task: got 'chess', allowed "),
         ({"v": "1", "sharing": ""}, "sharing: got '', but"),
         ({"v": "1", "sharing": "Q-K=V"}, "sharing: got 'Q-K=V', but 'Q-K=V' is unknown"),
         ({"v": "1", "sharing": "QKV kv_heads=2"}, "but kv_heads=2 does not divide n_heads=1"),
@@ -751,7 +844,7 @@ def test_cards_tell_what_was_changed_to_make_costs_equal():
 
 def switch(tab, task):
     """Choose another task."""
-    tab.button_group(key="set_task").set_value(task)
+    tab.session_state["wanted"] = task  # as a card of the gallery does
     return show(tab)
 
 
@@ -763,7 +856,7 @@ def test_a_task_brings_its_own_defaults():
     assert tab.number_input(key="set_d_head").value == 8
     assert tab.toggle(key="set_self_mask").value is False
     assert tab.query_params == {"v": "1", "task": "phonebook"}
-    assert tab.caption[0].value.startswith(TASKS["phonebook"].question)
+    assert drawn(tab, "gallery")["current"] == "phonebook"
     assert switch(tab, "directed").query_params == {}
 
 
@@ -810,7 +903,7 @@ def test_a_change_of_task_takes_the_job_off_the_screen(running):
     switch(running, "mutual")
     assert job_of(running) is None
     assert training_service().look(before).state == "stopped"
-    assert status(running).startswith("Your settings are not trained yet")
+    assert "not trained yet" in status(running).lower()
 
 
 # numbers and code
@@ -824,6 +917,97 @@ def test_the_code_shown_is_the_experiment_on_screen():
     assert eval(call, {"ak": ak}) == job_of(tab).experiment
 
 
+# a phone book of one's own
+
+
+@pytest.fixture(scope="module")
+def asked(service):
+    """A tab whose phone book is learnt, exactly and by likeness."""
+    tabs = {}
+    for task, steps in (("phonebook", "250"), ("fuzzy_phonebook", "400")):
+        tab = visit(v="1", task=task, sharing="QKV,Q=K", n_seeds="2", steps=steps, first_seed="77")
+        press(tab, "train")
+        tabs[task] = watch(tab, lambda job: job.over)
+    return tabs
+
+
+def ask_book(tab, task, book=None, name=None):
+    """Type a book and a question; what is answered, without markup."""
+    if book is not None:
+        tab.text_area(key=f"book_{task}").set_value(book)
+    if name is not None:
+        tab.text_input(key=f"asked_{task}").set_value(name)
+    show(tab)
+    return re.sub(r"<[^>]*>", " ", drawn(tab, "own_answers")["diagram"])
+
+
+@pytest.mark.parametrize(("task", "name"), [("phonebook", "anna"), ("fuzzy_phonebook", "Amna")])
+def test_trained_models_answer_a_book_of_ones_own(asked, task, name):
+    """With the person's own numbers, for another number of entries than in training."""
+    said = ask_book(asked[task], task, "Jindřich 731\nAnna 204\nBernd 518", name)
+    assert said.count("204 ✓") == 2
+    assert said.count("2 of 2") == 2
+
+
+def test_a_book_of_twelve_is_answered(asked):
+    """The dial's maximum is the limit, not what was trained."""
+    lines = [f"{name} {i + 100}" for i, name in enumerate("abcdefghijkl")]
+    assert "104 ✓" in ask_book(asked["phonebook"], "phonebook", "\n".join(lines), "E")
+
+
+@pytest.mark.parametrize(
+    ("book", "named"),
+    [
+        ("", "The book: got no entries"),
+        ("   \n\n", "The book: got no entries"),
+        ("Ada 1\nBen", "Line 2: got “Ben”, which has no number"),
+        ("x" * 10_000, "Line 1: got “xxx"),
+        ("\n".join(f"{i}n {i}" for i in range(70)), "allowed at most"),
+        ("<b>x</b> $1$ `a` *b*\nBen", "Line 1"),
+    ],
+)
+def test_a_book_that_cannot_be_asked_is_told(asked, book, named):
+    """Line, value, what is allowed; nothing is taken for markup."""
+    tab = asked["phonebook"]
+    tab.text_area(key="book_phonebook").set_value(book)
+    show(tab)
+    said = re.sub(r"\\(.)", r"\1", " ".join(error.value for error in tab.error))
+    assert named in said
+    assert len(said) < 2000
+    assert not any(element.key == "own_answers" for element in tab.get("bidi_component"))
+
+
+def test_names_are_no_markup(asked):
+    """Neither HTML nor Markdown nor formulas."""
+    tab = asked["phonebook"]
+    tab.text_area(key="book_phonebook").set_value("<img src=x onerror=alert(1)> 1\n**B** 2")
+    tab.text_input(key="asked_phonebook").set_value("<script>alert(1)</script> $x$")
+    show(tab)
+    html = drawn(tab, "own_answers")["diagram"]
+    assert "<img" not in html
+    assert "&lt;img" in html
+    note = tab.caption[-1].value if "not in" in tab.caption[-1].value else tab.caption[-2].value
+    assert "<script>" not in note
+
+
+def test_nobody_answers_before_training():
+    """Which is said."""
+    tab = visit_small(task="phonebook")
+    assert any("Nothing is trained yet" in info.value for info in tab.info)
+    assert not visit_small(task="mutual").text_area
+
+
+def test_learned_positions_answer_the_trained_size_only():
+    """Which is said per variant."""
+    tab = visit_small(task="phonebook", positions="learned", steps="10", n_entries="6")
+    press(tab, "train")
+    watch(tab, lambda job: job.over)
+    said = ask_book(tab, "phonebook")
+    assert said.count("It answers books of 6 entries only") == 2
+    said = ask_book(tab, "phonebook", "a 1\nb 2\nc 3\nd 4\ne 5\nf 6", "a")
+    assert "It answers" not in said
+
+
 # other pages
 
 
@@ -835,8 +1019,11 @@ def test_the_guide_shows_every_sharing_preset_and_task():
     assert tab.title[0].value == "Guide"
     for preset in PRESETS:
         assert preset.title in text
-    for task in TASKS.values():
-        assert task.question in text
+    families = drawn(tab, "tasks")["families"]
+    cards = [card for family in families for card in family["tasks"]]
+    for card, (name, task) in zip(cards, TASKS.items(), strict=True):
+        assert (card["name"], card["question"]) == (name, task.question)
+        assert card["source"] == task.source
     assert "asymmetry" in text
 
 

@@ -8,6 +8,7 @@ them several times a second, and building validated figure objects would cost mo
 from __future__ import annotations
 
 import base64
+import math
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,10 @@ MAX_POINTS = 160
 Trace = dict[str, Any]
 Figure = dict[str, Any]
 
-_LINE_STYLES = {"asymmetry": "solid", "right entry": "dash", "reversed entry": "dot"}
+_LINE_STYLES = {"asymmetry": "solid", "right token": "dash", "reversed entry": "dot"}
+
+SIMPLE_MODELS = {"language": "bigram model"}
+"""Whose loss `Task.loss_to_beat` is, by task; of others it is a model that sees no context."""
 
 
 def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
@@ -45,8 +49,10 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
         if experiment.plateau is not None and _stays_at_plateau(sharing):
             levels.append((experiment.plateau, "longdashdot"))
         traces += [_level(panel, span, level, dash) for level, dash in levels]
+        traces += _turn(panel, snapshot, (-0.02, 1.04))
         if previous is not None and sharing in previous.experiment.sharing:
-            traces.append(_previous(panel, previous, previous.experiment.sharing.index(sharing)))
+            index = previous.experiment.sharing.index(sharing)
+            traces.append(_previous(panel, previous, index, "accuracy"))
         low, high = (limit[:, panel].clip(0, 1) for limit in (interval.low, interval.high))
         traces += [
             _band(panel, steps, low, high, color),
@@ -56,18 +62,68 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
     return {"data": traces, "layout": _layout(colors, span, snapshot)}
 
 
+def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
+    """Held-out cross-entropy over steps, in nats, with the loss of a simple model to beat.
+
+    Args:
+        previous: an earlier experiment, drawn grey where it has the same sharing.
+    """
+    experiment = snapshot.experiment
+    steps, kept = _thin(snapshot.eval_steps)
+    loss = snapshot.per_sharing(snapshot.history["loss"])[kept]
+    interval = mean_interval(loss)
+    span = [0, experiment.training.steps]
+    to_beat = experiment.task.loss_to_beat
+    at_start = loss[0][np.isfinite(loss[0])]
+    top = 1.05 * max([math.log(experiment.task.n_classes), to_beat or 0.0, *at_start.tolist()])
+    traces: list[Trace] = []
+    colors = colors_of(experiment.sharing)
+    for panel, (sharing, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
+        if to_beat is not None:
+            traces.append(_level(panel, span, to_beat, "dot"))
+        traces += _turn(panel, snapshot, (0.0, top))
+        if previous is not None and sharing in previous.experiment.sharing:
+            index = previous.experiment.sharing.index(sharing)
+            traces.append(_previous(panel, previous, index, "loss"))
+        low, high = (limit[:, panel].clip(0, top) for limit in (interval.low, interval.high))
+        traces += [
+            _band(panel, steps, low, high, color),
+            _single_runs(panel, steps, loss[:, panel], color),
+            _mean(panel, steps, interval.mean[:, panel], color, low=low, high=high),
+        ]
+    layout = _layout(colors, span, snapshot)
+    for name, axis in layout.items():
+        if name.startswith("yaxis"):
+            axis.update(range=[0, top], tickvals=None, ticktext=None, nticks=5)
+    return {"data": traces, "layout": layout}
+
+
+def loss_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
+    """What the lines of `plot_loss` are."""
+    experiment = snapshot.experiment
+    entries = [{"dash": "solid", "text": "loss in nats, mean of seeds"}]
+    if experiment.task.loss_to_beat is not None:
+        simple = SIMPLE_MODELS.get(experiment.task.name, "a model that sees no context")
+        entries.append({"dash": "dot", "text": f"{simple} {experiment.task.loss_to_beat:.2f}"})
+    if previous is not None:
+        entries.append({"dash": "previous", "text": "previous experiment"})
+    return entries
+
+
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
-    """Asymmetry of the scores, and attention on the right and on the reversed entry, over steps."""
+    """Asymmetry of the scores, and attention on the right token and on the reversed entry."""
     experiment = snapshot.experiment
     steps, kept = _thin(snapshot.eval_steps)
     measures = {
         "asymmetry": snapshot.asymmetry,
-        "right entry": snapshot.history["mass_on_target"],
+        "right token": snapshot.history["mass_on_target"],
         "reversed entry": snapshot.history["mass_on_reverse"],
     }
     span = [0, experiment.training.steps]
     colors = colors_of(experiment.sharing)
     traces: list[Trace] = []
+    for panel in range(len(colors)):
+        traces += _turn(panel, snapshot, (-0.02, 1.04))
     for name, values in measures.items():
         interval = mean_interval(snapshot.per_sharing(values)[kept])
         for panel, color in enumerate(colors):
@@ -100,6 +156,8 @@ def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[
     if experiment.plateau is not None and any(map(_stays_at_plateau, experiment.sharing)):
         text = f"one of two picked at random {experiment.plateau:.2f}"
         entries.append({"dash": "longdashdot", "text": text})
+    if experiment.training.earlier_steps:
+        entries.append({"dash": "thin", "text": "upright: the embedding is frozen, all else anew"})
     if previous is not None:
         entries.append({"dash": "previous", "text": "previous experiment"})
     return entries
@@ -109,14 +167,18 @@ def measures_legend(snapshot: Snapshot) -> list[dict[str, str]]:
     """What the lines of `plot_attention_measures` are."""
     texts = {
         "asymmetry": "asymmetry of the scores: 0 symmetric, ½ unrelated (mean over heads, layers)",
-        "right entry": "attention on the right entry",
+        "right token": "attention on the token that holds the answer",
         "reversed entry": "attention on the reversed entry",
     }
-    directed = not np.isnan(snapshot.history["mass_on_reverse"]).all()
+    measured = {
+        "asymmetry": snapshot.asymmetry,
+        "right token": snapshot.history["mass_on_target"],
+        "reversed entry": snapshot.history["mass_on_reverse"],
+    }
     return [
         {"dash": dash, "text": texts[name]}
         for name, dash in _LINE_STYLES.items()
-        if directed or name != "reversed entry"
+        if not np.isnan(measured[name]).all()
     ]
 
 
@@ -160,9 +222,18 @@ def _level(panel: int, span: list[int], level: float, dash: str) -> Trace:
     return _line(panel, np.array(span), np.full(2, level), color=REFERENCE, width=1.2, dash=dash)
 
 
-def _previous(panel: int, previous: Snapshot, index: int) -> Trace:
+def _turn(panel: int, snapshot: Snapshot, heights: tuple[float, float]) -> list[Trace]:
+    """The step at which training turns from the earlier task to the task itself, upright."""
+    step = snapshot.experiment.training.earlier_steps
+    if not step:
+        return []
+    style = {"color": REFERENCE, "width": 1}
+    return [_line(panel, np.full(2, step), np.array(heights), **style)]
+
+
+def _previous(panel: int, previous: Snapshot, index: int, name: str) -> Trace:
     steps, kept = _thin(previous.eval_steps)
-    values = previous.per_sharing(previous.history["accuracy"])[kept, index]
+    values = previous.per_sharing(previous.history[name])[kept, index]
     color = translucent(REFERENCE, 0.55)
     return _line(panel, steps, mean_interval(values).mean, color=color, width=3)
 

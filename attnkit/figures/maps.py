@@ -3,13 +3,85 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from attnkit.architecture import Place
 from attnkit.figures.palette import colors_of
+from attnkit.live.views import Example
 from attnkit.results import Snapshot
+from attnkit.tasks import NOTHING, Task
 from attnkit.variants.catalogue import title_of
+
+MOST_ROWS, MOST_COLUMNS = 16, 32
+"""Of longer examples the last ones that are asked are shown, and where their answers stand."""
+
+_REST = "rest"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Which positions of an example are rows and columns of its map.
+
+    Attributes:
+        rows: positions that ask. columns: positions that are looked at.
+        answers: the row's place in the arrays of answers, or −1 if it is asked nothing.
+        rest: whether what falls on other positions is summed in one more column.
+        n_rows, n_columns: how many there would be without the limits.
+    """
+
+    rows: list[int]
+    columns: list[int]
+    answers: list[int]
+    rest: bool
+    n_rows: int
+    n_columns: int
+
+    @property
+    def cut(self) -> bool:
+        """Whether there is more than is shown."""
+        return len(self.rows) < self.n_rows or len(self.columns) < self.n_columns
+
+
+def telling_layer(places: tuple[Place, ...]) -> int:
+    """Where an answer is fetched last: the last layer, of two sides the last that asks across."""
+    return len(places) - 1
+
+
+def frame_of(task: Task, place: Place, example: Example) -> Frame:
+    """Rows and columns of a layer's map of an example.
+
+    Where a task's answers all stand before the questions, the questions are no columns.
+    """
+    looks = range(*place.looks)
+    first = task.answers_from
+    asked = {first + i: i for i, label in enumerate(example.labels) if label != NOTHING}
+    asking = [position for position in range(*place.asks) if position in asked]
+    rows = asking or list(range(*place.asks))
+    columns = list(looks)
+    before = first if place.kind == "layer" and example.target.max(initial=NOTHING) < first else 0
+    if before and (example.target >= 0).any():
+        columns = columns[:before]
+    n_rows, n_columns = len(rows), len(columns)
+    rows = rows[-MOST_ROWS:]
+    answers = [asked.get(row, NOTHING) for row in rows]
+    if len(columns) > MOST_COLUMNS:
+        places = [i for i in answers if i >= 0]
+        held = {int(p) for i in places for p in (example.target[i], example.reverse[i])}
+        kept = [position for position in columns if position in held]
+        others = [position for position in columns if position not in held]
+        kept = kept[-MOST_COLUMNS:]
+        n_free = MOST_COLUMNS - len(kept)
+        columns = sorted(kept + (others[-n_free:] if n_free else []))
+    return Frame(rows, columns, answers, len(columns) < len(looks), n_rows, n_columns)
+
+
+def example_of(snapshot: Snapshot) -> Example:
+    """The example that a snapshot's models answered."""
+    probe = snapshot.probe
+    return Example(probe.tokens, probe.labels, probe.target, probe.reverse)
 
 
 def attention_maps(
@@ -17,34 +89,32 @@ def attention_maps(
 ) -> dict[str, Any]:
     """Maps of one seed's runs: rows ask, columns are looked at.
 
-    Columns are the entries; if the questions are tokens of their own, what falls on those is
-    summed in a last column.
-
     Args:
         seed: one of the experiment's seeds.
-        layer: counted from 0.
+        layer: counted from 0, in the order of `Experiment.places`.
         head: counted from 0; None for the mean over the heads that a variant has.
     """
     experiment, probe = snapshot.experiment, snapshot.probe
     task = experiment.task
+    frame = frame_of(task, experiment.places[layer], example_of(snapshot))
     labels = task.label(probe.tokens)
-    first = task.answers_from
     pattern = snapshot.per_sharing(np.moveaxis(probe.pattern[:, layer], 0, -1))
     place = experiment.seeds.index(seed)
     pattern = pattern[..., place]  # (h, i, j, variant)
-    entries = labels[:first] if first else labels
-    answers = snapshot.per_sharing(probe.answers.T)[..., place]
+    answers = snapshot.per_sharing(probe.answers.T)[..., place]  # (a, variant)
+    asked = probe.labels != NOTHING
     colors = colors_of(experiment.sharing)
     panels = []
     for i, variant in enumerate(experiment.sharing):
         n_heads = experiment.wiring(variant).sizes.n_heads
-        own = pattern[:n_heads, first:, :, i]
+        own = pattern[..., i][:n_heads, frame.rows].astype(np.float32)
         lacking = head is not None and head >= n_heads
         chosen = own.mean(0) if head is None or lacking else own[head]
-        if first:
-            rest = chosen[:, first:].sum(1, keepdims=True)
-            chosen = np.concatenate([chosen[:, :first], rest], 1)
-        levels = np.nan_to_num(chosen).clip(0, 1)
+        shown = chosen[:, frame.columns]
+        if frame.rest:
+            rest = chosen.sum(1, keepdims=True) - shown.sum(1, keepdims=True)
+            shown = np.concatenate([shown, rest], 1)
+        levels = np.nan_to_num(shown).clip(0, 1)
         right = answers[:, i] == probe.labels
         panels.append(
             {
@@ -52,18 +122,59 @@ def attention_maps(
                 "text": variant.value,
                 "lacking": f"It has {n_heads} head{'s' * (n_heads > 1)} only." if lacking else "",
                 "color": colors[i],
-                "cells": base64.b64encode((levels * 255).round().astype(np.uint8)).decode(),
-                "answers": [task.answer_text(int(answer)) for answer in answers[:, i]],
-                "right": right.tolist(),
-                "summary": f"{right.sum()} of {len(right)} right",
+                "cells": _packed(levels),
+                "answers": [
+                    _short(task.answer_text(int(answers[a, i]))) if a >= 0 else ""
+                    for a in frame.answers
+                ],
+                "right": [bool(right[a]) if a >= 0 else None for a in frame.answers],
+                "summary": f"{(right & asked).sum()} of {asked.sum()} right",
             }
         )
+    where = {position: column for column, position in enumerate(frame.columns)}
+
+    def columns_of(positions: np.ndarray) -> list[int]:
+        return [where.get(int(positions[a]), NOTHING) if a >= 0 else NOTHING for a in frame.answers]
+
+    is_asked = any(a >= 0 for a in frame.answers)
     return {
         "panels": panels,
-        "rows": [label.asking for label in labels[first:]],
-        "columns": [label.short for label in entries] + (["rest"] if first else []),
-        "column_titles": [label.short for label in entries]
-        + (["the other questions"] if first else []),
-        "target": probe.target.tolist(),
-        "reverse": probe.reverse.tolist(),
+        "rows": [labels[row].asking if is_asked else labels[row].short for row in frame.rows],
+        "columns": [labels[column].short for column in frame.columns] + [_REST] * frame.rest,
+        "column_titles": [labels[column].full for column in frame.columns]
+        + ["all others together"] * frame.rest,
+        "target": columns_of(probe.target),
+        "reverse": columns_of(probe.reverse),
+        "answer_letters": _answer_letters(task, probe.labels[asked]),
+        "cut": _cut_note(frame),
     }
+
+
+def _packed(levels: np.ndarray) -> str:
+    """Weights from 0 to 1 as bytes, row by row."""
+    return base64.b64encode((levels * 255).round().astype(np.uint8).tobytes()).decode()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+_LONGEST = 9
+"""Letters of an answer beside a map."""
+
+
+def _answer_letters(task: Task, labels: np.ndarray) -> int:
+    """Room for answers that stays the same while they change."""
+    classes = {*labels.tolist(), *range(min(task.n_classes, 128))}
+    return max(len(_short(task.answer_text(answer))) for answer in classes)
+
+
+def _cut_note(frame: Frame) -> str:
+    if not frame.cut:
+        return ""
+    parts = []
+    if len(frame.rows) < frame.n_rows:
+        parts.append(f"the last {len(frame.rows)} of {frame.n_rows} tokens that ask")
+    if len(frame.columns) < frame.n_columns:
+        parts.append(f"{len(frame.columns)} of {frame.n_columns} that are looked at")
+    return f"Shown are {' and '.join(parts)}."

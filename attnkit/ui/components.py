@@ -7,6 +7,7 @@ in the page once, by a component that is mounted after the first content.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -20,9 +21,12 @@ from attnkit.experiment import Experiment
 from attnkit.figures.curves import Figure
 from attnkit.figures.diagram import count_matrices, variant_diagram
 from attnkit.figures.palette import colors_of
+from attnkit.live.views import Example
 from attnkit.results import Snapshot
+from attnkit.statistics import mean_interval
 from attnkit.summary import percent, percent_interval
-from attnkit.ui.shown import sharing_table
+from attnkit.tasks import FAMILIES, TASKS
+from attnkit.ui.shown import example_cells, sharing_table, task_thumbnail
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 
@@ -89,6 +93,62 @@ def attention_maps(maps: dict[str, Any], *, key: str, alt: str, faded: bool) -> 
     _component("maps")(key=key, data={**maps, "narrowest": NARROWEST, "alt": alt, "faded": faded})
 
 
+def example(experiment: Experiment, found: Example | str | None, *, key: str) -> None:
+    """Draw one example of an experiment's task; a text in its place is said instead."""
+    data: dict[str, Any] = {"cells": [], "n_source": 0, "note": "", "message": ""}
+    if isinstance(found, Example):
+        data = example_cells(experiment.task, found)
+    elif found is None:
+        data["message"] = "Drawing an example: the training process is getting ready."
+    else:
+        data["message"] = f"No example could be drawn. {found}."
+    _component("example")(key=key, data=data)
+
+
+def task_gallery(
+    current: str,
+    examples: dict[str, Example],
+    chosen: Callable[[], None],
+    *,
+    key: str,
+    is_open: bool = False,
+) -> None:
+    """A button that shows the current task and opens all; or all at once, with their sources.
+
+    Args:
+        examples: of the tasks whose thumbnails can be drawn.
+        chosen: called when a card was pressed; `st.session_state[key].chosen` is its name.
+    """
+    families = [
+        {
+            "title": family,
+            "tasks": [
+                {
+                    "name": name,
+                    "title": task.title,
+                    "question": task.question,
+                    "source": task.source if is_open else "",
+                    "thumbnail": task_thumbnail(name, examples[name]) if name in examples else "",
+                }
+                for name, task in TASKS.items()
+                if task.family == family
+            ],
+        }
+        for family in dict.fromkeys([*FAMILIES, *(task.family for task in TASKS.values())])
+    ]
+    data = {
+        "families": [family for family in families if family["tasks"]],
+        "current": current,
+        "open": is_open,
+    }
+    _component("gallery")(key=key, data=data, on_chosen_change=chosen)
+
+
+def markup(html: str, *, key: str) -> None:
+    """Draw what a figure module wrote; it has escaped all that people typed."""
+    _component("diagram")(key=key, data={"diagram": html})
+
+
 def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -> None:
     """Draw a variant of an experiment, outside of a card."""
     svg = variant_diagram(variant, experiment.wiring(variant), color)
@@ -113,14 +173,19 @@ def variant_cards(snapshot: Snapshot, *, key: str) -> None:
     """One card per variant: what is tied, accuracy with its interval, costs."""
     experiment = snapshot.experiment
     rows: Any = sharing_table(snapshot).set_index("sharing")
+    trained_on = mean_interval(snapshot.per_sharing(snapshot.history["training_accuracy"][-1])).mean
     cards = []
-    for card, variant in zip(_drawn(experiment), experiment.sharing, strict=True):
+    drawn = zip(_drawn(experiment), experiment.sharing, trained_on, strict=True)
+    for card, variant, on_training in drawn:
         row = rows.loc[variant.value]
+        note = _note(row, experiment.n_seeds)
+        if on_training == on_training:
+            note += f"; on training examples {percent(on_training)}"
         cards.append(
             {
                 **card,
                 "value": "–" if row.accuracy != row.accuracy else percent(row.accuracy),
-                "note": _note(row, experiment.n_seeds),
+                "note": note,
                 "facts": _facts(experiment, variant),
             }
         )

@@ -8,13 +8,13 @@ import streamlit as st
 
 from attnkit.experiment import settings
 from attnkit.settings import Setting
+from attnkit.tasks import TASKS
 
 MAIN_GROUPS: dict[str, tuple[str, ...]] = {
-    "Task": ("n_entries", "n_names", "n_values"),
     "Model": ("n_heads", "d_head", "n_layers", "d_mlp", "d_model", "self_mask", "equal"),
     "Training": ("n_seeds", "steps", "learning_rate"),
 }
-"""What stands in the open; everything else of a task is under "More"."""
+"""What stands in the open besides the task's own dials; all else is under "More"."""
 
 MOST_SEGMENTS = 3
 """Choices that stand side by side; more of them go into a list."""
@@ -23,11 +23,13 @@ MOST_SEGMENTS = 3
 def setting_widgets(task: str) -> None:
     """Draw one widget per setting of the task, in groups, keyed `set_` and its name."""
     all_settings = settings(task)
-    for group, names in MAIN_GROUPS.items():
+    groups = {"Task": tuple(TASKS[task].model_fields), **MAIN_GROUPS}
+    for group, names in groups.items():
         present = [all_settings[name] for name in names if name in all_settings]
-        st.markdown(f"**{group}**")
+        if present:
+            st.markdown(f"**{group}**")
         _grid(present)
-    shown = {name for names in MAIN_GROUPS.values() for name in names}
+    shown = {name for names in groups.values() for name in names}
     with st.expander("More"):
         _grid([s for name, s in all_settings.items() if name not in shown])
 

@@ -95,4 +95,45 @@ PRESETS: tuple[Preset, ...] = (
         "From 64 cached floats to 8, all solve it. Then set the head width to 2: now it costs.",
         Experiment(task="phonebook", sharing=["MHA-4", "GQA", "MQA", "K=V + MQA"]),
     ),
+    Preset(
+        "What followed last time",
+        "A token comes back: what stood after it before? Can one layer of attention find that?",
+        "With one layer nobody gets far beyond chance. Set the layers to 2: QKV, K=V and Q=V "
+        "solve it, Q=K=V does not.",
+        Experiment(task="induction", n_seeds=3, n_layers=1),
+    ),
+    Preset(
+        "Two hops",
+        "Ada→Cem, Cem→Ben: who is two hops on from Ada? How many hops does one layer follow?",
+        "See accuracy by hops in “Numbers and downloads”: one hop is solved by all, two hops by "
+        "none. Then set the layers to 2: QKV follows both, Q=K only one.",
+        Experiment(task="k_hop", n_seeds=2, n_layers=1),
+    ),
+    Preset(
+        "A benchmark of recall",
+        "Keys come back later, each with its value long gone. Which sharings recall it?",
+        "QKV, K=V and Q=V solve it with both seeds, Q=K and Q=K=V do not. Then try one layer: all "
+        "stay near a quarter.",
+        Experiment(task="mqar", n_seeds=2),
+    ),
+    Preset(
+        "Two neighbours of one name",
+        "“network” is near “neural” and “social”. Must queries differ from keys to find both?",
+        "QKV, Q=K, K=V and Q=V solve it. Q=K=V finds the first neighbour and loses the second "
+        "with some seeds.",
+        Experiment(task="neighbours", n_seeds=3),
+    ),
+    Preset(
+        "Reverse, as published",
+        "A list from back to front, two layers, four heads. Is a matrix less as good here?",
+        "QKV, K=V and Q=V solve it, Q=K all but; Q=K=V does not. Takes a few minutes.",
+        Experiment(task="reverse", n_seeds=2),
+    ),
+    Preset(
+        "Encoder and decoder",
+        "Tokens of the decoder ask those of the encoder. Does it matter which matrix they share?",
+        "All five solve it within 300 steps: in cross-attention, askers and asked are different "
+        "tokens.",
+        Experiment(task="dictionary", n_seeds=3),
+    ),
 )

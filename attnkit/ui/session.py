@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import cache
 
 import streamlit as st
 
@@ -15,9 +16,11 @@ from attnkit.examples import load_example
 from attnkit.experiment import Experiment, default_settings, settings
 from attnkit.links import from_broken_params
 from attnkit.live.service import Job, TrainingService
+from attnkit.live.views import Example
 from attnkit.results import Snapshot
 from attnkit.settings import InvalidExperiment, Problem
 from attnkit.sharing import Sharing
+from attnkit.tasks import TASKS
 from attnkit.variants import Variant, read_variants
 
 MOST_COLUMNS = 6
@@ -28,6 +31,34 @@ MOST_COLUMNS = 6
 def training_service() -> TrainingService:
     """The server's one training process, started with the first page so that it is warm."""
     return TrainingService()
+
+
+@cache
+def shipped_example(task: str) -> Snapshot | None:
+    """The finished default experiment of a task; None if there is none that can be read."""
+    try:
+        return load_example(task)
+    except (OSError, ValueError):
+        return None
+
+
+def thumbnail_examples() -> dict[str, Example]:
+    """An example of every task at its defaults, of those that have come by now."""
+    service = training_service()
+    found = {name: service.example(default_experiment(name)) for name in TASKS}
+    return {name: example for name, example in found.items() if isinstance(example, Example)}
+
+
+def thumbnails_missing() -> bool:
+    """Whether some are still being drawn."""
+    service = training_service()
+    return any(service.example(default_experiment(name)) is None for name in TASKS)
+
+
+@cache
+def default_experiment(task: str) -> Experiment:
+    """A task at its defaults."""
+    return Experiment(task=task)
 
 
 @dataclass
@@ -61,14 +92,21 @@ class Lab:
         """The job on screen as it is now."""
         return training_service().look(self.job_id) if self.job_id else None
 
-    def shown(self, job: Job | None) -> Snapshot:
+    def shown(self, job: Job | None) -> Snapshot | None:
         """What is drawn: the job's state, or the shipped example of the task that is set up."""
         return self.example if job is None or job.snapshot is None else job.snapshot
 
     @property
-    def example(self) -> Snapshot:
-        """The shipped example of the task that is set up."""
-        return load_example(self.experiment.task.name)
+    def example(self) -> Snapshot | None:
+        """The shipped example of the task that is set up; None if there is none."""
+        return shipped_example(self.experiment.task.name)
+
+    def probe(self) -> Example | str | None:
+        """One held-out example of the task as it is set up, the one that the maps will show.
+
+        None while the training process has not answered yet; or a text that says what is wrong.
+        """
+        return training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS)
 
     def read_widgets(self) -> list[Problem]:
         """Take over what the widgets say; if they describe no experiment, what is wrong."""
@@ -246,6 +284,9 @@ LATE_SECONDS = 1.5
 
 FIRST_FRAME_SECONDS = 0.3
 """How long a click waits for the first snapshot, so that it shows without another tick."""
+
+FIRST_EXAMPLE_SECONDS = 0.5
+"""How long a page waits for an example of its task, so that it shows without another run."""
 
 
 def open_lab() -> Lab:

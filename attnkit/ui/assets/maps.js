@@ -1,6 +1,6 @@
 // Attention maps, one per panel: SVG cells that are made once and only change colour.
 // data: {panels: [{name, text, color, cells, answers, right, summary, lacking}], rows, columns, column_titles,
-//        target, reverse, alt, narrowest}
+//        target, reverse, answer_letters, alt, narrowest}; a target of -1 is none
 
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779",
   "#6ece58", "#b5de2b", "#fde725"].map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
@@ -10,7 +10,7 @@ const RAMP = Array.from({ length: 256 }, (_, level) => {
   const mix = VIRIDIS[low].map((c, i) => Math.round(c + (VIRIDIS[low + 1][i] - c) * (place - low)));
   return `rgb(${mix})`;
 });
-const TOP = 40, ANSWER = 38, LETTER = 6.1, GAP = 16;
+const TOP = 40, MARK = 26, LETTER = 6.1, GAP = 16, SMALLEST = 9;
 
 export default function ({ data, parentElement }) {
   const root = once(parentElement, "div", "ak-maps");
@@ -38,17 +38,20 @@ export default function ({ data, parentElement }) {
 
 /** Place the panels; build their nodes anew only if labels or sizes differ from what stands. */
 function arrange(root, state) {
-  const { panels, rows, columns, target, narrowest } = state.data;
+  const { panels, rows, columns, target, reverse, narrowest } = state.data;
   const width = root.clientWidth || 1000;
-  const inRow = columnsFor(width, panels.length, narrowest);
-  state.grid.style.gridTemplateColumns = `repeat(${inRow}, minmax(0, 1fr))`;
   const left = 8 + LETTER * Math.max(...rows.map((text) => text.length));
-  const free = (width - GAP * (inRow - 1)) / inRow - left - ANSWER;
-  const cellWidth = Math.max(9, Math.min(28, Math.floor((free / columns.length) * 2) / 2));
+  const answer = MARK + LETTER * state.data.answer_letters;
+  const least = left + columns.length * SMALLEST + answer + GAP;
+  const inRow = columnsFor(width, panels.length, Math.max(narrowest, least));
+  state.grid.style.gridTemplateColumns = `repeat(${inRow}, minmax(0, 1fr))`;
+  const free = (width - GAP * (inRow - 1)) / inRow - left - answer;
+  const cellWidth = Math.max(4, Math.min(28, Math.floor((free / columns.length) * 2) / 2));
+  const top = Math.max(TOP, 10 + LETTER * Math.max(...columns.map((text) => text.length)));
   const cellHeight = Math.max(17, Math.min(24, cellWidth));
-  const shape = JSON.stringify([rows, columns, panels.map(({ name, color, lacking }) => [name, color, lacking]), target, cellWidth]);
+  const shape = JSON.stringify([rows, columns, panels.map(({ name, color, lacking }) => [name, color, lacking]), target, reverse, cellWidth]);
   if (state.shape === shape) return;
-  Object.assign(state, { shape, left, cellWidth, cellHeight });
+  Object.assign(state, { shape, left, top, answer, cellWidth, cellHeight });
   state.grid.replaceChildren();
   state.panels = panels.map((panel) => buildPanel(state, panel));
   panels.forEach((panel, i) => fill(state.panels[i], panel));
@@ -62,7 +65,7 @@ function svg(tag, attributes, parent) {
 }
 
 function buildPanel(state, panel) {
-  const { rows, columns, target, reverse } = state.data, { left, cellWidth, cellHeight } = state;
+  const { rows, columns, target, reverse } = state.data, { left, top, answer, cellWidth, cellHeight } = state;
   const right = left + columns.length * cellWidth;
   const box = document.createElement("div");
   box.className = "ak-map";
@@ -81,15 +84,15 @@ function buildPanel(state, panel) {
     box.appendChild(note);
     return { cells: [], answers: [], levels: [], summary: title.querySelector("span") };
   }
-  const size = { width: right + ANSWER, height: TOP + rows.length * cellHeight + 2 };
+  const size = { width: right + answer, height: top + rows.length * cellHeight + 2 };
   const picture = svg("svg", size, box);
   columns.forEach((text, j) => {
-    const x = left + (j + 0.5) * cellWidth + 4, y = TOP - 5;
+    const x = left + (j + 0.5) * cellWidth + 4, y = top - 5;
     svg("text", { x, y, transform: `rotate(-90 ${x} ${y})` }, picture).textContent = text;
   });
   const cells = [], answers = [];
   rows.forEach((text, i) => {
-    const y = TOP + i * cellHeight, baseline = y + cellHeight / 2 + 4;
+    const y = top + i * cellHeight, baseline = y + cellHeight / 2 + 4;
     svg("text", { x: left - 6, y: baseline, "text-anchor": "end" }, picture).textContent = text;
     columns.forEach((_, j) => {
       const place = { x: left + j * cellWidth, y, width: cellWidth - 1, height: cellHeight - 1 };
@@ -99,14 +102,14 @@ function buildPanel(state, panel) {
       cells.push(cell);
     });
     answers.push(svg("text", { x: right + 6, y: baseline }, picture));
-    const x = left + target[i] * cellWidth, w = cellWidth - 2.5, h = cellHeight - 2.5;
-    for (const name of ["ak-halo", "ak-target"]) {
+    const x = left + target[i] * cellWidth, w = Math.max(2, cellWidth - 2.5), h = cellHeight - 2.5;
+    for (const name of target[i] < 0 ? [] : ["ak-halo", "ak-target"]) {
       svg("rect", { x: x + 0.75, y: y + 0.75, width: w, height: h, class: name }, picture);
     }
     if (reverse[i] < 0) return;
     const cx = left + (reverse[i] + 0.5) * cellWidth - 0.5, cy = y + cellHeight / 2 - 0.5;
     for (const name of ["ak-halo", "ak-reverse"]) {
-      svg("circle", { cx, cy, r: Math.min(w / 2 - 1, 4), class: name }, picture);
+      svg("circle", { cx, cy, r: Math.max(1, Math.min(w / 2 - 1, 4)), class: name }, picture);
     }
   });
   return { cells, answers, levels: [], summary: title.querySelector("span") };
@@ -121,6 +124,7 @@ function fill(drawn, panel) {
   });
   drawn.levels = levels;
   panel.answers.forEach((text, i) => {
+    if (panel.right[i] === null) return;
     setText(drawn.answers[i], `${text} ${panel.right[i] ? "✓" : "✗"}`);
     drawn.answers[i].setAttribute("class", panel.right[i] ? "ak-right" : "ak-wrong");
   });
