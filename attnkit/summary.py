@@ -138,7 +138,7 @@ def _finding_on_loss(snapshot: Snapshot, to_beat: float) -> str:
         below = (mean if np.isnan(high) else high) < to_beat
         sides["Below" if below else "Not below"].append(f"{title_of(variant)} {text}")
     told = [
-        f"{side} a bigram model's loss of {to_beat:.2f}: {', '.join(names)}."
+        f"{side} a simple model's loss of {to_beat:.2f}: {', '.join(names)}."
         for side, names in sides.items()
         if names
     ]

@@ -17,7 +17,6 @@ __all__ = ["FAMILIES", "NOTHING", "TASKS", "Examples", "Label", "Task", "registe
 for _module in sorted(module.name for module in iter_modules(__path__)):
     import_module(f"{__name__}.{_module}")
 
-_shown = sorted(TASKS, key=lambda name: FAMILIES.index(TASKS[name].family))  # else as registered
-for _name in _shown:
-    TASKS[_name] = TASKS.pop(_name)
+for _task in sorted(TASKS.values(), key=lambda task: (FAMILIES.index(task.family), task.place)):
+    TASKS[_task.name] = TASKS.pop(_task.name)
 import_own()

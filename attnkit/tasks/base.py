@@ -111,7 +111,7 @@ class Task(BaseModel, ABC):
 
     Class attributes:
         name: as typed. title, question: as shown. source: where it comes from, in a few words.
-        family: under which heading it is shown, one of `FAMILIES`.
+        family: under which heading it is shown, one of `FAMILIES`. place: among those there.
         overrides: the sizes and the training that suit the task, by the names of `Size` and
             `Training` in `attnkit.experiment`.
         preset: settings, besides the defaults, with which QKV solves it within a minute; empty
@@ -128,6 +128,7 @@ class Task(BaseModel, ABC):
     question: ClassVar[str]
     source: ClassVar[str]
     family: ClassVar[str]
+    place: ClassVar[int] = 50
     overrides: ClassVar[dict[str, Any]] = {}
     preset: ClassVar[dict[str, Any]] = {}
     corpus: ClassVar[bool] = False

@@ -41,6 +41,7 @@ class FuzzyPhonebook(Task):
 
     name: ClassVar[str] = "fuzzy_phonebook"
     title: ClassVar[str] = "Fuzzy phone book"
+    place: ClassVar[int] = 30
     question: ClassVar[str] = "Each name is asked once, misspelt: what is the nearest's number?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"

@@ -44,6 +44,7 @@ class Induction(Task):
 
     name: ClassVar[str] = "induction"
     title: ClassVar[str] = "Induction"
+    place: ClassVar[int] = 60
     question: ClassVar[str] = "A token comes back: what followed it before?"
     source: ClassVar[str] = "induction heads, arXiv 2209.11895"
     family: ClassVar[str] = "Recall benchmarks"

@@ -41,6 +41,7 @@ class KHop(Task):
 
     name: ClassVar[str] = "k_hop"
     title: ClassVar[str] = "Several hops"
+    place: ClassVar[int] = 70
     question: ClassVar[str] = "Ada→Cem, Cem→Ben: who is two hops on from Ada?"
     source: ClassVar[str] = "k-hop of Physics of Language Models 4.1, arXiv 2512.17351"
     family: ClassVar[str] = "Recall benchmarks"

@@ -184,10 +184,9 @@ class Language(Task):
         "d_mlp": 128,
         "positions": "learned",
         "causal": True,
-        "learning_rate": 3e-3,
         "batch_size": 16,
-        "steps": 900,
-        "evaluate_every": 30,
+        "steps": 400,
+        "evaluate_every": 25,
     }
 
     objective: Literal["next", "masked"] = dial(

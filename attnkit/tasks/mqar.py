@@ -51,6 +51,7 @@ class Mqar(Task):
 
     name: ClassVar[str] = "mqar"
     title: ClassVar[str] = "Multi-query recall"
+    place: ClassVar[int] = 0
     question: ClassVar[str] = "A key comes back: which value followed it?"
     source: ClassVar[str] = "MQAR of Zoology, arXiv 2312.04927"
     family: ClassVar[str] = "Recall benchmarks"

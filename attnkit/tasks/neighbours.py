@@ -56,6 +56,7 @@ class Neighbours(Task):
 
     name: ClassVar[str] = "neighbours"
     title: ClassVar[str] = "Neighbours"
+    place: ClassVar[int] = 40
     question: ClassVar[str] = "“network” is near “neural” and “social”: what does each one answer?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “neural … social … network” on Stack Exchange"

@@ -37,6 +37,7 @@ class Phonebook(Task):
 
     name: ClassVar[str] = "phonebook"
     title: ClassVar[str] = "Phone book"
+    place: ClassVar[int] = 0
     question: ClassVar[str] = "Each name is asked once: what is its number?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"

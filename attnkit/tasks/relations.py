@@ -105,6 +105,7 @@ class Directed(Relation):
 
     name: ClassVar[str] = "directed"
     title: ClassVar[str] = "Directed relation"
+    place: ClassVar[int] = 10
     question: ClassVar[str] = "Ada reports to Cem: what is Cem's number?"
     source: ClassVar[str] = "the answer “movie … bomb” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
@@ -135,6 +136,7 @@ class Mutual(Relation):
 
     name: ClassVar[str] = "mutual"
     title: ClassVar[str] = "Mutual relation"
+    place: ClassVar[int] = 20
     question: ClassVar[str] = "Ada and Cem are married: what is Cem's number?"
     source: ClassVar[str] = "control of the directed relation"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}

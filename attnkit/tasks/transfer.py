@@ -137,9 +137,9 @@ class Transfer(Lookup):
     title: ClassVar[str] = "Transfer"
     question: ClassVar[str] = "The embedding has learned names' numbers: whose number is this?"
     overrides: ClassVar[dict[str, Any]] = {
-        "d_head": 16,
+        "d_head": 32,
         "self_mask": False,
-        "steps": 1200,
+        "steps": 1400,
         "earlier_steps": 600,
     }
     hidden: ClassVar[int] = 0
