@@ -1,31 +1,27 @@
 """The Lab: choose variants, press Train, watch them learn side by side."""
 
-import json
-import re
 from typing import Any
 
 import streamlit as st
 
 from attnkit.costs import TOLERANCE
-from attnkit.experiment import Experiment, default_settings
-from attnkit.figures.answers import answers_table
+from attnkit.experiment import Experiment
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.figures.maps import telling_layer
 from attnkit.live.service import Job
-from attnkit.own_book import ask, can_be_asked, most_entries, read_book
+from attnkit.own_book import can_be_asked
 from attnkit.results import Snapshot
-from attnkit.summary import run_table
 from attnkit.tasks import TASKS
-from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui import components, composer
 from attnkit.ui.controls import setting_widgets
+from attnkit.ui.numbers import numbers
+from attnkit.ui.own_book import own_book
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import (
     MOST_COLUMNS,
     open_lab,
     thumbnail_examples,
     thumbnails_missing,
-    training_service,
 )
 from attnkit.ui.shown import (
     attention_maps,
@@ -33,8 +29,6 @@ from attnkit.ui.shown import (
     plot_accuracy,
     plot_attention_measures,
     plot_loss,
-    sharing_table,
-    slice_table,
 )
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -42,9 +36,6 @@ from attnkit.variants.catalogue import title_of
 require_route()
 TICK_SECONDS = 0.3
 AWAIT_SECONDS = 0.5
-MOST_PROBLEMS = 5
-OWN_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
-OWN_QUESTION = {"phonebook": "Jindřich", "fuzzy_phonebook": "Jintrich"}
 
 
 def take_task() -> None:
@@ -306,151 +297,6 @@ def maps_caption(maps: dict[str, Any], snapshot: Snapshot) -> str:
     return " ".join([*parts, maps["cut"]]).strip()
 
 
-def own_book() -> None:
-    """A phone book of one's own, and what the trained models answer."""
-    task = lab.experiment.task
-    job = lab.job
-    with st.container(border=True, key="own_book"):
-        st.markdown("**Ask the trained models** with a phone book of your own.")
-        left, right = st.columns(2, gap="medium")
-        with left:
-            text = st.text_area(
-                "Your book",
-                key=f"book_{task.name}",
-                value=OWN_BOOK,
-                height=190,
-                help="A name and a number on each line, parted by a comma, a colon, a tab or "
-                f"spaces; 2 to {most_entries(task)} lines.",
-            )
-        with right:
-            name = st.text_input(
-                "Whose number?" if task.name == "phonebook" else "Whose number? Misspell it",
-                key=f"asked_{task.name}",
-                value=OWN_QUESTION[task.name],
-            )
-            if isinstance(task, FuzzyPhonebook):
-                st.caption(
-                    f"Names are read as their first {task.n_letters} letters or digits, without "
-                    "case and accents; shorter ones are filled up."
-                )
-            else:
-                st.caption(
-                    "Names are labels without spelling: case and spaces do not count, and an "
-                    "unknown name gets any free label."
-                )
-            seeds = [] if job is None else list(job.experiment.seeds)
-            seed = None
-            if len(seeds) > 1:
-                seed = st.selectbox(
-                    "Who answers",
-                    [None, *seeds],
-                    format_func=lambda s: "the majority of seeds" if s is None else f"seed {s}",
-                    key=f"asked_seed_{seeds[0]}_{len(seeds)}",
-                )
-        own_answers(job, str(text), str(name), seed)
-
-
-def own_answers(job: Job | None, text: str, name: str, seed: int | None) -> None:
-    """What is wrong with a book, or what the models answer to it."""
-    task = lab.experiment.task if job is None else job.experiment.task
-    book = read_book(text, task)
-    if book.problems:
-        told = book.problems[:MOST_PROBLEMS]
-        more = len(book.problems) - len(told)
-        told += [f"… and {more} more lines like these."] if more else []
-        st.error("  \n".join(map(plain, told)), icon=":material/error:")
-        return
-    question = ask(book, name, task)
-    notes = [*book.notes[:MOST_PROBLEMS], *question.notes]
-    if question.problems:
-        st.error(plain(" ".join(question.problems)), icon=":material/error:")
-        return
-    if job is None or job.snapshot is None or job.state == "failed":
-        st.info("Nothing is trained yet on this server: press **Train**, then they answer.")
-        return
-    answers = training_service().ask(job.id, question.tokens)
-    if isinstance(answers, str):
-        st.warning(f"{plain(answers)}.")
-        return
-    components.markup(
-        answers_table(
-            job.experiment, book, question, answers, seed, telling_layer(job.experiment.places)
-        ),
-        key="own_answers",
-    )
-    asked = f"Asked after step {answers.step}: brighter is more attention on that entry"
-    asked += ", mean over heads of the last layer." if job.experiment.n_heads > 1 else "."
-    if question.right:
-        asked += " Outlined: the right entry."
-    st.caption(" ".join([asked, *map(plain, notes)]))
-
-
-def plain(text: str) -> str:
-    """A text in which nothing is taken for Markdown or HTML."""
-    return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=])", r"\\\1", text)
-
-
-def numbers(job: Job | None) -> None:
-    """Tables and downloads of what is on screen, while nothing moves."""
-    snapshot = lab.shown(job)
-    with st.expander("Numbers and downloads"):
-        if snapshot is None:
-            st.caption("Tables appear when something is trained.")
-            st.code(python_code(lab.experiment), language="python")
-            return
-        if job is not None and not job.settled:
-            st.caption("Tables appear when training ends or is paused.")
-            return
-        table = sharing_table(snapshot)
-        table = table.assign(
-            accuracy_low=table.accuracy_low.clip(lower=0),
-            accuracy_high=table.accuracy_high.clip(upper=1),
-        )
-        st.dataframe(table, hide_index=True, alt="Means over seeds for every variant")
-        st.caption(
-            "Means over seeds; low and high are 95% limits (Student's t). `difference` is accuracy "
-            "minus that of QKV, seed by seed. Steps to threshold: mean over the solved seeds only; "
-            "diverged seeds are left out of all means."
-        )
-        task = snapshot.experiment.task
-        if task.slice_names:
-            st.markdown(f"**Accuracy by {task.slice_title[0].lower()}{task.slice_title[1:]}**")
-            st.dataframe(
-                slice_table(snapshot), hide_index=True, alt=f"Accuracy by {task.slice_title}"
-            )
-        runs = run_table(snapshot)
-        with st.container(horizontal=True):
-            st.download_button(
-                "Runs as CSV",
-                runs.to_csv(index=False),
-                f"attnkit-{snapshot.experiment.hash}.csv",
-                "text/csv",
-                icon=":material/download:",
-                on_click="ignore",
-            )
-            st.download_button(
-                "Experiment as JSON",
-                json.dumps(snapshot.experiment.settings(), indent=1, ensure_ascii=False),
-                f"attnkit-{snapshot.experiment.hash}.json",
-                "application/json",
-                icon=":material/download:",
-                on_click="ignore",
-            )
-        st.code(python_code(snapshot.experiment), language="python")
-
-
-def python_code(experiment: Experiment) -> str:
-    """The same experiment as library code."""
-    defaults = default_settings(experiment.task.name)
-    changed = [
-        f"{name}={value!r}"
-        for name, value in experiment.settings().items()
-        if value != defaults[name]
-    ]
-    arguments = ", ".join([f'task="{experiment.task.name}"', *changed])
-    return f"import attnkit as ak\n\nresult = ak.train(ak.Experiment({arguments}))\nresult.table"
-
-
 st.title("Why do Q, K and V need different matrices?", anchor=False)
 lab = open_lab()
 wanted = st.session_state.pop("wanted", None)
@@ -500,8 +346,8 @@ action_bar(experiment, job)
 moving = job is not None and not job.settled
 st.fragment(live_area, run_every=TICK_SECONDS if moving else None)(moving)
 if can_be_asked(lab.experiment.task):
-    st.fragment(own_book)()
-numbers(job)
+    st.fragment(own_book)(lab)
+numbers(lab, job)
 components.load_plotly()
 if probe is None or thumbnails_missing():
     st.fragment(await_examples, run_every=AWAIT_SECONDS)(probe is None)

@@ -171,7 +171,7 @@ class Language(Task):
     """
 
     name: ClassVar[str] = "language"
-    title: ClassVar[str] = "Text"
+    title: ClassVar[str] = "Language"
     question: ClassVar[str] = "Which character comes next, or which one is hidden?"
     source: ClassVar[str] = "Python's own help texts, pydoc_data.topics"
     family: ClassVar[str] = "Text"

@@ -1,0 +1,74 @@
+"""Tables, downloads and code of what the Lab shows."""
+
+from __future__ import annotations
+
+import json
+
+import streamlit as st
+
+from attnkit.experiment import Experiment, default_settings
+from attnkit.live.service import Job
+from attnkit.summary import run_table
+from attnkit.ui.session import Lab
+from attnkit.ui.shown import sharing_table, slice_table
+
+
+def numbers(lab: Lab, job: Job | None) -> None:
+    """Tables and downloads of what is on screen, while nothing moves."""
+    snapshot = lab.shown(job)
+    with st.expander("Numbers and downloads"):
+        if snapshot is None:
+            st.caption("Tables appear when something is trained.")
+            st.code(_python_code(lab.experiment), language="python")
+            return
+        if job is not None and not job.settled:
+            st.caption("Tables appear when training ends or is paused.")
+            return
+        table = sharing_table(snapshot)
+        table = table.assign(
+            accuracy_low=table.accuracy_low.clip(lower=0),
+            accuracy_high=table.accuracy_high.clip(upper=1),
+        )
+        st.dataframe(table, hide_index=True, alt="Means over seeds for every variant")
+        st.caption(
+            "Means over seeds; low and high are 95% limits (Student's t). `difference` is accuracy "
+            "minus that of QKV, seed by seed. Steps to threshold: mean over the solved seeds only; "
+            "diverged seeds are left out of all means."
+        )
+        task = snapshot.experiment.task
+        if task.slice_names:
+            st.markdown(f"**Accuracy by {task.slice_title[0].lower()}{task.slice_title[1:]}**")
+            st.dataframe(
+                slice_table(snapshot), hide_index=True, alt=f"Accuracy by {task.slice_title}"
+            )
+        runs = run_table(snapshot)
+        with st.container(horizontal=True):
+            st.download_button(
+                "Runs as CSV",
+                runs.to_csv(index=False),
+                f"attnkit-{snapshot.experiment.hash}.csv",
+                "text/csv",
+                icon=":material/download:",
+                on_click="ignore",
+            )
+            st.download_button(
+                "Experiment as JSON",
+                json.dumps(snapshot.experiment.settings(), indent=1, ensure_ascii=False),
+                f"attnkit-{snapshot.experiment.hash}.json",
+                "application/json",
+                icon=":material/download:",
+                on_click="ignore",
+            )
+        st.code(_python_code(snapshot.experiment), language="python")
+
+
+def _python_code(experiment: Experiment) -> str:
+    """The same experiment as library code."""
+    defaults = default_settings(experiment.task.name)
+    changed = [
+        f"{name}={value!r}"
+        for name, value in experiment.settings().items()
+        if value != defaults[name]
+    ]
+    arguments = ", ".join([f'task="{experiment.task.name}"', *changed])
+    return f"import attnkit as ak\n\nresult = ak.train(ak.Experiment({arguments}))\nresult.table"
