@@ -14,7 +14,7 @@ from attnkit.figures.curves import plot_accuracy
 from attnkit.figures.maps import attention_maps
 from attnkit.ui import components
 from attnkit.ui.session import LATE_SECONDS, shipped_example
-from attnkit.ui.visitor import dashboard
+from attnkit.ui.visitor import ROOT, dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
@@ -92,6 +92,13 @@ def page(browser):
     yield page
     context.close()
     assert not errors
+
+
+def readme_task():
+    """The module of README's own task."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return next(block for block in blocks if "register_task" in block)
 
 
 def fatal(message):
@@ -485,6 +492,35 @@ def test_trained_models_answer_a_book_of_ones_own(page, address):
     book.fill("Ada 31\nBen")
     book.press("Control+Enter")
     expect(page.get_by_role("alert")).to_contain_text("Line 2: got “Ben”, which has no number")
+    names = "Jindřich Ádám 李 Zoë Ñandú Øre Ωmega Łukasz Şule Ðóra Ивaн 😀".split()
+    book.fill("\n\n".join(f"{name}: {number}" for number, name in enumerate(names, 100)))
+    book.press("Control+Enter")
+    asked.fill("jindřich")
+    asked.press("Enter")
+    expect(page.locator(".st-key-own_answers thead th")).to_have_count(1 + len(names) + 1)
+    expect(rows.first).to_contain_text("100")
+    book.fill("Ada 31\nCem 25\nADA 14")
+    book.press("Control+Enter")
+    expect(page.locator(".st-key-own_book")).to_contain_text("Lines 1 and 3")
+    book.fill("x" * 10_000)
+    book.press("Control+Enter")
+    expect(page.get_by_role("alert")).to_contain_text("Line 1")
+    expect(page.locator("[data-testid=stException]")).to_have_count(0)
+
+
+def test_a_task_of_ones_own_is_in_the_gallery_and_trains(page, tmp_path, monkeypatch):
+    """README's example, named in the environment of the server."""
+    (tmp_path / "my_task.py").write_text(readme_task(), encoding="utf-8")
+    monkeypatch.setenv("ATTNKIT_MODULES", "my_task")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with serve() as own:
+        open_untrained(page, own, "?v=1&task=largest&sharing=QKV&n_seeds=1&steps=40")
+        thumbnails_drawn(page, GALLERY)
+        expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Largest")
+        press(page, "train")
+        expect(status(page)).to_contain_text("Finished")
+        expect(page.locator(".st-key-maps .ak-map svg")).to_have_count(1)
+        page.goto("about:blank")  # it would complain of the server's end
 
 
 def test_a_card_of_the_guide_opens_its_task(page, address):
