@@ -88,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="any other setting, as often as needed; `tasks NAME` lists them",
     )
+    train.add_argument(
+        "--preset", action="store_true", help="the task's quick preset, if it has one"
+    )
     train.add_argument("--link", help="settings as in the dashboard's address, after the ?")
     train.add_argument("--device", default="auto", help="auto, cpu or cuda")
     train.add_argument("--json", metavar="FILE", help="write the numbers here; - for the screen")
@@ -187,6 +190,9 @@ def _experiment(given: argparse.Namespace) -> Experiment:
     for name in ("task", "sharing", "n_seeds", "first_seed", "steps"):
         if getattr(given, name) is not None:
             chosen[name] = getattr(given, name)
+    task = chosen.get("task")
+    if given.preset and task in TASKS:
+        chosen = {**TASKS[task].preset, **chosen}
     return from_params(chosen)
 
 
@@ -273,6 +279,8 @@ def _tasks(given: argparse.Namespace) -> int:
             family = task.family
             print(f"{family}\n")
         print(f"{name:16} {task.title}. {task.question}\n    From: {task.source}. {levels}.")
+        if task.fingerprint:
+            print(f"    made of a text with the hash {task.fingerprint}")
         for setting in settings(name).values():
             if given.task or setting.name in type(task).model_fields:
                 default = _plain(setting.default)
@@ -297,6 +305,7 @@ def _told(name: str) -> dict[str, Any]:
         "source": task.source,
         "chance": task.chance,
         "loss_to_beat": task.loss_to_beat,
+        "fingerprint": task.fingerprint,
         "dials": {own: defaults.pop(own) for own in type(task).model_fields},
         "settings": defaults,
         "preset": task.preset,

@@ -19,7 +19,7 @@ from attnkit import metrics
 from attnkit.adam import Adam
 from attnkit.architecture import Place
 from attnkit.attention import Layer
-from attnkit.data import TrainingData, held_out_examples, stack, trained_examples
+from attnkit.data import TrainingData, held_out_examples, stack
 from attnkit.experiment import ALIGNED, MEASURED_TOGETHER, Experiment
 from attnkit.model import Model
 from attnkit.parameters import TABLE
@@ -78,7 +78,6 @@ class Cohort:
         self._n_heads = experiment.n_heads
         self._optimiser = self._make_optimiser()
         self._tie_at = {v: experiment.tie_step(v) for v in self.sharing if len(v.stages) > 1}
-        self._trained_on = trained_examples(experiment, self.seeds, device)
         self._turn_to(experiment.task_at(0))
         self._tie_those_due()
         self._evaluate()
@@ -133,6 +132,7 @@ class Cohort:
         """Train and evaluate on a task from now on."""
         self._data = TrainingData(self.experiment, self.seeds, self.device, task)
         self._held_out = held_out_examples(self.experiment, self.seeds, self.device, task)
+        self._trained_on = self._data.shown()
 
     def _begin_anew_if_due(self) -> None:
         """After the earlier task: keep the embedding and freeze it, begin with all else."""
@@ -140,7 +140,7 @@ class Cohort:
             return
         table = self.model.parameters[TABLE]
         self._frozen = True
-        self.model = self._make_model()
+        self.model = self._make_model({v for v, at in self._tie_at.items() if at < self.step})
         self.model.parameters[TABLE].copy_(table)
         self._optimiser = self._make_optimiser()
         self._turn_to(self.experiment.task)
@@ -230,7 +230,7 @@ class Cohort:
         if not n_slices or task != self.experiment.task:
             return torch.full((len(logits), n_slices), torch.nan, device=self.device)
         by_seed = [
-            task.slices(self._held_out.take(torch.tensor(seed))).to(self.device)
+            task.slices(self._held_out.take(torch.tensor(seed)).to("cpu")).to(self.device)
             for seed in range(len(self.seeds))
         ]
         return metrics.slice_accuracy(
@@ -308,7 +308,7 @@ class Cohort:
                 found = metrics.weight_symmetry(F.pad(q, padding), F.pad(k, padding))
                 of_groups.append(found.mean(1))
             per_layer.append(torch.cat(of_groups))
-        return torch.stack(per_layer).mean(0)
+        return torch.stack(per_layer, 1).mean(1)  # row by row, for law 1
 
 
 def tie(

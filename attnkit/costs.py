@@ -6,13 +6,14 @@ All is counted on the wiring. Nothing here knows torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from attnkit.sharing import ROLES, Role
 from attnkit.variants.options import WidthOption
 from attnkit.variants.positions import POSITIONS
-from attnkit.variants.wiring import WIDEST, Width
+from attnkit.variants.wiring import TOKEN, WIDEST, Width
 
 if TYPE_CHECKING:
     from attnkit.experiment import Size
@@ -37,7 +38,8 @@ class Costs:
         attention: parameters of the attention layers.
         parameters: all of them.
         kv_cache: floats that a decoder keeps per token, summed over layers.
-        multiply_adds: of the matrix products of one token's forward pass, among n_ctx tokens.
+        multiply_adds: of the matrix products of one token's forward pass, among n_ctx tokens; the
+            mean over the tokens of an encoder and a decoder.
     """
 
     attention: int
@@ -63,15 +65,49 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
     kept = sum(wiring.vectors[name].n_numbers for name in wiring.stored)
     decoding = range(sizes.n_layers // 3 if task.n_source else 0, sizes.n_layers)
     leaders = [layer for layer in decoding if wiring.leader(layer) == layer]
-    scores = task.n_ctx * sizes.n_heads * (wiring.n_maps * sizes.d_k + sizes.d_v)
-    matrices = {vector.weight for vector in wiring.vectors.values() if vector.weight} | {"W_O"}
-    multiply_adds = read_out
-    for layer in range(sizes.n_layers):
-        used = matrices & wiring.names(layer).keys()
-        multiply_adds += sum(wiring.weights[name].n_numbers for name in used)
-        multiply_adds += scores
-    multiply_adds += n_mlps * mlp
+    multiply_adds = read_out + n_mlps * mlp
+    if task.n_source:  # the mean over both sides
+        n_asking = task.n_ctx - task.n_source
+        read_out *= n_asking
+        mlps = n_mlps // 2 * mlp * task.n_ctx
+        attending = sizes.n_layers // 3 * _of_two_sides(wiring, task.n_source, n_asking)
+        multiply_adds = (read_out + mlps + attending) // task.n_ctx
+    else:
+        for layer in range(sizes.n_layers):
+            names = wiring.names(layer).keys()
+            multiply_adds += _of_matrices(wiring, ROLES, names) + task.n_ctx * _of_a_score(wiring)
     return Costs(attention, attention + outside, len(leaders) * kept, multiply_adds)
+
+
+def _of_two_sides(wiring: Wiring, n_source: int, n_asking: int) -> int:
+    """Multiply-adds of an encoder's layer, a decoder's, and the one between, over all tokens."""
+    names = wiring.names(0).keys()
+    found = (n_source + n_asking) * _of_matrices(wiring, ROLES, names)
+    found += n_asking * _of_matrices(wiring, ("Q",), names)
+    found += n_source * _of_matrices(wiring, ("K", "V"), names)
+    n_scores = n_source**2 + n_asking**2 + n_asking * n_source
+    return found + n_scores * _of_a_score(wiring)
+
+
+def _of_matrices(wiring: Wiring, roles: Iterable[Role], names: Collection[str]) -> int:
+    """Multiply-adds of one token on its way to these roles, and out of the heads after asking.
+
+    Args:
+        names: of the weights that the layer has.
+    """
+    used = {"W_O"} if "Q" in roles else set()
+    for role in roles:
+        name = wiring.roles[role]
+        while name != TOKEN:
+            used.add(wiring.vectors[name].weight or "")
+            name = wiring.vectors[name].reads
+    return sum(wiring.weights[name].n_numbers for name in used & set(names))
+
+
+def _of_a_score(wiring: Wiring) -> int:
+    """Multiply-adds of all heads for one token that asks and one that is looked at."""
+    sizes = wiring.sizes
+    return sizes.n_heads * (wiring.n_maps * sizes.d_k + sizes.d_v)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ _STEPS_PER_DRAW = 16
 """Batches are drawn so many at a time, which costs less than one by one."""
 
 
+_PROBE_SEED = 0
+
+
 class TrainingData:
     """The endless training batches of some seeds; a seed's do not depend on the others.
 
@@ -35,13 +38,30 @@ class TrainingData:
         self._task = task or experiment.task
         self._n_batch, self._n_train = experiment.training.batch_size, experiment.training.n_train
         self._device = device
-        purpose = "training data" if self._task == experiment.task else "earlier training data"
+        purpose = _training_purpose(experiment, self._task)
         self._generators = [generator_for(seed, purpose) for seed in seeds]
-        self._batches = self._from_stock() if self._n_train else self._fresh()
+        self._stock = self._draw(self._n_train) if self._n_train else None
+        self._batches = self._fresh() if self._stock is None else self._rounds(self._stock)
+        self._seeds, self._n_eval = list(seeds), experiment.training.n_eval
 
     def next(self) -> tuple[Int64[Tensor, "s b i fields"], Int64[Tensor, "s b a"]]:
         """Tokens and labels of the next step."""
         return next(self._batches)
+
+    def shown(self) -> Examples | None:
+        """Some examples that are trained on, as many as are held out; None if all are new."""
+        if self._stock is not None:
+            n_shown = min(self._n_eval, self._n_train)
+            return Examples(
+                self._stock.tokens[:, :n_shown],
+                self._stock.labels[:, :n_shown],
+                self._stock.target[:, :n_shown],
+            )
+        if not self._task.corpus:
+            return None
+        generators = [generator_for(seed, "evaluation of training") for seed in self._seeds]
+        drawn = [self._task.draw(self._n_eval, g, held_out=False) for g in generators]
+        return stack(drawn, self._device)
 
     def _draw(self, n_examples: int) -> Examples:
         drawn = [self._task.draw(n_examples, g, held_out=False) for g in self._generators]
@@ -52,8 +72,7 @@ class TrainingData:
             drawn = self._draw(self._n_batch * _STEPS_PER_DRAW)
             yield from self._cut(drawn.tokens, drawn.labels)
 
-    def _from_stock(self) -> Iterator[tuple[Tensor, Tensor]]:
-        stock = self._draw(self._n_train)
+    def _rounds(self, stock: Examples) -> Iterator[tuple[Tensor, Tensor]]:
         while True:
             orders = [torch.randperm(self._n_train, generator=g) for g in self._generators]
             rows = torch.stack(orders).to(self._device)
@@ -77,21 +96,14 @@ def held_out_examples(
     )
 
 
-def trained_examples(
-    experiment: Experiment, seeds: Sequence[int], device: torch.device
-) -> Examples | None:
-    """As many of the examples that are trained on, if there is a stock of them; else None."""
-    task, training = experiment.task, experiment.training
-    if training.n_train:  # the first of the stock
-        n_shown, purpose = min(training.n_eval, training.n_train), "training data"
-        n_drawn = training.n_train
-    elif task.corpus:
-        n_shown = n_drawn = training.n_eval
-        purpose = "evaluation of training"
-    else:
-        return None
-    drawn = [task.draw(n_drawn, generator_for(seed, purpose), held_out=False) for seed in seeds]
-    return stack([examples.take(torch.arange(n_shown)) for examples in drawn], device)
+def draw_probe(task: Task) -> Examples:
+    """The one held-out example that attention maps show, and previews."""
+    return task.draw(1, generator_for(_PROBE_SEED, "probe"), held_out=True)
+
+
+def _training_purpose(experiment: Experiment, task: Task) -> str:
+    """What the generators of training examples are for."""
+    return "training data" if task == experiment.task else "earlier training data"
 
 
 def stack(per_seed: Sequence[Examples], device: torch.device) -> Examples:

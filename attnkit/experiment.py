@@ -235,25 +235,37 @@ class Experiment(_Runs):
     @model_validator(mode="after")
     def _check_cost(self) -> Self:
         training = self.training
-        examples = max(training.batch_size, min(training.n_eval, MEASURED_TOGETHER))
-        per_token = sum(
-            4 * max(wiring.n_inner, wiring.vectors[wiring.roles["Q"]].n_numbers)
-            + 6 * wiring.sizes.d_model
-            + 2 * wiring.sizes.d_mlp
-            + 3 * wiring.sizes.n_heads * wiring.n_maps * self.task.n_ctx
-            for wiring in map(self.wiring, self.sharing)
-        )
-        per_seed = examples * self.task.n_ctx * len(self.places) * per_token
-        if self.n_seeds * per_seed > _MAX_ACTIVATIONS:
-            allowed = f"at most {_MAX_ACTIVATIONS // per_seed} at these sizes"
-            if per_seed > _MAX_ACTIVATIONS:
-                allowed = "smaller sizes or batches: too large for a single seed"
-            raise disagreement("n_seeds", self.n_seeds, allowed, *_COSTLY)
+        for numbers, most in zip(
+            self._numbers_per_seed(), (_MOST_AT_ONCE, _MOST_KEPT), strict=True
+        ):
+            if self.n_seeds * numbers > most:
+                allowed = f"at most {most // numbers} at these sizes"
+                if numbers > most:
+                    allowed = "smaller sizes or batches: too large for a single seed"
+                others = (*_COSTLY, *type(self.task).model_fields, "task")
+                raise disagreement("n_seeds", self.n_seeds, allowed, *others)
         least = -(-training.steps // _MAX_EVALUATIONS)
         if training.evaluate_every < least:
             allowed = f"at least {least} for {training.steps} steps"
             raise disagreement("evaluate_every", training.evaluate_every, allowed, "steps")
         return self
+
+    def _numbers_per_seed(self) -> tuple[int, int]:
+        """Numbers in memory for a seed of all variants: in a step or evaluation, and always."""
+        task, training = self.task, self.training
+        examples = max(training.batch_size, min(training.n_eval, MEASURED_TOGETHER))
+        answers = 2 * (training.batch_size + training.n_eval) * (task.n_ctx - task.answers_from)
+        at_once = kept = 0
+        for variant in self.sharing:
+            wiring = self.wiring(variant)
+            per_token = 4 * max(wiring.n_inner, wiring.vectors[wiring.roles["Q"]].n_numbers)
+            per_token += 6 * wiring.sizes.d_model + 2 * wiring.sizes.d_mlp
+            per_token += 3 * wiring.sizes.n_heads * wiring.n_maps * task.n_ctx
+            at_once += examples * task.n_ctx * len(self.places) * per_token
+            at_once += answers * task.n_classes
+            kept += 5 * count_costs(wiring, task).parameters  # with gradient, averages and a root
+            kept += 2 * training.n_train * task.n_ctx * (task.n_fields + 3)  # of 64 bits
+        return at_once, kept
 
     @property
     def n_runs(self) -> int:
@@ -494,19 +506,21 @@ _COSTLY = (
     "d_mlp",
     "d_model",
     "d_head",
-    "n_entries",
     "batch_size",
     "n_eval",
+    "n_train",
     "sharing",
-    "task",
 )
-"""Settings besides the number of seeds that decide how much is computed at once."""
+"""Settings besides seeds and the task's dials that decide how much is computed at once."""
 
 _SHAPING = ("n_heads", "d_head", "d_model", "positions", "n_layers")
 """Settings that decide whether a variant is possible."""
 
-_MAX_ACTIVATIONS = 2**30
+_MOST_AT_ONCE = 2**30
 """Intermediate values of one step of all runs; cohorts take turns, so never all at once."""
+
+_MOST_KEPT = 2**29
+"""Numbers that all runs keep in memory from beginning to end."""
 
 _MAX_EVALUATIONS = 4000
 """Evaluations of one experiment; all of them travel to the page with every snapshot."""

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from attnkit.parameters import TABLE
-from attnkit.variants.wiring import Weight
+from attnkit.variants.wiring import Sizes, Weight
 
 if TYPE_CHECKING:
-    from attnkit.experiment import Size
     from attnkit.tasks import Task
 
 EMBEDDING_STD = 0.5
@@ -38,8 +37,8 @@ def initial_numbers(seed: int, name: str, weight: Weight) -> Tensor:
     return torch.randn(shape, generator=generator) * weight.std
 
 
-def weight_outside(name: str, shape: tuple[int, ...], size: Size, task: Task) -> Weight:
-    """How a parameter that is no attention layer's begins.
+def weight_outside(name: str, shape: tuple[int, ...], sizes: Sizes, task: Task) -> Weight:
+    """How a parameter that is no attention layer's begins, at the variant's own sizes.
 
     Source:
         Standard blocks: `torch.nn.Linear` and `torch.nn.LayerNorm`; embeddings as a linear map of
@@ -48,12 +47,12 @@ def weight_outside(name: str, shape: tuple[int, ...], size: Size, task: Task) ->
     last = name.rpartition(".")[2]
     if last in ("w", "b"):  # of a LayerNorm
         return Weight(shape, fill=(float(last == "w"),))
-    if size.blocks == "lean":
+    if not sizes.standard:
         std = {TABLE: EMBEDDING_STD / math.sqrt(task.n_fields), "W_pos": EMBEDDING_STD}
         return Weight(shape, std.get(last, shape[0] ** -0.5))
     if last == "W_pos":
         return Weight(shape, 1.0)
-    n_read = {TABLE: task.d_vocab, "b_E": task.d_vocab, "b_out": size.d_mlp}
+    n_read = {TABLE: task.d_vocab, "b_E": task.d_vocab, "b_out": sizes.d_mlp}
     return Weight(
-        shape, bound=n_read.get(last, shape[0] if last[0] == "W" else size.d_model) ** -0.5
+        shape, bound=n_read.get(last, shape[0] if last[0] == "W" else sizes.d_model) ** -0.5
     )

@@ -270,18 +270,18 @@ class Model:
         for layer, place in enumerate(self.places):
             for group in self.groups:
                 yield from self._attention_slabs(group, layer)
-            norms = ["ln1"]
+            normed = [("ln1", everyone)]
             for runs, d_mlp in self._pieces(lambda wiring: wiring.sizes.d_mlp):
                 if d_mlp and place.has_mlp:
-                    norms = ["ln1", "ln2"]
+                    normed.append(("ln2", runs))
                     yield f"{layer}.W_in", runs, (width, d_mlp)
                     yield f"{layer}.W_out", runs, (d_mlp, width)
                     if standard:
                         yield f"{layer}.b_in", runs, (d_mlp,)
                         yield f"{layer}.b_out", runs, (width,)
-            for norm in norms if standard else ():
-                yield f"{layer}.{norm}.w", everyone, (width,)
-                yield f"{layer}.{norm}.b", everyone, (width,)
+            for norm, runs in normed if standard else ():
+                yield f"{layer}.{norm}.w", runs, (width,)
+                yield f"{layer}.{norm}.b", runs, (width,)
         yield "W_U", everyone, (width, self.task.n_classes)
         if standard:
             yield "b_U", everyone, (self.task.n_classes,)
@@ -432,7 +432,7 @@ class Model:
             for name, value in own.items():
                 shape = tuple(value.shape)
                 weight = wiring.weights.get(name.partition(".")[2])
-                weight = weight or weight_outside(name, shape, self.size, self.task)
+                weight = weight or weight_outside(name, shape, wiring.sizes, self.task)
                 value.copy_(initial_numbers(seed, name, weight))
             fixed = self._fixed_rows(seed)
             if fixed is not None:

@@ -131,6 +131,7 @@ class Snapshot:
             arrays[name] = getattr(self, name)
         head = {
             "experiment": self.experiment.to_json(),
+            "fingerprint": self.experiment.task.fingerprint,
             "status": self.status,
             "step": str(self.step),
             "seconds": repr(self.seconds),
@@ -163,6 +164,9 @@ class Snapshot:
                 probe=Probe(**{name: arrays[f"probe.{name}"] for name in Probe.__annotations__}),
             )
             snapshot._check_shapes()
+            task = snapshot.experiment.task
+            if head["fingerprint"] != task.fingerprint:
+                raise ValueError(f"{task.name}: made of another text than this copy has")
             return snapshot
         except _FOREIGN as error:
             raise ValueError(f"these bytes hold no snapshot ({error})") from None
@@ -237,6 +241,7 @@ class Result:
         return {
             "experiment": self.experiment.settings(),
             "hash": self.experiment.hash,
+            "fingerprint": self.experiment.task.fingerprint,
             "status": self.snapshot.status,
             "steps": self.snapshot.step,
             "seconds": self.seconds,

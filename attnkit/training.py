@@ -24,8 +24,8 @@ import numpy as np
 import torch
 
 from attnkit.cohort import Cohort
+from attnkit.data import draw_probe
 from attnkit.experiment import ALIGNED, Experiment
-from attnkit.initial import generator_for
 from attnkit.model import COHORT_ORDER
 from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
@@ -42,8 +42,6 @@ _SHARED_FLOATS = 2**17
 
 _BLOCK_STEPS = 2
 """Steps a thread takes with one cohort before it turns to the one furthest behind."""
-
-_PROBE_SEED = 0
 
 
 class Training:
@@ -68,8 +66,7 @@ class Training:
         self._n_threads = threads_per_cohort(experiment, len(plan))
         runs = [run for cohort in self.cohorts for run in cohort.runs]
         self._order = [runs.index(run) for run in experiment.runs]
-        generator = generator_for(_PROBE_SEED, "probe")
-        self._probe = experiment.task.draw(1, generator, held_out=True)
+        self._probe = draw_probe(experiment.task)
         self.step = 0
         self.seconds = time.perf_counter() - started
 
@@ -223,6 +220,7 @@ def _largest_intermediate(experiment: Experiment) -> int:
             wiring.vectors[wiring.roles["Q"]].n_numbers,
             wiring.sizes.d_mlp,
             wiring.sizes.n_heads * wiring.n_maps * n_ctx,
+            experiment.task.n_classes,
         )
         for wiring in map(experiment.wiring, experiment.sharing)
     )

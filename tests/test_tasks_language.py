@@ -67,7 +67,7 @@ def test_length_and_hash_are_the_texts():
     """They tell whether two numbers are of the same text."""
     text = read_corpus().text
     assert Language().corpus_length == len(text)
-    assert Language().corpus_hash == blake2b(text.encode(), digest_size=8).hexdigest()
+    assert Language().fingerprint == blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def test_common_characters_are_told_apart_and_rare_ones_are_one():

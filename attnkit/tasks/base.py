@@ -33,8 +33,12 @@ HELD_OUT_ONE_IN = 8
 NOTHING = -1
 """In place of a label: nothing is asked here. In place of a position: there is none."""
 
-_MAX_DRAWS = 200
-"""Redraws before a task is called too small to be split."""
+_MAX_FRUITLESS = 20
+"""Draws without an example of one side before a task is called too small to be split."""
+
+_TOGETHER, _LEAST_TOGETHER, _MOST_TOGETHER = 2**24, 256, 2**15
+"""Examples that are drawn at once: so many over the square of their length, within limits, because
+generators may compare all positions with all."""
 
 NAMES: tuple[str, ...] = tuple(
     """Ada Ben Cem Dia Eli Fay Gil Hana Ivo Jin Kai Lea Max Nia Oto Pia Quin Rea Sam Tia Uma
@@ -72,6 +76,13 @@ class Examples:
             self.labels[index],
             self.target[index],
             None if self.reverse is None else self.reverse[index],
+        )
+
+    def to(self, device: torch.device | str) -> Examples:
+        """The same on a device."""
+        reverse = None if self.reverse is None else self.reverse.to(device)
+        return Examples(
+            self.tokens.to(device), self.labels.to(device), self.target.to(device), reverse
         )
 
 
@@ -119,6 +130,7 @@ class Task(BaseModel, ABC):
         corpus: whether it has a fixed stock of examples, so that accuracy on those trained on is
             measured, too.
         slice_title: what `slices` tells apart; empty if nothing.
+        simple_model: whose loss `loss_to_beat` is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -133,6 +145,7 @@ class Task(BaseModel, ABC):
     preset: ClassVar[dict[str, Any]] = {}
     corpus: ClassVar[bool] = False
     slice_title: ClassVar[str] = ""
+    simple_model: ClassVar[str] = "a model that sees no context"
 
     @property
     def n_fields(self) -> int:
@@ -222,6 +235,11 @@ class Task(BaseModel, ABC):
         return f"{answer + 10}"
 
     @property
+    def fingerprint(self) -> str:
+        """What its examples are made of besides code: a hash of a text, say; empty if nothing."""
+        return ""
+
+    @property
     def slice_names(self) -> tuple[str, ...]:
         """Names of the groups of answers that accuracy is reported by."""
         return ()
@@ -254,18 +272,18 @@ class Task(BaseModel, ABC):
         import torch
 
         share = 1 / HELD_OUT_ONE_IN if held_out else 1 - 1 / HELD_OUT_ONE_IN
-        per_draw = int(n_examples / share * 1.1) + 16
+        together = min(max(_TOGETHER // self.n_ctx**2, _LEAST_TOGETHER), _MOST_TOGETHER)
+        per_draw = min(int(n_examples / share * 1.1) + 16, together)
         parts: list[Examples] = []
-        found = 0
-        for _ in range(_MAX_DRAWS):
+        found = n_fruitless = 0
+        while found < n_examples:
             drawn = self.make_examples(per_draw, generator)
             kept = drawn.take(is_held_out(self.book(drawn.tokens)) == held_out)
             parts.append(kept)
             found += len(kept.tokens)
-            if found >= n_examples:
-                break
-        else:
-            raise ValueError(f"{self.name}: too few different examples to hold some out")
+            n_fruitless = 0 if len(kept.tokens) else n_fruitless + 1
+            if n_fruitless > _MAX_FRUITLESS:
+                raise ValueError(f"{self.name}: too few different examples to hold some out")
         if len(parts) == 1:
             return parts[0].take(torch.arange(n_examples))
         reverses = [part.reverse for part in parts if part.reverse is not None]
@@ -303,6 +321,13 @@ def register_task(task: type[Task]) -> type[Task]:
         raise ValueError(f"name: {task.name!r} is taken by {known.__name__}")
     TASKS[task.name] = task
     return task
+
+
+def by_place(examples: Examples) -> Int64[Tensor, "b a"]:
+    """The place of every answer among those of its example, for `Task.slices`."""
+    import torch
+
+    return torch.arange(examples.labels.shape[1]).expand_as(examples.labels)
 
 
 def in_order(tokens: Int64[Tensor, "b n fields"]) -> Int64[Tensor, "b n more"]:

@@ -46,7 +46,8 @@ class DualRole(Task):
 
     Chance is the number of another entry at random. The plateau is observed, not proved: what
     can be proved is that scores which are the same in both directions prefer the next name for
-    at most two of three, as S(0,1) > S(2,0) > S(1,2) > S(0,1) contradicts itself.
+    at most two of three, as S(0,1) > S(2,0) > S(1,2) > S(0,1) contradicts itself. Of one long
+    circle over all words, a symmetric score could prefer the next name for all but one of them.
     """
 
     name: ClassVar[str] = "dual_role"

@@ -45,6 +45,8 @@ class FuzzyPhonebook(Task):
     question: ClassVar[str] = "Each name is asked once, misspelt: what is the nearest's number?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
+    own_question: ClassVar[str] = "Jintrich"
+    """Asked first of the book in the Lab."""
     overrides: ClassVar[dict[str, Any]] = {"d_head": 32, "self_mask": False, "steps": 600}
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)

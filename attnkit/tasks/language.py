@@ -176,6 +176,7 @@ class Language(Task):
     source: ClassVar[str] = "Python's own help texts, pydoc_data.topics"
     family: ClassVar[str] = "Text"
     corpus: ClassVar[bool] = True
+    simple_model: ClassVar[str] = "a bigram model"
     overrides: ClassVar[dict[str, Any]] = {
         "d_model": 64,
         "n_heads": 4,
@@ -247,15 +248,20 @@ class Language(Task):
         return len(read_corpus().text)
 
     @property
-    def corpus_hash(self) -> str:
+    def fingerprint(self) -> str:
         """Sixteen hexadecimal digits of the text's content, which numbers are compared by."""
         return read_corpus().hash
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
-        return self._cut(np.concatenate(starts_of(self.length + 1)), n_examples, generator)
+        return self._cut(np.concatenate(starts_of(self._n_shown)), n_examples, generator)
 
     def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
-        return self._cut(starts_of(self.length + 1)[held_out], n_examples, generator)
+        return self._cut(starts_of(self._n_shown)[held_out], n_examples, generator)
+
+    @property
+    def _n_shown(self) -> int:
+        """Characters of an example, the last answer included."""
+        return self.length + (self.objective == "next")
 
     def _cut(
         self, starts: Int64[np.ndarray, " n"], n_examples: int, generator: torch.Generator
@@ -263,9 +269,9 @@ class Language(Task):
         import torch
 
         chosen = torch.randint(len(starts), (n_examples, 1), generator=generator)
-        places = torch.from_numpy(starts)[chosen] + torch.arange(self.length + 1)
+        places = torch.from_numpy(starts)[chosen] + torch.arange(self._n_shown)
         window = torch.from_numpy(read_corpus().ids)[places]
-        tokens, labels = window[:, :-1], window[:, 1:]
+        tokens, labels = window[:, : self.length], window[:, 1:]
         if self.objective == "masked":
             n_hidden = max(1, round(self.masked_share * self.length))
             lots = torch.rand(tokens.shape, generator=generator)

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from attnkit.tasks.base import NOTHING, Examples, Label, Task, dial, in_order, register_task
+from attnkit.tasks.base import (
+    NOTHING,
+    Examples,
+    Label,
+    Task,
+    by_place,
+    dial,
+    in_order,
+    register_task,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -66,6 +75,7 @@ class Lists(Task):
     source: ClassVar[str] = "Borji 2023; Kayyam et al. 2026"
     overrides: ClassVar[dict[str, Any]] = PUBLISHED
     preset: ClassVar[dict[str, Any]] = QUICK
+    slice_title: ClassVar[str] = "Place"
 
     length: int = dial(16, "Length", "Symbols in a list; each place answers.", ge=2, le=64)
     n_symbols: int = dial(10, "Symbols", "Symbols that lists are made of.", ge=8, le=64)
@@ -85,6 +95,13 @@ class Lists(Task):
     @property
     def answers_from(self) -> int:
         return 0
+
+    @property
+    def slice_names(self) -> tuple[str, ...]:
+        return tuple(f"{place}" for place in range(1, self.length + 1))
+
+    def slices(self, examples: Examples) -> Tensor:
+        return by_place(examples)
 
     @property
     def chance(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -181,7 +181,7 @@ class NoisyRecall(Task):
         return group
 
 
-@cache
+@lru_cache(256)
 def _same_key(n_pairs: int, n_keys: int, noise_share: float) -> float:
     """How often an earlier pair picked at random has the key that is asked.
 

@@ -41,6 +41,8 @@ class Phonebook(Task):
     question: ClassVar[str] = "Each name is asked once: what is its number?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
+    own_question: ClassVar[str] = "Jindřich"
+    """Asked first of the book in the Lab."""
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=32)

@@ -21,6 +21,7 @@ from attnkit.tasks.base import (
     Examples,
     Label,
     Task,
+    by_place,
     choose,
     dial,
     disagreement,
@@ -67,6 +68,7 @@ class Dictionary(Task):
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "positions": "learned", "steps": 300}
+    slice_title: ClassVar[str] = "Place"
 
     n_words: int = dial(8, "Words", "Names in a sentence.", ge=2, le=16)
     n_vocab: int = dial(32, "Dictionary", "Names that have a number.", ge=8, le=64)
@@ -98,6 +100,13 @@ class Dictionary(Task):
     @property
     def answers_from(self) -> int:
         return self.n_source
+
+    @property
+    def slice_names(self) -> tuple[str, ...]:
+        return tuple(f"{place}" for place in range(1, self.n_words + 1))
+
+    def slices(self, examples: Examples) -> Tensor:
+        return by_place(examples)
 
     @property
     def chance(self) -> float:
@@ -230,6 +239,11 @@ class Translation(Task):
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         return [self._label(token) for token in tokens[:, 0].tolist()]
+
+    @property
+    def fingerprint(self) -> str:
+        text = "\n".join("\t".join(pair) for pair in self.pairs)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     @property
     def slice_names(self) -> tuple[str, ...]:
