@@ -1,7 +1,8 @@
 """Every variant's formula, written out once more in plain PyTorch and double precision.
 
 `Reference` shares with the library nothing but the names of parameters. It reads a text form by
-itself and follows the papers. Index letters as in `attnkit.model`; rows are (b, h, i, d).
+itself and follows the papers, in lean and standard blocks, with one side or two. Index letters as
+in `attnkit.model`; rows are (b, h, i, d).
 """
 
 import math
@@ -19,6 +20,7 @@ from attnkit.data import stack
 from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
 from attnkit.model import Model
+from attnkit.tasks import TASKS
 from attnkit.variants import CATALOGUE, Variant
 
 CPU = torch.device("cpu")
@@ -36,6 +38,45 @@ SHAPES = {
     "answers at the end": {
         "task": "phonebook", "d_model": 16, "n_heads": 2, "d_head": 22, "n_layers": 3, "d_mlp": 7,
         "causal": True, "self_mask": True, "positions": "none",
+    },
+}  # fmt: skip
+ONE_SIDE = {
+    "standard": {
+        "blocks": "standard", "d_model": 32, "n_heads": 2, "d_head": 6, "n_layers": 2, "d_mlp": 11,
+        "positions": "learned", "self_mask": True,
+    },
+    "standard, causal": {
+        "task": "phonebook", "blocks": "standard", "d_model": 16, "n_heads": 2, "d_head": 8,
+        "n_layers": 2, "positions": "none", "causal": True, "self_mask": False,
+    },
+    "sparse": {
+        "task": "mqar", "n_tokens": 22, "n_pairs": 3, "length": 14, "d_model": 16, "n_heads": 2,
+        "d_head": 6, "n_layers": 2, "d_mlp": 7,
+    },
+    "sparse, standard": {
+        "task": "language", "objective": "masked", "length": 16, "d_model": 16, "n_heads": 2,
+        "d_head": 6, "n_layers": 1, "d_mlp": 7, "blocks": "standard", "causal": False,
+    },
+    "fixed embedding": {
+        "task": "neighbours", "n_asking": 2, "n_families": 3, "n_values": 7, "d_model": 16,
+        "n_heads": 2, "d_head": 6, "self_mask": True,
+    },
+}  # fmt: skip
+DICTIONARY = {"task": "dictionary", "n_words": 5, "n_vocab": 11, "n_heads": 2, "d_head": 6}
+TWO_SIDES = {
+    "lean": {**DICTIONARY, "d_model": 16, "n_layers": 1, "self_mask": True},
+    "lean, deep": {**DICTIONARY, "d_model": 32, "n_layers": 2, "d_mlp": 7, "positions": "none"},
+    "standard": {
+        **DICTIONARY, "d_model": 16, "n_layers": 2, "d_mlp": 11, "blocks": "standard",
+        "self_mask": False,
+    },
+    "standard, self-mask": {
+        **DICTIONARY, "d_model": 32, "n_layers": 1, "blocks": "standard", "self_mask": True,
+        "order": "reversed",
+    },
+    "sparse": {
+        "task": "translation", "max_length": 8, "d_model": 16, "n_heads": 2, "d_head": 6,
+        "n_layers": 1, "d_mlp": 7,
     },
 }  # fmt: skip
 COMPOSITIONS = """
@@ -76,6 +117,7 @@ COMPOSITIONS = """
     K=V kv_rank=3 kv_every=3 positions=plus
     QKV shared_layers kv_every=2
     QKV n_heads=2 d_head=7 d_mlp=11 positions=learned
+    Q=K positions=learned_plus
 """.strip().split("\n")
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
@@ -89,6 +131,15 @@ VARIANTS = [
     for variant in dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)])
     if variant.given.keys() <= KNOWN  # a word added since has a test of its own
 ]
+SAMPLE = [
+    *map(Variant, ("QKV", "Q=K", "K=V", "Q=V", "Q=K=V", "MQA", "MLA", "MLA with K=V", "RoPE")),
+    *map(Variant, ("RoPE with Q=K", "ALiBi", "Differential", "QK-norm", "Identity K", "Keyless")),
+    *map(Variant, ("No projections", "Reformer", "Scaled sharing", "(Q=K)⁺", "Low-rank key")),
+    *map(Variant, ("Relative bias with Q=K", "Key bias with Q=K", "QKV start=Q=K", "QKV sum")),
+    *map(Variant, ("K=V n_heads=4 kv_heads=2 positions=learned_plus", "Q=K signed self_mask=no")),
+    *map(Variant, ("QKV V=I O=I d_head=m/h", "QKV d_k=3 d_v=10", "Q=V keyless", "QKV d_mlp=5")),
+]
+"""Of every kind one, for blocks and sides that are not the usual ones."""
 every_shape = pytest.mark.parametrize("shape", SHAPES)
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -115,14 +166,18 @@ class Reference:
         letters["d"] = self.width("d_head", size.d_head, letters)
         self.d_k, self.d_v = (self.width(name, letters["d"], letters) for name in ("d_k", "d_v"))
         self.d_mlp = int(given.get("d_mlp", size.d_mlp))
-        self.n_layers, self.answers_from = size.n_layers, experiment.task.answers_from
+        self.standard = size.blocks == "standard"
+        self.answers_from = experiment.task.answers_from
         self.positions = given.get("positions", size.positions)
-        self.at = torch.arange(self.n_ctx, dtype=torch.float64)
-        self.mask = torch.zeros(self.n_ctx, self.n_ctx, dtype=torch.float64)
-        if size.causal:
-            self.mask[torch.ones_like(self.mask).triu(1) == 1] = -math.inf
-        if given.get("self_mask", "yes" if size.self_mask else "no") != "no":
-            self.mask -= 1e5 * torch.eye(self.n_ctx)
+        self.self_mask = given.get("self_mask", "yes" if size.self_mask else "no") != "no"
+        source, everyone = range(experiment.task.n_source), range(self.n_ctx)
+        rest = everyone[len(source) :]
+        if source:  # who asks, who is looked at, whether causally; MLPs follow all but the second
+            layers = [(source, source, False, True)] * size.n_layers
+            layers += [(rest, rest, True, False), (rest, source, False, True)] * size.n_layers
+        else:
+            layers = [(everyone, everyone, size.causal, True)] * size.n_layers
+        self.layers = layers
 
     def width(self, name, default, letters):
         """`m/h`, `2d` or `5` as a number."""
@@ -134,22 +189,44 @@ class Reference:
     def logits(self, own, tokens):
         """Every layer adds what its heads read out, then its MLP."""
         self.scores, self.patterns = [], []
-        x = own["W_E"][tokens].sum(2)  # (b, i, m)
-        if self.positions == "learned":
+        x = own["W_E"][tokens].sum(2) + own.get("b_E", 0)  # (b, i, m)
+        if self.positions in ("learned", "learned_plus"):
             x = x + own["W_pos"]
-        for layer in range(self.n_layers):
-            home = 0 if "shared_layers" in self.given else layer
-            w = {name[2:]: value for name, value in own.items() if name.startswith(f"{home}.")}
+        for layer, (asks, looks, causal, has_mlp) in enumerate(self.layers):
+            here, home = (
+                {n[len(start) :]: value for n, value in own.items() if n.startswith(start)}
+                for start in (f"{layer}.", "0." if "shared_layers" in self.given else f"{layer}.")
+            )
+            w = home | {name: here[name] for name in here if name.startswith("ln")}
+            rows = self.norm(x, w, "ln1")
+            self.at = (torch.arange(len(side), dtype=torch.float64) for side in (asks, looks))
+            self.at_i, self.at_j = self.at  # each side counts by itself
             if layer % int(self.given.get("kv_every", 1)) == 0:
-                k, v = self.keys_and_values(norm(x), w)
-            x = x + self.read_out(self.queries(norm(x), w), k, v, w, layer)
-            if self.d_mlp:
-                x = x + F.gelu(norm(x) @ own[f"{layer}.W_in"]) @ own[f"{layer}.W_out"]
-        return norm(x[:, self.answers_from :]) @ own["W_U"]
+                k, v = self.keys_and_values(rows[:, list(looks)], w)
+            mask = torch.zeros(len(asks), len(looks), dtype=torch.float64)
+            if causal:
+                mask[torch.ones_like(mask).triu(1) == 1] = -math.inf
+            if self.self_mask and asks == looks:
+                mask -= 1e5 * torch.eye(len(asks))
+            added = self.read_out(self.queries(rows[:, list(asks)], w), k, v, w, layer, mask)
+            asking = x[:, list(asks)] + added
+            if self.d_mlp and has_mlp:
+                hidden = F.gelu(linear(self.norm(asking, w, "ln2"), here, "in"))
+                asking = asking + linear(hidden, here, "out")
+            sides = [x[:, : asks.start], asking, x[:, asks.stop :]]
+            x = torch.cat(sides, 1)
+        x = x[:, self.answers_from :]
+        return linear(x if self.standard else norm(x), own, "U")
+
+    def norm(self, x, w, name):
+        """LayerNorm in standard blocks, RMSNorm in lean ones."""
+        if self.standard:
+            return F.layer_norm(x, x.shape[-1:], w[f"{name}.w"], w[f"{name}.b"], eps=1e-5)
+        return norm(x)
 
     def heads(self, x, w, role, width):
         """x W, side by side, cut into heads; or the token itself."""
-        made = x if self.source[role] == "I" else x @ w[f"W_{self.source[role]}"]
+        made = x if self.source[role] == "I" else linear(x, w, self.source[role])
         return made.unflatten(-1, (-1, width)).transpose(1, 2)
 
     def queries(self, x, w):
@@ -159,16 +236,16 @@ class Reference:
             q = q * w["D_Q"]
         if "qk_norm" in self.given:
             q = norm(q) * w["g_Q"]
-        return self.turned(q) if self.positions == "rope" else q
+        return self.turned(q, self.at_i) if self.positions == "rope" else q
 
     def keys_and_values(self, x, w):
         """k = x W_K, v = x W_V, or what stands in their place, and what acts on them."""
-        narrow = x @ w["W_C"] if "kv_rank" in self.given else x
+        narrow = linear(x, w, "C") if "kv_rank" in self.given else x
         v = self.heads(narrow, w, "V", self.d_v)
         if "keyless" in self.given:
             k = torch.einsum("bhid,hde->bhie", v, w["W_VK"])
         elif "k_rank" in self.given:
-            k = self.heads(x @ w["W_B"], w, "K", self.d_k)
+            k = self.heads(linear(x, w, "B"), w, "K", self.d_k)
         else:
             k = self.heads(narrow, w, "K", self.d_k)
         if "scaled" in self.given:
@@ -179,27 +256,27 @@ class Reference:
             k = norm(k) * w["g_K"]
         if "unit_key" in self.given:
             k = k / k.norm(dim=-1, keepdim=True)
-        return self.turned(k) if self.positions == "rope" else k, v
+        return self.turned(k, self.at_j) if self.positions == "rope" else k, v
 
-    def turned(self, rows):
+    def turned(self, rows, at):
         """RoPE: a pair is a complex number, turned by its position times 10000^(−2i/d)."""
         first, second = rows.chunk(2, -1)
         rate = 10000.0 ** (-torch.arange(0, self.d_k, 2, dtype=torch.float64) / self.d_k)
-        angle = self.at[:, None] * rate
+        angle = at[:, None] * rate
         turned = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle)
         return torch.cat([turned.real, turned.imag], -1)
 
-    def read_out(self, q, k, v, w, layer):
+    def read_out(self, q, k, v, w, layer, mask):
         """softmax(q kᵀ · scale + bias + mask) v W_O, with two maps per head where there are."""
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
         v = v.repeat_interleave(self.n_heads // v.shape[1], 1)
         scale = 1 if "unit_key" in self.given else self.d_k**-0.5
         scale = 1 / float(self.given["temperature"]) if "temperature" in self.given else scale
-        scale = scale * w["w_plus"].sum() if self.positions == "plus" else scale
+        scale = scale * w["w_plus"].sum() if "plus" in self.positions else scale
         scores = (q @ k.mT * scale).unflatten(1, (self.n_heads, -1))  # (b, h, maps, i, j)
         scores = scores.sum(2, keepdim=True) if "sum" in self.given else scores
         scores = scores + self.bias(w)
-        pattern = (scores + self.mask).softmax(-1)
+        pattern = (scores + mask).softmax(-1)
         if "diff" in self.given:
             q1, k1, q2, k2 = (w[f"lambda_{name}"] for name in ("q1", "k1", "q2", "k2"))
             initial = 0.8 - 0.6 * math.exp(-0.3 * layer)
@@ -211,22 +288,28 @@ class Reference:
         self.scores.append(scores.flatten(1, 2))
         self.patterns.append(pattern[:, :, 0])
         side_by_side = z.transpose(1, 2).flatten(2)
-        return side_by_side if "O" in self.given else side_by_side @ w["W_O"]
+        return side_by_side if "O" in self.given else linear(side_by_side, w, "O")
 
     def bias(self, w):
         """What is added to the scores, (h or 1, 1, i, j)."""
-        offset = (self.at[:, None] - self.at).long()
+        offset = (self.at_i[:, None] - self.at_j).long()
         if self.positions == "alibi":
             steps = torch.arange(1, self.n_heads + 1).double() / self.n_heads
             return -(2 ** (-8 * steps)).view(-1, 1, 1, 1) * offset.abs()
         if self.positions == "relative":
             return w["b_offset"][:, offset + self.n_ctx - 1].unsqueeze(1)
         if self.positions == "key_bias":
-            return w["b_key"][:, None, None]
-        if self.positions == "plus":
-            of_rows, of_columns = (waves(self.at) @ part for part in w["w_plus"].chunk(2))
+            return w["b_key"][:, None, None, : len(self.at_j)]
+        if "plus" in self.positions:
+            parts = zip((self.at_i, self.at_j), w["w_plus"].chunk(2), strict=True)
+            of_rows, of_columns = (waves(at) @ part for at, part in parts)
             return (of_rows[:, None] + of_columns + w["b_plus"])[None, None]
         return torch.zeros(1, 1, 1, 1)
+
+
+def linear(x, w, name):
+    """x W, plus its bias where there is one."""
+    return x @ w[f"W_{name}"] + w.get(f"b_{name}", 0)
 
 
 def norm(x):
@@ -288,7 +371,13 @@ class Looked:
         for seed in range(len(self.model.seeds)):
             own = self.own(variant, seed)
             logits = Reference(self.experiment, variant).logits(own, self.tokens[seed])
-            F.cross_entropy(logits.flatten(0, 1), self.labels[seed].flatten()).backward()
+            labels = self.labels[seed].flatten()
+            F.cross_entropy(logits.flatten(0, 1), labels, ignore_index=-1).backward()
+            fixed = self.model.task.fixed_embedding(
+                self.model.size.d_model, generator_for(self.model.seeds[seed], "fixed embedding")
+            )
+            if fixed is not None:
+                own["W_E"].grad[fixed[0]] = 0  # they are given, and stay
             found = self.model.run_parameters(self.run(variant, seed), self.gradient)
             assert found.keys() == own.keys()
             for name, value in own.items():
@@ -302,15 +391,27 @@ def shake(model):
     """Move what starts at zero or one, so that it matters: biases, diagonals, λ, w of (X)⁺."""
     generator = torch.Generator().manual_seed(2)
     for name, value in model.parameters.items():
-        if re.match(r"\d\.(b_|D|g_|lambda|w_)", name):
+        if re.match(r"\d+\.(b_|D|g_|lambda|w_|ln)", name):
             value += 0.3 * torch.randn(value.shape, generator=generator)
+
+
+def sized(variants, shape):
+    """An experiment of these variants at one of the shapes."""
+    sizes = {**TINY, "steps": 100, "evaluate_every": 50, **shape}
+    for name in ("n_names", "n_values", "n_entries"):
+        if name not in TASKS[sizes.get("task", "directed")].model_fields:
+            sizes.pop(name)
+    return Experiment(sharing=variants, **sizes)
 
 
 @cache
 def looked_at(shape):
     """All variants beside each other: at the start, and after three steps."""
-    sizes = {**TINY, "steps": 100, "evaluate_every": 50, **SHAPES[shape]}
-    experiment = Experiment(sharing=VARIANTS, **sizes)
+    return looks_at(sized(VARIANTS, SHAPES[shape]))
+
+
+def looks_at(experiment):
+    """What all variants say at the start, and after three steps."""
     cohort = Cohort(experiment, [1, 0], CPU)
     shake(cohort.model)
     before = Looked(cohort.model, experiment)

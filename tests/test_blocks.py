@@ -12,7 +12,10 @@ from attnkit.blocks import Layout, multiply, product
 from attnkit.data import TrainingData
 from attnkit.experiment import Experiment
 from attnkit.model import COHORT_ORDER, Model
+from attnkit.parameters import Parameters
 from attnkit.sharing import ROLES, Sharing
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}
@@ -120,3 +123,61 @@ def test_multiply_scales_and_adds(n_runs, width):
     multiply(out, a, b, add=True)
     assert_close(out, 1.5 * (a @ b))
     assert_close(product(a, b, alpha=2.0), 2 * (a @ b))
+
+
+# Clipping
+
+
+@pytest.mark.parametrize("largest", [0.01, 1.0, 20.0, 1000.0])
+@pytest.mark.parametrize("n_runs", [(1, 1), (2, 3)])
+def test_clipping_is_that_of_torch_for_every_run(largest, n_runs):
+    """By the norm of all numbers of a run together, whatever others have."""
+    n_seeds, n_variants = n_runs
+    everyone = slice(0, n_seeds * n_variants)
+    slabs = [("W", everyone, (5, 7)), ("b", slice(0, n_seeds), (3,)), ("c", everyone, (1,))]
+    parameters = Parameters(n_seeds, n_variants, 11, 16, slabs, CPU)
+    drawn = torch.Generator().manual_seed(0)
+    expected = []
+    for run in range(everyone.stop):
+        own = parameters.of_run(run, parameters.gradient)
+        theirs = {}
+        for name, value in own.items():
+            value.copy_(torch.randn(value.shape, generator=drawn) * 4**run)
+            theirs[name] = torch.zeros(value.shape, requires_grad=True)
+            theirs[name].grad = value.clone()
+        torch.nn.utils.clip_grad_norm_(list(theirs.values()), largest)
+        expected.append({name: value.grad for name, value in theirs.items()})
+    parameters.clip(largest)
+    for run, wanted in enumerate(expected):
+        own = parameters.of_run(run, parameters.gradient)
+        assert own.keys() == wanted.keys()
+        for name, value in wanted.items():
+            assert_close(own[name], value, msg=f"{name} of {run}")
+
+
+def test_short_gradients_keep_their_bits():
+    """And a gradient of zero stays what it is."""
+    parameters = Parameters(2, 2, 5, 16, [("W", slice(0, 4), (3, 5))], CPU)
+    parameters.of_run(1, parameters.gradient)["W"].fill_(0.01)
+    before = parameters.gradient.clone()
+    parameters.clip(1.0)
+    assert torch.equal(parameters.gradient, before)
+
+
+def test_clipping_leaves_the_gaps_between_runs_empty():
+    """They hold zeros for ever."""
+    experiment = Experiment(n_seeds=2, d_mlp=7, blocks="standard", **TINY)
+    model = Model(experiment, [0, 1], CPU)
+    tokens, labels = TrainingData(experiment, [0, 1], CPU).next()
+    model.differentiate(tokens, labels)
+    model.clip(0.01)
+    owned = torch.zeros_like(model.numbers)
+    for run in range(model.n_runs):
+        for view in model.run_parameters(run, owned).values():
+            view.fill_(1.0)
+    assert (owned == 0).any()
+    assert not model.gradient[owned == 0].any()
+    for run in range(model.n_runs):
+        own = model.run_parameters(run, model.gradient).values()
+        norm = sum(value.square().sum() for value in own).sqrt()
+        assert norm.item() == pytest.approx(0.01, rel=1e-3)

@@ -1,12 +1,16 @@
 """A cohort: runs computed as one batch, evaluated on the experiment's cadence."""
 
 import numpy as np
+import pytest
 import torch
+from kinds import tiny
 
 from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
 from attnkit.results import METRICS
 from attnkit.sharing import Sharing
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 EXPERIMENT = Experiment(
     n_entries=5,
@@ -109,3 +113,11 @@ def test_a_learning_rate_that_is_too_high_is_survived():
     lost = cohort.diverged_at >= 0
     losses = cohort.evaluations[-1].metrics["loss"]
     np.testing.assert_array_equal(np.isnan(losses), lost)
+
+
+def test_what_was_learned_in_a_batch_of_few_answers_is_not_lost():
+    """Labels of nothing: the loss of every run falls, though most positions are asked nothing."""
+    cohort = Cohort(tiny("mqar", steps=60, evaluate_every=60), [0, 1], torch.device("cpu"))
+    cohort.advance(60)
+    first, last = (evaluation.metrics["loss"] for evaluation in cohort.evaluations)
+    assert (last < first).all()

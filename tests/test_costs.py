@@ -1,5 +1,7 @@
 """Costs of variants, against real tensors and counted products, and variants of equal cost."""
 
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +14,8 @@ from attnkit.model import Model
 from attnkit.settings import InvalidExperiment
 from attnkit.sharing import Sharing
 from attnkit.variants import CATALOGUE
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 COMPOSED = (
@@ -31,15 +35,36 @@ def final_model(experiment):
 
 
 @every_variant
-def test_parameters_are_those_of_the_real_tensors(variant):
-    """In all, and those of attention alone."""
-    experiment = Experiment(sharing=[variant], n_layers=3, d_mlp=17, d_head=8)
+@pytest.mark.parametrize("d_mlp", [0, 17])
+@pytest.mark.parametrize("blocks", ["lean", "standard"])
+@pytest.mark.parametrize("task", ["directed", "dictionary"])
+def test_parameters_are_those_of_the_real_tensors(task, blocks, d_mlp, variant):
+    """In all, and those of attention alone; with one side and two, with biases and without."""
+    sizes = {"n_layers": 3 if task == "directed" else 2, "d_head": 8, "d_mlp": d_mlp}
+    try:
+        experiment = Experiment(task=task, blocks=blocks, sharing=[variant], **sizes)
+    except InvalidExperiment as error:
+        assert task == "dictionary"
+        assert "layers that share with others" in str(error)  # noqa: PT017
+        return
     own = final_model(experiment).run_parameters(1)
     costs = experiment.costs(variant)
     assert costs.parameters == sum(value.numel() for value in own.values())
-    outside = {"W_E", "W_U", "W_pos"} | {f"{i}.W_{n}" for i in range(3) for n in ("in", "out")}
-    attention = sum(value.numel() for name, value in own.items() if name not in outside)
+    outside = re.compile(r"(W|b)_(E|U|pos)|\d\.(W|b)_(in|out)|\d\.ln[12]\.(w|b)")
+    attention = sum(value.numel() for name, value in own.items() if not outside.fullmatch(name))
     assert costs.attention == attention
+
+
+@pytest.mark.parametrize("company", [[], ["QKV d_mlp=7"], ["QKV d_mlp=0", "Q=K d_mlp=5"]])
+def test_parameters_do_not_depend_on_the_company(company):
+    """Nobody has norms or biases because somebody else has an MLP."""
+    for d_mlp in (0, 17):
+        experiment = Experiment(blocks="standard", sharing=["K=V", *company], d_mlp=d_mlp)
+        model = final_model(experiment)
+        for place, variant in enumerate(model.variants):
+            own = model.run_parameters(2 * place)
+            counted = sum(value.numel() for value in own.values())
+            assert counted == experiment.costs(variant).parameters
 
 
 @every_variant
@@ -53,6 +78,23 @@ def test_multiply_adds_are_those_that_torch_counts(variant):
     n_tokens = tokens[..., 0].numel()
     expected = experiment.costs(variant).multiply_adds
     assert counter.get_total_flops() / 2 / n_tokens == pytest.approx(expected)
+
+
+@every_variant
+def test_multiply_adds_of_two_sides_are_those_that_torch_counts(variant):
+    """The mean over all tokens, of which only the decoder's ask twice and are read out."""
+    sizes = {"n_layers": 2, "d_mlp": 32, "d_head": 32, "d_model": 64, "n_words": 7}
+    try:
+        experiment = Experiment(task="dictionary", sharing=[variant], **sizes)
+    except InvalidExperiment as error:
+        assert "layers that share with others" in str(error)  # noqa: PT017
+        return
+    model = final_model(experiment)
+    tokens = torch.zeros(2, 3, 14, 1, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        model.logits(tokens)
+    found = counter.get_total_flops() / 2 / tokens.numel()
+    assert int(found) == experiment.costs(variant).multiply_adds
 
 
 @pytest.mark.parametrize(
@@ -83,10 +125,32 @@ def test_layers_that_use_the_keys_and_values_of_others_keep_none():
     assert experiment.costs("QKV kv_every=2").kv_cache == 2 * 2 * 5
 
 
+@pytest.mark.parametrize(
+    ("blocks", "d_mlp", "expected"),
+    [
+        ("lean", 0, 3 * 4 * 32 * 6),
+        ("lean", 7, 3 * 4 * 32 * 6 + 2 * 2 * 32 * 7),
+        ("standard", 0, 3 * (4 * 32 * 6 + 3 * 6 + 32) + 32 + 11 + 3 * 2 * 32),
+        (
+            "standard",
+            7,
+            3 * (4 * 32 * 6 + 3 * 6 + 32) + 2 * (2 * 32 * 7 + 7 + 32) + 32 + 11 + 5 * 2 * 32,
+        ),
+    ],
+)
+def test_parameters_of_two_sides_are_those_worked_out_by_hand(blocks, d_mlp, expected):
+    """Three attention layers and two MLPs, each with a norm; embedding, positions, read-out."""
+    experiment = Experiment(
+        task="dictionary", n_vocab=11, n_words=5, d_head=6, d_mlp=d_mlp, blocks=blocks
+    )
+    outside = 23 * 32 + 10 * 32 + 32 * 11
+    assert experiment.costs("QKV").parameters == outside + expected
+
+
 # Equal costs
 
 
-@pytest.mark.parametrize("task", ["phonebook", "directed"])
+@pytest.mark.parametrize("task", ["phonebook", "directed", "dictionary", "reverse"])
 @pytest.mark.parametrize("d_mlp", [0, 128])
 def test_sharings_of_equal_parameters_differ_by_two_percent_at_most(task, d_mlp):
     """At defaults, with and without an MLP, counted on the real tensors."""

@@ -230,6 +230,28 @@ def test_plus_is_a_temperature_and_a_bias_of_key_positions():
     assert_close(logits_of(plus), logits_of(biased), rtol=1e-5, atol=1e-5)
 
 
+def test_learned_plus_is_plus_with_a_vector_for_every_position():
+    """With vectors of zero it is (X)⁺; others are added to tokens before the first layer."""
+    both, plus = two_models("Q=K positions=learned_plus", "Q=K positions=plus")
+    shake(both)
+    own = both.run_parameters(0)
+    set_numbers(plus, {name: value for name, value in own.items() if name != "W_pos"})
+    assert own["W_pos"].shape == (5, 32)
+    assert own["W_pos"].std() == pytest.approx(0.5, rel=0.2)
+    assert not torch.allclose(logits_of(both), logits_of(plus), atol=1e-2)
+    drawn = own["W_pos"].clone()
+    own["W_pos"].zero_()
+    assert_close(logits_of(both), logits_of(plus))
+    own["W_pos"].copy_(drawn)
+    learned, _ = two_models("Q=K positions=learned", "QKV")
+    set_numbers(learned, {name: own[name] for name in learned.run_parameters(0)})
+    first = recorded_by(both)[0].scores, recorded_by(learned)[0].scores
+    w, b = own["0.w_plus"], own["0.b_plus"]
+    of_rows, of_columns = (waves(torch.arange(5.0)) @ part for part in w.chunk(2))
+    expected = first[1] * w.sum() + (of_rows[:, None] + of_columns + b)
+    assert_close(first[0], expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("positions", ["rope", "alibi", "relative"])
 def test_scores_depend_on_the_offset_only(positions):
     """Between equal tokens: S is constant along its diagonals, and not everywhere."""

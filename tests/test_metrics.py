@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from attnkit import metrics
+from attnkit.tasks import NOTHING
 
 
 @st.composite
@@ -29,6 +30,74 @@ def test_accuracy_averages_over_examples_and_answers():
     answers = torch.tensor([[[0, 1, 0], [0, 1, 1]]])
     logits = torch.nn.functional.one_hot(answers, 2).float()
     assert metrics.accuracy(logits, labels).item() == pytest.approx(4 / 6)
+
+
+def test_accuracy_counts_what_is_asked_only():
+    """Three of six places are asked, of which two are right; a run has its own labels."""
+    labels = torch.tensor([[[0, NOTHING, 1], [NOTHING, 1, NOTHING]], [[1, 1, 1], [1, 1, 0]]])
+    answers = torch.tensor([[0, 0, 1], [0, 0, 0]])
+    logits = torch.nn.functional.one_hot(answers, 2).float().expand(2, -1, -1, -1)
+    assert_close(metrics.accuracy(logits, labels), torch.tensor([2 / 3, 2 / 6]).double())
+
+
+@st.composite
+def asked(draw):
+    """Logits, (r, b, a, c), and labels of which some are nothing, but never all of a run."""
+    shape = [draw(st.integers(1, 3)) for _ in range(3)]
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
+    logits = torch.randn(*shape, 5, generator=generator)
+    labels = torch.randint(NOTHING, 5, shape, generator=generator)
+    labels[:, 0, 0] = 3
+    return logits, labels
+
+
+@given(asked())
+def test_loss_is_that_of_torch_over_what_is_asked(given):
+    """Each run's mean cross-entropy with `ignore_index`."""
+    logits, labels = given
+    for r, found in enumerate(metrics.loss(logits, labels)):
+        expected = torch.nn.functional.cross_entropy(
+            logits[r].flatten(0, 1), labels[r].flatten(), ignore_index=NOTHING
+        )
+        assert_close(found, expected)
+
+
+@given(asked())
+def test_what_is_not_asked_counts_for_nothing(given):
+    """Other logits where nothing is asked change no number."""
+    logits, labels = given
+    others = torch.where((labels == NOTHING)[..., None], logits.roll(1, -1) - 5, logits)
+    slices = labels.clamp_min(0) % 3
+    for measure in (
+        metrics.accuracy,
+        metrics.loss,
+        lambda *pair: metrics.slice_accuracy(*pair, slices, 3),
+    ):
+        one, other = measure(logits, labels), measure(others, labels)
+        assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+
+
+def test_slice_accuracy_by_hand():
+    """Group 0 has one of two right, group 1 one of one, group 2 nothing that is asked."""
+    labels = torch.tensor([[[0, 1, 2, NOTHING, NOTHING]]])
+    slices = torch.tensor([[[0, 0, 1, 2, NOTHING]]])
+    answers = torch.tensor([[[0, 0, 2, 0, 0]]])
+    logits = torch.nn.functional.one_hot(answers, 3).float()
+    found = metrics.slice_accuracy(logits, labels, slices, 3)
+    assert_close(found, torch.tensor([[0.5, 1.0, torch.nan]]).double(), equal_nan=True)
+
+
+@given(asked(), st.integers(1, 3))
+def test_slices_make_up_the_accuracy(given, n_slices):
+    """Their mean, weighted with what is asked in each, is that of all."""
+    logits, labels = given
+    slices = torch.arange(labels.numel()).view(labels.shape) % n_slices
+    shares = metrics.slice_accuracy(logits, labels, slices, n_slices)
+    asked = torch.stack(
+        [((labels != NOTHING) & (slices == g)).sum((1, 2)) for g in range(n_slices)], 1
+    )
+    whole = (shares.nan_to_num() * asked).sum(1) / asked.sum(1)
+    assert_close(whole, metrics.accuracy(logits, labels))
 
 
 @pytest.mark.parametrize(
@@ -176,3 +245,18 @@ def test_mass_at_of_a_pattern_that_hits_is_one():
     target = torch.tensor([1, 2, 4]).expand(1, 2, 3)  # of the last three positions
     assert metrics.mass_at(pattern, target).item() == 1
     assert metrics.mass_at(pattern, (target + 1) % 5).item() == 0
+
+
+def test_mass_at_leaves_out_what_has_no_position():
+    """Of two answers of one example one has a target; where no one has, there is no number."""
+    pattern = torch.tensor([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]]).expand(2, 1, 1, 2, 3)
+    position = torch.tensor([[[2, NOTHING]], [[NOTHING, NOTHING]]])
+    found = metrics.mass_at(pattern, position)
+    assert found[0].item() == pytest.approx(0.7)
+    assert found[1].isnan()
+
+
+def test_mass_at_of_a_rectangle():
+    """The answers of a decoder on three positions of an encoder."""
+    pattern = torch.tensor([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]])[None, None, None]
+    assert metrics.mass_at(pattern, torch.tensor([[[0, 1]]])).item() == pytest.approx(0.2)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import KINDS, tiny
 from safetensors.numpy import load, save
 
 from attnkit.experiment import Experiment
@@ -59,7 +60,7 @@ def same_arrays(one, two):
     assert one.history.keys() == two.history.keys()
     for name in METRICS:
         assert one.history[name].tobytes() == two.history[name].tobytes()
-    for name in ("eval_steps", "head_symmetry", "diverged_at"):
+    for name in ("eval_steps", "head_symmetry", "slice_accuracy", "diverged_at"):
         assert getattr(one, name).tobytes() == getattr(two, name).tobytes()
         assert getattr(one, name).shape == getattr(two, name).shape
         assert getattr(one, name).dtype == getattr(two, name).dtype
@@ -140,10 +141,12 @@ def test_model_steps_per_second_counts_all_runs():
     assert dataclasses.replace(RESULT.snapshot, seconds=0.0).model_steps_per_second == 0
 
 
-@pytest.mark.parametrize("task", ["directed", "mutual", "phonebook"])
-def test_snapshot_bytes_read_back(task):
+@pytest.mark.parametrize("kind", KINDS)
+def test_snapshot_bytes_read_back(kind):
     """Experiment, status, times and the bits of every array, missing values included."""
-    snapshot = train_small(task=task, n_entries=6).snapshot
+    training = Training(tiny(kind), "cpu")
+    training.advance(5)
+    snapshot = training.snapshot("stopped")
     snapshot.history["loss"][1, 1] = np.nan
     back = Snapshot.from_bytes(snapshot.to_bytes())
     assert back.experiment == snapshot.experiment
@@ -192,6 +195,7 @@ def with_head(**changes):
         {"experiment": 5},
         {"experiment": None},
         {"experiment": '{"task": []}'},
+        {"fingerprint": "another text"},
     ],
     ids=str,
 )
@@ -206,7 +210,9 @@ def test_unchanged_metadata_reads():
     assert Snapshot.from_bytes(with_head()).experiment == RESULT.experiment
 
 
-@pytest.mark.parametrize("missing", ["eval_steps", "history.loss", "probe.pattern", "diverged_at"])
+@pytest.mark.parametrize(
+    "missing", ["eval_steps", "history.loss", "probe.pattern", "diverged_at", "slice_accuracy"]
+)
 def test_a_missing_array_is_named(missing):
     """An older or a foreign file."""
     arrays = load(BLOB)
@@ -337,6 +343,42 @@ def test_dictionary_holds_plain_values(task):
         assert row["diverged_at"] is None
         assert type(row["parameters"]) is type(row["seed"]) is int
         assert type(row["accuracy"]) is float
+
+
+@pytest.mark.parametrize("kind", ["mqar", "neighbours"])
+def test_dictionary_tells_the_accuracy_of_every_group(kind):
+    """By its name, null where nothing of it was asked; a plain value that JSON reads back."""
+    training = Training(tiny(kind), "cpu")
+    training.advance(4)
+    snapshot = training.result().snapshot
+    snapshot.slice_accuracy[1, 0] = np.nan
+    found = Result(snapshot, []).to_dict()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    names = snapshot.experiment.task.slice_names
+    for row, shares in zip(found["runs"], snapshot.slice_accuracy, strict=True):
+        assert list(row["slices"]) == list(names)
+        for told, share in zip(row["slices"].values(), shares, strict=True):
+            assert told is None if np.isnan(share) else told == pytest.approx(float(share))
+    assert found["runs"][1]["slices"][names[0]] is None
+
+
+def test_dictionary_tells_no_groups_where_there_are_none():
+    """No empty entry."""
+    assert not any("slices" in row for row in RESULT.to_dict()["runs"])
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "reverse", "transfer", "neighbours"])
+def test_results_of_every_architecture_read_back(kind, tmp_path):
+    """Weights of two sides, biases and norms, given and frozen embeddings."""
+    training = Training(tiny(kind), "cpu")
+    training.advance(8)
+    result = training.result()
+    result.save(tmp_path)
+    back = Result.load(tmp_path)
+    same_arrays(back.snapshot, result.snapshot)
+    for found, expected in zip(back.parameters, result.parameters, strict=True):
+        assert found.keys() == expected.keys()
+        assert all(found[name].tobytes() == expected[name].tobytes() for name in expected)
 
 
 def test_arrays_of_another_experiment_are_a_value_error():

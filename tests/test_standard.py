@@ -8,10 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from attnkit.blocks import Norm, Parameter
 from attnkit.cohort import Cohort
 from attnkit.data import TrainingData
 from attnkit.experiment import Experiment
 from attnkit.variants import Variant, Wiring
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 
@@ -209,3 +212,99 @@ def test_initial_numbers_are_those_of_torch():
     assert own["W_pos"].std() == pytest.approx(1, rel=0.1)
     assert own["0.ln1.w"].unique().tolist() == [1.0]
     assert own["1.ln2.b"].unique().tolist() == [0.0]
+
+
+def test_one_side_and_two_begin_alike():
+    """Biases of heads as their matrices; of what reads an MLP, by the MLP's width."""
+    experiment = Experiment(
+        task="dictionary", blocks="standard", d_head=16, d_mlp=64, sharing=["QKV kv_rank=m/4"]
+    )
+    own = Cohort(experiment, [0], CPU).model.run_parameters(0)
+    for name, n_read in {
+        "0.W_C": 32,
+        "0.b_C": 32,
+        "1.W_K": 8,
+        "1.b_V": 8,
+        "2.W_O": 16,
+        "2.b_O": 16,
+        "2.W_out": 64,
+        "2.b_out": 64,
+    }.items():
+        assert 0.7 * n_read**-0.5 < own[name].abs().max() <= n_read**-0.5, name
+
+
+@pytest.mark.parametrize("width", [0, 16])
+def test_an_mlp_of_one_s_own_begins_as_the_experiment_s(width):
+    """Its last bias is spread by its own width, whatever that of the others is; so it trains."""
+    given = {"blocks": "standard", "n_seeds": 1, "batch_size": 16, "n_eval": 16, "steps": 100}
+    own = Experiment(sharing=["QKV", "QKV d_mlp=48"], d_mlp=width, **given)
+    plain = Experiment(sharing=["QKV"], d_mlp=48, **given)
+    cohorts = [Cohort(experiment, [0], CPU) for experiment in (own, plain)]
+    for n_steps in (0, 3):
+        for cohort in cohorts:
+            cohort.advance(n_steps)
+        found, expected = cohorts[0].parameters()[1], cohorts[1].parameters()[0]
+        assert found.keys() == expected.keys()
+        assert all(found[name].tobytes() == expected[name].tobytes() for name in found)
+
+
+@pytest.mark.parametrize("text", ["QKV start=Q=K", "QKV start=K=V", "QKV kv_rank=3 start=K=V"])
+def test_what_starts_equal_starts_with_equal_biases(text):
+    """Equal copies at first; afterwards both are free."""
+    cohort = Cohort(small(sharing=[text], n_seeds=1, clip=0), [0], CPU)
+    first, second = text[-3], text[-1]
+    for n_steps in (0, 1):
+        cohort.advance(n_steps)
+        (own,) = cohort.parameters()
+        for letter in "Wb":
+            pair = (own[f"0.{letter}_{role}"] for role in (first, second))
+            assert np.array_equal(*pair) == (n_steps == 0)
+
+
+@pytest.mark.parametrize("text", ["QKV tie=K=V", "QKV tie=Q=K=V tie_by=keep_V", "Q=K tie=Q=K=V"])
+def test_biases_are_tied_with_their_matrices(text):
+    """The average of the roles' biases, or the one that is kept."""
+    experiment = small(sharing=[text], n_seeds=1, steps=10, evaluate_every=5, n_train=0)
+    cohort = Cohort(experiment, [0], CPU)
+    cohort.advance(4)
+    untied = Cohort(small(**{**experiment.settings(), "sharing": [text.split()[0]]}), [0], CPU)
+    untied.advance(5)
+    cohort.advance(1)
+    (old,), (new,) = untied.parameters(), cohort.parameters()
+    tied, before = Variant(text).stages[-1].sharing, Variant(text).sharing
+    for layer in (0, 1):
+        for letter in "Wb":
+            names = {f"{layer}.{letter}_{role}" for role in "QKV"}
+            owned = {f"{layer}.{letter}_{members[0]}" for members in tied.classes}
+            assert names & new.keys() == owned
+            for members in tied.classes:
+                kept = "V" if "keep_V" in text and "V" in members else ""
+                roles = dict.fromkeys(before.owner(role) for role in kept or members)
+                sources = [old[f"{layer}.{letter}_{role}"] for role in roles]
+                found = new[f"{layer}.{letter}_{members[0]}"]
+                np.testing.assert_allclose(found, sum(sources) / len(sources), rtol=1e-6, atol=1e-7)
+
+
+def test_layer_norm_is_that_of_torch():
+    """Rows of any size, forward and back, with gain and shift."""
+    generator = torch.Generator().manual_seed(0)
+    for scale in (1e-3, 1.0, 1e3):
+        gain, shift = torch.randn(2, 2, 5, generator=generator)
+        x = (scale * torch.randn(2, 7, 5, generator=generator)).requires_grad_()
+        given = [value.clone().requires_grad_() for value in (gain, shift)]
+        parts = [
+            F.layer_norm(x[run], (5,), given[0][run], given[1][run], eps=1e-5) for run in (0, 1)
+        ]
+        d_out = torch.randn(2, 7, 5, generator=generator)
+        torch.stack(parts).backward(d_out)
+        parameters = [Parameter(value, torch.empty_like(value)) for value in (gain, shift)]
+        norm = Norm(*parameters)
+        rows, saved = norm.forward(x.detach())
+        torch.testing.assert_close(rows, torch.stack(parts).detach(), atol=1e-5, rtol=1e-4)
+        dx = norm.backward(d_out.clone(), saved)
+        near = 1e-4 * float(x.grad.abs().max())
+        torch.testing.assert_close(dx, x.grad, atol=near, rtol=1e-3)
+        onto = norm.backward(d_out.clone(), saved, onto=torch.ones_like(dx))
+        torch.testing.assert_close(onto, 1 + x.grad, atol=near, rtol=1e-3)
+        for parameter, leaf in zip(parameters, given, strict=True):
+            torch.testing.assert_close(parameter.gradient, leaf.grad, atol=1e-4, rtol=1e-4)

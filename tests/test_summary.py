@@ -4,9 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from kinds import tiny
 
-from attnkit.examples import load_example
-from attnkit.summary import finding, percent, run_table, sharing_table
+from attnkit.statistics import mean_interval
+from attnkit.summary import finding, percent, run_table, sharing_table, slice_table
+from attnkit.training import Training
 
 
 def with_accuracy(snapshot, accuracy, **changes):
@@ -16,10 +18,29 @@ def with_accuracy(snapshot, accuracy, **changes):
     return dataclasses.replace(snapshot, history=history, **changes)
 
 
+def begun(kind, **given):
+    """A snapshot of five seeds of every sharing, called finished."""
+    training = Training(tiny(kind, n_seeds=5, **given), "cpu")
+    training.advance(4)
+    return training.snapshot("finished")
+
+
 @pytest.fixture(scope="module")
 def example():
-    """The shipped directed example: five sharings, five seeds."""
-    return load_example("directed")
+    """The directed relation: five sharings, five seeds."""
+    return begun("directed")
+
+
+@pytest.fixture(scope="module")
+def recall():
+    """A task that tells groups of answers apart."""
+    return begun("mqar", sharing=["QKV", "Q=K"])
+
+
+@pytest.fixture(scope="module")
+def text():
+    """A task with a loss to beat."""
+    return begun("language", sharing=["QKV", "Q=K", "Q=K=V"])
 
 
 def test_finding_sorts_sharings_into_solved_and_not(example):
@@ -70,10 +91,96 @@ def test_run_table_has_one_row_per_run_in_order(example):
 
 
 def test_run_table_leaves_undefined_values_missing():
-    """A mutual relation has no reversed entry."""
-    table = run_table(load_example("mutual"))
+    """A phone book has no reversed entry, and all its examples are new."""
+    table = run_table(begun("phonebook"))
     assert table["mass_on_reverse"].isna().all()
+    assert table["training_accuracy"].isna().all()
     assert table["mass_on_target"].notna().all()
+
+
+def test_tables_tell_the_accuracy_on_what_is_trained_on():
+    """Where there are examples that come again: of every run, and its mean over seeds."""
+    snapshot = begun("reverse", sharing=["QKV", "Q=K"])
+    of_runs = run_table(snapshot)["training_accuracy"].to_numpy()
+    np.testing.assert_array_equal(of_runs, snapshot.history["training_accuracy"][-1].astype(float))
+    assert not np.isnan(of_runs).any()
+    means = sharing_table(snapshot)["training_accuracy"]
+    np.testing.assert_allclose(means, of_runs.reshape(2, 5).mean(1))
+
+
+# Groups of answers
+
+
+def test_slice_table_has_a_row_per_sharing_and_a_column_per_group(recall):
+    """The mean over seeds, in the order of the experiment; groups in the order of the task."""
+    table = slice_table(recall)
+    names = recall.experiment.task.slice_names
+    assert len(names) == 2
+    assert list(table.columns) == ["sharing", *names]
+    assert table["sharing"].tolist() == ["QKV", "Q=K"]
+    shares = recall.slice_accuracy.reshape(2, 5, 2)
+    np.testing.assert_allclose(table[list(names)].to_numpy(), np.nanmean(shares, 1), rtol=1e-6)
+
+
+def test_slice_table_by_hand(recall):
+    """A run without such an answer is left out of the mean; a group without any has none."""
+    shares = np.full((10, 2), np.nan, np.float32)
+    shares[:5, 0] = [0.0, 0.5, 1.0, 0.5, np.nan]
+    shares[5:, 1] = 0.25
+    table = slice_table(dataclasses.replace(recall, slice_accuracy=shares)).set_index("sharing")
+    first, second = recall.experiment.task.slice_names
+    assert table.loc["QKV", first] == pytest.approx(0.5)
+    assert table.loc["Q=K", second] == pytest.approx(0.25)
+    assert np.isnan(table.loc["QKV", second])
+    assert np.isnan(table.loc["Q=K", first])
+
+
+def test_slice_table_is_bare_where_a_task_tells_no_groups_apart(example):
+    """The sharings alone."""
+    assert list(slice_table(example).columns) == ["sharing"]
+
+
+# A loss to beat
+
+
+def with_loss(snapshot, loss, **changes):
+    """The snapshot with the last losses, (sharing, seed), replaced."""
+    rows = np.tile(np.asarray(loss, np.float32).ravel(), (len(snapshot.eval_steps), 1))
+    return dataclasses.replace(snapshot, history={**snapshot.history, "loss": rows}, **changes)
+
+
+def test_a_finding_on_losses_says_who_is_below_the_simple_model(text):
+    """By the upper limit of the mean: what reaches over it is not below it."""
+    to_beat = text.experiment.task.loss_to_beat
+    steps = np.array([-0.02, -0.01, 0.0, 0.01, 0.02])
+    loss = [to_beat - 1 + steps, to_beat - 0.01 + steps, to_beat + 1 + steps]
+    below, touching, above = (mean_interval(np.float32(row)) for row in loss)
+    assert touching.mean < to_beat < touching.high
+    told = [f"{i.mean:.2f} [{i.low:.2f} to {i.high:.2f}]" for i in (below, touching, above)]
+    assert finding(with_loss(text, loss)) == (
+        f"Below the loss of a bigram model, {to_beat:.2f}: QKV {told[0]}. "
+        f"Not below the loss of a bigram model, {to_beat:.2f}: Q=K {told[1]}, Q=K=V {told[2]}."
+    )
+
+
+def test_a_finding_on_losses_names_what_diverged(text):
+    """A sharing without any number left is not below; no empty sentence stands there."""
+    to_beat = text.experiment.task.loss_to_beat
+    found = finding(with_loss(text, np.full((3, 5), np.nan)))
+    assert found == (
+        f"Not below the loss of a bigram model, {to_beat:.2f}: "
+        "QKV diverged, Q=K diverged, Q=K=V diverged."
+    )
+
+
+def test_a_finding_on_the_loss_of_one_seed_has_no_interval():
+    """Its own loss decides."""
+    training = Training(tiny("language", sharing="QKV", n_seeds=1), "cpu")
+    snapshot = training.snapshot("finished")
+    to_beat = snapshot.experiment.task.loss_to_beat
+    found = finding(with_loss(snapshot, [[to_beat - 0.5]]))
+    told = f"{to_beat - 0.5:.2f}"
+    assert found == f"Below the loss of a bigram model, {to_beat:.2f}: QKV {told}."
 
 
 @pytest.mark.parametrize(("share", "text"), [(1, "100%"), (0.9996, "99%"), (0.5, "50%")])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import KINDS, tiny
 
 from attnkit import training as training_module
 from attnkit.experiment import Experiment
@@ -98,23 +99,27 @@ def test_seconds_grow_while_training():
     assert training.seconds > before > 0
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_snapshot_has_the_documented_shapes(task):
-    """Histories (e, r), symmetry per head (r, l, h), the probe's answers and patterns."""
-    experiment = small(task=task, n_entries=6, n_layers=3, n_heads=2)
+@pytest.mark.parametrize("kind", KINDS)
+def test_snapshot_has_the_documented_shapes(kind):
+    """Histories (e, r), symmetry per head (r, l, h), slices, the probe's answers and patterns."""
+    given = {"n_layers": 2, "n_heads": 2, "n_seeds": 2, "evaluate_every": 5}
+    experiment = tiny(kind, sharing=["QKV", "Q=K=V"], **given)
     training = Training(experiment, "cpu")
     training.advance(7)
-    snapshot, n_ctx = training.snapshot(), experiment.task.n_ctx
+    snapshot, task, n_ctx = training.snapshot(), experiment.task, experiment.task.n_ctx
+    n_layers, n_answers = 6 if task.n_source else 2, n_ctx - task.answers_from
     assert set(snapshot.history) == set(METRICS)
     for rows in snapshot.history.values():
         assert rows.shape == (2, 4)
         assert rows.dtype == np.float32
-    assert snapshot.head_symmetry.shape == (4, 3, 2)
+    assert snapshot.head_symmetry.shape == (4, n_layers, 2)
+    assert snapshot.slice_accuracy.shape == (4, len(task.slice_names))
+    assert snapshot.slice_accuracy.dtype == np.float32
     assert snapshot.diverged_at.tolist() == [-1] * 4
-    assert snapshot.probe.tokens.shape == (n_ctx, experiment.task.n_fields)
-    assert snapshot.probe.labels.shape == snapshot.probe.target.shape == (6,)
-    assert snapshot.probe.answers.shape == (4, 6)
-    assert snapshot.probe.pattern.shape == (4, 3, 2, n_ctx, n_ctx)
+    assert snapshot.probe.tokens.shape == (n_ctx, task.n_fields)
+    assert snapshot.probe.labels.shape == snapshot.probe.target.shape == (n_answers,)
+    assert snapshot.probe.answers.shape == (4, n_answers)
+    assert snapshot.probe.pattern.shape == (4, n_layers, 2, n_ctx, n_ctx)
 
 
 def test_a_snapshot_does_not_change_later():
@@ -165,12 +170,23 @@ def test_results_are_ordered_as_the_experiment():
     assert (result.snapshot.head_symmetry[:, 0, 0] > 1 - 1e-5).tolist() == symmetric
 
 
-def test_mass_on_reverse_is_missing_where_a_task_has_none():
-    """NaN, not zero."""
-    for task in TASKS:
-        history = Training(small(task=task, n_entries=6), "cpu").snapshot().history
-        assert np.isnan(history["mass_on_reverse"]).all() == (task != "directed")
-        assert not np.isnan(history["mass_on_target"]).any()
+@pytest.mark.parametrize(
+    ("kind", "missing"),
+    [
+        ("directed", {"training_accuracy"}),
+        ("phonebook", {"training_accuracy", "mass_on_reverse"}),
+        ("mqar", {"training_accuracy", "mass_on_reverse"}),
+        ("dictionary", {"training_accuracy", "mass_on_reverse"}),
+        ("reverse", {"mass_on_reverse"}),
+        ("language", {"mass_on_reverse", "mass_on_target"}),
+    ],
+)
+def test_what_a_task_does_not_have_is_missing(kind, missing):
+    """NaN, not zero: a reversed entry, a single right position, examples that come again."""
+    history = Training(tiny(kind), "cpu").snapshot().history
+    found = {name for name, rows in history.items() if np.isnan(rows).all()}
+    assert found == missing
+    assert not any(np.isnan(history[name]).any() for name in history.keys() - missing)
 
 
 def test_stream_is_dense_at_first():
@@ -334,6 +350,59 @@ def recording(draw, seen):
         return examples
 
     return recorded
+
+
+# Schedules
+
+
+def shares(**given):
+    """The share of the learning rate at every step."""
+    training = small(**given).training
+    return [training.share_of_rate(step) for step in range(training.steps)]
+
+
+def test_a_constant_rate_is_constant():
+    """Unless there is a warm-up."""
+    assert shares(steps=5) == [1.0] * 5
+
+
+def test_a_rate_rises_along_a_line():
+    """A fifth of ten steps: a half, then all of it."""
+    assert shares(steps=10, warm_up=0.2) == [0.5, *[1.0] * 9]
+    assert shares(steps=8, warm_up=0.5) == [0.25, 0.5, 0.75, *[1.0] * 5]
+
+
+def test_a_cosine_falls_to_zero_after_the_last_step():
+    """One, then half a wave; zero would be reached by a step more."""
+    found = shares(steps=4, schedule="cosine")
+    assert found == pytest.approx([1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5])
+    assert small(steps=4, schedule="cosine").training.share_of_rate(4) == pytest.approx(0)
+
+
+def test_a_cosine_falls_after_the_rise():
+    """Over what is left of the steps."""
+    found = shares(steps=6, schedule="cosine", warm_up=1 / 3)
+    assert found == pytest.approx([0.5, 1, 1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5])
+
+
+@given(st.integers(1, 60), st.floats(0, 0.5), st.sampled_from(["constant", "cosine"]))
+def test_shares_rise_and_fall_once(steps, warm_up, schedule):
+    """Never zero, never above one, and one at some step."""
+    found = shares(steps=steps, warm_up=warm_up, schedule=schedule, evaluate_every=steps)
+    assert all(0 < share <= 1 for share in found)
+    assert max(found) == 1
+    top = found.index(1)
+    assert found[: top + 1] == sorted(found[: top + 1])
+    assert found[top:] == sorted(found[top:], reverse=True)
+
+
+def test_a_run_follows_the_schedule():
+    """The first step of Adam is the rate of that step: a fifth after one of five rising steps."""
+    training = Training(small(learning_rate=0.003, warm_up=0.3), "cpu")
+    before = training.cohorts[0].model.run_parameters(0)["W_U"].clone()
+    training.advance(1)
+    moved = (training.cohorts[0].model.run_parameters(0)["W_U"] - before).abs()
+    assert moved.max().item() == pytest.approx(0.003 / 5, rel=1e-3)
 
 
 # Convergence: at the defaults, every task ends where it should on three seeds

@@ -1,0 +1,248 @@
+"""An earlier task: its embedding is kept and frozen, all else begins anew."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from kinds import tiny
+
+from attnkit.cohort import Cohort
+from attnkit.data import TrainingData
+from attnkit.experiment import Experiment
+from attnkit.initial import generator_for
+from attnkit.results import METRICS
+from attnkit.settings import InvalidExperiment
+from attnkit.training import Training
+from attnkit.variants import Variant
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CPU = torch.device("cpu")
+TEXTS = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V", "QKV qk_norm", "K=V n_heads=4 kv_heads=2"]
+
+
+def build(**given):
+    """Eight steps on the earlier task, eight on the task itself."""
+    return Cohort(tiny("transfer", **{"sharing": TEXTS, "steps": 16, **given}), [0, 1], CPU)
+
+
+def same(one, other):
+    """Names of the parameters that have the same bits."""
+    return {name for name in one if one[name].tobytes() == other[name].tobytes()}
+
+
+blocks = pytest.mark.parametrize(
+    "given",
+    [{}, {"blocks": "standard", "d_mlp": 7, "positions": "learned"}, {"n_train": 48, "clip": 0.1}],
+    ids=["lean", "standard", "stock"],
+)
+
+
+@blocks
+def test_the_embedding_is_kept_and_never_moves_again(given):
+    """Its bits are those that the earlier task left, after every later step; it had moved."""
+    cohort = build(**given)
+    drawn = [own["W_E"] for own in cohort.parameters()]
+    cohort.advance(7)
+    before = [own["W_E"] for own in cohort.parameters()]
+    cohort.advance(1)
+    kept = [own["W_E"] for own in cohort.parameters()]
+    for rows, last, first in zip(kept, before, drawn, strict=True):
+        assert (rows != last).any()  # the last step of the earlier task is taken
+        assert (last != first).any()
+    for _ in range(8):
+        cohort.advance(1)
+        for rows, own in zip(kept, cohort.parameters(), strict=True):
+            assert rows.tobytes() == own["W_E"].tobytes()
+
+
+@blocks
+def test_all_else_begins_anew(given):
+    """At the turn every other parameter has its initial bits; then every one moves."""
+    cohort = build(**given)
+    drawn = cohort.parameters()
+    cohort.advance(7)
+    idle = {"0.b_K"}  # the same for all scores of a row
+    for own, first in zip(cohort.parameters(), drawn, strict=True):
+        assert {name for name in same(own, first) if name not in idle} == set()
+    cohort.advance(1)
+    turned = cohort.parameters()
+    for own, first in zip(turned, drawn, strict=True):
+        assert same(own, first) == own.keys() - {"W_E"}
+    cohort.advance(8)
+    for own, first in zip(cohort.parameters(), turned, strict=True):
+        assert same(own, first) - idle == {"W_E"}
+
+
+def test_the_optimiser_begins_at_zero():
+    """The first step after the turn moves numbers by the learning rate, as the very first does."""
+    cohort = build(learning_rate=0.003)
+    cohort.advance(8)
+    assert not cohort._optimiser.mean.any()
+    assert not cohort._optimiser.square.any()
+    turned = cohort.parameters()
+    cohort.advance(1)
+    for own, first in zip(cohort.parameters(), turned, strict=True):
+        moved = np.abs(own["W_U"] - first["W_U"])
+        assert moved.max() == pytest.approx(0.003, rel=1e-3)
+
+
+def test_the_learning_rate_goes_on():
+    """A schedule is that of all steps, with one rise at the start."""
+    cohort, shares = build(schedule="cosine", warm_up=0.25), []
+    for _ in range(2):  # two optimisers
+        step = cohort._optimiser.step
+        cohort._optimiser.step = lambda share, step=step: (shares.append(share), step(share))
+        cohort.advance(8)
+    training = cohort.experiment.training
+    assert shares == [training.share_of_rate(step) for step in range(16)]
+
+
+def test_each_phase_has_its_own_data():
+    """Training, evaluation and the examples of training accuracy are those of the task at hand."""
+    experiment = tiny("transfer", n_train=32, steps=16)
+    task, earlier = experiment.task, experiment.task.earlier
+    assert (experiment.task_at(7), experiment.task_at(8)) == (earlier, task)
+    blank = {earlier: task.n_classes + 1, task: task.n_classes}  # what is hidden
+    for asked in (earlier, task):
+        tokens, _ = TrainingData(experiment, [0], CPU, asked).next()
+        shown = TrainingData(experiment, [0], CPU, asked).shown()
+        for batch in (tokens, shown.tokens):
+            questions = batch[0, :, task.answers_from :]
+            assert (questions == blank[asked]).any(-1).all()
+            assert not (questions == blank[task if asked is earlier else earlier]).any()
+    cohort = Cohort(experiment, [0, 1], CPU)
+    for step, asked in ((0, earlier), (7, earlier), (8, task), (9, task)):
+        cohort.advance(step - cohort.step)
+        for examples in (cohort._held_out, cohort._trained_on):
+            questions = examples.tokens[:, :, task.answers_from :]
+            assert (questions == blank[asked]).any(-1).all(), step
+
+
+def test_training_examples_are_among_those_trained_on():
+    """In both phases: the first of the stock that batches come from."""
+    experiment = tiny("transfer", n_train=32, steps=16)
+    for asked in (experiment.task.earlier, experiment.task):
+        data = TrainingData(experiment, [3], CPU, asked)
+        stock = {str(row) for _ in range(2) for row in data.next()[0][0].tolist()}
+        shown = TrainingData(experiment, [3], CPU, asked).shown().tokens[0]
+        assert {str(row) for row in shown.tolist()} <= stock
+        assert len(shown) == 16
+
+
+def test_the_probe_is_the_task_s_own_in_both_phases():
+    """Pages show one example throughout."""
+    training = Training(tiny("transfer", sharing="QKV"), "cpu")
+    before = training.snapshot().probe
+    training.advance(8)
+    after = training.snapshot().probe
+    assert np.array_equal(before.tokens, after.tokens)
+    asked = before.tokens[training.experiment.task.answers_from :]
+    assert (asked == training.experiment.task.n_classes).any(-1).all()
+
+
+def test_only_what_was_solved_afterwards_is_solved():
+    """Evaluations of the earlier task do not count as steps to the threshold."""
+    training = Training(tiny("transfer", sharing=["QKV", "QKV tie=K=V tie_at=0.75"]), "cpu")
+    training.advance(8)
+    snapshot = training.snapshot()
+    solved = dataclasses.replace(
+        snapshot, history=dict.fromkeys(METRICS, np.ones((9, 4))), eval_steps=np.arange(9)
+    )
+    assert solved.steps_to_threshold().tolist() == [4, 4, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("tie_at", "step"), [("0", 0), ("0.25", 4), ("0.5", 8), ("0.75", 12), ("1", 16)]
+)
+def test_what_is_tied_stays_tied_through_the_turn(tie_at, step):
+    """Whenever it is tied: before the turn, with it, or after; other numbers begin anew."""
+    text = f"QKV tie=K=V tie_at={tie_at}"
+    cohort = build(sharing=["QKV", text], n_layers=2)
+    for _ in range(16):
+        for (variant, _), own in zip(cohort.runs, cohort.parameters(), strict=True):
+            tied = variant == Variant(text) and cohort.step >= step
+            assert ("0.W_V" in own) == ("1.W_V" in own) == (not tied)
+        cohort.advance(1)
+    assert "0.W_V" not in cohort.parameters()[cohort.runs.index((Variant(text), 0))]
+
+
+def test_what_was_tied_before_begins_as_the_tied_variant_does():
+    """The initial numbers of K=V, bit for bit, besides the embedding."""
+    cohort = build(sharing=["K=V", "QKV tie=K=V tie_at=0.25"])
+    cohort.advance(8)
+    fresh, tied = cohort.parameters()[0], cohort.parameters()[2]
+    assert same(fresh, tied) == fresh.keys() - {"W_E"}
+    assert fresh.keys() == tied.keys()
+
+
+def test_a_run_does_not_depend_on_when_others_are_tied():
+    """Ties before, with and after the turn leave their neighbours alone."""
+    ties = [f"QKV tie=K=V tie_at={share}" for share in ("0.25", "0.5", "0.75")]
+    alone, company = build(sharing=["QKV", "Q=K diff"]), build(sharing=["QKV", "Q=K diff", *ties])
+    for cohort in (alone, company):
+        cohort.advance(16)
+    for run in alone.runs:
+        own, other = (cohort.parameters()[cohort.runs.index(run)] for cohort in (alone, company))
+        assert own.keys() == other.keys() == same(own, other)
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "field"),
+    [
+        ("directed", {"earlier_steps": 5}, "earlier_steps"),
+        ("transfer", {"earlier_steps": 0}, "earlier_steps"),
+        ("transfer", {"steps": 20, "earlier_steps": 20}, "earlier_steps"),
+    ],
+)
+def test_phases_that_make_no_sense_are_refused(task, given, field):
+    """An earlier task where there is none, none where there is one, and nothing after it."""
+    with pytest.raises(InvalidExperiment) as caught:
+        Experiment(task=task, **given)
+    assert [problem.field for problem in caught.value.problems] == [field]
+
+
+# Embeddings that are given
+
+
+def test_given_embeddings_never_move_and_all_others_do():
+    """The rows of the names stay bit for bit; numbers and ranks learn from the first step."""
+    cohort = Cohort(tiny("neighbours", sharing=TEXTS, clip=0.1), [0, 1], CPU)
+    task = cohort.experiment.task
+    first = cohort.parameters()
+    cohort.advance(8)
+    for (_, seed), own, drawn in zip(cohort.runs, cohort.parameters(), first, strict=True):
+        ids, rows = task.fixed_embedding(32, generator_for(seed, "fixed embedding"))
+        assert np.array_equal(own["W_E"][ids], rows.numpy())
+        assert np.array_equal(drawn["W_E"][ids], rows.numpy())
+        others = np.setdiff1d(np.arange(task.d_vocab), ids.numpy())
+        assert (own["W_E"][others] != drawn["W_E"][others]).any(1).all()
+        assert same(own, drawn) == set()
+
+
+def test_given_embeddings_have_no_gradient():
+    """So that they count for nothing when gradients are clipped; all other rows have one."""
+    cohort = Cohort(tiny("neighbours"), [0, 1], CPU)
+    task, model = cohort.experiment.task, cohort.model
+    drawn = [task.draw(64, generator_for(s, "look"), held_out=False) for s in (0, 1)]
+    model.differentiate(
+        torch.stack([examples.tokens for examples in drawn]),
+        torch.stack([examples.labels for examples in drawn]),
+    )
+    for run in range(model.n_runs):
+        rows = model.run_parameters(run, model.gradient)["W_E"]
+        assert rows.any(1).tolist() == [False] * task.n_names + [True] * (
+            task.d_vocab - task.n_names
+        )
+
+
+def test_a_frozen_embedding_counts_for_nothing_when_gradients_are_clipped():
+    """After the turn its gradient is zero, that of all else is as long as allowed."""
+    cohort = build(clip=0.001, blocks="standard")
+    cohort.advance(9)
+    for run in range(cohort.model.n_runs):
+        own = cohort.model.run_parameters(run, cohort.model.gradient)
+        assert not own["W_E"].any()
+        total = sum(value.square().sum() for value in own.values()).sqrt()
+        assert total == pytest.approx(0.001, rel=1e-2)
