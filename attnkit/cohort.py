@@ -242,9 +242,7 @@ class Cohort:
         examples = self._trained_on
         if examples is None:
             return torch.full((self.model.n_runs,), torch.nan, device=self.device)
-        parts = examples.tokens.split(MEASURED_TOGETHER, 1)
-        logits = torch.cat([self.model.logits(part) for part in parts], 1)
-        return metrics.accuracy(logits, self._for_runs(examples.labels))
+        return metrics.accuracy(self.model.logits(examples.tokens), self._for_runs(examples.labels))
 
     def _mass(self, layers: list[Layer], position: Tensor | None) -> Tensor:
         """Mean over layers of the attention at a position; NaN where the task has none.

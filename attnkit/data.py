@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from attnkit.experiment import Experiment
+from attnkit.experiment import MEASURED_TOGETHER, Experiment
 from attnkit.initial import generator_for
 from attnkit.tasks import Examples, Task
 
@@ -42,16 +42,17 @@ class TrainingData:
         self._generators = [generator_for(seed, purpose) for seed in seeds]
         self._stock = self._draw(self._n_train) if self._n_train else None
         self._batches = self._fresh() if self._stock is None else self._rounds(self._stock)
-        self._seeds, self._n_eval = list(seeds), experiment.training.n_eval
+        self._seeds = list(seeds)
+        self._n_shown = min(experiment.training.n_eval, MEASURED_TOGETHER)
 
     def next(self) -> tuple[Int64[Tensor, "s b i fields"], Int64[Tensor, "s b a"]]:
         """Tokens and labels of the next step."""
         return next(self._batches)
 
     def shown(self) -> Examples | None:
-        """Some examples that are trained on, as many as are held out; None if all are new."""
+        """Some examples that are trained on; None if all are new."""
         if self._stock is not None:
-            n_shown = min(self._n_eval, self._n_train)
+            n_shown = min(self._n_shown, self._n_train)
             return Examples(
                 self._stock.tokens[:, :n_shown],
                 self._stock.labels[:, :n_shown],
@@ -60,7 +61,7 @@ class TrainingData:
         if not self._task.corpus:
             return None
         generators = [generator_for(seed, "evaluation of training") for seed in self._seeds]
-        drawn = [self._task.draw(self._n_eval, g, held_out=False) for g in generators]
+        drawn = [self._task.draw(self._n_shown, g, held_out=False) for g in generators]
         return stack(drawn, self._device)
 
     def _draw(self, n_examples: int) -> Examples:
