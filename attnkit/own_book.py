@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import numpy as np
 
@@ -30,7 +31,10 @@ _EXAMPLE = "a name, then a number, such as “Ada 31”"
 _FOLDED = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
 )
-_NUMBER = re.compile(r"(?:^|(?<=\s))[+(]?\d[\d\s()./+-]*$")
+_SEPARATORS = "\t;,:"
+_INK = "()./+-"
+_NUMBER = re.compile(r"[+(]{0,2}\d[\d\s()./+-]*")
+_BEGIN = re.compile(r"(?:^|(?<=\s))[+(]{0,2}\d")
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Question:
     notes: list[str] = field(default_factory=list)
 
 
-def can_be_asked(task: Task) -> bool:
+def can_be_asked(task: Task) -> TypeGuard[Phonebook | FuzzyPhonebook]:
     """Whether a task is a phone book."""
     return isinstance(task, Phonebook | FuzzyPhonebook)
 
@@ -94,7 +98,10 @@ def most_entries(task: Task) -> int:
 def read_book(text: str, task: Task) -> Book:
     """Read lines of a name and a number, parted by comma, semicolon, colon, tab or spaces.
 
-    Empty lines count for nothing. Of a name that stands twice the first is kept.
+    A number begins with a digit, perhaps after + or (, and goes on with digits, spaces and
+    ( ) . / + -. It is what comes after the line's last separator; where that is no number, it is
+    the end of the line, after a space. Empty lines count for nothing. Of a name that stands twice
+    the first is kept.
 
     Args:
         text: what was typed. task: a phone book, exact or fuzzy.
@@ -123,7 +130,8 @@ def read_book(text: str, task: Task) -> Book:
             continue
         entries.append(entry)
     if n_controls:
-        notes.append(f"Invisible control characters were left out of {n_controls} lines.")
+        lines = "1 line" if n_controls == 1 else f"{n_controls} lines"
+        notes.append(f"Invisible control characters were left out of {lines}.")
     problems += _problems_of_all(entries, task, bool(problems))
     return Book(entries, problems, notes)
 
@@ -131,7 +139,8 @@ def read_book(text: str, task: Task) -> Book:
 def ask(book: Book, name: str, task: Task) -> Question:
     """Turn a book without problems and a question into token ids.
 
-    Every entry's name is asked once, as in training; the typed one in place of the nearest's.
+    Every entry's name is asked once, the typed one in place of the nearest's. The others are asked
+    as they stand; only in training does the fuzzy phone book misspell them, too.
     """
     name = _without_controls(unicodedata.normalize("NFC", name)).strip()
     numbers: dict[str, int] = {}
@@ -176,16 +185,23 @@ def _without_controls(text: str) -> str:
 
 
 def _parts(line: str) -> tuple[str, str]:
-    """Name and number; what comes after the last separator, else the digits at the end."""
-    for separator in ("\t", ";", ",", ":"):
-        name, found, number = line.rpartition(separator)
-        if found and name.strip() and number.strip():
-            return name.strip(), number.strip()
-    line = line.strip().rstrip(",;:").strip()
-    match = _NUMBER.search(line)
-    if match is None:
-        return line, ""
-    return line[: match.start()].strip().rstrip(",;:").strip(), match.group().strip()
+    """Name and number: what comes after the last separator, else the digits at the end."""
+    line = _trimmed(line)
+    cut = 1 + max(line.rfind(separator) for separator in _SEPARATORS)
+    if not (cut and _NUMBER.fullmatch(line[cut:].strip())):
+        cut = len(line)  # the end is scanned backwards: a search would try every digit of the line
+        while cut and (
+            line[cut - 1].isdecimal() or line[cut - 1].isspace() or line[cut - 1] in _INK
+        ):
+            cut -= 1
+        begin = _BEGIN.search(line, cut)
+        cut = len(line) if begin is None else begin.start()
+    return _trimmed(line[:cut]), line[cut:].strip()
+
+
+def _trimmed(text: str) -> str:
+    """Without spaces around it and separators after it."""
+    return text.strip().rstrip(_SEPARATORS + " ").strip()
 
 
 def _trouble(name: str, number: str, line: str, task: Task) -> str:
@@ -193,7 +209,7 @@ def _trouble(name: str, number: str, line: str, task: Task) -> str:
     told = f"got “{shown(line.strip())}”"
     if not name:
         return f"{told}, which has no name; allowed is {_EXAMPLE}."
-    if not number or not any(letter.isdigit() for letter in number):
+    if not number:
         return f"{told}, which has no number; allowed is {_EXAMPLE}."
     if len(number) > _LONGEST_NUMBER:
         return f"got a number of {len(number)} characters, allowed at most {_LONGEST_NUMBER}."

@@ -128,7 +128,8 @@ def finding(snapshot: Snapshot) -> str:
 
 
 def _finding_on_loss(snapshot: Snapshot, to_beat: float) -> str:
-    """Whose mean loss is below that of a simple model, at the lower and upper 95% limits."""
+    """Whose mean loss is below that of a simple model, with its upper 95% limit, and whose not."""
+    simple = f"the loss of {snapshot.experiment.task.simple_model}, {to_beat:.2f}"
     interval = mean_interval(snapshot.per_sharing(snapshot.history["loss"][-1]))
     sides: dict[str, list[str]] = {"Below": [], "Not below": []}
     for i, variant in enumerate(snapshot.experiment.sharing):
@@ -137,12 +138,9 @@ def _finding_on_loss(snapshot: Snapshot, to_beat: float) -> str:
         text = "diverged" if np.isnan(mean) else f"{mean:.2f}{limits}"
         below = (mean if np.isnan(high) else high) < to_beat
         sides["Below" if below else "Not below"].append(f"{title_of(variant)} {text}")
-    told = [
-        f"{side} a simple model's loss of {to_beat:.2f}: {', '.join(names)}."
-        for side, names in sides.items()
-        if names
-    ]
-    return " ".join(told)
+    return " ".join(
+        f"{side} {simple}: {', '.join(names)}." for side, names in sides.items() if names
+    )
 
 
 def percent_interval(low: float, high: float) -> str:

@@ -14,6 +14,7 @@ from attnkit.results import Snapshot
 from attnkit.tasks import TASKS
 from attnkit.ui import components, composer
 from attnkit.ui.controls import setting_widgets
+from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
 from attnkit.ui.own_book import own_book
 from attnkit.ui.routing import require_route
@@ -65,7 +66,7 @@ def read_settings() -> Experiment | None:
                 f"At most {MOST_COLUMNS} variants fit side by side, but {problem.value} are "
                 "chosen: switch some off. The command line and Python take any number."
             )
-        st.error(text, icon=":material/error:")
+        st.error(plain(text), icon=":material/error:")
     if problems:
         return None
     lab.write_link()
@@ -144,7 +145,7 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
             "Press **Train** to watch it happen."
         )
     if job.state == "failed":
-        return f"Training failed: {job.error}. Press **Train** to try again."
+        return f"Training failed: {plain(job.error)}. Press **Train** to try again."
     if job.snapshot is None:
         return "Starting: the training process is getting ready."
     snapshot = job.snapshot
@@ -304,11 +305,11 @@ if wanted in TASKS:
     lab.change_task(wanted)
 if lab.problems:
     details = " ".join(problem.sentence for problem in lab.problems)
-    st.warning(f"The link was not fully understood. {details} All else is as it says.")
+    st.warning(f"The link was not fully understood. {plain(details)} All else is as it says.")
     lab.problems = []
 if lab.lost:
     details = " ".join(f"{lost.value}: {lost.allowed.removeprefix('but ')}." for lost in lab.lost)
-    st.warning(f"Switched off, because they do not go with this task's sizes. {details}")
+    st.warning(f"Switched off, because they do not go with this task's sizes. {plain(details)}")
     lab.lost = []
 
 chooser, sharing = st.columns(2, gap="medium", vertical_alignment="center")
@@ -331,6 +332,17 @@ with sharing, st.container(horizontal=True, vertical_alignment="bottom"):
     )
     st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
 experiment = read_settings()
+if experiment is not None and lab.quick is not None:
+    with chooser:
+        st.button(
+            "Quick preset",
+            icon=":material/bolt:",
+            type="tertiary",
+            on_click=lab.set_quick,
+            key="quick_preset",
+            help="Smaller and easier settings with which QKV solves this task within a minute. "
+            "All others go back to their defaults.",
+        )
 probe = lab.probe()
 components.example(lab.experiment, probe, key="example")
 if adding.open:
@@ -341,13 +353,17 @@ if experiment is not None:
     unequal = [v for v in experiment.sharing if abs(experiment.adjusted(v).difference) > TOLERANCE]
     if unequal:
         names = ", ".join(title_of(variant) for variant in unequal)
-        st.warning(f"No width makes the costs of {names} equal to the others: see the cards.")
+        st.warning(
+            f"No width makes the costs of {plain(names)} equal to the others: see the cards."
+        )
 action_bar(experiment, job)
 moving = job is not None and not job.settled
 st.fragment(live_area, run_every=TICK_SECONDS if moving else None)(moving)
-if can_be_asked(lab.experiment.task):
-    st.fragment(own_book)(lab)
+book = st.container()
 numbers(lab, job)
 components.load_plotly()
 if probe is None or thumbnails_missing():
     st.fragment(await_examples, run_every=AWAIT_SECONDS)(probe is None)
+if can_be_asked(lab.experiment.task):
+    with book:  # drawn last: it waits for the training process
+        st.fragment(own_book)(lab)

@@ -14,6 +14,7 @@ from attnkit.summary import percent, percent_interval
 from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.composer import costs_line
+from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 
@@ -98,7 +99,7 @@ st.markdown(
     "command line hold text forms, and take names as well."
 )
 for problem in import_own():
-    st.error(f"{problem}.", icon=":material/error:")
+    st.error(plain(f"{problem}."), icon=":material/error:")
 with st.expander("All words"):
     rows = "\n".join(
         f"| `{name}` | {option.help} | {(option.allowed or 'the bare word').replace('|', '/')} |"

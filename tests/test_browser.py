@@ -508,6 +508,15 @@ def test_trained_models_answer_a_book_of_ones_own(page, address):
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
+def test_a_quick_preset_is_one_press_away(page, address):
+    """Small settings, which the address says; then there is nothing to offer any more."""
+    page.goto(f"{address}/?v=1&task=reverse")
+    page.get_by_role("button", name="Quick preset").click()
+    page.wait_for_url("**length=8**")
+    expect(page.get_by_label("Length", exact=True)).to_have_value("8")
+    expect(page.get_by_role("button", name="Quick preset")).to_have_count(0)
+
+
 def test_a_task_of_ones_own_is_in_the_gallery_and_trains(page, tmp_path, monkeypatch):
     """README's example, named in the environment of the server."""
     (tmp_path / "my_task.py").write_text(readme_task(), encoding="utf-8")

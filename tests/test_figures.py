@@ -265,7 +265,7 @@ def test_loss_is_drawn_with_the_loss_to_beat():
     dotted = [t for t in plot_loss(snapshot)["data"] if t["line"].get("dash") == "dot"]
     assert len(dotted) == 5
     np.testing.assert_allclose(unpacked(dotted[0]["y"]), to_beat, rtol=1e-6)
-    assert {"dash": "dot", "text": f"bigram model {to_beat:.2f}"} in loss_legend(snapshot, None)
+    assert {"dash": "dot", "text": f"a bigram model {to_beat:.2f}"} in loss_legend(snapshot, None)
     loss = snapshot.per_sharing(snapshot.history["loss"])
     for i, line in enumerate(means(plot_loss(snapshot))):
         np.testing.assert_allclose(unpacked(line["y"]), loss[:, i].mean(-1), rtol=1e-5)

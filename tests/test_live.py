@@ -19,8 +19,9 @@ from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
 from attnkit.live import service as live
 from attnkit.live import worker
+from attnkit.live.asking import Weights, answer
 from attnkit.live.service import Job, TrainingService
-from attnkit.live.worker import SLICE_SECONDS, Worker
+from attnkit.live.worker import SLICE_SECONDS, Worker, rest_after
 from attnkit.tasks import TASKS
 from attnkit.training import Training, train
 from attnkit.variants import Variant
@@ -293,6 +294,23 @@ def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
         ids.append(service.submit(small(1)))
         wait_until(service, ids[-1], lambda job: job.over)
     assert [service.look(job_id) is None for job_id in ids] == [True, True, False, False]
+
+
+def test_ended_jobs_are_forgotten_beyond_a_size(service, monkeypatch):
+    """The one that ended last stays, however large it is."""
+    monkeypatch.setattr(live, "MAX_BYTES", 1)
+    ids = []
+    for _ in range(2):
+        ids.append(service.submit(small(1)))
+        wait_until(service, ids[-1], lambda job: job.over)
+    assert [service.look(job_id) is None for job_id in ids] == [True, False]
+    assert service.look(ids[1]).n_bytes > 1
+
+
+def test_large_snapshots_come_more_rarely():
+    """26 MB five times a second would stop the pages."""
+    assert rest_after(0) == worker.SNAPSHOT_SECONDS
+    assert rest_after(26_000_000) > 6
 
 
 def test_a_job_nobody_looks_at_is_stopped(service, monkeypatch):
@@ -586,8 +604,18 @@ def test_learned_positions_allow_no_other_size(service, positions):
     job_id = service.submit(experiment)
     probe = wait_until(service, job_id, lambda job: job.over).snapshot.probe
     (refused,) = service.ask(job_id, BOOK, PATIENCE).variants
-    assert refused.refusal.startswith("It answers books of 8 entries only: ")
+    assert refused.refusal.startswith("It answers books of 8 entries only: how it tells positions")
     assert service.ask(job_id, probe.tokens, PATIENCE).variants[0].refusal == ""
+
+
+@pytest.mark.parametrize("words", ["positions=learned", "positions=relative"])
+def test_a_variant_s_own_positions_are_why_it_is_refused(words):
+    """Also where costs are equal."""
+    experiment = Experiment(
+        task="phonebook", sharing=["QKV", f"QKV {words}"], n_seeds=1, steps=1, equal="kv_cache"
+    )
+    _, refused = answer(Weights.of(Training(experiment)), BOOK).variants
+    assert "how it tells positions apart" in refused.refusal
 
 
 def test_a_book_that_the_task_does_not_allow_is_told(service, solved):
@@ -597,27 +625,58 @@ def test_a_book_that_the_task_does_not_allow_is_told(service, solved):
 
 
 def test_weights_that_are_gone_are_told(service):
-    """Of a job that nobody knows."""
-    assert "not kept any more" in service.ask("nobody", BOOK, PATIENCE)
+    """In a plain sentence that says what to do."""
+    assert service.ask("nobody", BOOK, PATIENCE) == (
+        "The weights of this run are not kept any more: train it again"
+    )
 
 
 def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
-    """Memory is bounded, by their number and by their size."""
-    monkeypatch.setattr(worker, "KEPT_JOBS", 2)
+    """Memory is bounded by their size."""
+    book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
     commands = queue.Queue()
     for name in "abc":
-        text = small(5).to_json()
+        text = book.to_json()
         commands.put({"do": "start", "job": name, "experiment": text, "paused": False})
+    size = Weights.of(Training(book)).n_bytes
+    monkeypatch.setattr(worker, "KEPT_BYTES", 2 * size)
     own = Worker(Frames(commands, 3))
     own.run(commands)
-    assert len(own._ended) == 2
+    assert list(own._ended) == ["b", "c"]
     monkeypatch.setattr(worker, "KEPT_BYTES", 1)
-    for name in "d":
-        text = small(5).to_json()
-        commands.put({"do": "start", "job": name, "experiment": text, "paused": False})
+    commands.put({"do": "start", "job": "d", "experiment": text, "paused": False})
     own._output = Frames(commands, 1)
     own.run(commands)
     assert not own._ended
+
+
+def test_weights_are_kept_of_tasks_that_can_be_asked_only():
+    """Others would push them out."""
+    commands = queue.Queue()
+    commands.put({"do": "start", "job": "a", "experiment": small(5).to_json(), "paused": False})
+    own = Worker(Frames(commands, 1))
+    own.run(commands)
+    assert not own._ended
+
+
+def test_many_may_wait_for_an_example_of_a_process_that_dies():
+    """Each of them gets an answer."""
+    experiment = small(5).replace(n_values=11)
+    with closing(TrainingService()) as service:
+        the_example(service, small(5))
+        os.kill(service.process_id, signal.SIGSTOP)
+        found = []
+        waiting = [
+            threading.Thread(target=lambda: found.append(service.example(experiment, PATIENCE)))
+            for _ in range(3)
+        ]
+        for thread in waiting:
+            thread.start()
+        os.kill(service.process_id, signal.SIGKILL)
+        for thread in waiting:
+            thread.join(PATIENCE)
+        assert len(found) == 3
+        assert len(the_example(service, experiment).tokens) == 5
 
 
 def test_questions_to_a_process_that_dies_are_told():

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnkit import own_book
 from attnkit.own_book import (
     MOST_CHARACTERS,
     MOST_SHOWN,
@@ -41,6 +42,12 @@ def pairs(book):
         ("Ada 31,", "Ada", "31"),
         ("李 14", "李", "14"),
         ("Ada ٣١", "Ada", "٣١"),
+        ("Smith, John: 31", "Smith, John", "31"),
+        ("Smith: John, 31", "Smith: John", "31"),
+        ("Smith, John 31", "Smith, John", "31"),
+        ("Ada: (+49) 30", "Ada", "(+49) 30"),
+        ("A1 2", "A1", "2"),
+        ("Ada, ext. 31", "Ada, ext.", "31"),
     ],
 )
 def test_a_line_is_a_name_and_a_number(line, name, number):
@@ -146,6 +153,19 @@ def test_a_long_paste_is_answered(task):
     assert "allowed at most" in read_book("a" * (MOST_CHARACTERS + 1), task).problems[0]
 
 
+def test_a_long_line_of_digits_and_a_letter_is_no_number():
+    """It is read from its end, so that not every digit of it is tried; this would take minutes."""
+    assert own_book._parts("1 " * 500_000 + "x")[1] == ""
+    assert "has no number" in read_book("1 " * 9_000 + "x", EXACT).problems[0]
+
+
+def test_what_comes_after_a_separator_must_be_a_number():
+    """A digit first, then digits and what stands between them."""
+    problems = read_book("Ada: 31a\nBen, x\nCem; 7", EXACT).problems
+    assert [problem[:6] for problem in problems] == ["Line 1", "Line 2"]
+    assert all("has no number" in problem for problem in problems)
+
+
 def test_very_long_names_are_cut_on_the_page_only():
     """They can be asked in full."""
     long = "A" * 300
@@ -160,6 +180,8 @@ def test_control_characters_are_left_out_and_told():
     book = read_book("A\x00d\u202ea 31\nBen\x07 14", EXACT)
     assert pairs(book) == [("Ada", "31"), ("Ben", "14")]
     assert book.notes == ["Invisible control characters were left out of 2 lines."]
+    book = read_book("Ad\x00a 31\nBen 14", EXACT)
+    assert book.notes == ["Invisible control characters were left out of 1 line."]
 
 
 def test_an_exact_question_asks_every_name_once():

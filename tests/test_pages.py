@@ -15,10 +15,11 @@ from streamlit.testing.v1 import AppTest
 import attnkit as ak
 from attnkit.examples import load_variants
 from attnkit.experiment import Experiment, from_params, settings
-from attnkit.live.service import Job
+from attnkit.live.service import Job, TrainingService
 from attnkit.sharing import Sharing
 from attnkit.summary import percent
-from attnkit.tasks import TASKS
+from attnkit.tasks import TASKS, register_task
+from attnkit.training import Training
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.session import Lab, shipped_example, training_service
 from attnkit.ui.visitor import Visitor, dashboard
@@ -137,6 +138,11 @@ def widget(tab, name):
     return collection(key=f"set_{name}")
 
 
+def told(element):
+    """What a warning or an error says, without the backslashes that keep Markdown away."""
+    return re.sub(r"\\(\W|_)", r"\1", element.value)
+
+
 def drawn(tab, key):
     """What a live component was given."""
     components = {element.key: element.proto for element in tab.get("bidi_component")}
@@ -169,6 +175,9 @@ def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
     assert shown[task]["question"] == TASKS[task].question
     for dial in TASKS[task].model_fields:
         assert any((w.key or "") == f"set_{dial}" for w in widgets(tab)), dial
+    has_earlier = any(w.key == "set_earlier_steps" for w in widgets(tab))
+    assert has_earlier == (TASKS[task]().earlier is not None)
+    assert any(b.key == "quick_preset" for b in tab.button) == bool(TASKS[task].preset)
     example = drawn(tab, "example")
     assert len(example["cells"]) == TASKS[task]().n_ctx
     cards = {card["name"]: card["value"] for card in drawn(tab, "cards")["cards"]}
@@ -552,7 +561,7 @@ def test_a_link_sets_every_widget():
         "QKV n_heads=4 kv_heads=2",
     ]
     for name, value in from_params(LINK).settings().items():
-        if name not in ("task", "sharing"):
+        if name not in ("task", "sharing", "earlier_steps"):
             assert widget(tab, name).value == value, name
     assert tab.query_params == LINK
 
@@ -638,7 +647,7 @@ def test_a_broken_link_names_the_field_and_takes_its_default(params, named):
     """A stale or mistyped link still opens; what was understood is kept."""
     tab = visit(**{**params, "d_mlp": "8"})
     assert len(tab.warning) == 1
-    assert named in tab.warning[0].value
+    assert named in told(tab.warning[0])
     experiment = tab.session_state["lab"].experiment
     assert experiment.size.d_mlp == 8
     for name in params.keys() - {"v", "task", "n_names"}:
@@ -647,6 +656,13 @@ def test_a_broken_link_names_the_field_and_takes_its_default(params, named):
     assert not tab.error
     assert not tab.button(key="train").disabled
     assert from_params(tab.query_params) == experiment
+
+
+def test_values_of_a_link_are_no_markup():
+    """Who sends a link to somebody else writes no text of ours, and no links."""
+    tab = visit(v="1", steps="[free](https://example.org) **now** :red[x] <b>")
+    assert "\\[free\\]\\(https" in tab.warning[0].value
+    assert not re.search(r"(?<!\\)[\[\]*<>]", tab.warning[0].value)
 
 
 def test_the_warning_goes_away_with_the_next_run():
@@ -665,7 +681,7 @@ def test_settings_that_contradict_each_other_name_the_field():
     tab.number_input(key="set_n_names").set_value(6)
     show(tab)
     assert len(tab.error) == 1
-    assert "n_entries: got 8, allowed at most n_names (6)" in tab.error[0].value
+    assert "n_entries: got 8, allowed at most n_names (6)" in told(tab.error[0])
     assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
     assert tab.query_params == {"v": "1", "d_head": "8"}
     tab.number_input(key="set_n_entries").set_value(6)
@@ -680,7 +696,7 @@ def test_no_sharing_is_an_error():
     tab = visit()
     tab.button_group(key="set_sharing").set_value([])
     show(tab)
-    assert tab.error[0].value == "Choose at least one variant."
+    assert told(tab.error[0]) == "Choose at least one variant."
     assert tab.button(key="train").disabled
 
 
@@ -773,7 +789,7 @@ def test_a_choice_of_the_catalogue_is_written_out():
 def test_what_is_no_variant_is_told_and_stays_written(text, reason):
     """The reason, and nothing is lost."""
     tab = compose(visit(), text)
-    assert reason in tab.error[0].value
+    assert reason in told(tab.error[0])
     assert not can_add(tab)
     assert tab.text_input(key="variant_text").value == text
     assert not tab.button(key="train").disabled
@@ -860,6 +876,19 @@ def test_a_task_brings_its_own_defaults():
     assert switch(tab, "directed").query_params == {}
 
 
+def test_a_quick_preset_is_offered_and_set_up():
+    """Until it is set up; the link follows, and what was set by hand goes back to its default."""
+    tab = visit(v="1", task="reverse", n_seeds="2")
+    press(tab, "quick_preset")
+    quick = Experiment(task="reverse", **TASKS["reverse"].preset)
+    assert tab.session_state["lab"].experiment == quick
+    assert from_params(tab.query_params) == quick
+    assert not any(button.key == "quick_preset" for button in tab.button)
+    tab.number_input(key="set_length").set_value(9)
+    show(tab)
+    assert tab.button(key="quick_preset")
+
+
 def test_values_set_by_hand_survive_a_change_of_task():
     """People compare tasks under their settings."""
     tab = visit(v="1", d_head="4", steps="70", sharing="QKV,Q=K", causal="true")
@@ -892,7 +921,7 @@ def test_a_variant_that_the_new_task_does_not_allow_is_switched_off_and_told():
     """Its width is no whole number there; the others stay, and it stays on offer."""
     tab = switch(visit(v="1", sharing="QKV,QKV d_k=d/16,Q=K signed"), "phonebook")
     assert tab.query_params["sharing"] == "QKV,Q=K signed"
-    assert "d_k=d/16 is 8/16 here" in tab.warning[0].value
+    assert "d_k=d/16 is 8/16 here" in told(tab.warning[0])
     assert "QKV d_k=d/16" in pills(tab)
     assert not show(tab).warning
 
@@ -904,6 +933,68 @@ def test_a_change_of_task_takes_the_job_off_the_screen(running):
     assert job_of(running) is None
     assert training_service().look(before).state == "stopped"
     assert "not trained yet" in status(running).lower()
+
+
+# somebody's own tasks
+
+
+@pytest.fixture
+def own_task():
+    """Registers a task for one test."""
+    before = dict(TASKS)
+
+    def register_own(name, base, **members):
+        own = type("Own", (base,), {"__annotations__": {}, "name": name, **members})
+        return register_task(own)
+
+    yield register_own
+    TASKS.clear()
+    TASKS.update(before)
+
+
+def fail(*_):
+    """What a task may do that was never tried."""
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize(
+    "members",
+    [{"label": fail}, {"overrides": {"steps": -1}}, {"d_vocab": property(fail)}],
+    ids=["label", "defaults", "vocabulary"],
+)
+@pytest.mark.parametrize("page", ["lab", "guide"])
+def test_a_task_that_fails_loses_its_thumbnail_only(own_task, members, page):
+    """All others work as before."""
+    own_task("broken", TASKS["phonebook"], **members)
+    tab = visit()
+    for name in ("phonebook", "directed"):
+        training_service().example(Experiment(task=name), PATIENCE)
+    if page == "guide":
+        tab.switch_page("pages/guide.py")
+    cards = drawn(show(tab), "gallery" if page == "lab" else "tasks")["families"][0]["tasks"]
+    thumbnails = {card["name"]: card["thumbnail"] for card in cards}
+    assert thumbnails["broken"] == ""
+    assert thumbnails["phonebook"]
+    assert thumbnails["directed"]
+
+
+@pytest.mark.parametrize("base", ["phonebook", "fuzzy_phonebook"])
+def test_a_task_that_is_a_phone_book_can_be_asked_like_it(own_task, base):
+    """With the question of the task that it was made of."""
+    own_task("mine", TASKS[base])
+    tab = visit(v="1", task="mine")
+    assert tab.text_input(key="asked_mine").value == TASKS[base].own_question
+
+
+def test_groups_of_answers_without_a_title_are_shown(own_task, monkeypatch):
+    """They have names, which is enough."""
+    base = TASKS["k_hop"]
+    own_task("mine", base, slice_title="")
+    snapshot = Training(Experiment(task="mine", n_seeds=1, sharing=["QKV"])).snapshot("finished")
+    job = Job("fake", snapshot.experiment, "finished", snapshot=snapshot)
+    monkeypatch.setattr(Lab, "job", job)
+    tab = visit(v="1", task="mine")
+    assert "**Accuracy by group**" in [text.value for text in tab.markdown]
 
 
 # numbers and code
@@ -971,7 +1062,7 @@ def test_a_book_that_cannot_be_asked_is_told(asked, book, named):
     tab = asked["phonebook"]
     tab.text_area(key="book_phonebook").set_value(book)
     show(tab)
-    said = re.sub(r"\\(.)", r"\1", " ".join(error.value for error in tab.error))
+    said = " ".join(map(told, tab.error))
     assert named in said
     assert len(said) < 2000
     assert not any(element.key == "own_answers" for element in tab.get("bidi_component"))
@@ -988,6 +1079,17 @@ def test_names_are_no_markup(asked):
     assert "&lt;img" in html
     note = tab.caption[-1].value if "not in" in tab.caption[-1].value else tab.caption[-2].value
     assert "<script>" not in note
+
+
+def test_a_book_is_asked_once_while_nothing_changes(asked, monkeypatch):
+    """The training process is not kept waiting by a visitor who does something else."""
+    tab = asked["phonebook"]
+    ask_book(tab, "phonebook", "Ada 1\nBen 2", "Ada")
+    monkeypatch.setattr(TrainingService, "ask", lambda *_: "Busy")
+    assert "1 ✓" in ask_book(tab, "phonebook")
+    assert "2 ✓" in ask_book(tab, "phonebook", name="Ben")  # every name was asked at once
+    tab.text_area(key="book_phonebook").set_value("Ada 1\nBen 2\nCem 3")
+    assert told(show(tab).warning[-1]) == "Busy."
 
 
 def test_nobody_answers_before_training():

@@ -27,9 +27,6 @@ Figure = dict[str, Any]
 
 _LINE_STYLES = {"asymmetry": "solid", "right token": "dash", "reversed entry": "dot"}
 
-SIMPLE_MODELS = {"language": "bigram model"}
-"""Whose loss `Task.loss_to_beat` is, by task; of others it is a model that sees no context."""
-
 
 def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
     """Held-out accuracy over steps: mean with 95% interval, every seed, and reference levels.
@@ -103,8 +100,8 @@ def loss_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str,
     experiment = snapshot.experiment
     entries = [{"dash": "solid", "text": "loss in nats, mean of seeds"}]
     if experiment.task.loss_to_beat is not None:
-        simple = SIMPLE_MODELS.get(experiment.task.name, "a model that sees no context")
-        entries.append({"dash": "dot", "text": f"{simple} {experiment.task.loss_to_beat:.2f}"})
+        text = f"{experiment.task.simple_model} {experiment.task.loss_to_beat:.2f}"
+        entries.append({"dash": "dot", "text": text})
     if previous is not None:
         entries.append({"dash": "previous", "text": "previous experiment"})
     return entries

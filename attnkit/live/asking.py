@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from attnkit.attention import Layer
+from attnkit.data import draw_probe
 from attnkit.experiment import ALIGNED, Experiment
-from attnkit.initial import generator_for
 from attnkit.live.views import Answers, Example, VariantAnswers
 from attnkit.model import Model
 from attnkit.settings import InvalidExperiment
 from attnkit.training import Training
 from attnkit.variants import Variant
-
-_PROBE_SEED = 0
 
 
 def draw_example(experiment: Experiment) -> Example:
@@ -27,7 +25,7 @@ def draw_example(experiment: Experiment) -> Example:
     Raises:
         ValueError: if the task has too few different ones.
     """
-    drawn = experiment.task.draw(1, generator_for(_PROBE_SEED, "probe"), held_out=True)
+    drawn = draw_probe(experiment.task)
     target, reverse = drawn.target[0].numpy(), drawn.reverse
     return Example(
         tokens=drawn.tokens[0].numpy(),
@@ -90,7 +88,7 @@ def _answer(
         trained = weights.parameters[place * len(seeds) + run]
         for name, value in model.run_parameters(run).items():
             if name not in trained or trained[name].shape != tuple(value.shape):
-                return _refused(weights.experiment, variant)
+                return _refused(weights.experiment, experiment, variant)
             value.copy_(torch.from_numpy(trained[name]))
     layers = list[Layer]()
     answers = model.logits(batch, layers)[:, 0].argmax(-1)
@@ -107,10 +105,10 @@ def _is_tied(weights: Weights, variant: Variant) -> bool:
     return weights.experiment.tie_step(variant) <= weights.step
 
 
-def _refused(experiment: Experiment, variant: Variant) -> VariantAnswers:
-    n_trained = experiment.task.n_ctx // 2
+def _refused(trained: Experiment, asked: Experiment, variant: Variant) -> VariantAnswers:
+    n_trained = trained.task.n_ctx // 2
     why = "how it tells positions apart was learnt for them"
-    if experiment.equal != "nothing" and "learned" not in experiment.size.positions:
+    if trained.adjusted(variant).changes != asked.adjusted(variant).changes:
         why = "its widths were changed to make the costs of that size equal"
     return VariantAnswers(
         f"It answers books of {n_trained} entries only: {why}.",
@@ -119,8 +117,12 @@ def _refused(experiment: Experiment, variant: Variant) -> VariantAnswers:
     )
 
 
+class WeightsGone(Exception):
+    """A job's weights are not kept any more; says what to do, without a full stop."""
+
+
 def reason(error: Exception) -> str:
     """What a page says of an error."""
-    if isinstance(error, InvalidExperiment):
+    if isinstance(error, InvalidExperiment | WeightsGone):
         return str(error)
     return f"{type(error).__name__}: {error}"[:500]

@@ -38,6 +38,9 @@ PAUSED_LEASE_SECONDS = 1800.0
 MAX_JOBS = 64
 """Jobs remembered; the least recently seen ended ones are forgotten first."""
 
+MAX_BYTES = 2**28
+"""Of their last snapshots together: beyond that, ended jobs are forgotten in the same order."""
+
 MAX_RESTARTS = 3
 """How often a job is begun anew after the training process died."""
 
@@ -58,6 +61,7 @@ class Job:
             until all are, the state is what was asked for.
         restarts: how often the training process died under it.
         error: why it failed, if it did.
+        n_bytes: of the last snapshot.
     """
 
     id: str
@@ -65,6 +69,7 @@ class Job:
     state: State = "waiting"
     version: int = 0
     snapshot: Snapshot | None = None
+    n_bytes: int = 0
     restarts: int = 0
     sent: int = 0
     obeyed: int = 0
@@ -171,9 +176,10 @@ class TrainingService:
             if not request.answered:
                 return None
             found = request.error if request.blob is None else Example.from_bytes(request.blob)
-            del self._examples[task]
-            if request.blob is not None or request.error != _DIED:
-                self._examples[task] = found  # what died may be asked again
+            if self._examples.get(task) is request:  # nobody else who waited was first
+                del self._examples[task]
+                if request.blob is not None or request.error != _DIED:
+                    self._examples[task] = found  # what died may be asked again
             return found
 
     def ask(self, job_id: str, tokens: np.ndarray, seconds: float = 5.0) -> Answers | str:
@@ -284,6 +290,7 @@ class TrainingService:
                     self._take_reply(header, blob)
                 else:
                     self._take(header, snapshot)
+                    self._forget_old()
                 self._stop_unwatched()
 
     def _take_reply(self, header: dict[str, Any], blob: bytes) -> None:
@@ -317,7 +324,7 @@ class TrainingService:
         if obeyed == job.sent:
             changes["state"] = header["state"]
         if snapshot is not None:
-            changes["snapshot"] = snapshot
+            changes.update(snapshot=snapshot, n_bytes=header["size"])
         self._update(job.id, **changes)
 
     def _update(self, job_id: str, **changes: Any) -> None:
@@ -367,9 +374,14 @@ class TrainingService:
                 self._steer(job.id, "stop", "stopped")
 
     def _forget_old(self) -> None:
+        """Forget ended jobs beyond a number and a size; the last that was seen ending stays."""
+        n_bytes = sum(job.n_bytes for job in self._jobs.values())
         ended = sorted((job for job in self._jobs.values() if job.over), key=lambda j: j.seen_at)
-        for job in ended[: max(0, len(self._jobs) - MAX_JOBS)]:
+        for job in ended[:-1]:
+            if len(self._jobs) <= MAX_JOBS and n_bytes <= MAX_BYTES:
+                return
             del self._jobs[job.id]
+            n_bytes -= job.n_bytes
 
 
 _DIED = "The training process died and began anew: ask again"

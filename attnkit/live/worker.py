@@ -5,7 +5,7 @@ on standard input, answers leave as frames on standard output: one JSON line, th
 `Snapshot.to_bytes` as it says. It ends when its input does, so no orphan outlives the server.
 
 Between two turns it also draws examples of tasks, which pages must not do since they never import
-torch, and asks trained models about a book; it keeps the weights of the last jobs for that.
+torch, and asks trained models about a book; it keeps the last weights of phone books for that.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from attnkit.experiment import Experiment, from_text
-from attnkit.live.asking import Weights, answer, draw_example, reason
+from attnkit.live.asking import Weights, WeightsGone, answer, draw_example, reason
 from attnkit.live.views import encode
+from attnkit.own_book import can_be_asked
 from attnkit.process import prepare_for_training
 from attnkit.training import Training
 
@@ -35,13 +36,13 @@ MAX_JOB_SECONDS = 3600.0
 """Training time after which a job is stopped, whatever its experiment asks for."""
 
 SNAPSHOT_SECONDS = 0.2
-"""Least time between two snapshots of a running job."""
+"""Least time between two snapshots of a running job, if they are small."""
+
+BYTES_PER_SECOND = 2**22
+"""Large ones come more rarely, so that a running job sends no more than that."""
 
 KEPT_BYTES = 2**26
-"""Weights of ended jobs that are kept, of the newest jobs."""
-
-KEPT_JOBS = 8
-"""So many of them at most."""
+"""Weights of ended jobs that are kept, of the newest jobs whose task can be asked."""
 
 NICENESS = 5
 """Below the server and a browser on the same machine: what people press comes first."""
@@ -55,7 +56,8 @@ class _Job:
     """Steps to take before pausing again; None: no limit."""
     obeyed: int = 0
     """The number of the last command."""
-    sent_at: float = -1.0
+    next_at: float = 0.0
+    """When the next snapshot may be sent."""
     pace: float = 0.05
     """Seconds per step, as last measured."""
 
@@ -124,7 +126,7 @@ class Worker:
         job = self._jobs.get(name)
         weights = self._ended.get(name) if job is None else Weights.of(job.training)
         if weights is None:
-            raise LookupError("the weights of this run are not kept any more: train it again")
+            raise WeightsGone("The weights of this run are not kept any more: train it again")
         return weights
 
     def _start(self, name: str, command: dict[str, Any]) -> None:
@@ -157,24 +159,23 @@ class Worker:
         elif job.steps_left == 0:
             job.paused, job.steps_left = True, None
             self._send(name, job, "paused")
-        elif time.monotonic() - job.sent_at >= SNAPSHOT_SECONDS:
+        elif time.monotonic() >= job.next_at:
             self._send(name, job, "running")
 
     def _end(self, name: str, state: str) -> None:
-        """Send the last snapshot; of the job its weights stay, for questions."""
+        """Send the last snapshot; of a job that can be asked its weights stay, for questions."""
         job = self._jobs.pop(name)
-        self._ended[name] = Weights.of(job.training)
-        while len(self._ended) > KEPT_JOBS or (
-            sum(weights.n_bytes for weights in self._ended.values()) > KEPT_BYTES
-        ):
-            del self._ended[next(iter(self._ended))]
+        if can_be_asked(job.training.experiment.task):
+            self._ended[name] = Weights.of(job.training)
+            while sum(weights.n_bytes for weights in self._ended.values()) > KEPT_BYTES:
+                del self._ended[next(iter(self._ended))]
         self._send(name, job, state)
 
     def _send(self, name: str, job: _Job, state: str) -> None:
         blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
         header = {"job": name, "state": state, "obeyed": job.obeyed}
         self._write(header, blob)
-        job.sent_at = time.monotonic()
+        job.next_at = time.monotonic() + rest_after(len(blob))
 
     def _fail(self, name: str, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"[:500]
@@ -183,6 +184,11 @@ class Worker:
     def _write(self, header: dict[str, Any], blob: bytes) -> None:
         self._output.write(encode(header, blob))
         self._output.flush()
+
+
+def rest_after(n_bytes: int) -> float:
+    """Least seconds between a snapshot of so many bytes and the next."""
+    return SNAPSHOT_SECONDS + n_bytes / BYTES_PER_SECOND
 
 
 def _to_next_evaluation(training: Training) -> int:

@@ -134,7 +134,7 @@ def task_gallery(
                 if task.family == family
             ],
         }
-        for family in dict.fromkeys([*FAMILIES, *(task.family for task in TASKS.values())])
+        for family in FAMILIES
     ]
     data = {
         "families": [family for family in families if family["tasks"]],

@@ -8,6 +8,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.palette import colors_of
 from attnkit.settings import InvalidExperiment, Problem, ended
 from attnkit.ui import components
+from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
 from attnkit.variants.catalogue import find
@@ -82,7 +83,7 @@ def costs_line(experiment: Experiment, variant: Variant) -> str:
 
 
 def _say(reason: str) -> None:
-    st.error(ended(reason), icon=":material/error:")
+    st.error(plain(ended(reason)), icon=":material/error:")
 
 
 def _reason(problem: Problem) -> str:

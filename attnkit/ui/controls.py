@@ -22,7 +22,9 @@ MOST_SEGMENTS = 3
 
 def setting_widgets(task: str) -> None:
     """Draw one widget per setting of the task, in groups, keyed `set_` and its name."""
-    all_settings = settings(task)
+    all_settings = dict(settings(task))
+    if TASKS[task]().earlier is None:
+        all_settings.pop("earlier_steps", None)
     groups = {"Task": tuple(TASKS[task].model_fields), **MAIN_GROUPS}
     for group, names in groups.items():
         present = [all_settings[name] for name in names if name in all_settings]

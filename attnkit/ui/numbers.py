@@ -37,10 +37,10 @@ def numbers(lab: Lab, job: Job | None) -> None:
         )
         task = snapshot.experiment.task
         if task.slice_names:
-            st.markdown(f"**Accuracy by {task.slice_title[0].lower()}{task.slice_title[1:]}**")
-            st.dataframe(
-                slice_table(snapshot), hide_index=True, alt=f"Accuracy by {task.slice_title}"
-            )
+            title = task.slice_title or "group"
+            title = f"Accuracy by {title[0].lower()}{title[1:]}"
+            st.markdown(f"**{title}**")
+            st.dataframe(slice_table(snapshot), hide_index=True, alt=title)
         runs = run_table(snapshot)
         with st.container(horizontal=True):
             st.download_button(

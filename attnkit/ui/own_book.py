@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import re
-
 import streamlit as st
 
 from attnkit.figures.answers import answers_table
 from attnkit.figures.maps import telling_layer
 from attnkit.live.service import Job
-from attnkit.own_book import ask, most_entries, read_book
+from attnkit.own_book import ask, can_be_asked, most_entries, read_book
+from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui import components
-from attnkit.ui.session import Lab, training_service
+from attnkit.ui.markdown import plain
+from attnkit.ui.session import Lab
 
 MOST_PROBLEMS = 5
 """Problems of a book that are told one by one."""
 
 OWN_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
-OWN_QUESTION = {"phonebook": "Jindřich", "fuzzy_phonebook": "Jintrich"}
 
 
 def own_book(lab: Lab) -> None:
     """A phone book of one's own, and what the trained models answer."""
-    task = lab.experiment.task
     job = lab.job
+    task = (lab if job is None else job).experiment.task
+    assert can_be_asked(task)
     with st.container(border=True, key="own_book"):
         st.markdown("**Ask the trained models** with a phone book of your own.")
         left, right = st.columns(2, gap="medium")
@@ -34,14 +34,15 @@ def own_book(lab: Lab) -> None:
                 key=f"book_{task.name}",
                 value=OWN_BOOK,
                 height=190,
-                help="A name and a number on each line, parted by a comma, a colon, a tab or "
-                f"spaces; 2 to {most_entries(task)} lines.",
+                help="A name and a number on each line, parted by a comma, a semicolon, a "
+                "colon, a tab or spaces. The number is what comes after the last of them, of "
+                f"digits, spaces and ( ) . / + -; 2 to {most_entries(task)} lines.",
             )
         with right:
             name = st.text_input(
-                "Whose number?" if task.name == "phonebook" else "Whose number? Misspell it",
+                "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
                 key=f"asked_{task.name}",
-                value=OWN_QUESTION[task.name],
+                value=task.own_question,
             )
             if isinstance(task, FuzzyPhonebook):
                 st.caption(
@@ -62,30 +63,30 @@ def own_book(lab: Lab) -> None:
                     format_func=lambda s: "the majority of seeds" if s is None else f"seed {s}",
                     key=f"asked_seed_{seeds[0]}_{len(seeds)}",
                 )
-        _answers(lab, job, str(text), str(name), seed)
+        _answers(lab, job, task, str(text), str(name), seed)
 
 
-def _answers(lab: Lab, job: Job | None, text: str, name: str, seed: int | None) -> None:
+def _answers(lab: Lab, job: Job | None, task: Task, text: str, name: str, seed: int | None) -> None:
     """What is wrong with a book, or what the models answer to it."""
-    task = lab.experiment.task if job is None else job.experiment.task
     book = read_book(text, task)
     if book.problems:
         told = book.problems[:MOST_PROBLEMS]
         more = len(book.problems) - len(told)
-        told += [f"… and {more} more lines like these."] if more else []
-        st.error("  \n".join(map(_plain, told)), icon=":material/error:")
+        lines = "line like these" if more == 1 else "lines like these"
+        told += [f"… and {more} more {lines}."] if more else []
+        st.error("  \n".join(map(plain, told)), icon=":material/error:")
         return
     question = ask(book, name, task)
     notes = [*book.notes[:MOST_PROBLEMS], *question.notes]
     if question.problems:
-        st.error(_plain(" ".join(question.problems)), icon=":material/error:")
+        st.error(plain(" ".join(question.problems)), icon=":material/error:")
         return
     if job is None or job.snapshot is None or job.state == "failed":
         st.info("Nothing is trained yet on this server: press **Train**, then they answer.")
         return
-    answers = training_service().ask(job.id, question.tokens)
+    answers = lab.ask(job, question.tokens)
     if isinstance(answers, str):
-        st.warning(f"{_plain(answers)}.")
+        st.warning(plain(f"{answers}."))
         return
     components.markup(
         answers_table(
@@ -97,9 +98,4 @@ def _answers(lab: Lab, job: Job | None, text: str, name: str, seed: int | None) 
     asked += ", mean over heads of the last layer." if job.experiment.n_heads > 1 else "."
     if question.right:
         asked += " Outlined: the right entry."
-    st.caption(" ".join([asked, *map(_plain, notes)]))
-
-
-def _plain(text: str) -> str:
-    """A text in which nothing is taken for Markdown or HTML."""
-    return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=])", r"\\\1", text)
+    st.caption(" ".join([asked, *map(plain, notes)]))

@@ -10,13 +10,14 @@ import time
 from dataclasses import dataclass, field
 from functools import cache
 
+import numpy as np
 import streamlit as st
 
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment, default_settings, settings
 from attnkit.links import from_broken_params
 from attnkit.live.service import Job, TrainingService
-from attnkit.live.views import Example
+from attnkit.live.views import Answers, Example
 from attnkit.results import Snapshot
 from attnkit.settings import InvalidExperiment, Problem
 from attnkit.sharing import Sharing
@@ -44,15 +45,22 @@ def shipped_example(task: str) -> Snapshot | None:
 
 def thumbnail_examples() -> dict[str, Example]:
     """An example of every task at its defaults, of those that have come by now."""
-    service = training_service()
-    found = {name: service.example(default_experiment(name)) for name in TASKS}
+    found = {name: _default_example(name) for name in TASKS}
     return {name: example for name, example in found.items() if isinstance(example, Example)}
 
 
 def thumbnails_missing() -> bool:
     """Whether some are still being drawn."""
-    service = training_service()
-    return any(service.example(default_experiment(name)) is None for name in TASKS)
+    return any(_default_example(name) is None for name in TASKS)
+
+
+def _default_example(task: str) -> Example | str | None:
+    """An example of a task at its defaults, why there is none, or None: it has not come."""
+    try:
+        experiment = default_experiment(task)
+    except Exception as error:  # a task of one's own may raise anything; the others are shown
+        return str(error)
+    return training_service().example(experiment)
 
 
 @cache
@@ -86,6 +94,7 @@ class Lab:
     started: bool = False
     previous: Snapshot | None = None
     _overwritten: tuple[dict[str, str], float] = ({}, 0.0)
+    _answered: tuple[tuple[str, int, bytes], Answers] | None = None
 
     @property
     def job(self) -> Job | None:
@@ -107,6 +116,29 @@ class Lab:
         None while the training process has not answered yet; or a text that says what is wrong.
         """
         return training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS)
+
+    def ask(self, job: Job, tokens: np.ndarray) -> Answers | str:
+        """What a job's models answer to a book, or why not; asked once while neither changes."""
+        step = -1 if job.snapshot is None else job.snapshot.step
+        key = (job.id, step, tokens.tobytes())
+        if self._answered is not None and self._answered[0] == key:
+            return self._answered[1]
+        found = training_service().ask(job.id, tokens)
+        if not isinstance(found, str):
+            self._answered = (key, found)
+        return found
+
+    @property
+    def quick(self) -> Experiment | None:
+        """The task's quick preset; None if it has none or is set up so already."""
+        task = self.experiment.task
+        preset = Experiment(task=task.name, **task.preset) if task.preset else self.experiment
+        return None if preset == self.experiment else preset
+
+    def set_quick(self) -> None:
+        """Set the task's quick preset up, all else at its defaults."""
+        if self.quick is not None:
+            self.set(self.quick)
 
     def read_widgets(self) -> list[Problem]:
         """Take over what the widgets say; if they describe no experiment, what is wrong."""
