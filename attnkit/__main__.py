@@ -275,12 +275,11 @@ def _tasks(given: argparse.Namespace) -> int:
         task = TASKS[name]()
         beaten = task.loss_to_beat
         levels = f"chance {task.chance:.3f}" + (f", loss to beat {beaten:.3f}" if beaten else "")
+        levels += f", hash of the text {task.fingerprint}" if task.fingerprint else ""
         if given.task is None and task.family != family:
             family = task.family
             print(f"{family}\n")
         print(f"{name:16} {task.title}. {task.question}\n    From: {task.source}. {levels}.")
-        if task.fingerprint:
-            print(f"    made of a text with the hash {task.fingerprint}")
         for setting in settings(name).values():
             if given.task or setting.name in type(task).model_fields:
                 default = _plain(setting.default)

@@ -352,6 +352,23 @@ def test_tasks_lists_dials_and_in_one_line_what_else_is_set(run):
     assert "(next or masked)" in output
 
 
+def test_tasks_made_of_a_text_tell_its_hash(run):
+    """So that numbers of two machines can be compared."""
+    _, output, _ = run("tasks")
+    for name in ("language", "translation"):
+        assert f"hash of the text {TASKS[name]().fingerprint}" in output
+
+
+def test_the_quick_preset_is_set_up_by_name(run):
+    """What is given besides wins."""
+    arguments = ("train", "--task", "sort", "--preset", "--seeds", "1", "--steps", "2")
+    code, output, _ = run(*arguments, "--json", "-", "--sharing", "QKV")
+    told = json.loads(output)["experiment"]
+    assert code == 0
+    assert {**told, "steps": 500}.items() >= TASKS["sort"].preset.items()
+    assert told["steps"] == 2
+
+
 def test_tasks_of_one_name_lists_all_its_settings(run):
     """Those of others are not in the way."""
     code, output, _ = run("tasks", "phonebook")
