@@ -118,7 +118,7 @@ def test_default_settings_are_those_of_the_default_experiment(task):
 @every_task
 def test_a_setting_overrides_the_default_of_its_task(task):
     """What is given wins."""
-    assert Experiment(task=task, d_head=3).size.d_head == 3
+    assert Experiment(task=task, d_head=6).size.d_head == 6
 
 
 def test_a_task_with_dials_can_be_given():
