@@ -186,7 +186,7 @@ class Language(Task):
         "positions": "learned",
         "causal": True,
         "batch_size": 16,
-        "steps": 400,
+        "steps": 350,
         "evaluate_every": 25,
     }
 
