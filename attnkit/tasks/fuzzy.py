@@ -141,7 +141,7 @@ class FuzzyPhonebook(Task):
         return labels
 
     def _names(self, n_examples: int, generator: torch.Generator) -> Int64[Tensor, "b n letters"]:
-        """Letters of names that all differ enough."""
+        """Letters of names that all differ enough: those too near an earlier one are drawn anew."""
         import torch
 
         names = torch.randint(
@@ -150,12 +150,18 @@ class FuzzyPhonebook(Task):
             generator=generator,
             dtype=torch.uint8,
         )
-        for entry in range(1, self.n_entries):
-            while True:
-                places = (names[:, :entry] != names[:, entry, None]).sum(0, dtype=torch.uint8)
-                near = (places < self.distance).any(0)
-                if not near.any():
-                    break
-                again = torch.randint_like(names[:, entry], self.n_alphabet, generator=generator)
-                names[:, entry] = again.where(near, names[:, entry])
+        rows = torch.arange(n_examples)
+        earlier = torch.ones(self.n_entries, self.n_entries, dtype=torch.bool).tril(-1)[..., None]
+        while True:
+            some = names[..., rows]
+            n_alike = (some[:, :, None] == some[:, None]).sum(0, dtype=torch.uint8)
+            again = ((n_alike > self.n_letters - self.distance) & earlier).any(1)  # (n, rows)
+            bad = again.any(0)
+            if not bad.any():
+                break
+            rows, again, some = rows[bad], again[:, bad], some[..., bad]
+            fresh = torch.randint(
+                self.n_alphabet, some.shape, generator=generator, dtype=torch.uint8
+            )
+            names[..., rows] = fresh.where(again, some)
         return names.permute(2, 1, 0).long()
