@@ -99,28 +99,36 @@ PRESETS: tuple[Preset, ...] = (
         "What followed last time",
         "A token comes back: what stood after it before? Can one layer of attention find that?",
         "With one layer nobody gets far beyond chance. Set the layers to 2: QKV, K=V and Q=V "
-        "solve it, Q=K=V does not.",
+        "solve it, Q=K=V only with the self-mask on.",
         Experiment(task="induction", n_seeds=3, n_layers=1),
+    ),
+    Preset(
+        "Nothing resembles me as I do",
+        "With one matrix for queries and keys a token finds itself first. What if it must not?",
+        "Q=K and Q=K=V fail with some seeds or all; with the self-mask, both solve it.",
+        Experiment(
+            task="induction",
+            sharing=["QKV", "Q=K", "Q=K self_mask", "Q=K=V", "Q=K=V self_mask"],
+        ),
     ),
     Preset(
         "Two hops",
         "Ada→Cem, Cem→Ben: who is two hops on from Ada? How many hops does one layer follow?",
         "See accuracy by hops in “Numbers and downloads”: one hop is solved by all, two hops by "
-        "none. Then set the layers to 2: QKV follows both, Q=K only one.",
+        "none. Then set the layers to 2: QKV follows both, Q=K only with the self-mask on.",
         Experiment(task="k_hop", n_seeds=2, n_layers=1),
     ),
     Preset(
         "A benchmark of recall",
         "Keys come back later, each with its value long gone. Which sharings recall it?",
-        "QKV, K=V and Q=V solve it with both seeds, Q=K and Q=K=V do not. Then try one layer: all "
-        "stay near a quarter.",
+        "QKV, K=V and Q=V solve it with both seeds, Q=K and Q=K=V do not, until you switch the "
+        "self-mask on. Then try one layer: all stay near a quarter.",
         Experiment(task="mqar", n_seeds=2),
     ),
     Preset(
         "Two neighbours of one name",
         "“network” is near “neural” and “social”. Must queries differ from keys to find both?",
-        "QKV, Q=K, K=V and Q=V solve it. Q=K=V finds the first neighbour and loses the second "
-        "with some seeds.",
+        "QKV, Q=K, K=V and Q=V solve it, Q=K=V not with every seed. With the self-mask on all do.",
         Experiment(task="neighbours", n_seeds=3),
     ),
     Preset(
