@@ -7,8 +7,8 @@ absent, and who reads the same matrix are neighbours. Every other variant is a g
 Only attention goes by groups, and MLPs by widths; all else is one batched computation.
 
 Lean blocks are pre-norm with RMSNorm without gain (a gain before a linear map is absorbed in it)
-and have no biases; standard blocks are those of PyTorch, with LayerNorm before each and none before
-the read-out, as in the re-run of arXiv 2606.04032. Embeddings and read-out
+and have no biases. Standard blocks are those of PyTorch, with LayerNorm before each and none before
+the read-out, with which the results of arXiv 2606.04032's re-run come out. Embeddings and read-out
 are laid out `[seeds·vocab, variants·d_model]` and `[runs, d_model, classes]`: one lookup serves all
 variants of a seed.
 
