@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from attnkit.experiment import Size
+    from attnkit.recipe import Size
     from attnkit.tasks import Task
 
 Kind = Literal["layer", "encoder", "decoder", "cross"]

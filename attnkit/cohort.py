@@ -20,9 +20,10 @@ from attnkit.adam import Adam
 from attnkit.architecture import Place
 from attnkit.attention import Layer
 from attnkit.data import TrainingData, held_out_examples, stack
-from attnkit.experiment import ALIGNED, MEASURED_TOGETHER, Experiment
+from attnkit.experiment import Experiment
 from attnkit.model import Model
 from attnkit.parameters import TABLE
+from attnkit.recipe import ALIGNED, MEASURED_TOGETHER
 from attnkit.sharing import ROLES
 from attnkit.tasks import Examples, Task
 from attnkit.variants import Variant

@@ -16,7 +16,7 @@ from attnkit.variants.positions import POSITIONS
 from attnkit.variants.wiring import TOKEN, WIDEST, Width
 
 if TYPE_CHECKING:
-    from attnkit.experiment import Size
+    from attnkit.recipe import Size
     from attnkit.tasks import Task
     from attnkit.variants import Variant, Wiring
 

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from attnkit.experiment import MEASURED_TOGETHER, Experiment
+from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
+from attnkit.recipe import MEASURED_TOGETHER
 from attnkit.tasks import Examples, Task
 
 _STEPS_PER_DRAW = 16

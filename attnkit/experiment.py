@@ -12,10 +12,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
@@ -23,6 +22,7 @@ from pydantic_core import ErrorDetails
 
 from attnkit.architecture import Place, places_of
 from attnkit.costs import Adjusted, Costs, Equal, count_costs, equalise
+from attnkit.recipe import MEASURED_TOGETHER, Size, Training
 from attnkit.settings import InvalidExperiment, Problem, Setting, setting_of
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS, Task
@@ -45,115 +45,6 @@ _UNTOLD = {
 """Settings that came later, and what held before them."""
 
 DEFAULT_TASK = "directed"
-
-ALIGNED = 16
-"""Widths and batches come in multiples of one cache line of float32: every run's matrices then
-start at the same alignment, so that BLAS rounds them alike whatever trains beside them."""
-
-
-MEASURED_TOGETHER = 512
-"""Held-out examples that are answered at once; attention is measured on the first so many."""
-
-
-class Size(BaseModel):
-    """Shape of the toy transformer; the same for every run of an experiment."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    d_model: int = dial(
-        32, "Model width", "Width of the residual stream.", ge=16, le=512, multiple_of=ALIGNED
-    )
-    n_heads: int = dial(1, "Heads", "Attention heads per layer.", ge=1, le=8)
-    d_head: int = dial(16, "Head width", "Width of one head's queries, keys, values.", ge=1, le=64)
-    n_layers: int = dial(1, "Layers", "Attention layers.", ge=1, le=4)
-    d_mlp: int = dial(0, "MLP width", "Hidden width after attention; 0: no MLP.", ge=0, le=2048)
-    positions: Literal[
-        "none", "learned", "rope", "alibi", "relative", "key_bias", "plus", "learned_plus"
-    ] = dial("none", "Positions", "How positions are told apart; a variant can have its own way.")
-    causal: bool = dial(False, "Causal mask", "Tokens see only themselves and earlier ones.")
-    self_mask: bool = dial(
-        False,
-        "Self-mask",
-        "A token attends to itself only if it sees no other.",
-    )
-    blocks: Literal["lean", "standard"] = dial(
-        "lean",
-        "Blocks",
-        "Lean: RMSNorm without gain, no biases. Standard: LayerNorm with gain and bias, biases "
-        "everywhere, initial numbers as PyTorch draws them.",
-    )
-
-
-class Training(BaseModel):
-    """How every run of an experiment is trained and evaluated."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    steps: int = dial(600, "Steps", "Optimiser steps per run.", ge=1, le=20_000)
-    learning_rate: float = dial(
-        5e-3, "Learning rate", "Largest step size of Adam.", ge=1e-5, le=1.0, allow_inf_nan=False
-    )
-    schedule: Literal["constant", "cosine"] = dial(
-        "constant",
-        "Schedule",
-        "Cosine: the learning rate falls to zero along half a wave.",
-    )
-    warm_up: float = dial(
-        0.0,
-        "Warm-up",
-        "Share of the steps in which the learning rate rises from zero.",
-        ge=0.0,
-        le=0.5,
-        allow_inf_nan=False,
-    )
-    clip: float = dial(
-        0.0,
-        "Clip gradients",
-        "Largest norm of a run's gradient; 0: any.",
-        ge=0.0,
-        le=1000.0,
-        allow_inf_nan=False,
-    )
-    batch_size: int = dial(
-        64, "Batch", "Examples per step and run.", ge=16, le=512, multiple_of=ALIGNED
-    )
-    n_train: int = dial(
-        0,
-        "Training examples",
-        "So many, gone through again and again in new orders; 0: fresh ones in every step.",
-        ge=0,
-        le=200_000,
-        multiple_of=ALIGNED,
-    )
-    earlier_steps: int = dial(
-        0,
-        "Steps before",
-        "So many of the steps are on an earlier task; then its embedding is frozen and all else "
-        "begins anew.",
-        ge=0,
-        le=20_000,
-    )
-    evaluate_every: int = dial(10, "Evaluate every", "Steps between evaluations.", ge=1, le=1000)
-    n_eval: int = dial(
-        128,
-        "Evaluation examples",
-        "Held-out examples, fixed per seed.",
-        ge=16,
-        le=2048,
-        multiple_of=ALIGNED,
-    )
-
-    def share_of_rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0, as a share of the largest.
-
-        After a rise along a line, it stays, or falls along half a cosine to zero.
-        """
-        n_rising = round(self.warm_up * self.steps)
-        if step < n_rising:
-            return (step + 1) / n_rising
-        if self.schedule == "constant":
-            return 1.0
-        return 0.5 * (1 + math.cos(math.pi * (step - n_rising) / (self.steps - n_rising)))
 
 
 class _Runs(BaseModel):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnkit.blocks import Parameter
-from attnkit.experiment import ALIGNED
+from attnkit.recipe import ALIGNED
 
 TABLE = "W_E"
 """The embedding: (seeds · vocabulary, variants · width), so that a row serves all variants."""

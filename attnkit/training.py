@@ -25,9 +25,10 @@ import torch
 
 from attnkit.cohort import Cohort
 from attnkit.data import draw_probe
-from attnkit.experiment import ALIGNED, Experiment
+from attnkit.experiment import Experiment
 from attnkit.model import COHORT_ORDER
 from attnkit.process import n_cores
+from attnkit.recipe import ALIGNED
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
 from attnkit.variants import Variant
 

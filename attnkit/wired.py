@@ -21,7 +21,7 @@ from torch import Tensor
 from attnkit.architecture import Place
 from attnkit.attention import Layer
 from attnkit.blocks import Norm, multiply, product
-from attnkit.experiment import ALIGNED
+from attnkit.recipe import ALIGNED
 from attnkit.sharing import Role
 from attnkit.variants.wiring import TOKEN, Wiring
 

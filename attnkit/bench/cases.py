@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from attnkit.experiment import Experiment, Size, Training
+from attnkit.experiment import Experiment
+from attnkit.recipe import Size, Training
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS, Task
 from attnkit.variants import Variant

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from attnkit.attention import Layer
 from attnkit.data import draw_probe
-from attnkit.experiment import ALIGNED, Experiment
+from attnkit.experiment import Experiment
 from attnkit.live.views import Answers, Example, VariantAnswers
 from attnkit.model import Model
+from attnkit.recipe import ALIGNED
 from attnkit.settings import InvalidExperiment
 from attnkit.training import Training
 from attnkit.variants import Variant

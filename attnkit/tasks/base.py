@@ -245,8 +245,10 @@ class Task(BaseModel, ABC):
         return ()
 
     def slices(self, examples: Examples) -> Int64[Tensor, "b a"]:
-        """The group of every answer, by its place in `slice_names`; of what is asked only."""
-        raise NotImplementedError
+        """The group of every answer by its place in `slice_names`: its place among the answers."""
+        import torch
+
+        return torch.arange(examples.labels.shape[1]).expand_as(examples.labels)
 
     def fixed_embedding(
         self, d_model: int, generator: torch.Generator
@@ -321,13 +323,6 @@ def register_task(task: type[Task]) -> type[Task]:
         raise ValueError(f"name: {task.name!r} is taken by {known.__name__}")
     TASKS[task.name] = task
     return task
-
-
-def by_place(examples: Examples) -> Int64[Tensor, "b a"]:
-    """The place of every answer among those of its example, for `Task.slices`."""
-    import torch
-
-    return torch.arange(examples.labels.shape[1]).expand_as(examples.labels)
 
 
 def in_order(tokens: Int64[Tensor, "b n fields"]) -> Int64[Tensor, "b n more"]:

@@ -16,7 +16,6 @@ from attnkit.tasks.base import (
     Examples,
     Label,
     Task,
-    by_place,
     dial,
     in_order,
     register_task,
@@ -99,9 +98,6 @@ class Lists(Task):
     @property
     def slice_names(self) -> tuple[str, ...]:
         return tuple(f"{place}" for place in range(1, self.length + 1))
-
-    def slices(self, examples: Examples) -> Tensor:
-        return by_place(examples)
 
     @property
     def chance(self) -> float:

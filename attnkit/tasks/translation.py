@@ -21,7 +21,6 @@ from attnkit.tasks.base import (
     Examples,
     Label,
     Task,
-    by_place,
     choose,
     dial,
     disagreement,
@@ -104,9 +103,6 @@ class Dictionary(Task):
     @property
     def slice_names(self) -> tuple[str, ...]:
         return tuple(f"{place}" for place in range(1, self.n_words + 1))
-
-    def slices(self, examples: Examples) -> Tensor:
-        return by_place(examples)
 
     @property
     def chance(self) -> float:

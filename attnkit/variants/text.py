@@ -24,7 +24,7 @@ from attnkit.variants.options import OPTIONS, Option
 from attnkit.variants.wiring import Sizes, Wiring, lay_out
 
 if TYPE_CHECKING:
-    from attnkit.experiment import Size
+    from attnkit.recipe import Size
 
 IDENTITY = "I"
 """As typed: the role has no matrix, it is the token itself."""
