@@ -10,7 +10,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from attnkit.examples import Measured
     from attnkit.results import Result
+    from attnkit.store import ResultStore
     from attnkit.training import Training
 
 BAD_INPUT = 2
@@ -95,6 +97,14 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--device", default="auto", help="auto, cpu or cuda")
     train.add_argument("--json", metavar="FILE", help="write the numbers here; - for the screen")
     train.add_argument("--out", metavar="FOLDER", help="save the whole result here")
+    train.add_argument(
+        "--store",
+        nargs="?",
+        const="",
+        metavar="WHERE",
+        help="train only what is not stored here, and store it: a folder or a database's URL; "
+        "alone, what ATTNKIT_STORE says, or this user's folder",
+    )
 
     tasks = commands.add_parser("tasks", help="table of the tasks, or of one's settings")
     tasks.set_defaults(run=_tasks)
@@ -125,18 +135,9 @@ def _parser() -> argparse.ArgumentParser:
 def _train(given: argparse.Namespace) -> int:
     experiment = _experiment(given)
     _check_targets(given)
-
-    from attnkit.process import prepare_for_training
-    from attnkit.training import train
-
-    prepare_for_training()
-    with _Progress(experiment) as progress:
-        try:
-            result = train(experiment, given.device, progress)
-        except RuntimeError as error:
-            if given.device in ("auto", "cpu"):
-                raise
-            raise _BadInput(f"device: {given.device!r} cannot be used ({error})") from None
+    store = _Store(given.store)
+    stored = store.recall(experiment)
+    result = _trained(experiment, given.device) if stored is None else stored
     if given.json != "-":
         _report(result)
     if given.json:
@@ -144,7 +145,69 @@ def _train(given: argparse.Namespace) -> int:
         _write(lambda: _put(given.json, text))
     if given.out:
         _write(lambda: result.save(given.out))
+    if stored is None:
+        store.keep(result)
     return 0 if result.snapshot.status == "finished" else INTERRUPTED
+
+
+def _trained(experiment: Experiment, device: str) -> Result:
+    from attnkit.process import prepare_for_training
+    from attnkit.training import train
+
+    prepare_for_training()
+    with _Progress(experiment) as progress:
+        try:
+            return train(experiment, device, progress)
+        except RuntimeError as error:
+            if device in ("auto", "cpu"):
+                raise
+            raise _BadInput(f"device: {device!r} cannot be used ({error})") from None
+
+
+class _Store:
+    """Where `--store` keeps results; without it, nowhere."""
+
+    def __init__(self, where: str | None) -> None:
+        self._opened: ResultStore | None = None
+        if where is not None:
+            from attnkit.server import server_settings
+            from attnkit.store import ResultStore
+
+            with self._told():
+                own = server_settings()
+                self._opened = ResultStore(where or own.store, megabytes=own.store_megabytes)
+
+    def recall(self, experiment: Experiment) -> Result | None:
+        """The stored result, which is told, or None."""
+        if self._opened is None:
+            return None
+        with self._told():
+            result = self._opened.result(experiment.hash)
+        if result is not None:
+            print(f"experiment {experiment.hash} is stored: nothing is trained", file=sys.stderr)
+        return result
+
+    def keep(self, result: Result) -> None:
+        """Store what was trained to its end."""
+        if self._opened is not None and result.snapshot.status == "finished":
+            with self._told():
+                self._opened.put(*result.to_blobs())
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """One line each for a store that cannot be used and for a file that was moved aside."""
+        from attnkit.server import InvalidSettings
+        from attnkit.store import Unavailable
+
+        try:
+            yield
+        except InvalidSettings as error:
+            raise _BadInput(str(error)) from None
+        except Unavailable as error:
+            raise _BadInput(f"--store: {error}") from None
+        finally:
+            while self._opened is not None and self._opened.notes:
+                print(self._opened.notes.pop(0), file=sys.stderr)
 
 
 def _check_targets(given: argparse.Namespace) -> None:

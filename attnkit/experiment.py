@@ -296,7 +296,12 @@ class Experiment(_Runs):
     @property
     def hash(self) -> str:
         """Sixteen hexadecimal digits of the canonical form's content."""
-        return hashlib.blake2b(self.to_json().encode(), digest_size=8).hexdigest()
+        return hash_of(self.to_json())
+
+
+def hash_of(text: str) -> str:
+    """The hash of an experiment in its canonical form."""
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def from_text(text: str) -> Experiment:

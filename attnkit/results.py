@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float16, Float32, Int64
+from jaxtyping import Bool, Float16, Float32, Int64
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
@@ -104,18 +104,21 @@ class Snapshot:
         n_sharings, n_seeds = len(self.experiment.sharing), self.experiment.n_seeds
         return values.reshape(*values.shape[:-1], n_sharings, n_seeds)
 
-    def steps_to_threshold(self) -> np.ndarray:
-        """(r,) first of three consecutive evaluations at the threshold; NaN if never.
+    def counted(self) -> Bool[np.ndarray, "e r"]:
+        """Which evaluations say something of what a run was to become.
 
-        Of a variant that is tied during training, only evaluations of what it becomes count; after
-        an earlier task, only those of the task itself.
+        Of a variant that is tied during training, only those of what it becomes; after an earlier
+        task, only those of the task itself.
         """
-        solved = self.history["accuracy"] >= THRESHOLD
         earlier = self.experiment.training.earlier_steps
         tied_at = [
             max(self.experiment.tie_step(variant), earlier) for variant, _ in self.experiment.runs
         ]
-        solved &= self.eval_steps[:, None] >= tied_at
+        return self.eval_steps[:, None] >= np.array(tied_at)
+
+    def steps_to_threshold(self) -> np.ndarray:
+        """(r,) first of three consecutive evaluations that count at the threshold; NaN if never."""
+        solved = (self.history["accuracy"] >= THRESHOLD) & self.counted()
         n_starts = max(len(solved) - CONSECUTIVE + 1, 0)
         reached = np.ones((n_starts, solved.shape[1]), dtype=bool)
         for offset in range(CONSECUTIVE):
@@ -255,13 +258,8 @@ class Result:
         path.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         (path / "result.json").write_text(text + "\n", encoding="utf-8")
-        (path / "snapshot.safetensors").write_bytes(self.snapshot.to_bytes())
-        named = {
-            f"{run}/{name}": np.ascontiguousarray(array)
-            for run, own in enumerate(self.parameters)
-            for name, array in own.items()
-        }
-        (path / "parameters.safetensors").write_bytes(save_arrays(named))
+        for name, blob in zip(_FILES, self.to_blobs(), strict=True):
+            (path / name).write_bytes(blob)
 
     @staticmethod
     def load(folder: str | Path) -> Result:
@@ -270,19 +268,38 @@ class Result:
         Raises:
             OSError: if a file is missing. ValueError: if one is not ours.
         """
-        path = Path(folder)
-        snapshot = Snapshot.from_bytes((path / "snapshot.safetensors").read_bytes())
-        parameters: list[dict[str, np.ndarray]] = [{} for _ in snapshot.experiment.runs]
-        by_run = {str(run): own for run, own in enumerate(parameters)}
+        return Result.from_blobs(*[(Path(folder) / name).read_bytes() for name in _FILES])
+
+    def to_blobs(self) -> tuple[bytes, bytes]:
+        """The snapshot and the parameters of every run, each one safetensors blob."""
+        named = {
+            f"{run}/{name}": np.ascontiguousarray(array)
+            for run, own in enumerate(self.parameters)
+            for name, array in own.items()
+        }
+        return self.snapshot.to_bytes(), save_arrays(named)
+
+    @staticmethod
+    def from_blobs(snapshot: bytes, parameters: bytes) -> Result:
+        """Read `to_blobs`.
+
+        Raises:
+            ValueError: if one of the two is not ours.
+        """
+        read = Snapshot.from_bytes(snapshot)
+        found: list[dict[str, np.ndarray]] = [{} for _ in read.experiment.runs]
+        by_run = {str(run): own for run, own in enumerate(found)}
         try:
-            named = load_arrays((path / "parameters.safetensors").read_bytes())
-            for key, array in named.items():
+            for key, array in load_arrays(parameters).items():
                 run, _, name = key.partition("/")
                 by_run[run][name] = array
         except _FOREIGN as error:
-            raise ValueError(f"parameters.safetensors: {error}") from None
-        return Result(snapshot, parameters)
+            raise ValueError(f"these bytes hold no parameters of it ({error})") from None
+        return Result(read, found)
 
+
+_FILES = ("snapshot.safetensors", "parameters.safetensors")
+"""What a saved result consists of, besides the table for people."""
 
 _PER_ANSWER = ("labels", "target", "reverse")
 

@@ -1,11 +1,64 @@
 """What all tests share: how Hypothesis searches, and no test that leaves torch changed."""
 
+import contextlib
+import os
+
 import pytest
 import torch
 from hypothesis import settings
 
+from attnkit.server import server_settings
+
 settings.register_profile("attnkit", deadline=None, print_blob=True)
 settings.load_profile("attnkit")
+
+
+def pytest_addoption(parser):
+    """`--long` runs what takes minutes, in its full length."""
+    parser.addoption("--long", action="store_true", help="the soak and the long fault runs")
+
+
+@pytest.fixture(scope="session")
+def long(request):
+    """Whether the soak and the long fault runs are wanted in their full length."""
+    return request.config.getoption("--long")
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server of our own: `.database()`, `.stop()`, `.start()`."""
+    from postgres import server
+
+    with server() as started:
+        yield started
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_data_folder(tmp_path_factory):
+    """Nothing is kept among the results of whoever runs the tests."""
+    os.environ["ATTNKIT_STORE"] = str(tmp_path_factory.mktemp("data"))
+    server_settings.cache_clear()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
+def where(request, tmp_path):
+    """An empty place for results: a data folder, then a database of a PostgreSQL server."""
+    if request.param == "sqlite":
+        return tmp_path / "data"
+    return request.getfixturevalue("postgres").database()
+
+
+@pytest.fixture
+def open_store():
+    """Open stores, `open_store(where, megabytes=5)`, that are closed after the test."""
+    from attnkit.store import ResultStore
+
+    with contextlib.ExitStack() as opened:
+
+        def open_one(where, **given):
+            return opened.enter_context(contextlib.closing(ResultStore(where, **given)))
+
+        yield open_one
 
 
 @pytest.fixture

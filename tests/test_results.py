@@ -290,6 +290,22 @@ def test_weights_of_something_else_are_a_value_error(tmp_path, key):
         Result.load(tmp_path)
 
 
+def test_blobs_are_what_is_saved(tmp_path):
+    """A result is the same in a folder and in a database."""
+    RESULT.save(tmp_path)
+    names = ("snapshot.safetensors", "parameters.safetensors")
+    assert RESULT.to_blobs() == tuple((tmp_path / name).read_bytes() for name in names)
+    assert Result.from_blobs(*RESULT.to_blobs()).to_blobs() == RESULT.to_blobs()
+
+
+@given(st.binary(max_size=300), st.booleans())
+def test_blobs_of_something_else_are_a_value_error(blob, as_parameters):
+    """In the place of either."""
+    snapshot, parameters = RESULT.to_blobs()
+    with pytest.raises(ValueError, match="hold no"):
+        Result.from_blobs(*((snapshot, blob) if as_parameters else (blob, parameters)))
+
+
 # Tables
 
 PROMISED = [

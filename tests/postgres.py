@@ -1,0 +1,113 @@
+"""A PostgreSQL server for the tests: Debian's programs, a folder that goes away, loopback only."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from itertools import count
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+PATIENCE = 120
+"""Seconds that the server may take to start or stop on a busy machine."""
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "fsync": "off",  # no test kills this server and reads on
+    "max_connections": "60",
+    "shared_buffers": "16MB",
+}
+
+
+class Postgres:
+    """A server that can be stopped and started again on the same port."""
+
+    def __init__(self, programs: Path, folder: Path, user: str | None):
+        self._programs, self._folder, self._user = programs, folder, user
+        self._numbers = count(1)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self._run("initdb", "-U", "attnkit", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+
+    def start(self):
+        """Start, and return when it answers."""
+        settings = " ".join(f"-c {name}='{value}'" for name, value in SETTINGS.items())
+        log = str(self._folder / "log")
+        options = ["-l", log, "-o", f"-p {self.port} {settings}"]
+        self._run("pg_ctl", "start", "-w", "-t", str(PATIENCE), *options)
+
+    def stop(self):
+        """Stop at once, whoever is connected."""
+        self._run("pg_ctl", "stop", "-w", "-t", str(PATIENCE), "-m", "immediate")
+
+    def url(self, database="postgres"):
+        """The address of a database."""
+        return f"postgresql://attnkit@127.0.0.1:{self.port}/{database}"
+
+    def database(self):
+        """The address of a new, empty database."""
+        name = f"test{next(self._numbers)}"
+        engine = create_engine(self.url().replace("postgresql:", "postgresql+psycopg:"))
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+        engine.dispose()
+        return self.url(name)
+
+    def _run(self, program, *options):
+        command = [str(self._programs / program), "-D", str(self._folder / "data"), *options]
+        as_user = {"user": self._user, "group": pwd.getpwnam(self._user).pw_gid, "extra_groups": []}
+        subprocess.run(
+            command,
+            check=True,
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            timeout=2 * PATIENCE,
+            env={"PATH": os.defpath, "LC_ALL": "C"},
+            **(as_user if self._user else {}),
+        )
+
+
+@contextlib.contextmanager
+def server():
+    """A started server; without PostgreSQL the tests are skipped, but never in CI."""
+    programs = _programs()
+    if programs is None:
+        assert not os.environ.get("CI"), "CI needs PostgreSQL (Debian's package `postgresql`)"
+        pytest.skip("no PostgreSQL on this machine (Debian's package `postgresql`)")
+    folder = Path(tempfile.mkdtemp(prefix="attnkit-postgres-"))
+    user = _servant() if os.geteuid() == 0 else None  # it refuses to run as root
+    if user is not None:
+        shutil.chown(folder, user)
+    try:
+        started = Postgres(programs, folder, user)
+        started.start()
+        try:
+            yield started
+        finally:
+            started.stop()
+    finally:
+        shutil.rmtree(folder)
+
+
+def _programs():
+    """Where the newest server's programs are, or None."""
+    homes = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    found = sorted(homes, key=lambda path: float(path.parts[-3]))
+    on_path = shutil.which("initdb")
+    if found:
+        return found[-1].parent
+    return Path(on_path).resolve().parent if on_path else None
+
+
+def _servant():
+    """A user without rights."""
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
