@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -33,6 +33,7 @@ _HOSTED: dict[str, Any] = {
     "visitor_waiting": 1,
     "job_seconds": 600,
     "paused_seconds": 600,
+    "log_level": "info",
 }
 """What differs on a copy that many people share: two cores and under 3 GB are enough for it."""
 
@@ -67,7 +68,15 @@ class ServerSettings(BaseModel):
         120.0, gt=0, description="After it, what trains and nobody watches is stopped."
     )
     paused_seconds: float = Field(1800.0, gt=0, description="The same for what is paused.")
-    owner_secret: SecretStr = Field(SecretStr(""), description="Opens the owner's page.")
+    log_level: Literal["info", "warning", "error"] = Field(
+        "warning",
+        description="Events told on standard error: from `info`, `warning` or `error` on.",
+    )
+    owner_secret: SecretStr = Field(
+        SecretStr(""),
+        min_length=8,
+        description="Opens the owner's page at `/owner`; 8 characters or more. Empty: no page.",
+    )
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
@@ -86,8 +95,14 @@ class ServerSettings(BaseModel):
             return cls.model_validate({**(_HOSTED if hosted else {}), **given})
         except ValidationError as error:
             found = error.errors()[0]
-            name = PREFIX + str(found["loc"][0]).upper()
-            raise InvalidSettings(f"{name}: got {found['input']!r}, {found['msg']}") from None
+            name = str(found["loc"][0])
+            got = "something" if name == "owner_secret" else repr(found["input"])
+            raise InvalidSettings(f"{PREFIX}{name.upper()}: got {got}, {found['msg']}") from None
+
+    def shown(self) -> dict[str, Any]:
+        """All settings but secrets; of the store only its kind, as a URL may hold a password."""
+        kind = self.store.partition("://")[0] if "://" in self.store else "folder"
+        return {**self.model_dump(exclude={"owner_secret"}), "store": kind}
 
     def problems(self, experiment: Experiment) -> list[Problem]:
         """Why an experiment may not be trained on this copy; empty if it may."""
@@ -103,8 +118,8 @@ class ServerSettings(BaseModel):
         if most > self.max_parameters:
             found.append(Problem("parameters", f"{most:,}", _at_most(self.max_parameters), shaping))
         if megabytes > self.max_megabytes:
-            allowed = _at_most(self.max_megabytes)
-            found.append(Problem("memory", f"{megabytes:,.0f} MB", f"{allowed} MB", shaping))
+            allowed = _at_most(self.max_megabytes, "MB")
+            found.append(Problem("memory", f"{megabytes:,.0f} MB", allowed, shaping))
         return found
 
 

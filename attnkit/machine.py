@@ -1,0 +1,54 @@
+"""How much memory a server takes, and how much its machine or container lets it take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def megabytes_of(process_id: int | None = None) -> float | None:
+    """Memory that a process holds, this one if none is named; None if it is gone."""
+    try:
+        return float(psutil.Process(process_id).memory_info().rss) / 2**20
+    except psutil.Error:
+        return None
+
+
+def room(groups: Path = CGROUPS) -> tuple[float, float]:
+    """Megabytes that are free, and of how many: the container's if it allows less, else all."""
+    machine = psutil.virtual_memory()
+    free, total = machine.available / 2**20, machine.total / 2**20
+    group = _group(groups)
+    if group is None or group[1] >= total:
+        return free, total
+    used, limit = group
+    return max(0.0, min(free, limit - used)), limit
+
+
+def _group(groups: Path) -> tuple[float, float] | None:
+    """Megabytes that the container holds and may hold, as version 2 or 1 of cgroups tells it."""
+    places = [
+        (groups, "memory.current", "memory.max", "inactive_file"),
+        (
+            groups / "memory",
+            "memory.usage_in_bytes",
+            "memory.limit_in_bytes",
+            "total_inactive_file",
+        ),
+    ]
+    for folder, used, limit, cached in places:
+        try:
+            held = int((folder / used).read_text()) - _line(folder / "memory.stat", cached)
+            return held / 2**20, int((folder / limit).read_text()) / 2**20
+        except (OSError, ValueError):  # not this version, or no limit: it reads `max`
+            continue
+    return None
+
+
+def _line(file: Path, name: str) -> int:
+    """One number of a file with a name and a number in each line; 0 if it has none."""
+    pairs = (line.split() for line in file.read_text().splitlines())
+    return next((int(pair[1]) for pair in pairs if pair[:1] == [name]), 0)

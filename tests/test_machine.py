@@ -1,0 +1,61 @@
+"""Memory: of processes, of the machine, of a container."""
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from attnkit.machine import megabytes_of, room
+
+TOTAL = psutil.virtual_memory().total / 2**20
+
+
+def write(folder, **files):
+    """Files as a kernel shows them; an underscore in a name stands for a point."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_a_process_holds_memory():
+    """This one, by number or without."""
+    assert megabytes_of() > 10
+    assert megabytes_of(os.getpid()) == pytest.approx(megabytes_of(), rel=0.1)
+
+
+def test_a_process_that_is_gone_holds_none():
+    """It may have died a moment ago."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert megabytes_of(ended.pid) is None
+
+
+def test_without_a_container_the_machine_is_all(tmp_path):
+    """No limit is told."""
+    free, total = room(tmp_path)
+    assert 0 < free <= total == pytest.approx(TOTAL)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_container_has_what_its_limit_leaves(tmp_path, version):
+    """What the kernel can take back at once, files it has read, counts as free."""
+    if version == 2:
+        held = {"memory__current": f"{60 * 2**20}\n", "memory__max": f"{100 * 2**20}\n"}
+        write(tmp_path, **held, memory__stat=f"anon 1\ninactive_file {20 * 2**20}\n")
+    else:
+        held = {
+            "memory__usage_in_bytes": f"{60 * 2**20}\n",
+            "memory__limit_in_bytes": f"{100 * 2**20}\n",
+        }
+        cached = f"inactive_file 7\ntotal_inactive_file {20 * 2**20}\n"
+        write(tmp_path / "memory", **held, memory__stat=cached)
+    assert room(tmp_path) == (60, 100)
+
+
+@pytest.mark.parametrize("limit", ["max\n", f"{2**63}\n"])
+def test_a_container_without_a_limit_has_the_machine(tmp_path, limit):
+    """Version 2 says `max`, version 1 a huge number."""
+    write(tmp_path, memory__current="1000\n", memory__max=limit, memory__stat="")
+    assert room(tmp_path)[1] == pytest.approx(TOTAL)
