@@ -1,4 +1,4 @@
-"""The process that trains: how many cores it has, and an allocator that suits training.
+"""The process that trains: its cores, its memory, and an allocator that suits training.
 
 Nothing here changes a number.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -28,6 +30,36 @@ def prepare_for_training() -> None:
             (_M_TOP_PAD, 1 << 26),
         ):
             libc.mallopt(parameter, value)
+
+
+def give_memory_back() -> None:
+    """Return to the system what the heap holds in gaps between living blocks.
+
+    Experiments that take turns leave such gaps in each other's memory: thirty of them held 2 GB of
+    which 0.2 were in use. Where glibc is not, nothing happens.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):
+            libc.malloc_trim(0)
+
+
+def limit_memory(megabytes: float) -> None:
+    """Let the process take so much more than it has: then taking fails, instead of the machine.
+
+    What fails is an allocation in one experiment's turn, which ends that experiment alone. Linux
+    only: elsewhere nothing is limited.
+    """
+    if sys.platform != "linux":
+        return
+    import resource
+
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    taken = int(re.findall(r"VmData:\s+(\d+) kB", status)[0]) * 1024
+    most = taken + int(megabytes * 2**20)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or most < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def n_cores() -> int:

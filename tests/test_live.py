@@ -20,7 +20,8 @@ from attnkit.initial import generator_for
 from attnkit.live import service as live
 from attnkit.live import worker
 from attnkit.live.asking import Weights, answer
-from attnkit.live.service import Job, TrainingService
+from attnkit.live.jobs import Job
+from attnkit.live.service import TrainingService
 from attnkit.live.worker import SLICE_SECONDS, Worker, rest_after
 from attnkit.tasks import TASKS
 from attnkit.training import Training, train
@@ -80,6 +81,11 @@ def job(service):
 def reference():
     """What training without any service gives."""
     return train(small(300), "cpu").snapshot
+
+
+def set_limits(monkeypatch, service, **limits):
+    """Give the copy other limits for one test."""
+    monkeypatch.setattr(service, "settings", service.settings.model_copy(update=limits))
 
 
 def step_of(job: Job) -> int:
@@ -264,10 +270,21 @@ def test_jobs_beside_each_other_keep_their_bits(service, reference):
     assert_same_bits(ended.snapshot, reference)
 
 
+def test_the_same_experiment_is_trained_once(service):
+    """Who asks for what trains already, or stands in the queue, joins it."""
+    first = service.submit(unending(7))
+    assert service.submit(unending(7)) == first
+    wait_until(service, first, lambda job: step_of(job) > 0)
+    assert service.submit(unending(7)) == first
+    assert service.submit(unending(7), paused=True) != first  # step 0 is for oneself
+    service.stop(first)
+
+
 def test_find_gives_the_newest_job_of_the_same_experiment(service):
     """A second tab with the same link sees the same training, while there is any."""
-    ids = [service.submit(unending(7)) for _ in range(2)]
+    ids = [service.submit(unending(7), paused=True) for _ in range(2)]
     for job_id in ids:
+        service.resume(job_id)
         wait_until(service, job_id, lambda job: step_of(job) > 0)
     assert service.find(unending(7)).id == ids[1]
     assert service.find(unending(8)) is None
@@ -317,7 +334,7 @@ def test_a_job_nobody_looks_at_is_stopped(service, monkeypatch):
     """A closed tab does not train for ever; a job that is watched goes on."""
     watched, abandoned = service.submit(unending(12)), service.submit(unending(11))
     wait_until(service, abandoned, lambda job: step_of(job) > 0)
-    monkeypatch.setattr(live, "LEASE_SECONDS", 2.0)
+    set_limits(monkeypatch, service, lease_seconds=2.0)
     wait_until(service, watched, lambda _: service.find(unending(11)) is None)  # find is no look
     assert service.look(watched).state == "running"
     assert service.look(abandoned).state == "stopped"
@@ -328,12 +345,13 @@ def test_a_paused_job_nobody_looks_at_is_stopped_later(service, monkeypatch):
     """It costs memory only, and whoever has paused it may come back."""
     job_id = service.submit(small(300), paused=True)
     wait_until_still(service, job_id, "paused")
-    monkeypatch.setattr(live, "LEASE_SECONDS", 0.0)
+    set_limits(monkeypatch, service, lease_seconds=1e-6)
     service.submit(small(1))
     assert service.look(job_id).state == "paused"
-    monkeypatch.setattr(live, "PAUSED_LEASE_SECONDS", 0.0)
-    service.submit(small(1))
+    set_limits(monkeypatch, service, paused_seconds=1e-6)
+    service.submit(small(2))
     assert service.look(job_id).state == "stopped"
+    assert service.look(job_id).error == "because nobody watched it"
 
 
 def test_a_job_whose_process_is_killed_ends_with_the_same_bits(service):
@@ -405,6 +423,10 @@ def test_a_closed_service_takes_commands_in_silence(closed_service):
     assert not closed_service.look(job_id).over
 
 
+RUN = {"paused": False, "seconds": 3600.0}
+"""How a job is started."""
+
+
 class Frames:
     """A worker's output in memory; stops the worker after so many frames of finished jobs."""
 
@@ -428,10 +450,11 @@ def work(*experiments):
     """The last header that a worker sends for each of some jobs, the last of which finishes."""
     commands = queue.Queue()
     for name, text in enumerate(experiments):
-        commands.put({"do": "start", "job": str(name), "experiment": text, "paused": False})
+        commands.put({"do": "start", "job": str(name), "experiment": text, **RUN})
     frames = Frames(commands, 1)
     Worker(frames).run(commands)
-    return list({header["job"]: header for header in frames.headers}.values())
+    jobs = [header for header in frames.headers if "job" in header]
+    return list({header["job"]: header for header in jobs}.values())
 
 
 def test_a_job_that_cannot_begin_fails_alone():
@@ -534,7 +557,7 @@ def test_what_cannot_be_drawn_is_told():
     commands = queue.Queue()
     for text in ('{"steps": 0}', small(5).to_json()):
         commands.put({"do": "example", "request": text, "experiment": text})
-    commands.put({"do": "start", "job": "j", "experiment": small(5).to_json(), "paused": False})
+    commands.put({"do": "start", "job": "j", "experiment": small(5).to_json(), **RUN})
     frames = Frames(commands, 1)
     Worker(frames).run(commands)
     failed, drawn = (header for header in frames.headers if "request" in header)
@@ -637,7 +660,7 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
     commands = queue.Queue()
     for name in "abc":
         text = book.to_json()
-        commands.put({"do": "start", "job": name, "experiment": text, "paused": False})
+        commands.put({"do": "start", "job": name, "experiment": text, **RUN})
     size = Weights.of(Training(book)).n_bytes
     monkeypatch.setattr(worker, "KEPT_BYTES", 2 * size)
     own = Worker(Frames(commands, 3))
@@ -653,7 +676,7 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
 def test_weights_are_kept_of_tasks_that_can_be_asked_only():
     """Others would push them out."""
     commands = queue.Queue()
-    commands.put({"do": "start", "job": "a", "experiment": small(5).to_json(), "paused": False})
+    commands.put({"do": "start", "job": "a", "experiment": small(5).to_json(), **RUN})
     own = Worker(Frames(commands, 1))
     own.run(commands)
     assert not own._ended

@@ -1,186 +1,190 @@
-"""The server's side of live training: starts the training process, keeps every job's last snapshot.
+"""The server's side of live training: a queue, the training process, every job's last snapshot.
 
 No Streamlit and no torch here. Pages submit experiments, steer jobs and read their latest state,
 and ask for what only the training process can compute: examples of tasks, answers of trained
-models. One thread reads what the training process sends. If that process dies, it is started again
-and its unfinished jobs begin anew from their seeds, which gives the same numbers.
+models. One thread reads what the training process sends, another puts finished results into the
+store; a job counts as finished when the store has it. If the training process dies, it is started
+again and its unfinished jobs begin anew from their seeds, which gives the same numbers.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import subprocess
-import sys
 import threading
 import time
 import uuid
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import IO, Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from attnkit.experiment import Experiment
+from attnkit.live.jobs import NOBODY, Job, Opening, State, Verb, Watcher
+from attnkit.live.keeping import Keeper
+from attnkit.live.leases import Leases
+from attnkit.live.process import TrainingProcess
+from attnkit.live.questions import Questions
+from attnkit.live.turns import Claim, Outlook, admitted, outlooks
 from attnkit.live.views import Answers, Example
+from attnkit.logs import log
 from attnkit.results import Snapshot
-from attnkit.tasks import Task
-
-State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
-
-LEASE_SECONDS = 120.0
-"""A running job that no page has looked at for so long is stopped."""
-
-PAUSED_LEASE_SECONDS = 1800.0
-"""The same for a paused one."""
+from attnkit.server import ServerSettings, server_settings
+from attnkit.store import ResultStore
 
 MAX_JOBS = 64
-"""Jobs remembered; the least recently seen ended ones are forgotten first."""
+"""Ended jobs remembered; the least recently seen are forgotten first."""
 
 MAX_BYTES = 2**28
-"""Of their last snapshots together: beyond that, ended jobs are forgotten in the same order."""
+"""Of all last snapshots together: beyond that, ended jobs are forgotten in the same order."""
 
 MAX_RESTARTS = 3
-"""How often a job is begun anew after the training process died."""
-
-MAX_EXAMPLES = 256
-"""Examples remembered, by the settings of their task."""
+"""How often a job in whose turn the training process died is begun anew."""
 
 MAX_SILENT_DEATHS = 4
 """Training processes that may die one after the other without sending anything."""
 
+FIRST_RATE = 1 / 4000
+"""Seconds per unit of `Job.work` before anything was trained."""
 
-@dataclass(frozen=True, eq=False)
-class Job:
-    """A job as it is now: an immutable view.
+PAUSED_IN_THE_WAY_SECONDS = 120.0
+"""What is paused for longer is stopped when others wait, for it holds memory."""
 
-    Attributes:
-        version: counts up with every change, for `TrainingService.wait`.
-        sent: commands given after the start. obeyed: those the training process has confirmed;
-            until all are, the state is what was asked for.
-        restarts: how often the training process died under it.
-        error: why it failed, if it did.
-        n_bytes: of the last snapshot.
-    """
-
-    id: str
-    experiment: Experiment
-    state: State = "waiting"
-    version: int = 0
-    snapshot: Snapshot | None = None
-    n_bytes: int = 0
-    restarts: int = 0
-    sent: int = 0
-    obeyed: int = 0
-    error: str = ""
-    seen_at: float = 0.0
-
-    @property
-    def active(self) -> bool:
-        """Whether it trains, or is about to."""
-        return self.state in ("waiting", "running")
-
-    @property
-    def settled(self) -> bool:
-        """Whether no more snapshots come by themselves."""
-        if self.state in ("finished", "failed"):
-            return True
-        return not self.active and self.obeyed == self.sent
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing can come any more."""
-        return self.state in ("finished", "stopped", "failed")
+CHECK_SECONDS = 1.0
+"""Between two looks for what nobody watches; and how old an outlook may be."""
 
 
-@dataclass
-class _Request:
-    """A question to the training process: what came back, or why nothing did."""
-
-    id: str
-    blob: bytes | None = None
-    error: str = ""
-
-    @property
-    def answered(self) -> bool:
-        return self.blob is not None or bool(self.error)
+class Refused(Exception):
+    """An experiment that this copy does not train now; the text says why and what to do."""
 
 
 class TrainingService:
-    """One training process and the jobs it has been given. Safe to use from many threads."""
+    """One training process and the jobs it has been given. Safe to use from many threads.
 
-    def __init__(self) -> None:
+    Args:
+        settings: of this copy; None: those of the environment.
+        store: where finished results are kept; None: nowhere.
+    """
+
+    def __init__(
+        self, settings: ServerSettings | None = None, store: ResultStore | None = None
+    ) -> None:
+        self.settings = settings or server_settings()
+        self.n_restarts = 0
         self._jobs: dict[str, Job] = {}
-        self._requests: dict[str, _Request] = {}
-        self._examples: dict[Task, _Request | Example | str] = {}
+        self._leases = Leases()
+        self._outlooks: tuple[float, dict[str, Outlook]] = (0.0, {})
+        self._rate = FIRST_RATE
+        self._storing: set[str] = set()  # finished, and on their way into the store
+        self._turn = ""  # the job whose turn it is
         self._changed = threading.Condition()  # its lock is reentrant
         self._closed = threading.Event()
-        self._process = self._start_process()
-        self._reader = threading.Thread(target=self._read, name="attnkit-live", daemon=True)
-        self._reader.start()
+        self._questions = Questions(self._changed, lambda command: self._process.tell(command))
+        self._keeper = Keeper(store, self._note_stored)
+        self._process = TrainingProcess(self.settings.training_megabytes)
+        self._threads = [
+            threading.Thread(target=work, name=f"attnkit-{name}", daemon=True)
+            for name, work in (("live", self._read), ("leases", self._keep_order))
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def submit(self, experiment: Experiment, *, paused: bool = False) -> str:
-        """Begin an experiment at step 0 and return the job's id."""
-        job = Job(uuid.uuid4().hex[:12], experiment, seen_at=time.monotonic())
+    # Jobs
+
+    def submit(
+        self, experiment: Experiment, *, paused: bool = False, watcher: Watcher = NOBODY
+    ) -> str:
+        """Ask for an experiment from step 0 and return the job's id.
+
+        If the very same trains already, that job is returned: the numbers are the same.
+
+        Args:
+            paused: hold it at step 0, in a job of its own.
+            watcher: who asks.
+
+        Raises:
+            Refused: if this copy does not train it, or has no more places.
+        """
+        with self._changed:
+            if not paused:
+                for job in reversed(self._jobs.values()):
+                    if job.experiment == experiment and job.active:
+                        self._watch(job.id, watcher)
+                        return job.id
+            try:
+                self._refuse(experiment, watcher)
+            except Refused:
+                log("experiment refused", hash=experiment.hash, runs=experiment.n_runs)
+                raise
+            now = time.monotonic()
+            job = Job(
+                uuid.uuid4().hex[:12],
+                experiment,
+                visitor=watcher.visitor,
+                state="paused" if paused else "waiting",
+                opening="pause" if paused else "run",
+                megabytes=experiment.megabytes,
+                asked_at=now,
+                seen_at=now,
+            )
+            self._jobs[job.id] = job
+            self._watch(job.id, watcher)
+            self._forget_old()
+            self._stop_unwatched()
+            self._admit()
+        log("experiment submitted", hash=experiment.hash, runs=experiment.n_runs)
+        return job.id
+
+    def look(self, job_id: str, watcher: Watcher = NOBODY) -> Job | None:
+        """The job as it is now, and a sign that somebody watches it. None if forgotten."""
+        with self._changed:
+            self._watch(job_id, watcher)
+            return self._jobs.get(job_id)
+
+    def find(self, experiment: Experiment) -> Job | None:
+        """The newest job of this very experiment that is finished or well under way.
+
+        If none is remembered, the stored result as a job that is finished.
+        """
+        with self._changed:
+            for job in reversed(self._jobs.values()):
+                if job.experiment == experiment and (
+                    job.state == "finished" or (job.state == "running" and job.step > 0)
+                ):
+                    return job
+        snapshot = self._keeper.recall(experiment)
+        if snapshot is None:
+            return None
+        job = Job(
+            uuid.uuid4().hex[:12],
+            snapshot.experiment,
+            state="finished",
+            begun=True,
+            snapshot=snapshot,
+            n_bytes=_size_of(snapshot),
+            stored=True,
+            seen_at=time.monotonic(),
+        )
         with self._changed:
             self._jobs[job.id] = job
             self._forget_old()
-            self._stop_unwatched()
-            self._tell_start(job, paused=paused)
-        return job.id
+        return job
 
-    def look(self, job_id: str) -> Job | None:
-        """The job as it is now, and a sign that somebody watches it. None if forgotten."""
-        with self._changed:
-            job = self._jobs.get(job_id)
-            if job is not None:
-                self._jobs[job_id] = replace(job, seen_at=time.monotonic())
-            return job
-
-    def find(self, experiment: Experiment) -> Job | None:
-        """The newest job of this very experiment that is finished or well under way."""
-        with self._changed:
-            for job in reversed(self._jobs.values()):
-                begun = job.snapshot is not None and job.snapshot.step > 0
-                if job.experiment == experiment and job.state in ("running", "finished") and begun:
-                    return job
-        return None
-
-    def wait(self, job_id: str, beyond_version: int, seconds: float) -> Job | None:
+    def wait(
+        self, job_id: str, beyond_version: int, seconds: float, watcher: Watcher = NOBODY
+    ) -> Job | None:
         """Wait, at most so long, for the job to change; return it as it then is."""
         with self._changed:
             self._changed.wait_for(
                 lambda: job_id not in self._jobs or self._jobs[job_id].version > beyond_version,
                 timeout=seconds,
             )
-        return self.look(job_id)
+        return self.look(job_id, watcher)
 
     def example(self, experiment: Experiment, seconds: float = 0.0) -> Example | str | None:
         """One held-out example of an experiment's task; a text that says why there is none.
 
         None if it has not come within so many seconds: it will be there later.
         """
-        task = experiment.task
-        with self._changed:
-            known = self._examples.get(task)
-            if known is None:
-                while len(self._examples) >= MAX_EXAMPLES:
-                    del self._examples[next(iter(self._examples))]
-                known = self._request({"do": "example", "experiment": experiment.to_json()})
-                self._examples[task] = known
-            if not isinstance(known, _Request):
-                return known
-            request = known
-            self._changed.wait_for(lambda: request.answered, timeout=seconds)
-            if not request.answered:
-                return None
-            found = request.error if request.blob is None else Example.from_bytes(request.blob)
-            if self._examples.get(task) is request:  # nobody else who waited was first
-                del self._examples[task]
-                if request.blob is not None or request.error != _DIED:
-                    self._examples[task] = found  # what died may be asked again
-            return found
+        return self._questions.example(experiment, seconds)
 
     def ask(self, job_id: str, tokens: np.ndarray, seconds: float = 5.0) -> Answers | str:
         """What a job's models, as they are now, answer to a book; or why they do not.
@@ -189,21 +193,78 @@ class TrainingService:
             tokens: (i, fields) entries, then as many questions.
             seconds: how long to wait at most.
         """
+        return self._questions.ask(job_id, tokens, seconds)
+
+    def outlook(self, job_id: str) -> Outlook | None:
+        """What a job that is not over may expect; at most a second old."""
         with self._changed:
-            command = {"do": "ask", "job": job_id, "tokens": tokens.tolist()}
-            request = self._request(command)
-            self._changed.wait_for(lambda: request.answered, timeout=seconds)
-            self._requests.pop(request.id, None)
-        if request.blob is not None:
-            return Answers.from_bytes(request.blob)
-        return request.error or "The training process is busy: ask again in a moment"
+            now = time.monotonic()
+            if now - self._outlooks[0] > CHECK_SECONDS or job_id not in self._outlooks[1]:
+                found = outlooks(self._waiting(), self._holding(), self.settings)
+                self._outlooks = (now, found)
+            return self._outlooks[1].get(job_id)
+
+    @property
+    def n_active(self) -> int:
+        """Experiments that take turns now."""
+        with self._changed:
+            return sum(job.begun and job.active for job in self._jobs.values())
+
+    def overview(self) -> list[dict[str, Any]]:
+        """One row per job that is not over, in the order of asking, then those that ended."""
+        with self._changed:
+            now = time.monotonic()
+            rows = [
+                {
+                    "id": job.id,
+                    "hash": job.experiment.hash,
+                    "task": job.experiment.task.name,
+                    "state": "queued" if job.queued and job.active else job.state,
+                    "place": outlook.place if (outlook := self.outlook(job.id)) else 0,
+                    "runs": job.experiment.n_runs,
+                    "step": job.step,
+                    "steps": job.experiment.training.steps,
+                    "seconds": 0.0 if job.snapshot is None else job.snapshot.seconds,
+                    "waited": (job.begun_at or now) - job.asked_at if job.asked_at else 0.0,
+                    "megabytes": job.megabytes,
+                    "watchers": self._leases.n_watchers(job.id, now),
+                    "restarts": job.restarts,
+                    "stored": job.stored,
+                }
+                for job in self._jobs.values()
+            ]
+        return sorted(rows, key=lambda row: row["state"] in ("finished", "stopped", "failed"))
+
+    # Watchers
+
+    def arrive(self, tab: str) -> None:
+        """A tab is there: what it has looked at goes on, whatever page it shows."""
+        with self._changed:
+            self._leases.arrive(tab)
+
+    def leave(self, tab: str) -> None:
+        """A tab is gone, perhaps for a moment only."""
+        with self._changed:
+            self._leases.leave(tab, time.monotonic())
+
+    def turn_away(self, job_id: str, watcher: Watcher) -> None:
+        """A tab does not care for a job any more; one that nobody else watches is stopped."""
+        with self._changed:
+            self._leases.turn_away(job_id, watcher.tab)
+            if not self._leases.n_watchers(job_id, time.monotonic()):
+                self.stop(job_id)
+
+    def is_shared(self, job_id: str, watcher: Watcher) -> bool:
+        """Whether others watch a job too, so that one alone may not hold it."""
+        with self._changed:
+            return self._leases.n_watchers(job_id, time.monotonic(), but=watcher.tab) > 0
 
     def pause(self, job_id: str) -> None:
         """Hold the job where it is; `resume` goes on."""
         self._steer(job_id, "pause", "paused")
 
     def resume(self, job_id: str) -> None:
-        """Go on after a pause."""
+        """Go on after a pause, when there is a turn for it."""
         self._steer(job_id, "resume", "running")
 
     def step(self, job_id: str) -> None:
@@ -215,180 +276,265 @@ class TrainingService:
         self._steer(job_id, "stop", "stopped")
 
     def close(self) -> None:
-        """End the training process and the thread that listens to it."""
+        """End the training process and all threads; what waits for the store is tried once more."""
         with self._changed:
             self._closed.set()
-            _close(self._process.stdin)
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._reader.join()
-        _close(self._process.stdout)
-
-    @property
-    def _closing(self) -> bool:
-        return self._closed.is_set()
+            self._process.hang_up()
+        self._process.end(seconds=5)
+        for thread in self._threads:
+            thread.join()
+        self._process.close()
+        self._keeper.close()
 
     @property
     def process_id(self) -> int:
         """Of the training process."""
-        return self._process.pid
+        return self._process.id
 
-    def _request(self, command: dict[str, Any]) -> _Request:
-        request = _Request(uuid.uuid4().hex[:12])
-        self._requests[request.id] = request
-        self._tell({**command, "request": request.id})
-        return request
-
-    def _steer(self, job_id: str, verb: str, state: State) -> None:
+    def _steer(self, job_id: str, verb: Verb, state: State) -> None:
         """Ask for a state: the page shows it at once, the process confirms it."""
         with self._changed:
             job = self._jobs.get(job_id)
-            if job is None or job.over:
+            if job is None or job.over or job_id in self._storing:
                 return
-            self._update(job_id, state=state, sent=job.sent + 1)
-            self._tell({"do": verb, "job": job_id, "number": job.sent + 1})
+            if job.begun:
+                self._update(job_id, state=state, sent=job.sent + 1)
+                self._process.tell({"do": verb, "job": job_id, "number": job.sent + 1})
+            else:
+                opening = _OPENINGS.get(verb, job.opening)
+                state = "waiting" if state == "running" else state
+                self._update(job_id, state=state, opening=opening)
+            if state == "stopped":
+                log("experiment stopped", hash=job.experiment.hash, step=job.step)
+                self._admit()
 
-    def _start_process(self) -> subprocess.Popen[bytes]:
-        package_root = str(Path(__file__).parents[2])
-        known = os.environ.get("PYTHONPATH")
-        path = os.pathsep.join([package_root, known] if known else [package_root])
-        return subprocess.Popen(
-            [sys.executable, "-m", "attnkit.live.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the server, whose end it notices by itself
-            env={**os.environ, "PYTHONPATH": path},
+    # The queue
+
+    def _refuse(self, experiment: Experiment, watcher: Watcher) -> None:
+        """Raise Refused unless the experiment may train, or wait."""
+        problems = self.settings.problems(experiment)
+        if problems:
+            raise Refused("; ".join(map(str, problems)))
+        claim = Claim("", watcher.visitor, experiment.megabytes)
+        waiting = self._waiting()
+        if admitted([*waiting, claim], self._holding(), self.settings)[-1:] == [claim]:
+            return
+        own = sum(other.visitor == watcher.visitor for other in waiting) if watcher.visitor else 0
+        if watcher.visitor and own >= self.settings.visitor_waiting:
+            raise Refused(
+                "you have as many experiments training and waiting in other tabs as this copy "
+                "allows: stop one of them, or wait for its end"
+            )
+        if len(waiting) >= self.settings.max_waiting:
+            raise Refused(f"{len(waiting)} experiments wait already: try again in a few minutes")
+
+    def _admit(self) -> None:
+        """Let those begin whose turn has come."""
+        for claim in admitted(self._waiting(), self._holding(), self.settings):
+            job, now = self._jobs[claim.id], time.monotonic()
+            self._update(job.id, begun=True, begun_at=now)
+            self._tell_start(self._jobs[job.id])
+            waited = now - job.asked_at
+            log("experiment started", hash=job.experiment.hash, waited=waited)
+
+    def _waiting(self) -> list[Claim]:
+        return [self._claim(job) for job in self._jobs.values() if job.queued]
+
+    def _holding(self) -> list[Claim]:
+        return [
+            self._claim(job)
+            for job in self._jobs.values()
+            if job.begun and not job.over and job.id not in self._storing
+        ]
+
+    def _claim(self, job: Job) -> Claim:
+        left = 1 - job.step / job.experiment.training.steps
+        seconds = self._rate * job.work * left
+        if job.snapshot is not None and job.step > _TELLING_STEPS:
+            seconds = job.snapshot.seconds / job.step * job.experiment.training.steps * left
+        waited = time.monotonic() - job.asked_at
+        paused = job.state == "paused"
+        return Claim(job.id, job.visitor, job.megabytes, seconds, waited, paused)
+
+    def _tell_start(self, job: Job) -> None:
+        self._process.tell(
+            {
+                "do": "start",
+                "job": job.id,
+                "experiment": job.experiment.to_json(),
+                "paused": job.opening != "run",
+                "seconds": self.settings.job_seconds,
+            }
         )
+        if job.opening == "step":
+            self._steer(job.id, "step", "running")
 
-    def _tell_start(self, job: Job, *, paused: bool = False) -> None:
-        text = job.experiment.to_json()
-        self._tell({"do": "start", "job": job.id, "experiment": text, "paused": paused})
-
-    def _tell(self, command: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it died: the reader starts it again
-            self._process.stdin.write(json.dumps(command).encode() + b"\n")
-            self._process.stdin.flush()
+    # What the training process sends
 
     def _read(self) -> None:
         """Take frames until the service is closed; runs in a thread of its own."""
         silent_deaths = 0
-        while not self._closing:
+        while not self._closed.is_set():
             try:
-                header, blob = self._read_frame()
-                snapshot = Snapshot.from_bytes(blob) if blob and "job" in header else None
-            except (OSError, ValueError):  # it died, perhaps in the middle of a frame
+                header, blob = self._process.read()
+                snapshot = None
+                if "job" in header and blob:
+                    snapshot = Snapshot.from_bytes(blob[: header["snapshot"]])
+            except (OSError, ValueError, KeyError):  # it died, perhaps in the middle of a frame
                 silent_deaths += 1
                 self._restart(silent_deaths)
                 continue
             silent_deaths = 0
             with self._changed:
                 if "request" in header:
-                    self._take_reply(header, blob)
+                    self._questions.take(header, blob)
+                elif "turn" in header:
+                    self._turn = header["turn"]
                 else:
-                    self._take(header, snapshot)
-                    self._forget_old()
-                self._stop_unwatched()
+                    self._take(header, snapshot, blob)
 
-    def _take_reply(self, header: dict[str, Any], blob: bytes) -> None:
-        request = self._requests.pop(header["request"], None)
-        if request is not None:
-            request.error = header.get("error", "")
-            request.blob = None if request.error else blob
-            self._changed.notify_all()
-
-    def _read_frame(self) -> tuple[dict[str, Any], bytes]:
-        """One frame; OSError or ValueError if the process has ended or sends nonsense."""
-        stream = self._process.stdout
-        assert stream is not None
-        line = stream.readline()
-        if not line.endswith(b"\n"):
-            raise OSError("the training process has ended")
-        header: dict[str, Any] = json.loads(line)
-        blob = stream.read(header["size"])
-        if len(blob) < header["size"]:
-            raise OSError("the training process ended in the middle of a frame")
-        return header, blob
-
-    def _take(self, header: dict[str, Any], snapshot: Snapshot | None) -> None:
+    def _take(self, header: dict[str, Any], snapshot: Snapshot | None, blob: bytes) -> None:
         """Keep what a frame says; its state only if it knows of all commands, or is final."""
         job = self._jobs.get(header["job"])
         if job is None:
             return
-        final = header["state"] in ("finished", "failed", "stopped")
+        state: State = header["state"]
+        final = state in ("finished", "failed", "stopped")
         obeyed = job.sent if final else header["obeyed"]
-        changes: dict[str, Any] = {"obeyed": obeyed, "error": header.get("error", "")}
-        if obeyed == job.sent:
-            changes["state"] = header["state"]
+        changes: dict[str, Any] = {"obeyed": obeyed, "error": header.get("error", job.error)}
         if snapshot is not None:
-            changes.update(snapshot=snapshot, n_bytes=header["size"])
+            changes.update(snapshot=snapshot, n_bytes=header["snapshot"])
+            self._learn_rate(job, snapshot)
+        if state == "finished" and self._keeper.stores:
+            self._storing.add(job.id)
+            self._keeper.keep(job.id, blob[: header["snapshot"]], blob[header["snapshot"] :])
+        elif obeyed == job.sent:
+            changes["state"] = state
         self._update(job.id, **changes)
+        if final:
+            self._note_end(self._jobs[job.id], state)
+
+    def _note_end(self, job: Job, state: State) -> None:
+        seconds = 0.0 if job.snapshot is None else job.snapshot.seconds
+        if state != "stopped" or job.error:  # who pressed Stop has been noted
+            log(f"experiment {state}", hash=job.experiment.hash, step=job.step, seconds=seconds)
+        self._forget_old()
+        self._admit()
+
+    def _note_stored(self, job_id: str, reason: str, again: bool) -> None:
+        """The store has taken a result, or has said why not."""
+        with self._changed:
+            self._storing.discard(job_id)
+            job = self._jobs.get(job_id)
+            if reason and (job is None or job.unstored != reason):
+                log("result not stored", reason=reason, again=again)
+            self._update(job_id, state="finished", stored=not reason, unstored=reason)
+
+    def _learn_rate(self, job: Job, snapshot: Snapshot) -> None:
+        done = job.work * snapshot.step / job.experiment.training.steps
+        if snapshot.step > _TELLING_STEPS and done:
+            self._rate += 0.2 * (snapshot.seconds / done - self._rate)
 
     def _update(self, job_id: str, **changes: Any) -> None:
         job = self._jobs.get(job_id)
         if job is not None:
+            if changes.get("state") == "paused" != job.state:
+                changes["paused_at"] = time.monotonic()
             self._jobs[job_id] = replace(job, version=job.version + 1, **changes)
             self._changed.notify_all()
 
     def _restart(self, silent_deaths: int) -> None:
         """Start the process again, later each time it dies at once, and begin its jobs anew."""
-        self._process.kill()  # it may be alive and talking nonsense
-        self._process.wait()
+        self._process.end()  # it may be alive and talking nonsense
         if silent_deaths > 1:
             self._closed.wait(min(30.0, 0.5 * 2**silent_deaths))
         with self._changed:
-            if self._closing:
+            if self._closed.is_set():
                 return
-            _close(self._process.stdin)
-            _close(self._process.stdout)
-            self._process = self._start_process()
-            for request in self._requests.values():
-                request.error = _DIED
-            self._requests.clear()
-            self._changed.notify_all()
+            self.n_restarts += 1
+            log("training process died", restarts=self.n_restarts)
+            self._process.close()
+            self._process = TrainingProcess(self.settings.training_megabytes)
+            self._questions.give_up()
+            turn, self._turn = self._turn, ""
             for job in list(self._jobs.values()):
                 if job.over:
                     self._update(job.id, obeyed=job.sent)
-                    continue
-                if job.restarts >= MAX_RESTARTS or silent_deaths >= MAX_SILENT_DEATHS:
-                    self._update(job.id, state="failed", error="the training process died")
-                    continue
-                paused = job.state == "paused"
-                self._update(
-                    job.id,
-                    restarts=job.restarts + 1,
-                    state="paused" if paused else "waiting",
-                    sent=0,
-                    obeyed=0,
-                )
-                self._tell_start(job, paused=paused)
+                elif job.begun and job.id not in self._storing:
+                    self._begin_anew(job, blamed=job.id == turn, hopeless=silent_deaths)
+
+    def _begin_anew(self, job: Job, *, blamed: bool, hopeless: int) -> None:
+        """After a death of the process, for which the job in whose turn it died is blamed."""
+        if (blamed and job.blamed >= MAX_RESTARTS) or hopeless >= MAX_SILENT_DEATHS:
+            self._update(job.id, state="failed", error="the training process died")
+            return
+        paused = job.state == "paused"
+        self._update(
+            job.id,
+            restarts=job.restarts + 1,
+            blamed=job.blamed + blamed,
+            state="paused" if paused else "waiting",
+            opening="pause" if paused else "run",
+            sent=0,
+            obeyed=0,
+        )
+        self._tell_start(self._jobs[job.id])
+
+    # Leases and memory
+
+    def _keep_order(self) -> None:
+        """End what nobody watches, and admit who waits; runs in a thread of its own."""
+        while not self._closed.wait(CHECK_SECONDS):
+            with self._changed:
+                self._stop_unwatched()
+                self._admit()
+
+    def _watch(self, job_id: str, watcher: Watcher) -> None:
+        job = self._jobs.get(job_id)
+        if job is not None:
+            now = time.monotonic()
+            self._jobs[job_id] = replace(job, seen_at=now)
+            self._leases.look(job_id, watcher.tab, now)
 
     def _stop_unwatched(self) -> None:
         now = time.monotonic()
+        settings = self.settings
         for job in list(self._jobs.values()):
-            lease = PAUSED_LEASE_SECONDS if job.state == "paused" else LEASE_SECONDS
-            if not job.over and now - job.seen_at > lease:
-                self._steer(job.id, "stop", "stopped")
+            paused = job.state == "paused"
+            lease = settings.paused_seconds if paused else settings.lease_seconds
+            if not job.over and now - self._leases.watched_until(job.id) > lease:
+                self.stop(job.id)
+                self._update(job.id, error="because nobody watched it")
+        if self._waiting():
+            for job in list(self._jobs.values()):
+                held = job.state == "paused" and now - job.paused_at > PAUSED_IN_THE_WAY_SECONDS
+                if held and job.begun:
+                    self.stop(job.id)
+                    self._update(job.id, error="because others waited for its memory")
+        long_ago = now - max(settings.paused_seconds, settings.lease_seconds)
+        self._leases.forget_tabs(long_ago)
 
     def _forget_old(self) -> None:
         """Forget ended jobs beyond a number and a size; the last that was seen ending stays."""
         n_bytes = sum(job.n_bytes for job in self._jobs.values())
         ended = sorted((job for job in self._jobs.values() if job.over), key=lambda j: j.seen_at)
+        n_ended = len(ended)
         for job in ended[:-1]:
-            if len(self._jobs) <= MAX_JOBS and n_bytes <= MAX_BYTES:
+            if n_ended <= MAX_JOBS and n_bytes <= MAX_BYTES:
                 return
             del self._jobs[job.id]
+            self._leases.forget(job.id)
             n_bytes -= job.n_bytes
+            n_ended -= 1
 
 
-_DIED = "The training process died and began anew: ask again"
+_TELLING_STEPS = 20
+"""Steps after which a job's own speed tells how long it will take."""
+
+_OPENINGS: dict[Verb, Opening] = {"pause": "pause", "resume": "run", "step": "step"}
+"""How a job begins that was steered while it stood in the queue."""
 
 
-def _close(pipe: IO[bytes] | None) -> None:
-    """Close a pipe whose other end may be gone."""
-    if pipe is not None:
-        with contextlib.suppress(OSError):
-            pipe.close()
+def _size_of(snapshot: Snapshot) -> int:
+    """About the bytes of its arrays."""
+    return snapshot.probe.pattern.nbytes + sum(own.nbytes for own in snapshot.history.values())

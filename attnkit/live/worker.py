@@ -1,8 +1,9 @@
 """The training process: trains the jobs it is told to, in turns, and sends snapshots.
 
 Started by `attnkit.live.service` as `python -m attnkit.live.worker`. Commands come as JSON lines
-on standard input, answers leave as frames on standard output: one JSON line, then as many bytes of
-`Snapshot.to_bytes` as it says. It ends when its input does, so no orphan outlives the server.
+on standard input, answers leave as frames on standard output: one JSON line, then as many bytes as it says, of
+`Snapshot.to_bytes` and, of a finished job, its weights. It ends when its input does, so no orphan
+outlives the server. Before a turn it says whose it is: if it dies, the server knows in whose.
 
 Between two turns it also draws examples of tasks, which pages must not do since they never import
 torch, and asks trained models about a book; it keeps the last weights of phone books for that.
@@ -10,7 +11,6 @@ torch, and asks trained models about a book; it keeps the last weights of phone 
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import queue
@@ -26,25 +26,28 @@ from attnkit.experiment import Experiment, from_text
 from attnkit.live.asking import Weights, WeightsGone, answer, draw_example, reason
 from attnkit.live.views import encode
 from attnkit.own_book import can_be_asked
-from attnkit.process import prepare_for_training
+from attnkit.process import give_memory_back, limit_memory, prepare_for_training
 from attnkit.training import Training
 
 SLICE_SECONDS = 0.1
 """A job's turn; a command waits until it is over."""
 
-MAX_JOB_SECONDS = 3600.0
-"""Training time after which a job is stopped, whatever its experiment asks for."""
-
 SNAPSHOT_SECONDS = 0.2
 """Least time between two snapshots of a running job, if they are small."""
 
 BYTES_PER_SECOND = 2**22
-"""Large ones come more rarely, so that a running job sends no more than that."""
+"""Large ones come more rarely, so that running jobs send no more than that."""
+
+SPARE = 1.5
+"""What all jobs may really take, over what is estimated."""
 
 KEPT_BYTES = 2**26
 """Weights of ended jobs that are kept, of the newest jobs whose task can be asked."""
 
-NICENESS = 5
+TRIM_SECONDS = 2.0
+"""Between two returns of unused memory to the system while several jobs take turns."""
+
+NICENESS = 10
 """Below the server and a browser on the same machine: what people press comes first."""
 
 
@@ -60,6 +63,10 @@ class _Job:
     """When the next snapshot may be sent."""
     pace: float = 0.05
     """Seconds per step, as last measured."""
+    most_seconds: float = float("inf")
+    """Training time after which it is stopped, whatever its experiment asks for."""
+    served: float = 0.0
+    """Time it has had, counted from what the others had when it began."""
 
 
 class Worker:
@@ -69,21 +76,34 @@ class Worker:
         self._output = output
         self._jobs: dict[str, _Job] = {}
         self._ended: dict[str, Weights] = {}
-        self._turns = itertools.count()
+        self._trim_at = 0.0
 
     def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
         """Work until a None is taken from the queue."""
         while True:
-            active = [name for name, job in self._jobs.items() if not job.paused]
+            active = self._active
             try:
                 command = commands.get(block=not active)
             except queue.Empty:
-                name = active[next(self._turns) % len(active)]
-                self._take_turn(name)
+                self._take_turn(min(active, key=lambda name: active[name].served))
+                if len(active) > 1 and time.monotonic() > self._trim_at:
+                    self._trim()
                 continue
             if command is None:
                 return
             self._obey(command)
+
+    def _trim(self) -> None:
+        give_memory_back()
+        self._trim_at = time.monotonic() + TRIM_SECONDS
+
+    @property
+    def _active(self) -> dict[str, _Job]:
+        return {name: job for name, job in self._jobs.items() if not job.paused}
+
+    def _served_least(self) -> float:
+        """What a job that begins, or goes on, is taken to have had: no less than the others."""
+        return min((job.served for job in self._active.values()), default=0.0)
 
     def _obey(self, command: dict[str, Any]) -> None:
         verb = command["do"]
@@ -98,6 +118,8 @@ class Worker:
         if job is None:  # finished in the meantime
             return
         job.obeyed = command["number"]
+        if job.paused:
+            job.served = max(job.served, self._served_least())
         if verb == "pause":
             job.paused = True
             self._send(name, job, "paused")
@@ -130,11 +152,14 @@ class Worker:
         return weights
 
     def _start(self, name: str, command: dict[str, Any]) -> None:
+        self._tell_turn(name)
         try:
-            job = _Job(Training(from_text(command["experiment"])), paused=command["paused"])
+            training = Training(from_text(command["experiment"]))
         except Exception as error:  # whatever it is, the page must hear of it
             self._fail(name, error)
             return
+        job = _Job(training, paused=command["paused"], most_seconds=command["seconds"])
+        job.served = self._served_least()
         self._jobs[name] = job
         self._send(name, job, "paused" if job.paused else "running")
 
@@ -144,6 +169,7 @@ class Worker:
         if job.steps_left is not None:
             n_steps = min(n_steps, job.steps_left)
             job.steps_left -= n_steps
+        self._tell_turn(name)
         started = time.monotonic()
         try:
             job.training.advance(n_steps)
@@ -151,35 +177,53 @@ class Worker:
             del self._jobs[name]
             self._fail(name, error)
             return
-        job.pace = (time.monotonic() - started) / n_steps
+        seconds = time.monotonic() - started
+        job.pace = seconds / n_steps
+        job.served += seconds
         if job.training.finished:
             self._end(name, "finished")
-        elif job.training.seconds > MAX_JOB_SECONDS:
-            self._end(name, "stopped")
+        elif job.training.seconds > job.most_seconds:
+            limit = f"after {job.most_seconds:.0f} s of training, the limit of this copy"
+            self._end(name, "stopped", limit)
         elif job.steps_left == 0:
             job.paused, job.steps_left = True, None
             self._send(name, job, "paused")
         elif time.monotonic() >= job.next_at:
             self._send(name, job, "running")
 
-    def _end(self, name: str, state: str) -> None:
+    def _end(self, name: str, state: str, why: str = "") -> None:
         """Send the last snapshot; of a job that can be asked its weights stay, for questions."""
         job = self._jobs.pop(name)
         if can_be_asked(job.training.experiment.task):
             self._ended[name] = Weights.of(job.training)
             while sum(weights.n_bytes for weights in self._ended.values()) > KEPT_BYTES:
                 del self._ended[next(iter(self._ended))]
-        self._send(name, job, state)
+        self._send(name, job, state, why)
+        del job
+        self._trim()
 
-    def _send(self, name: str, job: _Job, state: str) -> None:
-        blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
-        header = {"job": name, "state": state, "obeyed": job.obeyed}
-        self._write(header, blob)
-        job.next_at = time.monotonic() + rest_after(len(blob))
+    def _send(self, name: str, job: _Job, state: str, why: str = "") -> None:
+        """Send a snapshot; of a finished job its weights too."""
+        if state == "finished":
+            blob, weights = job.training.result().to_blobs()
+        else:
+            blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
+            weights = b""
+        header = {"job": name, "state": state, "obeyed": job.obeyed, "snapshot": len(blob)}
+        if why:
+            header["error"] = why
+        self._write(header, blob + weights)
+        job.next_at = time.monotonic() + rest_after(len(blob)) * max(1, len(self._active))
 
     def _fail(self, name: str, error: Exception) -> None:
         text = f"{type(error).__name__}: {error}"[:500]
-        self._write({"job": name, "state": "failed", "obeyed": 0, "error": text}, b"")
+        if isinstance(error, MemoryError) or "allocate memory" in text:
+            text = "not enough memory: take smaller sizes, or fewer seeds"
+        header = {"job": name, "state": "failed", "obeyed": 0, "snapshot": 0, "error": text}
+        self._write(header, b"")
+
+    def _tell_turn(self, name: str) -> None:
+        self._write({"turn": name}, b"")
 
     def _write(self, header: dict[str, Any], blob: bytes) -> None:
         self._output.write(encode(header, blob))
@@ -215,6 +259,8 @@ def main() -> None:
     os.nice(NICENESS)
     prepare_for_training()
     _warm_up()
+    if len(sys.argv) > 1:
+        limit_memory(SPARE * int(sys.argv[1]))
     commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     try:

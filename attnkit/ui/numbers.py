@@ -7,7 +7,7 @@ import json
 import streamlit as st
 
 from attnkit.experiment import Experiment, default_settings
-from attnkit.live.service import Job
+from attnkit.live.jobs import Job
 from attnkit.summary import run_table
 from attnkit.ui.session import Lab
 from attnkit.ui.shown import sharing_table, slice_table

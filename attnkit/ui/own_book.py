@@ -6,7 +6,7 @@ import streamlit as st
 
 from attnkit.figures.answers import answers_table
 from attnkit.figures.maps import telling_layer
-from attnkit.live.service import Job
+from attnkit.live.jobs import Job
 from attnkit.own_book import ask, can_be_asked, most_entries, read_book
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook

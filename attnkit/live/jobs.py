@@ -1,0 +1,107 @@
+"""A job: one experiment that was asked for, as it is at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attnkit.experiment import Experiment
+from attnkit.results import Snapshot
+
+State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
+
+Verb = Literal["pause", "resume", "step", "stop"]
+
+Opening = Literal["run", "pause", "step"]
+"""What a job does once its turn has come."""
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Who asks and looks: a tab, and the browser that limits count for.
+
+    Attributes:
+        tab: one session. visitor: one browser; empty: nobody whom limits concern.
+    """
+
+    tab: str = ""
+    visitor: str = ""
+
+
+NOBODY = Watcher()
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A job as it is now: an immutable view.
+
+    Attributes:
+        visitor: who asked for it; empty: nobody whom limits concern.
+        megabytes: memory it takes, estimated.
+        opening: what it does once its turn has come.
+        begun: whether the training process has been given it; until then it stands in the queue.
+        version: counts up with every change, for `TrainingService.wait`.
+        sent: commands given after the start. obeyed: those the training process has confirmed;
+            until all are, the state is what was asked for.
+        restarts: how often the training process died under it. blamed: how often in its own turn.
+        error: why it failed, or was stopped unasked.
+        stored: whether the store has it. unstored: why not, if it should and has not yet.
+        n_bytes: of the last snapshot.
+        seen_at: when it was last looked at, on the clock of `time.monotonic`, as the two others:
+        asked_at: when it was submitted. begun_at: when its turn came. paused_at: when it was
+            paused last.
+    """
+
+    id: str
+    experiment: Experiment
+    visitor: str = ""
+    state: State = "waiting"
+    opening: Opening = "run"
+    megabytes: float = 0.0
+    begun: bool = False
+    version: int = 0
+    snapshot: Snapshot | None = None
+    n_bytes: int = 0
+    restarts: int = 0
+    blamed: int = 0
+    sent: int = 0
+    obeyed: int = 0
+    error: str = ""
+    stored: bool = False
+    unstored: str = ""
+    asked_at: float = 0.0
+    begun_at: float = 0.0
+    paused_at: float = 0.0
+    seen_at: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether it trains, or is about to."""
+        return self.state in ("waiting", "running")
+
+    @property
+    def queued(self) -> bool:
+        """Whether others train before it."""
+        return not self.begun and not self.over
+
+    @property
+    def settled(self) -> bool:
+        """Whether no more snapshots come by themselves."""
+        if self.state in ("finished", "failed"):
+            return True
+        return not self.active and self.obeyed == self.sent and not self.queued
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can come any more."""
+        return self.state in ("finished", "stopped", "failed")
+
+    @property
+    def step(self) -> int:
+        """Steps taken."""
+        return 0 if self.snapshot is None else self.snapshot.step
+
+    @property
+    def work(self) -> float:
+        """What all its steps cost, in an arbitrary unit that is the same for all experiments."""
+        return self.experiment.training.steps * self.megabytes

@@ -1,0 +1,84 @@
+"""The training process as the server sees it: a pipe to talk into, and frames that come out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+
+class TrainingProcess:
+    """One process that runs `attnkit.live.worker`.
+
+    Args:
+        megabytes: memory that all its experiments may take, estimated.
+    """
+
+    def __init__(self, megabytes: int) -> None:
+        package_root = str(Path(__file__).parents[2])
+        known = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([package_root, known] if known else [package_root])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "attnkit.live.worker", str(megabytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the server, whose end it notices by itself
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+    @property
+    def id(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def tell(self, command: dict[str, Any]) -> None:
+        """Send a command; into the void if the process has died, which `read` notices."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def read(self) -> tuple[dict[str, Any], bytes]:
+        """Wait for one frame.
+
+        Raises:
+            OSError, ValueError: if the process has ended or sends nonsense.
+        """
+        stream = self._process.stdout
+        assert stream is not None
+        line = stream.readline()
+        if not line.endswith(b"\n"):
+            raise OSError("the training process has ended")
+        header: dict[str, Any] = json.loads(line)
+        blob = stream.read(header["size"])
+        if len(blob) < header["size"]:
+            raise OSError("the training process ended in the middle of a frame")
+        return header, blob
+
+    def hang_up(self) -> None:
+        """Say nothing more, so that it ends by itself."""
+        _close(self._process.stdin)
+
+    def end(self, seconds: float = 0.0) -> None:
+        """Wait so long for its end, then kill it."""
+        try:
+            self._process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def close(self) -> None:
+        """Close the pipes of a process that has ended, which nobody reads any more."""
+        _close(self._process.stdin)
+        _close(self._process.stdout)
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    """Close a pipe whose other end may be gone."""
+    if pipe is not None:
+        with contextlib.suppress(OSError):
+            pipe.close()

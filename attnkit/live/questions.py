@@ -1,0 +1,104 @@
+"""What only the training process can compute: examples of tasks, answers to books."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnkit.experiment import Experiment
+from attnkit.live.views import Answers, Example
+from attnkit.tasks import Task
+
+MAX_EXAMPLES = 256
+"""Examples remembered, by the settings of their task."""
+
+_DIED = "The training process died and began anew: ask again"
+
+
+@dataclass
+class _Request:
+    """A question to the training process: what came back, or why nothing did."""
+
+    id: str
+    blob: bytes | None = None
+    error: str = ""
+
+    @property
+    def answered(self) -> bool:
+        return self.blob is not None or bool(self.error)
+
+
+class Questions:
+    """Questions under way and examples remembered.
+
+    Args:
+        changed: notified when an answer has come; its lock guards everything here.
+        tell: sends a command to the training process.
+    """
+
+    def __init__(
+        self, changed: threading.Condition, tell: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._changed, self._tell = changed, tell
+        self._requests: dict[str, _Request] = {}
+        self._examples: dict[Task, _Request | Example | str] = {}
+
+    def example(self, experiment: Experiment, seconds: float) -> Example | str | None:
+        """See `TrainingService.example`."""
+        task = experiment.task
+        with self._changed:
+            known = self._examples.get(task)
+            if known is None:
+                while len(self._examples) >= MAX_EXAMPLES:
+                    del self._examples[next(iter(self._examples))]
+                known = self._request({"do": "example", "experiment": experiment.to_json()})
+                self._examples[task] = known
+            if not isinstance(known, _Request):
+                return known
+            request = known
+            self._changed.wait_for(lambda: request.answered, timeout=seconds)
+            if not request.answered:
+                return None
+            found = request.error if request.blob is None else Example.from_bytes(request.blob)
+            if self._examples.get(task) is request:  # nobody else who waited was first
+                del self._examples[task]
+                if request.blob is not None or request.error != _DIED:
+                    self._examples[task] = found  # what died may be asked again
+            return found
+
+    def ask(self, job_id: str, tokens: np.ndarray, seconds: float) -> Answers | str:
+        """See `TrainingService.ask`."""
+        with self._changed:
+            command = {"do": "ask", "job": job_id, "tokens": tokens.tolist()}
+            request = self._request(command)
+            self._changed.wait_for(lambda: request.answered, timeout=seconds)
+            self._requests.pop(request.id, None)
+        if request.blob is not None:
+            return Answers.from_bytes(request.blob)
+        return request.error or "The training process is busy: ask again in a moment"
+
+    def take(self, header: dict[str, Any], blob: bytes) -> None:
+        """An answer has come."""
+        request = self._requests.pop(header["request"], None)
+        if request is not None:
+            request.error = header.get("error", "")
+            request.blob = None if request.error else blob
+            self._changed.notify_all()
+
+    def give_up(self) -> None:
+        """The training process died: nothing that was asked will be answered."""
+        for request in self._requests.values():
+            request.error = _DIED
+        self._requests.clear()
+        self._changed.notify_all()
+
+    def _request(self, command: dict[str, Any]) -> _Request:
+        request = _Request(uuid.uuid4().hex[:12])
+        self._requests[request.id] = request
+        self._tell({**command, "request": request.id})
+        return request

@@ -1,0 +1,44 @@
+"""Who looks at the page: a tab, which ends, and a browser, for which limits count."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+
+import streamlit as st
+
+from attnkit.live.jobs import Watcher
+from attnkit.ui.service import training_service
+
+
+def watcher() -> Watcher:
+    """This session's tab and visitor. Neither says who somebody is."""
+    if "visitor" not in st.session_state:
+        st.session_state.visitor = _browser() or uuid.uuid4().hex
+    return Watcher(_tab(), st.session_state.visitor)
+
+
+def _gone(tab: str) -> None:
+    """The tab was closed or has lost its connection; a session that goes on arrives anew."""
+    training_service().leave(tab)
+
+
+@st.cache_resource(scope="session", show_spinner=False, on_release=_gone)
+def _tab() -> str:
+    tab = uuid.uuid4().hex
+    training_service().arrive(tab)
+    return tab
+
+
+def _browser() -> str:
+    """The same for all tabs of a browser, out of the cookie that keeps foreign pages away.
+
+    The cookie reads `2|mask|masked token|time`, with a new mask every time. Empty without one.
+    """
+    try:
+        _, mask, masked, _ = st.context.cookies["_streamlit_xsrf"].split("|")
+        key = bytes.fromhex(mask)
+        token = bytes(byte ^ key[i % len(key)] for i, byte in enumerate(bytes.fromhex(masked)))
+    except (KeyError, ValueError, ZeroDivisionError):
+        return ""
+    return hashlib.blake2b(token, digest_size=8).hexdigest()
