@@ -7,7 +7,12 @@ from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.routing import require_route
-from attnkit.ui.session import default_experiment, thumbnail_examples, thumbnails_missing
+from attnkit.ui.session import (
+    default_experiment,
+    thumbnail_examples,
+    thumbnails_missing,
+    with_hidden,
+)
 
 require_route()
 AWAIT_SECONDS = 0.5
@@ -27,7 +32,7 @@ def await_thumbnails() -> None:
 wanted = st.session_state.pop("wanted", None)
 if wanted in TASKS:
     params = default_experiment(wanted).to_params() or {"v": str(SCHEMA)}
-    st.switch_page("pages/lab.py", query_params=params)
+    st.switch_page("pages/lab.py", query_params=with_hidden(params))
 st.session_state.page = "guide"
 st.title("Guide", anchor=False)
 st.markdown(
@@ -61,7 +66,7 @@ for first in range(0, len(PRESETS), 3):
                 "pages/lab.py",
                 label="Set it up in the Lab",
                 icon=":material/science:",
-                query_params=preset.params,
+                query_params=with_hidden(preset.params),
             )
 
 st.subheader("The tasks", anchor=False)

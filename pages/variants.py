@@ -16,6 +16,7 @@ from attnkit.ui import components
 from attnkit.ui.composer import costs_line
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
+from attnkit.ui.session import with_hidden
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 
 require_route()
@@ -84,7 +85,7 @@ def entry(named: Named, known: MeasuredVariants | None) -> None:
             "pages/lab.py",
             label="Open in the Lab" if variant == BASELINE else "Compare with QKV in the Lab",
             icon=":material/science:",
-            query_params=link.to_params(),
+            query_params=with_hidden(link.to_params()),
         )
 
 

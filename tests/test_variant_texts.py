@@ -470,3 +470,10 @@ def test_a_misspelt_name_or_word_is_guessed(text, meant):
     """One suggestion, where there is a near one."""
     with pytest.raises(InvalidVariant, match=re.escape(f"did you mean {meant}?")):
         Variant(text)
+
+
+def test_a_very_long_text_is_refused_before_its_words_are_looked_at(monkeypatch):
+    """Anybody may send one, and looking every name of it up takes minutes."""
+    monkeypatch.setattr("attnkit.variants.catalogue.find", None)
+    with pytest.raises(InvalidVariant, match="at most 200 characters"):
+        Variant("mqa " * 50_000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import streamlit as st
 
@@ -20,20 +20,25 @@ MOST_SEGMENTS = 3
 """Choices that stand side by side; more of them go into a list."""
 
 
-def setting_widgets(task: str) -> None:
-    """Draw one widget per setting of the task, in groups, keyed `set_` and its name."""
-    all_settings = dict(settings(task))
+def setting_widgets(task: str, hidden: Collection[str] = ()) -> None:
+    """Draw one widget per setting of the task, in groups, keyed `set_` and its name.
+
+    Args:
+        hidden: what a class link hides, see `attnkit.links.hideable`.
+    """
+    if "settings" in hidden:
+        return
+    present = {name: s for name, s in settings(task).items() if name not in hidden}
     if TASKS[task]().earlier is None:
-        all_settings.pop("earlier_steps", None)
-    groups = {"Task": tuple(TASKS[task].model_fields), **MAIN_GROUPS}
-    for group, names in groups.items():
-        present = [all_settings[name] for name in names if name in all_settings]
-        if present:
+        present.pop("earlier_steps", None)
+    for group, names in {"Task": tuple(TASKS[task].model_fields), **MAIN_GROUPS}.items():
+        members = [present.pop(name) for name in names if name in present]
+        if members:
             st.markdown(f"**{group}**")
-        _grid(present)
-    shown = {name for names in groups.values() for name in names}
-    with st.expander("More"):
-        _grid([s for name, s in all_settings.items() if name not in shown])
+        _grid(members)
+    if present and "more" not in hidden:
+        with st.expander("More"):
+            _grid(present.values())
 
 
 def _grid(group: Iterable[Setting]) -> None:

@@ -228,6 +228,8 @@ def _rank(variant: Variant) -> tuple[bool, int, str]:
 def _read(text: str) -> _Said:
     from attnkit.variants.catalogue import find
 
+    if len(text) > LONGEST:  # before anything looks at every word of it
+        raise ValueError(f"at most {LONGEST} characters")
     named = find(text)
     if named is not None:
         return _parse(named.variant)

@@ -1,0 +1,98 @@
+"""Pages whose training process computes nothing, for tests of what pages do by themselves."""
+
+import queue
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from attnkit.experiment import from_text
+from attnkit.server import server_settings
+from attnkit.ui.service import training_service
+from attnkit.ui.storage import result_store
+
+DASHBOARD = str(Path(__file__).parents[1] / "dashboard.py")
+
+PATIENCE = 120.0
+"""Seconds after which a page has failed."""
+
+
+class IdleProcess:
+    """Stands in for the training process: takes every command, answers questions with a no."""
+
+    id = 0
+
+    def __init__(self, megabytes):
+        self.told = []
+        self._replies = queue.SimpleQueue()
+
+    @property
+    def begun(self):
+        """The experiments that were to be trained."""
+        return [from_text(c["experiment"]) for c in self.told if c["do"] == "start"]
+
+    def tell(self, command):
+        """Take a command."""
+        self.told.append(command)
+        if "request" in command:
+            self._replies.put({"request": command["request"], "size": 0, "error": "idle"})
+
+    def read(self):
+        """Wait for a reply, as for a frame."""
+        reply = self._replies.get()
+        if reply is None:
+            raise OSError("the process has ended")
+        return reply, b""
+
+    def hang_up(self):
+        """Let whoever reads go."""
+        self._replies.put(None)
+
+    def end(self, seconds=0.0):
+        """There is nothing to wait for."""
+
+    def close(self):
+        """There is nothing to close."""
+
+
+@contextmanager
+def idle_service(folder, **environment):
+    """The server's service and store, new, in a folder; all processes that it starts, idle ones.
+
+    Args:
+        environment: settings of the copy, such as `hosted="true"`.
+    """
+    processes = []
+
+    def start(megabytes):
+        processes.append(IdleProcess(megabytes))
+        return processes[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"store": str(folder), **environment}.items():
+            patch.setenv(f"ATTNKIT_{name.upper()}", value)
+        patch.setattr("attnkit.live.service.TrainingProcess", start)
+        patch.setattr("attnkit.ui.startup.start", lambda: None)  # it sets options of the server
+        caches = (training_service, result_store)
+        for cache in caches:
+            cache.clear()
+        server_settings.cache_clear()
+        yield processes
+        for cache in caches:
+            cache.clear()
+    server_settings.cache_clear()
+
+
+def visit(**params):
+    """Open the dashboard with a link; the page must not fail."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
+    tab.query_params.update(params)
+    return show(tab)
+
+
+def show(tab):
+    """Run the page; it must not fail."""
+    tab.run()
+    assert not tab.exception
+    return tab

@@ -1,0 +1,302 @@
+"""Links on the pages: stored results, class links, Share, and the limits of a hosted copy."""
+
+import itertools
+import re
+
+import pytest
+from idle import idle_service, show, visit
+
+from attnkit.experiment import Experiment, settings
+from attnkit.links import GROUPS
+from attnkit.store import ResultStore, Unavailable
+from attnkit.tasks import TASKS
+from attnkit.training import train
+from attnkit.ui.presets import PRESETS
+from attnkit.ui.storage import result_store
+
+TINY = Experiment(
+    task="directed",
+    sharing=["QKV", "K=V"],
+    n_seeds=1,
+    n_entries=5,
+    n_names=11,
+    n_values=7,
+    d_head=3,
+    steps=2,
+    batch_size=16,
+    n_eval=16,
+)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy for oneself with a store of its own."""
+    with idle_service(tmp_path_factory.mktemp("store")) as processes:
+        yield processes
+
+
+@pytest.fixture(scope="module")
+def stored(copy):
+    """The hash of a stored result."""
+    result_store().put(*train(TINY).to_blobs())
+    return TINY.hash
+
+
+def told(element):
+    """What a warning or an error says, without the backslashes that keep Markdown away."""
+    return re.sub(r"\\(\W|_)", r"\1", element.value)
+
+
+def keys(tab):
+    """The user's keys of all widgets, but the pickers of the live area."""
+    kinds = (tab.button, tab.number_input, tab.toggle, tab.selectbox, tab.button_group)
+    found = {widget.key or "" for widget in itertools.chain(*kinds)}
+    return {key for key in found if not re.match(r"$|(seed|layer)_", key)}
+
+
+def components(tab):
+    """The keys of all live components."""
+    return {element.key for element in tab.get("bidi_component")}
+
+
+# stored results
+
+
+def test_run_opens_a_stored_result_and_the_link_becomes_its_settings(stored):
+    """Finished at once; nothing trains."""
+    tab = visit(run=stored)
+    assert [told(warning) for warning in tab.warning] == []
+    assert tab.session_state["lab"].experiment == TINY
+    assert tab.query_params == TINY.to_params()
+    assert tab.number_input(key="set_n_entries").value == 5
+    assert tab.session_state["lab"].job.snapshot.experiment == TINY
+    assert any(text.value.startswith("Finished") for text in tab.markdown)
+    assert tab.dataframe[0].value["sharing"].tolist() == ["QKV", "K=V"]
+
+
+def test_run_keeps_what_is_hidden(stored):
+    """A class can begin with a finished result."""
+    tab = visit(run=stored, hide="settings")
+    assert tab.query_params == {**TINY.to_params(), "hide": "settings"}
+    assert not tab.number_input
+
+
+@pytest.mark.parametrize(
+    ("run", "named"),
+    [
+        ("abc", "run: got 'abc', allowed sixteen digits from 0 to 9 and a to f"),
+        ("0" * 16, f"run: got '{'0' * 16}', but no result of that name is kept here"),
+        ("<b>[x](y)</b>", "run: got '<b>[x](y)</b>', allowed sixteen digits"),
+        ("1" * 100_000, "run: got '111"),
+    ],
+)
+def test_a_run_that_is_not_kept_is_told_and_the_lab_opens(copy, run, named):
+    """All else at its defaults."""
+    tab = visit(run=run)
+    assert named in told(tab.warning[0])
+    assert tab.session_state["lab"].experiment == Experiment()
+    assert tab.query_params == {}
+    assert not tab.button(key="train").disabled
+
+
+def test_a_store_that_is_away_is_told(stored, monkeypatch):
+    """The Lab works without."""
+
+    def fail(*_):
+        raise Unavailable("the database is away")
+
+    monkeypatch.setattr(ResultStore, "snapshot", fail)
+    tab = visit(run=stored)
+    assert f"run: got '{stored}', but the database is away" in told(tab.warning[0])
+    assert not tab.button(key="train").disabled
+
+
+def test_what_a_link_is_told_stays_until_the_visitor_acts(copy, monkeypatch):
+    """The page draws itself again when examples have come; the warning is not lost by that."""
+    once = iter([True])
+    monkeypatch.setattr("attnkit.ui.session.thumbnails_missing", lambda: next(once, False))
+    tab = visit(v="1", steps="abc")
+    assert "steps: got 'abc'" in told(tab.warning[0])
+    assert not show(tab).warning
+
+
+# class links
+
+
+def test_everything_is_there_without_a_class_link(copy):
+    """And nothing speaks of hiding."""
+    assert keys(visit()) >= {"set_steps", "set_n_eval", "set_sharing", "pause", "step", "reset"}
+    assert "show_all" not in keys(visit())
+
+
+@pytest.mark.parametrize(
+    ("hide", "gone"),
+    [
+        ("steps", {"set_steps"}),
+        ("n_entries,n_names,n_values", {"set_n_entries", "set_n_names", "set_n_values"}),
+        ("positions,self_mask", {"set_positions", "set_self_mask"}),
+        ("sharing", {"set_sharing"}),
+        ("settings", {f"set_{name}" for name in settings("directed")} - {"set_earlier_steps"}),
+        ("buttons", {"pause", "step", "reset", "new_seeds"}),
+        ("task", set()),
+        ("add_variant", set()),
+    ],
+)
+def test_a_class_link_hides_what_it_names_and_nothing_else(copy, hide, gone):
+    """The experiment is the same, and its link keeps what is hidden."""
+    tab, everything = visit(v="1", d_head="8", hide=hide), keys(visit(v="1", d_head="8"))
+    assert keys(tab) == everything - gone | {"show_all"}
+    assert [told(warning) for warning in tab.warning] == []
+    assert tab.query_params == {"v": "1", "d_head": "8", "hide": hide}
+    assert tab.session_state["lab"].experiment == Experiment(d_head=8)
+    assert ("gallery" in components(tab)) == (hide != "task")
+    assert any(TASKS["directed"].question in m.value for m in tab.markdown) == (hide == "task")
+
+
+def test_what_is_under_more_can_be_hidden_together(copy):
+    """The expander goes with it."""
+    tab = visit(v="1", hide="more")
+    assert "set_n_eval" not in keys(tab)
+    assert "set_steps" in keys(tab)
+    assert "More" not in [expander.label for expander in tab.expander]
+
+
+def test_hidden_settings_keep_the_value_of_the_link(copy):
+    """Whatever else is changed, and in what is trained."""
+    tab = visit(v="1", steps="70", n_entries="5", hide="steps,n_entries")
+    for width in (4, 8):
+        tab.number_input(key="set_d_head").set_value(width)
+        show(tab)
+    expected = Experiment(steps=70, n_entries=5, d_head=8)
+    assert tab.session_state["lab"].experiment == expected
+    assert tab.query_params == {**expected.to_params(), "hide": "n_entries,steps"}
+    tab.button(key="train").click()
+    assert show(tab).session_state["lab"].job.experiment == expected
+    assert copy[0].begun[-1] == expected
+    tab.button(key="stop").click()
+    show(tab)
+
+
+def test_all_controls_come_back_at_their_values(copy):
+    """Nobody is locked out; the link says so, and the experiment stays."""
+    tab = visit(v="1", steps="70", hide=",".join([*GROUPS, "steps"]))
+    assert keys(tab) == {"train", "stop", "show_all"}
+    tab.button(key="show_all").click()
+    show(tab)
+    assert tab.query_params == {"v": "1", "steps": "70"}
+    assert tab.number_input(key="set_steps").value == 70
+    assert keys(tab) == keys(visit(v="1", steps="70"))
+
+
+def test_names_that_nothing_has_are_told_and_ignored(copy):
+    """The address keeps those that are known."""
+    tab = visit(v="1", hide="steps,train,<b>")
+    assert "hide: got '<b>, train', allowed task, sharing" in told(tab.warning[0])
+    assert tab.query_params == {"v": "1", "hide": "steps"}
+    assert "train" in keys(tab)
+
+
+def test_a_quick_preset_changes_nothing_that_is_hidden(copy):
+    """It is not offered then."""
+    assert "quick_preset" in keys(visit(v="1", task="reverse", hide="buttons"))
+    assert "quick_preset" not in keys(visit(v="1", task="reverse", hide="steps"))
+    assert "quick_preset" not in keys(visit(v="1", task="reverse", hide="settings"))
+
+
+def test_links_of_other_pages_keep_what_is_hidden(copy):
+    """A class that reads the Guide comes back to its own Lab."""
+    tab = visit(v="1", hide="settings")
+    show(tab.switch_page("pages/guide.py"))
+    links = [link.proto.query_string for link in tab.get("page_link")]
+    assert len([link for link in links if "hide=settings" in link]) == len(PRESETS)
+    show(tab.switch_page("pages/variants.py"))
+    links = [link.proto.query_string for link in tab.get("page_link")]
+    assert any("hide=settings" in link for link in links)
+
+
+# Share
+
+
+def shared(tab):
+    """Open Share; the links it shows, without the code below."""
+    tab.session_state["share"] = True
+    show(tab)
+    return [code.value for code in tab.code if not code.value.startswith("import")]
+
+
+def test_share_shows_the_link_to_what_is_set_up(copy):
+    """It opens the same experiment; the default one has a link, too."""
+    assert shared(visit()) == ["?v=1"]
+    (link,) = shared(visit(v="1", d_head="8", sharing="QKV,Q=K"))
+    assert link == "?v=1&sharing=QKV,Q%3DK&d_head=8"
+
+
+def test_share_makes_class_links(copy):
+    """What was chosen by its label, in the link by its name."""
+    tab = visit(v="1", task="phonebook")
+    shared(tab)
+    choice = tab.multiselect(key="hide_phonebook")
+    labels = ["Head width", "The choice of task"]
+    assert set(labels) <= set(choice.options)
+    choice.set_value(["d_head", "task"])
+    assert shared(tab) == ["?v=1&task=phonebook", "?v=1&task=phonebook&hide=task,d_head"]
+    assert tab.query_params == {"v": "1", "task": "phonebook"}
+
+
+def test_share_begins_with_what_this_link_hides(copy):
+    """So that a class link can be changed."""
+    assert shared(visit(hide="settings")) == ["?v=1", "?v=1&hide=settings"]
+
+
+def test_share_says_whether_the_result_is_kept(copy, stored):
+    """Only then it opens finished."""
+    notes = []
+    for params in (TINY.to_params(), {**TINY.to_params(), "d_head": "4"}):
+        tab = visit(**params)
+        shared(tab)
+        notes.append(any("opens finished" in caption.value for caption in tab.caption))
+    assert notes == [True, False]
+
+
+def test_share_tells_when_settings_do_not_fit(copy):
+    """The link is then that of the address bar."""
+    tab = visit(v="1", d_head="8")
+    tab.number_input(key="set_n_names").set_value(6)
+    assert shared(tab) == ["?v=1&d_head=8"]
+    assert any("address of this page" in caption.value for caption in tab.caption)
+
+
+# a hosted copy's limits
+
+
+@pytest.fixture(scope="module")
+def hosted(tmp_path_factory):
+    """A copy that strangers use."""
+    with idle_service(tmp_path_factory.mktemp("hosted"), hosted="true") as processes:
+        yield processes
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"steps": "20000"}, "steps: got 20000, allowed at most 5,000 on this copy"),
+        (
+            {"n_seeds": "20", "sharing": "QKV,Q=K,K=V,Q=V"},
+            "n_seeds: got 20, allowed at most 15 with so many variants on this copy",
+        ),
+        ({"d_model": "256", "d_mlp": "512", "n_layers": "4"}, "parameters: got "),
+        ({"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}, "memory: got "),
+    ],
+    ids=["steps", "runs", "parameters", "memory"],
+)
+@pytest.mark.parametrize("hide", ["", "settings"])
+def test_a_link_beyond_the_limits_says_so_and_trains_nothing(hosted, params, named, hide):
+    """Whether or not there is a widget that could have stopped it."""
+    tab = visit(v="1", **params, **({"hide": hide} if hide else {}))
+    assert any(named in told(error) for error in tab.error), [told(error) for error in tab.error]
+    for key in ("train", "step", "reset", "new_seeds"):
+        assert tab.button(key=key).disabled
+        tab.button(key=key).proto.disabled = False  # a browser of somebody's own sends it anyway
+        tab.button(key=key).click()
+        show(tab)
+    assert [process.begun for process in hosted] == [[]]
