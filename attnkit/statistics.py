@@ -43,3 +43,13 @@ def paired_difference(
 ) -> Interval:
     """Interval of `values - baseline`, seed by seed: one seed stands at one index in both."""
     return mean_interval(np.asarray(values, float) - np.asarray(baseline, float), level)
+
+
+def standard_deviation(values: Float[Array, "*n s"]) -> Float[Array, " *n"]:
+    """Of a sample, over the last axis; NaN where fewer than two values exist."""
+    values = np.asarray(values, dtype=np.float64)
+    present = ~np.isnan(values)
+    deviations = np.where(present, values - mean_interval(values).mean[..., None], 0.0)
+    freedom = np.where(present.sum(-1) > 1, present.sum(-1) - 1, np.nan)
+    spread: Array = np.sqrt((deviations**2).sum(-1) / freedom)
+    return spread

@@ -14,7 +14,6 @@ from attnkit.architecture import places_of
 from attnkit.experiment import Experiment
 from attnkit.figures.answers import NOT_IN_BOOK, answers_table
 from attnkit.figures.curves import (
-    MAX_POINTS,
     accuracy_legend,
     loss_legend,
     measures_legend,
@@ -33,6 +32,7 @@ from attnkit.figures.maps import (
     telling_layer,
 )
 from attnkit.figures.palette import COLORS, colors_of
+from attnkit.figures.panels import MAX_POINTS
 from attnkit.figures.thumbnail import HEIGHT, WIDTH, thumbnail
 from attnkit.live.views import Answers, Example, VariantAnswers
 from attnkit.own_book import ask, read_book

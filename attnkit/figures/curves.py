@@ -1,29 +1,28 @@
-"""Learning curves, one panel per variant: values in, a Plotly figure out.
-
-Figures are plain dictionaries in Plotly's own schema, arrays packed as float32: a live page sends
-them several times a second, and building validated figure objects would cost more than training.
-`plotly.graph_objects.Figure(figure)` accepts them as they are.
-"""
+"""Learning curves, one panel per variant: values in, a Plotly figure out."""
 
 from __future__ import annotations
 
-import base64
 import math
-from typing import Any
 
 import numpy as np
 
 from attnkit.figures.palette import REFERENCE, colors_of, translucent
+from attnkit.figures.panels import (
+    Figure,
+    Title,
+    Trace,
+    band,
+    level,
+    line,
+    mean_line,
+    panels_layout,
+    scale_losses,
+    thin,
+)
 from attnkit.results import Snapshot
 from attnkit.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
-
-MAX_POINTS = 160
-"""Points per curve on screen; statistics never come from thinned curves."""
-
-Trace = dict[str, Any]
-Figure = dict[str, Any]
 
 _LINE_STYLES = {"asymmetry": "solid", "right token": "dash", "reversed entry": "dot"}
 
@@ -35,7 +34,7 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
         previous: an earlier experiment, drawn grey where it has the same sharing.
     """
     experiment = snapshot.experiment
-    steps, kept = _thin(snapshot.eval_steps)
+    steps, kept = thin(snapshot.eval_steps)
     accuracy = snapshot.per_sharing(snapshot.history["accuracy"])[kept]  # (e, sharing, seed)
     interval = mean_interval(accuracy)
     span = [0, experiment.training.steps]
@@ -45,16 +44,16 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
         levels = [(experiment.task.chance, "dot"), (interval.mean[0, panel], "dash")]
         if experiment.plateau is not None and _stays_at_plateau(sharing):
             levels.append((experiment.plateau, "longdashdot"))
-        traces += [_level(panel, span, level, dash) for level, dash in levels]
+        traces += [level(panel, span, height, dash) for height, dash in levels]
         traces += _turn(panel, snapshot, (-0.02, 1.04))
         if previous is not None and sharing in previous.experiment.sharing:
             index = previous.experiment.sharing.index(sharing)
             traces.append(_previous(panel, previous, index, "accuracy"))
         low, high = (limit[:, panel].clip(0, 1) for limit in (interval.low, interval.high))
         traces += [
-            _band(panel, steps, low, high, color),
+            band(panel, steps, low, high, color),
             _single_runs(panel, steps, accuracy[:, panel], color),
-            _mean(panel, steps, interval.mean[:, panel], color, low=low, high=high),
+            mean_line(panel, steps, interval.mean[:, panel], color, low=low, high=high),
         ]
     return {"data": traces, "layout": _layout(colors, span, snapshot)}
 
@@ -66,7 +65,7 @@ def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
         previous: an earlier experiment, drawn grey where it has the same sharing.
     """
     experiment = snapshot.experiment
-    steps, kept = _thin(snapshot.eval_steps)
+    steps, kept = thin(snapshot.eval_steps)
     loss = snapshot.per_sharing(snapshot.history["loss"])[kept]
     interval = mean_interval(loss)
     span = [0, experiment.training.steps]
@@ -77,21 +76,19 @@ def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
     colors = colors_of(experiment.sharing)
     for panel, (sharing, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
         if to_beat is not None:
-            traces.append(_level(panel, span, to_beat, "dot"))
+            traces.append(level(panel, span, to_beat, "dot"))
         traces += _turn(panel, snapshot, (0.0, top))
         if previous is not None and sharing in previous.experiment.sharing:
             index = previous.experiment.sharing.index(sharing)
             traces.append(_previous(panel, previous, index, "loss"))
         low, high = (limit[:, panel].clip(0, top) for limit in (interval.low, interval.high))
         traces += [
-            _band(panel, steps, low, high, color),
+            band(panel, steps, low, high, color),
             _single_runs(panel, steps, loss[:, panel], color),
-            _mean(panel, steps, interval.mean[:, panel], color, low=low, high=high),
+            mean_line(panel, steps, interval.mean[:, panel], color, low=low, high=high),
         ]
     layout = _layout(colors, span, snapshot)
-    for name, axis in layout.items():
-        if name.startswith("yaxis"):
-            axis.update(range=[0, top], tickvals=None, ticktext=None, nticks=5)
+    scale_losses(layout, top)
     return {"data": traces, "layout": layout}
 
 
@@ -110,7 +107,7 @@ def loss_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str,
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
     """Asymmetry of the scores, and attention on the right token and on the reversed entry."""
     experiment = snapshot.experiment
-    steps, kept = _thin(snapshot.eval_steps)
+    steps, kept = thin(snapshot.eval_steps)
     measures = {
         "asymmetry": snapshot.asymmetry,
         "right token": snapshot.history["mass_on_target"],
@@ -129,11 +126,11 @@ def plot_attention_measures(snapshot: Snapshot) -> Figure:
             )
             if np.isnan(mean).all():
                 continue
-            traces.append(_band(panel, steps, low.clip(0, 1), high.clip(0, 1), color))
-            line = _mean(panel, steps, mean, color, low=low, high=high)
-            line["line"]["dash"] = _LINE_STYLES[name]
-            line["hovertemplate"] = f"{name} {line['hovertemplate']}"
-            traces.append(line)
+            traces.append(band(panel, steps, low.clip(0, 1), high.clip(0, 1), color))
+            curve = mean_line(panel, steps, mean, color, low=low, high=high)
+            curve["line"]["dash"] = _LINE_STYLES[name]
+            curve["hovertemplate"] = f"{name} {curve['hovertemplate']}"
+            traces.append(curve)
     return {"data": traces, "layout": _layout(colors, span, snapshot)}
 
 
@@ -184,55 +181,20 @@ def _stays_at_plateau(variant: Variant) -> bool:
     return variant.is_partition and variant.sharing.symmetric
 
 
-def _thin(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Evenly chosen evaluations, first and last included: their steps and their indices."""
-    n_kept = min(len(steps), MAX_POINTS)
-    kept = np.linspace(0, len(steps) - 1, n_kept).round().astype(int)
-    return steps[kept], kept
-
-
-def _packed(values: np.ndarray) -> dict[str, str]:
-    """Plotly's form of a typed array."""
-    blob = np.ascontiguousarray(values, np.float32).tobytes()
-    return {"dtype": "f4", "bdata": base64.b64encode(blob).decode()}
-
-
-def _axes(panel: int) -> dict[str, str]:
-    suffix = "" if panel == 0 else str(panel + 1)
-    return {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-
-
-def _line(panel: int, x: np.ndarray, y: np.ndarray, **style: Any) -> Trace:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": _packed(x),
-        "y": _packed(y),
-        "line": style,
-        "showlegend": False,
-        "hoverinfo": "skip",
-        **_axes(panel),
-    }
-
-
-def _level(panel: int, span: list[int], level: float, dash: str) -> Trace:
-    return _line(panel, np.array(span), np.full(2, level), color=REFERENCE, width=1.2, dash=dash)
-
-
 def _turn(panel: int, snapshot: Snapshot, heights: tuple[float, float]) -> list[Trace]:
     """The step at which training turns from the earlier task to the task itself, upright."""
     step = snapshot.experiment.training.earlier_steps
     if not step:
         return []
     style = {"color": REFERENCE, "width": 1}
-    return [_line(panel, np.full(2, step), np.array(heights), **style)]
+    return [line(panel, np.full(2, step), np.array(heights), **style)]
 
 
 def _previous(panel: int, previous: Snapshot, index: int, name: str) -> Trace:
-    steps, kept = _thin(previous.eval_steps)
+    steps, kept = thin(previous.eval_steps)
     values = previous.per_sharing(previous.history[name])[kept, index]
     color = translucent(REFERENCE, 0.55)
-    return _line(panel, steps, mean_interval(values).mean, color=color, width=3)
+    return line(panel, steps, mean_interval(values).mean, color=color, width=3)
 
 
 def _single_runs(panel: int, steps: np.ndarray, values: np.ndarray, color: str) -> Trace:
@@ -240,76 +202,15 @@ def _single_runs(panel: int, steps: np.ndarray, values: np.ndarray, color: str) 
     n_seeds = values.shape[1]
     x = np.append(steps.astype(np.float32), np.nan)
     y = np.vstack([values, np.full((1, n_seeds), np.nan)]).T.ravel()
-    line = _line(panel, np.tile(x, n_seeds), y, color=translucent(color, 0.4), width=1)
-    return {**line, "meta": "single runs"}
+    runs = line(panel, np.tile(x, n_seeds), y, color=translucent(color, 0.4), width=1)
+    return {**runs, "meta": "single runs"}
 
 
-def _band(panel: int, steps: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> Trace:
-    present = ~np.isnan(low)
-    x = np.concatenate([steps[present], steps[present][::-1]])
-    y = np.concatenate([high[present], low[present][::-1]])
-    band = _line(panel, x, y, width=0)
-    return {**band, "fill": "toself", "fillcolor": translucent(color, 0.2)}
-
-
-def _mean(
-    panel: int, x: np.ndarray, y: np.ndarray, color: str, *, low: np.ndarray, high: np.ndarray
-) -> Trace:
-    line = _line(panel, x, y, color=color, width=2.5)
-    limits = [f" [{a:.2f}, {b:.2f}]" if a == a else "" for a, b in zip(low, high, strict=True)]
-    del line["hoverinfo"]
-    return {**line, "text": limits, "hovertemplate": "%{y:.2f}%{text}<extra></extra>"}
-
-
-def _layout(colors: list[str], span: list[int], snapshot: Snapshot) -> dict[str, Any]:
-    """Axes and titles; a row of panels, which the page may wrap to its width, titles too."""
-    variants = snapshot.experiment.sharing
-    n = len(variants)
-    gap = 0.03
-    layout: dict[str, Any] = {
-        "showlegend": False,
-        "hovermode": "x",
-        "dragmode": "zoom",
-        "uirevision": snapshot.experiment.hash,
-        "annotations": [],
-        "margin": {"l": 34, "r": 8, "t": 24, "b": 30},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-    }
-    for panel, (variant, color) in enumerate(zip(variants, colors, strict=True)):
-        axes = _axes(panel)
-        x_name, y_name = axes["xaxis"].replace("x", "xaxis"), axes["yaxis"].replace("y", "yaxis")
-        width = (1 - gap * (n - 1)) / n
-        start = panel * (width + gap)
-        layout[x_name] = {
-            "domain": [start, start + width],
-            "anchor": axes["yaxis"],
-            "range": span,
-            "nticks": 3,
-            "zeroline": False,
-            "showspikes": False,
-            **({"matches": "x"} if panel else {}),
-        }
-        layout[y_name] = {
-            "anchor": axes["xaxis"],
-            "range": [-0.02, 1.04],
-            "tickvals": [0, 0.25, 0.5, 0.75, 1],
-            "ticktext": ["0", "", "½", "", "1"],
-            "zeroline": False,
-            **({"matches": "y"} if panel else {}),
-        }
-        layout["annotations"].append(
-            {
-                "text": f'<span style="color:{color}">■</span> <b>{title_of(variant)}</b>',
-                "hovertext": second_line_of(variant),
-                "xref": f"{axes['xaxis']} domain",
-                "yref": f"{axes['yaxis']} domain",
-                "x": 0,
-                "y": 1,
-                "xanchor": "left",
-                "yanchor": "bottom",
-                "showarrow": False,
-            }
-        )
-    layout["meta"] = {"panels": n, "step": snapshot.step}
-    return layout
+def _layout(colors: list[str], span: list[int], snapshot: Snapshot) -> Figure:
+    """One panel per variant, in its colour."""
+    titles = [
+        Title(title_of(variant), second_line_of(variant), color)
+        for variant, color in zip(snapshot.experiment.sharing, colors, strict=True)
+    ]
+    revision = snapshot.experiment.hash
+    return panels_layout(titles, span, revision=revision, step=snapshot.step)

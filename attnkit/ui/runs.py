@@ -1,0 +1,205 @@
+"""What one visitor has chosen on the Runs page, and how that follows the link.
+
+The link is `?run=` with the hashes of the chosen experiments, so that a comparison can be shared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import streamlit as st
+
+from attnkit.comparison import LETTERS, Compared
+from attnkit.history import Search, name_of
+from attnkit.results import Snapshot
+from attnkit.server import server_settings
+from attnkit.settings import ended
+from attnkit.store import Entry, ResultStore, Unavailable
+from attnkit.ui.owner import is_signed_in
+from attnkit.ui.session import LATE_SECONDS
+
+MOST = len(LETTERS)
+"""Experiments that are compared at once."""
+
+
+@dataclass
+class Runs:
+    """One visitor's choice of stored experiments.
+
+    Attributes:
+        chosen: their hashes, in the order of their letters.
+        link: the hashes in the address as last read or written.
+        problems: what went wrong since the page was last drawn, in sentences.
+        version: of the table, which is made anew when rows are chosen by something else.
+    """
+
+    chosen: list[str] = field(default_factory=list)
+    link: str = ""
+    problems: list[str] = field(default_factory=list)
+    version: int = 0
+    _overwritten: tuple[str, float] = ("", 0.0)
+
+    def follow(self, link: str) -> None:
+        """Choose what a link names."""
+        self.link = link
+        named = list(dict.fromkeys(text.strip() for text in link.split(",") if text.strip()))
+        foreign = [text for text in named if not _HASH.fullmatch(text)]
+        if foreign:
+            self.problems.append(
+                f"The link names {_quoted(foreign)}, which is no experiment: 16 digits, 0 to f."
+            )
+        self._choose([text for text in named if _HASH.fullmatch(text)])
+        self.version += 1
+
+    def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
+        """Choose rows of a table, and keep what is chosen outside of it."""
+        ticked = [hashes[row] for row in rows if row < len(hashes)]
+        kept = [known for known in self.chosen if known not in hashes or known in ticked]
+        self._choose(kept + [new for new in ticked if new not in kept])
+
+    def leave(self, hashes: Sequence[str]) -> None:
+        """Choose these no longer."""
+        self.chosen = [known for known in self.chosen if known not in hashes]
+        self.version += 1
+
+    def key_of_table(self, hashes: Sequence[str]) -> str:
+        """The table's key: other rows are another table, for its choice is kept by row number."""
+        text = f"{self.version} {' '.join(hashes)}"
+        return f"history_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
+
+    def write_link(self) -> None:
+        """Make the address bar name what is chosen."""
+        link, shown = ",".join(self.chosen), st.query_params.get("run", "")
+        if shown != link:
+            self._overwritten = (shown, time.monotonic())
+            st.query_params.from_dict({"run": link} if link else {})
+        self.link = link
+
+    def is_new_link(self, link: str) -> bool:
+        """Whether somebody changed the address; not if it is the one that was just overwritten."""
+        overwritten, when = self._overwritten
+        late = link == overwritten and time.monotonic() - when < LATE_SECONDS
+        return link != self.link and not late
+
+    def _choose(self, hashes: list[str]) -> None:
+        self.chosen = hashes[:MOST]
+        if len(hashes) > MOST:
+            self.version += 1
+            self.problems.append(
+                f"At most {MOST} experiments can be compared, but {len(hashes)} were chosen: "
+                f"the first {MOST} are."
+            )
+
+
+def open_runs() -> Runs:
+    """This visitor's choice, made from the link if there is none yet or the link has changed."""
+    link = st.query_params.get("run", "")
+    runs: Runs | None = st.session_state.get("runs")
+    coming_back = st.session_state.get("page") != "runs"  # then the address has lost its choice
+    if runs is None:
+        runs = st.session_state.runs = Runs()
+        runs.follow(link)
+    elif runs.is_new_link(link) and (link or not coming_back):
+        runs.follow(link)
+    st.session_state.page = "runs"
+    return runs
+
+
+def may_change() -> bool:
+    """Whether this visitor may rename, pin and delete: on a hosted copy its owner only."""
+    return not server_settings().hosted or is_signed_in()
+
+
+def listed(store: ResultStore, searched: str, most: int) -> list[Entry]:
+    """The newest entries, or those that fit a search.
+
+    Titles, which are shown but not stored, are searched in the newest only.
+
+    Raises:
+        Unavailable: if the store cannot be read.
+    """
+    newest = store.entries(limit=most)
+    search = Search.of(searched)
+    if not search.text:
+        return newest
+    known = {entry.hash: entry for entry in [*newest, *store.entries(search.text, _SEARCHED)]}
+    found = [entry for entry in known.values() if search.fits(entry)]
+    return sorted(found, key=lambda entry: entry.created_at, reverse=True)[:most]
+
+
+def find_chosen(runs: Runs, store: ResultStore, listed: Sequence[Entry]) -> list[Entry]:
+    """The entries of what is chosen; what is not there any more is left out and told.
+
+    Raises:
+        Unavailable: if the store cannot be read.
+    """
+    known = {entry.hash: entry for entry in listed}
+    missing = [text for text in runs.chosen if text not in known]
+    known |= {entry.hash: entry for text in missing for entry in store.entries(text)}
+    gone = [text for text in missing if text not in known]
+    if gone:
+        runs.leave(gone)
+        runs.problems.append(f"Not stored here, or no longer: {_quoted(gone)}.")
+    return [known[text] for text in runs.chosen]
+
+
+def compare(runs: Runs, store: ResultStore, entries: Sequence[Entry]) -> list[Compared]:
+    """What the chosen experiments reached, each under its letter; what cannot be read is told.
+
+    Raises:
+        Unavailable: if the store cannot be read.
+    """
+    found: list[Compared] = []
+    torn: list[Entry] = []
+    for entry in entries:
+        snapshot = _snapshot(store, entry.hash)
+        if snapshot is None:
+            torn.append(entry)
+        else:
+            found.append(Compared(LETTERS[len(found)], name_of(entry), snapshot))
+    if torn:
+        runs.leave([entry.hash for entry in torn])
+        names = _quoted([name_of(entry) for entry in torn])
+        runs.problems.append(f"Cannot be read by this copy: {names}. Train it anew in the Lab.")
+    return found
+
+
+def attempt(runs: Runs, change: Callable[[], object]) -> bool:
+    """Change the store; if it cannot be changed now, say why."""
+    try:
+        change()
+    except Unavailable as error:
+        runs.problems.append(f"Nothing was changed: {ended(str(error))}")
+        return False
+    return True
+
+
+@lru_cache(16)
+def _kept_snapshot(hash: str, store: ResultStore) -> Snapshot:
+    snapshot = store.snapshot(hash)
+    if snapshot is None:
+        raise LookupError(hash)
+    return snapshot
+
+
+def _snapshot(store: ResultStore, hash: str) -> Snapshot | None:
+    """A stored snapshot; what was read lately is not read again, for it never changes."""
+    try:
+        return _kept_snapshot(hash, store)
+    except LookupError:
+        return None
+
+
+def _quoted(texts: Sequence[str]) -> str:
+    return ", ".join(f"“{text if len(text) <= 60 else text[:57] + '...'}”" for text in texts[:MOST])
+
+
+_HASH = re.compile("[0-9a-f]{16}")
+
+_SEARCHED = 5000
+"""Entries that the store finds by single words and that are looked at more closely."""

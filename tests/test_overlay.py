@@ -1,0 +1,68 @@
+"""Curves of several experiments over each other."""
+
+import base64
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from finished import THREE_SEEDS, finished, letters, one_variant
+from kinds import tiny
+
+from attnkit.comparison import LETTERS
+from attnkit.figures.overlay import STYLES, overlay_legend, plot_overlay, style_of
+from attnkit.figures.panels import MAX_POINTS
+from attnkit.variants import Variant
+
+QKV, Q_K = Variant("QKV"), Variant("Q=K")
+
+
+def unpacked(values):
+    """The numbers of a packed array."""
+    return np.frombuffer(base64.b64decode(values["bdata"]), np.float32)
+
+
+def lines(figure):
+    """The traces that speak when pointed at: the means."""
+    return [trace for trace in figure["data"] if "hovertemplate" in trace]
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
+def test_every_experiment_with_a_variant_has_a_line_in_its_panel(metric):
+    """Panels are variants; letters, colours and dashes are experiments."""
+    both = finished(tiny("directed", sharing=["QKV", "Q=K"]), np.full((3, 2, 2), 0.5))
+    compared = letters(both, one_variant(THREE_SEEDS))
+    figure = plot_overlay(compared, [QKV, Q_K], metric)
+    go.Figure(figure)
+    found = [(t["xaxis"], t["hovertemplate"][0], t["line"]["color"]) for t in lines(figure)]
+    colors = [style_of(one)[0] for one in compared]
+    assert found == [("x", "A", colors[0]), ("x", "B", colors[1]), ("x2", "A", colors[0])]
+    assert figure["layout"]["meta"]["panels"] == 2
+
+
+def test_lines_are_means_over_seeds_of_the_full_history():
+    """The thinned curve keeps first and last evaluation."""
+    accuracy = np.linspace(0, 1, 4 * MAX_POINTS)[:, None] * [1.0, 0.5]
+    line = lines(plot_overlay(letters(one_variant(accuracy, steps=1000)), [QKV], "accuracy"))[0]
+    drawn = unpacked(line["y"])
+    assert len(drawn) == MAX_POINTS
+    assert (drawn[0], drawn[-1]) == (0.0, pytest.approx(0.75))
+
+
+def test_no_two_experiments_look_alike():
+    """Colours differ; the dash is a second cue."""
+    assert len(STYLES) == len(LETTERS)
+    assert len({color for color, _ in STYLES}) == len(STYLES)
+    assert len(set(STYLES)) == len(STYLES)
+    assert len({dash for _, dash in STYLES[:6]}) == 6
+
+
+def test_the_legend_names_letters_and_the_level_that_all_share():
+    """Chance is told if it is the same for all; else none is drawn."""
+    first, other = one_variant(THREE_SEEDS), one_variant(THREE_SEEDS, kind="reverse")
+    alone = overlay_legend(letters(first), "accuracy")
+    assert [entry["text"] for entry in alone] == [
+        "A name A",
+        f"chance {first.experiment.task.chance:.2f}",
+    ]
+    both = overlay_legend(letters(first, other), "accuracy")
+    assert [entry["text"] for entry in both] == ["A name A", "B name B"]

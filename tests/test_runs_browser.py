@@ -1,0 +1,124 @@
+"""The Runs page in a real Chromium: rows are ticked, menus opened, files downloaded."""
+
+import csv
+import json
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from finished import store_finished
+from kinds import tiny
+from playwright.sync_api import expect, sync_playwright
+
+from attnkit.store import ResultStore
+from attnkit.ui.visitor import dashboard
+
+pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
+
+ROW, HEADER, CHECKBOX = 35, 35, 20
+"""Pixels of the table, which is drawn on a canvas: rows can only be ticked by their place."""
+
+DRAWN = ".st-key-overlay .ak-plot[data-draws]"
+
+WIDER = """() => [...document.querySelectorAll('[data-testid=stMain] *')]
+  .filter((node) => node.getBoundingClientRect().right > window.innerWidth + 1)
+  .filter((node) => !node.closest('.ak-tip, [data-testid=stDataFrame]'))
+  .map((node) => node.tagName + '.' + node.className).slice(0, 5)"""
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A folder with three results, and their hashes, newest first."""
+    folder = tmp_path_factory.mktemp("store")
+    with closing(ResultStore(folder)) as store:
+        experiments = [
+            tiny("reverse", sharing=["QKV"]),
+            tiny("directed", n_seeds=3, first_seed=1, d_head=5),
+            tiny("directed", n_seeds=3),
+        ]
+        return folder, [store_finished(store, experiment) for experiment in experiments][::-1]
+
+
+@pytest.fixture(scope="module")
+def address(stored):
+    """A server on that store."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ATTNKIT_STORE", str(stored[0]))
+        with dashboard() as port:
+            yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Debian's Chromium; without one the tests are skipped, but never in CI."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        assert not os.environ.get("CI"), "CI needs Chromium (Debian's package `chromium`)"
+        pytest.skip("no Chromium on this machine (Debian's package `chromium`)")
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        chromium = playwright.chromium.launch(executable_path=path, args=options)
+        yield chromium
+        chromium.close()
+
+
+def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(browser, address, stored):
+    """The way of one visitor through the page, and of another by the link that they share."""
+    expect.set_options(timeout=LONG)
+    newest, other, _ = stored[1]
+    page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
+    page.set_default_timeout(LONG)
+    page.goto(f"{address}/runs")
+    table = page.locator(".st-key-history [data-testid=stDataFrame]")
+    for row, link in enumerate([newest, f"{newest},{other}"]):
+        place = {"x": CHECKBOX, "y": HEADER + ROW * row + ROW / 2}
+        table.click(position=place)
+        page.wait_for_url(f"**run={link.replace(',', '%2C')}**")
+    page.wait_for_selector(DRAWN)
+    expect(page.locator(".st-key-overlay .ak-legend span")).to_have_count(3)
+    expect(page.locator(".st-key-overlay .annotation")).to_have_count(5)
+
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Every evaluation as CSV").click()
+    lines = Path(download.value.path()).read_text(encoding="utf-8").splitlines()
+    assert len(list(csv.DictReader(lines))) == 2 * 5 * 3 * 3
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Settings and runs as JSON").click()
+    told = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
+    assert [one["hash"] for one in told["experiments"]] == [newest, other]
+
+    page.locator(f".st-key-change_{newest} button").click()
+    page.get_by_role("menuitem", name="Rename").click()
+    page.locator(".st-key-name input").fill("<b>Ours</b>")
+    page.locator(".st-key-save_name button").click()
+    expect(page.locator(".st-key-chosen")).to_contain_text("A <b>Ours</b>")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    shared = page.url
+
+    page.locator(f".st-key-change_{newest} button").click()
+    page.get_by_role("menuitem", name="Delete").click()
+    page.locator(".st-key-confirm_delete button").click()
+    expect(page.locator(".st-key-chosen")).not_to_contain_text("Ours")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.wait_for_url(f"**run={other}")
+
+    page.goto(shared)
+    expect(page.get_by_role("alert")).to_contain_text(newest)
+    expect(page.locator(".st-key-chosen")).to_contain_text("A Directed relation")
+    expect(page.locator("[data-testid=stException]")).to_have_count(0)
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_narrow_screens_cut_nothing(browser, address, stored, scheme):
+    """At 640 px nothing but tables, which scroll, is wider than the screen."""
+    page = browser.new_page(viewport={"width": 640, "height": 900}, color_scheme=scheme)
+    page.set_default_timeout(LONG)
+    page.goto(f"{address}/runs?run={','.join(stored[1][1:])}")
+    page.wait_for_selector(DRAWN)
+    assert page.evaluate(WIDER) == []
+    page.close()

@@ -1,0 +1,383 @@
+"""The Runs page without a browser: history, choice by link, comparison, changes, troubles."""
+
+import csv
+import io
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from finished import finished, store_finished
+from kinds import tiny
+from streamlit.testing.v1 import AppTest
+
+from attnkit.experiment import Experiment
+from attnkit.results import Result
+from attnkit.server import server_settings
+from attnkit.store import ResultStore, Unavailable
+from attnkit.ui import runs
+from attnkit.ui.runs import MOST, Runs
+from attnkit.ui.service import training_service
+from attnkit.ui.storage import result_store
+
+pytestmark = pytest.mark.server
+
+DASHBOARD = str(Path(__file__).parents[1] / "dashboard.py")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def service():
+    """The training process of all pages here, ended with the module."""
+    training_service.clear()
+    with closing(training_service()) as opened:
+        yield opened
+    training_service.clear()
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    """An empty store that the pages use, too."""
+    monkeypatch.setenv("ATTNKIT_STORE", str(tmp_path))
+    forget()
+    with closing(ResultStore(tmp_path)) as opened:
+        yield opened
+    used = result_store()
+    if isinstance(used, ResultStore):
+        used.close()
+    monkeypatch.undo()
+    forget()
+
+
+def forget():
+    """Read settings, and open the store, anew."""
+    server_settings.cache_clear()
+    result_store.clear()
+    runs._kept_snapshot.cache_clear()
+
+
+def visit(*hashes, **state):
+    """Open the page with a link."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=120)
+    for name, value in state.items():
+        tab.session_state[name] = value
+    tab.switch_page("pages/runs.py")
+    if hashes:
+        tab.query_params["run"] = ",".join(hashes)
+    return show(tab)
+
+
+def show(tab):
+    """Run the page; it must not fail."""
+    tab.run()
+    assert not tab.exception
+    return tab
+
+
+def texts(tab):
+    """All that is said."""
+    kinds = (tab.markdown, tab.caption, tab.info, tab.warning, tab.subheader)
+    return "\n".join(element.value for kind in kinds for element in kind)
+
+
+def link(tab):
+    """What the address names."""
+    values = tab.query_params["run"]
+    return values if isinstance(values, str) else ",".join(values)
+
+
+def chosen(tab):
+    """The lines of what is compared, as HTML."""
+    return [element.proto.body for element in tab.get("html")]
+
+
+@pytest.fixture
+def three(store):
+    """Two experiments that differ in their head width and seeds, and one on another task."""
+    return [
+        store_finished(store, tiny("directed", n_seeds=3)),
+        store_finished(store, tiny("directed", n_seeds=3, first_seed=1, d_head=5), 0.9),
+        store_finished(store, tiny("reverse", sharing=["QKV"])),
+    ]
+
+
+def test_an_empty_store_leads_to_the_lab():
+    """A friendly first text and the way to the first experiment."""
+    tab = visit()
+    assert "Train one, and it is kept" in tab.info[0].value
+    assert [link.proto.label for link in tab.get("page_link")] == ["Open the Lab"]
+    assert not tab.dataframe
+
+
+def test_the_history_lists_the_newest_first(three, store):
+    """With the name somebody gave, or one that says what it is."""
+    store.rename(three[0], "Ours")
+    table = visit().dataframe[0].value
+    assert table["name"].tolist() == [
+        "Reverse · QKV × 2 seeds",
+        "Directed relation · 5 variants × 3 seeds",
+        "Ours",
+    ]
+    assert table["runs"].tolist() == [2, 15, 15]
+    assert "first_seed 1" in table["changed"][1]
+
+
+@pytest.mark.parametrize(("searched", "n_found"), [("relation", 2), ("ours", 1), ("nothing", 0)])
+def test_the_history_is_searched_by_what_is_shown_and_stored(three, store, searched, n_found):
+    """Titles, settings and names."""
+    store.rename(three[2], "Ours")
+    tab = visit()
+    tab.text_input(key="runs_search").set_value(searched)
+    show(tab)
+    assert sum(len(frame.value) for frame in tab.dataframe) == n_found
+    assert bool(tab.info) == (n_found == 0)
+
+
+def test_a_link_opens_a_comparison(three):
+    """Letters in the order of the link; settings that differ, numbers, pairs."""
+    tab = visit(three[1], three[0])
+    assert [line.split("<b>")[1][0] for line in chosen(tab)] == ["A", "B"]
+    settings, reached, within, between = (frame.value for frame in tab.dataframe[1:])
+    assert settings.set_index("Setting").loc["Head width"].tolist() == ["5", "6"]
+    assert "Steps" not in settings["Setting"].tolist()
+    assert reached["last"].tolist() == pytest.approx([0.9] * 5 + [0.5] * 5)
+    assert set(within["n_pairs"]) == {3}
+    assert set(between["n_pairs"]) == {2}
+    assert between["difference"].tolist() == pytest.approx([-0.4] * 5)
+    assert link(tab) == f"{three[1]},{three[0]}"
+
+
+def test_a_single_experiment_has_no_partner(three):
+    """Its settings, its numbers, its variants against each other."""
+    tab = visit(three[0])
+    assert tab.subheader[0].value == "Settings"
+    assert len(tab.dataframe) == 4
+    assert "Experiments against each other" not in texts(tab)
+
+
+def test_a_default_experiment_has_no_settings_to_tell(store):
+    """Rather than a table without rows."""
+    tab = visit(store_finished(store, Experiment(task="directed")))
+    assert "All are the task's defaults." in texts(tab)
+    assert len(tab.dataframe) == 3
+
+
+def test_experiments_without_common_seeds_have_no_pairs_and_that_is_said(three):
+    """Another task shares no data either."""
+    tab = visit(three[0], three[2])
+    assert set(tab.dataframe[-1].value["n_pairs"]) == {0}
+    assert "No pairs: B." in texts(tab)
+
+
+def test_what_a_link_names_in_vain_is_told(three):
+    """The rest is compared; nothing typed is markup."""
+    tab = visit(three[0], "0123456789abcdef", "<b>*x*")
+    said = " ".join(warning.value for warning in tab.warning)
+    assert "0123456789abcdef" in said
+    assert "\\<b\\>\\*x\\*" in said
+    assert len(chosen(tab)) == 1
+    assert link(tab) == three[0]
+    assert not show(tab).warning
+
+
+def test_more_experiments_than_letters_are_cut_and_told(store):
+    """The first are compared."""
+    many = [store_finished(store, tiny("directed", first_seed=i)) for i in range(MOST + 1)]
+    tab = visit(*many)
+    assert len(chosen(tab)) == MOST
+    assert f"At most {MOST}" in tab.warning[0].value
+
+
+def test_names_are_no_markup(three, store):
+    """In the list of what is compared, and in the question whether to delete it."""
+    store.rename(three[0], "<script>alert(1)</script> *x*")
+    tab = visit(three[0])
+    assert "<script>" not in chosen(tab)[0]
+    tab.menu_button(key=f"change_{three[0]}").click_index(2)
+    assert len(chosen(show(tab))) == 2
+    assert "<script>" not in "".join(chosen(tab))
+
+
+def test_variants_and_measure_can_be_chosen(three):
+    """Tables and curves follow."""
+    tab = visit(three[0], three[1])
+    names = tab.get("button_group")
+    measure = next(group for group in names if group.label == "Measure")
+    variants = next(group for group in names if group.label == "Variants")
+    measure.set_value("loss")
+    variants.set_value(["QKV", "K=V"])
+    show(tab)
+    assert "Loss on held-out examples, by training step" in texts(tab)
+    reached, within = (frame.value for frame in tab.dataframe[2:4])
+    assert reached["sharing"].tolist() == ["QKV", "K=V"] * 2
+    assert reached["last"].tolist() == pytest.approx([0.5, 0.5, 0.1, 0.1])
+    assert within["sharing"].tolist() == ["K=V"] * 2
+
+
+def test_a_task_with_a_loss_to_beat_shows_its_loss(store):
+    """As the Lab does."""
+    tab = visit(store_finished(store, tiny("language", sharing=["QKV"])))
+    assert "Loss on held-out examples, by training step" in texts(tab)
+
+
+def test_limits_of_an_accuracy_lie_within_0_and_1(store):
+    """Student's t knows nothing of shares; the raw data stay as they are."""
+    experiment = tiny("directed", sharing=["QKV"], n_seeds=2)
+    snapshot = finished(experiment, [[[0.1, 0.2]], [[0.2, 1.0]]])
+    store.put(*Result(snapshot, [{}, {}]).to_blobs())
+    row = visit(experiment.hash).dataframe[2].value.iloc[0]
+    assert (row["low"], row["high"]) == (0.0, 1.0)
+
+
+def test_an_experiment_is_renamed_pinned_and_deleted(three, store):
+    """Each by the menu beside it; deleting asks once more."""
+    tab = visit(three[0], three[1])
+    menu = f"change_{three[0]}"
+    tab.menu_button(key=menu).click_index(0)
+    show(tab).text_input(key="name").set_value("  Our   first ")
+    tab.button(key="save_name").click()
+    assert "Our first" in chosen(show(tab))[0]
+
+    tab.menu_button(key=menu).click_index(1)
+    show(tab)
+    assert [entry.hash for entry in store.entries() if entry.pinned] == [three[0]]
+    assert tab.menu_button(key=menu).options[1].endswith("Unpin")
+
+    tab.menu_button(key=menu).click_index(2)
+    show(tab).button(key="keep").click()
+    assert len(chosen(show(tab))) == 2
+    tab.menu_button(key=menu).click_index(2)
+    show(tab).button(key="confirm_delete").click()
+    assert len(chosen(show(tab))) == 1
+    assert three[0] not in [entry.hash for entry in store.entries()]
+    assert link(tab) == three[1]
+
+
+def test_what_is_compared_can_be_left_out(three):
+    """Without looking for its row."""
+    tab = visit(three[0], three[1])
+    tab.button(key=f"leave_{three[0]}").click()
+    assert len(chosen(show(tab))) == 1
+    assert link(tab) == three[1]
+
+
+@pytest.mark.parametrize("owner", [False, True])
+def test_on_a_hosted_copy_only_the_owner_changes_what_is_stored(three, monkeypatch, owner):
+    """Others see everything."""
+    monkeypatch.setenv("ATTNKIT_HOSTED", "true")
+    monkeypatch.setenv("ATTNKIT_OWNER_SECRET", "a secret that is long enough")
+    forget()
+    tab = visit(three[0], owner=owner)
+    assert len(tab.menu_button) == owner
+    assert len(chosen(tab)) == 1
+
+
+def test_downloads_are_whole(three, monkeypatch):
+    """Every evaluation of every run of what is chosen."""
+    made = {}
+    monkeypatch.setattr(
+        "streamlit.download_button", lambda label, data, *_, **__: made.update({label: data()})
+    )
+    visit(three[0], three[1])
+    rows = list(csv.DictReader(io.StringIO(made["Every evaluation as CSV"].decode())))
+    assert len(rows) == 2 * 5 * 3 * 3
+    assert {row["experiment"] for row in rows} == set(three[:2])
+    told = json.loads(made["Settings and runs as JSON"])["experiments"]
+    assert [one["hash"] for one in told] == three[:2]
+
+
+def test_too_many_evaluations_are_refused_with_a_reason(store, monkeypatch):
+    """Rather than filling the memory of a machine that many share."""
+    experiment = tiny("directed", sharing=["QKV"], n_seeds=20, steps=20_000, evaluate_every=5)
+    level = np.zeros((20_001, 1, 20), np.float32)
+    store.put(*Result(finished(experiment, level), [{}] * 20).to_blobs())
+    tab = visit(experiment.hash)
+    assert "400,020 evaluations are too many" in texts(tab)
+    assert not tab.get("download_button")
+
+
+def test_a_store_that_is_gone_is_told(three, monkeypatch):
+    """The page stands; the next visit tries again."""
+
+    def gone(*_, **__):
+        raise Unavailable("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(ResultStore, "entries", gone)
+        tab = visit(three[0])
+        assert "cannot be read now: the disk is full\\." in tab.warning[0].value
+    assert len(chosen(show(tab))) == 1
+
+
+def test_a_store_that_settings_describe_wrongly_is_told(monkeypatch):
+    """Not a traceback."""
+    monkeypatch.setenv("ATTNKIT_STORE", "nonsense://here")
+    forget()
+    assert "cannot be read now" in visit().warning[0].value
+    assert isinstance(result_store(), Unavailable)
+
+
+def test_a_change_that_fails_is_told(three, monkeypatch):
+    """Nothing is lost, and the page says why."""
+
+    def full(*_):
+        raise Unavailable("the disk is full")
+
+    tab = visit(three[0])
+    monkeypatch.setattr(ResultStore, "pin", full)
+    tab.menu_button(key=f"change_{three[0]}").click_index(1)
+    assert "the disk is full" in show(tab).warning[0].value
+
+
+def test_a_torn_result_is_told_and_left_out(three, monkeypatch):
+    """Its row may still stand in the list."""
+    monkeypatch.setattr(ResultStore, "snapshot", lambda *_: None)
+    tab = visit(three[0])
+    assert "Cannot be read by this copy" in tab.warning[0].value
+    assert not chosen(tab)
+
+
+def test_the_choice_survives_a_visit_to_another_page(three):
+    """Coming back without a link finds it again."""
+    tab = visit(three[0])
+    show(tab.switch_page("pages/guide.py"))
+    tab.query_params.clear()
+    show(tab.switch_page("pages/runs.py"))
+    assert len(chosen(tab)) == 1
+    assert link(tab) == three[0]
+
+
+def test_a_setting_is_found_behind_many_that_have_its_number_elsewhere(store):
+    """The store knows words only; what it finds is looked at more closely."""
+    wanted = store_finished(store, tiny("directed", sharing=["QKV"], first_seed=5))
+    for seed in range(6, 12):
+        store_finished(store, tiny("directed", sharing=["QKV"], first_seed=seed))
+    assert [entry.hash for entry in runs.listed(store, "first_seed 5", 3)] == [wanted]
+    assert len(runs.listed(store, "directed", 3)) == 3
+
+
+def test_ticked_rows_join_what_is_chosen_outside_of_the_table():
+    """A search hides rows; that does not end their comparison."""
+    choice = Runs(chosen=["a", "c"])
+    choice.take_rows(["b", "c", "d"], [0, 2])
+    assert choice.chosen == ["a", "b", "d"]
+
+
+def test_a_ninth_row_is_refused_and_the_table_made_anew():
+    """Else its tick would stay."""
+    choice = Runs(chosen=list("abcdefgh"))
+    rows = list("abcdefghi")
+    before = choice.key_of_table(rows)
+    choice.take_rows(rows, range(9))
+    assert choice.chosen == list("abcdefgh")
+    assert choice.problems
+    assert choice.key_of_table(rows) != before
+
+
+def test_an_address_of_a_moment_ago_changes_nothing_back():
+    """A click that left the browser before our address arrived."""
+    choice = Runs()
+    choice._overwritten = ("", float("inf"))
+    choice.link = "a"
+    assert not choice.is_new_link("")
+    assert choice.is_new_link("b")
