@@ -5,7 +5,7 @@ import gc
 import streamlit as st
 
 from attnkit.ui.routing import route
-from attnkit.ui.session import training_service
+from attnkit.ui.startup import start
 
 st.set_page_config(
     page_title="attnkit: why do Q, K and V need different matrices?",
@@ -17,12 +17,12 @@ st.set_page_config(
 
 @st.cache_resource(show_spinner=False)
 def settle() -> None:
-    """Once per server: start the training process, and keep what is imported out of the collector.
+    """Once per server: start it, and keep what is imported out of the collector.
 
     Streamlit's own collection after every script run is switched off in .streamlit/config.toml;
     the ordinary, incremental one goes on.
     """
-    training_service()
+    start()
     gc.collect()
     gc.freeze()
 

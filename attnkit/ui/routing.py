@@ -10,17 +10,28 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from attnkit.ui.owner import has_page, is_signed_in
+
 
 def route() -> StreamlitPage:
     """The page that the address asks for; call once, in dashboard.py."""
     st.session_state["routed"] = True
-    return st.navigation(
-        [
-            st.Page("pages/lab.py", title="Lab", icon=":material/science:", default=True),
-            st.Page("pages/variants.py", title="Variants", icon=":material/category:"),
-            st.Page("pages/guide.py", title="Guide", icon=":material/menu_book:"),
-        ]
-    )
+    pages = [
+        st.Page("pages/lab.py", title="Lab", icon=":material/science:", default=True),
+        st.Page("pages/variants.py", title="Variants", icon=":material/category:"),
+        st.Page("pages/runs.py", title="Runs", icon=":material/history:"),
+        st.Page("pages/guide.py", title="Guide", icon=":material/menu_book:"),
+    ]
+    if has_page():  # its address, /owner, is for those who know it
+        pages.append(
+            st.Page(
+                "pages/owner.py",
+                title="Owner",
+                icon=":material/admin_panel_settings:",
+                visibility="visible" if is_signed_in() else "hidden",
+            )
+        )
+    return st.navigation(pages)
 
 
 def require_route() -> None:

@@ -1,0 +1,95 @@
+"""What the owner's page needs to know: who may see it, and how the server is doing."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from attnkit.gate import Gate
+from attnkit.logs import log
+from attnkit.server import server_settings
+from attnkit.store import ResultStore, Unavailable
+from attnkit.ui.storage import result_store
+
+SIGNED_IN = "owner"
+"""What the session says of whoever has signed in."""
+
+_STORE_SECONDS = 30.0
+
+
+def has_page() -> bool:
+    """Whether this copy has a page for its owner."""
+    return bool(server_settings().owner_secret.get_secret_value())
+
+
+def is_signed_in() -> bool:
+    """Whether this session is the owner's."""
+    return has_page() and st.session_state.get(SIGNED_IN) is True
+
+
+@st.cache_resource(show_spinner=False)
+def gate() -> Gate:
+    """The server's one gate: wrong secrets count whoever types them."""
+    return Gate(server_settings().owner_secret.get_secret_value())
+
+
+def sign_in(secret: str) -> bool:
+    """Make this session the owner's if the secret is right."""
+    if gate().shut_seconds:
+        return False
+    right = gate().opens(secret)
+    if right:
+        st.session_state[SIGNED_IN] = True
+    log("owner signed in" if right else "owner refused", seconds=gate().shut_seconds)
+    return right
+
+
+def sign_out() -> None:
+    """Make this session anybody's."""
+    st.session_state.pop(SIGNED_IN, None)
+
+
+def n_sessions() -> int | None:
+    """Tabs that are connected, as Streamlit counts them; None if it does not tell."""
+    address = st.get_option("server.address")
+    host = "127.0.0.1" if address in (None, "0.0.0.0", "::") else address
+    base = str(st.get_option("server.baseUrlPath")).strip("/")
+    path = f"{'/' if base else ''}{base}/_stcore/metrics?families=active_sessions"
+    connection = http.client.HTTPConnection(host, int(st.get_option("server.port")), timeout=1)
+    try:
+        connection.request("GET", path)
+        told = connection.getresponse().read(100_000).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    found = re.search(r"^active_sessions (\d+)", told, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+@st.cache_data(ttl=_STORE_SECONDS, show_spinner=False)
+def store_megabytes() -> float | str:
+    """What the stored results take, half a minute old at most; or why nobody can tell."""
+    store = result_store()
+    try:
+        return store.n_bytes() / 2**20 if isinstance(store, ResultStore) else str(store)
+    except Unavailable as error:
+        return str(error)
+
+
+def queue_table(jobs: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """The rows of `TrainingService.overview` as a table; only who waits has a place."""
+    table = pd.DataFrame(jobs, columns=_COLUMNS)
+    table.insert(_COLUMNS.index("step"), "done", 100 * table["step"] / table["steps"])
+    return table.drop(columns="step").assign(place=table["place"].where(table["place"] > 0))
+
+
+_COLUMNS = [
+    *("state", "place", "task", "hash", "runs", "step", "steps", "seconds", "waited"),
+    *("megabytes", "watchers", "restarts", "stored"),
+]

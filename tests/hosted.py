@@ -1,0 +1,196 @@
+"""Starts the dashboard as the image does, without a container engine: `python tests/hosted.py`.
+
+In namespaces of its own: a root file system that can be only read, holding what the Dockerfile
+copies and the Python environment this runs in; a data folder and an empty /tmp that can be written;
+the image's user, variables, command and health check. Needs Linux and root, which .ci/run has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from dockerfile import ROOT, Dockerfile, read
+
+from attnkit.ui.visitor import HOST, Visitor
+
+USER = 1000
+PATIENCE = 120.0
+EXPERIMENT = "v=1&n_seeds=2&steps=60&sharing=QKV,Q%3DK&first_seed=7"
+
+BOX = """
+root=$1 app=$2 data=$3 python=$4 environment=$5; shift 5
+read_only() { mkdir -p "$root$2"; mount --bind "$1" "$root$2"; mount -o remount,bind,ro "$root$2"; }
+mount -t tmpfs -o mode=755 root "$root"
+for folder in bin lib lib64 usr etc; do
+  if [ -L "/$folder" ]; then cp -P "/$folder" "$root"
+  elif [ -d "/$folder" ]; then read_only "/$folder" "/$folder"; fi
+done
+mkdir "$root/tmp" "$root/data" "$root/dev" "$root/proc"
+mount -t tmpfs -o mode=1777,size=64m tmp "$root/tmp"
+mount --bind "$data" "$root/data"
+mount --rbind /dev "$root/dev"
+mount -t proc proc "$root/proc"
+read_only "$app" /app
+read_only "$python" "$python"
+read_only "$environment" "$environment"
+mount -o remount,ro "$root"
+exec setpriv --no-new-privs chroot --userspec="$USER_ID:$USER_ID" "$root" \
+  /usr/bin/env -i --chdir=/app "$@"
+"""
+"""Run by a shell in a mount namespace and a process namespace of its own."""
+
+
+def main() -> None:
+    """Start it, train as a visitor, stop it; start it again and find the result."""
+    image = read()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("root", "app", "data"):
+            (folder / part).mkdir()
+        os.chown(folder / "data", USER, USER)
+        copy_app(image, folder / "app")
+        with serving(image, folder) as (port, server):
+            say(f"serves after {server.seconds:.1f} s as user {server.process.uids().real}")
+            with Visitor(port, link=EXPERIMENT, patience=PATIENCE) as visitor:
+                visitor.press("train")
+                visitor.wait_for("the end of training", lambda: is_finished(visitor))
+                assert not visitor.exceptions, visitor.exceptions
+        events = [line["event"] for line in server.told]
+        assert events[0] == "server started", events
+        assert events[-1] == "server stopped", events
+        assert "experiment finished" in events, events
+        files = [path.name for path in (folder / "data").iterdir()]
+        assert files == ["results.sqlite"], files
+        say(f"trained, kept {files[0]}, told {', '.join(events)}")
+        with (
+            serving(image, folder) as (port, _),
+            Visitor(port, link=EXPERIMENT, patience=PATIENCE) as visitor,
+        ):
+            verb = "Finished before, from the store"
+            visitor.wait_for("the kept result", lambda: is_finished(visitor, verb))
+            assert not visitor.exceptions, visitor.exceptions
+        say("found the result again after a restart")
+        check_refusal(image, folder)
+        say("a setting that is not allowed stops the server at once, by its name")
+
+
+class Server:
+    """A server that was started, and what it told."""
+
+    def __init__(self, process: psutil.Process, seconds: float, log: Path) -> None:
+        self.process, self.seconds, self._log = process, seconds, log
+
+    @property
+    def told(self) -> list[dict[str, object]]:
+        """Its lines of JSON."""
+        lines = self._log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+@contextmanager
+def serving(image: Dockerfile, folder: Path) -> Iterator[tuple[int, Server]]:
+    """A running server, stopped afterwards as Docker does; it must end well and leave nothing."""
+    port, log = free_port(), folder / "log"
+    began = time.monotonic()
+    box = start(image, folder, {"STREAMLIT_SERVER_PORT": str(port)}, log)
+    try:
+        while not is_well(image, port):
+            if box.poll() is not None or time.monotonic() > began + PATIENCE:
+                raise AssertionError(f"it did not start:\n{log.read_text(encoding='utf-8')}")
+            time.sleep(0.1)
+        (process,) = psutil.Process(box.pid).children()
+        assert process.uids().real == USER
+        yield port, Server(process, time.monotonic() - began, log)
+        process.terminate()
+        assert box.wait(timeout=10) == 0, log.read_text(encoding="utf-8")
+    finally:
+        box.kill()  # and with it all that it started
+        box.wait()
+
+
+def start(
+    image: Dockerfile, folder: Path, changes: dict[str, str], log: Path
+) -> subprocess.Popen[bytes]:
+    """The image's command in its box."""
+    environment = {
+        "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",
+        **image.environment,
+        "STREAMLIT_SERVER_ADDRESS": HOST,
+        **changes,
+    }
+    assert environment["ATTNKIT_STORE"] == "/data"
+    places = [folder / "root", folder / "app", folder / "data", sys.base_prefix, sys.prefix]
+    namespaces = ["unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]
+    variables = [f"{name}={value}" for name, value in environment.items()]
+    with log.open("wb") as told:
+        return subprocess.Popen(
+            [*namespaces, "sh", "-euc", BOX, "sh", *map(str, places), *variables, *image.command],
+            env={**os.environ, "USER_ID": str(USER)},
+            stdin=subprocess.DEVNULL,
+            stdout=told,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def check_refusal(image: Dockerfile, folder: Path) -> None:
+    """A setting that is not allowed."""
+    log = folder / "log"
+    changes = {"STREAMLIT_SERVER_PORT": str(free_port()), "ATTNKIT_MAX_STEPS": "many"}
+    box = start(image, folder, changes, log)
+    try:
+        assert box.wait(timeout=PATIENCE) != 0
+    finally:
+        box.kill()
+        box.wait()
+    assert "ATTNKIT_MAX_STEPS" in log.read_text(encoding="utf-8")
+
+
+def copy_app(image: Dockerfile, folder: Path) -> None:
+    """What the Dockerfile copies, as it lies here."""
+    for source, target in image.copied:
+        found = ROOT / source
+        if found.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(found, folder / target, ignore=ignored, dirs_exist_ok=True)
+        else:
+            (folder / target).mkdir(parents=True, exist_ok=True)
+            shutil.copy(found, folder / target)
+
+
+def is_well(image: Dockerfile, port: int) -> bool:
+    """What the image's health check says."""
+    command = [sys.executable, *image.health[1:]]
+    environment = {"STREAMLIT_SERVER_PORT": str(port)}
+    return not subprocess.run(command, env=environment, capture_output=True, check=False).returncode
+
+
+def is_finished(visitor: Visitor, verb: str = "Finished: ") -> bool:
+    """Whether the page shows a finished experiment."""
+    return any(text.startswith(verb) for text in visitor.texts())
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def say(text: str) -> None:
+    """One line for whoever watches."""
+    sys.stdout.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""The owner's page: who sees it, who gets in, what it shows and stops."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from attnkit import logs
+from attnkit.experiment import Experiment
+from attnkit.gate import MOST_WRONG
+from attnkit.server import server_settings
+from attnkit.store import Unavailable
+from attnkit.ui import owner
+from attnkit.ui.owner import gate, n_sessions, queue_table, store_megabytes
+from attnkit.ui.service import training_service
+from attnkit.ui.storage import result_store
+from attnkit.ui.visitor import Visitor, dashboard
+
+pytestmark = pytest.mark.server
+
+DASHBOARD = str(Path(__file__).parents[1] / "dashboard.py")
+SECRET = "correct horse"
+LONG = Experiment(task="phonebook", steps=20_000, n_seeds=1, sharing=["QKV", "Q=K"], first_seed=977)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def service(tmp_path_factory):
+    """The training process of all pages here, with a store of its own."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("ATTNKIT_STORE", str(tmp_path_factory.mktemp("store")))
+        forget()
+        with closing(training_service()) as opened:
+            yield opened
+    forget()
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch):
+    """A copy with a page for its owner, whom nobody has kept out yet."""
+    monkeypatch.setenv("ATTNKIT_OWNER_SECRET", SECRET)
+    server_settings.cache_clear()
+    gate.clear()
+    yield SECRET
+    monkeypatch.undo()
+    server_settings.cache_clear()
+    gate.clear()
+
+
+def forget():
+    """What a server makes once."""
+    server_settings.cache_clear()
+    for made in (training_service, result_store, store_megabytes):
+        made.clear()
+
+
+def visit():
+    """Open the page by its address."""
+    tab = show(AppTest.from_file(DASHBOARD, default_timeout=60))
+    tab.switch_page("pages/owner.py")
+    return show(tab)
+
+
+def show(tab):
+    """Run the page; it must not fail."""
+    tab.run()
+    assert not tab.exception
+    return tab
+
+
+def sign_in(tab, secret):
+    """Type a secret and press Sign in."""
+    tab.text_input(key="owner_secret").set_value(secret)
+    tab.button(key="owner_sign_in").click()
+    return show(tab)
+
+
+def is_in(tab):
+    """Whether the page shows what only the owner may see."""
+    return bool(tab.metric) and not tab.text_input
+
+
+def numbers(tab):
+    """The numbers on top."""
+    return {metric.label: metric.value for metric in tab.metric}
+
+
+def going(service):
+    """An experiment that trains until it is stopped."""
+    job = service.look(service.submit(LONG))
+    while job.step == 0:
+        job = service.wait(job.id, job.version, 60)
+    return job
+
+
+def test_without_a_secret_there_is_no_page(monkeypatch):
+    """Nor a place in the navigation."""
+    monkeypatch.delenv("ATTNKIT_OWNER_SECRET")
+    server_settings.cache_clear()
+    tab = show(AppTest.from_file(DASHBOARD, default_timeout=60))
+    with pytest.raises(ValueError, match="Could not find a navigation page"):
+        tab.switch_page("pages/owner.py")
+
+
+def test_without_a_secret_whoever_finds_the_file_is_led_to_the_lab(monkeypatch):
+    """As the first visitor of a server may, by its address; whatever the session says."""
+    tab = visit()
+    monkeypatch.delenv("ATTNKIT_OWNER_SECRET")
+    server_settings.cache_clear()
+    tab.session_state["owner"] = True
+    assert [title.value for title in show(tab).title] != ["Owner"]
+    assert not tab.text_input
+    assert not tab.metric
+
+
+def test_a_stranger_sees_a_door_and_nothing_else():
+    """No number, no name of an experiment, no setting."""
+    tab = visit()
+    assert not is_in(tab)
+    assert not tab.dataframe
+    assert [title.value for title in tab.title] == ["Owner"]
+
+
+def test_the_secret_opens_and_sign_out_shuts():
+    """For this session only."""
+    tab = sign_in(visit(), SECRET)
+    assert is_in(tab)
+    assert is_in(show(tab))
+    assert not is_in(visit())
+    tab.button(key="owner_sign_out").click()
+    assert not is_in(show(tab))
+
+
+def test_a_wrong_secret_says_so_once():
+    """Not again when the page is drawn anew."""
+    tab = sign_in(visit(), "wrong secret")
+    assert [error.value for error in tab.error] == ["That is not the secret."]
+    assert not is_in(tab)
+    assert not show(tab).error
+
+
+def test_too_many_wrong_ones_shut_the_door_for_every_visitor():
+    """A minute long, also for the right secret; whoever is in stays in."""
+    inside = sign_in(visit(), SECRET)
+    for number in range(MOST_WRONG):
+        tab = sign_in(visit(), f"guess number {number}")
+    assert "nobody can sign in for" in tab.error[0].value
+    assert not is_in(sign_in(visit(), SECRET))
+    assert is_in(show(inside))
+
+
+def test_signing_in_and_wrong_secrets_are_told_without_the_secret(capsys, monkeypatch):
+    """What is tried while the door is shut is not: nobody can fill the log."""
+    monkeypatch.setenv("ATTNKIT_LOG_LEVEL", "info")
+    server_settings.cache_clear()
+    logs._logger.cache_clear()
+    for _ in range(MOST_WRONG + 3):
+        owner.sign_in("a wrong secret")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == ["owner refused"] * MOST_WRONG
+    assert "a wrong secret" not in str(lines)
+    logs._logger.cache_clear()
+
+
+def test_numbers_queue_versions_and_settings_are_shown(service):
+    """All that the owner of a slow copy wants to know; no secret among it."""
+    job = going(service)
+    tab = sign_in(visit(), SECRET)
+    shown = numbers(tab)
+    assert shown["Training"] == "1"
+    assert shown["Queued"] == "0"
+    assert all(float(shown[name].replace(",", "")) > 0 for name in shown if name.endswith("s, MB"))
+    queue, settings = (table.value for table in tab.dataframe)
+    row = queue[queue["hash"] == job.experiment.hash].iloc[-1]
+    assert (row["state"], row["runs"], row["steps"]) == ("running", 2, 20_000)
+    assert 0 < row["done"] < 100
+    assert "ATTNKIT_MAX_STEPS" in set(settings["variable"])
+    assert any("streamlit 1." in text.value for text in tab.markdown)
+    assert SECRET not in str([settings, queue, tab.markdown])
+    service.stop(job.id)
+
+
+def test_the_owner_can_stop_an_experiment(service):
+    """Chosen by its name, stopped for good."""
+    job = going(service)
+    tab = sign_in(visit(), SECRET)
+    assert tab.button(key="owner_stop").disabled
+    tab.selectbox(key="owner_chosen").set_value(job.id)
+    show(tab)
+    tab.button(key="owner_stop").click()
+    show(tab)
+    assert service.look(job.id).state == "stopped"
+    assert tab.button(key="owner_stop").disabled
+    assert service.overview()[-1]["state"] == "stopped"
+
+
+def test_a_store_that_does_not_answer_is_said():
+    """The rest of the page is there."""
+    store_megabytes.clear()
+    with patch.object(type(result_store()), "n_bytes", side_effect=Unavailable("the disk is full")):
+        tab = sign_in(visit(), SECRET)
+    assert [w.value for w in tab.warning] == ["The store does not answer: the disk is full."]
+    assert numbers(tab)["Store, MB"] == "–"
+    store_megabytes.clear()
+
+
+def test_an_empty_queue_is_a_table_without_rows():
+    """Nothing was trained yet."""
+    table = queue_table([])
+    assert len(table) == 0
+    assert list(table.columns)[:2] == ["state", "place"]
+
+
+def ask_for_sessions(port):
+    """What the server on a port tells."""
+    options = {"server.port": port, "server.address": None, "server.baseUrlPath": ""}
+    with patch("attnkit.ui.owner.st.get_option", options.get):
+        return n_sessions()
+
+
+def test_sessions_are_unknown_without_a_server():
+    """As here, where nobody listens."""
+    assert ask_for_sessions(1) is None
+
+
+def test_tabs_are_counted_on_a_real_server():
+    """Streamlit tells how many are connected, and a hidden page is reached by its address."""
+    with (
+        dashboard() as port,
+        Visitor(port) as first,
+        Visitor(port, page="owner") as second,
+    ):
+        second.set("owner_secret", SECRET)
+        second.press("owner_sign_in")
+        assert not [*first.exceptions, *second.exceptions]
+        assert second.has("owner_stop")
+        assert ask_for_sessions(port) == 2
