@@ -7,7 +7,9 @@ in the page once, by a component that is mounted after the first content.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -18,9 +20,9 @@ import streamlit as st
 
 from attnkit.costs import TOLERANCE
 from attnkit.experiment import Experiment
-from attnkit.figures.curves import Figure
 from attnkit.figures.diagram import count_matrices, variant_diagram
 from attnkit.figures.palette import colors_of
+from attnkit.figures.panels import Figure
 from attnkit.live.views import Example
 from attnkit.results import Snapshot
 from attnkit.statistics import mean_interval
@@ -54,6 +56,28 @@ def _component(name: str) -> Any:
     )
 
 
+def _packed(data: dict[str, Any]) -> bytes:
+    """For a component, which unpacks it: Streamlit would write, walk and hash plain data twice."""
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def _packed_once(source: object, data: Callable[[], dict[str, Any]], *more: Any) -> bytes:
+    """The same bytes as long as their source, which nobody changes, is the same object."""
+    known = _PACKED.get((id(source), *more))
+    if known is None:
+        known = _PACKED[(id(source), *more)] = (source, _packed(data()))
+        while len(_PACKED) > _MOST_PACKED:
+            with suppress(StopIteration, KeyError, RuntimeError):  # other threads do the same
+                del _PACKED[next(iter(_PACKED))]
+    return known[1]
+
+
+_PACKED: dict[tuple[Any, ...], tuple[object, bytes]] = {}
+
+_MOST_PACKED = 200
+"""Five drawings for each of the experiments that people watch."""
+
+
 @cache
 def _plotly_loader() -> Any:
     spec = find_spec("plotly")
@@ -75,22 +99,21 @@ def live_figure(
     figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, faded: bool
 ) -> None:
     """Draw a figure of panels; `faded` if it is not what the visitor has set up."""
-    _component("figure")(
-        key=key,
-        data={
-            "figure": figure,
-            "legend": legend,
-            "height": PANEL_HEIGHT,
-            "narrowest": NARROWEST,
-            "alt": alt,
-            "faded": faded,
-        },
-    )
+    data = {
+        "figure": figure,
+        "legend": legend,
+        "height": PANEL_HEIGHT,
+        "narrowest": NARROWEST,
+        "alt": alt,
+        "faded": faded,
+    }
+    _component("figure")(key=key, data=_packed_once(figure, lambda: data, alt, faded))
 
 
 def attention_maps(maps: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
     """Draw what `attnkit.figures.maps.attention_maps` gave."""
-    _component("maps")(key=key, data={**maps, "narrowest": NARROWEST, "alt": alt, "faded": faded})
+    data = {**maps, "narrowest": NARROWEST, "alt": alt, "faded": faded}
+    _component("maps")(key=key, data=_packed_once(maps, lambda: data, alt, faded))
 
 
 def example(experiment: Experiment, found: Example | str | None, *, key: str) -> None:
@@ -102,7 +125,7 @@ def example(experiment: Experiment, found: Example | str | None, *, key: str) ->
         data["message"] = "Drawing an example: the training process is getting ready."
     else:
         data["message"] = f"No example could be drawn. {found}."
-    _component("example")(key=key, data=data)
+    _component("example")(key=key, data=_packed(data))
 
 
 def task_gallery(
@@ -141,7 +164,7 @@ def task_gallery(
         "current": current,
         "open": is_open,
     }
-    _component("gallery")(key=key, data=data, on_chosen_change=chosen)
+    _component("gallery")(key=key, data=_packed(data), on_chosen_change=chosen)
 
 
 def markup(html: str, *, key: str) -> None:
@@ -166,11 +189,15 @@ def planned_cards(experiment: Experiment, *, key: str) -> None:
         }
         for card, variant in zip(_drawn(experiment), experiment.sharing, strict=True)
     ]
-    _component("cards")(key=key, data={"cards": cards, "narrowest": 130})
+    _component("cards")(key=key, data=_packed({"cards": cards, "narrowest": 130}))
 
 
 def variant_cards(snapshot: Snapshot, *, key: str) -> None:
     """One card per variant: what is tied, accuracy with its interval, costs."""
+    _component("cards")(key=key, data=_packed_once(snapshot, lambda: _cards(snapshot)))
+
+
+def _cards(snapshot: Snapshot) -> dict[str, Any]:
     experiment = snapshot.experiment
     rows: Any = sharing_table(snapshot).set_index("sharing")
     trained_on = mean_interval(snapshot.per_sharing(snapshot.history["training_accuracy"][-1])).mean
@@ -189,7 +216,7 @@ def variant_cards(snapshot: Snapshot, *, key: str) -> None:
                 "facts": _facts(experiment, variant),
             }
         )
-    _component("cards")(key=key, data={"cards": cards, "narrowest": 130})
+    return {"cards": cards, "narrowest": 130}
 
 
 def glossary(experiment: Experiment, *, key: str) -> None:
@@ -197,7 +224,7 @@ def glossary(experiment: Experiment, *, key: str) -> None:
     cards = [
         {**card, "value": "", "note": card["meaning"], "facts": ""} for card in _drawn(experiment)
     ]
-    _component("cards")(key=key, data={"cards": cards, "narrowest": 150})
+    _component("cards")(key=key, data=_packed({"cards": cards, "narrowest": 150}))
 
 
 def _drawn(experiment: Experiment) -> list[dict[str, str]]:

@@ -17,8 +17,8 @@ from attnkit.summary import sharing_table as _sharing_table
 from attnkit.summary import slice_table as _slice_table
 from attnkit.tasks import TASKS
 
-_KEPT = 4
-"""So many of the newest; a snapshot that nobody watches any more should not stay in memory."""
+_KEPT = 40
+"""So many of the newest: one for each experiment that a class watches."""
 
 plot_accuracy = lru_cache(_KEPT)(curves.plot_accuracy)
 plot_loss = lru_cache(_KEPT)(curves.plot_loss)

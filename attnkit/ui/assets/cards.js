@@ -1,7 +1,8 @@
 // One card per variant: what is tied, and how well it does right now.
 // data: {cards: [{name, text, diagram, color, meaning, value, note, facts}], narrowest}
 
-export default function ({ data, parentElement }) {
+export default function ({ data: packed, parentElement }) {
+  const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-cards");
   let state = states.get(root);
   if (!state) {

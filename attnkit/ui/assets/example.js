@@ -2,7 +2,8 @@
 // the token that asks to the one that holds the answer. Pointing at a token shows its own arc.
 // data: {cells: [{token, full, asked, answer, target, reverse}], n_source, note, message}
 
-export default function ({ data, parentElement }) {
+export default function ({ data: packed, parentElement }) {
+  const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-example");
   let state = states.get(root);
   if (!state) {

@@ -1,10 +1,11 @@
 // A Plotly figure of panels that keeps its DOM node, zoom and hover while its data change.
 // Out of sight it is not drawn anew: it catches up when it is scrolled to.
-// data: {figure, legend: [{dash, text}], height, narrowest, alt}
+// data: {figure, legend: [{dash, text, color?}], height, narrowest, alt}
 
 const GAP_X = 20, TITLE_LINE = 18, LETTER = 8.2;
 
-export default function ({ data, parentElement }) {
+export default function ({ data: packed, parentElement }) {
+  const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-figure");
   let state = states.get(root);
   if (!state) {
@@ -162,10 +163,12 @@ function setLegend(element, entries) {
   if (element.dataset.entries === wanted) return;
   element.dataset.entries = wanted;
   element.replaceChildren(
-    ...entries.map(({ dash, text }) => {
+    ...entries.map(({ dash, text, color }) => {
       const item = document.createElement("span");
       item.innerHTML = '<svg viewBox="0 0 30 8" aria-hidden="true"><path d="M1 4H29"/></svg>';
-      item.querySelector("path").classList.add(`ak-dash-${dash}`);
+      const line = item.querySelector("path");
+      line.classList.add(`ak-dash-${dash}`);
+      if (color) line.style.cssText = `stroke: ${color}; stroke-width: 2.5`;
       item.append(text);
       return item;
     }),

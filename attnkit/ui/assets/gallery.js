@@ -2,7 +2,8 @@
 // `open`, the cards themselves. Opening needs no answer from the server.
 // data: {families: [{title, tasks: [{name, title, question, source, thumbnail}]}], current, open}
 
-export default function ({ data, parentElement, setTriggerValue }) {
+export default function ({ data: packed, parentElement, setTriggerValue }) {
+  const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-gallery");
   let state = states.get(root);
   if (!state) {

@@ -12,7 +12,8 @@ const RAMP = Array.from({ length: 256 }, (_, level) => {
 });
 const TOP = 40, MARK = 26, LETTER = 6.1, GAP = 16, SMALLEST = 9;
 
-export default function ({ data, parentElement }) {
+export default function ({ data: packed, parentElement }) {
+  const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-maps");
   let state = states.get(root);
   if (!state) {

@@ -1,5 +1,10 @@
 // Shared by all live components: how many panels stand in a row, and where state is kept.
 
+/** What the server has packed, as bytes of JSON. */
+function unpacked(data) {
+  return data && data.byteLength !== undefined ? JSON.parse(new TextDecoder().decode(data)) : data;
+}
+
 /** Columns for n panels of at least `narrowest` pixels, in balanced rows. */
 function columnsFor(width, n, narrowest) {
   const fitting = Math.max(1, Math.min(n, Math.floor(width / narrowest)));
