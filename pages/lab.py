@@ -8,16 +8,18 @@ from attnkit.costs import TOLERANCE
 from attnkit.experiment import Experiment
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.figures.maps import telling_layer
-from attnkit.live.service import Job
+from attnkit.links import told
+from attnkit.live.jobs import Job
 from attnkit.own_book import can_be_asked
 from attnkit.results import Snapshot
 from attnkit.tasks import TASKS
-from attnkit.ui import components, composer
+from attnkit.ui import components, composer, share
 from attnkit.ui.controls import setting_widgets
 from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
 from attnkit.ui.own_book import own_book
 from attnkit.ui.routing import require_route
+from attnkit.ui.service import training_service
 from attnkit.ui.session import (
     MOST_COLUMNS,
     open_lab,
@@ -36,6 +38,7 @@ from attnkit.variants.catalogue import title_of
 
 require_route()
 TICK_SECONDS = 0.3
+MOST_TICKS = 10
 AWAIT_SECONDS = 0.5
 
 
@@ -47,15 +50,21 @@ def take_task() -> None:
 def await_examples(of_this: bool) -> None:
     """Draw the page again when the task's example has come, or all for thumbnails."""
     if not of_this and not thumbnails_missing():
-        st.rerun()
+        redraw()
     if of_this and lab.probe() is not None:
-        st.rerun()
+        redraw()
+
+
+def redraw() -> None:
+    """Draw the whole page again, by itself: what it has just said, it says once more."""
+    lab.problems, lab.lost, lab.refusal = said
+    st.rerun()
 
 
 def read_settings() -> Experiment | None:
     """The experiment that the widgets describe; None, with a message, if they describe none."""
     with st.sidebar:
-        setting_widgets(lab.experiment.task.name)
+        setting_widgets(lab.experiment.task.name, lab.hidden)
     problems = lab.read_widgets()
     for problem in problems:
         text = problem.sentence
@@ -74,7 +83,7 @@ def read_settings() -> Experiment | None:
 
 
 def action_bar(experiment: Experiment | None, job: Job | None) -> None:
-    """Train, Pause, Step, Stop, Reset, New seeds."""
+    """Train, Pause, Step, Stop, Reset, New seeds, but for what a class link hides; its end."""
     fits = job is not None and job.experiment == experiment
     active = job is not None and job.active
     paused = job is not None and job.state == "paused"
@@ -85,6 +94,7 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
     elif job is not None and not fits:
         label = "Train new settings"
     invalid = experiment is None
+    calm = "buttons" in lab.hidden
     with st.container(horizontal=True, key="actions"):
         st.button(
             label,
@@ -95,17 +105,22 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
             disabled=invalid or (active and fits),
             key="train",
         )
-        st.button(
-            "Pause", icon=":material/pause:", on_click=lab.pause, disabled=not active, key="pause"
-        )
-        st.button(
-            "Step",
-            icon=":material/skip_next:",
-            on_click=lab.step,
-            disabled=invalid or active,
-            key="step",
-            help="Train up to the next evaluation, then pause.",
-        )
+        if not calm:
+            st.button(
+                "Pause",
+                icon=":material/pause:",
+                on_click=lab.pause,
+                disabled=not active,
+                key="pause",
+            )
+            st.button(
+                "Step",
+                icon=":material/skip_next:",
+                on_click=lab.step,
+                disabled=invalid or active or lab.held is not None,
+                key="step",
+                help="Train up to the next evaluation, then pause.",
+            )
         st.button(
             "Stop",
             icon=":material/stop:",
@@ -114,22 +129,31 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
             key="stop",
             help="End this run and keep what it reached.",
         )
-        st.button(
-            "Reset",
-            icon=":material/replay:",
-            on_click=lab.reset,
-            disabled=invalid,
-            key="reset",
-            help="Back to step 0: the same weights and the same data again.",
-        )
-        st.button(
-            "New seeds",
-            icon=":material/casino:",
-            on_click=lab.new_seeds,
-            disabled=invalid,
-            key="new_seeds",
-            help="Other weights and other data, same settings; trains at once.",
-        )
+        if not calm:
+            st.button(
+                "Reset",
+                icon=":material/replay:",
+                on_click=lab.reset,
+                disabled=invalid,
+                key="reset",
+                help="Back to step 0: the same weights and the same data again.",
+            )
+            st.button(
+                "New seeds",
+                icon=":material/casino:",
+                on_click=lab.new_seeds,
+                disabled=invalid,
+                key="new_seeds",
+                help="Other weights and other data, same settings; trains at once.",
+            )
+        if lab.hidden:
+            st.button(
+                "Show all controls",
+                icon=":material/visibility:",
+                type="tertiary",
+                on_click=lab.show_all,
+                key="show_all",
+            )
 
 
 def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
@@ -146,6 +170,8 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
         )
     if job.state == "failed":
         return f"Training failed: {plain(job.error)}. Press **Train** to try again."
+    if not job.begun:
+        return queue_line(job)
     if job.snapshot is None:
         return "Starting: the training process is getting ready."
     snapshot = job.snapshot
@@ -156,13 +182,42 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     notes = " The training process died and began anew." if job.restarts else ""
     notes += " The settings have changed since." if experiment != lab.experiment else ""
     if job.state == "finished":
-        return f"Finished: {where} in {snapshot.seconds:.1f} s{pace}.{notes}"
+        if job.unstored:
+            notes = f" Not stored yet: {plain(job.unstored)}.{notes}"
+        verb = "Finished" if job.asked_at else "Finished before, from the store"
+        return f"{verb}: {where} in {snapshot.seconds:.1f} s{pace}.{notes}"
     if job.state in ("paused", "stopped"):
         confirmed = job.state.capitalize()
         asked = {"paused": "Pausing", "stopped": "Stopping"}[job.state]
-        return f"{confirmed if job.settled else asked}: {where}{pace}.{notes}"
-    left = (steps - snapshot.step) * experiment.n_runs / speed if speed and snapshot.step else 0
-    return f"{where}{pace}{f', {left:.0f} s left' if left >= 1 else ''}.{notes}"
+        why = f" {plain(job.error)}" if job.error else ""
+        others = " For others who watch, it goes on." if lab.held is not None else ""
+        return f"{confirmed if job.settled else asked}{why}: {where}{pace}.{others}{notes}"
+    outlook = training_service().outlook(job.id)
+    if outlook is not None and outlook.n_active > 1:
+        pace = f", about {spoken(outlook.ends)} left: {outlook.n_active} experiments take turns"
+    elif speed and snapshot.step and (left := (steps - snapshot.step) * experiment.n_runs / speed):
+        pace += f", {left:.0f} s left" if left >= 1 else ""
+    return f"{where}{pace}.{notes}"
+
+
+def queue_line(job: Job) -> str:
+    """The place of a job that waits for its turn."""
+    if job.state == "stopped":
+        return "Stopped before its turn came. Press **Train** to ask again."
+    outlook = training_service().outlook(job.id)
+    if outlook is None or not outlook.place:
+        return "Starting: its turn has come."
+    if outlook.begins == float("inf"):
+        return f"Waiting: place {outlook.place}, behind experiments that are paused."
+    return (
+        f"Waiting: place {outlook.place} in the queue, begins in about "
+        f"{spoken(outlook.begins)}. {outlook.n_active} experiments of others train now."
+    )
+
+
+def spoken(seconds: float) -> str:
+    """A time to wait, as one says it."""
+    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def earlier_note(snapshot: Snapshot) -> str:
@@ -175,7 +230,12 @@ def earlier_note(snapshot: Snapshot) -> str:
     return f" Since step {turn} the embedding is frozen and all else learns the new question."
 
 
-def live_area(drawn_moving: bool) -> None:
+def tick_seconds() -> float:
+    """Between two looks: the more experiments take turns, the rarer there is news."""
+    return TICK_SECONDS * min(max(training_service().n_active / 3, 1.0), MOST_TICKS)
+
+
+def live_area(drawn_moving: bool, tick: float) -> None:
     """All that changes while models learn; drawn anew at every tick."""
     job = lab.job
     snapshot = lab.shown(job)
@@ -183,8 +243,9 @@ def live_area(drawn_moving: bool) -> None:
         untrained_area(job)
     else:
         trained_area(job, snapshot)
-    if drawn_moving and (job is None or job.settled):
-        st.rerun()
+    other_pace = not 0.5 < tick_seconds() / tick < 2
+    if drawn_moving and (job is None or job.settled or other_pace):
+        redraw()
 
 
 def untrained_area(job: Job | None) -> None:
@@ -298,14 +359,17 @@ def maps_caption(maps: dict[str, Any], snapshot: Snapshot) -> str:
     return " ".join([*parts, maps["cut"]]).strip()
 
 
-st.title("Why do Q, K and V need different matrices?", anchor=False)
 lab = open_lab()
+with st.container(horizontal=True, vertical_alignment="center", key="heading"):
+    st.title("Why do Q, K and V need different matrices?", anchor=False)
+    linking = st.popover("Share", icon=":material/share:", key=share.OPEN, on_change="rerun")
 wanted = st.session_state.pop("wanted", None)
 if wanted in TASKS:
     lab.change_task(wanted)
+said = lab.problems, lab.lost, lab.refusal
 if lab.problems:
-    details = " ".join(problem.sentence for problem in lab.problems)
-    st.warning(f"The link was not fully understood. {plain(details)} All else is as it says.")
+    details = plain(told(lab.problems))
+    st.warning(f"The link was not fully understood. {details} All else is as it says.")
     lab.problems = []
 if lab.lost:
     details = " ".join(f"{lost.value}: {lost.allowed.removeprefix('but ')}." for lost in lab.lost)
@@ -314,22 +378,28 @@ if lab.lost:
 
 chooser, sharing = st.columns(2, gap="medium", vertical_alignment="center")
 with chooser:
-    components.task_gallery(
-        lab.experiment.task.name, thumbnail_examples(), take_task, key="gallery"
-    )
+    if "task" in lab.hidden:
+        st.markdown(f"**{lab.experiment.task.title}**  \n{lab.experiment.task.question}")
+    else:
+        components.task_gallery(
+            lab.experiment.task.name, thumbnail_examples(), take_task, key="gallery"
+        )
 with sharing, st.container(horizontal=True, vertical_alignment="bottom"):
-    st.pills(
-        "Who shares a matrix",
-        lab.columns,
-        format_func=lambda name: title_of(Variant(name)),
-        selection_mode="multi",
-        key="set_sharing",
-        wrap=True,
-        help="Roles joined by = read one and the same matrix. At most six columns.",
-    )
-    adding = st.popover(
-        "Add a variant", icon=":material/add:", key=composer.OPEN, on_change="rerun"
-    )
+    if "sharing" not in lab.hidden:
+        st.pills(
+            "Who shares a matrix",
+            lab.columns,
+            format_func=lambda name: title_of(Variant(name)),
+            selection_mode="multi",
+            key="set_sharing",
+            wrap=True,
+            help="Roles joined by = read one and the same matrix. At most six columns.",
+        )
+    adding = None
+    if not {"sharing", "add_variant"} & set(lab.hidden):
+        adding = st.popover(
+            "Add a variant", icon=":material/add:", key=composer.OPEN, on_change="rerun"
+        )
     st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
 experiment = read_settings()
 if experiment is not None and lab.quick is not None:
@@ -345,9 +415,12 @@ if experiment is not None and lab.quick is not None:
         )
 probe = lab.probe()
 components.example(lab.experiment, probe, key="example")
-if adding.open:
+if adding is not None and adding.open:
     with adding:
         composer.variant_form(lab)
+if linking.open:
+    with linking:
+        share.share_form(lab, experiment is not None)
 job = lab.job
 if experiment is not None:
     unequal = [v for v in experiment.sharing if abs(experiment.adjusted(v).difference) > TOLERANCE]
@@ -357,8 +430,12 @@ if experiment is not None:
             f"No width makes the costs of {plain(names)} equal to the others: see the cards."
         )
 action_bar(experiment, job)
+if lab.refusal:
+    st.warning(f"Not taken: {plain(lab.refusal)}.")
+    lab.refusal = ""
 moving = job is not None and not job.settled
-st.fragment(live_area, run_every=TICK_SECONDS if moving else None)(moving)
+tick = tick_seconds()
+st.fragment(live_area, run_every=tick if moving else None)(moving, tick)
 book = st.container()
 numbers(lab, job)
 components.load_plotly()

@@ -350,6 +350,21 @@ def test_broken_link_names_the_field_and_uses_defaults(page, address):
     expect(page.locator(".st-key-set_d_head input")).to_have_value("16")
 
 
+def test_a_class_link_made_in_share_hides_controls_until_they_are_asked_for(page, address):
+    """The popover stays open while one chooses; the link works as it is shown."""
+    open_lab(page, address, "?v=1&steps=70")
+    page.locator(".st-key-share button").first.click()
+    page.locator(".st-key-hide_directed input").click()
+    page.keyboard.type("All settings")
+    page.keyboard.press("Enter")
+    link = page.locator(".st-key-share_links code").last
+    expect(link).to_have_text(f"{address}/?v=1&steps=70&hide=settings")
+    page.goto(link.inner_text())
+    page.locator(".st-key-show_all button").click()
+    expect(page.locator(".st-key-set_steps input")).to_have_value("70")
+    assert "hide" not in page.url
+
+
 def test_six_composed_variants_train_and_their_titles_do_not_touch(page, address):
     """All columns are drawn while they learn, and long titles wrap."""
     open_lab(page, address, f"?v=1&sharing={SIX}&n_seeds=1&steps=40&first_seed=700")

@@ -15,13 +15,15 @@ from streamlit.testing.v1 import AppTest
 import attnkit as ak
 from attnkit.examples import load_variants
 from attnkit.experiment import Experiment, from_params, settings
-from attnkit.live.service import Job, TrainingService
+from attnkit.live.jobs import Job
+from attnkit.live.service import TrainingService
 from attnkit.sharing import Sharing
 from attnkit.summary import percent
 from attnkit.tasks import TASKS, register_task
 from attnkit.training import Training
 from attnkit.ui.presets import PRESETS
-from attnkit.ui.session import Lab, shipped_example, training_service
+from attnkit.ui.service import training_service
+from attnkit.ui.session import Lab, shipped_example
 from attnkit.ui.visitor import Visitor, dashboard
 from attnkit.variants import CATALOGUE, OPTIONS, register
 from attnkit.variants.catalogue import find
@@ -146,7 +148,7 @@ def told(element):
 def drawn(tab, key):
     """What a live component was given."""
     components = {element.key: element.proto for element in tab.get("bidi_component")}
-    return json.loads(components[key].json)
+    return json.loads(components[key].bytes or components[key].json)
 
 
 # the first visit
@@ -435,7 +437,8 @@ def test_pickers_choose_seed_layer_and_head():
 
 def fake_job(state, **given):
     """A job in a state that is hard to bring about; its snapshot is the example."""
-    return Job("fake", Experiment(), state, snapshot=shipped_example("directed"), **given)
+    known = {"state": state, "begun": True, "asked_at": 1.0, **given}
+    return Job("fake", Experiment(), snapshot=shipped_example("directed"), **known)
 
 
 @pytest.mark.parametrize(
@@ -991,7 +994,7 @@ def test_groups_of_answers_without_a_title_are_shown(own_task, monkeypatch):
     base = TASKS["k_hop"]
     own_task("mine", base, slice_title="")
     snapshot = Training(Experiment(task="mine", n_seeds=1, sharing=["QKV"])).snapshot("finished")
-    job = Job("fake", snapshot.experiment, "finished", snapshot=snapshot)
+    job = Job("fake", snapshot.experiment, state="finished", begun=True, snapshot=snapshot)
     monkeypatch.setattr(Lab, "job", job)
     tab = visit(v="1", task="mine")
     assert "**Accuracy by group**" in [text.value for text in tab.markdown]

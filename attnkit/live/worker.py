@@ -1,9 +1,9 @@
 """The training process: trains the jobs it is told to, in turns, and sends snapshots.
 
 Started by `attnkit.live.service` as `python -m attnkit.live.worker`. Commands come as JSON lines
-on standard input, answers leave as frames on standard output: one JSON line, then as many bytes as it says, of
-`Snapshot.to_bytes` and, of a finished job, its weights. It ends when its input does, so no orphan
-outlives the server. Before a turn it says whose it is: if it dies, the server knows in whose.
+on standard input, answers leave as frames on standard output: one JSON line, then as many bytes
+as it says, of `Snapshot.to_bytes` and, of a finished job, its weights. It ends when its input does,
+so no orphan outlives the server. Before a turn it says whose it is: if it dies, the server knows.
 
 Between two turns it also draws examples of tasks, which pages must not do since they never import
 torch, and asks trained models about a book; it keeps the last weights of phone books for that.

@@ -7,31 +7,30 @@ browser's history), and written whenever a valid experiment has been set up.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
 import streamlit as st
 
 from attnkit.examples import load_example
-from attnkit.experiment import Experiment, default_settings, settings
-from attnkit.links import from_broken_params
-from attnkit.live.service import Job, TrainingService
+from attnkit.experiment import DEFAULT_TASK, Experiment, default_settings, settings
+from attnkit.links import from_broken_params, link_params, read_link
+from attnkit.live.jobs import NOBODY, Job, Watcher
+from attnkit.live.service import Refused
 from attnkit.live.views import Answers, Example
 from attnkit.results import Snapshot
+from attnkit.server import server_settings
 from attnkit.settings import InvalidExperiment, Problem
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
+from attnkit.ui.presence import watcher
+from attnkit.ui.service import training_service
+from attnkit.ui.storage import stored_experiment
 from attnkit.variants import Variant, read_variants
 
 MOST_COLUMNS = 6
 """Variants that the Lab shows side by side."""
-
-
-@st.cache_resource(show_spinner=False)
-def training_service() -> TrainingService:
-    """The server's one training process, started with the first page so that it is warm."""
-    return TrainingService()
 
 
 @cache
@@ -78,20 +77,26 @@ class Lab:
         link: the query parameters as last read or written; others mean that somebody else,
             the browser's history or a link in the page, has changed them.
         offered: composed variants that can be switched on and off, newest last.
+        hidden: controls that a class link hides; they keep their values.
         problems: what was wrong with the link that was read last.
         lost: why variants were left out when the task was changed; said once.
+        watcher: this tab, as last known.
         job_id: the job on screen, if one was started or found.
-        started: whether this visitor started that job, and so may end it unasked.
+        held: that job as this visitor has paused or stopped it while others watch it go on.
+        refusal: why the last experiment that was asked for was not taken; said once.
         previous: the last state of the job before it on the same task, drawn faded.
     """
 
     experiment: Experiment
     link: dict[str, str] = field(default_factory=dict)
     offered: list[Variant] = field(default_factory=list)
+    hidden: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list)
     lost: list[Problem] = field(default_factory=list)
+    watcher: Watcher = NOBODY
     job_id: str | None = None
-    started: bool = False
+    held: Job | None = None
+    refusal: str = ""
     previous: Snapshot | None = None
     _overwritten: tuple[dict[str, str], float] = ({}, 0.0)
     _answered: tuple[tuple[str, int, bytes], Answers] | None = None
@@ -99,7 +104,9 @@ class Lab:
     @property
     def job(self) -> Job | None:
         """The job on screen as it is now."""
-        return training_service().look(self.job_id) if self.job_id else None
+        if self.held is not None:
+            return self.held
+        return training_service().look(self.job_id, self.watcher) if self.job_id else None
 
     def shown(self, job: Job | None) -> Snapshot | None:
         """What is drawn: the job's state, or the shipped example of the task that is set up."""
@@ -130,9 +137,11 @@ class Lab:
 
     @property
     def quick(self) -> Experiment | None:
-        """The task's quick preset; None if it has none or is set up so already."""
+        """The task's quick preset; None if there is none, or nothing it may change."""
         task = self.experiment.task
-        preset = Experiment(task=task.name, **task.preset) if task.preset else self.experiment
+        if not task.preset or not {"sharing", "add_variant", "buttons"}.issuperset(self.hidden):
+            return None
+        preset = Experiment(task=task.name, **task.preset)
         return None if preset == self.experiment else preset
 
     def set_quick(self) -> None:
@@ -148,18 +157,33 @@ class Lab:
         if len(values.get("sharing", ())) > MOST_COLUMNS:
             return [Problem("sharing", len(values["sharing"]), f"at most {MOST_COLUMNS} columns")]
         try:
-            self.experiment = self.experiment.replace(**values)
+            wanted = self.experiment.replace(**values)
         except InvalidExperiment as error:
             return error.problems
-        return []
+        problems = server_settings().problems(wanted)
+        if not problems:
+            self.experiment = wanted
+        return problems
 
     def train(self) -> None:
-        """Begin the settings' experiment, or go on with the one on screen if it is the same."""
+        """Begin the settings' experiment, or go on with the one on screen if it is the same.
+
+        What is finished is shown at once; asked for again while it is shown, it is trained again.
+        """
         if self.read_widgets():
             return
         job = self.job
-        if job is not None and job.experiment == self.experiment and not job.over:
-            training_service().resume(job.id)
+        if job is not None and job.experiment == self.experiment:
+            if job.over:
+                self._begin()
+            elif self.held is not None:
+                self.held = None
+            else:
+                training_service().resume(job.id)
+            return
+        known = training_service().find(self.experiment)
+        if known is not None and known.state == "finished":
+            self._show(known.id)
         else:
             self._begin()
 
@@ -169,18 +193,31 @@ class Lab:
             return
         job = self.job
         if job is None or job.experiment != self.experiment or job.over:
-            job = self._begin(paused=True)
-        training_service().step(job.id)
+            self._begin(paused=True)
+        if self.job_id and not self.refusal:
+            training_service().step(self.job_id)
 
     def pause(self) -> None:
-        """Hold the job on screen."""
-        if self.job_id:
-            training_service().pause(self.job_id)
+        """Hold the job on screen; if others watch it, hold what this visitor sees."""
+        job = self.job
+        if job is None:
+            return
+        if self._is_shared:
+            self.held = replace(job, state="paused", obeyed=job.sent)
+        else:
+            training_service().pause(job.id)
 
     def stop(self) -> None:
-        """End the job on screen and keep what it reached."""
-        if self.job_id:
-            training_service().stop(self.job_id)
+        """End the job on screen and keep what it reached; for others who watch it goes on."""
+        job = self.job
+        if job is None:
+            return
+        if self._is_shared:
+            self.held = replace(job, state="stopped", obeyed=job.sent)
+            training_service().turn_away(job.id, self.watcher)
+        else:
+            self.held = None
+            training_service().stop(job.id)
 
     def reset(self) -> None:
         """Back to step 0: the same weights and the same data again."""
@@ -254,14 +291,14 @@ class Lab:
         self.set(from_broken_params({**kept, "task": task})[0])
 
     def follow(self, params: dict[str, str]) -> None:
-        """Take over a link: its settings, and the run it names if there is one."""
-        experiment, self.problems = from_broken_params(params)
+        """Take over a link: its settings, what it hides, and the run it names if there is one."""
+        link = read_link(params, stored_experiment)
+        self.hidden, self.problems = link.hidden, link.problems
         self.link, self.offered = params, []
-        self.set(experiment)
-        known = training_service().find(experiment)
+        self.set(link.experiment)
+        known = training_service().find(link.experiment)
         if known is not None and known.id != self.job_id:
-            self._leave_job()
-            self.job_id = known.id
+            self._show(known.id)
 
     def set(self, experiment: Experiment) -> None:
         """Take over an experiment from elsewhere; a job on another task leaves the screen."""
@@ -274,9 +311,13 @@ class Lab:
         for name, value in experiment.settings().items():
             st.session_state[f"set_{name}"] = value
 
+    def show_all(self) -> None:
+        """End a class link: every control is there again, at its present value."""
+        self.hidden = ()
+
     def write_link(self) -> None:
         """Make the address bar say what is set up."""
-        params, shown = self.experiment.to_params(), st.query_params.to_dict()
+        params, shown = link_params(self.experiment, self.hidden), st.query_params.to_dict()
         if shown != params:
             self._overwritten = (shown, time.monotonic())
             st.query_params.from_dict(params)
@@ -291,24 +332,39 @@ class Lab:
         late = params == overwritten and time.monotonic() - when < LATE_SECONDS
         return params != self.link and not late
 
-    def _begin(self, *, paused: bool = False) -> Job:
-        service, old = training_service(), self.job
+    @property
+    def _is_shared(self) -> bool:
+        """Whether others watch the job on screen, so that this visitor may not hold it."""
+        return self.job_id is not None and training_service().is_shared(self.job_id, self.watcher)
+
+    def _begin(self, *, paused: bool = False) -> None:
+        """Ask for the settings' experiment and show it; the one before stays if it is refused."""
+        service = training_service()
+        try:
+            job_id = service.submit(self.experiment, paused=paused, watcher=self.watcher)
+        except Refused as error:
+            self.refusal = str(error)
+            return
+        self._show(job_id)
+        service.wait(job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
+
+    def _show(self, job_id: str) -> None:
+        """Put a job on the screen; the one before fades if it is another on the same task."""
+        old = self.job
         if old is not None and old.snapshot is not None:
             learnt = len(old.snapshot.eval_steps) > 1
             same_task = old.experiment.task.name == self.experiment.task.name
             if learnt and same_task and old.experiment != self.experiment:
                 self.previous = old.snapshot
-        self._leave_job()
-        self.job_id, self.started = service.submit(self.experiment, paused=paused), True
-        job = service.wait(self.job_id, 0, FIRST_FRAME_SECONDS)
-        assert job is not None  # it was submitted a moment ago
-        return job
+        if job_id != self.job_id:
+            self._leave_job()
+        self.job_id, self.held, self.refusal = job_id, None, ""
 
     def _leave_job(self) -> None:
-        """Take the job off the screen, and end it if it was this visitor's."""
-        if self.job_id and self.started:
-            training_service().stop(self.job_id)
-        self.job_id, self.started = None, False
+        """Take the job off the screen; it ends if nobody else watches it."""
+        if self.job_id:
+            training_service().turn_away(self.job_id, self.watcher)
+        self.job_id, self.held = None, None
 
 
 LATE_SECONDS = 1.5
@@ -321,16 +377,23 @@ FIRST_EXAMPLE_SECONDS = 0.5
 """How long a page waits for an example of its task, so that it shows without another run."""
 
 
+def with_hidden(params: dict[str, str]) -> dict[str, str]:
+    """A link into the Lab that hides what this visitor's class link hides."""
+    lab: Lab | None = st.session_state.get("lab")
+    return {**params, "hide": ",".join(lab.hidden)} if lab is not None and lab.hidden else params
+
+
 def open_lab() -> Lab:
     """This visitor's Lab, made from the link if there is none yet or the link has changed."""
     params = st.query_params.to_dict()
     lab: Lab | None = st.session_state.get("lab")
     coming_back = st.session_state.get("page") != "lab"  # then the address has lost its settings
     if lab is None:
-        lab = st.session_state.lab = Lab(from_broken_params(params)[0])
+        lab = st.session_state.lab = Lab(default_experiment(DEFAULT_TASK))
         lab.follow(params)
     elif lab.is_new_link(params) and (params or not coming_back):
         lab.follow(params)
+    lab.watcher = watcher()  # a tab that lost its connection is another one
     for name, value in lab.experiment.settings().items():  # widgets of a page left are gone
         st.session_state.setdefault(f"set_{name}", value)
     st.session_state.page = "lab"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,7 +171,7 @@ class Visitor:
     def data(self, key: str) -> dict[str, Any]:
         """What a component was last given to draw."""
         component = self.find(key)
-        source = component.mixed.json if component.WhichOneof("data") == "mixed" else component.json
+        source = component.bytes or component.json
         data: dict[str, Any] = json.loads(source)
         return data
 
@@ -363,6 +364,8 @@ class Visitor:
         elif kind == "stop_auto_rerun":
             for fragment in message.stop_auto_rerun.fragment_ids:
                 self._timers.pop(fragment, None)
+        elif kind == "navigation":
+            self._page_hash = message.navigation.page_script_hash
         elif kind == "page_info_changed":
             self.link = message.page_info_changed.query_string
 
@@ -460,8 +463,16 @@ def _unpacked(array: dict[str, str]) -> np.ndarray:
 
 
 @contextmanager
-def dashboard(seconds: float = 60.0) -> Iterator[int]:
+def dashboard(
+    seconds: float = 60.0,
+    command: Sequence[str] = ("streamlit", "run", "dashboard.py"),
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[int]:
     """A dashboard server of one's own on a free port, which is given; ended afterwards.
+
+    Args:
+        seconds: how long it may take to answer.
+        command: the module to run and what it is given. environment: variables besides ours.
 
     Raises:
         RuntimeError: if it did not answer in time or ended by itself; holds what it said.
@@ -469,11 +480,17 @@ def dashboard(seconds: float = 60.0) -> Iterator[int]:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "dashboard.py"]
+    command = [sys.executable, "-m", *command]
     for option, value in {"headless": "true", "port": port, "address": HOST}.items():
         command += [f"--server.{option}", str(value)]
     with tempfile.TemporaryFile() as log:
-        server = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        server = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+        )
         answered = False
         try:
             answered = _answers(server, port, time.monotonic() + seconds)
