@@ -117,7 +117,7 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
                 "Step",
                 icon=":material/skip_next:",
                 on_click=lab.step,
-                disabled=invalid or active or lab.held is not None,
+                disabled=invalid or active or (paused and lab.held is not None),
                 key="step",
                 help="Train up to the next evaluation, then pause.",
             )

@@ -15,8 +15,9 @@ from streamlit.testing.v1 import AppTest
 import attnkit as ak
 from attnkit.examples import load_variants
 from attnkit.experiment import Experiment, from_params, settings
-from attnkit.live.jobs import Job
+from attnkit.live.jobs import Job, Watcher
 from attnkit.live.service import TrainingService
+from attnkit.live.turns import Outlook
 from attnkit.sharing import Sharing
 from attnkit.summary import percent
 from attnkit.tasks import TASKS, register_task
@@ -422,6 +423,48 @@ def test_a_second_tab_with_the_same_link_sees_the_same_training(running):
     assert disabled(other) == {"train", "step"}
 
 
+def test_a_pause_holds_one_s_own_view_while_others_watch(running, monkeypatch):
+    """The run is theirs, too: it goes on, and who has paused sees it where it was."""
+    monkeypatch.setattr("attnkit.ui.session.watcher", lambda: Watcher("another tab", "another"))
+    other = press(visit(**running.query_params), "pause")
+    assert status(other).startswith("Paused: Step")
+    assert status(other).endswith("For others who watch, it goes on.")
+    assert disabled(other) == {"pause", "step"}
+    assert training_service().look(job_of(running).id).active
+    assert not status(press(other, "train")).startswith("Paused")
+    assert disabled(press(other, "stop")) == {"pause", "stop"}
+    assert training_service().look(job_of(running).id).active
+
+
+def test_what_was_trained_before_is_shown_at_once():
+    """By anyone; asked for again while it is shown, it is trained again."""
+    first = press(visit_small(steps="20"), "train")
+    watch(first, lambda job: job.over)
+    link = {**first.query_params}
+    other = visit(**link)
+    assert status(other).startswith("Finished: Step 20 of 20")
+    other.number_input(key="set_d_head").set_value(4)
+    press(other, "new_seeds")
+    watch(other, lambda job: job.over)
+    other.number_input(key="set_d_head").set_value(3)
+    other.number_input(key="set_first_seed").set_value(int(link["first_seed"]))
+    press(other, "train")
+    assert job_of(other).id == job_of(first).id
+    begun = job_of(press(other, "train")).id
+    assert begun != job_of(first).id
+    assert watch(other, lambda job: job.over)
+
+
+def test_a_stored_result_opens_when_no_job_is_remembered(monkeypatch):
+    """As after a restart of the server, or on another copy with the same store."""
+    first = press(visit_small(steps="20"), "train")
+    watch(first, lambda job: job.over)
+    monkeypatch.setattr(training_service(), "_jobs", {})
+    assert status(visit(**first.query_params)).startswith(
+        "Finished before, from the store: Step 20 of 20"
+    )
+
+
 def test_pickers_choose_seed_layer_and_head():
     """They appear where there is a choice."""
     tab = press(visit_small(steps="5", n_seeds="2", n_layers="2", n_heads="2"), "train")
@@ -459,13 +502,51 @@ def fake_job(state, **given):
             "Training failed: out of memory. Press **Train** to try again.",
             {"pause", "stop"},
         ),
+        (
+            fake_job("waiting", begun=False),
+            "Waiting: place 3 in the queue, begins in about 2 min. 32 experiments of others train",
+            {"train", "step"},
+        ),
+        (
+            fake_job("stopped", begun=False),
+            "Stopped before its turn came. Press **Train** to ask again.",
+            {"pause", "stop"},
+        ),
+        (
+            fake_job("running"),
+            "about 45 s left: 32 experiments take turns",
+            {"train", "step"},
+        ),
+        (
+            fake_job("stopped", error="because nobody watched it"),
+            "Stopped because nobody watched it: Step 600",
+            {"pause", "stop"},
+        ),
+        (
+            fake_job("finished", unstored="the disk is full"),
+            "Not stored yet: the disk is full.",
+            {"pause", "stop"},
+        ),
         (fake_job("paused", restarts=1), "died and began anew.", {"pause"}),
         (fake_job("finished", restarts=1), "died and began anew.", {"pause", "stop"}),
     ],
-    ids=["waiting", "failed", "failed at once", "begun anew", "finished after a restart"],
+    ids=[
+        "waiting",
+        "failed",
+        "failed at once",
+        "queued",
+        "stopped in the queue",
+        "one of many",
+        "unwatched",
+        "not stored",
+        "begun anew",
+        "finished after a restart",
+    ],
 )
 def test_troubles_are_told(monkeypatch, job, said, grey):
     """Every state of a job has its words and its buttons."""
+    outlook = Outlook(place=0 if job.begun else 3, n_active=32, begins=100.0, ends=45.0)
+    monkeypatch.setattr(TrainingService, "outlook", lambda *_: outlook)
     monkeypatch.setattr(Lab, "job", job)
     tab = visit()
     assert said in status(tab)

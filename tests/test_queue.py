@@ -1,0 +1,278 @@
+"""The queue of a training service, its limits, and results that are stored before they count."""
+
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from attnkit.experiment import Experiment
+from attnkit.live.jobs import Watcher
+from attnkit.live.keeping import Keeper
+from attnkit.live.service import Refused, TrainingService
+from attnkit.server import ServerSettings
+from attnkit.store import ResultStore, Unavailable
+from attnkit.training import train
+
+pytestmark = pytest.mark.server
+
+PATIENCE = 120.0
+
+SMALL = {
+    "sharing": ["QKV", "Q=K=V"],
+    "n_entries": 5,
+    "n_names": 11,
+    "n_values": 7,
+    "n_seeds": 1,
+    "d_head": 3,
+    "evaluate_every": 11,
+    "batch_size": 16,
+    "n_eval": 16,
+}
+
+ANNA, BERT = Watcher("tab of Anna", "Anna"), Watcher("tab of Bert", "Bert")
+
+ONE_AT_A_TIME = ServerSettings(max_active=1, max_waiting=2, visitor_active=1, visitor_waiting=1)
+
+
+def small(steps=5, first_seed=0):
+    """An experiment of two runs."""
+    return Experiment(**SMALL, steps=steps, first_seed=first_seed)
+
+
+def unending(first_seed=0):
+    """An experiment of two runs that no test waits for."""
+    return small(20_000, first_seed).replace(batch_size=256)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """A service with a store."""
+    store = ResultStore(tmp_path_factory.mktemp("store"))
+    with closing(store), closing(TrainingService(ServerSettings(), store)) as service:
+        yield service
+
+
+@pytest.fixture
+def service(shared, monkeypatch):
+    """The service, where one experiment trains at a time; all that trains ends with the test."""
+    monkeypatch.setattr(shared, "settings", ONE_AT_A_TIME)
+    yield shared
+    for row in shared.overview():
+        shared.stop(row["id"])
+
+
+def wait_until(service, job_id, condition):
+    """The job as soon as it fulfils a condition."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition(job := service.look(job_id)):
+        seconds = deadline - time.monotonic()
+        assert seconds > 0, f"still waiting: {job}"
+        service.wait(job_id, job.version, seconds)
+    return job
+
+
+def test_who_comes_later_waits_and_is_told(service):
+    """Its place, and how long it will take; it begins when the first has ended."""
+    first = service.submit(unending(1), watcher=ANNA)
+    second = service.submit(small(5, 2), watcher=BERT)
+    assert service.look(first).begun
+    assert service.look(second).queued
+    outlook = service.outlook(second)
+    assert (outlook.place, outlook.n_active) == (1, 1)
+    assert 0 < outlook.begins <= outlook.ends
+    service.stop(first)
+    assert wait_until(service, second, lambda job: job.over).state == "finished"
+
+
+def test_a_job_in_the_queue_can_be_stopped(service):
+    """It never begins, and is settled at once."""
+    service.submit(unending(1), watcher=ANNA)
+    second = service.submit(unending(2), watcher=BERT)
+    service.stop(second)
+    job = service.look(second)
+    assert (job.state, job.begun, job.settled, job.over) == ("stopped", False, True, True)
+
+
+def test_a_job_in_the_queue_can_be_paused_and_stepped(service):
+    """What was asked for last is what it does when its turn comes."""
+    first = service.submit(unending(1), watcher=ANNA)
+    second = service.submit(small(300, 2), watcher=BERT)
+    service.pause(second)
+    assert not service.look(second).settled
+    service.step(second)
+    service.stop(first)
+    job = wait_until(service, second, lambda job: job.state == "paused" and job.step)
+    assert job.step == 11
+
+
+def test_a_visitor_s_second_experiment_waits_and_the_third_is_refused(service, monkeypatch):
+    """Though there is room: it belongs to the others."""
+    monkeypatch.setattr(service, "settings", ONE_AT_A_TIME.model_copy(update={"max_active": 5}))
+    service.submit(unending(1), watcher=ANNA)
+    assert service.look(service.submit(unending(2), watcher=ANNA)).queued
+    with pytest.raises(Refused, match="in other tabs"):
+        service.submit(unending(3), watcher=ANNA)
+    assert service.look(service.submit(unending(4), watcher=BERT)).begun
+
+
+def test_a_full_queue_refuses(service):
+    """With the number that wait, and what to do."""
+    for seed in range(3):
+        service.submit(unending(seed))
+    with pytest.raises(Refused, match="2 experiments wait already: try again"):
+        service.submit(unending(3))
+
+
+def test_limits_hold_whatever_the_page_allows(service, monkeypatch):
+    """Each is named with what is allowed, and nothing begins."""
+    limits = {"max_steps": 3, "max_runs": 1, "max_parameters": 10, "max_megabytes": 1}
+    monkeypatch.setattr(service, "settings", ONE_AT_A_TIME.model_copy(update=limits))
+    before = len(service.overview())
+    with pytest.raises(Refused) as refused:
+        service.submit(Experiment())
+    for name in ("steps: got 600", "n_seeds: got 5", "parameters: got", "memory: got"):
+        assert name in str(refused.value)
+    assert len(service.overview()) == before
+
+
+def test_training_time_is_limited(service, monkeypatch):
+    """What was reached is kept, and the page hears why."""
+    limit = ONE_AT_A_TIME.model_copy(update={"job_seconds": 0.2})
+    monkeypatch.setattr(service, "settings", limit)
+    job = wait_until(service, service.submit(unending(1)), lambda job: job.over)
+    assert job.state == job.snapshot.status == "stopped"
+    assert "the limit of this copy" in job.error
+    assert job.step > 0
+
+
+def test_what_is_paused_makes_room_when_others_wait(service, monkeypatch):
+    """It holds memory that others need; its owner is told."""
+    monkeypatch.setattr("attnkit.live.service.PAUSED_IN_THE_WAY_SECONDS", 0.0)
+    settings = ONE_AT_A_TIME.model_copy(update={"training_megabytes": 1})
+    monkeypatch.setattr(service, "settings", settings)
+    first = service.submit(unending(1), paused=True, watcher=ANNA)
+    wait_until(service, first, lambda job: job.state == "paused" and job.settled)
+    second = service.submit(small(5, 2), watcher=BERT)
+    assert wait_until(service, second, lambda job: job.over).state == "finished"
+    assert service.look(first).error == "because others waited for its memory"
+
+
+def test_a_run_that_others_watch_is_theirs_too(service):
+    """Who turns away ends it only if nobody else is there."""
+    job_id = service.submit(unending(1), watcher=ANNA)
+    assert not service.is_shared(job_id, ANNA)
+    assert service.submit(unending(1), watcher=BERT) == job_id
+    assert service.is_shared(job_id, ANNA)
+    service.turn_away(job_id, ANNA)
+    assert service.look(job_id).active
+    service.turn_away(job_id, BERT)
+    assert service.look(job_id).state == "stopped"
+
+
+def test_a_tab_that_is_there_keeps_its_run(service, monkeypatch):
+    """It need not look; when it has left, the lease runs."""
+    settings = ONE_AT_A_TIME.model_copy(update={"lease_seconds": 1e-6})
+    service.arrive(ANNA.tab)
+    job_id = service.submit(unending(1), watcher=ANNA)
+    monkeypatch.setattr(service, "settings", settings)
+    service.submit(small(5, 2), watcher=BERT)  # asking looks for what nobody watches
+    assert service.look(job_id).active
+    service.leave(ANNA.tab)
+    wait_until(service, job_id, lambda job: job.over)
+
+
+def test_a_result_is_stored_before_it_counts_as_finished(service):
+    """What the store has is what `train` gives, weights included."""
+    job_id = service.submit(small(33, 3))
+    job = wait_until(service, job_id, lambda job: job.state == "finished")
+    assert job.stored
+    assert job.unstored == ""
+    kept = service._keeper._store.result(job.experiment.hash)
+    expected = train(small(33, 3), "cpu")
+    for own, other in zip(kept.parameters, expected.parameters, strict=True):
+        assert own.keys() == other.keys()
+        assert all((own[name] == other[name]).all() for name in own)
+
+
+def test_a_stored_result_is_found_by_another_service(service):
+    """A link to it opens finished, on any copy with the same store."""
+    job_id = service.submit(small(22, 4))
+    wait_until(service, job_id, lambda job: job.state == "finished")
+    with closing(TrainingService(ServerSettings(), service._keeper._store)) as other:
+        found = other.find(small(22, 4))
+        assert (found.state, found.stored, found.step) == ("finished", True, 22)
+        assert other.look(found.id) is not None
+        assert other.find(small(22, 5)) is None
+
+
+class Forgetful:
+    """A store that does not answer for a while."""
+
+    def __init__(self, n_times):
+        self.left, self.kept, self.asked = n_times, [], 0
+
+    def put(self, snapshot, parameters):
+        """Take a result, or say why not."""
+        if self.left:
+            self.left -= 1
+            raise Unavailable("the database does not answer")
+        self.kept.append((snapshot, parameters))
+        return True
+
+    def snapshot(self, hash):
+        """Say why not."""
+        self.asked += 1
+        raise Unavailable("the database does not answer")
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What a keeper has told, and an event for when there is news."""
+    monkeypatch.setattr("attnkit.live.keeping.RETRY_SECONDS", 0.001)
+    found, news = [], threading.Semaphore(0)
+
+    def tell(*said):
+        found.append(said)
+        news.release()
+
+    return found, news, tell
+
+
+def test_a_store_that_was_away_gets_everything_in_the_end(told):
+    """In the order of finishing, and the reason is told meanwhile."""
+    found, news, tell = told
+    store = Forgetful(3)
+    keeper = Keeper(store, tell)
+    keeper.keep("a", b"1", b"2")
+    keeper.keep("b", b"3", b"4")
+    for _ in range(5):
+        assert news.acquire(timeout=PATIENCE)
+    keeper.close()
+    assert found == [("a", "the database does not answer", True)] * 3 + [
+        ("a", "", False),
+        ("b", "", False),
+    ]
+    assert store.kept == [(b"1", b"2"), (b"3", b"4")]
+
+
+def test_what_waits_for_the_store_is_bounded(told, monkeypatch):
+    """The oldest is given up, and told."""
+    monkeypatch.setattr("attnkit.live.keeping.MOST_BYTES", 4)
+    found, news, tell = told
+    keeper = Keeper(Forgetful(10**9), tell)
+    for name in "abc":
+        keeper.keep(name, b"12", b"34")
+    while ("b", "too many results wait for the store", False) not in found:
+        assert news.acquire(timeout=PATIENCE)
+    keeper.close()
+    assert keeper.n_waiting == 1
+
+
+def test_a_store_that_does_not_answer_is_not_asked_again_at_once(told):
+    """Or every page would wait for it."""
+    store = Forgetful(0)
+    keeper = Keeper(store, told[2])
+    assert [keeper.recall(small()), keeper.recall(small())] == [None, None]
+    assert store.asked == 1
+    keeper.close()
