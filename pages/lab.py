@@ -159,6 +159,8 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
 def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     """What is on screen and how far it is, in one line."""
     if job is None:
+        if experiment is None:
+            return "These settings cannot be trained: the reason stands above."
         if snapshot is None:
             return "Not trained yet. Press **Train**."
         if snapshot.experiment != lab.experiment:
@@ -175,12 +177,12 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     if job.snapshot is None:
         return "Starting: the training process is getting ready."
     snapshot = job.snapshot
-    experiment = snapshot.experiment
-    steps, speed = experiment.training.steps, snapshot.model_steps_per_second
-    where = f"Step {snapshot.step} of {steps}, {experiment.n_runs} models"
+    shown = snapshot.experiment
+    steps, speed = shown.training.steps, snapshot.model_steps_per_second
+    where = f"Step {snapshot.step} of {steps}, {shown.n_runs} models"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
     notes = " The training process died and began anew." if job.restarts else ""
-    notes += " The settings have changed since." if experiment != lab.experiment else ""
+    notes += " The settings have changed since." if shown != lab.experiment else ""
     if job.state == "finished":
         if job.unstored:
             notes = f" Not stored yet: {plain(job.unstored)}.{notes}"
@@ -195,7 +197,7 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     outlook = training_service().outlook(job.id)
     if outlook is not None and outlook.n_active > 1:
         pace = f", about {spoken(outlook.ends)} left: {outlook.n_active} experiments take turns"
-    elif speed and snapshot.step and (left := (steps - snapshot.step) * experiment.n_runs / speed):
+    elif speed and snapshot.step and (left := (steps - snapshot.step) * shown.n_runs / speed):
         pace += f", {left:.0f} s left" if left >= 1 else ""
     return f"{where}{pace}.{notes}"
 
@@ -209,9 +211,10 @@ def queue_line(job: Job) -> str:
         return "Starting: its turn has come."
     if outlook.begins == float("inf"):
         return f"Waiting: place {outlook.place}, behind experiments that are paused."
+    others = "1 other trains" if outlook.n_active == 1 else f"{outlook.n_active} others train"
     return (
         f"Waiting: place {outlook.place} in the queue, begins in about "
-        f"{spoken(outlook.begins)}. {outlook.n_active} experiments of others train now."
+        f"{spoken(outlook.begins)}. {others} now."
     )
 
 

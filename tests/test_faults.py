@@ -192,7 +192,7 @@ def test_results_wait_for_a_database_that_is_gone(postgres, open_store, serve, m
     where = postgres.database()
     store = open_store(where)
     service, asked, ask = serve(store), [], store.snapshot
-    monkeypatch.setattr(store, "snapshot", lambda hash: asked.append(hash) or ask(hash))
+    monkeypatch.setattr(store, "snapshot", lambda key: asked.append(key) or ask(key))
     other = service.submit(unending())
     assert_stored(service, finish(service, small(5)))
     postgres.stop()

@@ -504,7 +504,7 @@ def fake_job(state, **given):
         ),
         (
             fake_job("waiting", begun=False),
-            "Waiting: place 3 in the queue, begins in about 2 min. 32 experiments of others train",
+            "Waiting: place 3 in the queue, begins in about 2 min. 32 others train now.",
             {"train", "step"},
         ),
         (

@@ -89,7 +89,9 @@ class Job:
         """Whether no more snapshots come by themselves."""
         if self.state in ("finished", "failed"):
             return True
-        return not self.active and self.obeyed == self.sent and not self.queued
+        if self.active or self.obeyed != self.sent:
+            return False
+        return self.state == "stopped" or self.snapshot is not None  # step 0 of what is paused
 
     @property
     def over(self) -> bool:
