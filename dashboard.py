@@ -5,6 +5,7 @@ import gc
 import streamlit as st
 
 from attnkit.ui.routing import route
+from attnkit.ui.session import stay
 from attnkit.ui.startup import start
 
 st.set_page_config(
@@ -29,4 +30,5 @@ def settle() -> None:
 
 page = route()
 settle()
+stay()
 page.run()

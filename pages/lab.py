@@ -185,7 +185,8 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     notes += " The settings have changed since." if shown != lab.experiment else ""
     if job.state == "finished":
         if job.unstored:
-            notes = f" Not stored yet: {plain(job.unstored)}.{notes}"
+            yet = " yet" if job.tried_again else ""
+            notes = f" Not stored{yet}: {plain(job.unstored)}.{notes}"
         verb = "Finished" if job.asked_at else "Finished before, from the store"
         return f"{verb}: {where} in {snapshot.seconds:.1f} s{pace}.{notes}"
     if job.state in ("paused", "stopped"):
@@ -205,16 +206,20 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
 def queue_line(job: Job) -> str:
     """The place of a job that waits for its turn."""
     if job.state == "stopped":
-        return "Stopped before its turn came. Press **Train** to ask again."
+        why = f" {plain(job.error)}" if job.error else ""
+        return f"Stopped{why} before its turn came. Press **Train** to ask again."
+    if job.state == "paused":
+        return "Paused before its turn came. **Train** takes its place in the queue again."
     outlook = training_service().outlook(job.id)
     if outlook is None or not outlook.place:
         return "Starting: its turn has come."
     if outlook.begins == float("inf"):
         return f"Waiting: place {outlook.place}, behind experiments that are paused."
-    others = "1 other trains" if outlook.n_active == 1 else f"{outlook.n_active} others train"
+    n_active = outlook.n_active
+    training = "1 experiment trains" if n_active == 1 else f"{n_active} experiments train"
     return (
         f"Waiting: place {outlook.place} in the queue, begins in about "
-        f"{spoken(outlook.begins)}. {others} now."
+        f"{spoken(outlook.begins)}. {training} now."
     )
 
 

@@ -2,8 +2,8 @@
 
 Starts the hosted copy with the Dockerfile's options on this machine and sends visitors that speak
 Streamlit's protocol. Every visitor opens a page, presses Train on the default experiment with seeds
-of its own, goes on changing settings, and waits for the end. The soak sends them one after the
-other, each on a small experiment; some reload, some vanish without a word. Needs psutil.
+of its own, goes on changing settings, and waits for the end. The soak sends them a few at a time,
+each on a small experiment; some reload, some vanish without a word. Needs psutil.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHANGED = "set_d_head"
 """The setting that visitors change while they wait."""
 
 CHANGE_SECONDS = 10.0
-"""Between two changes of one visitor."""
+"""Between two changes of one visitor, on average."""
 
 
 @dataclass
@@ -148,11 +148,14 @@ def train(port: int, link: str, together: threading.Barrier, change_seconds: flo
     """Open a page, press Train when all are there, change settings until the end comes."""
     visit = Visit()
     with Visitor(port, link, patience=PATIENCE) as visitor:
-        together.wait()
+        together.wait(PATIENCE)
         began = time.monotonic()
         visitor.press("train")
         width = 9
-        while not visitor.watch(change_seconds, lambda: finished(visitor)):
+        moments = random.Random(link)
+        while not visitor.watch(
+            moments.uniform(0.5, 1.5) * change_seconds, lambda: finished(visitor)
+        ):
             width = 9 if width == 10 else 10
             visit.answers.append(visitor.set(CHANGED, float(width)))
             if time.monotonic() - began > PATIENCE:
@@ -171,11 +174,11 @@ def crowd(server: Server, n_visitors: int, settings: str = "") -> CrowdReport:
         visits = list(
             pool.map(lambda link: train(server.port, link, together, CHANGE_SECONDS), links)
         )
-    seconds = sorted(visit.seconds for visit in visits if visit.seconds)
+    seconds = sorted(visit.seconds for visit in visits if visit.seconds) or [float("nan")]
     answers = [one for visit in visits for one in visit.answers] or [0.0]
     return CrowdReport(
         visitors=n_visitors,
-        finished=len(seconds),
+        finished=sum(visit.seconds > 0 for visit in visits),
         seconds=(seconds[0], seconds[-1]),
         ratio=seconds[-1] / seconds[0],
         answer_50=float(np.percentile(answers, 50)),
@@ -218,7 +221,9 @@ def come_and_go(port: int, number: int, fate: float) -> tuple[bool, list[str]]:
         if fate > 0.3:
             visitor.wait_for("the end", lambda: finished(visitor))
             return True, visitor.exceptions
-    with Visitor(port, link, patience=PATIENCE) as again:  # a reload
+    with Visitor(port, link, patience=PATIENCE) as again:  # a reload; without a cookie, a stranger
+        if not finished(again) and not again.find("train").disabled:
+            again.press("train")
         again.wait_for("the end", lambda: finished(again))
         return True, again.exceptions
 
@@ -259,6 +264,8 @@ def wait_until_quiet(server: Server) -> None:
         before = server.seconds()
         time.sleep(2.0)
         quiet = quiet + 1 if server.seconds() - before < 0.2 else 0
+    if quiet < 3:
+        raise TimeoutError("the server computes on, though nobody is there")
 
 
 def idle(server: Server, n_tabs: int, seconds: float) -> float:

@@ -1,13 +1,16 @@
 """Who watches what, by a clock that the tests hold."""
 
+from attnkit.live.jobs import NOBODY, Watcher
 from attnkit.live.leases import WATCHED_SECONDS, Leases
+
+TAB, OTHER = Watcher("tab", "Anna"), Watcher("other", "Bert")
 
 
 def test_a_tab_that_is_there_watches_for_ever():
     """Whatever page it shows: it need not look again."""
     leases = Leases()
     leases.arrive("tab")
-    leases.look("job", "tab", 5.0)
+    leases.look("job", TAB, 5.0)
     assert leases.watched_until("job") == float("inf")
     assert leases.n_watchers("job", 10_000.0) == 1
 
@@ -16,7 +19,7 @@ def test_a_tab_that_left_has_watched_until_then():
     """From then on the lease runs."""
     leases = Leases()
     leases.arrive("tab")
-    leases.look("job", "tab", 5.0)
+    leases.look("job", TAB, 5.0)
     leases.leave("tab", 100.0)
     assert leases.watched_until("job") == 100.0
     assert leases.n_watchers("job", 100.0 + WATCHED_SECONDS + 1) == 0
@@ -26,17 +29,17 @@ def test_a_tab_that_comes_back_goes_on():
     """A dropped socket is no end."""
     leases = Leases()
     leases.arrive("tab")
-    leases.look("job", "tab", 5.0)
+    leases.look("job", TAB, 5.0)
     leases.leave("tab", 100.0)
     leases.arrive("again")
-    leases.look("job", "again", 101.0)
+    leases.look("job", Watcher("again", "Anna"), 101.0)
     assert leases.watched_until("job") == float("inf")
 
 
 def test_who_never_arrived_must_look_again():
     """Programs hold what they look at for a while only."""
     leases = Leases()
-    leases.look("job", "", 5.0)
+    leases.look("job", NOBODY, 5.0)
     assert leases.watched_until("job") == 5.0
     assert leases.watched_until("other") == 0.0
 
@@ -44,19 +47,44 @@ def test_who_never_arrived_must_look_again():
 def test_who_is_no_tab_is_no_watcher():
     """Nobody's view is held by a program."""
     leases = Leases()
-    leases.look("job", "", 5.0)
-    leases.look("job", "tab", 5.0)
+    leases.look("job", NOBODY, 5.0)
+    leases.look("job", TAB, 5.0)
     assert leases.n_watchers("job", 6.0) == 1
-    assert leases.n_watchers("job", 6.0, but="tab") == 0
+    assert leases.n_watchers("job", 6.0, but=TAB) == 0
 
 
 def test_who_turns_away_watches_no_more():
     """Though the tab is there."""
     leases = Leases()
     leases.arrive("tab")
-    leases.look("job", "tab", 5.0)
-    leases.turn_away("job", "tab")
+    leases.look("job", TAB, 5.0)
+    leases.turn_away("job", TAB)
     assert leases.watched_until("job") == 0.0
+
+
+def test_a_tab_that_one_has_left_is_no_other_watcher():
+    """Who reloads the page is alone with their run, and may hold it."""
+    leases = Leases()
+    leases.arrive("tab")
+    leases.look("job", TAB, 5.0)
+    leases.leave("tab", 6.0)
+    again = Watcher("again", "Anna")
+    leases.arrive("again")
+    leases.look("job", again, 7.0)
+    assert leases.n_watchers("job", 8.0, but=again) == 0
+    leases.look("job", OTHER, 7.0)
+    assert leases.n_watchers("job", 8.0, but=again) == 1
+    leases.turn_away("job", again)
+    leases.turn_away("job", OTHER)
+    assert leases.watched_until("job") == 0.0
+
+
+def test_who_was_cut_off_counts_for_as_long_as_asked():
+    """A run is not ended for those who come back in a minute."""
+    leases = Leases()
+    leases.look("job", OTHER, 5.0)
+    assert leases.n_watchers("job", 65.0) == 0
+    assert leases.n_watchers("job", 65.0, within=120.0) == 1
 
 
 def test_tabs_that_are_gone_are_forgotten():
@@ -64,6 +92,8 @@ def test_tabs_that_are_gone_are_forgotten():
     leases = Leases()
     for tab in ("here", "gone"):
         leases.arrive(tab)
+        leases.look("job", Watcher(tab), 5.0)
     leases.leave("gone", 10.0)
     leases.forget_tabs(11.0)
-    assert leases.n_tabs == 1
+    assert leases.n_watchers("job", 11.0) == 1
+    assert leases.n_watchers("job", 11.0, within=100.0) == 1

@@ -108,7 +108,7 @@ def wait_until_still(service: TrainingService, job_id: str, state: str) -> Job:
     """The job in a state that it stays in: nothing new comes for longer than a turn lasts."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        job = wait_until(service, job_id, lambda job: job.state == state)
+        job = wait_until(service, job_id, lambda job: job.state == state and job.settled)
         if service.wait(job_id, job.version, STILL).version == job.version:
             return job
     raise AssertionError(f"never still in state {state}")
@@ -663,11 +663,13 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
         commands.put({"do": "start", "job": name, "experiment": text, **RUN})
     size = Weights.of(Training(book)).n_bytes
     monkeypatch.setattr(worker, "KEPT_BYTES", 2 * size)
-    own = Worker(Frames(commands, 3))
+    frames = Frames(commands, 3)
+    own = Worker(frames)
     own.run(commands)
-    assert list(own._ended) == ["b", "c"]
+    ended = [header["job"] for header in frames.headers if header.get("state") == "finished"]
+    assert list(own._ended) == ended[1:]
     monkeypatch.setattr(worker, "KEPT_BYTES", 1)
-    commands.put({"do": "start", "job": "d", "experiment": text, "paused": False})
+    commands.put({"do": "start", "job": "d", "experiment": text, **RUN})
     own._output = Frames(commands, 1)
     own.run(commands)
     assert not own._ended

@@ -504,7 +504,7 @@ def fake_job(state, **given):
         ),
         (
             fake_job("waiting", begun=False),
-            "Waiting: place 3 in the queue, begins in about 2 min. 32 others train now.",
+            "Waiting: place 3 in the queue, begins in about 2 min. 32 experiments train now.",
             {"train", "step"},
         ),
         (
@@ -523,7 +523,7 @@ def fake_job(state, **given):
             {"pause", "stop"},
         ),
         (
-            fake_job("finished", unstored="the disk is full"),
+            fake_job("finished", unstored="the disk is full", tried_again=True),
             "Not stored yet: the disk is full.",
             {"pause", "stop"},
         ),

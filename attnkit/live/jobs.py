@@ -45,9 +45,10 @@ class Job:
             until all are, the state is what was asked for.
         restarts: how often the training process died under it. blamed: how often in its own turn.
         error: why it failed, or was stopped unasked.
-        stored: whether the store has it. unstored: why not, if it should and has not yet.
+        stored: whether the store has it. unstored: why not, if it should.
+        tried_again: whether it will be tried again.
         n_bytes: of the last snapshot.
-        seen_at: when it was last looked at, on the clock of `time.monotonic`, as the two others:
+        seen_at: when it was last looked at, on the clock of `time.monotonic`, as the others:
         asked_at: when it was submitted. begun_at: when its turn came. paused_at: when it was
             paused last.
     """
@@ -69,6 +70,7 @@ class Job:
     error: str = ""
     stored: bool = False
     unstored: str = ""
+    tried_again: bool = False
     asked_at: float = 0.0
     begun_at: float = 0.0
     paused_at: float = 0.0

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from attnkit.experiment import Experiment
@@ -22,11 +23,13 @@ ASKED_AGAIN_SECONDS = 15.0
 """A store that did not answer is not asked for a stored result again before that."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class _Waiting:
     job_id: str
     snapshot: bytes
     parameters: bytes
+    told: str = ""
+    """Why the store does not have it, as its job was told."""
 
     @property
     def n_bytes(self) -> int:
@@ -39,7 +42,7 @@ class Keeper:
     Args:
         store: where they go; None: nowhere.
         tell: called with a job's id and, if the store did not take its result, the reason and
-            whether it will be tried again.
+            whether it will be tried again; once for the same reason.
     """
 
     def __init__(self, store: ResultStore | None, tell: Callable[[str, str, bool], None]) -> None:
@@ -47,6 +50,7 @@ class Keeper:
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._closing = False
+        self._refusal = ""  # why the store took nothing when it was last tried
         self._ask_again_at = 0.0
         self._thread = threading.Thread(target=self._run, name="attnkit-keeper", daemon=True)
         if store is not None:
@@ -65,13 +69,16 @@ class Keeper:
     def keep(self, job_id: str, snapshot: bytes, parameters: bytes) -> None:
         """Put a finished result into the store as soon as it takes it."""
         given_up: list[_Waiting] = []
+        new = _Waiting(job_id, snapshot, parameters)
         with self._changed:
-            self._waiting.append(_Waiting(job_id, snapshot, parameters))
+            self._waiting.append(new)
             while len(self._waiting) > 1 and sum(w.n_bytes for w in self._waiting) > MOST_BYTES:
                 given_up.append(self._waiting.popleft())
+            refusal = self._refusal
             self._changed.notify_all()
         for one in given_up:
             self._tell(one.job_id, "too many results wait for the store", False)
+        self._tell_refusal(new, refusal)
 
     def recall(self, experiment: Experiment) -> Snapshot | None:
         """The stored result of an experiment; None if there is none or the store does not say."""
@@ -99,15 +106,33 @@ class Keeper:
                     return
                 one = self._waiting[0]
             reason = self._put(one)
+            if not reason.again:
+                self._take_off(one)
+                self._refusal = ""
+                self._tell(one.job_id, reason.text, False)
+                continue
             with self._changed:
-                if self._waiting and self._waiting[0] is one and not reason.again:
-                    self._waiting.popleft()
-            self._tell(one.job_id, reason.text, reason.again)
-            if reason.again:
-                with self._changed:
-                    if self._closing:
-                        return
-                    self._changed.wait_for(lambda: self._closing, timeout=RETRY_SECONDS)
+                self._refusal = reason.text
+                self._waiting.rotate(-1)  # others may be smaller than one that finds no room
+                concerned = list(self._waiting)
+            for other in concerned:
+                self._tell_refusal(other, reason.text)
+            with self._changed:
+                if self._closing:
+                    return
+                self._changed.wait_for(lambda: self._closing, timeout=RETRY_SECONDS)
+
+    def _take_off(self, one: _Waiting) -> None:
+        """It waits no more; it may have been given up in the meantime."""
+        with self._changed, suppress(ValueError):
+            self._waiting.remove(one)
+
+    def _tell_refusal(self, one: _Waiting, why: str) -> None:
+        """Tell a job why it is not stored yet, if that is news."""
+        with self._changed:
+            news, one.told = why not in ("", one.told), why or one.told
+        if news:
+            self._tell(one.job_id, why, True)
 
     def _put(self, one: _Waiting) -> _Reason:
         assert self._store is not None

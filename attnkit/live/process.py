@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +24,7 @@ class TrainingProcess:
         package_root = str(Path(__file__).parents[2])
         known = os.environ.get("PYTHONPATH")
         path = os.pathsep.join([package_root, known] if known else [package_root])
+        self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "attnkit.live.worker", str(megabytes)],
             stdin=subprocess.PIPE,
@@ -29,6 +32,8 @@ class TrainingProcess:
             start_new_session=True,  # Ctrl-C is for the server, whose end it notices by itself
             env={**os.environ, "PYTHONPATH": path},
         )
+        self._writer = threading.Thread(target=self._write, name="attnkit-writer", daemon=True)
+        self._writer.start()
 
     @property
     def id(self) -> int:
@@ -36,11 +41,8 @@ class TrainingProcess:
         return self._process.pid
 
     def tell(self, command: dict[str, Any]) -> None:
-        """Send a command; into the void if the process has died, which `read` notices."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):
-            self._process.stdin.write(json.dumps(command).encode() + b"\n")
-            self._process.stdin.flush()
+        """Send a command, without waiting; into the void if the process has died."""
+        self._commands.put(json.dumps(command).encode() + b"\n")
 
     def read(self) -> tuple[dict[str, Any], bytes]:
         """Wait for one frame.
@@ -61,7 +63,7 @@ class TrainingProcess:
 
     def hang_up(self) -> None:
         """Say nothing more, so that it ends by itself."""
-        _close(self._process.stdin)
+        self._commands.put(None)
 
     def end(self, seconds: float = 0.0) -> None:
         """Wait so long for its end, then kill it."""
@@ -73,8 +75,18 @@ class TrainingProcess:
 
     def close(self) -> None:
         """Close the pipes of a process that has ended, which nobody reads any more."""
-        _close(self._process.stdin)
+        self.hang_up()
+        self._writer.join()
         _close(self._process.stdout)
+
+    def _write(self) -> None:
+        """Send what is told until nothing more is; a pipe that nobody reads may hold it up."""
+        assert self._process.stdin is not None
+        while (line := self._commands.get()) is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
+        _close(self._process.stdin)
 
 
 def _close(pipe: IO[bytes] | None) -> None:

@@ -17,7 +17,14 @@ from attnkit.tasks import Task
 MAX_EXAMPLES = 256
 """Examples remembered, by the settings of their task."""
 
+MOST_ASKED = 64
+"""Questions under way at once; more are told that the training process is busy."""
+
+_BUSY = "The training process is busy: ask again in a moment"
+
 _DIED = "The training process died and began anew: ask again"
+
+_DIED_OF_IT = "The training process died of it"
 
 
 @dataclass
@@ -53,6 +60,8 @@ class Questions:
         task = experiment.task
         with self._changed:
             known = self._examples.get(task)
+            if known is None and len(self._requests) >= MOST_ASKED:
+                return None
             if known is None:
                 while len(self._examples) >= MAX_EXAMPLES:
                     del self._examples[next(iter(self._examples))]
@@ -74,13 +83,15 @@ class Questions:
     def ask(self, job_id: str, tokens: np.ndarray, seconds: float) -> Answers | str:
         """See `TrainingService.ask`."""
         with self._changed:
+            if len(self._requests) >= MOST_ASKED:
+                return _BUSY
             command = {"do": "ask", "job": job_id, "tokens": tokens.tolist()}
             request = self._request(command)
             self._changed.wait_for(lambda: request.answered, timeout=seconds)
             self._requests.pop(request.id, None)
         if request.blob is not None:
             return Answers.from_bytes(request.blob)
-        return request.error or "The training process is busy: ask again in a moment"
+        return request.error or _BUSY
 
     def take(self, header: dict[str, Any], blob: bytes) -> None:
         """An answer has come."""
@@ -90,10 +101,14 @@ class Questions:
             request.blob = None if request.error else blob
             self._changed.notify_all()
 
-    def give_up(self) -> None:
-        """The training process died: nothing that was asked will be answered."""
+    def give_up(self, turn: str) -> None:
+        """The training process died: nothing that was asked will be answered.
+
+        Args:
+            turn: the question of which it died, if it was one; its example is not asked for again.
+        """
         for request in self._requests.values():
-            request.error = _DIED
+            request.error = _DIED_OF_IT if request.id == turn else _DIED
         self._requests.clear()
         self._changed.notify_all()
 

@@ -74,7 +74,7 @@ class TrainingService:
         self._outlooks: tuple[float, dict[str, Outlook]] = (0.0, {})
         self._rate = FIRST_RATE
         self._storing: set[str] = set()  # finished, and on their way into the store
-        self._turn = ""  # the job whose turn it is
+        self._turn = ""  # the job or question whose turn it is
         self._changed = threading.Condition()  # its lock is reentrant
         self._closed = threading.Event()
         self._questions = Questions(self._changed, lambda command: self._process.tell(command))
@@ -128,8 +128,9 @@ class TrainingService:
             self._jobs[job.id] = job
             self._watch(job.id, watcher)
             self._forget_old()
-            self._stop_unwatched()
             self._admit()
+            self._stop_unwatched()
+            self._make_room()
         log("experiment submitted", hash=experiment.hash, runs=experiment.n_runs)
         return job.id
 
@@ -139,16 +140,19 @@ class TrainingService:
             self._watch(job_id, watcher)
             return self._jobs.get(job_id)
 
-    def find(self, experiment: Experiment) -> Job | None:
+    def find(self, experiment: Experiment, watcher: Watcher = NOBODY) -> Job | None:
         """The newest job of this very experiment that is finished or well under way.
 
         If none is remembered, the stored result as a job that is finished.
+
+        Args:
+            watcher: who asks; finds what they have asked for also if it waits or is paused.
         """
         with self._changed:
             for job in reversed(self._jobs.values()):
-                if job.experiment == experiment and (
-                    job.state == "finished" or (job.state == "running" and job.step > 0)
-                ):
+                begun = job.state == "finished" or (job.state == "running" and job.step > 0)
+                own = job.visitor == watcher.visitor != "" and not job.over
+                if job.experiment == experiment and (begun or own):
                     return job
         snapshot = self._keeper.recall(experiment)
         if snapshot is None:
@@ -199,6 +203,9 @@ class TrainingService:
         """What a job that is not over may expect; at most a second old."""
         with self._changed:
             now = time.monotonic()
+            job = self._jobs.get(job_id)
+            if job is None or job.over:
+                return None
             if now - self._outlooks[0] > CHECK_SECONDS or job_id not in self._outlooks[1]:
                 found = outlooks(self._waiting(), self._holding(), self.settings)
                 self._outlooks = (now, found)
@@ -250,14 +257,17 @@ class TrainingService:
     def turn_away(self, job_id: str, watcher: Watcher) -> None:
         """A tab does not care for a job any more; one that nobody else watches is stopped."""
         with self._changed:
-            self._leases.turn_away(job_id, watcher.tab)
-            if not self._leases.n_watchers(job_id, time.monotonic()):
+            self._leases.turn_away(job_id, watcher)
+            lease = self.settings.lease_seconds
+            if not self._leases.n_watchers(job_id, time.monotonic(), within=lease):
                 self.stop(job_id)
+            elif (job := self._jobs.get(job_id)) is not None and job.visitor == watcher.visitor:
+                self._update(job_id, visitor="")  # from now on it is the others'
 
     def is_shared(self, job_id: str, watcher: Watcher) -> bool:
         """Whether others watch a job too, so that one alone may not hold it."""
         with self._changed:
-            return self._leases.n_watchers(job_id, time.monotonic(), but=watcher.tab) > 0
+            return self._leases.n_watchers(job_id, time.monotonic(), but=watcher) > 0
 
     def pause(self, job_id: str) -> None:
         """Hold the job where it is; `resume` goes on."""
@@ -297,11 +307,11 @@ class TrainingService:
             job = self._jobs.get(job_id)
             if job is None or job.over or job_id in self._storing:
                 return
+            opening = _OPENINGS.get(verb, job.opening)
             if job.begun:
-                self._update(job_id, state=state, sent=job.sent + 1)
+                self._update(job_id, state=state, sent=job.sent + 1, opening=opening)
                 self._process.tell({"do": verb, "job": job_id, "number": job.sent + 1})
             else:
-                opening = _OPENINGS.get(verb, job.opening)
                 state = "waiting" if state == "running" else state
                 self._update(job_id, state=state, opening=opening)
             if state == "stopped":
@@ -380,7 +390,7 @@ class TrainingService:
                 snapshot = None
                 if "job" in header and blob:
                     snapshot = Snapshot.from_bytes(blob[: header["snapshot"]])
-            except (OSError, ValueError, KeyError):  # it died, perhaps in the middle of a frame
+            except Exception:  # it died, perhaps in the middle of a frame, or talks nonsense
                 silent_deaths += 1
                 self._restart(silent_deaths)
                 continue
@@ -425,10 +435,11 @@ class TrainingService:
         """The store has taken a result, or has said why not."""
         with self._changed:
             self._storing.discard(job_id)
-            job = self._jobs.get(job_id)
-            if reason and (job is None or job.unstored != reason):
+            if reason:
                 log("result not stored", reason=reason, again=again)
-            self._update(job_id, state="finished", stored=not reason, unstored=reason)
+            self._update(
+                job_id, state="finished", stored=not reason, unstored=reason, tried_again=again
+            )
 
     def _learn_rate(self, job: Job, snapshot: Snapshot) -> None:
         done = job.work * snapshot.step / job.experiment.training.steps
@@ -454,9 +465,12 @@ class TrainingService:
             self.n_restarts += 1
             log("training process died", restarts=self.n_restarts)
             self._process.close()
-            self._process = TrainingProcess(self.settings.training_megabytes)
-            self._questions.give_up()
+            try:
+                self._process = TrainingProcess(self.settings.training_megabytes)
+            except (OSError, RuntimeError):  # no memory for it; to read of none tries again
+                return
             turn, self._turn = self._turn, ""
+            self._questions.give_up(turn)
             for job in list(self._jobs.values()):
                 if job.over:
                     self._update(job.id, obeyed=job.sent)
@@ -467,14 +481,16 @@ class TrainingService:
         """After a death of the process, for which the job in whose turn it died is blamed."""
         if (blamed and job.blamed >= MAX_RESTARTS) or hopeless >= MAX_SILENT_DEATHS:
             self._update(job.id, state="failed", error="the training process died")
+            self._note_end(self._jobs[job.id], "failed")
             return
         paused = job.state == "paused"
+        opening = job.opening if job.opening == "step" and not paused else "run"
         self._update(
             job.id,
             restarts=job.restarts + 1,
             blamed=job.blamed + blamed,
             state="paused" if paused else "waiting",
-            opening="pause" if paused else "run",
+            opening="pause" if paused else opening,
             sent=0,
             obeyed=0,
         )
@@ -486,15 +502,16 @@ class TrainingService:
         """End what nobody watches, and admit who waits; runs in a thread of its own."""
         while not self._closed.wait(CHECK_SECONDS):
             with self._changed:
-                self._stop_unwatched()
                 self._admit()
+                self._stop_unwatched()
+                self._make_room()
 
     def _watch(self, job_id: str, watcher: Watcher) -> None:
         job = self._jobs.get(job_id)
         if job is not None:
             now = time.monotonic()
             self._jobs[job_id] = replace(job, seen_at=now)
-            self._leases.look(job_id, watcher.tab, now)
+            self._leases.look(job_id, watcher, now)
 
     def _stop_unwatched(self) -> None:
         now = time.monotonic()
@@ -502,17 +519,26 @@ class TrainingService:
         for job in list(self._jobs.values()):
             paused = job.state == "paused"
             lease = settings.paused_seconds if paused else settings.lease_seconds
-            if not job.over and now - self._leases.watched_until(job.id) > lease:
+            ends_by_itself = job.over or job.id in self._storing
+            if not ends_by_itself and now - self._leases.watched_until(job.id) > lease:
                 self.stop(job.id)
                 self._update(job.id, error="because nobody watched it")
-        if self._waiting():
-            for job in list(self._jobs.values()):
-                held = job.state == "paused" and now - job.paused_at > PAUSED_IN_THE_WAY_SECONDS
-                if held and job.begun:
-                    self.stop(job.id)
-                    self._update(job.id, error="because others waited for its memory")
         long_ago = now - max(settings.paused_seconds, settings.lease_seconds)
         self._leases.forget_tabs(long_ago)
+
+    def _make_room(self) -> None:
+        """Stop what has long been paused, if somebody who waits can begin then."""
+        long_ago = time.monotonic() - PAUSED_IN_THE_WAY_SECONDS
+        held = [
+            job.id
+            for job in self._jobs.values()
+            if job.begun and job.state == "paused" and max(job.paused_at, job.begun_at) < long_ago
+        ]
+        others = [claim for claim in self._holding() if claim.id not in held]
+        if held and admitted(self._waiting(), others, self.settings):
+            for job_id in held:
+                self.stop(job_id)
+                self._update(job_id, error="because others waited for its memory")
 
     def _forget_old(self) -> None:
         """Forget ended jobs beyond a number and a size; the last that was seen ending stays."""
@@ -532,7 +558,7 @@ _TELLING_STEPS = 20
 """Steps after which a job's own speed tells how long it will take."""
 
 _OPENINGS: dict[Verb, Opening] = {"pause": "pause", "resume": "run", "step": "step"}
-"""How a job begins that was steered while it stood in the queue."""
+"""How a job begins, or begins anew, that was steered so last."""
 
 
 def _size_of(snapshot: Snapshot) -> int:

@@ -64,8 +64,9 @@ def admitted(
     megabytes = sum(claim.megabytes for claim in holding)
     of_visitor = Counter(claim.visitor for claim in holding)
     found: list[Claim] = []
+    most = settings.max_active + settings.max_waiting  # of those that are paused, too
     for claim in waiting:
-        if n_active >= settings.max_active:
+        if n_active >= settings.max_active or len(holding) + len(found) >= most:
             break
         if claim.visitor and of_visitor[claim.visitor] >= settings.visitor_active:
             continue  # it waits for its own visitor's, so nobody waits for it

@@ -11,6 +11,7 @@ torch, and asks trained models about a book; it keeps the last weights of phone 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -43,6 +44,9 @@ SPARE = 1.5
 
 KEPT_BYTES = 2**26
 """Weights of ended jobs that are kept, of the newest jobs whose task can be asked."""
+
+QUESTIONS = ("example", "ask")
+"""Commands that are answered at once, and change no job."""
 
 TRIM_SECONDS = 2.0
 """Between two returns of unused memory to the system while several jobs take turns."""
@@ -92,6 +96,8 @@ class Worker:
             if command is None:
                 return
             self._obey(command)
+            if command["do"] in QUESTIONS and active:  # many who ask must not stop who trains
+                self._take_turn(min(active, key=lambda name: active[name].served))
 
     def _trim(self) -> None:
         give_memory_back()
@@ -107,7 +113,7 @@ class Worker:
 
     def _obey(self, command: dict[str, Any]) -> None:
         verb = command["do"]
-        if verb in ("example", "ask"):
+        if verb in QUESTIONS:
             self._reply(command)
             return
         name = command["job"]
@@ -133,6 +139,7 @@ class Worker:
     def _reply(self, command: dict[str, Any]) -> None:
         """Draw an example, or ask a job's models; what goes wrong is told."""
         header = {"request": command["request"]}
+        self._tell_turn(command["request"])
         try:
             if command["do"] == "example":
                 blob = draw_example(from_text(command["experiment"])).to_bytes()
@@ -195,7 +202,8 @@ class Worker:
         """Send the last snapshot; of a job that can be asked its weights stay, for questions."""
         job = self._jobs.pop(name)
         if can_be_asked(job.training.experiment.task):
-            self._ended[name] = Weights.of(job.training)
+            with contextlib.suppress(MemoryError, RuntimeError):
+                self._ended[name] = Weights.of(job.training)
             while sum(weights.n_bytes for weights in self._ended.values()) > KEPT_BYTES:
                 del self._ended[next(iter(self._ended))]
         self._send(name, job, state, why)
@@ -203,12 +211,17 @@ class Worker:
         self._trim()
 
     def _send(self, name: str, job: _Job, state: str, why: str = "") -> None:
-        """Send a snapshot; of a finished job its weights too."""
-        if state == "finished":
-            blob, weights = job.training.result().to_blobs()
-        else:
-            blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
-            weights = b""
+        """Send a snapshot, of a finished job its weights too; if that is too much, it fails."""
+        try:
+            if state == "finished":
+                blob, weights = job.training.result().to_blobs()
+            else:
+                blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
+                weights = b""
+        except Exception as error:  # one job's failure must not end the others
+            self._jobs.pop(name, None)
+            self._fail(name, error)
+            return
         header = {"job": name, "state": state, "obeyed": job.obeyed, "snapshot": len(blob)}
         if why:
             header["error"] = why
@@ -257,12 +270,12 @@ def main() -> None:
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
     os.nice(NICENESS)
+    commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     prepare_for_training()
     _warm_up()
     if len(sys.argv) > 1:
         limit_memory(SPARE * int(sys.argv[1]))
-    commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
     try:
         Worker(output).run(commands)
     except (BrokenPipeError, KeyboardInterrupt):  # the server is gone

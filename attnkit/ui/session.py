@@ -26,6 +26,7 @@ from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
 from attnkit.ui.presence import watcher
 from attnkit.ui.service import training_service
+from attnkit.ui.shown import curves_only
 from attnkit.ui.storage import stored_experiment
 from attnkit.variants import Variant, read_variants
 
@@ -296,7 +297,7 @@ class Lab:
         self.hidden, self.problems = link.hidden, link.problems
         self.link, self.offered = params, []
         self.set(link.experiment)
-        known = training_service().find(link.experiment)
+        known = training_service().find(link.experiment, self.watcher)
         if known is not None and known.id != self.job_id:
             self._show(known.id)
 
@@ -355,7 +356,7 @@ class Lab:
             learnt = len(old.snapshot.eval_steps) > 1
             same_task = old.experiment.task.name == self.experiment.task.name
             if learnt and same_task and old.experiment != self.experiment:
-                self.previous = old.snapshot
+                self.previous = curves_only(old.snapshot)
         if job_id != self.job_id:
             self._leave_job()
         self.job_id, self.held, self.refusal = job_id, None, ""
@@ -383,17 +384,25 @@ def with_hidden(params: dict[str, str]) -> dict[str, str]:
     return {**params, "hide": ",".join(lab.hidden)} if lab is not None and lab.hidden else params
 
 
+def stay() -> None:
+    """Keep this visitor's job, whatever page they are on; a tab that was cut off is another one."""
+    lab: Lab | None = st.session_state.get("lab")
+    if lab is not None:
+        lab.watcher = watcher()
+        if lab.job_id:
+            training_service().look(lab.job_id, lab.watcher)
+
+
 def open_lab() -> Lab:
     """This visitor's Lab, made from the link if there is none yet or the link has changed."""
     params = st.query_params.to_dict()
     lab: Lab | None = st.session_state.get("lab")
     coming_back = st.session_state.get("page") != "lab"  # then the address has lost its settings
     if lab is None:
-        lab = st.session_state.lab = Lab(default_experiment(DEFAULT_TASK))
+        lab = st.session_state.lab = Lab(default_experiment(DEFAULT_TASK), watcher=watcher())
         lab.follow(params)
     elif lab.is_new_link(params) and (params or not coming_back):
         lab.follow(params)
-    lab.watcher = watcher()  # a tab that lost its connection is another one
     for name, value in lab.experiment.settings().items():  # widgets of a page left are gone
         st.session_state.setdefault(f"set_{name}", value)
     st.session_state.page = "lab"
