@@ -199,7 +199,7 @@ def to_json(compared: Sequence[Compared]) -> str:
         for run, row in enumerate(final["runs"]):
             row["history"] = {n: _plain(snapshot.history[n][:, run]) for n in METRICS}
         told.append({"name": one.name, **final, "eval_steps": snapshot.eval_steps.tolist()})
-    return json.dumps({"experiments": told}, indent=1, ensure_ascii=False, allow_nan=False)
+    return json.dumps({"experiments": told}, ensure_ascii=False, allow_nan=False)
 
 
 _TOLD = ("task", "sharing", "n_seeds", "first_seed")

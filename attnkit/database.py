@@ -29,7 +29,7 @@ from attnkit.engines import (
     open_engine,
     reason,
 )
-from attnkit.migrations import RESULTS, NotOurs, Unusable, checksum, migrate
+from attnkit.migrations import RESULTS, NotOurs, Unusable, is_whole, migrate
 
 T = TypeVar("T")
 
@@ -39,6 +39,8 @@ class Database:
 
     Args:
         where: as `open_engine` takes it.
+        moved: called when a file was moved aside, with the reason and the number of its results
+            that are kept.
 
     Attributes:
         notes: what became of a file that could not be read, for people.
@@ -47,8 +49,11 @@ class Database:
         Unavailable: if `where` cannot be understood, or its driver is missing.
     """
 
-    def __init__(self, where: str | Path | Engine) -> None:
+    def __init__(
+        self, where: str | Path | Engine, moved: Callable[[str, int], None] | None = None
+    ) -> None:
         self.notes: list[str] = []
+        self._moved = moved
         self._engine, self._file = open_engine(where)
         self._owns_engine = self._engine is not where
         self._opening = threading.Lock()
@@ -137,6 +142,8 @@ class Database:
                     n_kept += self._rescue(file, row)
             kept = f"; of its results {n_kept} could be read and are kept" if n_kept else ""
             self.notes.append(f"{file.name}: {why}. It is called {aside.name} now{kept}.")
+            if self._moved is not None:
+                self._moved(why, n_kept)
         return True
 
     def _rescue(self, file: Path, row: Row[Any]) -> bool:
@@ -154,13 +161,6 @@ _SHORTEST = 512
 
 _FAILURES = (SQLAlchemyError, OSError, Unusable, UnicodeError)
 """What a transaction may raise; the last where SQLite's own words are damaged, too."""
-
-
-def is_whole(row: Row[Any]) -> bool:
-    """Whether a row is as it was written."""
-    if not isinstance(row.snapshot, bytes) or not isinstance(row.parameters, bytes):
-        return False  # SQLite keeps anything in any column
-    return bool(row.checksum == checksum(row.hash, row.snapshot, row.parameters))
 
 
 def _reason(error: BaseException) -> str:

@@ -17,6 +17,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
+from attnkit.migrations import FOREIGN
+
 FILE = "results.sqlite"
 """The database in a data folder."""
 
@@ -239,6 +241,6 @@ OPENING = "it is being opened"
 """By another thread, which may have much to read."""
 
 REASONS = frozenset(
-    {_CROWDED, _GONE, OPENING, *_DAMAGED.values(), *_MEANINGS.values(), *_STATES.values()}
+    {_CROWDED, _GONE, OPENING, FOREIGN, *_DAMAGED.values(), *_MEANINGS.values(), *_STATES.values()}
 )
-"""What `reason` says of a database; of a folder it says what the system says."""
+"""What is said of a database; of a folder it is what the system says."""

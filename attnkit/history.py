@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from attnkit.experiment import default_settings
-from attnkit.store import Entry
+from attnkit.store import LONGEST_SEARCH, Entry
 from attnkit.tasks import TASKS
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -63,9 +63,9 @@ class Search:
 
     @staticmethod
     def of(text: str) -> Search:
-        """Read what was typed."""
+        """Read what was typed, as far as the store looks at it."""
         names, words, settings = _setting_names(), [], []
-        pieces = iter(re.sub(r"\s*=\s*", "=", text).lower().split())
+        pieces = iter(re.sub(r"\s*=\s*", "=", text[:LONGEST_SEARCH]).lower().split())
         for piece in pieces:
             name, _, value = piece.partition("=")
             value = value or (next(pieces, "") if piece in names else "")

@@ -36,6 +36,7 @@ EVENTS = {
     "experiment failed": logging.WARNING,
     "training process died": logging.WARNING,
     "result not stored": logging.WARNING,
+    "database moved aside": logging.WARNING,
     "owner signed in": logging.INFO,
     "owner refused": logging.WARNING,
 }
@@ -117,15 +118,18 @@ def _matching(pattern: str) -> Callable[[Any], str | None]:
 
 
 def _reason(value: Any) -> str | None:
-    """Why the store did not take a result, in the words that it has for it."""
+    """Why the store did not take a result or gave up a file, in the words that it has for it."""
     from attnkit.engines import REASONS  # it takes a moment
 
     if not isinstance(value, str):
         return None
-    if value in REASONS or value in _of_folders():
+    if value in REASONS or value in _of_folders() or _TOO_LARGE.fullmatch(value):
         return value
     kind = value.partition(":")[0]  # of an exception, not what it says
     return kind if hasattr(builtins, kind) else None
+
+
+_TOO_LARGE = re.compile(r"it takes [0-9,.]+ MB, allowed at most [0-9,]+ MB on this copy")
 
 
 @cache

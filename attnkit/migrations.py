@@ -20,6 +20,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Row,
     String,
     Table,
     Text,
@@ -31,11 +32,10 @@ from sqlalchemy import (
 )
 
 
-def _first_columns() -> list[Column[Any]]:
-    """Those of version 1."""
+def _columns() -> list[Column[Any]]:
+    """Those that every version has."""
     return [
         Column("hash", String(16), primary_key=True),
-        Column("fingerprint", Text, nullable=False),
         Column("name", Text, nullable=False),
         Column("task", Text, nullable=False),
         Column("text", Text, nullable=False),
@@ -53,15 +53,22 @@ def _first_columns() -> list[Column[Any]]:
 
 
 RESULTS = Table(
-    "results", MetaData(), *_first_columns(), Column("checksum", String(32), nullable=False)
+    "results",
+    MetaData(),
+    *_columns(),
+    Column("checksum", String(32), nullable=False),
+    Column("snapshot_checksum", String(32), nullable=False),
 )
-"""One finished experiment per row. Times are microseconds since 1970: SQLite has no times."""
+"""One finished experiment per row. Times are microseconds since 1970: SQLite has no times.
+
+The second checksum is that of the snapshot alone, which is read far more often than both.
+"""
 
 _VERSIONS = Table("results_schema", MetaData(), Column("version", Integer, nullable=False))
 """One row: how many steps the database has taken."""
 
 
-_FOREIGN = "its table `results` is not ours"
+FOREIGN = "its table `results` is not ours"
 
 
 class Unusable(Exception):
@@ -76,12 +83,26 @@ class NotOurs(Unusable):
     """One that another program has written, or that does not keep what it is given."""
 
 
-def checksum(hash: str, snapshot: bytes, parameters: bytes) -> str:
+def checksum(hash: str, snapshot: bytes, parameters: bytes = b"") -> str:
     """Thirty-two hexadecimal digits of what a row stands for; they tell a torn row."""
     digest = hashlib.blake2b(f"{hash} {len(snapshot)} ".encode(), digest_size=16)
     digest.update(snapshot)
     digest.update(parameters)
     return digest.hexdigest()
+
+
+def is_whole(row: Row[Any]) -> bool:
+    """Whether a row is as it was written."""
+    if not isinstance(row.snapshot, bytes) or not isinstance(row.parameters, bytes):
+        return False  # SQLite keeps anything in any column
+    return bool(row.checksum == checksum(row.hash, row.snapshot, row.parameters))
+
+
+def has_whole_snapshot(row: Row[Any]) -> bool:
+    """Whether the snapshot of a row is as it was written; the parameters need not be there."""
+    if not isinstance(row.snapshot, bytes):
+        return False
+    return bool(row.snapshot_checksum == checksum(row.hash, row.snapshot))
 
 
 def migrate(connection: Connection) -> None:
@@ -101,19 +122,20 @@ def migrate(connection: Connection) -> None:
             f"{len(STEPS)}): update this copy"
         )
     if inspect(connection).has_table("results") != (taken > 0):
-        raise NotOurs(_FOREIGN)
+        raise NotOurs(FOREIGN)
     for step in STEPS[taken:]:
         step(connection)
     if taken < len(STEPS):
         connection.execute(update(_VERSIONS).values(version=len(STEPS)))
     found = {column["name"] for column in inspect(connection).get_columns("results")}
     if not found.issuperset(RESULTS.columns.keys()):
-        raise NotOurs(_FOREIGN)
+        raise NotOurs(FOREIGN)
 
 
 def _create(connection: Connection) -> None:
-    """Version 1: rows without a checksum."""
-    Table("results", MetaData(), *_first_columns()).create(connection)
+    """Version 1: rows without a checksum, and a fingerprint of the task's text."""
+    fingerprint = Column("fingerprint", Text, nullable=False)
+    Table("results", MetaData(), *_columns(), fingerprint).create(connection)
 
 
 def _add_checksums(connection: Connection) -> None:
@@ -130,5 +152,21 @@ def _add_checksums(connection: Connection) -> None:
         connection.execute(update(RESULTS).where(own).values(checksum=told))
 
 
-STEPS: list[Callable[[Connection], None]] = [_create, _add_checksums]
+def _add_checksums_of_snapshots(connection: Connection) -> None:
+    """Version 3: a checksum of the snapshot alone; no fingerprint, which stands in the snapshot."""
+    connection.execute(
+        text("ALTER TABLE results ADD COLUMN snapshot_checksum VARCHAR(32) NOT NULL DEFAULT ''")
+    )
+    connection.execute(text("ALTER TABLE results DROP COLUMN fingerprint"))
+    columns = RESULTS.c
+    wanted = select(*[columns[name] for name in ("hash", "snapshot", "parameters", "checksum")])
+    for found in connection.scalars(select(columns.hash)).all():
+        own = columns.hash == found
+        row = connection.execute(wanted.where(own)).one()
+        if is_whole(row):  # a torn row stays torn
+            told = checksum(found, row.snapshot)
+            connection.execute(update(RESULTS).where(own).values(snapshot_checksum=told))
+
+
+STEPS: list[Callable[[Connection], None]] = [_create, _add_checksums, _add_checksums_of_snapshots]
 """Never changed once released; what comes later is appended."""

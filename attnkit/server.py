@@ -22,6 +22,7 @@ PREFIX = "ATTNKIT_"
 
 _HOSTED: dict[str, Any] = {
     "store_megabytes": 500,
+    "result_megabytes": 10,
     "max_runs": 60,
     "max_steps": 5000,
     "max_parameters": 250_000,
@@ -51,6 +52,9 @@ class ServerSettings(BaseModel):
     )
     store_megabytes: int = Field(
         5000, ge=1, description="Beyond it the results longest not looked at are forgotten."
+    )
+    result_megabytes: int = Field(
+        5000, ge=1, description="Beyond it a single result is not kept, so that none flushes many."
     )
     max_runs: int = Field(400, ge=1, description="Runs of one experiment.")
     max_steps: int = Field(20_000, ge=1, description="Steps of one experiment.")

@@ -1,21 +1,23 @@
 """Finished Results by the content hash of their experiment, in SQLite or PostgreSQL.
 
-What `put` has returned for is on the disk, whole. A row that is torn or altered, or made of another
-text than this copy has, counts as absent, and the next `put` replaces it.
+What `put` has returned for is on the disk, whole. What is read of a row and is torn or altered, or
+made of another text than this copy has, counts as absent, and the next `put` replaces the row.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
     Engine,
@@ -29,23 +31,29 @@ from sqlalchemy import (
 )
 
 from attnkit import __version__
-from attnkit.database import Database, is_whole
+from attnkit.database import Database
 from attnkit.engines import Unavailable, is_file, lock_writers
 from attnkit.experiment import Experiment, from_text, hash_of
-from attnkit.migrations import RESULTS, NotOurs, checksum
+from attnkit.migrations import RESULTS, NotOurs, checksum, has_whole_snapshot, is_whole
 from attnkit.results import Result, Snapshot
+from attnkit.settings import InvalidExperiment
 
-__all__ = ["LONGEST_NAME", "Entry", "ResultStore", "Unavailable"]
+__all__ = ["LONGEST_NAME", "LONGEST_SEARCH", "Entry", "ResultStore", "TooLarge", "Unavailable"]
 
 LONGEST_NAME = 80
 """Letters of the name that people give a result."""
 
-_LONGEST_SEARCH = 200
+LONGEST_SEARCH = 200
+"""Letters of a search that are looked at."""
 
 _TOUCH_SECONDS = 60.0
 """Reads of one result within it count as one use, to spare writes."""
 
 T = TypeVar("T")
+
+
+class TooLarge(Exception):
+    """A result that takes more than one result may take here; the text says so, for people."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,9 @@ class ResultStore:
         where: a folder, a database as a URL (`sqlite:///…`, `postgresql://…`), or an engine.
             Empty: this user's data folder.
         megabytes: beyond it the results longest not looked at are forgotten, pinned ones never.
+        result_megabytes: that a single result may take, so that none flushes many; None: any.
+        moved: called when a file was moved aside, with the reason and the number of its results
+            that are kept.
 
     Attributes:
         notes: what became of a file that could not be read, for people.
@@ -101,10 +112,18 @@ class ResultStore:
         Unavailable: if `where` cannot be understood, or its driver is missing.
     """
 
-    def __init__(self, where: str | Path | Engine, *, megabytes: int = 5000) -> None:
-        self._database = Database(where)
+    def __init__(
+        self,
+        where: str | Path | Engine,
+        *,
+        megabytes: int = 5000,
+        result_megabytes: int | None = None,
+        moved: Callable[[str, int], None] | None = None,
+    ) -> None:
+        self._database = Database(where, moved)
         self.notes = self._database.notes
         self._most_bytes = megabytes * 2**20
+        self._result_megabytes = result_megabytes
         self._touched: dict[str, float] = {}
 
     def put(self, snapshot: bytes, parameters: bytes) -> bool:
@@ -114,15 +133,16 @@ class ResultStore:
             False if it was there already.
 
         Raises:
-            ValueError: if the bytes hold no finished result. Unavailable: if it is not stored.
+            ValueError: if the bytes hold no finished result. TooLarge: if it is not stored, nor
+                will be when tried again. Unavailable: if it is not stored now.
         """
+        self._check_size(len(snapshot) + len(parameters))
         result = Result.from_blobs(snapshot, parameters)
         if result.snapshot.status != "finished":
             raise ValueError(f"status: got {result.snapshot.status!r}, allowed 'finished'")
         experiment, now = result.experiment, _microseconds()
         values = {
             "hash": experiment.hash,
-            "fingerprint": experiment.task.fingerprint,
             "task": experiment.task.name,
             "text": experiment.to_json(),
             "n_runs": experiment.n_runs,
@@ -134,6 +154,7 @@ class ResultStore:
             "snapshot": snapshot,
             "parameters": parameters,
             "checksum": checksum(experiment.hash, snapshot, parameters),
+            "snapshot_checksum": checksum(experiment.hash, snapshot),
         }
         new, n_forgotten = self._database.do(lambda connection: self._put(connection, values))
         if not new:
@@ -142,10 +163,16 @@ class ResultStore:
             self._database.give_back_space()
         return new
 
+    def _check_size(self, n_bytes: int) -> None:
+        most = self._result_megabytes
+        if most is not None and n_bytes > most * 2**20:
+            taken = math.ceil(10 * n_bytes / 2**20) / 10  # never told as what is allowed
+            raise TooLarge(f"it takes {taken:,.1f} MB, allowed at most {most:,} MB on this copy")
+
     def _put(self, connection: Connection, values: dict[str, Any]) -> tuple[bool, int]:
         lock_writers(connection)
         there = _row(connection, values["hash"])
-        if there is not None and _result(there) is not None:
+        if there is not None and has_whole_snapshot(there) and _result(there) is not None:
             return False, 0
         own = RESULTS.c.hash == values["hash"]
         kept = connection.execute(select(RESULTS.c.name, RESULTS.c.pinned).where(own)).one_or_none()
@@ -173,12 +200,28 @@ class ResultStore:
         return n_forgotten
 
     def snapshot(self, hash: str) -> Snapshot | None:
-        """The last snapshot of a stored experiment, or None. It counts as use."""
-        return self._used(hash, _snapshot)
+        """The last snapshot of a stored experiment, or None. It counts as use.
+
+        The parameters are not looked at.
+        """
+        return self._used(hash, _snapshot_row, _snapshot)
 
     def result(self, hash: str) -> Result | None:
         """A stored result, or None. It counts as use."""
-        return self._used(hash, _result)
+        return self._used(hash, _row, _result)
+
+    def experiment(self, hash: str) -> Experiment | None:
+        """What a stored result was trained on; None if it is not there or this copy lacks it."""
+        if not _is_hash(hash):
+            return None
+        wanted = select(RESULTS.c.text).where(RESULTS.c.hash == hash)
+        text = self._database.do(lambda connection: connection.scalar(wanted), changes=False)
+        if not isinstance(text, str) or hash_of(text) != hash:
+            return None
+        try:
+            return from_text(text)
+        except InvalidExperiment:
+            return None
 
     def entries(self, search: str = "", limit: int = 200) -> list[Entry]:
         """What is stored, newest first.
@@ -188,7 +231,7 @@ class ResultStore:
                 a setting may be given as `name=value`.
         """
         wanted = select(*[RESULTS.c[name] for name in Entry.__annotations__])
-        for word in _plain(search)[:_LONGEST_SEARCH].split():
+        for word in _plain(search[:LONGEST_SEARCH]).split():
             wanted = wanted.where(or_(*_places(word)))
         wanted = wanted.order_by(RESULTS.c.created_at.desc(), RESULTS.c.hash).limit(limit)
         rows = self._database.do(lambda connection: connection.execute(wanted).all(), changes=False)
@@ -226,10 +269,15 @@ class ResultStore:
         changed = update(RESULTS).where(RESULTS.c.hash == hash).values(**values)
         return self._database.do(lambda connection: connection.execute(changed).rowcount) > 0
 
-    def _used(self, hash: str, read: Callable[[Row[Any]], T | None]) -> T | None:
+    def _used(
+        self,
+        hash: str,
+        find: Callable[[Connection, str], Row[Any] | None],
+        read: Callable[[Row[Any]], T | None],
+    ) -> T | None:
         if not _is_hash(hash):
             return None
-        row = self._database.do(lambda connection: _row(connection, hash), changes=False)
+        row = self._database.do(lambda connection: find(connection, hash), changes=False)
         found = None if row is None else read(row)
         if found is not None:
             self._touch(hash)
@@ -253,8 +301,19 @@ class ResultStore:
 
 def _row(connection: Connection, hash: str) -> Row[Any] | None:
     """A whole row; None if it is not there, or torn."""
-    row = connection.execute(select(RESULTS).where(RESULTS.c.hash == hash)).one_or_none()
+    row = _found(connection, hash, RESULTS.c)
     return row if row is not None and is_whole(row) else None
+
+
+def _snapshot_row(connection: Connection, hash: str) -> Row[Any] | None:
+    """What is needed of a row for its snapshot; None if it is not there, or torn."""
+    columns = RESULTS.c
+    row = _found(connection, hash, (columns.hash, columns.snapshot, columns.snapshot_checksum))
+    return row if row is not None and has_whole_snapshot(row) else None
+
+
+def _found(connection: Connection, hash: str, columns: Iterable[Column[Any]]) -> Row[Any] | None:
+    return connection.execute(select(*columns).where(RESULTS.c.hash == hash)).one_or_none()
 
 
 def _snapshot(row: Row[Any]) -> Snapshot | None:

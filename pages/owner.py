@@ -6,6 +6,7 @@ import streamlit as st
 from attnkit.logs import versions
 from attnkit.machine import megabytes_of, room
 from attnkit.server import PREFIX, server_settings
+from attnkit.ui.markdown import plain
 from attnkit.ui.owner import (
     gate,
     has_page,
@@ -15,6 +16,7 @@ from attnkit.ui.owner import (
     sign_in,
     sign_out,
     store_megabytes,
+    store_notes,
 )
 from attnkit.ui.routing import require_route
 from attnkit.ui.service import training_service
@@ -126,6 +128,8 @@ def figures(jobs: list[dict[str, object]]) -> None:
         figure("Store, MB", None if isinstance(size, str) else size, kept)
     if isinstance(size, str):
         st.warning(f"The store does not answer: {size}.", icon=":material/database_off:")
+    for note in store_notes():
+        st.warning(f"The store began anew. {plain(note)}", icon=":material/database_off:")
 
 
 def figure(name: str, value: float | None, note: str | None = None) -> None:

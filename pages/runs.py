@@ -10,7 +10,7 @@ from attnkit.figures.overlay import style_of
 from attnkit.history import changed_settings, history_table, name_of
 from attnkit.server import server_settings
 from attnkit.settings import ended
-from attnkit.store import Entry, ResultStore, Unavailable
+from attnkit.store import LONGEST_NAME, LONGEST_SEARCH, Entry, ResultStore, Unavailable
 from attnkit.ui import components
 from attnkit.ui.compared import comparison, downloads
 from attnkit.ui.markdown import plain
@@ -111,7 +111,9 @@ def changes(entry: Entry) -> None:
 @st.dialog("Rename")
 def rename(entry: Entry) -> None:
     """Ask for a name."""
-    st.text_input("Name", entry.name, max_chars=120, placeholder=name_of(entry), key="name")
+    st.text_input(
+        "Name", entry.name, max_chars=LONGEST_NAME, placeholder=name_of(entry), key="name"
+    )
     st.caption("Empty: it is called after its settings.")
 
     def save() -> None:
@@ -151,6 +153,7 @@ def draw() -> None:
         "Search",
         placeholder="Name, task, setting (d_head 5) or hash",
         icon=":material/search:",
+        max_chars=LONGEST_SEARCH,
         key="runs_search",
         width=420,
     )

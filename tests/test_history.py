@@ -7,7 +7,7 @@ import pytest
 from kinds import tiny
 
 from attnkit.history import Search, changed_settings, default_name, history_table, name_of
-from attnkit.store import Entry
+from attnkit.store import LONGEST_SEARCH, Entry
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -89,3 +89,9 @@ def test_a_search_reads_words_and_settings(typed, fits):
 def test_a_search_asks_the_store_for_what_it_has():
     """Every piece stands in the canonical text."""
     assert Search.of("d_head=5 Reverse").text == "reverse d_head 5"
+
+
+def test_a_long_search_is_cut():
+    """Every word costs a look at every entry."""
+    assert Search.of("w" + " w" * 100_000).words == ("w",) * (LONGEST_SEARCH // 2)
+    assert len(Search.of("x" * 100_000).text) == LONGEST_SEARCH

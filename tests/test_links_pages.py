@@ -105,7 +105,7 @@ def test_a_store_that_is_away_is_told(stored, monkeypatch):
     def fail(*_):
         raise Unavailable("the database is away")
 
-    monkeypatch.setattr(ResultStore, "snapshot", fail)
+    monkeypatch.setattr(ResultStore, "experiment", fail)
     tab = visit(run=stored)
     assert f"run: got '{stored}', but the database is away" in told(tab.warning[0])
     assert not tab.button(key="train").disabled

@@ -144,13 +144,15 @@ def test_an_error_is_told_by_its_kind(capsys):
     """What it says may hold a path or a name."""
     log("result not stored", error=OSError("no room at /home/eva"), reason="the disk is full")
     log("result not stored", reason="OSError: no room at /home/eva")
-    first, second = told(capsys)
+    log("result not stored", reason="it takes 12.5 MB, allowed at most 10 MB on this copy")
+    first, second, third = told(capsys)
     assert (first["error"], first["reason"]) == ("OSError", "the disk is full")
     assert second["reason"] == "OSError"
+    assert third["reason"].startswith("it takes 12.5 MB")
 
 
 @pytest.mark.parametrize(
-    ("level", "n_lines"), [("info", len(EVENTS)), ("warning", 4), ("error", 0)]
+    ("level", "n_lines"), [("info", len(EVENTS)), ("warning", 5), ("error", 0)]
 )
 def test_level_decides_what_is_told(capsys, monkeypatch, level, n_lines):
     """A laptop is told of trouble only."""

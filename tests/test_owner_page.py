@@ -206,6 +206,15 @@ def test_a_store_that_does_not_answer_is_said():
     store_megabytes.clear()
 
 
+def test_a_database_that_was_moved_aside_is_said():
+    """With what became of it, and nothing in it is markup."""
+    with patch.object(result_store(), "notes", ["results.sqlite: its table `results` is gone."]):
+        tab = sign_in(visit(), SECRET)
+    (said,) = [warning.value for warning in tab.warning]
+    assert said.startswith("The store began anew. ")
+    assert "\\`results\\`" in said
+
+
 def test_an_empty_queue_is_a_table_without_rows():
     """Nothing was trained yet."""
     table = queue_table([])

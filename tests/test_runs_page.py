@@ -15,8 +15,8 @@ from streamlit.testing.v1 import AppTest
 from attnkit.experiment import Experiment
 from attnkit.results import Result
 from attnkit.server import server_settings
-from attnkit.store import ResultStore, Unavailable
-from attnkit.ui import runs
+from attnkit.store import LONGEST_NAME, LONGEST_SEARCH, ResultStore, Unavailable
+from attnkit.ui import compared, runs
 from attnkit.ui.runs import MOST, Runs
 from attnkit.ui.service import training_service
 from attnkit.ui.storage import result_store
@@ -131,6 +131,15 @@ def test_the_history_is_searched_by_what_is_shown_and_stored(three, store, searc
     show(tab)
     assert sum(len(frame.value) for frame in tab.dataframe) == n_found
     assert bool(tab.info) == (n_found == 0)
+
+
+def test_no_more_can_be_typed_than_is_looked_at_or_kept(three):
+    """The browser refuses the rest, so that nobody is surprised."""
+    tab = visit(three[0])
+    tab.menu_button(key=f"change_{three[0]}").click_index(0)
+    show(tab)
+    assert tab.text_input(key="runs_search").max_chars == LONGEST_SEARCH
+    assert tab.text_input(key="name").max_chars == LONGEST_NAME
 
 
 def test_a_link_opens_a_comparison(three):
@@ -294,6 +303,33 @@ def test_too_many_evaluations_are_refused_with_a_reason(store, monkeypatch):
     tab = visit(experiment.hash)
     assert "400,020 evaluations are too many" in texts(tab)
     assert not tab.get("download_button")
+
+
+def test_a_hosted_copy_offers_smaller_downloads(store, monkeypatch):
+    """Its memory is small, and strangers use it."""
+    experiment = tiny("directed", sharing=["QKV", "K=V"], n_seeds=13, steps=4000, evaluate_every=1)
+    level = np.zeros((4001, 2, 13), np.float32)
+    store.put(*Result(finished(experiment, level), [{}] * 26).to_blobs())
+    assert len(visit(experiment.hash).get("download_button")) == 2
+    monkeypatch.setenv("ATTNKIT_HOSTED", "true")
+    forget()
+    tab = visit(experiment.hash)
+    assert "104,026 evaluations are too many for one download (at most 100,000)" in texts(tab)
+    assert not tab.get("download_button")
+
+
+def test_one_download_is_written_at_a_time(three, monkeypatch):
+    """Many at once would fill the memory of the server."""
+    made = {}
+    monkeypatch.setattr(
+        "streamlit.download_button", lambda label, data, *_, **__: made.update({label: data})
+    )
+    visit(three[0])
+    held = []
+    monkeypatch.setattr(compared, "to_json", lambda _: str(held.append(compared._WRITING.locked())))
+    made["Settings and runs as JSON"]()
+    assert held == [True]
+    assert not compared._WRITING.locked()
 
 
 def test_a_store_that_is_gone_is_told(three, monkeypatch):

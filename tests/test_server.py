@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from attnkit.examples import FOLDER as EXAMPLES
 from attnkit.experiment import Experiment
 from attnkit.server import PREFIX, InvalidSettings, ServerSettings
+from attnkit.tasks import TASKS
 
 README = Path(__file__).parents[1] / "README.md"
 SECRET = "correct horse"
@@ -89,6 +91,21 @@ def test_of_the_store_only_the_kind_is_shown(store, kind):
 def test_the_default_experiments_may_be_trained_on_a_hosted_copy():
     """Whoever opens the link of a class can press Train."""
     assert of(hosted="true").problems(Experiment()) == []
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_results_of_default_experiments_are_kept_on_a_hosted_copy(task):
+    """What every visitor can train: its snapshot and the numbers of its models."""
+    experiment = Experiment(task=task)
+    parameters = sum(4 * experiment.costs(variant).parameters for variant, _ in experiment.runs)
+    snapshot = (EXAMPLES / f"{task}.safetensors").stat().st_size
+    assert parameters + snapshot < of(hosted="true").result_megabytes * 2**20
+
+
+def test_one_result_takes_a_small_share_of_the_store_of_a_hosted_copy():
+    """A visitor cannot flush what others have trained with a few large ones."""
+    hosted = of(hosted="true")
+    assert hosted.result_megabytes == 0.02 * hosted.store_megabytes
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,21 @@
 """Where the pages find the store: settings, or a connection of Streamlit's secrets."""
 
+import json
+import sqlite3
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
+from finished import store_finished
+from kinds import tiny
 from sqlalchemy import create_engine
+from storing import made
 
+from attnkit.engines import FILE
 from attnkit.server import server_settings
-from attnkit.store import ResultStore, Unavailable
+from attnkit.store import ResultStore, TooLarge, Unavailable
 from attnkit.ui import storage
-from attnkit.ui.storage import result_store
+from attnkit.ui.storage import result_store, stored_experiment
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +38,34 @@ def test_without_secrets_the_settings_decide(tmp_path):
     assert found.entries() == []
     assert list(tmp_path.iterdir())
     found.close()
+
+
+def test_a_file_that_was_moved_aside_is_logged(tmp_path, capsys):
+    """Whoever runs the copy may want what stands in it."""
+    (tmp_path / FILE).write_bytes(b"Dear diary, " * 500)
+    assert result_store().entries() == []
+    (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert line["event"] == "database moved aside"
+    assert (line["reason"], line["results"]) == ("its file is no database", 0)
+
+
+def test_a_stored_experiment_is_found_by_its_hash_without_its_numbers(tmp_path):
+    """A link may be opened by anybody: a snapshot may be large."""
+    experiment = tiny("directed")
+    store_finished(result_store(), experiment)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
+        connection.execute("UPDATE results SET snapshot = x'', parameters = x''")
+        connection.commit()
+    assert stored_experiment(experiment.hash) == experiment
+    assert stored_experiment("0123456789abcdef") is None
+
+
+def test_one_result_may_take_what_the_settings_say(monkeypatch):
+    """So that no visitor flushes what others have trained."""
+    monkeypatch.setenv("ATTNKIT_RESULT_MEGABYTES", "1")
+    server_settings.cache_clear()
+    with pytest.raises(TooLarge, match="allowed at most 1 MB"):
+        result_store().put(*made(n_numbers=300_000).to_blobs())
 
 
 def secrets(monkeypatch, **given):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS, tiny
-from sqlalchemy import create_engine, inspect, select, text, update
+from sqlalchemy import create_engine, event, inspect, select, text, update
 from sqlalchemy.engine import make_url
 from storing import answer, ask, made, storing
 from test_results import same_arrays
@@ -19,8 +19,9 @@ from test_results import same_arrays
 from attnkit import __version__, engines
 from attnkit import store as store_module
 from attnkit.engines import FILE, open_engine
+from attnkit.experiment import hash_of
 from attnkit.migrations import RESULTS, STEPS, checksum
-from attnkit.store import LONGEST_NAME, Entry, ResultStore, Unavailable
+from attnkit.store import LONGEST_NAME, Entry, ResultStore, TooLarge, Unavailable
 from attnkit.training import Training
 
 UNKNOWN = "0123456789abcdef"
@@ -358,14 +359,18 @@ def test_a_jump_of_the_clock_keeps_the_order_of_use(where, open_store, clock, ju
 # Torn rows
 
 
-TORN = {
+TORN_SNAPSHOTS = {
     "snapshot cut": {"snapshot": made(1).to_blobs()[0][:1000]},
     "snapshot of another": {"snapshot": made(2).to_blobs()[0]},
+    "both checksums": {"checksum": "0" * 32, "snapshot_checksum": "0" * 32},
+}
+TORN_PARAMETERS = {
     "parameters cut": {"parameters": made(1).to_blobs()[1][:-1]},
     "parameters empty": {"parameters": b""},
     "parameters of another": {"parameters": made(2).to_blobs()[1]},
     "checksum": {"checksum": "0" * 32},
 }
+TORN = TORN_SNAPSHOTS | TORN_PARAMETERS
 
 
 @pytest.mark.parametrize("change", TORN.values(), ids=TORN)
@@ -377,7 +382,7 @@ def test_a_torn_row_is_absent_until_it_is_put_again(where, open_store, change):
     store.pin(one, True)
     alter(where, one, **change)
     assert store.result(one) is None
-    assert store.snapshot(one) is None
+    assert (store.snapshot(one) is None) == (change in TORN_SNAPSHOTS.values())
     assert store.result(two) is not None
     result = made(1)
     assert store.put(*result.to_blobs()) is True
@@ -397,7 +402,54 @@ def test_a_result_of_another_text_is_absent_until_it_is_put_again(where, open_st
     assert store.result(key) is None
     assert store.put(*result.to_blobs()) is True
     assert store.result(key).to_blobs() == result.to_blobs()
-    assert row_of(where, key).fingerprint == result.experiment.task.fingerprint
+
+
+def test_a_row_whose_snapshot_cannot_be_checked_is_put_again(where, open_store):
+    """Else its snapshot would be absent for good."""
+    store = open_store(where)
+    (one,) = put(store, 1)
+    alter(where, one, snapshot_checksum="0" * 32)
+    assert store.snapshot(one) is None
+    assert store.put(*made(1).to_blobs()) is True
+    assert store.snapshot(one) is not None
+
+
+def test_a_snapshot_is_read_without_the_parameters(tmp_path, open_store):
+    """They may be many times as large, and links need neither."""
+    store = open_store(tmp_path)
+    result = made(1)
+    store.put(*result.to_blobs())
+    key, statements = result.experiment.hash, []
+    engine = store._database._engine
+    event.listen(engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+    assert store.snapshot(key).to_bytes() == result.snapshot.to_bytes()
+    assert store.experiment(key) == result.experiment
+    assert any("snapshot" in statement for statement in statements)
+    assert not any("parameters" in statement for statement in statements)
+
+
+def test_an_experiment_is_known_by_its_hash(where, open_store):
+    """What is not there, was altered or is unknown to this copy is absent."""
+    store = open_store(where)
+    one, two = put(store, 1, 2)
+    assert store.experiment(one) == made(1).experiment
+    assert store.experiment(UNKNOWN) is None
+    assert store.experiment("' OR 1=1 --") is None
+    alter(where, one, text=made(2).experiment.to_json())
+    assert store.experiment(one) is None
+    foreign = made(2).experiment.to_json().replace("directed", "theirs")
+    alter(where, two, text=foreign, hash=hash_of(foreign))
+    assert store.experiment(hash_of(foreign)) is None
+
+
+def test_a_result_beyond_the_limit_of_one_is_refused_with_the_sizes(where, open_store):
+    """It would push out many others; trying again does not help, so it is not `Unavailable`."""
+    store = open_store(where, result_megabytes=1)
+    (small,) = put(store, 1)
+    with pytest.raises(TooLarge, match=r"it takes 1\.2 MB, allowed at most 1 MB on this copy"):
+        put(store, 2, n_numbers=300_000)
+    assert stored(store) == {small}
+    assert not issubclass(TooLarge, Unavailable)
 
 
 def test_a_row_under_another_hash_is_absent(where, open_store):
@@ -406,7 +458,8 @@ def test_a_row_under_another_hash_is_absent(where, open_store):
     one, two = put(store, 1, 2)
     store.delete(one)
     blobs = made(2).to_blobs()
-    alter(where, two, hash=one, checksum=checksum(one, *blobs))
+    told = {"checksum": checksum(one, *blobs), "snapshot_checksum": checksum(one, blobs[0])}
+    alter(where, two, hash=one, **told)
     assert store.result(one) is None
     assert store.snapshot(one) is None
     assert store.entries() == []
@@ -430,7 +483,9 @@ def test_a_value_of_another_type_does_no_harm(tmp_path, open_store, column, valu
     one, two = put(store, 1, 2)
     with connected(tmp_path) as connection:
         connection.execute(text(f"UPDATE results SET {column} = {value} WHERE hash = '{one}'"))
-    if column in ("snapshot", "parameters", "checksum"):
+    if column == "snapshot_checksum":
+        assert store.snapshot(one) is None
+    elif column in ("snapshot", "parameters", "checksum"):
         assert store.result(one) is None
     assert store.result(two) is not None
     assert two in stored(store)
@@ -484,9 +539,29 @@ def test_a_database_of_version_1_is_migrated(where, open_store):
     store = open_store(where)
     for result in results:
         assert store.result(result.experiment.hash).to_blobs() == result.to_blobs()
+        assert store.snapshot(result.experiment.hash).to_bytes() == result.snapshot.to_bytes()
     assert {(entry.name, entry.pinned) for entry in store.entries()} == {("old", True)}
     assert store.put(*results[0].to_blobs()) is False
     assert store.put(*made(3).to_blobs()) is True
+
+
+def test_a_row_that_was_torn_in_version_2_stays_torn(where, open_store):
+    """Its snapshot gets no checksum of what it is now."""
+    results = [made(1), made(2)]
+    if isinstance(where, Path):
+        where.mkdir()
+    make_version_1(where, *results)
+    one, two = (result.experiment.hash for result in results)
+    with connected(where) as connection:
+        STEPS[1](connection)
+        connection.execute(text("UPDATE results_schema SET version = 2"))
+        torn = update(RESULTS).where(RESULTS.c.hash == one)
+        connection.execute(torn.values(snapshot=results[1].to_blobs()[0]))
+    store = open_store(where)
+    assert store.snapshot(one) is None
+    assert store.snapshot(two) is not None
+    assert "fingerprint" not in row_of(where, two)._fields
+    assert store.put(*results[0].to_blobs()) is True
 
 
 def test_two_copies_may_migrate_at_once(where, open_store):
@@ -513,11 +588,11 @@ def test_a_newer_database_is_left_alone(where, open_store):
         connection.execute(text("UPDATE results_schema SET version = 99"))
     store = open_store(where)
     for use in (store.entries, store.n_bytes, lambda: store.put(*made(2).to_blobs())):
-        with pytest.raises(Unavailable, match=r"newer attnkit .*99.*at most 2.*: update"):
+        with pytest.raises(Unavailable, match=r"newer attnkit .*99.*at most 3.*: update"):
             use()
     assert store.notes == []
     with connected(where) as connection:
-        connection.execute(text("UPDATE results_schema SET version = 2"))
+        connection.execute(text("UPDATE results_schema SET version = 3"))
     assert stored(store) == {key}
 
 

@@ -158,9 +158,11 @@ def test_what_can_be_read_of_a_damaged_file_is_kept(tmp_path, open_store, whole)
             store.pin(key, True)
     content = (tmp_path / FILE).read_bytes()
     (tmp_path / FILE).write_bytes(content[: len(content) // 2])
-    store = open_store(tmp_path)
+    moved = []
+    store = open_store(tmp_path, moved=lambda *told: moved.append(told))
     entries = {entry.hash: entry for entry in store.entries()}
     assert 2 <= len(entries) <= 4
+    assert moved == [("its file is damaged", len(entries))]
     for key, entry in entries.items():
         assert (entry.name, entry.pinned) == ("kept", True)
         assert store.result(key).to_blobs() == BLOBS[key]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from attnkit.experiment import Experiment
 from attnkit.results import Snapshot
-from attnkit.store import ResultStore, Unavailable
+from attnkit.store import ResultStore, TooLarge, Unavailable
 
 RETRY_SECONDS = 2.0
 """Between two tries while the store does not answer."""
@@ -140,6 +140,8 @@ class Keeper:
             self._store.put(one.snapshot, one.parameters)
         except Unavailable as error:
             return _Reason(str(error), again=True)
+        except TooLarge as error:
+            return _Reason(str(error), again=False)
         except Exception as error:  # whatever it is, the results behind it must go on
             return _Reason(f"{type(error).__name__}: {error}"[:200], again=False)
         self._ask_again_at = 0.0

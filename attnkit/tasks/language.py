@@ -243,11 +243,6 @@ class Language(Task):
         return read_corpus().bigram_entropy
 
     @property
-    def corpus_length(self) -> int:
-        """Characters in the text."""
-        return len(read_corpus().text)
-
-    @property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits of the text's content, which numbers are compared by."""
         return read_corpus().hash

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from attnkit.comparison import (
     variants_of,
 )
 from attnkit.figures.overlay import STYLES, overlay_legend, plot_overlay
+from attnkit.server import server_settings
 from attnkit.ui import components
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -32,8 +34,11 @@ _MEASURES: dict[Metric, str] = {"accuracy": "Accuracy", "loss": "Loss"}
 _MOST_PANELS = 12
 """Variants that are shown unasked."""
 
-_MOST_ROWS = 400_000
+_MOST_ROWS, _MOST_ROWS_HOSTED = 400_000, 100_000
 """Evaluations in one download: its text is made in the server's memory."""
+
+_WRITING = threading.Lock()
+"""One download's text is made at a time, whoever asks."""
 
 _TALLEST = 30
 """Rows of a table that is shown whole."""
@@ -82,9 +87,10 @@ def downloads(compared: Sequence[Compared]) -> None:
     """The raw data of what is chosen, whole."""
     st.subheader("Raw data", anchor=False)
     n_rows = n_evaluations(compared)
-    if n_rows > _MOST_ROWS:
+    most = _MOST_ROWS_HOSTED if server_settings().hosted else _MOST_ROWS
+    if n_rows > most:
         st.caption(
-            f"{n_rows:,} evaluations are too many for one download (at most {_MOST_ROWS:,}): "
+            f"{n_rows:,} evaluations are too many for one download (at most {most:,}): "
             "choose fewer experiments."
         )
         return
@@ -93,7 +99,7 @@ def downloads(compared: Sequence[Compared]) -> None:
     with st.container(horizontal=True):
         st.download_button(
             "Every evaluation as CSV",
-            lambda: evaluation_table(compared).to_csv(index=False).encode(),
+            lambda: _written(lambda: evaluation_table(compared).to_csv(index=False)),
             f"{name}.csv",
             "text/csv",
             icon=":material/download:",
@@ -102,7 +108,7 @@ def downloads(compared: Sequence[Compared]) -> None:
         )
         st.download_button(
             "Settings and runs as JSON",
-            lambda: to_json(compared).encode(),
+            lambda: _written(lambda: to_json(compared)),
             f"{name}.json",
             "application/json",
             icon=":material/download:",
@@ -113,6 +119,11 @@ def downloads(compared: Sequence[Compared]) -> None:
         f"{n_rows:,} rows: one per experiment, run and evaluation, nothing thinned. Missing "
         "numbers are what a task does not measure, or what followed divergence."
     )
+
+
+def _written(text: Callable[[], str]) -> bytes:
+    with _WRITING:
+        return text().encode()
 
 
 def _measure_and_variants(compared: Sequence[Compared]) -> tuple[Metric, list[Variant]]:

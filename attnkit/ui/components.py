@@ -8,8 +8,9 @@ in the page once, by a component that is mounted after the first content.
 from __future__ import annotations
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -28,7 +29,7 @@ from attnkit.results import Snapshot
 from attnkit.statistics import mean_interval
 from attnkit.summary import percent, percent_interval
 from attnkit.tasks import FAMILIES, TASKS
-from attnkit.ui.shown import example_cells, sharing_table, task_thumbnail
+from attnkit.ui.shown import example_cells, once, sharing_table, task_thumbnail
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 
@@ -61,21 +62,38 @@ def _packed(data: dict[str, Any]) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-def _packed_once(source: object, data: Callable[[], dict[str, Any]], *more: Any) -> bytes:
-    """The same bytes as long as their source, which nobody changes, is the same object."""
-    known = _PACKED.get((id(source), *more))
-    if known is None:
-        known = _PACKED[(id(source), *more)] = (source, _packed(data()))
-        while len(_PACKED) > _MOST_PACKED:
-            with suppress(StopIteration, KeyError, RuntimeError):  # other threads do the same
-                del _PACKED[next(iter(_PACKED))]
-    return known[1]
+class Packed:
+    """Drawings as they are sent, the most recently used of them up to so many bytes.
+
+    A drawing, which nobody may change, is known by its identity, so it is kept beside its bytes;
+    it should be about as large as they are. Safe to use from many threads.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self.n_bytes = 0
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[tuple[Any, ...], tuple[object, bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, drawing: object, data: Callable[[], dict[str, Any]], *more: Any) -> bytes:
+        """The same bytes as long as the drawing is the same object and `more` is equal."""
+        key = (id(drawing), *more)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][1]
+        packed = _packed(data())
+        with self._lock:
+            if key not in self._kept:  # another thread may have been faster
+                self._kept[key] = (drawing, packed)
+                self.n_bytes += len(packed)
+            while self.n_bytes > self._most_bytes:
+                _, (_, oldest) = self._kept.popitem(last=False)
+                self.n_bytes -= len(oldest)
+        return packed
 
 
-_PACKED: dict[tuple[Any, ...], tuple[object, bytes]] = {}
-
-_MOST_PACKED = 200
-"""Five drawings for each of the experiments that people watch."""
+_PACKED = Packed(2**26)
 
 
 @cache
@@ -107,13 +125,13 @@ def live_figure(
         "alt": alt,
         "faded": faded,
     }
-    _component("figure")(key=key, data=_packed_once(figure, lambda: data, alt, faded))
+    _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt, faded))
 
 
 def attention_maps(maps: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
     """Draw what `attnkit.figures.maps.attention_maps` gave."""
     data = {**maps, "narrowest": NARROWEST, "alt": alt, "faded": faded}
-    _component("maps")(key=key, data=_packed_once(maps, lambda: data, alt, faded))
+    _component("maps")(key=key, data=_PACKED.of(maps, lambda: data, alt, faded))
 
 
 def example(experiment: Experiment, found: Example | str | None, *, key: str) -> None:
@@ -194,10 +212,11 @@ def planned_cards(experiment: Experiment, *, key: str) -> None:
 
 def variant_cards(snapshot: Snapshot, *, key: str) -> None:
     """One card per variant: what is tied, accuracy with its interval, costs."""
-    _component("cards")(key=key, data=_packed_once(snapshot, lambda: _cards(snapshot)))
+    _component("cards")(key=key, data=_cards(snapshot))
 
 
-def _cards(snapshot: Snapshot) -> dict[str, Any]:
+@once
+def _cards(snapshot: Snapshot) -> bytes:
     experiment = snapshot.experiment
     rows: Any = sharing_table(snapshot).set_index("sharing")
     trained_on = mean_interval(snapshot.per_sharing(snapshot.history["training_accuracy"][-1])).mean
@@ -216,7 +235,7 @@ def _cards(snapshot: Snapshot) -> dict[str, Any]:
                 "facts": _facts(experiment, variant),
             }
         )
-    return {"cards": cards, "narrowest": 130}
+    return _packed({"cards": cards, "narrowest": 130})
 
 
 def glossary(experiment: Experiment, *, key: str) -> None:

@@ -82,6 +82,12 @@ def store_megabytes() -> float | str:
         return str(error)
 
 
+def store_notes() -> list[str]:
+    """What became of files of the store that could not be read, since the server started."""
+    store = result_store()
+    return list(store.notes) if isinstance(store, ResultStore) else []
+
+
 def queue_table(jobs: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """The rows of `TrainingService.overview` as a table; only who waits has a place."""
     table = pd.DataFrame(jobs, columns=_COLUMNS)

@@ -1,33 +1,93 @@
 """What a page shows of a snapshot, made once however many people watch the same run.
 
 A snapshot never changes and is one object for all its visitors, so what was made of it is kept by
-identity. Nobody may change what these functions return.
+identity, and no longer than the snapshot itself, which nothing here keeps alive. Nobody may change
+what these functions return.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
 
 from attnkit.figures import curves, maps
 from attnkit.figures.example import example_cells as _example_cells
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.live.views import Example
+from attnkit.results import Snapshot
 from attnkit.summary import finding as _finding
 from attnkit.summary import sharing_table as _sharing_table
 from attnkit.summary import slice_table as _slice_table
 from attnkit.tasks import TASKS
 
 _KEPT = 40
-"""So many of the newest: one for each experiment that a class watches."""
+"""So many of the newest: of one snapshot, which has a map per seed, layer and head; of examples."""
 
-plot_accuracy = lru_cache(_KEPT)(curves.plot_accuracy)
-plot_loss = lru_cache(_KEPT)(curves.plot_loss)
-plot_attention_measures = lru_cache(_KEPT)(curves.plot_attention_measures)
-attention_maps = lru_cache(_KEPT)(maps.attention_maps)
-finding = lru_cache(_KEPT)(_finding)
-slice_table = lru_cache(_KEPT)(_slice_table)
-sharing_table = lru_cache(_KEPT)(_sharing_table)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_Made = OrderedDict[tuple[Any, ...], Any]
+
+_MADE: weakref.WeakKeyDictionary[Snapshot, _Made] = weakref.WeakKeyDictionary()
+_MAKING = threading.Lock()
+
+
+def once(
+    function: Callable[Concatenate[Snapshot, _P], _T],
+) -> Callable[Concatenate[Snapshot, _P], _T]:
+    """What a function makes of a snapshot, kept while the snapshot is somewhere in use.
+
+    The result must not hold the snapshot. Other arguments are compared as values, other snapshots
+    by identity.
+    """
+
+    @wraps(function)
+    def made(snapshot: Snapshot, /, *args: _P.args, **given: _P.kwargs) -> _T:
+        key = (function, *map(_told, args), *((n, _told(v)) for n, v in sorted(given.items())))
+        with _MAKING:
+            known = _MADE.setdefault(snapshot, OrderedDict())
+            if key in known:
+                known.move_to_end(key)
+                value: _T = known[key]
+                return value
+        value = function(snapshot, *args, **given)  # two may make it at once, which does no harm
+        with _MAKING:
+            known[key] = value
+            while len(known) > _KEPT:
+                known.popitem(last=False)
+        return value
+
+    return made
+
+
+def _told(value: Any) -> Any:
+    """An argument as part of a key that keeps no other snapshot alive."""
+    return weakref.ref(value) if isinstance(value, Snapshot) else value
+
+
+plot_accuracy = once(curves.plot_accuracy)
+plot_loss = once(curves.plot_loss)
+plot_attention_measures = once(curves.plot_attention_measures)
+attention_maps = once(maps.attention_maps)
+finding = once(_finding)
+slice_table = once(_slice_table)
+sharing_table = once(_sharing_table)
 example_cells = lru_cache(_KEPT)(_example_cells)
+
+
+@once
+def curves_only(snapshot: Snapshot) -> Snapshot:
+    """A snapshot as a faded one is kept: without its attention, which may be large."""
+    shape = snapshot.probe.pattern.shape
+    nothing = np.empty((*shape[:-2], 0, 0), snapshot.probe.pattern.dtype)
+    return replace(snapshot, probe=replace(snapshot.probe, pattern=nothing))
 
 
 @lru_cache(256)

@@ -8,6 +8,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from streamlit.errors import StreamlitAPIException, StreamlitSecretNotFoundError
 
 from attnkit.experiment import Experiment
+from attnkit.logs import log
 from attnkit.server import server_settings
 from attnkit.store import ResultStore, Unavailable
 
@@ -25,7 +26,12 @@ def result_store() -> ResultStore | Unavailable:
     """
     own = server_settings()
     try:
-        return ResultStore(_connection() or own.store, megabytes=own.store_megabytes)
+        return ResultStore(
+            _connection() or own.store,
+            megabytes=own.store_megabytes,
+            result_megabytes=own.result_megabytes,
+            moved=lambda why, n_kept: log("database moved aside", reason=why, results=n_kept),
+        )
     except Unavailable as error:
         return error
 
@@ -36,10 +42,9 @@ def stored_experiment(hash: str) -> Experiment | str | None:
     if isinstance(store, Unavailable):
         return str(store)
     try:
-        snapshot = store.snapshot(hash)
+        return store.experiment(hash)
     except Unavailable as error:
         return str(error)
-    return None if snapshot is None else snapshot.experiment
 
 
 def _connection() -> Engine | None:
