@@ -18,8 +18,8 @@ class Lethal(Phonebook):
     title = "Lethal"
     place = 99
 
-    lives: int = dial(0, "Lives", "Batches until the process ends; 0: it goes on.", ge=0, le=999)
-    appetite: int = dial(0, "Appetite", "Megabytes taken for every batch.", ge=0, le=9999)
+    lives: int = dial(0, "Lives", "Draws until the process ends; 0: it goes on.", ge=0, le=999)
+    appetite: int = dial(0, "Appetite", "Megabytes taken at every draw.", ge=0, le=9999)
 
     def make_examples(self, n_examples, generator):
         """Strike, or draw what the phone book draws."""
