@@ -76,16 +76,22 @@ class Server:
 
 
 @contextmanager
-def hosted(**settings: Any) -> Iterator[Server]:
-    """The hosted copy on a free port, with an empty store, as the image starts it."""
+def hosted(session_seconds: int = 120, **settings: Any) -> Iterator[Server]:
+    """The hosted copy on a free port, with an empty store, as the image starts it.
+
+    Args:
+        session_seconds: for so long Streamlit keeps a session whose tab is gone.
+        settings: of the copy.
+    """
     image = read()
+    command = [*image.command[2:], f"--server.disconnectedSessionTTL={session_seconds}"]
     with tempfile.TemporaryDirectory() as folder:
         environment = {
             "ATTNKIT_HOSTED": "true",
             "ATTNKIT_STORE": folder,
             **{f"ATTNKIT_{name.upper()}": str(value) for name, value in settings.items()},
         }
-        with dashboard(command=image.command[2:], environment=environment) as port:
+        with dashboard(command=command, environment=environment) as port:
             own = psutil.Process().children()
             server = next(child for child in own if str(port) in " ".join(child.cmdline()))
             yield Server(port, server)
@@ -257,15 +263,22 @@ def soak(server: Server, n_experiments: int, n_at_once: int = 6) -> SoakReport:
 
 
 def wait_until_quiet(server: Server) -> None:
-    """Until nothing trains: what was left behind has ended with its lease, sessions are gone."""
+    """Until nothing trains and no more files are closed: leases and sessions have ended.
+
+    Streamlit lets go of sessions that have ended when the next one comes.
+    """
     deadline = time.monotonic() + PATIENCE
-    quiet = 0
-    while quiet < 3 and time.monotonic() < deadline:
+    quiet, files = 0, server.process.num_fds()
+    while quiet < 3:
+        if time.monotonic() > deadline:
+            raise TimeoutError("the server computes on, though nobody is there")
+        with Visitor(server.port, page="guide", patience=PATIENCE):
+            pass
         before = server.seconds()
-        time.sleep(2.0)
-        quiet = quiet + 1 if server.seconds() - before < 0.2 else 0
-    if quiet < 3:
-        raise TimeoutError("the server computes on, though nobody is there")
+        time.sleep(5.0)
+        fewer = server.process.num_fds() < files
+        files = server.process.num_fds()
+        quiet = quiet + 1 if server.seconds() - before < 0.5 and not fewer else 0
 
 
 def idle(server: Server, n_tabs: int, seconds: float) -> float:
@@ -295,7 +308,7 @@ def main() -> None:
     asked = parser.parse_args()
     if not (asked.visitors or asked.soak or asked.idle):
         asked.visitors = 30
-    with hosted(lease_seconds=5 if asked.soak else 120) as server:
+    with hosted(3 if asked.soak else 120, lease_seconds=5 if asked.soak else 120) as server:
         with Visitor(server.port, f"v=1&first_seed=990000&{SMALL}", patience=PATIENCE) as first:
             first.press("train")  # the training process is warm from here on
             first.wait_for("the end", lambda: finished(first))

