@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 
 
 def prepare_for_training() -> None:
@@ -32,11 +32,25 @@ def prepare_for_training() -> None:
             libc.mallopt(parameter, value)
 
 
+def prepare_for_serving() -> None:
+    """Let a server return large blocks at once, and keep few heaps; call once, at its start.
+
+    Every page has a thread, glibc gives threads heaps of their own, and messages of megabytes leave
+    gaps in each: a server grew by 200 MB in three hundred visits.
+    """
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 18)
+        libc.mallopt(_M_ARENA_MAX, 2)
+
+
 def give_memory_back() -> None:
     """Return to the system what the heap holds in gaps between living blocks.
 
     Experiments that take turns leave such gaps in each other's memory: thirty of them held 2 GB of
-    which 0.2 were in use. Where glibc is not, nothing happens.
+    which 0.2 were in use. So do visitors of a server. Where glibc is not, nothing happens.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)

@@ -93,7 +93,7 @@ class Packed:
         return packed
 
 
-_PACKED = Packed(2**26)
+_PACKED = Packed(2**24)
 
 
 @cache

@@ -10,6 +10,7 @@ import uuid
 import streamlit as st
 
 from attnkit.live.jobs import Watcher
+from attnkit.process import give_memory_back
 from attnkit.ui.service import training_service
 
 SWEEP_SECONDS = 5.0
@@ -46,6 +47,7 @@ class _Sweeper(threading.Thread):
                 threading.Event().wait(SWEEP_SECONDS)
                 self.somebody_left.clear()
                 gc.collect()
+                give_memory_back()
 
 
 def sweep() -> None:

@@ -7,6 +7,7 @@ import os
 import streamlit as st
 
 from attnkit.logs import log, versions
+from attnkit.process import prepare_for_serving
 from attnkit.server import server_settings
 from attnkit.store import ResultStore
 from attnkit.ui.presence import sweep
@@ -25,6 +26,7 @@ def start() -> None:
     if settings.hosted:  # visitors are told that something went wrong, the log what
         st.set_option("client.showErrorDetails", "none")
     log("server started", versions=versions(), settings=settings.shown(), cores=os.cpu_count())
+    prepare_for_serving()
     training_service()
     sweep()
 
