@@ -128,10 +128,10 @@ class TrainingService:
             self._jobs[job.id] = job
             self._watch(job.id, watcher)
             self._forget_old()
+            log("experiment submitted", hash=experiment.hash, runs=experiment.n_runs)
             self._admit()
             self._stop_unwatched()
             self._make_room()
-        log("experiment submitted", hash=experiment.hash, runs=experiment.n_runs)
         return job.id
 
     def look(self, job_id: str, watcher: Watcher = NOBODY) -> Job | None:
