@@ -20,6 +20,19 @@ KINDS = {
     "language": {"length": 16, **_SIZES},
 }
 
+SMALL = {
+    "sharing": ["QKV", "Q=K=V"],
+    "n_entries": 5,
+    "n_names": 11,
+    "n_values": 7,
+    "n_seeds": 1,
+    "d_head": 3,
+    "evaluate_every": 11,
+    "batch_size": 16,
+    "n_eval": 16,
+}
+"""Settings of two runs that train at once, for tests of what trains them."""
+
 
 def tiny(kind, **given):
     """An experiment that trains in a moment; half of its steps are the earlier task's, if any."""

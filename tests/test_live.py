@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kinds import SMALL
 
 from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
@@ -34,18 +35,6 @@ PATIENCE = 120.0
 
 STILL = 3 * SLICE_SECONDS
 """Seconds without news after which none comes."""
-
-SMALL = {
-    "sharing": ["QKV", "Q=K=V"],
-    "n_entries": 5,
-    "n_names": 11,
-    "n_values": 7,
-    "n_seeds": 1,
-    "d_head": 3,
-    "evaluate_every": 11,
-    "batch_size": 16,
-    "n_eval": 16,
-}
 
 UNENDING = {**SMALL, "steps": 20_000, "batch_size": 256}
 """A job that is still going on whenever a test looks at it."""

@@ -5,6 +5,7 @@ import time
 from contextlib import closing
 
 import pytest
+from kinds import SMALL
 
 from attnkit.experiment import Experiment
 from attnkit.live.jobs import Watcher
@@ -17,18 +18,6 @@ from attnkit.training import train
 pytestmark = pytest.mark.server
 
 PATIENCE = 120.0
-
-SMALL = {
-    "sharing": ["QKV", "Q=K=V"],
-    "n_entries": 5,
-    "n_names": 11,
-    "n_values": 7,
-    "n_seeds": 1,
-    "d_head": 3,
-    "evaluate_every": 11,
-    "batch_size": 16,
-    "n_eval": 16,
-}
 
 ANNA, BERT = Watcher("tab of Anna", "Anna"), Watcher("tab of Bert", "Bert")
 

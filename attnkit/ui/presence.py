@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import hashlib
 import threading
+import time
 import uuid
+from functools import cache
 
 import streamlit as st
 
@@ -27,34 +29,29 @@ def watcher() -> Watcher:
 def _gone(tab: str) -> None:
     """The tab was closed or has lost its connection; a session that goes on arrives anew."""
     training_service().leave(tab)
-    _Sweeper.somebody_left.set()
+    _somebody_left.set()
 
 
-class _Sweeper(threading.Thread):
-    """Collects what tabs leave behind: each has its event loops, with open files, in cycles.
-
-    Streamlit's own collection after every script run is switched off, and the interpreter's comes
-    too rarely for three files a visit.
-    """
-
-    somebody_left = threading.Event()
-    is_wanted = threading.Event()
-
-    def run(self) -> None:
-        """Wait until somebody has left, and a while for others to do so; then collect."""
-        while self.is_wanted.is_set():
-            if self.somebody_left.wait(SWEEP_SECONDS):
-                threading.Event().wait(SWEEP_SECONDS)
-                self.somebody_left.clear()
-                gc.collect()
-                give_memory_back()
+_somebody_left = threading.Event()
 
 
+@cache
 def sweep() -> None:
-    """Begin to collect what tabs leave behind, for as long as the server lives."""
-    if not _Sweeper.is_wanted.is_set():
-        _Sweeper.is_wanted.set()
-        _Sweeper(name="attnkit-sweeper", daemon=True).start()
+    """Begin to collect what tabs leave behind, once, for as long as the server lives.
+
+    Each leaves event loops, with open files, in reference cycles. Streamlit's own collection after
+    every script run is switched off, and the interpreter's comes too rarely for three files a
+    visit.
+    """
+    threading.Thread(target=_sweep, name="attnkit-sweeper", daemon=True).start()
+
+
+def _sweep() -> None:
+    while _somebody_left.wait():
+        time.sleep(SWEEP_SECONDS)  # others leave, too
+        _somebody_left.clear()
+        gc.collect()
+        give_memory_back()
 
 
 @st.cache_resource(scope="session", show_spinner=False, on_release=_gone)
