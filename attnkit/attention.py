@@ -184,7 +184,7 @@ class Attention:
         n_heads: int,
         answers_from: int,
     ) -> None:
-        self._norm, self._out, self._mask = norm, out, mask
+        self.norm, self._out, self._mask = norm, out, mask
         self._n_ctx, self._n_heads = n_ctx, n_heads
         self._answers_from = answers_from
         inner = out.value.shape[1]
@@ -204,7 +204,7 @@ class Attention:
         first = 0 if layers is not None else self._answers_from
         plan = self._plans[first > 0]
         n_batch, each = self._counts(x)
-        normalised, normed = self._norm.forward(x)
+        normalised, normed = self.norm.forward(x)
         rows, made = [], []
         for projection in plan.projections:
             of = _part(normalised, projection.runs)
@@ -250,8 +250,8 @@ class Attention:
                 own = slice(runs.start - start, runs.stop - start)
                 multiply(_part(dx, runs), _part(d_rows, own), _part(back, own), add=add)
         if not first:
-            return self._norm.backward(dx, normed, onto=dy)
-        dx = self._norm.backward(dx, normed)
+            return self.norm.backward(dx, normed, onto=dy)
+        dx = self.norm.backward(dx, normed)
         self._examples(dx, self._n_ctx)[:, :, first:] += self._examples(dy, self._n_ctx - first)
         return dx
 

@@ -111,14 +111,20 @@ class Cohort:
         pattern = pattern.movedim(3, 1)  # (r, b, l, h, i, j)
         return self._in_order(answers)[:, :n_given], self._in_order(pattern)[:, :n_given]
 
-    def parameters(self) -> list[dict[str, np.ndarray]]:
-        """A copy of each run's own parameters, in the experiment's order."""
+    def parameters(self, seed: int | None = None) -> list[dict[str, np.ndarray]]:
+        """A copy of each run's own parameters, in the experiment's order.
+
+        Args:
+            seed: whose runs; None: those of all.
+        """
+        runs = zip(self.runs, self.model.to_experiment_order, strict=True)
         return [
             {
                 name: value.cpu().numpy().copy()
                 for name, value in self.model.run_parameters(run).items()
             }
-            for run in self.model.to_experiment_order
+            for (_, own_seed), run in runs
+            if seed in (None, own_seed)
         ]
 
     def _train_step(self) -> None:

@@ -50,11 +50,16 @@ class Level:
             x = after[0]
         elif after[0].shape[1] != x.shape[1]:  # otherwise they have written into x
             x = torch.cat(after)
+        return x, kept + self.forward_mlps(x)
+
+    def forward_mlps(self, x: Float[Tensor, "r a m"]) -> list[Any]:
+        """Overwrite the residual stream after attention by that after the MLPs."""
+        kept: list[Any] = []
         for runs, mlp in self.mlps:
             rows, of_mlp = mlp.forward(self._asking(x[runs]))
             self._put_back(x[runs], rows)
             kept.append(of_mlp)
-        return x, kept
+        return kept
 
     def backward(self, dy: Float[Tensor, "r a m"], kept: list[Any]) -> Float[Tensor, "r t m"]:
         """The gradient of x; dy is overwritten."""

@@ -75,6 +75,7 @@ class Model:
         sharing: those of the experiment's variants that are in this cohort; None: all.
         tied: those of the variants that are tied during training and have been by now.
         embedding_frozen: whether no training step changes the embedding any more.
+        drawn: whether initial numbers are drawn; otherwise all are to be filled in.
 
     Attributes:
         places: the attention layers.
@@ -83,6 +84,7 @@ class Model:
         groups: the runs whose attention is computed together.
         numbers: all parameters as one vector, of which `parameters` are views.
         gradient: that of `numbers` after `differentiate`; `gradients` are its views by name.
+        embedding, levels, read_out: the parts that a batch goes through, one after another.
         parameters: name → tensor. `W_E` is (s·vocab, v·m); all others lead with the runs that
             own them. A name that several groups have is numbered from the second on.
     """
@@ -96,6 +98,7 @@ class Model:
         sharing: Sequence[Variant] | None = None,
         tied: Collection[Variant] = (),
         embedding_frozen: bool = False,
+        drawn: bool = True,
     ) -> None:
         self.size = experiment.size
         self.task = experiment.task
@@ -118,20 +121,21 @@ class Model:
         self._all = Parameters(
             len(self.seeds), n_variants, self.task.d_vocab, width, list(self._slabs()), device
         )
-        self._initialise()
+        if drawn:
+            self._initialise()
         self.numbers, self.gradient = self._all.numbers, self._all.gradient
         self.parameters = self._all.by_name(self.numbers)
         self.gradients = self._all.by_name(self.gradient)
         self._movable = self._find_movable(embedding_frozen)
-        self._layers: list[Level] = []
+        self.levels: list[Level] = []
         for layer in range(len(self.places)):
-            self._layers.append(self._build_layer(layer))
+            self.levels.append(self._build_layer(layer))
         columns, everyone = Layout(tuple(self.sharings), len(self.seeds)), slice(0, self.n_runs)
         b_e = self._all.of_runs("b_E", everyone) if self._standard else None
-        self._embedding = Embedding(columns, self._all.table(), self._segments("W_pos"), b_e)
+        self.embedding = Embedding(columns, self._all.table(), self._segments("W_pos"), b_e)
         w_u = self._linear("W_U", everyone)
         norm = None if self._standard else Norm()
-        self._read_out = ReadOut(columns, norm, w_u, sparse=self.task.sparse)
+        self.read_out = ReadOut(columns, norm, w_u, sparse=self.task.sparse)
 
     @property
     def sharings(self) -> list[Sharing]:
@@ -149,32 +153,32 @@ class Model:
             layers: if given, the scores and the pattern of every layer are appended, those of
                 all `groups` of a layer one after another.
         """
-        x, _ = self._embedding.forward(tokens)
-        for level in self._layers:
+        x, _ = self.embedding.forward(tokens)
+        for level in self.levels:
             x, _ = level.forward(x, layers)
         if layers is not None or self.task.n_source:  # all positions are there, some answer
             x = self._answers(x, tokens.shape[2]).flatten(1, 2)
-        logits, _ = self._read_out.forward(x)
+        logits, _ = self.read_out.forward(x)
         return logits.view(self.n_runs, tokens.shape[1], -1, logits.shape[-1])
 
     def differentiate(
         self, tokens: Int64[Tensor, "s b i fields"], labels: Int64[Tensor, "s b a"]
     ) -> None:
         """Put the gradient of every run's mean cross-entropy into `gradient`."""
-        x, looked_up = self._embedding.forward(tokens)
+        x, looked_up = self.embedding.forward(tokens)
         steps: list[Any] = []
-        for level in self._layers:
+        for level in self.levels:
             x, saved = level.forward(x)
             steps.append(saved)
         answers = self._answers(x, tokens.shape[2]) if self.task.n_source else None
-        logits, read = self._read_out.forward(x if answers is None else answers.flatten(1, 2))
-        dx = self._read_out.backward(logits, labels, read)
+        logits, read = self.read_out.forward(x if answers is None else answers.flatten(1, 2))
+        dx = self.read_out.backward(logits, labels, read)
         if answers is not None:
             d_answers, dx = dx, torch.zeros_like(x)
             self._answers(dx, tokens.shape[2]).copy_(d_answers.view(answers.shape))
-        for level in reversed(self._layers):
+        for level in reversed(self.levels):
             dx = level.backward(dx, steps.pop())  # freed as soon as it is used
-        self._embedding.backward(dx, looked_up)
+        self.embedding.backward(dx, looked_up)
         if self._movable is not None:
             self.gradient.mul_(self._movable)
 
@@ -348,7 +352,7 @@ class Model:
                 continue
             leader = None
             if group.wiring.leader(layer) != layer:
-                block = self._layers[group.wiring.leader(layer)].attention[number][1]
+                block = self.levels[group.wiring.leader(layer)].attention[number][1]
                 assert isinstance(block, WiredAttention)
                 leader = block
             wired = WiredAttention(

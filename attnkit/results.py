@@ -151,7 +151,7 @@ class Snapshot:
         """
         try:
             arrays = load_arrays(blob)
-            head = json.loads(_metadata(blob)["snapshot"])
+            head = json.loads(metadata_of(blob)["snapshot"])
             if head["status"] not in get_args(Status):
                 raise ValueError(f"status: got {head['status']!r}")
             snapshot = Snapshot(
@@ -307,7 +307,7 @@ _FOREIGN = (SafetensorError, ArithmeticError, AttributeError, LookupError, TypeE
 """What reading bytes of another origin may raise."""
 
 
-def _metadata(blob: bytes) -> dict[str, str]:
+def metadata_of(blob: bytes) -> dict[str, str]:
     """The metadata of a safetensors blob: eight bytes of length, then JSON."""
     length = int.from_bytes(blob[:8], "little")
     metadata: dict[str, str] = json.loads(blob[8 : 8 + length])["__metadata__"]

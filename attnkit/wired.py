@@ -71,13 +71,16 @@ class Heads:
     Args:
         weights: those of this layer by the wiring's names, with a leading axis of seeds.
         leader: the heads whose keys and values these use; None: they make their own.
+
+    Attributes:
+        source: the heads whose keys and values these use.
     """
 
     def __init__(
         self, wiring: Wiring, layer: int, weights: dict[str, Tensor], leader: Heads | None = None
     ) -> None:
         self.wiring, self.layer, self.weights = wiring, layer, weights
-        self._source = leader or self
+        self.source = leader or self
 
     def store(self, x: Float[Tensor, "s b i m"]) -> dict[str, Tensor]:
         """What a decoder keeps of these tokens: name → rows."""
@@ -89,7 +92,7 @@ class Heads:
         Args:
             at: positions of the stored tokens, (i,).
         """
-        source, roles = self._source, self.wiring.roles
+        source, roles = self.source, self.wiring.roles
         k = source._project(roles["K"], None, store)
         v = k if roles["V"] == roles["K"] else source._project(roles["V"], None, store)
         return source._adjust("K", k, at), source._adjust("V", v, at)
@@ -108,7 +111,7 @@ class Heads:
         """Scaled scores before masks, (s, b, h, maps, i, j); one map if they are added."""
         wiring = self.wiring
         q = q * wiring.scale
-        k = self._for_all_heads(k)
+        k = self.for_all_heads(k)
         flat = _times(q.flatten(0, 2), k.flatten(0, 2).transpose(1, 2))
         heads = (wiring.sizes.n_heads, wiring.n_maps)
         scores = flat.view(*q.shape[:2], *heads, q.shape[3], k.shape[3])
@@ -131,11 +134,19 @@ class Heads:
 
     def read_out(self, pattern: Tensor, v: Tensor) -> Float[Tensor, "s t m"]:
         """What is added to the residual stream."""
-        v = self._for_all_heads(v)
+        return self.leave(self.mix(pattern, v))
+
+    def mix(self, pattern: Tensor, v: Tensor) -> Float[Tensor, "s b h i d"]:
+        """The values of every head, weighted and summed."""
+        v = self.for_all_heads(v)
         z = _times(pattern.flatten(0, 2), v.flatten(0, 2))
         z = z.view(*pattern.shape[:4], v.shape[-1])
         for rule in self.wiring.rules:
             z = rule.finish(z, self.weights, self.layer)
+        return z
+
+    def leave(self, z: Float[Tensor, "s b h i d"]) -> Float[Tensor, "s t m"]:
+        """What the heads have read out on its way to the residual stream, through W_O if any."""
         merged = z.transpose(2, 3).flatten(3).flatten(1, 2)  # (s, b·i, h·d)
         if not self.wiring.has_output:
             return merged
@@ -148,7 +159,7 @@ class Heads:
         Several maps count as heads, unless they are added. Keys and values of grouped heads are
         repeated.
         """
-        source = self if role == "Q" else self._source
+        source = self if role == "Q" else self.source
         one = next(iter(source.weights.values()), torch.empty(1))
         d_model = self.wiring.sizes.d_model
         n_seeds = len(one) if source.weights else 1
@@ -158,7 +169,7 @@ class Heads:
         for rule in self.wiring.rules:
             if rule.linear:
                 rows = rule.adjust(role, rows, source.weights, at, self.wiring)
-        heads = self._for_all_heads(rows)[:, 0]
+        heads = self.for_all_heads(rows)[:, 0]
         if self.wiring.adds_maps and role != "V":  # one form: the maps' numbers side by side
             maps = heads.unflatten(1, (-1, self.wiring.n_maps))
             heads = maps.transpose(2, 3).flatten(3)
@@ -203,7 +214,7 @@ class Heads:
             rows = rule.adjust(role, rows, self.weights, at, self.wiring)
         return rows
 
-    def _for_all_heads(self, rows: Tensor) -> Tensor:
+    def for_all_heads(self, rows: Tensor) -> Tensor:
         """Keys or values, repeated for the query heads that share them."""
         sizes = self.wiring.sizes
         n_each = sizes.n_heads // sizes.kv_heads
@@ -269,7 +280,7 @@ class WiredAttention:
         leader: WiredAttention | None = None,
     ) -> None:
         self.heads = heads
-        self._norm = norm
+        self.norm = norm
         self._gradients, self._adds = gradients, adds
         self._mask, self._n_ctx = mask, n_ctx
         self._place, self._answers_from = place, answers_from
@@ -289,7 +300,7 @@ class WiredAttention:
             layers: if given, all positions ask, and this layer's scores and pattern are appended.
         """
         first = 0 if layers is not None else self._answers_from
-        rows, normed = self._norm.forward(x)
+        rows, normed = self.norm.forward(x)
         rows = rows.detach().requires_grad_(torch.is_grad_enabled())
         by_example = rows.view(len(x), -1, self._n_ctx, x.shape[-1])
         asks, looks = slice(*self._place.asks), slice(*self._place.looks)
@@ -332,8 +343,8 @@ class WiredAttention:
         for name, d_weight in zip(self.heads.weights, d_leaves, strict=False):
             self._write(name, d_weight)
         if not first:
-            return self._norm.backward(d_rows, saved.normed, onto=dy)
-        dx = self._norm.backward(d_rows, saved.normed)
+            return self.norm.backward(d_rows, saved.normed, onto=dy)
+        dx = self.norm.backward(d_rows, saved.normed)
         by_example = dx.view(len(dx), -1, self._n_ctx, dx.shape[-1])
         by_example[:, :, first:] += dy.view(*by_example.shape[:2], -1, dy.shape[-1])
         return dx
