@@ -1,4 +1,4 @@
-"""The command line: `python -m attnkit train | tasks | variants | bench | examples`.
+"""The command line: `python -m attnkit train | tasks | variants | code | bench | examples`.
 
 Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted with what is
 finished saved.
@@ -114,6 +114,11 @@ def _parser() -> argparse.ArgumentParser:
     variants = commands.add_parser("variants", help="table of the variants and of their words")
     variants.set_defaults(run=_variants)
     variants.add_argument("--json", action="store_true", help="as JSON")
+
+    code = commands.add_parser("code", help="a saved result as code, PyTorch modules and weights")
+    code.set_defaults(run=_code)
+    code.add_argument("saved", metavar="SAVED", help="the folder that `train --out` wrote")
+    code.add_argument("--out", metavar="FOLDER", required=True, help="write the files here")
 
     bench = commands.add_parser("bench", help="speed against bounds, baselines and peers")
     bench.set_defaults(run=_bench)
@@ -440,6 +445,24 @@ def _accuracy(found: Measured | None) -> str:
     if found is None:
         return "not measured"
     return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]{'*' if found.reached else ' '}"
+
+
+def _code(given: argparse.Namespace) -> int:
+    from attnkit.export import take_away
+    from attnkit.results import Result
+
+    try:
+        files = take_away(Result.load(given.saved))
+    except OSError as error:
+        raise _BadInput(f"{error.filename}: {error.strerror}") from None
+    except ValueError as error:
+        raise _BadInput(f"{given.saved}: {error}") from None
+    for name, content in files.items():
+        path = Path(given.out) / name
+        _write(partial(path.parent.mkdir, parents=True, exist_ok=True))
+        _write(partial(path.write_bytes, content))
+        print(path)
+    return 0
 
 
 def _bench(given: argparse.Namespace) -> int:

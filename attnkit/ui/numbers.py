@@ -6,7 +6,7 @@ import json
 
 import streamlit as st
 
-from attnkit.experiment import Experiment, default_settings
+from attnkit.export import experiment_code
 from attnkit.live.jobs import Job
 from attnkit.summary import run_table
 from attnkit.ui.session import Lab
@@ -19,7 +19,7 @@ def numbers(lab: Lab, job: Job | None) -> None:
     with st.expander("Numbers and downloads"):
         if snapshot is None:
             st.caption("Tables appear when something is trained.")
-            st.code(_python_code(lab.experiment), language="python")
+            st.code(experiment_code(lab.experiment), language="python", wrap_lines=True)
             return
         if job is not None and not job.settled:
             st.caption("Tables appear when training ends or is paused.")
@@ -59,16 +59,4 @@ def numbers(lab: Lab, job: Job | None) -> None:
                 icon=":material/download:",
                 on_click="ignore",
             )
-        st.code(_python_code(snapshot.experiment), language="python")
-
-
-def _python_code(experiment: Experiment) -> str:
-    """The same experiment as library code."""
-    defaults = default_settings(experiment.task.name)
-    changed = [
-        f"{name}={value!r}"
-        for name, value in experiment.settings().items()
-        if value != defaults[name]
-    ]
-    arguments = ", ".join([f'task="{experiment.task.name}"', *changed])
-    return f"import attnkit as ak\n\nresult = ak.train(ak.Experiment({arguments}))\nresult.table"
+        st.code(experiment_code(snapshot.experiment), language="python", wrap_lines=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.rules import Code
 from attnkit.variants.wiring import TOKEN, Sizes, Weight, Wiring
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class SumOption(_TwoMaps):
         """Add the maps."""
         return scores.sum(3, keepdim=True)
 
+    def code(self, wiring: Wiring) -> Code:
+        """The same."""
+        return Code(merge=("scores = scores.sum(1)  # of both maps",))
+
 
 @register_option
 class DifferentialOption(_TwoMaps):
@@ -103,6 +108,19 @@ class DifferentialOption(_TwoMaps):
         """Normalise every head's read-out."""
         size = z.square().mean(-1, keepdim=True) + 1e-5
         return z * size.rsqrt() * (1 - self.initial(layer))
+
+    def code(self, wiring: Wiring) -> Code:
+        """λ of a layer, P₁ − λ P₂, and the norm of every head."""
+        first, second = (f"(self.lambda_q{i} @ self.lambda_k{i}).exp()" for i in (1, 2))
+        normed = f"nn.functional.rms_norm(z, ({wiring.sizes.d_v},), eps=1e-5)"
+        return Code(
+            setup=("self.lambda_init = 0.8 - 0.6 * math.exp(-0.3 * layer)",),
+            combine=(
+                f"strength = {first} - {second}",
+                "pattern = pattern[:, 0] - (strength + self.lambda_init) * pattern[:, 1]",
+            ),
+            finish=(f"z = (1 - self.lambda_init) * {normed}",),
+        )
 
     @staticmethod
     def initial(layer: int) -> float:

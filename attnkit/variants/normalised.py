@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attnkit.sharing import Role
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.rules import Code
 from attnkit.variants.wiring import Weight, Wiring
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ class NormalisedOption(Option):
             return rows
         inverse = (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
         return rows * inverse * weights[f"g_{role}"][:, None, None, None]
+
+    def code(self, wiring: Wiring) -> Code:
+        """The same of queries and keys."""
+        normed = "nn.functional.rms_norm({}, ({},), self.g_{}, 1e-6)".format
+        width = wiring.sizes.d_k
+        return Code(adjust={"Q": normed("q", width, "Q"), "K": normed("k", width, "K")})
 
 
 register(

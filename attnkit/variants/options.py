@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from attnkit.variants.wiring import Rule, Width
+from attnkit.variants.rules import Rule
+from attnkit.variants.wiring import Width
 
 if TYPE_CHECKING:
     from attnkit.variants.text import Variant

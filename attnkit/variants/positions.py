@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from attnkit.sharing import Role
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, register_option
-from attnkit.variants.wiring import Rule, Weight, Wiring
+from attnkit.variants.rules import Code, Rule
+from attnkit.variants.wiring import Weight, Wiring
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FAMILY = "Positions"
+
+_BOTH = "i, j = (torch.arange(n, device=x.device) for n in scores.shape[-2:])"
+"""In plain PyTorch: the positions that ask, and those that are looked at."""
 
 
 class Positions(Rule):
@@ -75,6 +79,20 @@ class RotaryPositions(Positions):
         cos, sin = angles.cos(), angles.sin()
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
+    def code(self, wiring: Wiring) -> Code:
+        """The same, as a function."""
+        return Code(functions=(_TURN,), adjust={"Q": "turn(q)", "K": "turn(k)"})
+
+
+_TURN = '''
+def turn(rows: Tensor) -> Tensor:
+    """Number c and number c + d/2 are a pair, turned by position * 10000^(-2c/d)."""
+    at, half = torch.arange(rows.shape[-2]).to(rows), rows.shape[-1] // 2
+    angle = at[:, None] * 10000 ** (-torch.arange(half).to(rows) / half)  # (i, d/2)
+    (a, b), cos, sin = rows.chunk(2, -1), angle.cos(), angle.sin()
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+'''
+
 
 class LinearPositions(Positions):
     """A penalty that grows with distance, steeper in the first heads, in both directions.
@@ -98,6 +116,15 @@ class LinearPositions(Positions):
         slopes = 2 ** (-8 * head / n_heads)
         distance = (asking[:, None] - looked_at[None, :]).abs()
         return (-slopes[:, None, None] * distance)[None, None]
+
+    def code(self, wiring: Wiring) -> Code:
+        """The same; the only head has the last slope."""
+        n_heads = wiring.sizes.n_heads
+        if n_heads == 1:
+            return Code(bias=(_BOTH, "scores = scores - 2**-8 * (i[:, None] - j).abs()"))
+        slopes = f"slopes = 2 ** (-8 * torch.arange(1, {n_heads + 1}).to(x) / {n_heads})"
+        fall = "scores = scores - slopes[:, None, None] * (i[:, None] - j).abs()"
+        return Code(bias=(_BOTH, slopes, fall))
 
 
 class RelativePositions(Positions):
@@ -124,6 +151,11 @@ class RelativePositions(Positions):
         offset = asking[:, None] - looked_at[None, :] + wiring.sizes.n_ctx - 1
         return weights["b_offset"][:, :, offset].unsqueeze(1)
 
+    def code(self, wiring: Wiring) -> Code:
+        """The same."""
+        added = f"self.b_offset[:, i[:, None] - j + {wiring.sizes.n_ctx - 1}]"
+        return Code(bias=(_BOTH, f"scores = scores + {added}"))
+
 
 class KeyPositions(Positions):
     """A learned number per head and key position: where to look, whoever asks."""
@@ -143,6 +175,11 @@ class KeyPositions(Positions):
     ) -> Tensor:
         """g(j)."""
         return weights["b_key"][:, :, looked_at][:, None, :, None, :]
+
+    def code(self, wiring: Wiring) -> Code:
+        """The same; of two sides, each has its own first positions."""
+        seen = ", : scores.shape[-1]" if wiring.sizes.two_sided else ""
+        return Code(bias=(f"scores = scores + self.b_key[:, None{seen}]",))
 
 
 CHANNELS = 10
@@ -182,6 +219,28 @@ class PlusPositions(Positions):
         features = plus_features(asking, looked_at)
         mixed = (features * weights["w_plus"][:, None, None, :]).sum(-1)  # (s, i, j)
         return (mixed + weights["b_plus"][:, :, None])[:, None, None]
+
+    def code(self, wiring: Wiring) -> Code:
+        """The same, for rows and columns of the scores apart."""
+        half = CHANNELS // 2
+        of_both = f"(of_i @ self.w_plus[:{half}])[:, None] + of_j @ self.w_plus[{half}:]"
+        return Code(
+            functions=(_WAVES,),
+            adjust={"Q": "q * self.w_plus.sum()"},
+            bias=(
+                "of_i, of_j = (waves(n, x) for n in scores.shape[-2:])",
+                f"scores = scores + {of_both} + self.b_plus",
+            ),
+        )
+
+
+_WAVES = f'''
+def waves(n: int, like: Tensor) -> Tensor:
+    """A fixed sinusoid of n positions: sines and cosines by turns, (n, {CHANNELS // 2})."""
+    at, channel = torch.arange(n).to(like), torch.arange({CHANNELS // 2}).to(like)
+    angle = at[:, None] * 10000 ** (-2 * (channel // 2) / {CHANNELS // 2})
+    return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
+'''
 
 
 class LearnedPlusPositions(PlusPositions):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attnkit.sharing import Role
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.rules import Code
 from attnkit.variants.wiring import Weight, Wiring
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class ScaledOption(Option):
     ) -> Tensor:
         """Multiply by the role's diagonal."""
         return rows * weights[f"D_{role}"].unsqueeze(1)
+
+    def code(self, wiring: Wiring) -> Code:
+        """The same of every role."""
+        return Code(adjust={role: f"{role.lower()} * self.D_{role}" for role in wiring.roles})
 
 
 @register_option
@@ -74,6 +79,10 @@ class SignedOption(Option):
     ) -> Tensor:
         """Multiply keys by D."""
         return rows * weights["D"].unsqueeze(1) if role == "K" else rows
+
+    def code(self, wiring: Wiring) -> Code:
+        """The same."""
+        return Code(adjust={"K": "k * self.D"})
 
 
 register(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attnkit.sharing import Role
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, NumberOption, Option, register_option
+from attnkit.variants.rules import Code
 from attnkit.variants.wiring import Sizes, Wiring
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class UnitKeyOption(Option):
         if role != "K":
             return rows
         return rows * (rows.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
+
+    def code(self, wiring: Wiring) -> Code:
+        """The same."""
+        return Code(adjust={"K": "nn.functional.normalize(k, dim=-1)"})
 
 
 @register_option

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from attnkit.sharing import Role, Sharing
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from attnkit.variants.rules import Rule
 
 TOKEN = "x"
 """What vectors read that read no other vector: the normalised residual stream."""
@@ -245,52 +245,6 @@ class Wiring:
         for layer in range(self.sizes.n_layers):
             found |= {full: self.weights[name] for name, full in self.names(layer).items()}
         return found
-
-
-class Rule:
-    """What one word of a variant, or its positions, does to attention: the hooks of the engine.
-
-    Rows are (s, b, h, i, d): seeds, examples, heads, positions, width. Weights carry a leading
-    axis of seeds. Methods that are not overridden change nothing. torch is imported inside of
-    them only, so that pages can read the catalogue without it.
-
-    Class attributes:
-        plain: attention computes as it would without this rule.
-        linear: `adjust` multiplies a vector by a fixed matrix, so it can be applied to weights.
-    """
-
-    plain: bool = False
-    linear: bool = False
-
-    def resize(self, sizes: Sizes) -> None:
-        """Change the sizes, before any vector is laid out. Raises ValueError if they disagree."""
-
-    def rewire(self, wiring: Wiring) -> None:
-        """Change vectors, roles and weights. Raises ValueError if sizes do not allow it."""
-
-    def adjust(
-        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
-    ) -> Tensor:
-        """A role's rows on their way to the scores; `at` holds their positions, (i,)."""
-        return rows
-
-    def bias(
-        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
-    ) -> Tensor | None:
-        """What is added to the scores, (s or 1, 1, h or 1, i, j), for these positions."""
-        return None
-
-    def merge(self, scores: Tensor, weights: dict[str, Tensor]) -> Tensor:
-        """Scores (s, b, h, maps, i, j) of several maps on their way to the softmax."""
-        return scores
-
-    def combine(self, pattern: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
-        """One pattern (s, b, h, i, j) out of those of several maps, (s, b, h, maps, i, j)."""
-        return pattern
-
-    def finish(self, z: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
-        """What the heads read out, (s, b, h, i, d), on its way to W_O."""
-        return z
 
 
 def base_wiring(sizes: Sizes, sharing: Sharing) -> Wiring:

@@ -1,0 +1,395 @@
+"""What is taken away: modules compute what was trained with nothing but torch; code is code."""
+
+import ast
+import io
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reference import (
+    CPU,
+    ONE_SIDE,
+    SAMPLE,
+    SHAPES,
+    TWO_SIDES,
+    VARIANTS,
+    Reference,
+    shake,
+    sized,
+)
+
+from attnkit.__main__ import main
+from attnkit.cohort import Cohort
+from attnkit.data import stack
+from attnkit.experiment import Experiment
+from attnkit.export import (
+    command_line,
+    experiment_code,
+    module_code,
+    module_weights,
+    take_away,
+    torch_file,
+)
+from attnkit.initial import generator_for
+from attnkit.model import Model
+from attnkit.results import Result
+from attnkit.settings import InvalidExperiment
+from attnkit.tasks import TASKS
+from attnkit.training import train
+from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant, register_option
+from attnkit.variants.rules import Code
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+ROOT = Path(__file__).parent.parent
+FEW = [*map(Variant, ("QKV", "Q=K=V", "MQA", "MLA", "RoPE", "Differential", "ALBERT", "CLA"))]
+EXPERIMENTS = {
+    **{
+        name: sized(VARIANTS, SHAPES[name])
+        for name in ("one head", "three heads", "answers at the end")
+    },
+    **{f"one side, {name}": sized(SAMPLE, ONE_SIDE[name]) for name in ("standard", "sparse")},
+    **{f"two sides, {name}": sized(SAMPLE, TWO_SIDES[name]) for name in ("lean", "standard")},
+}
+EVERY = [(name, variant) for name, one in EXPERIMENTS.items() for variant in one.sharing]
+
+
+class Answered:
+    """Parameters of all first runs of a model, a batch of 7 examples and its logits."""
+
+    def __init__(self, model):
+        drawn = [model.task.draw(7, generator_for(s, "taken"), held_out=False) for s in model.seeds]
+        batch = stack(drawn, CPU).tokens
+        self.tokens, logits = batch[0], model.logits(batch)
+        runs = [place * len(model.seeds) for place in range(len(model.variants))]
+        named = list(zip(model.variants, runs, strict=True))
+        self.logits = {variant: logits[run] for variant, run in named}
+        self.own = {
+            variant: {name: value.numpy() for name, value in model.run_parameters(run).items()}
+            for variant, run in named
+        }
+
+    def check(self, experiment, variant):
+        """The module answers as the model did, and in double precision as the formula does."""
+        own, module = self.own[variant], load(experiment, variant, self.own[variant])
+        found = module(self.tokens)
+        assert found.dtype == torch.float32
+        assert off(found, self.logits[variant]) <= 1e-5
+        reference = Reference(experiment, variant.stages[-1])
+        exact = {name: torch.from_numpy(value).double() for name, value in own.items()}
+        expected = reference.logits(exact, self.tokens)
+        assert off(module.double()(self.tokens), expected) <= 1e-10
+
+
+@cache
+def answered(name):
+    """What models of all variants answer before training, those to be tied later tied already."""
+    experiment = EXPERIMENTS[name]
+    tied = [variant for variant in experiment.sharing if len(variant.stages) > 1]
+    model = Model(experiment, [1, 0], CPU, tied=tied)
+    shake(model)
+    return Answered(model)
+
+
+def load(experiment, variant, own):
+    """The module out of its source, with the weights of a run out of their file."""
+    names = {}
+    exec(module_code(experiment, variant), names)
+    module = names["Transformer"]().requires_grad_(False)
+    blob = torch_file(module_weights(experiment, variant, own))
+    module.load_state_dict(torch.load(io.BytesIO(blob), weights_only=True))
+    return module
+
+
+def off(found, expected):
+    """The largest difference, as a share of the largest number."""
+    assert found.shape == expected.shape
+    return float((found - expected).abs().max() / expected.abs().max())
+
+
+@pytest.mark.parametrize(("name", "variant"), EVERY)
+def test_a_module_answers_as_the_model(name, variant):
+    """Every variant and composition in lean blocks, of every kind one in others; see `Answered`."""
+    answered(name).check(EXPERIMENTS[name], variant)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_module_answers_as_the_model_on_every_task(task):
+    """At the task's own sizes; whatever a token has, an answer is, or is embedded in."""
+    experiment = fitting(task, FEW)
+    looked = Answered(Model(experiment, [0], CPU))
+    for variant in experiment.sharing:
+        looked.check(experiment, variant)
+
+
+def test_a_module_has_the_weights_at_the_end_of_training():
+    """Of a variant that is tied halfway, what it has become."""
+    experiment = sized(["Q=K", "RoPE", "Tied later: keep K"], {**SHAPES["one head"], "n_seeds": 1})
+    cohort = Cohort(experiment, [0], CPU)
+    cohort.advance(100)
+    looked = Answered(cohort.model)
+    for (variant, _), own in zip(experiment.runs, cohort.parameters(), strict=True):
+        assert own.keys() == looked.own[variant].keys()
+        looked.own[variant] = own
+        looked.check(experiment, variant)
+
+
+ALONE = """
+import importlib.abc, runpy, sys
+import torch
+
+class Nothing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"attnkit", "numpy", "safetensors", "jaxtyping", "pydantic"}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Nothing())
+for name in [name for name in sys.modules if name.partition(".")[0] == "numpy"]:
+    del sys.modules[name]
+model = runpy.run_path("module.py")["Transformer"]()
+model.load_state_dict(torch.load("weights.pt", weights_only=True))
+tokens, expected = torch.load("examples.pt", weights_only=True)
+found = model(tokens)
+print(float((found - expected).abs().max() / expected.abs().max()))
+"""
+
+
+def test_a_module_runs_with_nothing_but_torch(tmp_path):
+    """In a process of its own, where neither this package nor numpy can be imported."""
+    experiment, variant = EXPERIMENTS["three heads"], Variant("RoPE")
+    looked = answered("three heads")
+    weights = module_weights(experiment, variant, looked.own[variant])
+    (tmp_path / "module.py").write_text(module_code(experiment, variant), encoding="utf-8")
+    (tmp_path / "weights.pt").write_bytes(torch_file(weights))
+    torch.save([looked.tokens, looked.logits[variant]], tmp_path / "examples.pt")
+    alone = [sys.executable, "-I", "-c", ALONE]
+    ended = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert float(ended.stdout) <= 1e-5
+
+
+@pytest.fixture(scope="module")
+def sources():
+    """The modules of all named variants on every task, and of all that is compared above."""
+    chosen = [named.variant for named in CATALOGUE.values()]
+    fit = [fitting(task, chosen) for task in TASKS]
+    return {
+        (place, variant): module_code(experiment, variant)
+        for place, experiment in enumerate([*fit, *EXPERIMENTS.values()])
+        for variant in experiment.sharing
+    }
+
+
+def test_modules_are_short(sources):
+    """Under 60 lines of at most 100 characters, import and title included."""
+    for text in sources.values():
+        lines = text.splitlines()
+        assert len(lines) < 60, text
+        assert max(map(len, lines)) <= 100, text
+
+
+def test_modules_import_nothing_but_torch(sources):
+    """And what Python has."""
+    for text in dict.fromkeys(sources.values()):
+        tree = ast.walk(ast.parse(text))
+        found = [node for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
+        modules = {getattr(node, "module", None) or node.names[0].name for node in found}
+        assert modules <= {"torch", "math"}
+
+
+def test_modules_are_formatted_and_clean(sources, tmp_path):
+    """By the rules of this repository, but that a long one may lack docstrings."""
+    for place, text in enumerate(dict.fromkeys(sources.values())):
+        (tmp_path / f"module_{place}.py").write_text(text, encoding="utf-8")
+    config = ["--quiet", "--no-cache", "--config", str(ROOT / "pyproject.toml"), str(tmp_path)]
+    for command in (["check", "--ignore", "D1"], ["format", "--check"]):
+        ended = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *config],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_module_has_nothing_that_its_variant_does_not_need():
+    """One head has no axis of heads; what is tied is one matrix and one vector."""
+    text = module_code(Experiment(task="phonebook"), "Q=K=V")
+    assert "q = k = v = self.W_Q(rows)" in text
+    for absent in ("W_K", "W_V", "unflatten", "eye", "triu", "W_pos", "if ", "gelu"):
+        assert absent not in text
+
+
+def test_matrices_that_start_equal_do_so_in_the_module():
+    """Trained from the start, it is the variant, too."""
+    experiment, names = Experiment(sharing=["QKV start=Q=K"]), {}
+    exec(module_code(experiment, "QKV start=Q=K"), names)
+    layer = names["Transformer"]().layers[0]
+    assert torch.equal(layer.W_Q.weight, layer.W_K.weight)
+    assert layer.W_Q.weight is not layer.W_K.weight
+
+
+def test_layers_that_share_matrices_share_them_in_the_module():
+    """They are one, so they stay one when it is trained on."""
+    experiment, names = sized(["ALBERT"], SHAPES["three heads"]), {}
+    exec(module_code(experiment, "ALBERT"), names)
+    first, second = names["Transformer"]().layers
+    assert first.W_Q is second.W_Q
+    assert first.W_in is not second.W_in
+
+
+def test_an_option_without_lines_is_told():
+    """Whoever adds a word is told where its lines belong."""
+    before = dict(OPTIONS)
+
+    class Doubled(Option):
+        name = "doubled"
+        help = "Queries are twice as long."
+
+        def adjust(self, role, rows, weights, at, wiring):
+            return 2 * rows if role == "Q" else rows
+
+    try:
+        register_option(Doubled)
+        experiment = Experiment(sharing=["QKV doubled"])
+        with pytest.raises(
+            ValueError, match=r"doubled: its method `adjust` has no lines in `code`"
+        ):
+            module_code(experiment, "QKV doubled")
+        Doubled.code = lambda *_: Code(adjust={"Q": "2 * q"})
+        assert "        q = 2 * q\n" in module_code(experiment, "QKV doubled")
+    finally:
+        OPTIONS.clear()
+        OPTIONS.update(before)
+
+
+def test_weights_of_a_variant_that_is_not_tied_yet_are_refused():
+    """Its module is what it becomes, which has other ones."""
+    experiment = Experiment(sharing=["QKV tie=Q=K"], n_seeds=1)
+    own = Answered(Model(experiment, [0], CPU)).own[Variant("QKV tie=Q=K")]
+    del own["0.W_Q"]
+    with pytest.raises(ValueError, match=r"parameters: 0\.W_Q is missing"):
+        module_weights(experiment, "QKV tie=Q=K", own)
+
+
+def test_the_file_of_weights_is_read_by_torch():
+    """Names, shapes and every bit; the same bytes each time."""
+    arrays = {
+        "layers.0.W_Q.weight": np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32),
+        "b": np.arange(7, dtype=np.float32),
+        "of no axis": np.array(2.5, np.float32),
+    }
+    blob = torch_file(arrays)
+    read = torch.load(io.BytesIO(blob), weights_only=True)
+    assert list(read) == list(arrays)
+    for name, array in arrays.items():
+        assert read[name].shape == array.shape
+        assert np.array_equal(read[name].numpy(), array)
+    assert torch_file(arrays) == blob
+
+
+# Results as files
+
+
+def test_a_result_is_taken_away_as_files(tmp_path, capsys):
+    """Every run's module and weights, and a program that trains it again; from the command line."""
+    experiment = sized(["Q=K", "MLA"], {**SHAPES["one head"], "steps": 3, "evaluate_every": 1})
+    result = train(experiment, "cpu")
+    result.save(tmp_path / "saved")
+    assert main(["code", str(tmp_path / "saved"), "--out", str(tmp_path / "out")]) == 0
+    written = {p.relative_to(tmp_path / "out").as_posix(): p for p in map(Path, listed(capsys))}
+    files = take_away(Result.load(tmp_path / "saved"))
+    assert {name: path.read_bytes() for name, path in written.items()} == files
+    assert set(files) == {
+        "experiment.py", "Q=K/module.py", "Q=K/seed_0/weights.pt", "Q=K/seed_1/weights.pt",
+        "QKV_kv_rank=m_4/module.py", "QKV_kv_rank=m_4/seed_0/weights.pt",
+        "QKV_kv_rank=m_4/seed_1/weights.pt",
+    }  # fmt: skip
+    weights = torch.load(written["Q=K/seed_1/weights.pt"], weights_only=True)
+    expected = torch.from_numpy(result.parameters[1]["0.W_Q"]).T
+    assert torch.equal(weights["layers.0.W_Q.weight"], expected)
+
+
+def listed(capsys):
+    """The lines that were printed."""
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "No such file or directory"), (b"no", "no snapshot")]
+)
+def test_what_is_no_result_is_told(tmp_path, capsys, content, told):
+    """Exit code 2, one line."""
+    for name in ("snapshot", "parameters") if content else ():
+        (tmp_path / f"{name}.safetensors").write_bytes(content)
+    assert main(["code", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+# Experiments as code
+
+SETTINGS = [
+    {},
+    {"task": "mutual", "sharing": "Q=K", "n_seeds": 2, "first_seed": 7},
+    {"task": "reverse", "learning_rate": 0.003, "clip": 0.5, "schedule": "constant"},
+    {"task": "dictionary", "order": "reversed", "self_mask": True, "steps": 50},
+    {"sharing": [named.variant for named in CATALOGUE.values()][:20], "equal": "parameters"},
+]
+
+
+@pytest.mark.parametrize("given", SETTINGS)
+def test_code_makes_the_experiment(given, monkeypatch):
+    """Executed, it trains an equal one, and prints what it has become."""
+    experiment, trained = Experiment(**given), []
+    monkeypatch.setattr("attnkit.training.train", lambda one: trained.append(one) or Trained)
+    code = experiment_code(experiment)
+    exec(code, {"print": lambda table: trained.append(table)})
+    assert trained == [experiment, Trained.table]
+    assert max(map(len, code.splitlines())) <= 100
+
+
+class Trained:
+    """In place of a result."""
+
+    table = "a table"
+
+
+@pytest.mark.parametrize("given", SETTINGS)
+def test_the_command_makes_the_experiment(given, monkeypatch):
+    """Typed in a shell, it trains an equal one."""
+    experiment, trained = Experiment(**given), []
+
+    def interrupted(one, _):
+        trained.append(one)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnkit.__main__._trained", interrupted)
+    words = shlex.split(command_line(experiment))
+    assert words[:3] == ["python", "-m", "attnkit"]
+    assert main(words[3:]) == 130
+    assert trained == [experiment]
+
+
+def test_code_of_all_defaults_is_short():
+    """Nothing is said that need not be."""
+    assert 'ak.Experiment(task="directed")\n' in experiment_code(Experiment())
+    assert command_line(Experiment()) == "python -m attnkit train --task directed"
+
+
+def fitting(task, variants):
+    """A task's default experiment, of those variants that are possible there."""
+    fit = []
+    for variant in variants:
+        try:
+            Experiment(task=task, sharing=[variant])
+        except InvalidExperiment:
+            continue
+        fit.append(variant)
+    return Experiment(task=task, sharing=fit, n_seeds=1, batch_size=16, n_eval=16, n_train=0)
