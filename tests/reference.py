@@ -149,6 +149,7 @@ class Reference:
 
     Attributes:
         scores: of every layer, (b, h·maps, i, j), before masks. patterns: after them, (b, h, i, j).
+        stages: of every layer, name → rows (b, …), from what it reads to what it adds.
     """
 
     def __init__(self, experiment, text):
@@ -188,7 +189,7 @@ class Reference:
 
     def logits(self, own, tokens):
         """Every layer adds what its heads read out, then its MLP."""
-        self.scores, self.patterns = [], []
+        self.scores, self.patterns, self.stages = [], [], []
         x = own["W_E"][tokens].sum(2) + own.get("b_E", 0)  # (b, i, m)
         if self.positions in ("learned", "learned_plus"):
             x = x + own["W_pos"]
@@ -199,6 +200,7 @@ class Reference:
             )
             w = home | {name: here[name] for name in here if name.startswith("ln")}
             rows = self.norm(x, w, "ln1")
+            self.stages.append({"x": x, "rows": rows})
             self.at = (torch.arange(len(side), dtype=torch.float64) for side in (asks, looks))
             self.at_i, self.at_j = self.at  # each side counts by itself
             if layer % int(self.given.get("kv_every", 1)) == 0:
@@ -209,6 +211,7 @@ class Reference:
             if self.self_mask and asks == looks:
                 mask -= 1e5 * torch.eye(len(asks))
             added = self.read_out(self.queries(rows[:, list(asks)], w), k, v, w, layer, mask)
+            self.stages[-1]["added"] = added
             asking = x[:, list(asks)] + added
             if self.d_mlp and has_mlp:
                 hidden = F.gelu(linear(self.norm(asking, w, "ln2"), here, "in"))
@@ -273,7 +276,8 @@ class Reference:
         scale = 1 if "unit_key" in self.given else self.d_k**-0.5
         scale = 1 / float(self.given["temperature"]) if "temperature" in self.given else scale
         scale = scale * w["w_plus"].sum() if "plus" in self.positions else scale
-        scores = (q @ k.mT * scale).unflatten(1, (self.n_heads, -1))  # (b, h, maps, i, j)
+        products = q @ k.mT
+        scores = (products * scale).unflatten(1, (self.n_heads, -1))  # (b, h, maps, i, j)
         scores = scores.sum(2, keepdim=True) if "sum" in self.given else scores
         scores = scores + self.bias(w)
         pattern = (scores + mask).softmax(-1)
@@ -287,6 +291,8 @@ class Reference:
             z = z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 - initial)
         self.scores.append(scores.flatten(1, 2))
         self.patterns.append(pattern[:, :, 0])
+        self.stages[-1] |= {"q": q, "k": k, "v": v, "products": products, "scores": scores}
+        self.stages[-1] |= {"masked": scores + mask, "pattern": pattern[:, :, 0], "z": z}
         side_by_side = z.transpose(1, 2).flatten(2)
         return side_by_side if "O" in self.given else linear(side_by_side, w, "O")
 

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, UInt8
 
 from attnkit.architecture import Place
 from attnkit.figures.palette import colors_of
 from attnkit.live.views import Example
 from attnkit.results import Snapshot
-from attnkit.tasks import NOTHING, Task
+from attnkit.tasks import NOTHING, Label, Task
 from attnkit.variants.catalogue import title_of
 
 MOST_ROWS, MOST_COLUMNS = 16, 32
-"""Of longer examples the last ones that are asked are shown, and where their answers stand."""
+"""Of longer examples the last ones that are asked are shown, and where their answers stand; or so
+many others, a page of rows."""
 
 _REST = "rest"
 
@@ -50,28 +52,39 @@ def telling_layer(places: tuple[Place, ...]) -> int:
     return len(places) - 1
 
 
-def frame_of(task: Task, place: Place, example: Example) -> Frame:
+def asking_of(task: Task, place: Place, example: Example) -> list[int]:
+    """The positions that a layer's map has rows for: those that are asked, else all that ask."""
+    asked = {task.answers_from + int(i) for i in np.flatnonzero(example.labels != NOTHING)}
+    everyone = list(range(*place.asks))
+    return [position for position in everyone if position in asked] or everyone
+
+
+def frame_of(task: Task, place: Place, example: Example, asking: int | None = None) -> Frame:
     """Rows and columns of a layer's map of an example.
 
     Where a task's answers all stand before the questions, the questions are no columns.
+
+    Args:
+        asking: the place of a row among `asking_of`, whose page is wanted; None: the last rows.
     """
     looks = range(*place.looks)
     first = task.answers_from
     asked = {first + i: i for i, label in enumerate(example.labels) if label != NOTHING}
-    asking = [position for position in range(*place.asks) if position in asked]
-    rows = asking or list(range(*place.asks))
+    rows = asking_of(task, place, example)
     columns = list(looks)
     before = first if place.kind == "layer" and example.target.max(initial=NOTHING) < first else 0
     if before and (example.target >= 0).any():
         columns = columns[:before]
     n_rows, n_columns = len(rows), len(columns)
-    rows = rows[-MOST_ROWS:]
+    start = max(0, n_rows - MOST_ROWS) if asking is None else asking // MOST_ROWS * MOST_ROWS
+    rows = rows[start : start + MOST_ROWS]
     answers = [asked.get(row, NOTHING) for row in rows]
     if len(columns) > MOST_COLUMNS:
         places = [i for i in answers if i >= 0]
         held = {int(p) for i in places for p in (example.target[i], example.reverse[i])}
         kept = [position for position in columns if position in held]
-        others = [position for position in columns if position not in held]
+        seen = columns if not place.causal else [own for own in columns if own <= rows[-1]]
+        others = [position for position in seen if position not in held]
         kept = kept[-MOST_COLUMNS:]
         n_free = MOST_COLUMNS - len(kept)
         columns = sorted(kept + (others[-n_free:] if n_free else []))
@@ -96,8 +109,8 @@ def attention_maps(
     """
     experiment, probe = snapshot.experiment, snapshot.probe
     task = experiment.task
-    frame = frame_of(task, experiment.places[layer], example_of(snapshot))
-    labels = task.label(probe.tokens)
+    example = example_of(snapshot)
+    frame = frame_of(task, experiment.places[layer], example)
     pattern = snapshot.per_sharing(np.moveaxis(probe.pattern[:, layer], 0, -1))
     place = experiment.seeds.index(seed)
     pattern = pattern[..., place]  # (h, i, j, variant)
@@ -110,19 +123,15 @@ def attention_maps(
         own = pattern[..., i][:n_heads, frame.rows].astype(np.float32)
         lacking = head is not None and head >= n_heads
         chosen = own.mean(0) if head is None or lacking else own[head]
-        shown = chosen[:, frame.columns]
-        if frame.rest:
-            rest = chosen.sum(1, keepdims=True) - shown.sum(1, keepdims=True)
-            shown = np.concatenate([shown, rest], 1)
-        levels = np.nan_to_num(shown).clip(0, 1)
+        levels = levels_of(shown_columns(chosen, frame))
         right = answers[:, i] == probe.labels
         panels.append(
             {
                 "name": title_of(variant),
                 "text": variant.value,
-                "lacking": f"It has {n_heads} head{'s' * (n_heads > 1)} only." if lacking else "",
+                "lacking": lacking_note(n_heads) if lacking else "",
                 "color": colors[i],
-                "cells": _packed(levels),
+                "cells": base64.b64encode(levels.tobytes()).decode(),
                 "answers": [
                     _short(task.answer_text(int(answers[a, i]))) if a >= 0 else ""
                     for a in frame.answers
@@ -131,6 +140,19 @@ def attention_maps(
                 "summary": f"{(right & asked).sum()} of {asked.sum()} right",
             }
         )
+    return {
+        "panels": panels,
+        **axes_of(task.label(probe.tokens), frame, example),
+        "answer_letters": _answer_letters(task, probe.labels[asked]),
+    }
+
+
+def axes_of(labels: list[Label], frame: Frame, example: Example) -> dict[str, Any]:
+    """Texts of a map's rows and columns, and where the right and reversed entries stand.
+
+    Args:
+        labels: of the example's tokens.
+    """
     where = {position: column for column, position in enumerate(frame.columns)}
 
     def columns_of(positions: np.ndarray) -> list[int]:
@@ -138,21 +160,40 @@ def attention_maps(
 
     is_asked = any(a >= 0 for a in frame.answers)
     return {
-        "panels": panels,
         "rows": [labels[row].asking if is_asked else labels[row].short for row in frame.rows],
         "columns": [labels[column].short for column in frame.columns] + [_REST] * frame.rest,
         "column_titles": [labels[column].full for column in frame.columns]
         + ["all others together"] * frame.rest,
-        "target": columns_of(probe.target),
-        "reverse": columns_of(probe.reverse),
-        "answer_letters": _answer_letters(task, probe.labels[asked]),
+        "target": columns_of(example.target),
+        "reverse": columns_of(example.reverse),
         "cut": _cut_note(frame),
     }
 
 
-def _packed(levels: np.ndarray) -> str:
-    """Weights from 0 to 1 as bytes, row by row."""
-    return base64.b64encode((levels * 255).round().astype(np.uint8).tobytes()).decode()
+def shown_columns(
+    pattern: Float[np.ndarray, "... j"], frame: Frame, first: int = 0
+) -> Float[np.ndarray, "... columns"]:
+    """The columns of rows of attention that are shown, and the rest summed in one more.
+
+    Args:
+        first: the position that the pattern's columns count from.
+    """
+    shown = pattern[..., [column - first for column in frame.columns]]
+    if not frame.rest:
+        return shown
+    rest = pattern.sum(-1, keepdims=True) - shown.sum(-1, keepdims=True)
+    return np.concatenate([shown, rest], -1)
+
+
+def levels_of(weights: Float[np.ndarray, "..."]) -> UInt8[np.ndarray, "..."]:
+    """Weights from 0 to 1 as bytes."""
+    levels: np.ndarray = (np.nan_to_num(weights).clip(0, 1) * 255).round().astype(np.uint8)
+    return levels
+
+
+def lacking_note(n_heads: int) -> str:
+    """What is said of a variant that has not got the head that is shown."""
+    return f"It has {n_heads} head{'s' * (n_heads > 1)} only."
 
 
 def _short(text: str) -> str:

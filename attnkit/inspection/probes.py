@@ -11,6 +11,7 @@ from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
 from attnkit.inspection.request import Inspection
 from attnkit.tasks import NOTHING, Examples, Task
+from attnkit.variants import Variant
 
 N_EXAMPLES = 32
 """Held-out examples that one can look at, and that figures of averages are made of."""
@@ -62,3 +63,12 @@ def with_entries(experiment: Experiment, n_entries: int, **settings: Any) -> Exp
         InvalidExperiment: if the task allows no such book.
     """
     return experiment.replace(n_entries=n_entries, **settings)
+
+
+def why_not(trained: Experiment, asked: Experiment, variant: Variant) -> str:
+    """Why a variant's weights cannot answer a book of another size than they were trained on."""
+    n_trained = trained.task.n_ctx // 2
+    why = "how it tells positions apart was learnt for them"
+    if trained.adjusted(variant).changes != asked.adjusted(variant).changes:
+        why = "its widths were changed to make the costs of that size equal"
+    return f"It answers books of {n_trained} entries only: {why}."

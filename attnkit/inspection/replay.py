@@ -9,8 +9,9 @@ Index letters as in `attnkit.model`, with `f` frame in place of run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -25,8 +26,8 @@ from attnkit.model import Model
 from attnkit.variants import Variant
 from attnkit.wired import Heads
 
-Edit = Callable[[int, Tensor], Tensor]
-"""Takes a layer and what its heads have read out, (f, b, h, i, d); returns what leaves instead."""
+_MOST_NUMBERS = 2**22
+"""Of a replay's stages, about, in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +66,18 @@ class Replayed:
 
     Attributes:
         stages: of every attention layer. final: the residual stream that is read out.
-        logits: the answers.
+        model: what reads it out.
     """
 
     stages: list[Stages]
     final: Float[Tensor, "f b a m"]
-    logits: Float[Tensor, "f b a c"]
+    model: Model
+
+    @cached_property
+    def logits(self) -> Float[Tensor, "f b a c"]:
+        """The answers."""
+        rows, _ = self.model.read_out.forward(self.final.flatten(1, 2))
+        return rows.view(*self.final.shape[:3], -1)
 
 
 class Replay:
@@ -112,25 +119,31 @@ class Replay:
                 value.copy_(torch.from_numpy(given[name]))
 
     @torch.no_grad()
-    def forward(self, tokens: Int64[Tensor, "b n fields"], edit: Edit | None = None) -> Replayed:
+    def forward(self, tokens: Int64[Tensor, "b n fields"]) -> Replayed:
         """Answer a batch, the same for all frames, and keep every stage."""
-        model, n_frames = self.model, len(self.model.seeds)
-        n_batch, n_ctx = tokens.shape[:2]
-        x, _ = model.embedding.forward(tokens.expand(n_frames, *tokens.shape).contiguous())
-        made: list[Stages] = []
-        for layer, level in enumerate(model.levels):
-            made.append(self._attend(layer, x.view(n_frames, n_batch, n_ctx, -1), made, edit))
-            x = x.clone()
-            asks = slice(*made[-1].place.asks)
-            x.view(n_frames, n_batch, n_ctx, -1)[:, :, asks] += made[-1].added
-            level.forward_mlps(x)
-        answering = x.view(n_frames, n_batch, n_ctx, -1)[:, :, model.task.answers_from :]
-        logits, _ = model.read_out.forward(answering.flatten(1, 2))
-        return Replayed(made, answering, logits.view(n_frames, n_batch, -1, logits.shape[-1]))
+        same_for_all = tokens.expand(len(self.model.seeds), *tokens.shape).contiguous()
+        x, _ = self.model.embedding.forward(same_for_all)
+        x = x.view(*same_for_all.shape[:3], -1)
+        return self._go_on([self._attend(0, x, [])])
 
-    def _attend(
-        self, layer: int, x: Float[Tensor, "f b n m"], made: list[Stages], edit: Edit | None
-    ) -> Stages:
+    @torch.no_grad()
+    def changed(self, found: Replayed, layer: int, z: Float[Tensor, "f b h i d"]) -> Replayed:
+        """What had been found if a layer's heads had read out something else."""
+        before = found.stages[layer]
+        added = before.heads.leave(z).view_as(before.added)
+        return self._go_on([*found.stages[:layer], replace(before, z=z, added=added)])
+
+    def _go_on(self, made: list[Stages]) -> Replayed:
+        """From the stages of the first layers to the end."""
+        for level in self.model.levels[len(made) - 1 :]:
+            x = made[-1].x.clone()
+            x[:, :, slice(*made[-1].place.asks)] += made[-1].added
+            level.forward_mlps(x.view(len(x), -1, x.shape[-1]))
+            if len(made) < len(self.model.levels):
+                made.append(self._attend(len(made), x, made))
+        return Replayed(made, x[:, :, self.model.task.answers_from :], self.model)
+
+    def _attend(self, layer: int, x: Float[Tensor, "f b n m"], made: list[Stages]) -> Stages:
         (group,) = self.model.groups
         place, wiring = self.model.places[layer], group.wiring
         heads = self.model.heads(layer, group)
@@ -149,8 +162,6 @@ class Replay:
         mask = self.model.mask(group, place)
         pattern = heads.pattern(scores, mask)
         z = heads.mix(pattern, v)
-        if edit is not None:
-            z = edit(layer, z)
         return Stages(
             place,
             heads,
@@ -177,6 +188,28 @@ def replays(film: Film, variant: Variant, experiment: Experiment | None = None) 
     by_form = groupby(film.frames, lambda frame: is_tied(film.experiment, variant, frame.step))
     for _, frames in by_form:
         yield Replay(own, variant, list(frames))
+
+
+def _n_at_once(experiment: Experiment, variant: Variant) -> int:
+    """How many examples, times frames, can be replayed together: so many that memory is no care."""
+    wiring, n_ctx = experiment.wiring(variant), experiment.task.n_ctx
+    sizes = wiring.sizes
+    per_token = 4 * sizes.d_model + 4 * wiring.n_inner * wiring.n_maps + sizes.d_mlp
+    per_token += 3 * sizes.n_heads * wiring.n_maps * n_ctx
+    return max(1, _MOST_NUMBERS // (n_ctx * sizes.n_layers * per_token))
+
+
+def in_parts(
+    film: Film, variant: Variant, experiment: Experiment, n_examples: int
+) -> Iterator[tuple[Replay, int]]:
+    """Replays of all frames, and how many of so many examples can be replayed at once."""
+    n_frames = len(film.frames)
+    n_together = _n_at_once(experiment, variant)
+    n_each = max(1, min(n_frames, n_together // n_examples))
+    for start in range(0, n_frames, n_each):
+        part = replace(film, frames=film.frames[start : start + n_each])
+        for replay in replays(part, variant, experiment):
+            yield replay, max(1, min(n_examples, n_together // n_each))
 
 
 def is_tied(experiment: Experiment, variant: Variant, step: int) -> bool:

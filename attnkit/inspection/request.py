@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-View = Literal["examples", "attention", "symmetry", "similarity", "heads", "ties"]
+View = Literal["examples", "attention", "symmetry", "similarity", "heads", "ties", "weights"]
 """What is asked for; `attnkit.inspection.answer` has a function for each."""
 
 
@@ -17,6 +17,8 @@ class Inspection:
         view: which arrays are wanted.
         example: which of the held-out examples is looked at; 0 is the one of the Lab's maps.
         tokens: a book of one's own in its place, (i, fields).
+        names, numbers: what its entries, and its classes of answers, are called.
+        right: places of its entries that answer the question that is followed.
         layer: counted from 0 in the order of `Experiment.places`.
         head: counted from 0.
         asking: which of the asked positions is followed, counted from 0.
@@ -29,6 +31,9 @@ class Inspection:
     view: View
     example: int = 0
     tokens: tuple[tuple[int, ...], ...] = ()
+    names: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    right: tuple[int, ...] = ()
     layer: int = 0
     head: int = 0
     asking: int = 0
@@ -50,4 +55,5 @@ class Inspection:
     def from_dict(values: dict[str, Any]) -> Inspection:
         """Read `to_dict`, also after JSON has made lists of tuples."""
         tokens = tuple(tuple(int(field) for field in token) for token in values["tokens"])
-        return Inspection(**{**values, "tokens": tokens})
+        lists = {name: tuple(values[name]) for name in ("names", "numbers", "right")}
+        return Inspection(**{**values, **lists, "tokens": tokens})

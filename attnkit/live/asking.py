@@ -12,6 +12,7 @@ from torch import Tensor
 from attnkit.attention import Layer
 from attnkit.data import draw_probe
 from attnkit.experiment import Experiment
+from attnkit.inspection.probes import why_not
 from attnkit.live.views import Answers, Example, VariantAnswers
 from attnkit.model import Model
 from attnkit.recipe import ALIGNED
@@ -107,12 +108,8 @@ def _is_tied(weights: Weights, variant: Variant) -> bool:
 
 
 def _refused(trained: Experiment, asked: Experiment, variant: Variant) -> VariantAnswers:
-    n_trained = trained.task.n_ctx // 2
-    why = "how it tells positions apart was learnt for them"
-    if trained.adjusted(variant).changes != asked.adjusted(variant).changes:
-        why = "its widths were changed to make the costs of that size equal"
     return VariantAnswers(
-        f"It answers books of {n_trained} entries only: {why}.",
+        why_not(trained, asked, variant),
         np.zeros((0, 0), np.int64),
         np.zeros((0, 0, 0, 0), np.float32),
     )
@@ -124,6 +121,6 @@ class WeightsGone(Exception):
 
 def reason(error: Exception) -> str:
     """What a page says of an error."""
-    if isinstance(error, InvalidExperiment | WeightsGone):
+    if isinstance(error, InvalidExperiment | WeightsGone | ValueError):
         return str(error)
     return f"{type(error).__name__}: {error}"[:500]

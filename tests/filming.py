@@ -1,0 +1,46 @@
+"""Short films that several tests look into, each recorded once."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from reference import SHAPES, VARIANTS, sized
+
+from attnkit.camera import record
+from attnkit.experiment import Experiment
+from attnkit.tasks import TASKS
+
+SHORT = {"steps": 4, "evaluate_every": 2, "n_seeds": 1, "batch_size": 16, "n_eval": 16}
+FEW = ("QKV", "Q=K", "MQA n_heads=2", "Differential")
+
+
+def shaken(film):
+    """The film with the last frame's weights moved: what starts at zero or one matters then."""
+    generator = np.random.default_rng(2)
+    parameters = [
+        {
+            name: value + 0.1 * generator.standard_normal(value.shape).astype(np.float32)
+            for name, value in own.items()
+        }
+        for own in film.frames[-1].parameters
+    ]
+    last = replace(film.frames[-1], parameters=parameters)
+    return replace(film, frames=[*film.frames[:-1], last])
+
+
+@cache
+def film_of_shape(shape):
+    """All variants at one of the shapes."""
+    return shaken(record(sized(VARIANTS, SHAPES[shape] | SHORT)))
+
+
+@cache
+def film_of(task="directed", sharing=FEW, **settings):
+    """Some variants on a task."""
+    return shaken(record(experiment_of(task, sharing=list(sharing), **settings)))
+
+
+def experiment_of(task, **settings):
+    """A short experiment on a task."""
+    needed = {"earlier_steps": 2} if TASKS[task].overrides.get("earlier_steps") else {}
+    return Experiment(**SHORT | needed | settings, task=task)

@@ -1,0 +1,103 @@
+"""Films: frames at evaluations, few enough, and the same for a seed alone or beside others."""
+
+import numpy as np
+import pytest
+from filming import experiment_of
+
+from attnkit.camera import Camera, record
+from attnkit.experiment import Experiment
+from attnkit.film import MOST_BYTES, MOST_FRAMES, film_megabytes, filmed_steps
+from attnkit.training import Training, train
+
+SETTINGS = {"task": "directed", "sharing": ["QKV", "Q=K", "MQA n_heads=2", "QKV tie=K=V"]}
+
+
+def filmed_beside_others(experiment, seed):
+    """A seed filmed while all seeds train, looked at more often than frames are due."""
+    training = Training(experiment)
+    camera = Camera(training, seed)
+    while not training.finished:
+        training.advance(1)
+        camera.shoot()
+    return camera.film
+
+
+def assert_same_films(one, other):
+    """To the bit."""
+    assert (one.experiment, one.steps) == (other.experiment, other.steps)
+    np.testing.assert_array_equal(one.head_symmetry, other.head_symmetry)
+    for first, second in zip(one.frames, other.frames, strict=True):
+        assert first.metrics.keys() == second.metrics.keys()
+        for name, values in first.metrics.items():
+            np.testing.assert_array_equal(values, second.metrics[name])
+        for own, others in zip(first.parameters, second.parameters, strict=True):
+            assert own.keys() == others.keys()
+            assert all((own[name] == others[name]).all() for name in own)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_a_seed_filmed_beside_others_is_the_seed_filmed_alone(seed):
+    """A film that is gone comes back the same, bit by bit."""
+    experiment = experiment_of(**SETTINGS, steps=8)
+    together = filmed_beside_others(experiment.replace(n_seeds=3), seed)
+    assert_same_films(together, record(experiment.replace(n_seeds=3), seed))
+    assert_same_films(together, record(experiment.replace(first_seed=seed)))
+
+
+def test_frames_are_those_of_the_evaluations():
+    """Steps, what was measured, and at the end the weights of the result."""
+    experiment = experiment_of(**SETTINGS, steps=7)
+    film, result = record(experiment), train(experiment)
+    assert film.steps == result.snapshot.eval_steps.tolist() == [0, 2, 4, 6, 7]
+    for name, history in result.snapshot.history.items():
+        np.testing.assert_array_equal(film.metric(name), history)
+    np.testing.assert_array_equal(film.head_symmetry[-1], result.snapshot.head_symmetry)
+    for own, wanted in zip(film.frames[-1].parameters, result.parameters, strict=True):
+        assert own.keys() == wanted.keys()
+        assert all((own[name] == wanted[name]).all() for name in own)
+
+
+def test_frames_are_copies():
+    """Training goes on, a frame stays."""
+    film = record(experiment_of(**SETTINGS))
+    first, last = (film.frames[place].parameters[0]["0.W_Q"] for place in (0, -1))
+    assert (first != last).any()
+
+
+@pytest.mark.parametrize(("steps", "every"), [(600, 10), (2000, 10), (2001, 1), (5, 3)])
+def test_a_film_has_so_many_frames_at_most(steps, every):
+    """Evenly chosen among the evaluations, with the first and the last."""
+    found = filmed_steps(Experiment(steps=steps, evaluate_every=every))
+    evaluated = [*range(0, steps, every), steps]
+    assert len(found) == min(len(evaluated), MOST_FRAMES)
+    assert (found[0], found[-1]) == (0, steps)
+    assert set(found) <= set(evaluated)
+    gaps = np.diff([evaluated.index(step) for step in found])
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_of_large_models_there_are_few_frames():
+    """Their weights take so much memory at most, or two frames."""
+    large = Experiment(d_model=512, n_heads=8, d_head=64, n_layers=4, d_mlp=512, sharing=["QKV"])
+    middle = large.replace(d_model=128, d_mlp=0, n_layers=1)
+    assert filmed_steps(large) == [0, 600]
+    assert 2 < len(filmed_steps(middle)) < 61
+    assert film_megabytes(middle) * 2**20 <= MOST_BYTES
+
+
+def test_the_memory_of_a_film_is_foretold():
+    """What is counted is what its weights take."""
+    experiment = experiment_of("directed", sharing=["QKV", "Q=K", "Q=K=V"])
+    assert record(experiment).n_bytes == film_megabytes(experiment) * 2**20
+
+
+def test_films_are_cut_by_steps():
+    """After a step, at a step, or thinned; the first and the last frame stay."""
+    film = record(experiment_of(**SETTINGS, steps=8))
+    assert film.steps == [0, 2, 4, 6, 8]
+    assert film.after(4).steps == [6, 8]
+    assert film.at(5).steps == film.at(4).steps == [4]
+    assert film.after(2).at(0).steps == [4]
+    assert film.thinned(3).steps == [0, 4, 8]
+    assert film.thinned(1).steps == [0, 8]
+    assert film.thinned(5).steps == film.steps

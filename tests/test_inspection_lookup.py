@@ -1,0 +1,435 @@
+"""Lookups in stages: every number again from the weights, in another way, in double precision."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from filming import film_of, film_of_shape
+from numpy.testing import assert_allclose
+from reference import VARIANTS, Reference, norm
+
+from attnkit import metrics
+from attnkit.figures.maps import MOST_COLUMNS, MOST_ROWS
+from attnkit.inspection import lookup
+from attnkit.inspection.inspected import Inspected
+from attnkit.inspection.lookup import UNKNOWN, inspect_attention, inspect_examples
+from attnkit.inspection.probes import N_EXAMPLES, examples_of
+from attnkit.inspection.replay import is_tied
+from attnkit.inspection.request import Inspection
+from attnkit.own_book import ask, read_book
+from attnkit.settings import InvalidExperiment
+from attnkit.tasks import NOTHING, TASKS
+
+NEAR = 1e-5
+"""Of the largest magnitude of an array."""
+
+BOOK = "Ida 12\nJon 34\nMia 12\nTom 56"
+
+
+@cache
+def inspected(film, **asked):
+    """What is found in a film."""
+    return inspect_attention(film, Inspection("attention", **asked))
+
+
+@cache
+def reference_of(film, place, frame):
+    """The forward pass of a frame's weights on all examples, and its logits."""
+    variant, moment = film.experiment.sharing[place], film.frames[frame]
+    form = variant.stages[-1 if is_tied(film.experiment, variant, moment.step) else 0]
+    own = {name: torch.from_numpy(a).double() for name, a in moment.parameters[place].items()}
+    reference = Reference(film.experiment, form)
+    with torch.no_grad():
+        logits = reference.logits(own, examples_of(film.experiment.task).tokens)
+    return reference, logits, own
+
+
+def expected(film, place, frame, header):
+    """Every array of a variant at a frame, from the stages of the reference."""
+    reference, logits, own = reference_of(film, place, frame)
+    task, layer, head = film.experiment.task, header["layer"], header["head"]
+    examples = examples_of(task)
+    example = header["request"]["example"]
+    found, told = {}, header["layers"][layer]
+    for other, axes in enumerate(header["layers"]):
+        (first_row, _), (first_column, _) = sides(reference, other)
+        rows = [position - first_row for position in axes["row_positions"]]
+        columns = [position - first_column for position in axes["column_positions"]]
+        pattern = reference.stages[other]["pattern"][example][:, rows]
+        shown = pattern[:, :, columns]
+        if axes["rest"]:
+            rest = [j for j in range(pattern.shape[-1]) if j not in columns]
+            shown = torch.cat([shown, pattern[:, :, rest].sum(-1, keepdim=True)], -1)
+        found[f"grid.{other}"] = (shown.clamp(0, 1) * 255).round()
+        if other == layer:
+            patterns, js, position = shown, columns, axes["row_positions"][header["row"]]
+    i = position - sides(reference, layer)[0][0]
+    stages = {name: rows[example] for name, rows in reference.stages[layer].items()}
+    found |= {"token": stages["x"][position], "normed": stages["rows"][position]}
+    found["added"] = stages["added"][i]
+    if head < reference.n_heads:
+        n_maps = len(stages["q"]) // reference.n_heads
+        maps = slice(head * n_maps, (head + 1) * n_maps)
+        found |= {
+            "map": patterns[head],
+            "weights": patterns[head, header["row"]],
+            "q": stages["q"][maps, i],
+            "k": stages["k"][maps][:, js],
+            "v": stages["v"][head, js],
+            "products": stages["products"][maps, i][:, js],
+            "scores": stages["scores"][head, :, i][:, js],
+            "masked": stages["masked"][head, :, i][:, js],
+            "z": stages["z"][head, i],
+        }
+        home = 0 if "shared_layers" in reference.given else layer
+        if "plus" in reference.positions:  # its factor is the queries'
+            factor = own[f"{home}.w_plus"].sum()
+            found |= {"q": found["q"] * factor, "products": found["products"] * factor}
+        through = torch.eye(film.experiment.size.d_model, dtype=torch.double)
+        if "O" not in reference.given:
+            through = own[f"{home}.W_O"]
+        found["head_out"] = (
+            stages["z"][head, i] @ through.unflatten(0, (reference.n_heads, -1))[head]
+        )
+    answers = logits.argmax(-1)[example]
+    labels = examples.labels[example]
+    asked = [
+        row - task.answers_from if told["is_asked"] else NOTHING for row in told["row_positions"]
+    ]
+    found["answers"] = torch.tensor([int(answers[a]) if a >= 0 else NOTHING for a in asked])
+    found["right"] = torch.tensor(
+        [int(answers[a] == labels[a]) if a >= 0 else UNKNOWN for a in asked]
+    )
+    if asked[header["row"]] >= 0:
+        final = logits[example, asked[header["row"]]]
+        found |= {"logits": final[header["classes"]], "total": final.exp().sum().log()}
+        found["top"] = final.max()
+    found["mass"] = torch.stack(
+        [mass_of(reference, n, examples) for n in range(len(header["layers"]))]
+    )
+    return found
+
+
+def sides(reference, layer):
+    """From where to where those who ask and those who are looked at stand."""
+    asks, looks, *_ = reference.layers[layer]
+    return (asks.start, asks.stop), (looks.start, looks.stop)
+
+
+def mass_of(reference, layer, examples):
+    """Attention on right and reversed entries of every head, (h, 2)."""
+    asks, looks, *_ = reference.layers[layer]
+    last = range(examples.tokens.shape[1])[-examples.labels.shape[1] :]
+    pattern = reference.stages[layer]["pattern"]
+    found = []
+    for positions in (examples.target, examples.reverse):
+        cells = [
+            pattern[b, :, asks.index(last[a]), int(j)]
+            for b, row in enumerate([] if positions is None else positions)
+            for a, j in enumerate(row)
+            if j != NOTHING and set(last) <= set(asks) and int(j) in looks
+        ]
+        nothing = torch.full(pattern.shape[1:2], torch.nan, dtype=torch.double)
+        found.append(torch.stack(cells).mean(0) if cells else nothing)
+    return torch.stack(found, -1)
+
+
+def check(film, place, found):
+    """Hold every array of a variant against the reference at every frame."""
+    prefix = f"{place}."
+    own = {
+        name.removeprefix(prefix): array
+        for name, array in found.framed.items()
+        if name.startswith(prefix)
+    }
+    for frame in range(len(film.frames)):
+        wanted = expected(film, place, frame, found.header)
+        assert own.keys() == wanted.keys()
+        for name, values in wanted.items():
+            check_array(name, own[name][frame], values.numpy())
+        if "masked" in own:
+            seen = wanted["masked"].numpy() > -1e4
+            masked, scores = own["masked"][frame], own["scores"][frame]
+            assert (masked[seen] == scores[seen]).all()
+            assert_allclose(masked[~seen], wanted["masked"].numpy()[~seen], rtol=NEAR)
+
+
+def check_array(name, found, wanted):
+    """Hold one array against that of the reference; what is masked, against the scores."""
+    assert found.shape == wanted.shape, name
+    if name in ("answers", "right"):
+        assert (found == wanted).all(), name
+    elif name.startswith("grid"):
+        assert np.abs(found - wanted).max() <= 1, name  # of 255
+    elif name != "masked":
+        largest = np.abs(wanted[~np.isnan(wanted)]).max(initial=0.0)
+        assert_allclose(found, wanted, rtol=0, atol=NEAR * largest, err_msg=name)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"shape": "three heads", "layer": 0, "head": 2, "asking": 3, "example": 0},
+        {"shape": "three heads", "layer": 1, "head": 0, "asking": 1, "example": 5},
+        {"shape": "answers at the end", "layer": 2, "head": 1, "asking": 4, "example": 1},
+    ],
+    ids=lambda case: f"{case['shape']} {case['layer']}",
+)
+def test_every_number_is_that_of_the_formula(variant, case):
+    """Of every variant, before and after training."""
+    asked = dict(case)
+    film = film_of_shape(asked.pop("shape"))
+    check(film, film.experiment.sharing.index(variant), inspected(film, **asked))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_number_is_that_of_the_formula_on_every_task(task):
+    """Whatever is asked, of how many sides, with which blocks, in the first layer and the last."""
+    film = film_of(task, **{"length": 24} if task == "language" else {})
+    for layer in {0, len(film.experiment.places) - 1}:
+        found = inspected(film, layer=layer, head=1, asking=2, example=3)
+        for place in range(len(film.experiment.sharing)):
+            check(film, place, found)
+
+
+def test_who_is_asked_is_named_as_in_the_lab():
+    """Rows are those who ask, with the right class, and where the right entry stands."""
+    film = film_of()
+    found, examples = inspected(film, example=4, asking=3), examples_of(film.experiment.task)
+    header, told = found.header, found.header["layers"][0]
+    labels = film.experiment.task.label(examples.tokens[4].numpy())
+    assert told["rows"] == [label.asking for label in labels]
+    assert told["right"] == examples.labels[4].tolist()
+    assert told["target"] == examples.target[4].tolist()
+    assert told["reverse"] == examples.reverse[4].tolist()
+    assert [asked["label"] for asked in header["askable"]] == told["rows"]
+    assert (header["row"], header["asking"], header["right"]) == (3, 3, told["right"][3])
+    assert header["target"] == told["target"][3]
+    assert header["right_text"] == header["texts"][str(header["right"])]
+    assert {str(answer) for answer in found.framed["0.answers"].flatten()} <= header["texts"].keys()
+
+
+def test_mass_is_that_of_the_evaluation():
+    """One mean over heads and layers of these is what training measures of a batch."""
+    film = film_of()
+    examples = examples_of(film.experiment.task)
+    reference, _, _ = reference_of(film, 0, 0)
+    pattern = reference.stages[0]["pattern"][None]
+    wanted = metrics.mass_at(pattern, examples.target[None])
+    assert inspected(film).framed["0.mass"][0, 0, :, 0].mean() == pytest.approx(
+        float(wanted), rel=1e-5
+    )
+
+
+def test_stages_of_later_frames_are_those_of_the_whole_film():
+    """What comes after a step is the end of what would come at once."""
+    film = film_of()
+    later = inspect_attention(film.after(0), Inspection("attention", since=0))
+    assert later.header["steps"] == [2, 4]
+    for name, array in inspected(film).framed.items():
+        assert_allclose(later.framed[name], array[1:], rtol=1e-4, atol=1e-5)
+
+
+def test_a_head_that_a_variant_lacks_is_told():
+    """Then it has no stages, but its answers and the maps of its own heads."""
+    film = film_of()
+    found = inspected(film, head=1)
+    assert [own["lacking"] for own in found.header["variants"]] == [
+        "It has 1 head only." if own["n_heads"] == 1 else "" for own in found.header["variants"]
+    ]
+    lacking = {name for name in found.framed if name.startswith("0.")}
+    assert lacking == {
+        *("0.grid.0", "0.answers", "0.right", "0.token", "0.normed", "0.added"),
+        *("0.logits", "0.total", "0.top", "0.mass"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"layer": 1}, "layer: got 1, allowed 0 to 0"),
+        ({"head": 2}, "head: got 2, allowed 0 to 1"),
+        ({"example": N_EXAMPLES}, f"example: got {N_EXAMPLES}, allowed 0 to {N_EXAMPLES - 1}"),
+    ],
+)
+def test_what_does_not_exist_is_refused(asked, message):
+    """The field, what was given, what is allowed."""
+    with pytest.raises(ValueError, match=message):
+        inspect_attention(film_of(), Inspection("attention", **asked))
+
+
+def test_beyond_the_last_who_asks_the_last_is_followed():
+    """Examples differ in how many are asked."""
+    found = inspected(film_of(), asking=99)
+    assert found.header["asking"] == found.header["row"] == 7
+
+
+def test_rows_of_long_examples_come_in_pages():
+    """The page holds who is followed; columns that are hidden from all its rows go first."""
+    film = film_of("language", ("QKV",), d_mlp=0, n_layers=1)
+    for asking in (0, 20, 63):
+        found = inspected(film, asking=asking)
+        told, row = found.header["layers"][0], found.header["row"]
+        first = asking // MOST_ROWS * MOST_ROWS
+        assert told["row_positions"] == list(range(first, first + MOST_ROWS))
+        assert told["row_positions"][row] == asking
+        assert told["rest"]
+        last = min(told["row_positions"][-1] + 1, len(told["column_positions"]) + asking)
+        assert told["column_positions"][-1] == last - 1
+        assert len(told["column_positions"]) == min(MOST_COLUMNS, last)
+        check(film, 0, found)
+    assert [own["row"] for own in found.header["askable"]].count(NOTHING) == 64 - MOST_ROWS
+
+
+def test_of_many_classes_those_of_the_example_are_told():
+    """And the highest logit and the sum of all, so that chances are known."""
+    film = film_of("mqar", ("QKV",), n_tokens=600)
+    found = inspected(film, asking=1)
+    held = examples_of(film.experiment.task).labels[0]
+    assert found.header["classes"] == sorted(held[held != NOTHING].tolist())
+    assert found.header["right"] in found.header["classes"]
+    check(film, 0, found)
+
+
+def test_large_films_are_thinned(monkeypatch):
+    """The first and the last frame stay, and the header says so."""
+    film = film_of()
+    whole = inspected(film)
+    assert not whole.header["thinned"]
+    n_bytes = sum(array.nbytes for array in whole.framed.values())
+    monkeypatch.setattr(lookup, "MOST_BYTES", 2 * n_bytes // len(film.frames))
+    found = inspect_attention(film, Inspection("attention"))
+    assert found.header["thinned"]
+    assert found.header["steps"] == [0, 4]
+    assert all(len(array) == 2 for array in found.framed.values())
+
+
+def test_a_blob_holds_everything():
+    """Header and arrays, to the bit, whatever stands in them."""
+    found = inspected(film_of(causal=True, d_head=6))
+    assert np.isinf(found.framed["0.masked"]).any()
+    read = Inspected.from_bytes(found.to_bytes())
+    assert read.header == json.loads(json.dumps(found.header))
+    assert read.framed.keys() == found.framed.keys()
+    for name, array in found.framed.items():
+        assert read.framed[name].dtype == array.dtype
+        np.testing.assert_array_equal(read.framed[name], array)
+
+
+def own_book(film, name="Jon"):
+    """A book of four entries with three numbers, and a question, as a page asks."""
+    task = film.experiment.task
+    book = read_book(BOOK, task)
+    question = ask(book, name, task)
+    return {
+        "tokens": tuple(map(tuple, question.tokens.tolist())),
+        "names": tuple(entry.name for entry in book.entries),
+        "numbers": tuple(question.classes[answer] for answer in sorted(question.classes)),
+        "right": tuple(question.right),
+        "asking": question.row,
+    }
+
+
+def test_a_book_of_ones_own_is_looked_up():
+    """Rows are its questions, columns its entries; what models answer is that of the formula."""
+    film = film_of("phonebook")
+    asked = own_book(film)
+    found = inspected(film, **asked)
+    header, told = found.header, found.header["layers"][0]
+    assert header["own"]
+    assert header["is_asked"]
+    assert told["row_positions"] == [4, 5, 6, 7]
+    assert told["column_positions"] == [0, 1, 2, 3]
+    sized_film = replace(film, experiment=film.experiment.replace(n_entries=4))
+    for place, variant in enumerate(film.experiment.sharing):
+        weights = film.frames[-1].parameters[place].items()
+        own = {name: torch.from_numpy(array).double() for name, array in weights}
+        reference = Reference(sized_film.experiment, variant)
+        answers = reference.logits(own, torch.tensor(asked["tokens"])[None])[0].argmax(-1)
+        assert found.framed[f"{place}.answers"][-1].tolist() == answers.tolist()
+        right = found.framed[f"{place}.right"][-1]
+        assert right.tolist() == (answers == torch.tensor([0, 1, 0, 2])).tolist()
+        pattern = reference.stages[0]["pattern"][0, 0, 4:]
+        shown = torch.cat([pattern[:, :4], pattern[:, 4:].sum(1, keepdim=True)], 1)
+        check_array("map", found.framed[f"{place}.map"][-1], shown.numpy())
+
+
+def test_a_book_of_ones_own_is_told_in_its_own_words():
+    """Names, numbers, and what is right, as far as it is known."""
+    film = film_of("phonebook")
+    header = inspected(film, **own_book(film)).header
+    told = header["layers"][0]
+    assert told["columns"] == ["Ida", "Jon", "Mia", "Tom", "rest"]
+    assert told["column_titles"][:2] == ["Ida, 12", "Jon, 34"]
+    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "Tom ?"]
+    assert (told["right"], told["target"]) == ([0, 1, 0, 2], [0, 1, 2, 3])
+    assert (header["row"], header["right_text"], header["target"]) == (1, "34", 1)
+    assert [header["texts"][str(answer)] for answer in range(3)] == ["12", "34", "56"]
+    assert header["texts"]["3"] == "a number not in the book"
+
+
+def test_of_a_question_about_nobody_nothing_is_right():
+    """It stands in the last place, and has no right entry; a bare book has none at all."""
+    film = film_of("phonebook")
+    asked = own_book(film, "Nobody")
+    header = inspected(film, **asked).header
+    told = header["layers"][0]
+    assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "your question"]
+    assert (told["right"], told["target"]) == ([0, 1, 0, NOTHING], [0, 1, 2, NOTHING])
+    bare = inspected(film, tokens=asked["tokens"])
+    told = bare.header["layers"][0]
+    assert set(told["right"]) == set(told["target"]) == {NOTHING}
+    assert (bare.framed["0.right"] == UNKNOWN).all()
+
+
+def test_who_cannot_read_a_book_of_that_size_says_why():
+    """Learnt positions are of the size trained on; the others answer."""
+    film = film_of("phonebook", ("QKV", "QKV positions=learned"))
+    found = inspected(film, **own_book(film))
+    refusals = [own["refusal"] for own in found.header["variants"]]
+    assert refusals[0] == ""
+    assert refusals[1].startswith(
+        "It answers books of 8 entries only: how it tells positions apart"
+    )
+    assert "0.map" in found.framed
+    assert {name for name in found.framed if name.startswith("1.")} == {"1.mass"}
+
+
+def test_a_book_that_the_task_does_not_allow_is_refused():
+    """By the task's own words."""
+    film = film_of("phonebook")
+    with pytest.raises(InvalidExperiment, match="n_entries: got 1, allowed a whole number from 2"):
+        inspect_attention(film, Inspection("attention", tokens=((0, 40), (0, 64))))
+
+
+@pytest.mark.parametrize("task", ["directed", "mqar", "dictionary"])
+def test_examples_tell_what_is_wrong_first(task):
+    """Right and wrong of every variant at the last frame; most wrong answers first."""
+    film = film_of(task)
+    found = inspect_examples(film, Inspection("examples"))
+    examples, n_wrong = examples_of(film.experiment.task), np.zeros(N_EXAMPLES, int)
+    asked = (examples.labels != NOTHING).numpy()
+    for place in range(len(film.experiment.sharing)):
+        _, logits, _ = reference_of(film, place, len(film.frames) - 1)
+        right = (logits.argmax(-1) == examples.labels).numpy()
+        assert (found.fixed[f"{place}.right"] == np.where(asked, right, UNKNOWN)).all()
+        n_wrong += (asked & ~right).sum(1)
+    told = found.header["examples"]
+    assert found.header["steps"] == [4]
+    assert [own["n_wrong"] for own in told] == n_wrong.tolist()
+    assert [own["n_asked"] for own in told] == asked.sum(1).tolist()
+    assert sorted(found.header["order"]) == list(range(N_EXAMPLES))
+    in_order = [(-told[place]["n_wrong"], place) for place in found.header["order"]]
+    assert in_order == sorted(in_order)
+    assert len({own["text"] for own in told}) > 1
+
+
+def test_the_reference_norm_is_that_of_the_header():
+    """What is projected is the token, normalised."""
+    found = inspected(film_of())
+    token = torch.from_numpy(found.framed["0.token"]).double()
+    assert_allclose(found.framed["0.normed"], norm(token), rtol=1e-4)
