@@ -6,6 +6,7 @@
 | `loss` | no | 0 …, lower is better |
 | `score_symmetry` | yes | −1 antisymmetric … 1 symmetric |
 | `weight_symmetry` | yes | −1 … 1 |
+| `directionality` | yes | −1 looked at … 1 asking; 0 symmetric; sign turns with the transpose |
 | `symmetry_error` | yes | 0 symmetric … 2 |
 | `mass_at` | – | 0 … 1; below 0 where a pattern is subtracted |
 """
@@ -84,6 +85,35 @@ def weight_symmetry(
     mirrored = (c * c.transpose(-2, -1)).sum((-2, -1))
     size = (a * b).sum((-2, -1))
     return torch.where(size == 0, torch.ones_like(size), mirrored / size)
+
+
+def directionality(
+    w_q: Float[Tensor, "*n m d"], w_k: Float[Tensor, "*n m d"]
+) -> Float[Tensor, "*n"]:
+    """(r − c) / (r + c) of M = W_Q W_Kᵀ, without forming it; 0 where nothing stands out.
+
+    r is the sum over rows of max(0, ‖row‖ − (mean + 2·std)), with mean and std (of all rows, not
+    of a sample) of the norms of all rows; c is the same of columns. Rows are directions of the
+    token that asks, columns of the one that is looked at: above 0, a few directions stand out
+    among those that ask.
+
+    Source:
+        Saponati et al. 2025, arXiv 2502.10927, where code and table differ in sign.
+    """
+    standing_out = []
+    for own, other in ((w_q, w_k), (w_k, w_q)):
+        squares = (own @ (other.transpose(-2, -1) @ other) * own).sum(-1)
+        norms = squares.clamp_min(0).sqrt()
+        limit = (norms.mean(-1) + 2 * norms.std(-1, correction=0)).unsqueeze(-1)
+        excess = norms - limit
+        standing_out.append(excess.masked_fill(excess <= _ROUNDING * limit, 0.0).sum(-1))
+    rows, columns = standing_out
+    both = rows + columns
+    return torch.where(both == 0, both, (rows - columns) / both)
+
+
+_ROUNDING = 1e-5
+"""Norms that differ by less, relatively, count as equal."""
 
 
 def symmetry_error(scores: Float[Tensor, "r ... i i"]) -> Float[Tensor, " r"]:

@@ -195,6 +195,80 @@ def test_weight_symmetry_of_zero_weights_is_one():
     assert metrics.weight_symmetry(torch.zeros(5, 3), torch.ones(5, 3)).item() == 1
 
 
+@st.composite
+def weights(draw):
+    """W_Q and W_K of three heads, (2, 3, m, d), in double precision."""
+    d_head, d_model = draw(st.integers(1, 5)), draw(st.integers(6, 31))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 999)))
+    return torch.randn(2, 3, d_model, d_head, generator=generator, dtype=torch.float64).exp()
+
+
+@given(weights())
+def test_directionality_is_the_definition(drawn):
+    """With W_Q W_Kᵀ formed, and the norms of its rows and columns."""
+    product = drawn[0] @ drawn[1].mT
+    sums = []
+    for axis in (2, 1):
+        norms = product.norm(dim=axis)
+        limit = norms.mean(1, keepdim=True) + 2 * norms.std(1, correction=0, keepdim=True)
+        sums.append((norms - limit).clamp_min(0).sum(1))
+    expected = ((sums[0] - sums[1]) / (sums[0] + sums[1])).nan_to_num(0.0)
+    assert_close(metrics.directionality(*drawn), expected, rtol=0, atol=1e-3)
+
+
+def test_directionality_by_hand():
+    """One row of ten stands out, and all columns are alike: 1; turned round: −1."""
+    w_q, w_k = torch.ones(10, 1), torch.ones(10, 1)
+    w_q[3] = 9.0
+    assert metrics.directionality(w_q, w_k).item() == 1
+    assert metrics.directionality(w_k, w_q).item() == -1
+
+
+def test_directionality_weighs_how_far_norms_stand_out():
+    """Nine ones and 11 have mean 2, std 3, so 3 too much; nine ones and 6 have 1.5 too much.
+
+    Of a product of rank one, norms are those times the length of the other vector.
+    """
+    w_q, w_k = torch.ones(10, 1), torch.ones(10, 1)
+    w_q[0], w_k[0] = 11.0, 6.0
+    rows, columns = 3 * (9 + 36) ** 0.5, 1.5 * (9 + 121) ** 0.5
+    expected = (rows - columns) / (rows + columns)
+    assert metrics.directionality(w_q, w_k).item() == pytest.approx(expected, abs=1e-5)
+
+
+@given(weights())
+def test_directionality_turns_its_sign_with_the_transpose(drawn):
+    """Who asks and who is looked at change places."""
+    there, back = metrics.directionality(*drawn), metrics.directionality(drawn[1], drawn[0])
+    assert_close(there, -back, rtol=0, atol=1e-9)
+    assert (there.abs() <= 1).all()
+
+
+@given(weights(), st.floats(1e-3, 1e3), st.sampled_from([-1, 1]))
+def test_directionality_is_invariant_to_scale(drawn, factor, sign):
+    """A factor, of either sign, changes nothing."""
+    scaled = metrics.directionality(drawn[0] * factor * sign, drawn[1])
+    assert_close(scaled, metrics.directionality(*drawn), rtol=0, atol=1e-3)
+
+
+@given(weights())
+def test_directionality_of_equal_weights_is_zero(drawn):
+    """W Wᵀ has no direction; nor has an orthogonal matrix, whose norms differ by rounding."""
+    assert metrics.directionality(drawn[0], drawn[0]).tolist() == [0, 0, 0]
+    orthogonal = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(1))).Q
+    assert metrics.directionality(orthogonal, torch.eye(16)).item() == 0
+
+
+def test_directionality_of_zero_weights_is_zero():
+    """Nothing stands out."""
+    assert metrics.directionality(torch.zeros(5, 3), torch.ones(5, 3)).item() == 0
+
+
+def test_directionality_of_missing_weights_is_missing():
+    """A run that diverged is not called symmetric."""
+    assert metrics.directionality(torch.full((5, 3), torch.nan), torch.ones(5, 3)).isnan()
+
+
 def test_symmetry_error_by_hand():
     """The largest gap over the largest score, one number per run."""
     scores = torch.tensor([[[[1.0, 4.0], [1.0, 2.0]]], [[[8.0, 3.0], [3.0, 8.0]]]])
