@@ -1,0 +1,163 @@
+"""Measures of likeness: what each sees, hand-computed values, and what chance gives."""
+
+import numpy as np
+import pytest
+from scipy.linalg import subspace_angles
+
+from attnkit.similarity import (
+    column_space,
+    cosine,
+    linear_cka,
+    mean_cosine,
+    overlap,
+    principal_angles,
+    projected_bands,
+    random_band,
+    subspace_cosines,
+    weights_cka,
+)
+
+N, M, D, E = 5, 11, 3, 7  # batch, rows, widths of the two sides
+
+
+def drawn(*shape, seed=0):
+    """Independent Gaussian numbers."""
+    return np.random.default_rng([seed, *shape]).normal(size=shape)
+
+
+def turned(d, seed=1):
+    """An orthogonal matrix."""
+    return np.linalg.qr(drawn(d, d, seed=seed))[0]
+
+
+CHANGES = {
+    "scale": lambda a, b: (2.5 * a, 0.3 * b),
+    "turn of both": lambda a, b: (a @ turned(D), b @ turned(D)),
+    "turn of one": lambda a, b: (a @ turned(D), b),
+    "basis of one": lambda a, b: (a @ drawn(D, D, seed=3), b),
+}
+UNSEEN = {
+    cosine: {"scale", "turn of both"},
+    mean_cosine: {"scale", "turn of both"},
+    linear_cka: {"scale", "turn of both", "turn of one"},
+    weights_cka: {"scale", "turn of both", "turn of one"},
+    overlap: set(CHANGES),
+    principal_angles: set(CHANGES),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("measure", UNSEEN, ids=lambda measure: measure.__name__)
+def test_measures_see_the_changes_that_their_table_says(measure, change):
+    """Which changes of weights leave a measure as it is, and which do not."""
+    a, b = drawn(N, M, D), drawn(N, M, D, seed=2)
+    before, after = measure(a, b), measure(*CHANGES[change](a, b))
+    assert np.allclose(before, after, atol=1e-12) == (change in UNSEEN[measure])
+
+
+@pytest.mark.parametrize("measure", UNSEEN, ids=lambda measure: measure.__name__)
+def test_measures_do_not_care_which_comes_first(measure):
+    """Symmetric in their two sides."""
+    a, b = drawn(N, M, D), drawn(N, M, D, seed=2)
+    assert np.allclose(measure(a, b), measure(b, a), atol=1e-12)
+
+
+def test_values_by_hand():
+    """Two lines at 30°, a plane and a line in it, rows that lie on lines."""
+    line = np.array([[1.0], [0.0], [0.0]])
+    tilted = np.array([[3.0**0.5], [1.0], [0.0]])
+    plane = np.array([[1.0, 0.0], [1.0, 2.0], [0.0, 0.0]])
+    assert np.degrees(principal_angles(line, tilted)) == pytest.approx([30])
+    assert overlap(line, tilted) == pytest.approx(0.75)
+    assert cosine(line, tilted) == pytest.approx(0.75**0.5)
+    assert weights_cka(line, tilted) == pytest.approx(0.75)
+    assert overlap(plane, tilted) == pytest.approx(1)
+    assert cosine(np.eye(2), np.diag([1.0, -1.0])) == 0
+    rows, others = np.array([[0.0], [1.0], [2.0]]), np.array([[1.0], [0.0], [2.0]])
+    assert linear_cka(rows, others) == pytest.approx(0.25)  # the squared correlation of 1/2
+    assert mean_cosine(np.array([[1.0, 0], [1, 1]]), np.array([[0, 1.0], [2, 2]])) == 0.5
+
+
+def test_angles_are_those_of_scipy():
+    """Any widths, largest first there."""
+    a, b = drawn(N, M, D), drawn(N, M, E)
+    wanted = [subspace_angles(*pair)[::-1] for pair in zip(a, b, strict=True)]
+    assert np.allclose(principal_angles(a, b), wanted, atol=1e-12)
+    assert np.allclose(overlap(a, b), (np.cos(wanted) ** 2).mean(1))
+
+
+def test_alignment_is_that_of_the_inner_products_among_rows():
+    """By the definition, with the centring matrix."""
+    x, y = drawn(M, D) + 2, drawn(M, E) - 1
+    centring = np.eye(M) - 1 / M
+    for centred, h in ((True, centring), (False, np.eye(M))):
+        of_x, of_y = h @ x @ x.T @ h, h @ y @ y.T @ h
+        wanted = (of_x * of_y).sum() / np.sqrt((of_x * of_x).sum() * (of_y * of_y).sum())
+        assert linear_cka(x, y, centred=centred) == pytest.approx(wanted)
+
+
+def test_one_and_the_same_is_exactly_alike():
+    """Also after rounding to single precision."""
+    a = drawn(N, M, D).astype(np.float32)
+    for measure in (cosine, mean_cosine, linear_cka, weights_cka, overlap):
+        assert (measure(a, a).astype(np.float32) == 1).all()
+    assert principal_angles(a, a).max() < 1e-7
+
+
+def test_what_is_missing_counts_in_the_rank():
+    """A product of thin matrices, in single precision, reads few directions."""
+    thin = (drawn(M, 2) @ drawn(2, E)).astype(np.float32)
+    assert (column_space(thin) != 0).any(0).sum() == 2
+    assert np.isnan(subspace_cosines(thin, drawn(M, D))).tolist() == [False, False, True]
+    assert overlap(thin, thin) == pytest.approx(1)
+    assert overlap(thin, drawn(M, M)) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("measure", UNSEEN, ids=lambda measure: measure.__name__)
+def test_nothing_is_like_what_is_zero_or_not_finite(measure):
+    """NaN, without a warning, and only there."""
+    a, b = drawn(3, M, D), drawn(3, M, D, seed=2)
+    a[0], a[1, 0, 0] = 0, np.nan
+    found = measure(a, b).reshape(3, -1)
+    assert np.isnan(found).all(1).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("measure", [cosine, overlap, weights_cka])
+def test_a_band_holds_independent_matrices(measure):
+    """About 95 of 100 others."""
+    band = random_band(measure, 16, 5, 5)
+    others = measure(drawn(400, 16, 5, seed=8), drawn(400, 16, 5, seed=9))
+    assert 0.9 <= ((band.low <= others) & (others <= band.high)).mean() <= 0.99
+    assert band.mean == pytest.approx(others.mean(), abs=0.02)
+    assert random_band(measure, 16, 5, 5) is band
+
+
+def test_bands_are_where_theory_has_them():
+    """Cosines are spread by 1/√(m·d); overlaps lie about the larger width over the whole."""
+    cosines, overlaps = random_band(cosine, 32, 8, 8), random_band(overlap, 32, 8, 5)
+    assert cosines.high == pytest.approx(1.96 / 16, rel=0.2)
+    assert cosines.low == pytest.approx(-1.96 / 16, rel=0.2)
+    assert overlaps.mean == pytest.approx(8 / 32, abs=0.01)
+    everything = random_band(overlap, 8, 8, 8)
+    assert (everything.low, everything.high) == pytest.approx((1, 1))
+
+
+def test_bands_of_activations_hold_random_projections_of_the_same_inputs():
+    """Inputs that vary in two directions only, about a mean, make random projections alike."""
+    inputs = drawn(2, 40, 2, seed=4) @ drawn(2, 16, seed=5) + 0.2 * drawn(2, 40, 16, seed=6)
+    inputs += drawn(16, seed=7)
+    left, right = drawn(300, 1, 16, 5, seed=8), drawn(300, 1, 16, 5, seed=9)
+    bands = projected_bands(inputs, inputs, 5, 5)
+    for measure, band in zip((mean_cosine, linear_cka), bands, strict=True):
+        others = measure(inputs @ left, inputs @ right)  # (300, 2)
+        inside = ((band.low <= others) & (others <= band.high)).mean(0)
+        assert (inside > 0.9).all()
+        assert np.allclose(others.std(0), (band.high - band.low) / 4, rtol=0.35)
+    assert (bands[1].mean > 0.6).all()
+
+
+def test_activations_of_other_widths_have_no_cosine_to_compare_with():
+    """But an alignment."""
+    cosines, alignments = projected_bands(drawn(40, 16), drawn(40, 16), 5, 3)
+    assert np.isnan(cosines.high)
+    assert 0 < alignments.low < alignments.high < 1
