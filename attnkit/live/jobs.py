@@ -45,6 +45,7 @@ class Job:
             until all are, the state is what was asked for.
         restarts: how often the training process died under it. blamed: how often in its own turn.
         error: why it failed, or was stopped unasked.
+        kept: whether its result is to be stored: not of what was trained only to be filmed.
         stored: whether the store has it. unstored: why not, if it should.
         tried_again: whether it will be tried again.
         n_bytes: of the last snapshot.
@@ -68,6 +69,7 @@ class Job:
     sent: int = 0
     obeyed: int = 0
     error: str = ""
+    kept: bool = True
     stored: bool = False
     unstored: str = ""
     tried_again: bool = False
@@ -108,4 +110,4 @@ class Job:
     @property
     def work(self) -> float:
         """What all its steps cost, in an arbitrary unit that is the same for all experiments."""
-        return self.experiment.training.steps * self.megabytes
+        return self.experiment.training.steps * self.experiment.megabytes

@@ -30,7 +30,8 @@ class TrainingProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the server, whose end it notices by itself
-            env={**os.environ, "PYTHONPATH": path},
+            # torch counts its threads by itself; numpy's would compete with them
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
         )
         self._writer = threading.Thread(target=self._write, name="attnkit-writer", daemon=True)
         self._writer.start()

@@ -1,4 +1,4 @@
-"""What only the training process can compute: examples of tasks, answers to books."""
+"""What only the training process can compute: examples, answers to books, looks inside models."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ class _Request:
     id: str
     blob: bytes | None = None
     error: str = ""
+    gone: bool = False
 
     @property
     def answered(self) -> bool:
-        return self.blob is not None or bool(self.error)
+        return self.blob is not None or bool(self.error) or self.gone
 
 
 class Questions:
@@ -93,12 +94,24 @@ class Questions:
             return Answers.from_bytes(request.blob)
         return request.error or _BUSY
 
+    def inspect(self, job_id: str, asked: dict[str, Any], seconds: float) -> bytes | str | None:
+        """See `TrainingService.inspect`."""
+        with self._changed:
+            if len(self._requests) >= MOST_ASKED:
+                return _BUSY
+            request = self._request({"do": "inspect", "job": job_id, "asked": asked})
+            self._changed.wait_for(lambda: request.answered, timeout=seconds)
+            self._requests.pop(request.id, None)
+        if request.gone:
+            return None
+        return request.blob if request.blob is not None else request.error or _BUSY
+
     def take(self, header: dict[str, Any], blob: bytes) -> None:
         """An answer has come."""
         request = self._requests.pop(header["request"], None)
         if request is not None:
-            request.error = header.get("error", "")
-            request.blob = None if request.error else blob
+            request.error, request.gone = header.get("error", ""), "gone" in header
+            request.blob = None if request.error or request.gone else blob
             self._changed.notify_all()
 
     def give_up(self, turn: str) -> None:

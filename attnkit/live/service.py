@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 from attnkit.experiment import Experiment
+from attnkit.film import film_megabytes
+from attnkit.inspection.request import Inspection
 from attnkit.live.jobs import NOBODY, Job, Opening, State, Verb, Watcher
 from attnkit.live.keeping import Keeper
 from attnkit.live.leases import Leases
@@ -74,6 +76,7 @@ class TrainingService:
         self._outlooks: tuple[float, dict[str, Outlook]] = (0.0, {})
         self._rate = FIRST_RATE
         self._storing: set[str] = set()  # finished, and on their way into the store
+        self._filmless: set[str] = set()  # jobs whose film is not kept any more
         self._turn = ""  # the job or question whose turn it is
         self._changed = threading.Condition()  # its lock is reentrant
         self._closed = threading.Event()
@@ -90,7 +93,12 @@ class TrainingService:
     # Jobs
 
     def submit(
-        self, experiment: Experiment, *, paused: bool = False, watcher: Watcher = NOBODY
+        self,
+        experiment: Experiment,
+        *,
+        paused: bool = False,
+        kept: bool = True,
+        watcher: Watcher = NOBODY,
     ) -> str:
         """Ask for an experiment from step 0 and return the job's id.
 
@@ -98,6 +106,7 @@ class TrainingService:
 
         Args:
             paused: hold it at step 0, in a job of its own.
+            kept: whether the result goes into the store.
             watcher: who asks.
 
         Raises:
@@ -106,7 +115,7 @@ class TrainingService:
         with self._changed:
             if not paused:
                 for job in reversed(self._jobs.values()):
-                    if job.experiment == experiment and job.active:
+                    if job.experiment == experiment and job.active and job.kept >= kept:
                         self._watch(job.id, watcher)
                         return job.id
             try:
@@ -121,7 +130,8 @@ class TrainingService:
                 visitor=watcher.visitor,
                 state="paused" if paused else "waiting",
                 opening="pause" if paused else "run",
-                megabytes=experiment.megabytes,
+                megabytes=_memory_of(experiment),
+                kept=kept,
                 asked_at=now,
                 seen_at=now,
             )
@@ -198,6 +208,41 @@ class TrainingService:
             seconds: how long to wait at most.
         """
         return self._questions.ask(job_id, tokens, seconds)
+
+    def film(self, experiment: Experiment, watcher: Watcher = NOBODY) -> str:
+        """The job whose film shows an experiment of one seed; it is trained again if there is none.
+
+        That of more seeds, the first of which is this one, serves as well: the numbers are equal.
+
+        Raises:
+            Refused: if this copy does not train it, or has no more places.
+        """
+        with self._changed:
+            for job in reversed(self._jobs.values()):
+                on_its_way = job.active or (job.begun and job.state == "paused")
+                filmed = job.id not in self._filmless and (on_its_way or job.step > 0)
+                if filmed and job.asked_at and job.experiment.replace(n_seeds=1) == experiment:
+                    self._watch(job.id, watcher)
+                    return job.id
+            return self.submit(experiment, kept=False, watcher=watcher)
+
+    def inspect(
+        self, job_id: str, inspection: Inspection, seconds: float = 30.0
+    ) -> bytes | str | None:
+        """Look inside the models of a job's film.
+
+        Args:
+            seconds: how long to wait at most.
+
+        Returns:
+            The bytes of an `Inspected`; a text that says why there are none; None if the film is
+            not kept any more: `film` gets it back.
+        """
+        found = self._questions.inspect(job_id, inspection.to_dict(), seconds)
+        if found is None:
+            with self._changed:
+                self._filmless.add(job_id)
+        return found
 
     def outlook(self, job_id: str) -> Outlook | None:
         """What a job that is not over may expect; at most a second old."""
@@ -325,7 +370,7 @@ class TrainingService:
         problems = self.settings.problems(experiment)
         if problems:
             raise Refused("; ".join(map(str, problems)))
-        claim = Claim("", watcher.visitor, experiment.megabytes)
+        claim = Claim("", watcher.visitor, _memory_of(experiment))
         waiting = self._waiting()
         if admitted([*waiting, claim], self._holding(), self.settings)[-1:] == [claim]:
             return
@@ -415,7 +460,7 @@ class TrainingService:
         if snapshot is not None:
             changes.update(snapshot=snapshot, n_bytes=header["snapshot"])
             self._learn_rate(job, snapshot)
-        if state == "finished" and self._keeper.stores:
+        if state == "finished" and self._keeper.stores and job.kept:
             self._storing.add(job.id)
             self._keeper.keep(job.id, blob[: header["snapshot"]], blob[header["snapshot"] :])
         elif obeyed == job.sent:
@@ -549,6 +594,7 @@ class TrainingService:
             if n_ended <= MAX_JOBS and n_bytes <= MAX_BYTES:
                 return
             del self._jobs[job.id]
+            self._filmless.discard(job.id)
             self._leases.forget(job.id)
             n_bytes -= job.n_bytes
             n_ended -= 1
@@ -559,6 +605,11 @@ _TELLING_STEPS = 20
 
 _OPENINGS: dict[Verb, Opening] = {"pause": "pause", "resume": "run", "step": "step"}
 """How a job begins, or begins anew, that was steered so last."""
+
+
+def _memory_of(experiment: Experiment) -> float:
+    """Megabytes that its training takes, with the film of its first seed."""
+    return experiment.megabytes + film_megabytes(experiment)
 
 
 def _size_of(snapshot: Snapshot) -> int:

@@ -6,13 +6,15 @@ as it says, of `Snapshot.to_bytes` and, of a finished job, its weights. It ends 
 so no orphan outlives the server. Before a turn it says whose it is: if it dies, the server knows.
 
 Between two turns it also draws examples of tasks, which pages must not do since they never import
-torch, and asks trained models about a book; it keeps the last weights of phone books for that.
+torch, asks trained models about a book, and looks inside them. For that it keeps the last weights
+of phone books, and films every job's first seed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import queue
 import sys
@@ -23,7 +25,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from attnkit.camera import Camera
 from attnkit.experiment import Experiment, from_text
+from attnkit.film import Film
+from attnkit.inspection.request import Inspection
+from attnkit.inspection.views import inspect
 from attnkit.live.asking import Weights, WeightsGone, answer, draw_example, reason
 from attnkit.live.views import encode
 from attnkit.own_book import can_be_asked
@@ -45,7 +51,10 @@ SPARE = 1.5
 KEPT_BYTES = 2**26
 """Weights of ended jobs that are kept, of the newest jobs whose task can be asked."""
 
-QUESTIONS = ("example", "ask")
+FILM_BYTES = 2**26
+"""Films of ended jobs that are kept, the most recently looked at."""
+
+QUESTIONS = ("example", "ask", "inspect")
 """Commands that are answered at once, and change no job."""
 
 TRIM_SECONDS = 2.0
@@ -58,6 +67,7 @@ NICENESS = 10
 @dataclass
 class _Job:
     training: Training
+    camera: Camera
     paused: bool = False
     steps_left: int | None = None
     """Steps to take before pausing again; None: no limit."""
@@ -73,6 +83,10 @@ class _Job:
     """Time it has had, counted from what the others had when it began."""
 
 
+class FilmGone(Exception):
+    """A job's film is not kept any more."""
+
+
 class Worker:
     """Takes commands and trains; one per process."""
 
@@ -80,6 +94,7 @@ class Worker:
         self._output = output
         self._jobs: dict[str, _Job] = {}
         self._ended: dict[str, Weights] = {}
+        self._films: dict[str, Film] = {}  # of ended jobs, the last looked at last
         self._trim_at = 0.0
 
     def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
@@ -143,9 +158,13 @@ class Worker:
         try:
             if command["do"] == "example":
                 blob = draw_example(from_text(command["experiment"])).to_bytes()
-            else:
+            elif command["do"] == "ask":
                 weights = self._weights(command["job"])
                 blob = answer(weights, np.array(command["tokens"])).to_bytes()
+            else:
+                blob = self._inspect(command["job"], Inspection.from_dict(command["asked"]))
+        except FilmGone:
+            self._write({**header, "gone": True}, b"")
         except Exception as error:  # whatever it is, the page must hear of it
             self._write({**header, "error": reason(error)}, b"")
         else:
@@ -158,6 +177,19 @@ class Worker:
             raise WeightsGone("The weights of this run are not kept any more: train it again")
         return weights
 
+    def _inspect(self, name: str, inspection: Inspection) -> bytes:
+        """Look inside the models of a job; its film's name stands in the header."""
+        job, film = self._jobs.get(name), self._films.pop(name, None)
+        if job is not None:
+            film = job.camera.film
+        elif film is not None:
+            self._films[name] = film
+        else:
+            raise FilmGone
+        found = inspect(film, inspection)
+        found.header.update(film=name, live=job is not None)
+        return found.to_bytes()
+
     def _start(self, name: str, command: dict[str, Any]) -> None:
         self._tell_turn(name)
         try:
@@ -165,7 +197,8 @@ class Worker:
         except Exception as error:  # whatever it is, the page must hear of it
             self._fail(name, error)
             return
-        job = _Job(training, paused=command["paused"], most_seconds=command["seconds"])
+        paused, seconds = command["paused"], command["seconds"]
+        job = _Job(training, Camera(training), paused=paused, most_seconds=seconds)
         job.served = self._served_least()
         self._jobs[name] = job
         self._send(name, job, "paused" if job.paused else "running")
@@ -173,6 +206,9 @@ class Worker:
     def _take_turn(self, name: str) -> None:
         job = self._jobs[name]
         n_steps = max(1, round(SLICE_SECONDS / job.pace))
+        left = job.camera.n_steps_left
+        if left:  # equal turns to the next frame: every end of a turn waits for the slowest cohort
+            n_steps = math.ceil(left / max(1, round(left / n_steps)))
         if job.steps_left is not None:
             n_steps = min(n_steps, job.steps_left)
             job.steps_left -= n_steps
@@ -180,6 +216,7 @@ class Worker:
         started = time.monotonic()
         try:
             job.training.advance(n_steps)
+            job.camera.shoot()
         except Exception as error:  # one job's failure must not end the others
             del self._jobs[name]
             self._fail(name, error)
@@ -204,8 +241,9 @@ class Worker:
         if can_be_asked(job.training.experiment.task):
             with contextlib.suppress(MemoryError, RuntimeError):
                 self._ended[name] = Weights.of(job.training)
-            while sum(weights.n_bytes for weights in self._ended.values()) > KEPT_BYTES:
-                del self._ended[next(iter(self._ended))]
+            _drop_oldest(self._ended, KEPT_BYTES)
+        self._films[name] = job.camera.film
+        _drop_oldest(self._films, FILM_BYTES)
         self._send(name, job, state, why)
         del job
         self._trim()
@@ -241,6 +279,12 @@ class Worker:
     def _write(self, header: dict[str, Any], blob: bytes) -> None:
         self._output.write(encode(header, blob))
         self._output.flush()
+
+
+def _drop_oldest(kept: dict[str, Weights] | dict[str, Film], most_bytes: int) -> None:
+    """Drop the first of them until the others are small enough."""
+    while sum(each.n_bytes for each in kept.values()) > most_bytes:
+        del kept[next(iter(kept))]
 
 
 def rest_after(n_bytes: int) -> float:

@@ -1,0 +1,154 @@
+"""What trains is filmed, and the films of jobs can be looked into while they are kept."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+from kinds import SMALL
+from test_live import PATIENCE, step_of, wait_until
+
+from attnkit.camera import record
+from attnkit.experiment import Experiment
+from attnkit.film import film_megabytes, filmed_steps
+from attnkit.inspection.inspected import Inspected
+from attnkit.inspection.request import Inspection
+from attnkit.inspection.views import inspect
+from attnkit.live import worker
+from attnkit.live.service import TrainingService
+
+ASKED = Inspection("attention")
+TWO_SEEDS = Experiment(**{**SMALL, "n_seeds": 2, "steps": 44})
+
+
+@pytest.fixture(scope="module")
+def service():
+    """One training process for all tests of this module."""
+    with closing(TrainingService()) as one:
+        yield one
+
+
+def looked_into(service, job_id, inspection=ASKED):
+    """What a service finds."""
+    found = service.inspect(job_id, inspection, PATIENCE)
+    assert isinstance(found, bytes), found
+    return Inspected.from_bytes(found)
+
+
+def alone(experiment, seed):
+    """One of its seeds."""
+    return experiment.replace(first_seed=seed, n_seeds=1)
+
+
+def assert_same(found, wanted):
+    """The same arrays, bit by bit."""
+    assert found.framed.keys() == wanted.framed.keys()
+    for name, array in wanted.framed.items():
+        np.testing.assert_array_equal(found.framed[name], array, name)
+
+
+def test_a_finished_job_shows_every_filmed_step(service):
+    """With the numbers of the same seed recorded alone."""
+    job_id = service.submit(TWO_SEEDS)
+    wait_until(service, job_id, lambda job: job.over)
+    found = looked_into(service, job_id)
+    assert found.header["steps"] == filmed_steps(TWO_SEEDS) == [0, 11, 22, 33, 44]
+    assert found.header["film"] == job_id
+    assert not found.header["live"]
+    assert_same(found, inspect(record(TWO_SEEDS), ASKED))
+
+
+def test_the_first_seed_is_in_the_film_of_all(service):
+    """Nothing is trained again for it; another seed is, alone, and is not stored."""
+    job_id = service.submit(TWO_SEEDS)
+    wait_until(service, job_id, lambda job: job.over)
+    assert service.film(alone(TWO_SEEDS, 0)) == job_id
+    other = service.film(alone(TWO_SEEDS, 1))
+    assert other != job_id
+    job = wait_until(service, other, lambda job: job.over)
+    assert not job.kept
+    assert service.film(alone(TWO_SEEDS, 1)) == other
+    assert_same(looked_into(service, other), inspect(record(TWO_SEEDS, 1), ASKED))
+
+
+def test_a_running_job_shows_what_has_been_so_far(service):
+    """And, when asked, only what is new since a step."""
+    job_id = service.submit(TWO_SEEDS.replace(steps=20_000))
+    wait_until(service, job_id, lambda job: step_of(job) > 800)
+    found = looked_into(service, job_id)
+    assert found.header["live"]
+    first = found.header["steps"][1]
+    later = looked_into(service, job_id, Inspection("attention", since=first))
+    assert min(later.header["steps"]) > first
+    service.stop(job_id)
+
+
+def test_a_stopped_job_keeps_its_film(service):
+    """As far as it came."""
+    experiment = TWO_SEEDS.replace(steps=19_000)
+    job_id = service.submit(experiment)
+    wait_until(service, job_id, lambda job: step_of(job) > 0)
+    service.stop(job_id)
+    wait_until(service, job_id, lambda job: job.settled)
+    assert looked_into(service, job_id).header["steps"][0] == 0
+    assert service.film(alone(experiment, 0)) == job_id
+
+
+def test_a_film_that_is_gone_is_recorded_again():
+    """By training its seed alone, with the same numbers."""
+    with closing(TrainingService()) as service:
+        first = service.submit(TWO_SEEDS)
+        wait_until(service, first, lambda job: job.over)
+        before = looked_into(service, first)
+        service._process.end()  # and with it all films
+        wait_until_gone(service, first)
+        again = service.film(alone(TWO_SEEDS, 0))
+        assert again != first
+        wait_until(service, again, lambda job: job.over)
+        assert_same(looked_into(service, again), before)
+
+
+def wait_until_gone(service, job_id):
+    """Ask until a new process has said that it has no such film."""
+    for _ in range(100):
+        found = service.inspect(job_id, ASKED, PATIENCE)
+        if found is None:
+            return
+        assert "died" in found
+    raise AssertionError("the film is still there")
+
+
+def test_what_cannot_be_looked_at_is_told(service):
+    """Field, value, what is allowed."""
+    job_id = service.submit(TWO_SEEDS)
+    wait_until(service, job_id, lambda job: job.over)
+    found = service.inspect(job_id, Inspection("attention", example=99), PATIENCE)
+    assert found == "example: got 99, allowed 0 to 31"
+
+
+def test_films_are_kept_up_to_a_size():
+    """The one that was looked at least recently goes first."""
+    sizes = {}
+    kept = {name: record(TWO_SEEDS.replace(steps=11)) for name in "abc"}
+    sizes = {name: film.n_bytes for name, film in kept.items()}
+    worker._drop_oldest(kept, sum(sizes.values()) - 1)
+    assert list(kept) == ["b", "c"]
+
+
+def test_memory_is_counted_before_training():
+    """A film takes what was foretold."""
+    film = record(TWO_SEEDS)
+    assert film.n_bytes / 2**20 == pytest.approx(film_megabytes(TWO_SEEDS))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"view": "all"}, "view: got 'all', allowed examples, attention"),
+        ({"layer": -1}, "layer: got -1, allowed a whole number from 0"),
+        ({"head": 0.5}, "head: got 0.5, allowed a whole number from 0"),
+    ],
+)
+def test_a_wrong_question_is_told(wrong, told):
+    """Before it is asked."""
+    with pytest.raises(ValueError, match=told):
+        Inspection(**{"view": "attention", **wrong})
