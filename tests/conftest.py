@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 
 import pytest
 import torch
@@ -31,6 +32,35 @@ def postgres():
 
     with server() as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Debian's Chromium; without one the tests are skipped, but never in CI."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        assert not os.environ.get("CI"), "CI needs Chromium (Debian's package `chromium`)"
+        pytest.skip("no Chromium on this machine (Debian's package `chromium`)")
+    from browsing import LONG
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=LONG)
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        chromium = playwright.chromium.launch(executable_path=path, args=options)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def pages_service():
+    """The training process of all pages of a module, ended with it."""
+    from attnkit.ui.service import training_service
+
+    training_service.clear()
+    with contextlib.closing(training_service()) as opened:
+        yield opened
+    training_service.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -30,6 +30,7 @@ from attnkit.statistics import mean_interval
 from attnkit.summary import percent, percent_interval
 from attnkit.tasks import FAMILIES, TASKS
 from attnkit.ui.shown import example_cells, once, sharing_table, task_thumbnail
+from attnkit.ui.standalone import film_source
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 
@@ -55,6 +56,26 @@ def _component(name: str) -> Any:
         css=_asset("lab.css"),
         isolate_styles=False,
     )
+
+
+@cache
+def film_component(name: str) -> Any:
+    """The component of a page that shows a film; call it with `data=` an inspected blob."""
+    script, style = film_source(name)
+    return st.components.v2.component(f"attnkit_{name}", js=script, css=style, isolate_styles=False)
+
+
+def film(
+    name: str, blob: bytes, *, key: str, picked: Callable[[], None], resend: Callable[[], None]
+) -> None:
+    """Draw what an inspection of a film found, or the frames of it that are new.
+
+    Args:
+        name: which page's figures.
+        picked: called when something was chosen; `st.session_state[key].picked` says what.
+        resend: called when the browser lacks frames that came before.
+    """
+    film_component(name)(key=key, data=blob, on_picked_change=picked, on_resend_change=resend)
 
 
 def _packed(data: dict[str, Any]) -> bytes:

@@ -1,0 +1,444 @@
+// The Asymmetry page: S in two parts, over training, and what of it reaches the attention.
+// Arrays are those of attnkit/inspection/symmetry.py.
+
+const asymmetryFigures = (() => {
+const ROUNDING = 1e-5, EVEN = 0.05;
+const A_FORMULA = "a = ‖S − Sᵀ‖² / 4‖S‖² = (1 − s)/2";
+
+const chosenLayer = (film) => film.header.request.layer;
+const chosenHead = (film) => film.header.request.head;
+const hasHead = (film, p) => film.shape(`${p}.scores`) !== undefined;
+const square = (film) => film.header.square !== false;
+const percentOf = (share) => {
+  if (!Number.isFinite(share)) return "–";
+  const size = Math.max(0, share) * 100;
+  return size > 0 && size < 0.1 ? "0%" : `${size.toFixed(size < 10 && size % 1 > 0.05 ? 1 : 0)}%`;
+};
+const two = (value) => (Number.isFinite(value) ? value.toFixed(2).replace(/^-(?=0\.00$)/, "").replace("-", "−") : "–");
+const gapText = (gap) => (gap === 0 ? "0" : gap < 1e-3 ? gap.toExponential(0).replace("-", "−") : number(gap));
+const share = (p) => `${p}.shares`;
+const lacks = ({ n_heads }) => `It has ${n_heads} head${n_heads > 1 ? "s" : ""} only.`;
+const whichHead = (film) => {
+  const { places = [], variants } = film.header; // before the first frames come there are none
+  const layer = places.length > 1 ? places[chosenLayer(film)] : "";
+  const head = Math.max(...variants.map((v) => v.n_heads)) > 1 ? `head ${chosenHead(film) + 1}` : "";
+  return [layer, head].filter(Boolean).join(", ");
+};
+const titled = (words) => (film) => [words, whichHead(film)].filter(Boolean).join(" · ");
+
+/** A question of the example and where it should look: two positions that are shown. */
+function pairOf({ header }) {
+  const i = header.target.findIndex((j, at) => j >= 0 && j !== at);
+  return i < 0 ? null : [i, header.target[i]];
+}
+
+/** What a variant's scores and attention say at the shown step, sentence by sentence. */
+function said(film, p) {
+  const layer = chosenLayer(film), [gap, relative] = film.part(`${p}.error`, [layer]);
+  const must = film.get(`${p}.must`)[0] > 0;
+  const [right, reversed] = film.get(`${p}.mass`);
+  const a = film.value(`${p}.a`, [layer, Math.min(chosenHead(film), film.variants[p].n_heads - 1)]);
+  const found = { badge: "", holds: true, scores: "", attention: "", verdict: "" };
+  if (square(film)) {
+    found.holds = !must || relative < ROUNDING;
+    found.badge = must ? `Must be symmetric: max|S−Sᵀ| = ${gapText(gap)} ${found.holds ? "✓" : "✗"}` : `Free to differ: max|S−Sᵀ| = ${gapText(gap)}`;
+    found.scores = must
+      ? "A question “i → j” scores exactly as “j → i”"
+      : relative < ROUNDING ? "“i → j” and “j → i” score alike" : `“i → j” and “j → i” score differently (asymmetry ${two(a)})`;
+    const pair = pairOf(film);
+    if (!pair || !hasHead(film, p)) found.scores += ".";
+    else {
+      const [i, j] = pair, n = film.header.labels.length, s = film.part(`${p}.scores`, [0]);
+      const asks = (one, other) => `${film.header.labels[one]} asks ${film.header.labels[other]} ${two(s[one * n + other])}`;
+      found.scores += `: ${asks(i, j)}, ${asks(j, i)}.`;
+    }
+  }
+  if (Number.isFinite(right)) {
+    found.attention = `Attention on the right entry ${two(right)}`;
+    found.attention += Number.isFinite(reversed) ? `, on the reversed one ${two(reversed)}.` : ".";
+    if (Number.isFinite(reversed) && right + reversed > 0.3) {
+      if (Math.abs(right - reversed) < EVEN) found.verdict = "It splits evenly: the direction is lost.";
+      else if (right > reversed && must) found.verdict = "It leans to the right entry all the same: each row's softmax weighs the scores anew.";
+      else if (right > reversed) found.verdict = right > 0.6 ? "Most of it goes to the right entry." : "It leans to the right entry.";
+      else found.verdict = "It leans to the reversed entry.";
+    }
+  }
+  found.accuracy = `Accuracy ${two(film.value("accuracy", [p]))}.`;
+  return found;
+}
+
+const meaning = {
+  name: "meaning",
+  title: (film) => (square(film) ? "Can the scores tell a direction?" : "Here nobody looks back"),
+  hint: (film) => (square(film)
+    ? "S holds the scores before masks and softmax: row i asks, column j is looked at. A matrix shared by queries and keys makes S the same both ways."
+    : "The decoder asks the encoder: those who ask are not those who are looked at, so S has no other direction to compare with. Choose an encoder or decoder layer above; what can be measured here are the weights, below."),
+  height: 190,
+  build(film, body) {
+    const grid = panelGrid(film, body, film.variants.length, 205);
+    return film.variants.map((variant, p) => {
+      const box = grid.boxes[p];
+      box.classList.add("ak-said-of");
+      panelTitle(box, variant);
+      return {
+        badge: el("div", "ak-badge", box, ""),
+        scores: el("p", "", box, ""),
+        attention: el("p", "", box, ""),
+        verdict: el("p", "ak-verdict", box, ""),
+        accuracy: el("p", "", box, ""),
+      };
+    });
+  },
+  update(film, drawn) {
+    drawn.forEach((lines, p) => {
+      const found = said(film, p);
+      for (const name of ["badge", "scores", "attention", "verdict", "accuracy"]) {
+        say(lines[name], found[name]);
+        show(lines[name], found[name] !== "");
+      }
+      set(lines.badge, "class", `ak-badge ${found.badge.startsWith("Must") ? (found.holds ? "ak-badge-holds" : "ak-badge-broken") : ""}`);
+    });
+  },
+  finding: (film) => film.variants.map((variant, p) => {
+    const { badge, ...rest } = said(film, p);
+    return `${variant.name}: ${[badge && `${badge}.`, rest.scores, rest.attention, rest.verdict, rest.accuracy].filter(Boolean).join(" ")}`;
+  }).join(" "),
+  table: (film) => ({
+    columns: ["variant", "must be symmetric", "max|S−Sᵀ|", "max|S−Sᵀ|/max|S|", "attention right", "attention reversed", "accuracy"],
+    rows: film.variants.map((variant, p) => [
+      variant.text, film.get(`${p}.must`)[0], ...film.part(`${p}.error`, [chosenLayer(film)]), ...film.get(`${p}.mass`),
+      film.value("accuracy", [p]),
+    ]),
+  }),
+};
+
+/** The symmetric and the antisymmetric part of an n × n matrix. */
+function partsOf(s, n, kept) {
+  kept.even ??= new Float32Array(n * n);
+  kept.odd ??= new Float32Array(n * n);
+  for (let i = 0; i < n; i++) {
+    for (let j = 0; j < n; j++) {
+      const there = s[i * n + j], back = s[j * n + i];
+      kept.even[i * n + j] = (there + back) / 2;
+      kept.odd[i * n + j] = (there - back) / 2;
+    }
+  }
+  return kept;
+}
+
+/** Upright bars around zero. Options: width, height, tell(k, value), tokens, color */
+function columnsChart(film, parent, { n, width, height = 64, tell, tokens, color }) {
+  const gap = width / n > 4 ? 1 : 0, w = width / n;
+  const node = svg("svg", { width, height, class: "ak-columns", "aria-hidden": "true" }, parent);
+  const zero = svg("path", { class: "ak-zero" }, node);
+  const kept = { values: [] };
+  const drawn = Array.from({ length: n }, (_, k) => svg("rect", { x: (k * w).toFixed(2), width: Math.max(0.5, w - gap).toFixed(2), class: "ak-column" }, node));
+  const at = (event) => clamp(Math.floor(((event.clientX - node.getBoundingClientRect().left) / width) * n), 0, n - 1);
+  node.onpointermove = (event) => {
+    kept.at = at(event);
+    if (tokens) film.link.point(tokens[kept.at]);
+    film.tip.show(tell(kept.at, kept.values[kept.at]), event);
+  };
+  node.onpointerleave = () => {
+    kept.at = undefined;
+    if (tokens) film.link.point();
+    film.tip.hide();
+  };
+  return {
+    node,
+    update(values, low, high) {
+      kept.values = values;
+      const range = high - low || 1, y = (value) => 1 + ((height - 2) * (high - clamp(value, low, high))) / range;
+      set(zero, "d", `M0 ${y(0).toFixed(1)}H${width}`);
+      drawn.forEach((bar, k) => {
+        const value = Number.isFinite(values[k]) ? values[k] : 0;
+        set(bar, "y", Math.min(y(value), y(0)).toFixed(1));
+        set(bar, "height", Math.abs(y(value) - y(0)).toFixed(1));
+        set(bar, "class", value < 0 ? "ak-column ak-below" : "ak-column");
+        if (color) bar.style.fill = value < 0 ? "" : color;
+      });
+      if (kept.at !== undefined) film.tip.say(tell(kept.at, values[kept.at]));
+    },
+  };
+}
+
+const WHOLES = ["S", "symmetric part", "antisymmetric part"];
+
+const parts = {
+  name: "parts",
+  title: titled("The scores of one example, in two parts"),
+  hint: (film) => {
+    const { labels, n_looked_at: all } = film.header;
+    const cut = labels.length < all ? ` Shown are ${labels.length} of ${all} positions; shares and eigenvalues are those of all.` : "";
+    return `S = Sₛ + Sₐ with Sₛ = (S + Sᵀ)/2 and Sₐ = (S − Sᵀ)/2, and what share of ‖S‖² each has. Rows ask, columns are looked at; outlined: the right entry, circled: the reversed one. Below: the eigenvalues of Sₛ, largest first. With plain Q = K none is below zero: then no pair scores above the larger of its two scores with itself, which a self-mask hides.${cut}`;
+  },
+  height: 320,
+  shown: square,
+  build(film, body) {
+    const { labels, full_labels: full, target, reverse, notes } = film.header;
+    const n = labels.length, gap = 22;
+    const legend = scaleLegend(body);
+    const grid = panelGrid(film, body, film.variants.length, 250, 0, 26);
+    const most = Math.floor((Math.min(grid.inner, 420) - 2 * gap) / 3);
+    const cell = Math.max(1, Math.floor((most / n) * 4) / 4);
+    const marked = cell >= 10;
+    const panels = film.variants.map((variant, p) => {
+      const box = grid.boxes[p];
+      const title = panelTitle(box, variant);
+      if (!hasHead(film, p)) {
+        el("p", "", box, lacks(variant));
+        return null;
+      }
+      const maps = Array.from({ length: notes[p].n_maps }, (_, m) => {
+        if (notes[p].n_maps > 1) el("div", "ak-quiet-text", box, `Map ${m + 1} of ${notes[p].n_maps}`);
+        const row = el("div", "ak-three", box);
+        const three = WHOLES.map((name, part) => {
+          if (part) el("span", "ak-sign", row, part === 1 ? "=" : "+");
+          const one = el("div", "", row);
+          const heat = heatMap(film, one, {
+            rows: labels, columns: labels, width: most, bare: true, cell, rowTokens: film.header.positions, columnTokens: film.header.positions,
+            target: marked && part === 0 ? target : [], reverse: marked && part === 0 ? reverse : [],
+            tell: (i, j, value) => `${name}\n${full[i]}  →  ${full[j]}: ${number(value, 3)}`,
+          });
+          const caption = el("div", "ak-share", one, part ? "" : "S");
+          return { heat, caption };
+        });
+        const width = Math.floor(3 * cell * n + 2 * gap);
+        const values = columnsChart(film, box, {
+          n: film.shape(`${p}.eigenvalues`)[1], width, height: 56, color: variant.color,
+          tell: (k, value) => `eigenvalue ${k + 1} of Sₛ: ${number(value, 3)}`,
+        });
+        const caption = el("div", "ak-share", box, "");
+        return { three, values, caption, kept: {} };
+      });
+      return { title, maps };
+    });
+    return { legend, panels, n };
+  },
+  update(film, { legend, panels, n }) {
+    const all = panels.flatMap((panel, p) => (panel ? panel.maps.map((_, m) => film.part(`${p}.scores`, [m])) : []));
+    const scale = diverging(limitOf(...all));
+    legend.update(scale, "score");
+    panels.forEach((panel, p) => panel?.maps.forEach((drawn, m) => {
+      const s = film.part(`${p}.scores`, [m]), { even, odd } = partsOf(s, n, drawn.kept);
+      [s, even, odd].forEach((values, part) => drawn.three[part].heat.update(values, scale));
+      const [of_even, of_odd] = film.part(share(p), [m]);
+      say(drawn.three[1].caption, `Sₛ ${percentOf(of_even)}`);
+      say(drawn.three[2].caption, `Sₐ ${percentOf(of_odd)}`);
+      const values = film.part(`${p}.eigenvalues`, [m]);
+      const high = Math.max(0, values[0]), low = Math.min(0, values[values.length - 1]);
+      drawn.values.update(values, low, high);
+      say(drawn.caption, eigenvalueText(film, p, m));
+    }));
+  },
+  finding: (film) => film.variants.map((variant, p) => {
+    if (!hasHead(film, p)) return `${variant.name}: ${lacks(variant)}`;
+    const [even, odd] = film.part(share(p), [0]);
+    return `${variant.name}: ${percentOf(even)} symmetric, ${percentOf(odd)} antisymmetric; ${eigenvalueText(film, p, 0)}.`;
+  }).join(" "),
+  table: (film) => {
+    const { labels } = film.header, n = labels.length, rows = [];
+    film.variants.forEach((variant, p) => {
+      if (!hasHead(film, p)) return;
+      for (let m = 0; m < film.header.notes[p].n_maps; m++) {
+        const s = film.part(`${p}.scores`, [m]), { even, odd } = partsOf(s, n, {});
+        for (let i = 0; i < n; i++) for (let j = 0; j < n; j++) rows.push([variant.text, m + 1, labels[i], labels[j], s[i * n + j], even[i * n + j], odd[i * n + j]]);
+      }
+    });
+    return { columns: ["variant", "map", "asks", "is looked at", "S", "Sₛ", "Sₐ"], rows };
+  },
+};
+
+function eigenvalueText(film, p, m) {
+  const values = film.part(`${p}.eigenvalues`, [m]);
+  if (!Number.isFinite(values[0])) return "no eigenvalues: the run diverged";
+  const limit = ROUNDING * Math.max(Math.abs(values[0]), Math.abs(values[values.length - 1]));
+  const below = values.reduce((count, value) => count + (value < -limit), 0);
+  if (!below) return "no eigenvalue below zero";
+  const part = film.part(`${p}.negative`, [m])[0];
+  return `${below} of ${values.length} eigenvalues below zero, ${percentOf(part)} of ‖Sₛ‖²`;
+}
+
+/** Charts side by side, one per entry of `charts`: {title, options}. */
+function chartsIn(film, body, charts, least = 300) {
+  const grid = panelGrid(film, body, charts.length, least);
+  return charts.map(({ title, ...options }, k) => {
+    if (title) el("div", "ak-panel-title", grid.boxes[k], title);
+    return lineChart(film, grid.boxes[k], { width: grid.inner, height: 180, ...options });
+  });
+}
+
+const overVariants = (film, name, indices) => film.variants.map((variant, p) => ({ ...variant, values: () => film.line(`${p}.${name}`, indices) }));
+const updateAll = (film, charts) => charts.forEach((chart) => chart.update());
+
+/** A table of named lines over the steps: [name, values per frame]. */
+const overSteps = (film, lines) => ({
+  columns: ["step", ...lines.map(([name]) => name)],
+  rows: film.steps.map((step, k) => [step, ...lines.map(([, values]) => values[k])]),
+});
+
+const nHeads = (film) => film.shape("0.a")[1];
+
+const overTraining = {
+  name: "asymmetry",
+  title: (film) => ["Asymmetry over training", film.header.places?.length > 1 && film.header.places[chosenLayer(film)]].filter(Boolean).join(" · "),
+  hint: `${A_FORMULA}: 0 symmetric, ½ unrelated, 1 antisymmetric; mean over held-out examples. An untrained model has about ½ already, so a only describes the scores. The evidence for a direction is where the attention goes, below.`,
+  height: 210,
+  shown: square,
+  build: (film, body) => chartsIn(film, body, Array.from({ length: nHeads(film) }, (_, h) => ({
+    title: nHeads(film) > 1 ? `Head ${h + 1}` : "",
+    lines: overVariants(film, "a", [chosenLayer(film), h]),
+    low: 0, high: 1, label: "asymmetry a", levels: [{ value: 0.5, text: "½: unrelated, or untrained" }],
+  })), 260),
+  update: updateAll,
+  finding: (film) => film.variants.map((variant, p) => {
+    const own = Array.from(film.part(`${p}.a`, [chosenLayer(film)])).filter(Number.isFinite);
+    return `${variant.name}: asymmetry ${own.map(two).join(", ") || "–"}${own.length > 1 ? " by head" : ""}.`;
+  }).join(" "),
+  table: (film) => overSteps(film, film.variants.flatMap((variant, p) => Array.from({ length: variant.n_heads }, (_, h) => [
+    `${variant.text}, head ${h + 1}`, film.line(`${p}.a`, [chosenLayer(film), h]),
+  ]))),
+};
+
+const hasMass = (film, c) => film.variants.some((_, p) => film.steps.some((_, k) => Number.isFinite(film.value(`${p}.mass`, [c], k))));
+const MASSES = ["on the right entry", "on the reversed entry"];
+
+const mass = {
+  name: "mass",
+  title: "Where the attention goes",
+  hint: "Share of each question's attention on the entry that holds its answer, and on the one that points the other way; mean over held-out examples, heads and layers. Scores that are the same both ways give both the same share, unless something else tells them apart.",
+  height: 210,
+  shown: (film) => hasMass(film, 0),
+  shape: (film) => hasMass(film, 1),
+  build: (film, body) => chartsIn(film, body, MASSES.slice(0, hasMass(film, 1) ? 2 : 1).map((text, c) => ({
+    lines: overVariants(film, "mass", [c]), low: 0, high: 1, label: `attention ${text}`,
+  }))),
+  update: updateAll,
+  finding: (film) => film.variants.map((variant, p) => {
+    const own = film.get(`${p}.mass`);
+    return `${variant.name}: ${MASSES.map((text, c) => Number.isFinite(own[c]) && `${number(own[c])} ${text}`).filter(Boolean).join(", ")}.`;
+  }).join(" "),
+  table: (film) => overSteps(film, film.variants.flatMap((variant, p) => MASSES.map((text, c) => [`${variant.text}, ${text}`, film.line(`${p}.mass`, [c])]))),
+};
+
+const STAGES = ["S", "after the mask", "after the softmax"];
+
+const stages = {
+  name: "stages",
+  title: titled("What mask and softmax make of it"),
+  hint: (film) => {
+    const masks = [film.header.causal && "the causal mask hides later tokens, one direction of every pair", film.header.notes.some((note) => note.self_mask) && "the self-mask hides the diagonal"].filter(Boolean);
+    const told = masks.length ? `Here ${masks.join(", and ")}; what is hidden counts as 0. ` : "Here nothing is masked. ";
+    return `Asymmetry a of S, of S behind its mask, and of the attention pattern; mean over ${film.header.n_examples} examples. ${told}The softmax divides each row by its own sum, so even symmetric scores end in a pattern that is not quite symmetric.`;
+  },
+  height: 90,
+  shown: square,
+  build(film, body) {
+    const grid = panelGrid(film, body, film.variants.length, 205);
+    return film.variants.map((variant, p) => {
+      panelTitle(grid.boxes[p], variant);
+      return bars(film, grid.boxes[p], { labels: STAGES, width: Math.min(grid.inner, 340), color: variant.color });
+    });
+  },
+  update: (film, drawn) => drawn.forEach((one, p) => {
+    const own = film.part(`${p}.stages`, [chosenLayer(film), chosenHead(film)]);
+    one.update(own, { low: 0, high: 1, texts: Array.from(own, two) });
+  }),
+  finding: (film) => film.variants.map((variant, p) => {
+    const own = film.part(`${p}.stages`, [chosenLayer(film), chosenHead(film)]);
+    return `${variant.name}: asymmetry ${STAGES.map((text, k) => `${two(own[k])} ${k ? text : "of S"}`).join(", ")}.`;
+  }).join(" "),
+  table: (film) => ({
+    columns: ["step", "variant", ...STAGES],
+    rows: film.steps.flatMap((step, k) => film.variants.map((variant, p) => [step, variant.text, ...film.part(`${p}.stages`, [chosenLayer(film), chosenHead(film)], k)])),
+  }),
+};
+
+const MEASURES = [["weight_symmetry", "symmetry s"], ["directionality", "directionality d"]];
+
+const weights = {
+  name: "weights",
+  title: titled("The weights: M = W_Q W_Kᵀ"),
+  hint: "s = (‖Mₛ‖² − ‖Mₐ‖²)/‖M‖²: 1 symmetric, 0 random, −1 antisymmetric. d = (r − c)/(r + c), where r adds up by how much row norms of M exceed their mean + 2 standard deviations, and c the same of columns: above 0, a few directions stand out in the token that asks; below 0, in the one that is looked at; 0 if nothing does. Q = K forces s = 1 and d = 0. Saponati et al. 2025.",
+  height: 210,
+  build: (film, body) => chartsIn(film, body, MEASURES.map(([name, label]) => ({
+    lines: overVariants(film, name, [chosenLayer(film), chosenHead(film)]), low: -1, high: 1, label, levels: [{ value: 0, text: "" }],
+  }))),
+  update: updateAll,
+  finding: (film) => film.variants.map((variant, p) => `${variant.name}: ${MEASURES.map(([name, label]) => `${label} ${number(film.value(`${p}.${name}`, [chosenLayer(film), chosenHead(film)]))}`).join(", ")}.`).join(" "),
+  table: (film) => overSteps(film, film.variants.flatMap((variant, p) => MEASURES.map(([name, label]) => [`${variant.text}, ${label}`, film.line(`${p}.${name}`, [chosenLayer(film), chosenHead(film)])]))),
+};
+
+/** Which shown pair differs most between its two directions. */
+function widest(film, p, m) {
+  const n = film.header.labels.length, s = film.part(`${p}.scores`, [m]), best = { gap: 0, i: 0, j: 0 };
+  for (let i = 0; i < n; i++) for (let j = 0; j < i; j++) {
+    const gap = Math.abs(s[i * n + j] - s[j * n + i]);
+    if (gap > best.gap) Object.assign(best, { gap, i, j });
+  }
+  return best;
+}
+
+function breakText(film, p) {
+  const [, odd] = film.part(share(p), [0]), relative = film.value(`${p}.error`, [chosenLayer(film), 1]);
+  if (!Number.isFinite(odd)) return "The run diverged.";
+  if (relative < ROUNDING) return "Nothing breaks it: all pairs score alike both ways.";
+  const { labels } = film.header, { gap, i, j } = widest(film, p, 0);
+  const same = clamp(film.part(`${p}.positional`, [0])[0], 0, 1);
+  return `Farthest apart: ${labels[j]} and ${labels[i]}, by ${number(gap)}. ${percentOf(same)} of Sₐ is the same in every example, so it hangs on positions; the rest hangs on the tokens.`;
+}
+
+function ruleText({ positions, help, breaks, breaking }) {
+  const rules = breaking.map((text) => `${text} That breaks it even with Q = K.`);
+  const effect = breaks ? " That breaks it even with Q = K." : help.includes("symmetric") ? "" : " That keeps Q = K symmetric.";
+  if (positions !== "none") rules.unshift(help + effect);
+  return rules.join(" ");
+}
+
+const breakers = {
+  name: "breakers",
+  title: titled("Which positions break it"),
+  hint: (film) => `For every position i the mean over j of |S_ij − S_ji| on this example. Then how much of Sₐ is the same in ${film.header.n_examples} examples with other tokens: that part is made by positions alone.`,
+  height: 150,
+  shown: square,
+  build(film, body) {
+    const grid = panelGrid(film, body, film.variants.length, 205);
+    const { all_labels: labels, notes } = film.header;
+    return film.variants.map((variant, p) => {
+      const box = grid.boxes[p];
+      panelTitle(box, variant);
+      if (!hasHead(film, p)) {
+        el("p", "", box, lacks(variant));
+        return null;
+      }
+      const tokens = labels.map((_, k) => k);
+      const charts = Array.from({ length: notes[p].n_maps }, () => columnsChart(film, box, {
+        n: labels.length, width: Math.min(grid.inner, 340), height: 56, color: variant.color, tokens,
+        tell: (k, value) => `${labels[k]} (position ${k + 1}): ${number(value, 3)}`,
+      }));
+      const words = el("p", "ak-break", box, "");
+      if (ruleText(notes[p])) el("p", "ak-break", box, ruleText(notes[p]));
+      return { charts, words };
+    });
+  },
+  update(film, drawn) {
+    const all = drawn.flatMap((one, p) => (one ? [film.get(`${p}.gap`)] : []));
+    const high = limitOf(...all) || 1;
+    drawn.forEach((one, p) => {
+      one?.charts.forEach((chart, m) => chart.update(film.part(`${p}.gap`, [m]), 0, high));
+      if (one) say(one.words, breakText(film, p));
+    });
+  },
+  finding: (film) => film.variants.map((variant, p) => `${variant.name}: ${hasHead(film, p) ? `${breakText(film, p)} ${ruleText(film.header.notes[p])}` : lacks(variant)}`).join(" "),
+  table: (film) => ({
+    columns: ["variant", "map", "position", "token", "mean |S_ij − S_ji|"],
+    rows: film.variants.flatMap((variant, p) => (hasHead(film, p) ? Array.from({ length: film.header.notes[p].n_maps }, (_, m) => Array.from(film.part(`${p}.gap`, [m]), (gap, k) => [variant.text, m + 1, k + 1, film.header.all_labels[k], gap])).flat() : [])),
+  }),
+};
+
+return [meaning, parts, overTraining, mass, stages, weights, breakers];
+})();
+
+export default function (component) {
+  return filmPage(component, { figures: asymmetryFigures });
+}

@@ -1,0 +1,316 @@
+// The Attention page: one lookup, seen at any moment of training, side by side between variants.
+// Arrays and header: attnkit/inspection/lookup.py. The stages of the lookup stand in lookup.js.
+
+/** Which map is shown: one that is pointed at for as long as it is, else the chosen one. */
+function shownPlace(film) {
+  return film.own.preview ?? chosenPlace(film);
+}
+
+/** The chosen layer and head; a head of null is the mean of all. */
+function chosenPlace(film) {
+  const { layer, head } = film.picked;
+  return { layer: Math.min(layer, film.header.layers.length - 1), head: film.own.mean ? null : head };
+}
+
+const placeText = (film, { layer, head }) => {
+  const place = film.header.layers.length > 1 ? `${film.header.layers[layer].title}, ` : "";
+  if (mostHeads(film) === 1) return place.replace(", ", "");
+  return place + (head === null ? "mean of all heads" : `head ${head + 1}`);
+};
+
+const mostHeads = (film) => Math.max(...film.variants.map((variant) => variant.n_heads));
+const columnsOf = ({ column_positions: known, rest }) => (rest ? [...known, undefined] : known);
+
+/** Why a variant has no such map; empty if it has one. */
+function lackingOf(variant, { head }) {
+  if (variant.refusal) return variant.refusal;
+  if (head === null || head < variant.n_heads) return "";
+  return `It has ${variant.n_heads} head${variant.n_heads > 1 ? "s" : ""} only.`;
+}
+
+/** A variant's map at a frame, (rows × columns): exact where it was asked for, else to 1/255. */
+function mapOf(film, p, { layer, head }, k = film.at) {
+  const { header } = film;
+  if (layer === header.layer && head === header.head && film.shape(`${p}.map`)) return film.get(`${p}.map`, k);
+  const name = `${p}.grid.${layer}`, [n, rows, columns] = film.shape(name);
+  const values = new Float32Array(rows * columns);
+  for (const h of head === null ? Array(n).keys() : [head]) {
+    const own = film.part(name, [h], k), share = 255 * (head === null ? n : 1);
+    for (let c = 0; c < values.length; c++) values[c] += own[c] / share;
+  }
+  return values;
+}
+
+/** The row of the followed token in the chosen layer; −1 if it is on another page of rows. */
+const followedRow = (film) => (film.header.askable[film.picked.asking] ?? { row: film.header.row }).row;
+
+/** What a variant answers at the followed token: {text, right, probability}. */
+function answerOf(film, p) {
+  const { header } = film;
+  if (!film.shape(`${p}.logits`)) return null;
+  const answer = film.get(`${p}.answers`)[header.row];
+  const probability = Math.exp(film.get(`${p}.top`)[0] - film.get(`${p}.total`)[0]);
+  return { text: header.texts[answer] ?? String(answer), right: header.right < 0 ? null : answer === header.right, probability };
+}
+
+/** Where the followed token looks: weights on the right and the reversed entry, and the largest. */
+function looksOf(film, p) {
+  const { header } = film, weights = film.shape(`${p}.weights`) && film.get(`${p}.weights`);
+  if (!weights) return null;
+  const layer = header.layers[header.layer];
+  const most = weights.reduce((best, weight, j) => (weight > weights[best] ? j : best), 0);
+  const at = (column) => (column >= 0 ? weights[column] : NaN);
+  return { right: at(header.target), reverse: at(header.reverse), most: weights[most], entry: layer.column_titles[most] };
+}
+
+/** What one variant does with the followed token, in plain words. */
+function findingOf(film, p) {
+  const variant = film.variants[p], looks = looksOf(film, p), answer = answerOf(film, p);
+  if (!looks) return variant.refusal || variant.lacking || "nothing is known of it";
+  let text = `its largest weight, ${share(looks.most)}, is on ${looks.entry}`;
+  if (!Number.isNaN(looks.right)) {
+    text = `${share(looks.right)} of its weight on the right entry`;
+    if (!Number.isNaN(looks.reverse)) text += `, ${share(looks.reverse)} on the reversed one`;
+  }
+  if (!answer) return `${text}.`;
+  const mark = answer.right === null ? "" : answer.right ? " ✓" : " ✗";
+  return `${text}; it answers ${answer.text}${mark} with probability ${share(answer.probability)}.`;
+}
+
+const followed = (film) => film.header.askable[film.header.asking]?.label ?? "";
+const isLate = (film) => ["layer", "head", "asking"].some((name) => film.picked[name] !== film.header[name]);
+
+const findingFigure = {
+  name: "finding",
+  title: (film) => `What ${followed(film)} looks at`,
+  hint: (film) => [
+    film.header.right >= 0 ? `The right answer is ${film.header.right_text}.` : "",
+    placeText(film, film.header) ? `Of ${placeText(film, film.header)}.` : "",
+    film.header.thinned ? "Some moments are left out, so that the film stays small." : "",
+  ].filter(Boolean).join(" "),
+  height: 100,
+  build(film, body) {
+    const list = el("ul", "ak-findings", body);
+    return film.variants.map((variant) => {
+      const item = el("li", "", list);
+      el("i", "", item, "■").style.color = variant.color;
+      el("b", "", item, variant.name);
+      return el("span", "", item, "");
+    });
+  },
+  update: (film, lines) => lines.forEach((line, p) => say(line, findingOf(film, p))),
+  finding: (film) => `At step ${film.step}: ` + film.variants.map((variant, p) => `${variant.name}: ${findingOf(film, p)}`).join(" "),
+  table: (film) => ({
+    columns: ["step", "variant", "token", "weight_on_right", "weight_on_reversed", "answer", "is_right", "probability"],
+    rows: film.variants.map((variant, p) => {
+      const looks = looksOf(film, p), answer = answerOf(film, p);
+      return [film.step, variant.name, followed(film), looks?.right, looks?.reverse, answer?.text, answer?.right, answer?.probability];
+    }),
+  }),
+};
+
+const LONGEST_ANSWER = 9;
+const short = (text) => (text.length > LONGEST_ANSWER ? `${text.slice(0, LONGEST_ANSWER - 1)}…` : text);
+
+/** Which token is followed, and which map is shown, with the way back to the mean. */
+function mapControls(film, body) {
+  const { header } = film;
+  const line = el("div", "ak-controls", body);
+  const label = el("label", "ak-not-saved", line, "Follow ");
+  const select = el("select", "", label);
+  select.dataset.focus = "follow";
+  select.setAttribute("aria-label", "Follow the token");
+  header.askable.forEach(({ label: text, title }, i) => {
+    const option = el("option", "", select, text);
+    option.value = i;
+    option.title = title;
+  });
+  select.onchange = () => film.pick({ asking: Number(select.value) });
+  const place = el("span", "", line, "");
+  const unlock = el("button", "ak-not-saved", line, "Unlock: mean of all heads");
+  unlock.type = "button";
+  unlock.dataset.focus = "unlock";
+  unlock.onclick = () => {
+    film.own.mean = true;
+    film.redraw();
+  };
+  return { line, select, place, unlock };
+}
+
+function updateControls(film, { select, place, unlock }) {
+  if (select.value !== String(film.picked.asking)) select.value = film.picked.asking;
+  const text = placeText(film, shownPlace(film));
+  say(place, text ? `Shown: ${text}${film.own.preview ? ", as long as it is pointed at" : film.own.mean ? "" : " (locked)"}` : "");
+  show(unlock, mostHeads(film) > 1 && !film.own.mean);
+}
+
+const mapsFigure = {
+  name: "maps",
+  title: "Attention maps",
+  hint: (film) => {
+    const layer = film.header.layers[shownPlace(film).layer];
+    return [
+      "Rows ask, columns are looked at, brighter is more. Press a row to follow that token.",
+      layer.target.some((column) => column >= 0) ? "Outlined: the entry that holds the right answer." : "",
+      layer.reverse.some((column) => column >= 0) ? "Circled: the reversed one." : "",
+      layer.right.some((right) => right >= 0) ? "✓ and ✗: what is answered." : "",
+      layer.cut,
+    ].filter(Boolean).join(" ");
+  },
+  height: 340,
+  shape: (film) => [shownPlace(film).layer, shownPlace(film).layer === film.header.layer],
+  build(film, body) {
+    const { header } = film, controls = mapControls(film, body);
+    const { layer: l } = shownPlace(film), layer = header.layers[l], own = l === header.layer;
+    const room = own ? textWidth(Object.values(header.texts).map(short)) : 0;
+    const least = Math.min(film.width, 40 + textWidth(layer.rows) + layer.columns.length * 10 + room);
+    const grid = panelGrid(film, body, film.variants.length, Math.max(175, least), 3);
+    const tokens = columnsOf(layer);
+    const panels = film.variants.map((variant, p) => {
+      const box = grid.boxes[p], title = panelTitle(box, variant);
+      const note = el("div", "ak-panel-note", box, "");
+      if (!film.shape(`${p}.grid.${l}`)) return { title, note };
+      const map = heatMap(film, el("div", "ak-scroll", box), {
+        rows: layer.rows,
+        columns: layer.columns,
+        width: grid.inner,
+        rowTokens: layer.row_positions,
+        columnTokens: tokens,
+        target: layer.target,
+        reverse: layer.reverse,
+        answers: room,
+        tell: (i, j, weight) => `${layer.rows[i]} looks at ${layer.column_titles[j]}: ${number(weight, 3)}`,
+        onRow: own ? (i) => {
+          const asking = header.askable.findIndex(({ row }) => row === i);
+          if (asking >= 0) film.pick({ asking });
+        } : undefined,
+      });
+      return { title, note, map };
+    });
+    return { controls, panels, legend: scaleLegend(body), own, room };
+  },
+  update(film, { controls, panels, legend, own, room }) {
+    const place = shownPlace(film), { header } = film, scale = sequential(1);
+    const layer = header.layers[place.layer];
+    updateControls(film, controls);
+    legend.update(scale, "attention weight");
+    panels.forEach(({ title, note, map }, p) => {
+      const lacking = lackingOf(film.variants[p], place);
+      say(note, lacking);
+      show(note, Boolean(lacking));
+      if (!map) return;
+      show(map.node, !lacking);
+      if (lacking) return title.update("");
+      const about = { row: own ? followedRow(film) : -1 };
+      if (own && room) {
+        const right = film.get(`${p}.right`), given = film.get(`${p}.answers`);
+        about.answers = Array.from(given, (answer) => (answer < 0 ? "" : short(header.texts[answer] ?? String(answer))));
+        about.right = Array.from(right, (flag) => (flag === 255 ? null : flag === 1));
+        const asked = about.right.filter((flag) => flag !== null).length;
+        title.update(asked ? `${about.right.filter(Boolean).length} of ${asked} right` : "");
+      } else title.update("");
+      map.update(mapOf(film, p, place), scale, about);
+    });
+  },
+  finding(film) {
+    const place = shownPlace(film), layer = film.header.layers[place.layer];
+    const parts = film.variants.map((variant, p) => {
+      if (lackingOf(variant, place)) return `${variant.name}: ${lackingOf(variant, place)}`;
+      const map = mapOf(film, p, place), m = layer.columns.length;
+      const mean = (columns) => {
+        const on = columns.map((column, i) => (column >= 0 ? map[i * m + column] : NaN)).filter((weight) => !Number.isNaN(weight));
+        return on.length ? on.reduce((a, b) => a + b, 0) / on.length : NaN;
+      };
+      const right = mean(layer.target), reverse = mean(layer.reverse);
+      if (Number.isNaN(right)) return `${variant.name}: ${layer.rows.length} rows.`;
+      return `${variant.name}: mean weight ${share(right)} on the right entries${Number.isNaN(reverse) ? "" : `, ${share(reverse)} on the reversed ones`}.`;
+    });
+    return `Attention maps at step ${film.step}${placeText(film, place) && `, ${placeText(film, place)}`}. ${parts.join(" ")}`;
+  },
+  table(film) {
+    const place = shownPlace(film), layer = film.header.layers[place.layer];
+    const rows = film.variants.flatMap((variant, p) => {
+      if (lackingOf(variant, place)) return [];
+      const map = mapOf(film, p, place), m = layer.columns.length;
+      return layer.rows.map((text, i) => [film.step, variant.name, text, ...map.slice(i * m, (i + 1) * m)]);
+    });
+    return { columns: ["step", "variant", "row", ...layer.column_titles], rows };
+  },
+};
+
+const gridFigure = {
+  name: "heads",
+  title: "Every layer and head",
+  hint: "Point at a small map to see it above; press it to keep it. Rows are layers, columns are heads.",
+  height: 220,
+  shown: (film) => film.header.layers.length * mostHeads(film) > 1,
+  build(film, body) {
+    const { layers } = film.header, gap = 6;
+    const grid = panelGrid(film, body, film.variants.length, Math.min(film.width, Math.max(175, mostHeads(film) * 46)));
+    return film.variants.map((variant, p) => {
+      const box = grid.boxes[p];
+      panelTitle(box, variant);
+      if (variant.refusal) el("div", "ak-panel-note", box, variant.refusal);
+      return layers.flatMap((layer, l) => {
+        if (!film.shape(`${p}.grid.${l}`)) return [];
+        if (layers.length > 1) el("div", "ak-quiet-line", box, layer.title);
+        const line = el("div", "ak-head-row", el("div", "ak-scroll", box));
+        const room = Math.floor((grid.inner - gap * mostHeads(film)) / mostHeads(film)) - 10;
+        const cell = clamp(Math.floor(room / layer.columns.length), 1, Math.max(1, Math.floor(110 / Math.max(layer.columns.length, layer.rows.length))));
+        return Array.from({ length: variant.n_heads }, (_, head) => {
+          const button = el("button", "ak-head", line);
+          button.type = "button";
+          button.dataset.focus = `${p}.${l}.${head}`;
+          button.setAttribute("aria-label", `${variant.name}, ${placeText(film, { layer: l, head })}`);
+          button.title = placeText(film, { layer: l, head });
+          const canvas = el("canvas", "", button);
+          Object.assign(canvas, { width: layer.columns.length, height: layer.rows.length });
+          canvas.style.cssText = `width:${layer.columns.length * cell}px;height:${layer.rows.length * cell}px`;
+          const preview = (on) => () => {
+            film.own.preview = on ? { layer: l, head } : null;
+            film.redraw();
+          };
+          button.onpointerenter = button.onfocus = preview(true);
+          button.onpointerleave = button.onblur = preview(false);
+          button.onclick = () => {
+            film.own.mean = false;
+            film.pick({ layer: l, head });
+          };
+          return { p, l, head, button, canvas };
+        });
+      });
+    }).flat();
+  },
+  update(film, maps) {
+    const chosen = chosenPlace(film), scale = film.own.bytes ??= sequential(255);
+    for (const { p, l, head, button, canvas } of maps) {
+      set(button, "aria-pressed", l === chosen.layer && head === chosen.head);
+      paint(canvas, film.part(`${p}.grid.${l}`, [head]), scale);
+    }
+  },
+  finding: (film) => `At step ${film.step}: the head with the most weight on the right entries. ` + film.variants.map((variant, p) => {
+    const best = bestHead(film, p);
+    return best ? `${variant.name}: ${share(best.mass)} in ${placeText(film, best)}.` : `${variant.name}: not known.`;
+  }).join(" "),
+  table: (film) => ({
+    columns: ["step", "variant", "layer", "head", "mass_on_right", "mass_on_reversed"],
+    rows: film.variants.flatMap((variant, p) => film.header.layers.flatMap((_, l) => Array.from({ length: variant.n_heads }, (__, h) => [
+      film.step, variant.name, l + 1, h + 1, ...film.part(`${p}.mass`, [l, h]),
+    ]))),
+  }),
+};
+
+function bestHead(film, p) {
+  let best = null;
+  film.header.layers.forEach((_, layer) => {
+    for (let head = 0; head < film.variants[p].n_heads; head++) {
+      const mass = film.value(`${p}.mass`, [layer, head, 0]);
+      if (!Number.isNaN(mass) && !(best?.mass >= mass)) best = { layer, head, mass };
+    }
+  });
+  return best;
+}
+
+export default function (component) {
+  return filmPage(component, { figures: [findingFigure, mapsFigure, gridFigure, lookupFigure, differenceFigure, massFigure] });
+}

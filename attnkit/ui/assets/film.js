@@ -1,0 +1,393 @@
+// Films: training at up to 100 moments, shown by a page of figures under one player bar.
+// A page's component (its file is joined after panels.js, ink.js, charts.js, save.js and this one):
+//
+//   export default function (component) {           // {data: bytes, parentElement, setTriggerValue}
+//     return filmPage(component, { figures: [accuracy] });
+//   }
+//
+// A figure is a plain object; `film.at` is the place of the shown frame, `film.step` its step:
+//   {
+//     name: "accuracy",                             // of its files and of its box
+//     title, hint,                                  // texts, or functions of the film
+//     height: 200,                                  // room that is kept until it is drawn
+//     shown(film),                                  // whether it is there at all; optional
+//     shape(film),                                  // built anew when this differs; optional, besides
+//                                                   //   the header and the width
+//     build(film, body) → drawn,                    // makes all nodes, once
+//     update(film, drawn),                          // shows `film.at`: attributes and texts only
+//     finding(film) → text,                         // text alternative, at the shown step
+//     table(film) → {columns: [text], rows: [[…]]}, // the numbers behind it, for CSV
+//   }
+// What a film knows (header and arrays are those of attnkit/inspection/inspected.py):
+//   film.header, film.variants, film.steps, film.at, film.step, film.version (grows with frames)
+//   film.get(name, k = film.at) → values of frame k, or of a constant array; film.shape(name)
+//   film.part(name, [v, h, …], k) → the values below these leading indices, without copying
+//   film.value(name, [v, …], k) → one number     film.line(name, [v, …]) → it, for every frame
+//   film.go(k), film.nearest(step), film.redraw()
+//   film.picked, film.pick({layer, head, asking})  what the visitor chose; told to Python
+//   film.own                                       what a page keeps in the browser only
+//   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
+//   film.tip.show(text, event), film.tip.hide()
+
+const PLAY_SECONDS = 6, REST = 250;
+const DECODED = {
+  F64: (b) => new Float64Array(b), F32: (b) => new Float32Array(b), F16: (b) => halves(new Uint16Array(b)),
+  U8: (b) => new Uint8Array(b), I8: (b) => new Int8Array(b), I16: (b) => new Int16Array(b),
+  I32: (b) => new Int32Array(b), I64: (b) => Float64Array.from(new BigInt64Array(b), Number),
+  BOOL: (b) => new Uint8Array(b),
+};
+let halfTable;
+
+/** Numbers of 16 bits as those of 32. */
+function halves(bits) {
+  halfTable ??= Float32Array.from({ length: 65536 }, (_, half) => {
+    const sign = half & 0x8000 ? -1 : 1, exponent = (half >> 10) & 31, fraction = half & 1023;
+    if (exponent === 31) return fraction ? NaN : sign * Infinity;
+    return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24);
+  });
+  const values = new Float32Array(bits.length);
+  for (let k = 0; k < bits.length; k++) values[k] = halfTable[bits[k]];
+  return values;
+}
+
+/** A safetensors blob: its header, and its arrays by name as {shape, data}. */
+function readTensors(given) {
+  const bytes = given instanceof Uint8Array ? given : new Uint8Array(given.buffer ?? given, given.byteOffset ?? 0, given.byteLength);
+  const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
+  const { __metadata__: about = {}, ...entries } = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+  const arrays = {};
+  for (const [name, { dtype, shape, data_offsets: [from, to] }] of Object.entries(entries)) {
+    const own = bytes.slice(8 + length + from, 8 + length + to); // a copy begins where its numbers may
+    arrays[name] = { shape, data: DECODED[dtype](own.buffer) };
+  }
+  return { header: JSON.parse(about.inspected ?? "{}"), arrays };
+}
+
+function newFilm() {
+  const film = {
+    key: "", header: { variants: [] }, steps: [], frames: new Map(), constants: {}, shapes: {},
+    at: 0, version: 0, following: true, picked: {}, own: {},
+    get variants() { return film.header.variants; },
+    get step() { return film.steps[film.at]; },
+    get(name, k = film.at) { return film.constants[name]?.data ?? film.frames.get(film.steps[k])?.[name]; },
+    shape: (name) => film.constants[name]?.shape ?? film.shapes[name],
+    part(name, indices, k) {
+      const shape = film.shape(name), size = shape.slice(indices.length).reduce((a, b) => a * b, 1);
+      const from = indices.reduce((sum, index, d) => sum * shape[d] + index, 0) * size;
+      return film.get(name, k).subarray(from, from + size);
+    },
+    value: (name, indices, k) => film.part(name, indices, k)[0],
+    line: (name, indices) => film.steps.map((_, k) => film.value(name, indices, k)),
+    nearest: (step) => film.steps.reduce((best, s, k) => (Math.abs(s - step) < Math.abs(film.steps[best] - step) ? k : best), 0),
+  };
+  return film;
+}
+
+/** Add a blob's frames to a film, or start over if it answers another question. */
+function takeBlob(film, blob) {
+  const { header, arrays } = readTensors(blob);
+  const framed = new Set(header.framed ?? []);
+  const shapes = Object.fromEntries([...framed].map((name) => [name, arrays[name].shape.slice(1)]));
+  const asked = header.request ?? {};
+  const key = JSON.stringify([header.film, header.view, asked, shapes, header.classes]);
+  const shown = film.step, was = film.header;
+  if (key === film.key && was.texts) header.texts = { ...was.texts, ...header.texts };
+  if (key !== film.key) Object.assign(film, { key, frames: new Map(), shapes });
+  if (was.film !== header.film) film.following = true;
+  const picked = {};
+  for (const name of ["layer", "head", "asking"]) picked[name] = header[name] ?? asked[name] ?? 0;
+  const told = JSON.stringify(picked); // as the answer says it, until the visitor picks another
+  if (told !== film.told) Object.assign(film, { told, picked: { ...film.picked, ...picked } });
+  film.header = header;
+  film.constants = Object.fromEntries(Object.entries(arrays).filter(([name]) => !framed.has(name)));
+  header.steps.forEach((step, f) => {
+    const frame = {};
+    for (const name of framed) {
+      const size = shapes[name].reduce((a, b) => a * b, 1);
+      frame[name] = arrays[name].data.subarray(f * size, (f + 1) * size);
+    }
+    film.frames.set(step, frame);
+  });
+  film.steps = [...film.frames.keys()].sort((a, b) => a - b);
+  film.at = film.following || shown === undefined ? Math.max(0, film.steps.length - 1) : film.nearest(shown);
+  film.version += 1;
+}
+
+/** What a component's default export calls: mounts once, and takes every blob that comes. */
+function filmPage({ data, parentElement, setTriggerValue }, view) {
+  const root = once(parentElement, "div", "ak-film");
+  let state = states.get(root);
+  if (!state) {
+    state = mount(root, view);
+    states.set(root, state);
+  }
+  state.setTriggerValue = setTriggerValue;
+  if (data && data.byteLength) {
+    takeBlob(state.film, data);
+    arrangeFigures(state);
+    schedule(state);
+    const since = state.film.header.since ?? -1; // what came before it must be there already
+    if (since >= 0 && !(state.film.steps[0] <= since)) setTriggerValue?.("resend", state.film.header.film);
+  }
+  return whenGone(root, () => {
+    state.ends.forEach((end) => end());
+    pause(state);
+    states.delete(root);
+  });
+}
+
+function mount(root, view) {
+  const film = newFilm();
+  const state = { root, view, film, figures: [], ends: [], moves: 0 };
+  film.width = root.clientWidth || 1000;
+  film.tip = tipIn(root);
+  film.link = linking();
+  film.go = (k) => {
+    pause(state);
+    moveTo(state, k);
+  };
+  film.redraw = () => {
+    arrangeFigures(state);
+    schedule(state);
+  };
+  film.pick = (change) => {
+    Object.assign(film.picked, change);
+    state.setTriggerValue?.("picked", { ...film.picked }); // told also if it was the last one, too
+    film.redraw();
+  };
+  state.player = buildPlayer(state);
+  view.mount?.(film, root);
+  state.figures = view.figures.map((definition) => buildFrame(state, definition));
+  state.ends.push(onWidth(root, () => {
+    film.width = root.clientWidth;
+    film.redraw();
+  }));
+  return state;
+}
+
+function linking() {
+  const seen = new Map(); // node → what is called with the token that is pointed at
+  let current;
+  return {
+    on: (node, call) => seen.set(node, call),
+    point(token) {
+      if (token === current) return;
+      current = token;
+      for (const [node, call] of seen) {
+        if (node.isConnected) call(token);
+        else seen.delete(node);
+      }
+    },
+  };
+}
+
+function tipIn(root) {
+  const tip = once(root, "div", "ak-tip");
+  tip.classList.add("ak-film-tip");
+  const hide = () => show(tip, (tip.shown = false));
+  root.addEventListener("keydown", (event) => event.key === "Escape" && hide());
+  return {
+    hide,
+    say: (text) => say(tip, text),
+    show(text, event) {
+      say(tip, text);
+      tip.style.display = "block";
+      const around = root.getBoundingClientRect();
+      const x = event.clientX - around.left + 14, y = event.clientY - around.top - 14 - tip.offsetHeight;
+      tip.style.left = `${clamp(x, 0, Math.max(0, around.width - tip.offsetWidth))}px`;
+      tip.style.top = `${event.clientY - tip.offsetHeight < 70 ? y + tip.offsetHeight + 34 : y}px`;
+    },
+  };
+}
+
+// The box of a figure: heading, hint, menu, body.
+
+function buildFrame(state, definition) {
+  const section = el("section", "ak-film-figure", state.root);
+  section.dataset.figure = definition.name;
+  const head = el("div", "ak-film-head", section);
+  const title = el("h2", "", head, "");
+  const hint = el("p", "ak-film-hint", section, "");
+  const body = el("div", "ak-film-body", section);
+  body.style.minHeight = `${definition.height ?? 120}px`;
+  const figure = { definition, section, title, hint, body, shape: null, visible: false, stale: true };
+  figure.named = saveMenu(head, () => {
+    draw(state, figure);
+    describe(state, figure);
+    const { film } = state, where = `step ${number(film.step, 0)} of ${number(film.header.total_steps, 0)}`;
+    return {
+      body,
+      legend: body.querySelector(".ak-chart") && !body.querySelector(".ak-film-legend") ? state.player.legend : null,
+      heading: [textOf(definition.title, film), film.header.title, where].filter(Boolean).join(" · "),
+      name: `attnkit-${definition.name}-step-${film.step}`,
+      table: () => definition.table(film),
+    };
+  });
+  state.ends.push(onSight(section, (visible) => {
+    figure.visible = visible;
+    if (visible && figure.stale) {
+      draw(state, figure);
+      describe(state, figure);
+    }
+  }));
+  return figure;
+}
+
+const textOf = (words, film) => (typeof words === "function" ? words(film) : words ?? "");
+
+/** After news: which figures are there, and which must be built anew. */
+function arrangeFigures(state) {
+  const { film } = state;
+  const { steps, live, since, texts, ...header } = film.header;
+  const shape = JSON.stringify([header, film.width]);
+  for (const figure of state.figures) {
+    const { definition } = figure;
+    const wanted = shape + JSON.stringify(definition.shape?.(film) ?? null);
+    const there = film.steps.length > 0 && (definition.shown?.(film) ?? true);
+    show(figure.section, there);
+    if (!there) continue;
+    const title = textOf(definition.title, film);
+    say(figure.title, title);
+    figure.named(title);
+    say(figure.hint, textOf(definition.hint, film));
+    if (figure.shape !== wanted) Object.assign(figure, { shape: wanted, drawn: null, stale: true });
+  }
+  arrangePlayer(state);
+}
+
+function draw(state, figure) {
+  const { film } = state, { body, definition } = figure;
+  if (!film.steps.length) return;
+  if (!figure.drawn) {
+    const focused = body.contains(document.activeElement) && document.activeElement.dataset.focus;
+    body.replaceChildren();
+    body.style.minHeight = "";
+    figure.drawn = definition.build(film, body) ?? {};
+    body.style.minHeight = `${Math.min(body.offsetHeight, definition.height ?? 120)}px`;
+    for (const box of body.querySelectorAll(".ak-scroll")) {
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+    }
+    body.setAttribute("role", body.querySelector("button, select, input, a, [tabindex]") ? "group" : "img");
+    if (focused) body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+  }
+  figure.stale = false;
+  definition.update(film, figure.drawn);
+}
+
+function describe({ film }, figure) {
+  if (figure.drawn) set(figure.body, "aria-label", figure.definition.finding(film));
+}
+
+// The player.
+
+const ICONS = { play: "M4 2.5V13.5L13.5 8Z", pause: "M3.5 2.5H6.8V13.5H3.5ZM9.2 2.5H12.5V13.5H9.2Z", first: "M3 3H5V13H3ZM13 3V13L6 8Z", last: "M11 3H13V13H11ZM3 3V13L10 8Z" };
+
+function playerButton(parent, icon, name, press) {
+  const button = el("button", "ak-player-button", parent);
+  button.type = "button";
+  const path = svg("path", { d: ICONS[icon] }, svg("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, button));
+  button.setAttribute("aria-label", name);
+  button.title = name;
+  button.onclick = press;
+  return { button, path };
+}
+
+function buildPlayer(state) {
+  const { film } = state;
+  const bar = el("div", "ak-player", state.root);
+  bar.setAttribute("role", "group");
+  bar.setAttribute("aria-label", "Moment of training");
+  const row = el("div", "ak-player-row", bar);
+  const play = playerButton(row, "play", "Play", () => (state.playing ? pause(state) : playFilm(state)));
+  playerButton(row, "first", "First step", () => film.go(0));
+  const range = el("input", "ak-range", row);
+  Object.assign(range, { type: "range", min: 0, max: 0, step: 1, value: 0 });
+  range.setAttribute("aria-label", "Training step");
+  range.oninput = () => film.go(Number(range.value));
+  playerButton(row, "last", "Last step", () => film.go(film.steps.length - 1));
+  const step = el("span", "ak-step", row, "");
+  const legend = el("div", "ak-film-legend", bar);
+  return { bar, play, range, step, legend, values: [] };
+}
+
+function arrangePlayer(state) {
+  const { film, player } = state;
+  set(player.range, "max", Math.max(0, film.steps.length - 1));
+  player.step.style.minWidth = `${String(film.header.total_steps ?? "").length * 2 + 9}ch`;
+  const wanted = JSON.stringify(film.variants);
+  if (player.variants === wanted) return;
+  player.variants = wanted;
+  player.legend.replaceChildren();
+  player.values = film.variants.map((variant, v) => {
+    const item = el("span", "", player.legend);
+    const sample = svg("svg", { width: 30, height: 8, "aria-hidden": "true" }, item);
+    svg("path", { d: "M1 4H29", class: "ak-line", stroke: variant.color, "stroke-dasharray": dashOf(variant, v) }, sample);
+    el("span", "", item, variant.name);
+    return el("b", "", item, "");
+  });
+}
+
+function drawPlayer({ film, player, playing }) {
+  const at = String(film.at), total = number(film.header.total_steps, 0);
+  if (player.range.value !== at) player.range.value = at;
+  set(player.range, "aria-valuetext", `step ${number(film.step, 0)} of ${total}`);
+  say(player.step, `step ${number(film.step, 0)} of ${total}`);
+  set(player.play.path, "d", playing ? ICONS.pause : ICONS.play);
+  set(player.play.button, "aria-label", playing ? "Pause" : "Play");
+  player.play.button.title = playing ? "Pause" : "Play";
+  if (film.shape("accuracy")) player.values.forEach((value, v) => say(value, number(film.value("accuracy", [v]))));
+}
+
+function moveTo(state, k) {
+  const { film } = state;
+  film.at = clamp(k, 0, Math.max(0, film.steps.length - 1));
+  film.following = film.at === film.steps.length - 1;
+  schedule(state);
+}
+
+/** Draw before the next picture of the screen, however often it is asked for. */
+function schedule(state) {
+  state.waiting ??= requestAnimationFrame(() => {
+    state.waiting = undefined;
+    const began = performance.now();
+    if (!state.film.steps.length) return;
+    drawPlayer(state);
+    for (const figure of state.figures) {
+      figure.stale = true;
+      if (figure.visible && figure.section.style.display !== "none") draw(state, figure);
+    }
+    state.moves += 1;
+    state.root.dataset.moves = state.moves;
+    state.root.dataset.step = state.film.step;
+    state.root.dataset.milliseconds = (performance.now() - began).toFixed(2);
+    clearTimeout(state.resting);
+    state.resting = setTimeout(() => rest(state), REST);
+  });
+}
+
+/** Once it stands still: say in words what is shown. */
+function rest(state) {
+  if (state.playing) return;
+  for (const figure of state.figures) if (figure.visible && !figure.stale) describe(state, figure);
+  state.root.dataset.described = state.film.step;
+}
+
+function playFilm(state) {
+  const { film } = state, last = film.steps.length - 1;
+  const from = film.at >= last ? 0 : film.at, began = performance.now();
+  const tick = (now) => {
+    const at = from + Math.floor(((now - began) / 1000 / PLAY_SECONDS) * last);
+    if (at >= film.steps.length - 1) pause(state);
+    else state.playing = requestAnimationFrame(tick);
+    if (at !== film.at || !state.playing) moveTo(state, Math.max(0, at));
+  };
+  state.playing = requestAnimationFrame(tick);
+  schedule(state);
+}
+
+function pause(state) {
+  if (!state.playing) return;
+  cancelAnimationFrame(state.playing);
+  state.playing = 0;
+  schedule(state);
+}

@@ -1,0 +1,362 @@
+// What figures of films are drawn with. Every primitive makes its nodes once, under a parent, and
+// returns {node, update(…)}, which changes attributes and texts only: nothing is ever replaced.
+//
+//   el(tag, class, parent, text)  svg(tag, attributes, parent)  say(node, text)
+//   number(x, digits)             "−0.52"; "–" if it is none      share(x)   two decimals, always
+//   sequential(high = 1), diverging(limit), limitOf(...arrays)   scales: {low, high, css(value)}
+//   scaleLegend(parent)                              .update(scale, "what it measures")
+//   panelGrid(film, parent, n, least)                n boxes side by side, wrapping
+//   panelTitle(parent, variant)                      .update(summary)
+//   heatMap(film, parent, options)                   .update(values, scale, {row, answers, right})
+//   strip(film, parent, options)                     .update(values, scale)
+//   bars(film, parent, options)                      .update(values, {low, high, texts})
+// Charts over steps and scatters stand in charts.js.
+
+const ROW_LEAST = 16;
+let ruler;
+
+/** Pixels that the longest of some texts takes in a figure, as bold as it may get. */
+function textWidth(texts) {
+  if (!ruler) {
+    ruler = document.createElement("canvas").getContext("2d");
+    ruler.font = `700 12px ${getComputedStyle(document.querySelector(".ak-film") ?? document.body).fontFamily}`;
+  }
+  return Math.ceil(texts.reduce((most, text) => Math.max(most, ruler.measureText(text).width), 0));
+}
+
+/** An HTML element with a class and a text that `say` can change. */
+function el(tag, className, parent, text) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text !== undefined) element.append(document.createTextNode(text));
+  parent?.append(element);
+  return element;
+}
+
+function svg(tag, attributes, parent) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  parent?.appendChild(element);
+  return element;
+}
+
+/** Change an element's text without replacing its text node. */
+function say(element, text) {
+  const node = element.firstChild;
+  if (!node) element.append(document.createTextNode(text));
+  else if (node.data !== text) node.data = text;
+}
+
+/** Set an attribute only if it differs. */
+function set(element, name, value) {
+  const text = String(value);
+  if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+}
+
+function show(element, visible) {
+  const value = visible ? "" : "none";
+  if (element.style.display !== value) element.style.display = value;
+}
+
+/** A number as one reads it: a true minus, "–" for none. */
+function number(value, digits = 2) {
+  if (value === undefined || value === null || Number.isNaN(value)) return "–";
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+  const size = Math.abs(value);
+  if (size >= 1e5 || (size > 0 && size < 10 ** -(digits + 2))) return value.toExponential(1).replace(/-/g, "−");
+  const text = size.toFixed(size < 10 ** -digits && size > 0 ? digits + 2 : size >= 1000 ? 0 : digits);
+  return value < 0 && Number(text) !== 0 ? `−${text}` : text;
+}
+
+/** A weight or a probability, always with two decimals. */
+const share = (value) => (Number.isFinite(value) ? value.toFixed(2).replace(/^-(?=.*[1-9])/, "−").replace("-", "") : "–");
+
+const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
+
+/** 256 colours, as bytes, through the given ones. */
+function ramp(hexes) {
+  const stops = hexes.map((hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)));
+  const bytes = new Uint8Array(256 * 3);
+  for (let level = 0; level < 256; level++) {
+    const place = (level / 255) * (stops.length - 1);
+    const low = Math.min(Math.floor(place), stops.length - 2);
+    for (let c = 0; c < 3; c++) {
+      bytes[level * 3 + c] = Math.round(stops[low][c] + (stops[low + 1][c] - stops[low][c]) * (place - low));
+    }
+  }
+  return bytes;
+}
+
+const VIRIDIS = ramp(["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779",
+  "#6ece58", "#b5de2b", "#fde725"]);
+const BLUE_RED = ramp(["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"]);
+const LACKING = [140, 140, 140];
+
+function scaleOf(low, high, bytes) {
+  const factor = high > low ? 255 / (high - low) : 0;
+  const level = (value) => clamp(Math.round((value - low) * factor), 0, 255) * 3;
+  const rgb = (value) => {
+    const at = level(value);
+    return Number.isNaN(value) ? LACKING : [bytes[at], bytes[at + 1], bytes[at + 2]];
+  };
+  return { low, high, bytes, level, rgb, css: (value) => `rgb(${rgb(value)})` };
+}
+
+/** Viridis from 0 to `high`. */
+const sequential = (high = 1) => scaleOf(0, high, VIRIDIS);
+
+/** Blue below 0, red above, the same range on both sides. */
+const diverging = (limit) => scaleOf(-(limit || 1), limit || 1, BLUE_RED);
+
+/** The largest absolute value, for `diverging`. */
+function limitOf(...arrays) {
+  let limit = 0;
+  for (const array of arrays) for (const value of array) if (Math.abs(value) > limit && Number.isFinite(value)) limit = Math.abs(value);
+  return limit;
+}
+
+/** A bar of the scale's colours with its numbers. */
+function scaleLegend(parent) {
+  const node = el("div", "ak-scale", parent);
+  const what = el("span", "", node, "");
+  const numbers = [el("span", "", node, "")];
+  const canvas = el("canvas", "", node);
+  Object.assign(canvas, { width: 64, height: 1 });
+  canvas.style.cssText = "width: 128px; height: 10px";
+  numbers.push(el("span", "", node, ""));
+  const values = new Float32Array(64);
+  return {
+    node,
+    update(scale, text = "") {
+      say(what, text);
+      say(numbers[0], number(scale.low));
+      say(numbers[1], number(scale.high));
+      for (let i = 0; i < 64; i++) values[i] = scale.low + ((scale.high - scale.low) * i) / 63;
+      paint(canvas, values, scale);
+    },
+  };
+}
+
+const painted = new WeakMap(); // canvas → its pixels, for SVG
+
+/** Colour a canvas of one pixel per value. */
+function paint(canvas, values, scale) {
+  let kept = painted.get(canvas);
+  if (!kept) {
+    kept = { context: canvas.getContext("2d"), image: new ImageData(canvas.width, canvas.height) };
+    painted.set(canvas, kept);
+  }
+  const pixels = kept.image.data, { bytes, level } = scale;
+  for (let k = 0; k < values.length; k++) {
+    const lacking = Number.isNaN(values[k]), at = lacking ? 0 : level(values[k]);
+    pixels[k * 4] = lacking ? LACKING[0] : bytes[at];
+    pixels[k * 4 + 1] = lacking ? LACKING[1] : bytes[at + 1];
+    pixels[k * 4 + 2] = lacking ? LACKING[2] : bytes[at + 2];
+    pixels[k * 4 + 3] = 255;
+  }
+  kept.context.putImageData(kept.image, 0, 0);
+}
+
+/**
+ * `n` boxes of at least `least` pixels side by side, in balanced rows; `.inner` is their width.
+ * With `parts`, boxes have so many children each, and those of boxes in a row begin at one height.
+ */
+function panelGrid(film, parent, n, least, parts = 0, gap = 16) {
+  const width = parent.clientWidth || film.width;
+  const columns = columnsFor(width + gap, n, least + gap);
+  const node = el("div", "ak-panels", parent);
+  node.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
+  node.style.columnGap = `${gap}px`;
+  const boxes = Array.from({ length: n }, () => el("div", "ak-panel", node));
+  for (const box of parts ? boxes : []) Object.assign(box.style, { display: "grid", gridRow: `span ${parts}`, gridTemplateRows: "subgrid", rowGap: 0 });
+  return { node, boxes, columns, inner: Math.floor((width - gap * (columns - 1)) / columns) };
+}
+
+/** The colour and the name of a variant, and what is to be said of it at the shown step. */
+function panelTitle(parent, { name, text, color }) {
+  const node = el("div", "ak-panel-title", parent);
+  el("i", "", node, "■").style.color = color;
+  setTextForm(el("b", "", node), name);
+  node.title = text ?? name;
+  const summary = el("span", "", node, "");
+  return { node, update: (words) => say(summary, words) };
+}
+
+/**
+ * A map of rows × columns: a canvas of one pixel per cell under an overlay of labels and marks.
+ * Options: rows, columns (labels); width (room for all of it); rowTokens, columnTokens (positions
+ * in the sequence, for linking); target, reverse (a column per row, −1: none); answers (pixels
+ * of room at the right); tell(i, j, value) (words on hover); onRow(i); bare (no labels); cell
+ * (pixels of a cell, else by the width); least (pixels of the narrowest cell); rowTitle, columnTitle
+ */
+function heatMap(film, parent, given) {
+  const { rows, columns, width, rowTokens = [], columnTokens = [], target = [], reverse = [], bare } = given;
+  const left = bare ? 0 : 10 + textWidth(rows);
+  const right = given.answers ? 26 + given.answers : 0;
+  const head = bare ? 0 : Math.max(20, 10 + textWidth(columns));
+  const top = head + (given.columnTitle ? 16 : 0);
+  const fitting = Math.floor(((width - left - right) / columns.length) * 2) / 2;
+  const w = given.cell ?? clamp(fitting, given.least ?? 9, given.most ?? 28);
+  const h = given.cellHeight ?? (bare ? w : clamp(w, ROW_LEAST, 24));
+  const node = el("div", "ak-heat", parent);
+  const size = { width: left + columns.length * w + right, height: top + rows.length * h + 2 };
+  Object.assign(node.style, { width: `${size.width}px`, height: `${size.height}px` });
+  const canvas = el("canvas", "", node);
+  Object.assign(canvas, { width: columns.length, height: rows.length });
+  canvas.style.cssText = `left:${left}px;top:${top}px;width:${columns.length * w}px;height:${rows.length * h}px`;
+  const over = svg("svg", { ...size, "aria-hidden": "true" }, node);
+  if (given.columnTitle) svg("text", { x: left, y: 11, class: "ak-quiet" }, over).textContent = given.columnTitle;
+  if (!bare) {
+    columns.forEach((text, j) => {
+      const x = left + (j + 0.5) * w + 4, y = top - 5;
+      if (w >= 11 || j % Math.ceil(11 / w) === 0) svg("text", { x, y, transform: `rotate(-90 ${x} ${y})` }, over).textContent = text;
+    });
+  }
+  const rowLabels = bare ? [] : rows.map((text, i) => {
+    const label = svg("text", { x: left - 6, y: top + (i + 0.5) * h + 4, "text-anchor": "end" }, over);
+    label.textContent = text;
+    return label;
+  });
+  const chosen = svg("rect", { x: left - 1, width: columns.length * w + 2, height: h + 2, class: "ak-row" }, over);
+  show(chosen, false);
+  const linked = svg("rect", { y: top, width: w, height: rows.length * h, class: "ak-linked" }, over);
+  show(linked, false);
+  const answers = [];
+  rows.forEach((_, i) => {
+    const y = top + i * h;
+    if (given.answers) answers.push(svg("text", { x: left + columns.length * w + 6, y: y + h / 2 + 4 }, over));
+    if (target[i] >= 0) {
+      const place = { x: left + target[i] * w + 1, y: y + 1, width: Math.max(2, w - 2), height: h - 2 };
+      for (const name of ["ak-halo", "ak-target"]) svg("rect", { ...place, class: name }, over);
+    }
+    if (reverse[i] >= 0) {
+      const place = { cx: left + (reverse[i] + 0.5) * w, cy: y + h / 2, r: clamp(w / 2 - 2, 1, 4) };
+      for (const name of ["ak-halo", "ak-reverse"]) svg("circle", { ...place, class: name }, over);
+    }
+  });
+  const kept = { values: new Float32Array(rows.length * columns.length) };
+  const place = (event) => {
+    const box = node.getBoundingClientRect();
+    const i = Math.floor((event.clientY - box.top - top) / h), j = Math.floor((event.clientX - box.left - left) / w);
+    return [i >= 0 && i < rows.length ? i : -1, j >= 0 && j < columns.length ? j : -1];
+  };
+  node.onpointermove = (event) => {
+    const [i, j] = place(event);
+    kept.at = i >= 0 && j >= 0 ? [i, j, event] : null;
+    film.link.point(j >= 0 ? columnTokens[j] : i >= 0 ? rowTokens[i] : undefined);
+    if (kept.at) film.tip.show(told(i, j), event);
+    else film.tip.hide();
+  };
+  node.onpointerleave = () => {
+    kept.at = null;
+    film.link.point();
+    film.tip.hide();
+  };
+  const told = (i, j) => {
+    const value = kept.values[i * columns.length + j];
+    return given.tell ? given.tell(i, j, value) : `${rows[i]}, ${columns[j]}: ${number(value, 3)}`;
+  };
+  if (given.onRow) {
+    node.classList.add("ak-pressable");
+    node.onclick = (event) => {
+      const [i] = place(event);
+      if (i >= 0) given.onRow(i);
+    };
+  }
+  film.link.on(node, (token) => {
+    const j = token === undefined ? -1 : columnTokens.indexOf(token);
+    show(linked, j >= 0);
+    if (j >= 0) set(linked, "x", left + j * w);
+    rowLabels.forEach((label, i) => label.classList.toggle("ak-said-now", token !== undefined && rowTokens[i] === token));
+  });
+  return {
+    node,
+    canvas,
+    update(values, scale, { row = -1, answers: texts, right: rightNow } = {}) {
+      kept.values = values;
+      paint(canvas, values, scale);
+      show(chosen, row >= 0);
+      if (row >= 0) set(chosen, "y", top + row * h - 1);
+      answers.forEach((answer, i) => {
+        const mark = rightNow[i] === null ? "" : rightNow[i] ? "✓" : "✗";
+        say(answer, mark ? `${texts[i]} ${mark}` : texts[i]);
+        set(answer, "class", mark ? (rightNow[i] ? "ak-right" : "ak-wrong") : "");
+      });
+      if (kept.at) film.tip.say(told(kept.at[0], kept.at[1]));
+    },
+  };
+}
+
+/**
+ * A vector as a row of coloured cells. Options: n, width, height (14), tell(k, value), tokens
+ * (positions, for linking, if the cells are tokens)
+ */
+function strip(film, parent, { n, width, height = 14, tell, tokens }) {
+  const node = el("div", "ak-strip", parent);
+  const canvas = el("canvas", "", node);
+  Object.assign(canvas, { width: n, height: 1 });
+  canvas.style.cssText = `width:${width}px;height:${height}px`;
+  const kept = { values: new Float32Array(n) };
+  const told = (k) => (tell ? tell(k, kept.values[k]) : `${k + 1} of ${n}: ${number(kept.values[k], 3)}`);
+  node.onpointermove = (event) => {
+    const box = canvas.getBoundingClientRect();
+    kept.at = clamp(Math.floor(((event.clientX - box.left) / box.width) * n), 0, n - 1);
+    if (tokens) film.link.point(tokens[kept.at]);
+    film.tip.show(told(kept.at), event);
+  };
+  node.onpointerleave = () => {
+    kept.at = undefined;
+    if (tokens) film.link.point();
+    film.tip.hide();
+  };
+  return {
+    node,
+    update(values, scale) {
+      kept.values = values;
+      paint(canvas, values, scale);
+      if (kept.at !== undefined) film.tip.say(told(kept.at));
+    },
+  };
+}
+
+/**
+ * Named bars with their values. Options: labels, width, tokens (positions, for linking), marks (a
+ * class per row: "ak-bar-target", "ak-bar-reverse", …), color, rowHeight (18), left, room (pixels
+ * of labels and of values)
+ */
+function bars(film, parent, { labels, width, tokens = [], marks = [], color, rowHeight = 18, ...given }) {
+  const left = given.left ?? 8 + textWidth(labels), room = given.room ?? 52;
+  const long = Math.max(24, width - left - room);
+  const size = { width: left + long + room, height: labels.length * rowHeight };
+  const node = svg("svg", { ...size, class: "ak-bars", "aria-hidden": "true" }, parent);
+  const drawn = labels.map((text, i) => {
+    const group = svg("g", { class: `ak-bar-row ${marks[i] ?? ""}` }, node), y = i * rowHeight;
+    svg("rect", { x: 0, y, width: size.width, height: rowHeight, class: "ak-bar-behind" }, group);
+    const label = svg("text", { x: left - 6, y: y + rowHeight / 2 + 4, "text-anchor": "end" }, group);
+    label.textContent = text;
+    const bar = svg("rect", { y: y + 3, height: rowHeight - 6, class: "ak-bar-ink" }, group);
+    if (color) bar.style.fill = color;
+    const value = svg("text", { y: y + rowHeight / 2 + 4, x: size.width - 4, "text-anchor": "end" }, group);
+    if (tokens.length) {
+      group.onpointerenter = () => film.link.point(tokens[i]);
+      group.onpointerleave = () => film.link.point();
+    }
+    return { group, label, bar, value };
+  });
+  film.link.on(node, (token) => {
+    drawn.forEach(({ group }, i) => group.classList.toggle("ak-linked-row", token !== undefined && tokens[i] === token));
+  });
+  return {
+    node,
+    update(values, { low = 0, high = 1, texts, labels: names } = {}) {
+      const at = (value) => left + (long * (clamp(value, low, high) - low)) / (high - low || 1);
+      drawn.forEach((row, i) => {
+        const value = Number.isFinite(values[i]) ? values[i] : 0, zero = at(clamp(0, low, high));
+        set(row.bar, "x", Math.min(zero, at(value)).toFixed(1));
+        set(row.bar, "width", Math.abs(at(value) - zero).toFixed(1));
+        say(row.value, texts ? texts[i] : number(values[i]));
+        if (names) say(row.label, names[i]);
+      });
+    },
+  };
+}

@@ -1,0 +1,84 @@
+"""A page of figures as one HTML file that needs no server, no network and no other file.
+
+The same source runs in the dashboard as a component; here it is joined as well, without Streamlit.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from functools import cache
+from html import escape
+from importlib.resources import files
+
+_SHARED = ("panels", "ink", "charts", "save", "film")
+
+_PARTS = {"attention": ("lookup", "contrast")}
+"""Further files of a component that is longer than one."""
+
+_EXPORT = re.compile(r"^export default function ", re.MULTILINE)
+
+_THEME = """
+:root { color-scheme: light dark; --st-text-color: #31333f; --st-background-color: #ffffff;
+  --st-border-color: #d0d2da; --st-primary-color: #0b5fa5; --st-green-text-color: #1a6b2d;
+  --st-red-text-color: #b3261e; --st-base-radius: 8px;
+  --st-font: "Source Sans 3", "Source Sans Pro", system-ui, sans-serif; }
+@media (prefers-color-scheme: dark) { :root { --st-text-color: #fafafa;
+  --st-background-color: #0e1117; --st-border-color: #3d4150; --st-primary-color: #4aa3e0;
+  --st-green-text-color: #6fd08c; --st-red-text-color: #ff8f87; } }
+body { margin: 0 auto; max-width: 1400px; padding: 16px 24px; font-family: var(--st-font);
+  color: var(--st-text-color); background: var(--st-background-color); }
+h1 { font-size: 1.5rem; margin: 0 0 4px; } p.ak-page-note { margin: 0 0 12px; line-height: 1.45; }
+"""
+
+
+def asset(name: str) -> str:
+    """The text of a file of `attnkit/ui/assets`."""
+    return (files("attnkit.ui") / "assets" / name).read_text(encoding="utf-8")
+
+
+@cache
+def film_source(name: str) -> tuple[str, str]:
+    """JavaScript and CSS of a component that shows a film, with all that it shares."""
+    scripts = [asset(f"{part}.js") for part in (*_SHARED, *_PARTS.get(name, ()), name)]
+    return "\n".join(scripts), asset("lab.css") + asset("film.css")
+
+
+def standalone_html(title: str, component: str, blob: bytes, note: str = "") -> str:
+    """One HTML file that shows a film as the page does; light or dark as the reader's system is.
+
+    Args:
+        component: the name of its file in `attnkit/ui/assets`.
+        blob: the film with all its frames, as a component takes it.
+        note: what is shown, in a sentence under the title.
+    """
+    script, style = film_source(component)
+    script, n_exports = _EXPORT.subn("function showFilm", script)
+    assert n_exports == 1, component
+    script = script.replace("</script", "<\\/script")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{_THEME}{style}</style>
+</head>
+<body>
+<main>
+<h1>{escape(title)}</h1>
+<p class="ak-page-note">{escape(note)}</p>
+<div id="film"></div>
+</main>
+<script type="text/plain" id="blob">{b64encode(blob).decode()}</script>
+<script type="module">
+{script}
+const text = document.getElementById("blob").textContent;
+showFilm({{
+  data: Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)),
+  parentElement: document.getElementById("film"),
+}});
+</script>
+</body>
+</html>
+"""

@@ -1,0 +1,359 @@
+"""What pages show of films, in a real Chromium: components in plain pages, without a server."""
+
+import base64
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from browsing import COUNT_REPLACED, LONG, WIDER
+from kinds import tiny
+from playwright.sync_api import expect
+from safetensors.numpy import save
+
+from attnkit.camera import record
+from attnkit.inspection.request import Inspection
+from attnkit.inspection.views import inspect
+from attnkit.ui.standalone import film_source, standalone_html
+
+pytestmark = pytest.mark.browser
+
+HOST = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>film</title>
+<style>{style} .ak-film { --st-background-color: #fff; --st-text-color: #222; }</style></head>
+<body><div id="film"></div><script type="module">{script}
+window.readTensors = readTensors;
+window.told = [];
+window.take = (text) => showFilm({
+  data: Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)),
+  parentElement: document.getElementById("film"),
+  setTriggerValue: (name, value) => window.told.push([name, value]),
+});
+</script></body></html>"""
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """A film of three variants with two heads."""
+    return record(tiny("directed", sharing=["QKV", "Q=K", "K=V"], n_heads=2, steps=12))
+
+
+@pytest.fixture
+def opened(browser):
+    """A page that takes blobs: `opened(blob, …)`; any error in it fails the test."""
+    pages, errors = [], []
+
+    def open_one(*blobs, width=1200, component="attention"):
+        page = browser.new_page(viewport={"width": width, "height": 3600}, accept_downloads=True)
+        page.set_default_timeout(LONG)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        pages.append(page)
+        script, style = film_source(component)
+        script = script.replace("\nexport default function ", "\nfunction showFilm")
+        page.set_content(HOST.replace("{style}", style).replace("{script}", script))
+        page.wait_for_function("Boolean(window.take)")
+        for blob in blobs:
+            take(page, blob)
+        return page
+
+    yield open_one
+    for page in pages:
+        page.close()
+    assert errors == []
+
+
+def take(page, blob):
+    """Give the component a blob."""
+    page.evaluate("(text) => { window.take(text); }", base64.b64encode(blob).decode())
+
+
+def found(film, name="one", **asked):
+    """What an inspection of a film finds, as the training process sends it."""
+    inspected = inspect(film, Inspection("attention", **asked))
+    inspected.header.update(film=name, live=asked.get("since", -1) >= 0)
+    return inspected
+
+
+def go(page, place):
+    """Move to a frame, of which there is one every two steps, and wait until it is described."""
+    page.locator(".ak-range").fill(str(place))
+    page.wait_for_function(
+        "step => document.querySelector('.ak-film').dataset.described === step",
+        arg=str(2 * place),
+    )
+
+
+def at_rest(page):
+    """Wait until what is shown is also said."""
+    page.wait_for_function(
+        """() => { const { step, described } = document.querySelector('.ak-film').dataset;
+        return step !== undefined && step === described; }"""
+    )
+
+
+def figure(page, name):
+    """The box of a figure."""
+    return page.locator(f"[data-figure={name}]")
+
+
+def saved(page, name, kind):
+    """The text or bytes of a file that a figure's menu gives."""
+    figure(page, name).locator("summary").click()
+    with page.expect_download() as download:
+        figure(page, name).get_by_role("button", name=f"Save as {kind}").click()
+    return Path(download.value.path()).read_bytes()
+
+
+def rows_of(content):
+    """The rows of a CSV file, as dictionaries."""
+    return list(csv.DictReader(content.decode().splitlines()))
+
+
+def test_blobs_of_every_type_are_read(opened):
+    """Numbers in the browser are those that were written, whatever stands before them."""
+    arrays = {
+        "odd": np.array([1, 2, 3], np.uint8),
+        "half": np.array([[0.5, -2, 1e-7], [np.inf, np.nan, 65504]], np.float16),
+        "single": np.array([0.1, -np.inf], np.float32),
+        "double": np.array([0.1]),
+        "small": np.array([-3], np.int8),
+        "short": np.array([-300], np.int16),
+        "whole": np.array([-70000], np.int32),
+        "long": np.array([2**40, -1]),
+    }
+    blob = save(arrays, metadata={"inspected": json.dumps({"view": "é"})})
+    page = opened()
+    read = page.evaluate(
+        """(text) => { const {header, arrays} = readTensors(
+          Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)));
+        return [header, Object.fromEntries(Object.entries(arrays).map(
+          ([name, {shape, data}]) => [name, [shape, [...data]]]))]; }""",
+        base64.b64encode(blob).decode(),
+    )
+    assert read[0] == {"view": "é"}
+    for name, array in arrays.items():
+        shape, values = read[1][name]
+        assert shape == list(array.shape), name
+        np.testing.assert_array_equal(np.array(values, float), array.ravel().astype(float))
+
+
+def test_new_frames_are_added_and_the_newest_is_followed_until_one_moves(opened, recorded):
+    """Merging by step: what was there stays, equal steps are replaced, another film starts over."""
+    early = replace(recorded, frames=recorded.frames[:3])
+    page = opened(found(early).to_bytes())
+    slider = page.get_by_role("slider", name="Training step")
+    expect(slider).to_have_attribute("aria-valuetext", "step 4 of 12")
+    at_rest(page)
+    page.evaluate(COUNT_REPLACED)
+    take(page, found(recorded, since=4).to_bytes())
+    expect(slider).to_have_attribute("max", "6")
+    expect(slider).to_have_attribute("aria-valuetext", "step 12 of 12")
+    at_rest(page)
+    assert page.evaluate("window.replaced") == 0
+    go(page, 1)
+    take(page, found(recorded, since=8).to_bytes())
+    expect(slider).to_have_attribute("max", "6")
+    expect(slider).to_have_attribute("aria-valuetext", "step 2 of 12")
+    take(page, found(recorded, name="other").to_bytes())
+    expect(slider).to_have_attribute("aria-valuetext", "step 12 of 12")
+    assert page.evaluate("window.told") == []
+
+
+def test_a_browser_that_lacks_earlier_frames_asks_for_them(opened, recorded):
+    """New frames alone, after a page was opened anew, are not taken for the whole film."""
+    page = opened(found(recorded, since=6).to_bytes())
+    page.wait_for_function("window.told.length")
+    assert page.evaluate("window.told") == [["resend", "one"]]
+
+
+def test_scrubbing_replaces_no_node_and_shows_the_numbers_of_each_step(opened, recorded):
+    """Every move changes attributes and texts only, and what is said is what was computed."""
+    inspected = found(recorded)
+    page = opened(inspected.to_bytes())
+    at_rest(page)
+    page.evaluate(COUNT_REPLACED)
+    for place in (3, 0, 6, 2):
+        go(page, place)
+        expect(page.locator(".ak-step")).to_have_text(f"step {2 * place} of 12")
+        for p, variant in enumerate(inspected.header["variants"]):
+            weights = inspected.framed[f"{p}.weights"][place]
+            line = figure(page, "finding").locator("li").nth(p)
+            right = f"{weights[inspected.header['target']]:.2f} of its weight"
+            expect(line).to_contain_text(f"{variant['name']}{right}")
+            panel = figure(page, "lookup").locator(".ak-panel").nth(p)
+            shown = panel.locator(".ak-heat text:last-of-type").all_text_contents()
+            assert shown[-len(weights) :] == [f"{weight:.2f}" for weight in weights]
+        said = figure(page, "maps").locator(".ak-film-body").get_attribute("aria-label")
+        assert f"at step {2 * place}," in said
+    assert page.evaluate("window.replaced") == 0
+
+
+def test_play_runs_to_the_last_step_and_can_be_paused(opened, recorded):
+    """Playing starts over from the end, and ends by itself."""
+    page = opened(found(recorded).to_bytes())
+    slider = page.get_by_role("slider", name="Training step")
+    page.get_by_role("button", name="First step").click()
+    expect(slider).to_have_value("0")
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+    page.get_by_role("button", name="Play").click()
+    expect(slider).to_have_value("6")
+    expect(page.get_by_role("button", name="Play")).to_be_visible()
+
+
+def test_every_figure_is_saved_as_svg_png_and_csv(opened, recorded):
+    """Pictures hold the maps as rectangles and the words; tables hold the numbers of the step."""
+    inspected = found(recorded)
+    page = opened(inspected.to_bytes())
+    go(page, 4)
+    names = page.locator("[data-figure]").evaluate_all(
+        "all => all.map((one) => one.dataset.figure)"
+    )
+    assert names == ["finding", "maps", "heads", "lookup", "difference", "mass"]
+    for name in names:
+        picture = ElementTree.fromstring(saved(page, name, "SVG").decode())
+        texts = "".join(picture.itertext())
+        assert "step 8 of 12" in texts, name
+        if name not in ("finding", "mass"):
+            assert len(picture.findall("{http://www.w3.org/2000/svg}rect")) > 20, name
+        assert rows_of(saved(page, name, "CSV")), name
+    assert saved(page, "maps", "PNG").startswith(b"\x89PNG")
+    (row, *_) = rows_of(saved(page, "maps", "CSV"))
+    exact = [float(value) for value in list(row.values())[3:]]
+    np.testing.assert_allclose(exact, inspected.framed["0.map"][4, 0], rtol=1e-6)
+    stages = rows_of(saved(page, "lookup", "CSV"))
+    for what in ("q", "products", "masked", "z", "head_out", "logits"):
+        told = [float(r["value"]) for r in stages if (r["variant"], r["what"]) == ("Q=K", what)]
+        np.testing.assert_allclose(told, inspected.framed[f"1.{what}"][4].ravel(), rtol=1e-6)
+
+
+def test_the_keyboard_alone_reaches_every_control(opened, recorded):
+    """Tab comes to all of them, in order; keys do what the mouse does."""
+    page = opened(found(recorded).to_bytes())
+    at_rest(page)
+    reached = []
+    page.keyboard.press("Tab")
+    while name := page.evaluate(
+        """() => { const one = document.activeElement; return one === document.body ? '' :
+        one.getAttribute('aria-label') ?? one.textContent; }"""
+    ):
+        reached.append(name)
+        page.keyboard.press("Tab")
+    assert reached[:4] == ["Play", "First step", "Training step", "Last step"]
+    for wanted in ("Save: Attention maps", "Follow the token", "Variant A", "Variant B"):
+        assert wanted in reached
+    assert [name for name in reached if "head 2" in name] == [
+        "QKV, head 2",
+        "Q=K, head 2",
+        "K=V, head 2",
+    ]
+    page.get_by_role("slider").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".ak-step")).to_have_text("step 10 of 12")
+
+
+def test_a_head_is_previewed_locked_and_unlocked(opened, recorded):
+    """Pointing shows a head, pressing keeps it and tells Python, unlocking shows the mean."""
+    page = opened(found(recorded).to_bytes())
+    shown = figure(page, "maps").locator(".ak-controls span")
+    expect(shown).to_have_text("Shown: head 1 (locked)")
+    other = figure(page, "heads").get_by_role("button", name="Q=K, head 2")
+    other.hover()
+    expect(shown).to_contain_text("head 2, as long as")
+    page.mouse.move(1, 1)
+    expect(shown).to_have_text("Shown: head 1 (locked)")
+    other.click()
+    page.mouse.move(1, 1)
+    expect(other).to_have_attribute("aria-pressed", "true")
+    expect(shown).to_have_text("Shown: head 2 (locked)")
+    assert page.evaluate("window.told") == [["picked", {"layer": 0, "head": 1, "asking": 0}]]
+    page.get_by_role("button", name="Unlock").click()
+    expect(shown).to_have_text("Shown: mean of all heads")
+    take(page, found(recorded, head=1).to_bytes())
+    expect(figure(page, "lookup").locator(".ak-film-hint")).to_contain_text("Head 2.")
+
+
+def test_pressing_a_row_follows_its_token_and_pointing_at_one_links_all_figures(opened, recorded):
+    """A token is the same one wherever it stands."""
+    inspected = found(recorded)
+    page = opened(inspected.to_bytes())
+    at_rest(page)
+    heat = figure(page, "maps").locator(".ak-heat").first
+    canvas = heat.locator("canvas").bounding_box()
+    layer = inspected.header["layers"][0]
+    page.mouse.click(canvas["x"] + 3, canvas["y"] + canvas["height"] * 1.5 / len(layer["rows"]))
+    assert page.evaluate("window.told") == [["picked", {"layer": 0, "head": 0, "asking": 1}]]
+    linked = page.locator(".ak-linked-row text:first-of-type")
+    expect(linked).to_have_text([layer["columns"][0]] * 3)
+    marked = page.locator(".ak-linked").evaluate_all(
+        "all => all.filter((one) => one.style.display !== 'none').length"
+    )
+    assert marked == 4  # the maps of three variants, and their difference
+    take(page, found(recorded, asking=1).to_bytes())
+    expect(figure(page, "lookup").locator("h2")).to_contain_text(layer["rows"][1])
+
+
+def test_a_variant_minus_itself_is_zero_and_two_can_be_chosen(opened, recorded):
+    """A − B is of the two that are chosen, QKV and Q=K before one chooses."""
+    inspected = found(recorded)
+    page = opened(inspected.to_bytes())
+    at_rest(page)
+    difference = figure(page, "difference")
+    expect(difference.locator(".ak-scale")).to_contain_text("QKV − Q=K")
+
+    def told():
+        rows = rows_of(saved(page, "difference", "CSV"))
+        return np.array([[float(value) for value in list(row.values())[2:]] for row in rows])
+
+    both = inspected.framed["0.map"][-1] - inspected.framed["1.map"][-1]
+    np.testing.assert_allclose(told(), both, atol=1e-6)
+    difference.get_by_label("Variant B").select_option("QKV")
+    expect(difference.locator(".ak-scale")).to_contain_text("QKV − QKV")
+    assert not told().any()
+
+
+def test_strips_of_tied_roles_are_drawn_once(opened, recorded):
+    """Which of q, k and v are one and the same is seen, not only said."""
+    page = opened(found(recorded).to_bytes())
+    panels = figure(page, "lookup").locator(".ak-panel")
+    for p, wanted in enumerate((["q", "k", "v"], ["q = k", "v"], ["q", "k = v"])):
+        first = panels.nth(p).locator("> div:nth-child(2) .ak-strip-label")
+        expect(first).to_have_text(["token", *wanted])
+
+
+@pytest.mark.parametrize("kind", ["reverse", "dictionary", "language", "phonebook"])
+def test_other_tasks_are_shown_whole_at_every_width(opened, kind):
+    """Tokens that are asked nothing, two sides, several layers: nothing fails, nothing is cut."""
+    film = record(tiny(kind, sharing=["QKV", "Q=K=V"]))
+    page = opened(found(film).to_bytes(), width=640)
+    at_rest(page)
+    expect(figure(page, "lookup").locator("h2")).to_be_visible()
+    assert page.evaluate(WIDER) == []
+    go(page, 0)
+    page.set_viewport_size({"width": 1440, "height": 3000})
+    at_rest(page)
+    assert page.evaluate(WIDER) == []
+
+
+def test_a_page_as_one_file_works_without_a_network(browser, recorded, tmp_path):
+    """Opened from a disk: drawn, moved, and nothing asked of any server; light and dark."""
+    path = tmp_path / "page.html"
+    blob = found(recorded).to_bytes()
+    path.write_text(standalone_html("One <lookup>", "attention", blob, "A & B."))
+    papers = []
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        asked: list[str] = []
+        page.on("request", lambda request, asked=asked: asked.append(request.url))
+        page.goto(path.as_uri())
+        expect(page.get_by_role("heading", name="One <lookup>")).to_be_visible()
+        at_rest(page)
+        go(page, 2)
+        expect(page.locator(".ak-step")).to_have_text("step 4 of 12")
+        assert asked == [path.as_uri()]
+        papers.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        page.close()
+    assert papers == ["rgb(255, 255, 255)", "rgb(14, 17, 23)"]

@@ -1,0 +1,151 @@
+"""The figures of the Similarity page in a real Chromium, without a server."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browsing import COUNT_REPLACED, LONG, WIDER
+from kinds import tiny
+from playwright.sync_api import expect
+
+from attnkit.camera import record
+from attnkit.inspection.request import Inspection
+from attnkit.inspection.similarity import inspect_similarity
+from attnkit.ui.standalone import standalone_html
+
+pytestmark = pytest.mark.browser
+
+DRAWN = "document.querySelector('.ak-film')?.dataset.described"
+
+PLACES = """(panel) => [...document.querySelectorAll('[data-figure=map] .ak-panel')[panel]
+  .querySelectorAll('.ak-point')].map((point) => point.getAttribute('transform'))"""
+
+
+@pytest.fixture(scope="module")
+def people():
+    """A film of variants that share in all ways, one of which has fewer heads."""
+    variants = ["QKV", "Q=K", "K=V", "QKV d_k=3", "QKV n_heads=1"]
+    return record(tiny("directed", sharing=variants, n_heads=2, d_head=6, steps=12))
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """A page of figures: `opened(film, width, layer=…)`; any error in it fails the test."""
+    pages, errors = [], []
+
+    def open_one(film, width=1200, **asked):
+        inspected = inspect_similarity(film, Inspection("similarity", **asked))
+        inspected.header["film"] = "one"
+        path = tmp_path / "similarity.html"
+        path.write_text(standalone_html("Similarity", "similarity", inspected.to_bytes()))
+        page = browser.new_page(viewport={"width": width, "height": 4800})
+        page.set_default_timeout(LONG)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        pages.append(page)
+        page.goto(path.as_uri())
+        page.wait_for_function(DRAWN)
+        return page, inspected
+
+    yield open_one
+    for page in pages:
+        page.close()
+    assert errors == []
+
+
+def panel(page, figure, place):
+    """The box of one variant in a figure."""
+    return page.locator(f"[data-figure={figure}] .ak-panel").nth(place)
+
+
+def label(page, figure):
+    """The text alternative of a figure."""
+    return page.locator(f"[data-figure={figure}] .ak-film-body").get_attribute("aria-label")
+
+
+def test_what_is_tied_is_said_and_lies_in_one_place(opened, people):
+    """In words, and in the joint map, where queries, keys and values come by turns."""
+    page, _ = opened(people)
+    expect(panel(page, "alike", 1)).to_contain_text("Q and K: one and the same.")
+    expect(panel(page, "alike", 2)).to_contain_text("K and V: one and the same.")
+    expect(panel(page, "alike", 0)).not_to_contain_text("one and the same")
+    places = page.evaluate(PLACES, 1)
+    assert places[0::3] == places[1::3] != places[2::3]
+    places = page.evaluate(PLACES, 2)
+    assert places[1::3] == places[2::3] != places[0::3]
+    assert "Q and K coincide" in label(page, "map")
+
+
+def test_numbers_on_screen_are_those_that_were_found(opened, people):
+    """At the step that is shown: the first after one press, the last before."""
+    page, inspected = opened(people)
+    alike = inspected.framed["0.alike"]
+    for frame, press in ((-1, None), (0, "First step")):
+        if press:
+            page.get_by_role("button", name=press).click()
+        expect(panel(page, "alike", 0)).to_contain_text(f"Weights {alike[frame, 0, 2]:.2f} (random")
+        expect(panel(page, "alike", 0)).to_contain_text(f"activations {alike[frame, 2, 4]:.2f} (")
+    cells = page.locator("[data-figure=heads] tbody tr").first.locator("td")
+    expect(cells.nth(4)).to_contain_text(f"{inspected.fixed['0.table'][0, 0, 0, 2]:.2f}")
+
+
+def test_moving_through_training_replaces_nothing(opened, people):
+    """Attributes and texts change, nodes stay."""
+    page, _ = opened(people)
+    places = page.evaluate(PLACES, 0)
+    page.evaluate(COUNT_REPLACED)
+    for name in ("First step", "Last step", "First step"):
+        page.get_by_role("button", name=name).click()
+    page.wait_for_function("document.querySelector('.ak-film').dataset.described === '0'")
+    assert page.evaluate("window.replaced") == 0
+    assert page.evaluate(PLACES, 0) != places
+
+
+def test_what_a_variant_lacks_is_said(opened, people):
+    """A head that it has not, values of another width."""
+    page, _ = opened(people, head=1)
+    for figure in ("alike", "weights", "activations", "angles", "map"):
+        expect(panel(page, figure, 4)).to_contain_text("It has 1 head only.")
+    expect(panel(page, "map", 3)).to_contain_text("values are left out")
+    expect(panel(page, "weights", 3)).to_contain_text("grey is for Q and K")
+
+
+def test_where_heads_read_everything_angles_are_not_shown(opened):
+    """They would all be zero."""
+    film = record(tiny("directed", sharing=["QKV"], d_model=16, d_head=16, steps=2))
+    page, _ = opened(film)
+    expect(page.locator("[data-figure=angles]")).to_be_hidden()
+    expect(page.locator("[data-figure=weights]")).to_contain_text("each reads everything")
+
+
+def test_across_two_sides_no_token_has_both(opened):
+    """It is said, and what can be compared is."""
+    film = record(tiny("dictionary", sharing=["QKV", "Q=K"], d_head=6, steps=2))
+    page, _ = opened(film, layer=2)
+    expect(panel(page, "alike", 0)).to_contain_text("no token has both")
+    expect(panel(page, "alike", 1)).to_contain_text("Q and K: one matrix; no token has both.")
+    expect(page.locator("[data-figure=activations]")).to_contain_text("one side asks the other")
+
+
+def test_a_token_is_found_again_in_all_panels(opened, people):
+    """Pointing at it in one marks it in the others."""
+    page, inspected = opened(people)
+    n_tokens = len(inspected.header["tokens"])
+    page.locator("[data-figure=map] .ak-point").nth(3 * (n_tokens - 1)).hover(force=True)
+    marked = page.locator("[data-figure=map] .ak-linked-point")
+    expect(marked).to_have_count(3 * 4 + 2)  # all roles, but one variant's values
+    expect(page.locator(".ak-film-tip")).to_contain_text(inspected.header["full_labels"][-1])
+
+
+@pytest.mark.parametrize("width", [1440, 640])
+def test_everyone_can_read_it(opened, people, width):
+    """Nothing is cut, every figure says its finding, no serious fault is found."""
+    page, _ = opened(people, width)
+    assert page.evaluate(WIDER) == []
+    for figure in ("alike", "weights", "activations", "angles", "map", "heads"):
+        assert any(letter.isdigit() for letter in label(page, figure))
+        assert "NaN" not in label(page, figure)
+        assert "undefined" not in label(page, figure)
+    grave = [
+        (fault["id"], [node["html"][:120] for node in fault["nodes"]])
+        for fault in Axe().run(page).response["violations"]
+        if fault["impact"] in ("serious", "critical")
+    ]
+    assert grave == []
