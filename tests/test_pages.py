@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -29,7 +28,7 @@ from attnkit.ui.visitor import Visitor, dashboard
 from attnkit.variants import CATALOGUE, OPTIONS, register
 from attnkit.variants.catalogue import find
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 DASHBOARD = str(Path(__file__).parents[1] / "dashboard.py")
 
@@ -54,15 +53,6 @@ UNENDING = {"steps": "20000", "batch_size": "256"}
 
 FRESH_SEED = (str(seed) for seed in itertools.count(100))
 """A visitor finds the training of a link that is known: every test has seeds of its own."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def service():
-    """The training process of all pages here, ended with the module."""
-    training_service.clear()
-    with closing(training_service()) as opened:
-        yield opened
-    training_service.clear()
 
 
 def visit(**params):

@@ -86,6 +86,7 @@ class Lab:
         held: that job as this visitor has paused or stopped it while others watch it go on.
         refusal: why the last experiment that was asked for was not taken; said once.
         previous: the last state of the job before it on the same task, drawn faded.
+        filmed_id: the job whose film a page shows, if that is another one.
     """
 
     experiment: Experiment
@@ -99,6 +100,7 @@ class Lab:
     held: Job | None = None
     refusal: str = ""
     previous: Snapshot | None = None
+    filmed_id: str | None = None
     _overwritten: tuple[dict[str, str], float] = ({}, 0.0)
     _answered: tuple[tuple[str, int, bytes], Answers] | None = None
 
@@ -389,15 +391,20 @@ def stay() -> None:
     lab: Lab | None = st.session_state.get("lab")
     if lab is not None:
         lab.watcher = watcher()
-        if lab.job_id:
-            training_service().look(lab.job_id, lab.watcher)
+        for job_id in (lab.job_id, lab.filmed_id):
+            if job_id:
+                training_service().look(job_id, lab.watcher)
 
 
-def open_lab() -> Lab:
-    """This visitor's Lab, made from the link if there is none yet or the link has changed."""
+def open_lab(page: str = "lab") -> Lab:
+    """This visitor's Lab, made from the link if there is none yet or the link has changed.
+
+    Args:
+        page: which page shows it; all that do have links of the same form.
+    """
     params = st.query_params.to_dict()
     lab: Lab | None = st.session_state.get("lab")
-    coming_back = st.session_state.get("page") != "lab"  # then the address has lost its settings
+    coming_back = st.session_state.get("page") != page  # then the address has lost its settings
     if lab is None:
         lab = st.session_state.lab = Lab(default_experiment(DEFAULT_TASK), watcher=watcher())
         lab.follow(params)
@@ -405,5 +412,5 @@ def open_lab() -> Lab:
         lab.follow(params)
     for name, value in lab.experiment.settings().items():  # widgets of a page left are gone
         st.session_state.setdefault(f"set_{name}", value)
-    st.session_state.page = "lab"
+    st.session_state.page = page
     return lab

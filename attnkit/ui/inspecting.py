@@ -1,0 +1,233 @@
+"""What pages that look inside models share: whose film is shown, how it gets to the browser.
+
+They show the run that the Lab shows, one seed of it. Its film is there if it was trained here a
+short time ago; otherwise that seed is trained again, alone, which gives the same numbers. While it
+trains, new frames are sent as they come, and the browser adds them to those it has.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import streamlit as st
+
+from attnkit.experiment import Experiment
+from attnkit.figures.maps import telling_layer
+from attnkit.inspection.inspected import Inspected
+from attnkit.inspection.request import Inspection
+from attnkit.links import told
+from attnkit.live.jobs import Job
+from attnkit.live.service import Refused
+from attnkit.ui import components
+from attnkit.ui.markdown import plain
+from attnkit.ui.service import training_service
+from attnkit.ui.session import Lab, open_lab
+from attnkit.variants.catalogue import title_of
+
+TICK_SECONDS = 0.5
+FIRST_FRAMES_SECONDS = 0.3
+KEPT_BYTES = 2**25
+
+
+@dataclass
+class Subject:
+    """What a page looks into: one seed of a run.
+
+    Attributes:
+        lab: the visitor's. experiment: of the one seed.
+        refusal: why it cannot be trained here, if it cannot.
+    """
+
+    lab: Lab
+    experiment: Experiment
+    refusal: str = ""
+
+    @property
+    def job(self) -> Job | None:
+        """The job whose film is shown, as it is now; asked for if there is none."""
+        service = training_service()
+        try:
+            self.lab.filmed_id = service.film(self.experiment, self.lab.watcher)
+        except Refused as error:
+            self.refusal = str(error)
+            return None
+        return service.look(self.lab.filmed_id, self.lab.watcher)
+
+    def inspect(self, inspection: Inspection) -> bytes | str | None:
+        """Arrays of the film; a text that says why not; None if the film is on its way."""
+        job = self.job
+        if job is None:
+            return f"Not taken: {self.refusal}"
+        if not job.begun or job.snapshot is None:
+            return None
+        key = (job.id, job.state, job.step, inspection)
+        known = _FOUND.get(key)
+        if known is not None:
+            return known
+        found = training_service().inspect(job.id, inspection)
+        if isinstance(found, bytes):
+            _FOUND.put(key, found)
+        return found
+
+
+class _Blobs:
+    """The most recently used answers, up to so many bytes; shared by all visitors."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes, self._lock = most_bytes, Lock()
+        self._kept: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
+
+    def get(self, key: tuple[Any, ...]) -> bytes | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def put(self, key: tuple[Any, ...], blob: bytes) -> None:
+        with self._lock:
+            self._kept[key] = blob
+            while sum(map(len, self._kept.values())) > self._most_bytes:
+                self._kept.popitem(last=False)
+
+
+_FOUND = _Blobs(KEPT_BYTES)
+
+
+def open_subject(page: str, title: str) -> Subject:
+    """The head of a page: its title, which run is looked into, the seed picker.
+
+    Args:
+        page: its name in the address.
+    """
+    lab = open_lab(page)
+    job = lab.job
+    experiment = lab.experiment if job is None else job.experiment
+    st.title(title, anchor=False)
+    if lab.problems:  # the Lab says it once more
+        st.warning(f"The link was not fully understood. {plain(told(lab.problems))}")
+    with st.container(horizontal=True, vertical_alignment="bottom", key="subject"):
+        names = ", ".join(title_of(variant) for variant in experiment.sharing)
+        st.markdown(f"**{plain(experiment.task.title)}**: {plain(names)}")
+        seed = experiment.first_seed
+        if experiment.n_seeds > 1:
+            seeds = list(experiment.seeds)
+            key = f"inspected_seed_{seeds[0]}_{len(seeds)}"
+            seed = st.selectbox("Seed", seeds, key=key, width=90)
+        st.page_link("pages/lab.py", label="Change it in the Lab", icon=":material/science:")
+    lab.write_link()
+    return Subject(lab, experiment.replace(first_seed=seed, n_seeds=1))
+
+
+def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
+    """Pickers, where there is a choice; those of one visitor hold on all pages."""
+    experiment = subject.experiment
+    places, n_heads = experiment.places, experiment.n_heads
+    state = st.session_state
+    state["inspected_layer"] = min(
+        state.get("inspected_layer", telling_layer(places)), len(places) - 1
+    )
+    state["inspected_head"] = min(state.get("inspected_head", 0), n_heads - 1)
+    if len(places) > 1:
+        st.selectbox(
+            "Layer",
+            range(len(places)),
+            format_func=lambda i: places[i].title.removeprefix("Layer "),
+            key="inspected_layer",
+            width=130,
+        )
+    if n_heads > 1:
+        st.selectbox(
+            "Head", range(n_heads), format_func=lambda i: f"{i + 1}", key="inspected_head", width=90
+        )
+    return int(state["inspected_layer"]), int(state["inspected_head"])
+
+
+def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
+    """Draw what an inspection finds, and go on as long as the run trains.
+
+    Args:
+        component: the name of its script. What is clicked in it is in
+            `st.session_state[component].picked`: any of layer, head and asking.
+    """
+    job = subject.job
+    moving = job is not None and not job.over and job.state != "paused"
+    st.session_state[f"sent_{component}"] = _Sent()
+    st.fragment(_draw, run_every=TICK_SECONDS if moving else None)(
+        subject, inspection, component, moving
+    )
+
+
+@dataclass
+class _Sent:
+    """What one drawing of a page has sent so far: frames up to a step, and the last bytes."""
+
+    step: int = -1
+    film: str = ""
+    blob: bytes = b""
+
+
+_HEIGHT = 600
+"""Pixels that are kept until the first frame is there."""
+
+
+def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool) -> None:
+    """The status line and the component; drawn anew at every tick."""
+    if st.session_state.pop("picked_anew", False):  # the pickers above and the question change, too
+        st.rerun()
+    sent: _Sent = st.session_state[f"sent_{component}"]
+    job = subject.job
+    st.markdown(_status(subject, job))
+    over = job is None or job.over
+    if job is not None and job.id != sent.film:
+        sent.step, sent.film = -1, job.id
+    since = -1 if over else sent.step
+    found = subject.inspect(replace(inspection, since=since))
+    if isinstance(found, str):
+        st.error(plain(f"{found}."), icon=":material/error:")
+        st.button("Ask again", icon=":material/refresh:", key=f"again_{component}")
+    elif found is not None:
+        header = Inspected.from_bytes(found).header
+        if header["steps"]:
+            sent.step, sent.blob = header["steps"][-1], found
+    if sent.blob:
+        components.film(
+            component,
+            sent.blob,
+            key=component,
+            picked=partial(_take_picked, component),
+            resend=partial(_send_all, component),
+        )
+    elif moving:
+        st.skeleton(height=_HEIGHT)
+    if moving and over:
+        st.rerun()
+
+
+def _status(subject: Subject, job: Job | None) -> str:
+    steps = subject.experiment.training.steps
+    if job is None:
+        return "Nothing to look into."
+    if job.state == "failed":
+        return f"Training failed: {plain(job.error)}."
+    if not job.begun or job.snapshot is None:
+        return "Waiting for a turn to train it." if not job.begun else "Training begins."
+    if job.over:
+        return f"Trained for {job.step} steps. Drag the slider, or press Play, to go through them."
+    return f"Training: step {job.step} of {steps}. New moments are added as they come."
+
+
+def _take_picked(component: str) -> None:
+    """Take over what was clicked in a figure."""
+    for name, value in (st.session_state[component].picked or {}).items():
+        if name in ("layer", "head", "asking") and isinstance(value, int) and value >= 0:
+            st.session_state[f"inspected_{name}"] = value
+            st.session_state["picked_anew"] = True
+
+
+def _send_all(component: str) -> None:
+    """The browser lacks frames that came before: send all at the next tick."""
+    st.session_state[f"sent_{component}"] = _Sent()

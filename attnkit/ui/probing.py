@@ -1,0 +1,91 @@
+"""Which example the pages that look inside models look at: one of the task's, or one's own."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attnkit.inspection.inspected import Inspected
+from attnkit.inspection.request import Inspection
+from attnkit.own_book import ask, can_be_asked, most_entries, read_book, shown
+from attnkit.ui.inspecting import Subject
+from attnkit.ui.markdown import plain
+
+OWN = -1
+"""In place of an example's number: a book of one's own."""
+
+MOST_PROBLEMS = 5
+"""Problems of a book that are told one by one."""
+
+OWN_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
+
+
+def pick_example(subject: Subject) -> Inspection | None:
+    """The example that is looked at, as an inspection of attention; None if there is none to show.
+
+    Those with most wrong answers come first. Held-out examples, or a phone book of one's own where
+    the task is one.
+    """
+    task = subject.experiment.task
+    told, order = _told_examples(subject)
+    options = [*order, OWN] if can_be_asked(task) else order
+    key = "inspected_example"
+    if st.session_state.get(key) not in options:
+        st.session_state[key] = 0
+    example = st.selectbox(
+        "Example, most wrong answers first",
+        options,
+        format_func=lambda i: "A phone book of your own" if i == OWN else told[i],
+        key=key,
+        width=430,
+    )
+    if example != OWN:
+        return Inspection("attention", example=example)
+    return _own_book(subject)
+
+
+def _told_examples(subject: Subject) -> tuple[list[str], list[int]]:
+    """What is said of every example, and their order; of what still trains, only their numbers."""
+    job = subject.job
+    found = subject.inspect(Inspection("examples")) if job is not None and job.over else None
+    if not isinstance(found, bytes):
+        return ["The example of the Lab"], [0]
+    header = Inspected.from_bytes(found).header
+    told = []
+    for number, example in enumerate(header["examples"]):
+        n_asked = example["n_asked"] * len(header["variants"])
+        wrong = f"{example['n_wrong']} of {n_asked} answers wrong"
+        told.append(f"{'The Lab’s' if number == 0 else number + 1}: {wrong}. {example['text']}")
+    return told, header["order"]
+
+
+def _own_book(subject: Subject) -> Inspection | None:
+    """A book and a question as typed, as an inspection; what is wrong with them is said."""
+    task = subject.experiment.task
+    assert can_be_asked(task)
+    left, right = st.columns(2, gap="medium")
+    text = left.text_area(
+        "Your book",
+        value=OWN_BOOK,
+        height=150,
+        key=f"inspected_book_{task.name}",
+        help="A name and a number on each line, parted by a comma, a semicolon, a colon, a tab or "
+        f"spaces; 2 to {most_entries(task)} lines.",
+    )
+    name = right.text_input(
+        "Whose number?", value=task.own_question, key=f"inspected_question_{task.name}"
+    )
+    book = read_book(str(text), task)
+    question = None if book.problems else ask(book, str(name), task)
+    problems = book.problems or (question.problems if question is not None else [])
+    if question is None or problems:
+        st.error("  \n".join(map(plain, problems[:MOST_PROBLEMS])), icon=":material/error:")
+        return None
+    right.caption(" ".join(map(plain, [*book.notes[:MOST_PROBLEMS], *question.notes])))
+    return Inspection(
+        "attention",
+        tokens=tuple(tuple(int(field) for field in token) for token in question.tokens),
+        names=tuple(shown(entry.name) for entry in book.entries),
+        numbers=tuple(shown(question.classes[c]) for c in sorted(question.classes)),
+        right=tuple(question.right),
+        asking=question.row,
+    )

@@ -1,0 +1,130 @@
+"""Take away: the page as one file, the experiment as code, a variant as a PyTorch module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import streamlit as st
+
+from attnkit.export import (
+    command_line,
+    experiment_code,
+    module_code,
+    module_weights,
+    torch_file,
+)
+from attnkit.inspection.inspected import Inspected
+from attnkit.inspection.request import Inspection
+from attnkit.live.jobs import Job
+from attnkit.ui.inspecting import Subject
+from attnkit.ui.standalone import standalone_html
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
+
+
+def take_away(subject: Subject, inspection: Inspection, component: str, title: str) -> None:
+    """What can be downloaded of a page that shows a film; drawn when somebody opens it.
+
+    Args:
+        inspection: what the page shows. component: the name of its script.
+    """
+    opened = st.expander(
+        "Take away", icon=":material/download:", key="take_away", on_change="rerun"
+    )
+    if opened.open:
+        with opened:
+            _page_as_file(subject, inspection, component, title)
+            st.divider()
+            _module(subject)
+            st.divider()
+            _code(subject)
+
+
+def _page_as_file(subject: Subject, inspection: Inspection, component: str, title: str) -> None:
+    job, experiment = subject.job, subject.experiment
+    st.markdown(
+        "**This page as one file.** It works without a server and without a network: the slider, "
+        "Play and everything that answers to the mouse. Each figure’s **Save** gives SVG, PNG, CSV."
+    )
+    if job is None or not job.over:
+        st.caption("When training has ended.")
+        return
+
+    def page() -> str:
+        blob = subject.inspect(replace(inspection, since=-1))
+        if not isinstance(blob, bytes):
+            raise RuntimeError(blob or "the film is not there any more")
+        names = ", ".join(title_of(variant) for variant in experiment.sharing)
+        task = experiment.task.title
+        note = f"{task}, seed {experiment.first_seed}: {names}. {command_line(experiment)}"
+        return standalone_html(title, component, blob, note)
+
+    st.download_button(
+        "Page as HTML",
+        page,
+        f"attnkit-{component}-{experiment.hash}.html",
+        "text/html",
+        icon=":material/html:",
+        on_click="ignore",
+        key="page_html",
+    )
+
+
+def _module(subject: Subject) -> None:
+    experiment = subject.experiment
+    st.markdown(
+        "**A variant as a PyTorch module**: the whole model in one short file that needs nothing "
+        "but torch, and its weights of this seed."
+    )
+    variants = list(experiment.sharing)
+    variant: Variant = st.selectbox(
+        "Variant", variants, format_func=title_of, key="exported_variant", width=260
+    )
+    code = module_code(experiment, variant)
+    name = f"attnkit_{experiment.task.name}_{variants.index(variant)}"
+    with st.container(horizontal=True):
+        st.download_button(
+            "Module (.py)",
+            code,
+            f"{name}.py",
+            "text/x-python",
+            icon=":material/code:",
+            on_click="ignore",
+            key="module_code",
+        )
+        if _has_ended(subject.job):
+            st.download_button(
+                "Weights (.pt)",
+                lambda: _weights(subject, variant),
+                f"{name}.pt",
+                "application/octet-stream",
+                icon=":material/weight:",
+                on_click="ignore",
+                key="module_weights",
+            )
+    st.code(code, language="python", wrap_lines=True)
+
+
+def _has_ended(job: Job | None) -> bool:
+    return job is not None and job.state == "finished"
+
+
+def _weights(subject: Subject, variant: Variant) -> bytes:
+    """A variant's weights as `torch.load` reads them, under the names of its module."""
+    blob = subject.inspect(Inspection("weights"))
+    if not isinstance(blob, bytes):
+        raise RuntimeError(blob or "the film is not there any more")
+    start = f"{subject.experiment.sharing.index(variant)}/"
+    own: dict[str, np.ndarray] = {
+        name.removeprefix(start): array
+        for name, array in Inspected.from_bytes(blob).fixed.items()
+        if name.startswith(start)
+    }
+    return torch_file(module_weights(subject.experiment, variant, own))
+
+
+def _code(subject: Subject) -> None:
+    st.markdown("**This experiment** in a terminal, and in Python.")
+    st.code(command_line(subject.experiment), language="bash", wrap_lines=True)
+    st.code(experiment_code(subject.experiment), language="python", wrap_lines=True)

@@ -1,0 +1,147 @@
+"""The pages that look inside models: whose film they show, from where it comes, what they say."""
+
+import time
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from test_pages import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, press, show, told, visit, watch
+
+from attnkit.inspection.inspected import Inspected
+from attnkit.live.service import Refused, TrainingService
+from attnkit.ui.service import training_service
+
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
+
+PAGES = {"attention": "attention", "asymmetry": "symmetry", "similarity": "similarity"}
+"""Pages, and what they ask for."""
+
+
+def small_link(**params):
+    """Settings that nobody has trained yet."""
+    return {**SMALL, "first_seed": next(FRESH_SEED), "steps": "40", **params}
+
+
+def visit_at(page, **params):
+    """Open a page with a link, as the first of a tab."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
+    tab.query_params.update(params)
+    return show(tab.switch_page(f"pages/{page}.py"))
+
+
+def turn_to(tab, page):
+    """Open another page in the same tab."""
+    return show(tab.switch_page(f"pages/{page}.py"))
+
+
+def filmed(tab):
+    """The job whose film is shown."""
+    return training_service().look(tab.session_state["lab"].filmed_id)
+
+
+def watch_film(tab):
+    """Wait until what is filmed has ended, then draw the page."""
+    deadline = time.monotonic() + PATIENCE
+    while not (job := filmed(tab)).over:
+        assert time.monotonic() < deadline, f"still waiting: {job.state}"
+        training_service().wait(job.id, job.version, deadline - time.monotonic())
+    return show(tab)
+
+
+def received(tab, page):
+    """What the page's figures were given."""
+    (component,) = [e.proto for e in tab.get("bidi_component") if (e.key or "") == page]
+    return Inspected.from_bytes(component.bytes)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_visitor_who_comes_here_first_sees_a_film(page):
+    """One seed of what the link says is trained for it, without a press."""
+    link = small_link()
+    tab = watch_film(visit_at(page, **link))
+    header = received(tab, page).header
+    assert header["view"] == PAGES[page]
+    assert header["steps"] == [0, 10, 20, 30, 40]
+    assert header["seed"] == int(link["first_seed"])
+    assert not header["live"]
+    assert not filmed(tab).kept
+    assert [variant["name"] for variant in header["variants"]] == ["QKV", "Q=K"]
+
+
+def test_the_run_of_the_lab_is_shown_as_it_was_filmed():
+    """Nothing is trained a second time."""
+    tab = watch(press(visit(**small_link()), "train"), lambda job: job.over)
+    job_id = tab.session_state["lab"].job_id
+    for page in PAGES:
+        turn_to(tab, page)
+        assert filmed(tab).id == job_id
+        assert received(tab, page).header["film"] == job_id
+
+
+def test_another_seed_is_trained_alone():
+    """And only that one."""
+    link = small_link(n_seeds="2")
+    tab = watch(press(visit(**link), "train"), lambda job: job.over)
+    turn_to(tab, "attention")
+    seed = int(link["first_seed"]) + 1
+    tab.selectbox(key=f"inspected_seed_{link['first_seed']}_2").set_value(seed)
+    tab = watch_film(show(tab))
+    assert received(tab, "attention").header["seed"] == seed
+    assert filmed(tab).experiment.seeds == range(seed, seed + 1)
+    assert filmed(tab).id != tab.session_state["lab"].job_id
+
+
+def test_what_still_trains_is_shown_as_far_as_it_is():
+    """Without an end, and with what comes next asked for alone."""
+    tab = press(visit(**small_link(steps="20000", batch_size="256")), "train")
+    tab = watch(tab, lambda job: job.step > 400)
+    try:
+        turn_to(tab, "asymmetry")
+        header = received(tab, "asymmetry").header
+        assert header["live"]
+        assert header["steps"][0] == 0
+        assert header["steps"][-1] < 20_000
+    finally:
+        training_service().stop(tab.session_state["lab"].job_id)
+
+
+def test_the_lab_shows_its_own_run_after_a_look_inside():
+    """With its settings, and its curves."""
+    tab = watch(press(visit(**small_link()), "train"), lambda job: job.over)
+    before = tab.session_state["lab"].experiment
+    turn_to(tab, "similarity")
+    turn_to(tab, "lab")
+    assert tab.session_state["lab"].experiment == before
+    assert tab.session_state["lab"].job.over
+    assert not tab.error
+
+
+def test_a_refusal_is_told(monkeypatch):
+    """In the service's words; nothing breaks."""
+
+    def refuse(*_, **__):
+        raise Refused("60 experiments wait already: try again in a few minutes")
+
+    monkeypatch.setattr(TrainingService, "submit", refuse)
+    tab = turn_to(visit(**small_link()), "attention")
+    assert "60 experiments wait already" in tab.error[0].value
+
+
+def test_a_link_is_read_on_these_pages_too():
+    """What is not understood is said, all else is shown."""
+    tab = visit_at("attention", **small_link(n_heads="99"))
+    said = told(tab.warning[0])
+    assert said.startswith("The link was not fully understood. n_heads: got '99'")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_everything_can_be_taken_away(page):
+    """The page as a file, a module with its weights, the experiment as code."""
+    tab = watch_film(turn_to(visit(**small_link()), page))
+    tab.session_state["take_away"] = True
+    show(tab)
+    keys = {element.key for element in tab.get("download_button")}
+    assert {"page_html", "module_code", "module_weights"} <= keys
+    code = [element.value for element in tab.code]
+    assert any("class Transformer(nn.Module)" in text for text in code)
+    assert any(text.startswith("python -m attnkit train") for text in code)
+    assert any(text.startswith("import attnkit as ak") for text in code)
