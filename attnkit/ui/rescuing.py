@@ -1,0 +1,195 @@
+"""“What rescues it?”: change one thing of the run on screen and train it at once, on any page.
+
+It steers the visitor's Lab, so the Lab shows the same run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import streamlit as st
+
+from attnkit.experiment import Experiment
+from attnkit.live.jobs import Job
+from attnkit.rescue import Change, Outcome, changes_of, must_be_symmetric, told
+from attnkit.results import Snapshot
+from attnkit.server import server_settings
+from attnkit.ui.markdown import plain
+from attnkit.ui.service import training_service
+from attnkit.ui.session import Lab
+from attnkit.variants.catalogue import title_of
+
+TICK_SECONDS = 0.4
+
+MOST_ATTEMPTS = 8
+"""The newest are kept."""
+
+
+@dataclass
+class Attempt:
+    """One change that was tried.
+
+    Attributes:
+        before: how the run was without it. change: what was changed.
+        sentences: what came of it, once it is trained.
+    """
+
+    before: Outcome
+    change: Change
+    sentences: list[str] = field(default_factory=list)
+
+
+def what_rescues_it(lab: Lab) -> None:
+    """The section; it draws itself again while the run trains."""
+    drawn = _subject_of(lab.job)
+    with st.container(border=True, key="rescue"):
+        st.fragment(_section, run_every=TICK_SECONDS if drawn[1] else None)(lab, drawn)
+
+
+def _subject_of(job: Job | None) -> tuple[str, bool]:
+    """Which run is on screen, and whether it trains."""
+    if job is None:
+        return "", False
+    return job.id, not job.over and job.state != "paused"
+
+
+def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
+    job = lab.job
+    if _subject_of(job) != drawn:
+        st.rerun()  # the whole page, which shows the same run
+    experiment = lab.experiment if job is None else job.experiment
+    snapshot = _finished(lab, job)
+    names = [title_of(variant) for variant in must_be_symmetric(experiment)]
+    st.subheader("What rescues it?", anchor=False)
+    if not names:
+        st.markdown("No column here must be symmetric. Switch Q=K on in the Lab.")
+    elif snapshot is None:
+        st.markdown(_progress(job))
+    else:
+        st.markdown(_standing(Outcome.of(snapshot)))
+    _finish(lab)
+    if names:
+        _buttons(lab, experiment, snapshot)
+    if lab.refusal:
+        st.error(f"Not taken. {plain(lab.refusal)}", icon=":material/error:")
+        lab.refusal = ""
+    lines = [
+        line
+        for attempt in _attempts()
+        for line in attempt.sentences or [f"{_label(attempt.change)}: in training."]
+    ]
+    if lines:
+        st.markdown("\n".join(f"- {plain(line)}" for line in lines))
+
+
+def _finished(lab: Lab, job: Job | None) -> Snapshot | None:
+    """The finished run on screen; without one the shipped example, if it is of these settings."""
+    if job is not None:
+        return job.snapshot if job.state == "finished" else None
+    example = lab.example
+    return example if example is not None and example.experiment == lab.experiment else None
+
+
+def _standing(outcome: Outcome) -> str:
+    """How the columns that must be symmetric stand."""
+    held = must_be_symmetric(outcome.experiment)
+    parts = [f"{title_of(variant)} {outcome.mean(variant):.2f}" for variant in held]
+    their = "Its scores are" if len(held) == 1 else "Their scores are"
+    reference = outcome.reference
+    beside = "" if reference is None else f" ({title_of(reference)} {outcome.mean(reference):.2f})"
+    return plain(
+        f"Accuracy: {', '.join(parts)}{beside}. {their} the same both ways, i → j and j → i. "
+        "Change one thing and train it at once:"
+    )
+
+
+def _progress(job: Job | None) -> str:
+    if job is None:
+        return "Not trained with these settings yet."
+    if job.state == "failed":
+        return f"Training failed: {plain(job.error)}."
+    if job.snapshot is None:
+        return "Training begins."
+    verb = {"paused": "Paused at", "stopped": "Stopped at"}.get(job.state, "Training:")
+    return f"{verb} step {job.step} of {job.experiment.training.steps}."
+
+
+def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> None:
+    """One for each change, and back."""
+    attempts = _attempts()
+    allowed = server_settings().problems
+    with st.container(horizontal=True, key="rescues"):
+        job = lab.job
+        if snapshot is None and (job is None or job.state in ("paused", "stopped", "failed")):
+            st.button(
+                "Train it",
+                icon=":material/play_arrow:",
+                on_click=_train,
+                args=(lab, experiment),
+                key="rescue_train",
+            )
+        for change in changes_of(experiment):
+            if allowed(change.experiment):
+                continue
+            if snapshot is None:
+                st.button(_label(change), disabled=True, key=f"rescue_{change.setting}")
+                continue
+            n_runs, steps = change.experiment.n_runs, change.experiment.training.steps
+            st.button(
+                _label(change),
+                on_click=_try,
+                args=(lab, Attempt(Outcome.of(snapshot), change)),
+                key=f"rescue_{change.setting}",
+                help=f"Trains {n_runs} models for {steps} steps.",
+            )
+        if attempts:
+            st.button(
+                "Undo",
+                icon=":material/undo:",
+                type="tertiary",
+                on_click=_undo,
+                args=(lab,),
+                disabled=snapshot is None,
+                key="rescue_undo",
+            )
+
+
+def _label(change: Change) -> str:
+    text = change.label.removeprefix("a ").removeprefix("an ")
+    return text[0].upper() + text[1:]
+
+
+def _attempts() -> list[Attempt]:
+    attempts: list[Attempt] = st.session_state.setdefault("rescue_attempts", [])
+    return attempts
+
+
+def _try(lab: Lab, attempt: Attempt) -> None:
+    _train(lab, attempt.change.experiment)
+    if lab.experiment == attempt.change.experiment and not lab.refusal:
+        attempts = _attempts()
+        attempts.append(attempt)
+        del attempts[:-MOST_ATTEMPTS]
+
+
+def _train(lab: Lab, experiment: Experiment) -> None:
+    lab.set(experiment)
+    lab.train()
+
+
+def _undo(lab: Lab) -> None:
+    """Back to what was there before the last change; it is still known, so it shows at once."""
+    attempts = _attempts()
+    if attempts:
+        _train(lab, attempts.pop().before.experiment)
+
+
+def _finish(lab: Lab) -> None:
+    """Say what came of the attempts that are trained by now."""
+    for attempt in _attempts():
+        if attempt.sentences:
+            continue
+        job = training_service().find(attempt.change.experiment, lab.watcher)
+        if job is not None and job.state == "finished" and job.snapshot is not None:
+            after = Outcome.of(job.snapshot)
+            attempt.sentences = told(attempt.before, after, attempt.change.setting)

@@ -1,0 +1,144 @@
+"""What rescues symmetric scores: the changes that are offered, and what is said of them."""
+
+import numpy as np
+import pytest
+
+from attnkit.experiment import Experiment
+from attnkit.rescue import Outcome, changes_of, must_be_symmetric, told, untied, verdict_on
+from attnkit.training import train
+from attnkit.variants import CATALOGUE, Variant
+
+ALL = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
+FIVE = np.array([0.5, 0.48, 0.52, 0.49, 0.51])
+
+
+def directed(**settings):
+    """The directed relation with all five columns."""
+    return Experiment(**{"task": "directed", "sharing": ALL, **settings})
+
+
+def outcome(experiment, **accuracy):
+    """Made-up accuracies, by names without their equals signs."""
+    named = {"QKV": np.ones(5), "Q_K": FIVE, "Q_K_V": FIVE - 0.1, "K_V": np.ones(5)} | accuracy
+    found = {v: named[v.value.replace("=", "_")] for v in experiment.sharing if v.value != "Q=V"}
+    return Outcome(experiment, found)
+
+
+def test_those_that_must_be_symmetric_are_found():
+    """By their wiring, not by their names."""
+    texts = ["QKV", "Q=K", "Q=K=V", "Q=K positions=rope", "Q=K unit_key"]
+    found = must_be_symmetric(directed(sharing=texts))
+    assert {variant.value for variant in found} == {"Q=K", "Q=K=V", "Q=K positions=rope"}
+
+
+def test_each_change_differs_in_one_setting():
+    """Besides the columns: of those that need not be symmetric, one stays beside the others."""
+    experiment = directed()
+    changes = changes_of(experiment)
+    assert [change.label for change in changes] == [
+        "4 heads", "2 layers", "an MLP of 128", "a model width of 64", "1,800 steps",
+    ]  # fmt: skip
+    before = experiment.settings()
+    for change in changes:
+        after = change.experiment.settings()
+        differing = {name for name in after if after[name] != before[name]}
+        assert differing == {"sharing", change.setting}
+        assert after["sharing"] == ["QKV", "Q=K", "Q=K=V"]
+
+
+def test_what_is_there_is_not_offered_again():
+    """More heads once there are four; no second MLP; no self-mask where there is one."""
+    changed = directed(n_heads=4, d_mlp=64, self_mask=False)
+    labels = [change.label for change in changes_of(changed)]
+    assert "8 heads" in labels
+    assert "a self-mask" in labels
+    assert not [label for label in labels if "MLP" in label]
+
+
+def test_what_is_not_allowed_is_not_offered():
+    """At the largest sizes."""
+    settings = {change.setting for change in changes_of(directed(n_layers=4, d_model=512))}
+    assert not settings & {"n_layers", "d_model"}
+
+
+def test_untying_is_offered_where_the_untied_column_is_not_there():
+    """Q=K beside QKV says it already."""
+    assert "sharing" not in {change.setting for change in changes_of(directed())}
+    change = changes_of(directed(sharing=["Q=K", "Q=V"]))[-1]
+    assert change.setting == "sharing"
+    assert change.experiment.sharing == ("QKV", "Q=K", "Q=V")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Q=K", "QKV"),
+        ("Q=K=V", "K=V"),
+        ("Q=K positions=rope", "QKV positions=rope"),
+        ("Q=K signed", None),
+        ("QKV", None),
+    ],
+)
+def test_untied_keeps_all_else(text, expected):
+    """If there is such a variant."""
+    found = untied(Variant(text))
+    assert (None if found is None else found.value) == expected
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_catalogued_variant_can_be_asked(name):
+    """None raises."""
+    untied(CATALOGUE[name].variant)
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        (FIVE + 0.47, "rescued"),
+        (FIVE + 0.3, "partly rescued"),
+        (FIVE + 0.01, "no real difference"),
+        (FIVE - 0.2, "worse"),
+        (FIVE + np.array([0.5, -0.4, 0.4, -0.3, 0.2]), "not sure with so few seeds"),
+    ],
+)
+def test_verdicts_go_by_differences_seed_by_seed(after, verdict):
+    """Sure and large enough; near the best: rescued."""
+    assert verdict_on(FIVE, after, 1.0) == verdict
+
+
+def test_a_single_seed_is_judged_by_its_size():
+    """There is no interval."""
+    assert verdict_on(FIVE[:1], FIVE[:1] + 0.3, 1.0) == "partly rescued"
+    assert verdict_on(FIVE[:1], FIVE[:1] + 0.02, 1.0) == "no real difference"
+
+
+def test_a_change_is_told_in_a_sentence_per_column():
+    """Before and after, with the interval and the seeds."""
+    change = changes_of(directed())[0]
+    after = outcome(change.experiment, Q_K=FIVE + 0.28, Q_K_V=FIVE)
+    assert told(outcome(directed()), after, change.setting) == [
+        "Q=K: 0.50 with 1 head → 0.78 with 4 heads (95% interval 0.76 to 0.80, 5 seeds): "
+        "partly rescued.",
+        "Q=K=V: 0.40 with 1 head → 0.50 with 4 heads (95% interval 0.48 to 0.52, 5 seeds): "
+        "partly rescued.",
+    ]
+
+
+def test_untying_is_told_with_the_name_of_what_came_of_it():
+    """Another column stands for the tied one."""
+    before = directed(sharing=["Q=K", "Q=V"])
+    change = changes_of(before)[-1]
+    (sentence,) = told(outcome(before), outcome(change.experiment), change.setting)
+    assert sentence.startswith("Q=K: 0.50 → 1.00 with W_Q and W_K apart (QKV)")
+    assert sentence.endswith("rescued.")
+
+
+def test_columns_that_are_left_out_change_no_number():
+    """A trained change equals the same runs among all columns."""
+    tiny = {"steps": 6, "evaluate_every": 3, "n_seeds": 2, "batch_size": 16, "n_eval": 16}
+    change = changes_of(directed(**tiny))[0]
+    alone = Outcome.of(train(change.experiment).snapshot)
+    among = Outcome.of(train(directed(**tiny, n_heads=4)).snapshot)
+    for variant, accuracy in alone.accuracy.items():
+        assert accuracy.tolist() == among.accuracy[variant].tolist()
+    assert alone.reference == Variant("QKV")
