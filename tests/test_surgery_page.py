@@ -1,0 +1,250 @@
+"""The page that operates on trained models: without a browser, and in a real Chromium."""
+
+import csv
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from test_inspecting import small_link, turn_to, visit_at, watch_film
+from test_pages import PATIENCE, drawn, press, show, told, visit, watch
+
+from attnkit.live.service import Refused, TrainingService
+from attnkit.server import server_settings
+from attnkit.ui.service import training_service
+from attnkit.ui.visitor import dashboard
+
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
+
+LONG = 120_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
+
+WIDER = """() => [...document.querySelectorAll('[data-testid=stMain] *')]
+  .filter((node) => node.getBoundingClientRect().right > window.innerWidth + 1)
+  .map((node) => node.tagName + '.' + node.className).slice(0, 5)"""
+
+
+def operated(**params):
+    """The page of a small run that has been trained for it."""
+    return watch_film(visit_at("surgery", **small_link(**params)))
+
+
+def said(tab):
+    """All that is said, without the backslashes that keep Markdown away."""
+    kinds = (tab.markdown, tab.caption, tab.info, tab.warning, tab.error)
+    return "\n".join(told(element) for kind in kinds for element in kind)
+
+
+def keys(tab):
+    """Of the live components."""
+    return {element.key for element in tab.get("bidi_component")}
+
+
+def choose(tab, **wanted):
+    """Choose by the beginning of a control's key."""
+    for name, value in wanted.items():
+        (control,) = [c for c in tab.button_group if (c.key or "").startswith(f"cut_{name}")]
+        control.set_value(value)
+        show(tab)
+    return tab
+
+
+def watch_operation(tab):
+    """Wait until what is trained on has ended, then draw the page."""
+    deadline = time.monotonic() + PATIENCE
+    while not (job := tab.session_state["operation"].job).over:
+        assert time.monotonic() < deadline, f"still waiting: {job.state}"
+        training_service().wait(job.id, job.version, deadline - time.monotonic())
+    return show(tab)
+
+
+def test_a_visitor_who_comes_here_first_sees_both_operations():
+    """A seed is trained for it without a press; nothing is trained on yet."""
+    tab = operated()
+    text = said(tab)
+    assert "Trained for 40 steps, seed" in text
+    assert "QKV: Q=K, average: " in text
+    assert "at once." in text
+    assert "One head in one layer: without it nothing is left to look things up." in text
+    assert "Reported, not measured here" in text
+    assert {"ways_table", "heads_table"} <= keys(tab)
+    assert "recovery" not in keys(tab)
+    assert len(tab.get("download_button")) == 2
+
+
+def test_the_chosen_way_is_marked_and_told():
+    """Among all ways of that variant."""
+    tab = choose(operated(), tie="K=V", by="keep K")
+    assert "QKV: K=V, keep K: " in said(tab)
+    table = drawn(tab, "ways_table")["diagram"]
+    assert table.count("<tr") == 13
+    assert "▸ keep K" in table
+    assert "QKV: Q=K, keep K: " in said(choose(tab, tie="Q=K"))
+    assert "QKV: Q=V, average: " in said(choose(tab, tie="Q=V"))  # which has no K to keep
+    tab = choose(tab, variant="Q=K")
+    assert "Q=K: Q=K=V, average: " in said(tab)
+    assert drawn(tab, "ways_table")["diagram"].count("<tr") == 3
+
+
+def test_what_is_tied_is_trained_on_and_told():
+    """In a job beside the film, with the same seeds; its result is kept, and opens in the Lab."""
+    tab = choose(operated(n_seeds="2"), tie="K=V", by="keep V")
+    assert "Trains it from the start, the same numbers again, for 80 steps with 2 seeds" in said(
+        tab
+    )
+    tab = watch_operation(press(tab, "train_on"))
+    job = tab.session_state["operation"].job
+    assert [v.value for v in job.experiment.sharing] == ["QKV", "QKV tie=K=V tie_by=keep_V"]
+    assert job.kept
+    assert "Trained: step 80 of 80" in said(tab)
+    assert "Tied at step 40: " in said(tab)
+    assert "40 steps later it has " in said(tab)
+    assert "40 steps later it has " in drawn(tab, "recovery")["alt"]
+    assert len(tab.get("download_button")) == 3
+    links = {link.proto.label: link.proto.query_string for link in tab.get("page_link")}
+    assert "tie" in links["Open it in the Lab"]
+
+
+def test_what_is_trained_already_is_not_trained_again():
+    """Pressing once more shows it at once."""
+    tab = watch_operation(press(operated(), "train_on"))
+    first = tab.session_state["operation"].job_id
+    tab = press(tab, "train_on")
+    assert tab.session_state["operation"].job_id == first
+    assert "Trained: step 80" in said(tab)
+
+
+def test_training_on_can_be_stopped():
+    """Beside a film that still grows; what was reached stays on the screen."""
+    tab = press(visit(**small_link(steps="20000", batch_size="256")), "train")
+    tab = turn_to(watch(tab, lambda job: job.step > 0), "surgery")
+    film = tab.session_state["lab"].filmed_id
+    try:
+        tab = press(tab, "train_on")
+        assert tab.button(key="train_on").disabled
+        assert tab.session_state["operation"].job.active
+        tab = watch_operation(press(tab, "stop_trained_on"))
+        assert tab.session_state["operation"].job.state == "stopped"
+        assert "Stopped" in said(tab)
+        assert not tab.button(key="train_on").disabled
+    finally:
+        training_service().stop(film)
+
+
+def test_a_refusal_is_told_in_words(monkeypatch):
+    """Once, and the page goes on."""
+    tab = operated()
+
+    def refuse(*_, **__):
+        raise Refused("12 experiments wait already")
+
+    monkeypatch.setattr(TrainingService, "submit", refuse)
+    tab = press(tab, "train_on")
+    assert "Not taken: 12 experiments wait already." in said(tab)
+    assert "Not taken" not in said(show(tab))
+
+
+def test_what_cannot_be_trained_on_says_why():
+    """Evaluations that are too rare to tie it in between."""
+    tab = operated(evaluate_every="1000", steps="400")
+    assert tab.button(key="train_on").disabled
+    assert "It cannot be trained on. evaluate_every: got 1000, allowed at most 400" in said(tab)
+
+
+def test_a_copy_that_takes_no_more_steps_ties_it_halfway(monkeypatch):
+    """And says when."""
+    monkeypatch.setenv("ATTNKIT_MAX_STEPS", "40")
+    server_settings.cache_clear()
+    try:
+        assert "for 40 steps with 1 seed: once tied at step 20" in said(operated())
+    finally:
+        monkeypatch.undo()
+        server_settings.cache_clear()
+
+
+def test_where_all_is_tied_nothing_is_left_to_tie():
+    """Heads are switched off all the same."""
+    tab = operated(sharing="Q=K=V")
+    assert "nothing is left to tie" in said(tab)
+    assert {"heads_table"} == keys(tab) - {"plotly_js"}
+
+
+@pytest.mark.parametrize(
+    ("params", "places"),
+    [
+        ({"n_heads": "2", "n_layers": "2"}, ["Layer 1", "Layer 2"]),
+        ({"task": "dictionary", "n_words": "5", "n_vocab": "11"}, ["Encoder 1", "Cross 1"]),
+    ],
+)
+def test_every_layer_and_head_stands_in_the_table(params, places):
+    """Also of an encoder and a decoder."""
+    link = small_link(**params)
+    if "task" in params:
+        link = {k: v for k, v in link.items() if k not in ("n_entries", "n_names", "n_values")}
+    tab = watch_film(visit_at("surgery", **link))
+    table = drawn(tab, "heads_table")["diagram"]
+    assert all(place in table for place in places)
+    assert "nothing is left to look" not in said(tab)
+
+
+def test_another_run_takes_the_old_one_off_the_page():
+    """Its curves would be another model's."""
+    tab = watch_operation(press(operated(), "train_on"))
+    turn_to(tab, "lab")
+    tab = watch(press(visit(**small_link()), "train"), lambda job: job.over)
+    tab = turn_to(tab, "surgery")
+    assert "recovery" not in keys(tab)
+
+
+def test_numbers_are_those_of_the_newest_moment_while_it_trains():
+    """And the page says so."""
+    tab = press(visit(**small_link(steps="20000", batch_size="256")), "train")
+    tab = watch(tab, lambda job: job.step > 100)
+    try:
+        text = said(turn_to(tab, "surgery"))
+        assert "of 20000. Numbers are of the newest moment." in text
+        assert "held-out examples after step" in text
+    finally:
+        training_service().stop(tab.session_state["lab"].job_id)
+
+
+@pytest.mark.browser
+def test_tied_trained_on_and_taken_away_in_a_browser(browser, tmp_path, monkeypatch):
+    """By keyboard: choose, train on, see the curve grow on one node; download; nothing is cut."""
+    monkeypatch.setenv("ATTNKIT_STORE", str(tmp_path))
+    link = "&".join(f"{name}={value}" for name, value in small_link(steps="400").items())
+    with dashboard() as port:
+        page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
+        page.set_default_timeout(LONG)
+        page.goto(f"http://127.0.0.1:{port}/surgery?{link}")
+        expect(page.locator(".ak-ways caption")).to_have_count(4)
+        expect(page.locator(".ak-heads caption")).to_have_count(2)
+        expect(page.get_by_text("Trained for 400 steps")).to_be_visible()
+        page.get_by_role("radio", name="K=V", exact=True).last.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".ak-ways tr[aria-current]")).to_contain_text("average")
+        expect(page.locator(".st-key-tie_finding")).to_contain_text("QKV: K=V, average")
+        page.locator(".st-key-train_on button").focus()
+        page.keyboard.press("Enter")
+        plot = page.locator(".st-key-recovery .ak-plot[data-draws]")
+        plot.evaluate("node => node.dataset.mine = 'yes'")
+        expect(page.locator(".st-key-recovery_csv")).to_be_visible()
+        expect(plot).to_have_attribute("data-mine", "yes")
+        expect(plot).to_have_attribute("data-step", "800")
+        finding = page.locator(".st-key-recovery_finding").inner_text()
+        assert finding in page.locator(".st-key-recovery [role=img]").get_attribute("aria-label")
+        for key, header in (
+            ("ways_csv", "by"),
+            ("heads_csv", "head_off"),
+            ("recovery_csv", "seed"),
+        ):
+            with page.expect_download() as download:
+                page.locator(f".st-key-{key} button").click()
+            text = Path(download.value.path()).read_text(encoding="utf-8")
+            assert header in next(csv.reader(text.splitlines()))
+        page.set_viewport_size({"width": 640, "height": 1400})
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            expect(plot).to_be_visible()
+            assert page.evaluate(WIDER) == []
+        expect(page.locator("[data-testid=stException]")).to_have_count(0)
+        page.close()
