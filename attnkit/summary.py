@@ -143,6 +143,22 @@ def _finding_on_loss(snapshot: Snapshot, to_beat: float) -> str:
     )
 
 
+def measures_finding(snapshot: Snapshot) -> str:
+    """What attention is like at the last evaluation: means over seeds of every sharing."""
+    titles = [title_of(variant) for variant in snapshot.experiment.sharing]
+    told = {
+        "Asymmetry of the scores": snapshot.asymmetry,
+        "Attention on the right token": snapshot.history["mass_on_target"],
+        "Attention on the reversed entry": snapshot.history["mass_on_reverse"],
+    }
+    parts = []
+    for label, values in told.items():
+        means = mean_interval(snapshot.per_sharing(values[-1])).mean
+        known = [f"{t} {mean:.2f}" for t, mean in zip(titles, means, strict=True) if mean == mean]
+        parts += [f"{label}: {', '.join(known)}."] if known else []
+    return " ".join(parts) or "No number: this task has neither."
+
+
 def percent_interval(low: float, high: float) -> str:
     """Limits of a share in percent, cut to what a share can be; empty if there are none."""
     if np.isnan(low):

@@ -29,6 +29,7 @@ from attnkit.ui.session import (
 from attnkit.ui.shown import (
     attention_maps,
     finding,
+    measures_finding,
     plot_accuracy,
     plot_attention_measures,
     plot_loss,
@@ -319,8 +320,7 @@ def trained_area(job: Job | None, snapshot: Snapshot) -> None:
         measures_legend(snapshot),
         key="measures",
         faded=foreign,
-        alt="Asymmetry of the scores, and attention on the tokens that hold the answers, over "
-        "steps.",
+        alt=f"Over steps, at the end: {measures_finding(snapshot)}",
     )
 
 

@@ -116,6 +116,7 @@ with st.expander("One of your own"):
         "from attnkit.variants import register\n\n"
         'register("My name", "Q=K temperature=2", "why", "source")',
         language="python",
+        wrap_lines=True,
     )
     st.markdown(
         f"and name the module in the environment variable `{OWN_MODULES}`: the command line, the "

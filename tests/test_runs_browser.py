@@ -2,15 +2,13 @@
 
 import csv
 import json
-import os
-import shutil
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from finished import store_finished
 from kinds import tiny
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from attnkit.store import ResultStore
 from attnkit.ui.visitor import dashboard
@@ -23,11 +21,6 @@ ROW, HEADER, CHECKBOX = 35, 35, 20
 """Pixels of the table, which is drawn on a canvas: rows can only be ticked by their place."""
 
 DRAWN = ".st-key-overlay .ak-plot[data-draws]"
-
-WIDER = """() => [...document.querySelectorAll('[data-testid=stMain] *')]
-  .filter((node) => node.getBoundingClientRect().right > window.innerWidth + 1)
-  .filter((node) => !node.closest('.ak-tip, [data-testid=stDataFrame]'))
-  .map((node) => node.tagName + '.' + node.className).slice(0, 5)"""
 
 
 @pytest.fixture(scope="module")
@@ -52,23 +45,8 @@ def address(stored):
             yield f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture(scope="module")
-def browser():
-    """Debian's Chromium; without one the tests are skipped, but never in CI."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        assert not os.environ.get("CI"), "CI needs Chromium (Debian's package `chromium`)"
-        pytest.skip("no Chromium on this machine (Debian's package `chromium`)")
-    with sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        chromium = playwright.chromium.launch(executable_path=path, args=options)
-        yield chromium
-        chromium.close()
-
-
 def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(browser, address, stored):
     """The way of one visitor through the page, and of another by the link that they share."""
-    expect.set_options(timeout=LONG)
     newest, other, _ = stored[1]
     page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
     page.set_default_timeout(LONG)
@@ -110,15 +88,4 @@ def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(browser,
     expect(page.get_by_role("alert")).to_contain_text(newest)
     expect(page.locator(".st-key-chosen")).to_contain_text("A Directed relation")
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
-    page.close()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_narrow_screens_cut_nothing(browser, address, stored, scheme):
-    """At 640 px nothing but tables, which scroll, is wider than the screen."""
-    page = browser.new_page(viewport={"width": 640, "height": 900}, color_scheme=scheme)
-    page.set_default_timeout(LONG)
-    page.goto(f"{address}/runs?run={','.join(stored[1][1:])}")
-    page.wait_for_selector(DRAWN)
-    assert page.evaluate(WIDER) == []
     page.close()

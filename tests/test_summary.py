@@ -7,7 +7,14 @@ import pytest
 from kinds import tiny
 
 from attnkit.statistics import mean_interval
-from attnkit.summary import finding, percent, run_table, sharing_table, slice_table
+from attnkit.summary import (
+    finding,
+    measures_finding,
+    percent,
+    run_table,
+    sharing_table,
+    slice_table,
+)
 from attnkit.training import Training
 
 
@@ -181,6 +188,18 @@ def test_a_finding_on_the_loss_of_one_seed_has_no_interval():
     found = finding(with_loss(snapshot, [[to_beat - 0.5]]))
     told = f"{to_beat - 0.5:.2f}"
     assert found == f"Below the loss of a bigram model, {to_beat:.2f}: QKV {told}."
+
+
+def test_measures_are_told_for_every_variant_that_has_them(example):
+    """Means over seeds, as the table has them; a measure that nobody has is left out."""
+    names = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]
+    table = sharing_table(example)
+    asymmetries = [f"{n} {mean:.2f}" for n, mean in zip(names, table["asymmetry"], strict=True)]
+    found = measures_finding(example)
+    assert found.startswith(f"Asymmetry of the scores: {', '.join(asymmetries)}. Attention on")
+    unknown = {"mass_on_reverse": np.full_like(example.history["accuracy"], np.nan)}
+    fewer = dataclasses.replace(example, history=example.history | unknown)
+    assert measures_finding(fewer) == found.partition(" Attention on the reversed entry")[0]
 
 
 @pytest.mark.parametrize(("share", "text"), [(1, "100%"), (0.9996, "99%"), (0.5, "50%")])

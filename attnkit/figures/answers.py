@@ -19,6 +19,8 @@ NOT_IN_BOOK = "a number not in the book"
 _VIRIDIS = (
     "#440154 #482878 #3e4989 #31688e #26828e #1f9e89 #35b779 #6ece58 #b5de2b #fde725"
 ).split()
+_BRIGHT = 4
+"""From this colour on black is read more easily than white; the contrast is 4.5 or more."""
 
 
 def answers_table(
@@ -57,7 +59,7 @@ def answers_table(
             f"<tr>{name}{_answer(question, own, chosen)}{_cells(own, question, chosen, layer)}</tr>"
         )
     return (
-        '<div class="ak-book" tabindex="0"><table><thead><tr><th></th><th scope="col">answer</th>'
+        '<div class="ak-book" tabindex="0"><table><thead><tr><td></td><th scope="col">answer</th>'
         f"{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -88,6 +90,6 @@ def _cells(own: VariantAnswers, question: Question, seed: int | None, layer: int
 
 
 def _cell(weight: float) -> str:
-    place = min(max(weight, 0.0), 1.0) * (len(_VIRIDIS) - 1)
-    ink = "#111" if place >= 5 else "#fff"
-    return f'<td style="background:{_VIRIDIS[round(place)]};color:{ink}">{weight:.2f}</td>'
+    place = round(min(max(weight, 0.0), 1.0) * (len(_VIRIDIS) - 1))
+    ink = "#000" if place >= _BRIGHT else "#fff"
+    return f'<td style="background:{_VIRIDIS[place]};color:{ink}">{weight:.2f}</td>'

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from attnkit.comparison import (
@@ -57,19 +58,19 @@ def comparison(compared: Sequence[Compared]) -> None:
 
     metric, variants = _measure_and_variants(compared)
     better = "higher is better" if metric == "accuracy" else "in nats, lower is better"
+    reached = summary_table(compared, metric)
+    reached = reached[reached["sharing"].isin([variant.value for variant in variants])]
     st.subheader(f"{_MEASURES[metric]} on held-out examples, by training step", anchor=False)
     components.live_figure(
         plot_overlay(compared, variants, metric),
         overlay_legend(compared, metric),
         key="overlay",
-        alt=f"{_MEASURES[metric]} over steps, one panel per variant. The numbers stand below.",
+        alt=f"{_MEASURES[metric]} over steps. At the end: {_told(reached)}",
         faded=False,
     )
     st.caption(f"Lines: means over seeds; bands: 95% intervals (Student's t); {better}.")
 
     st.subheader("What each reached", anchor=False)
-    reached = summary_table(compared, metric)
-    reached = reached[reached["sharing"].isin([variant.value for variant in variants])]
     limits = reached[["low", "high"]].clip(0, 1 if metric == "accuracy" else None)
     reached = reached.assign(**limits)  # no share lies beyond, whatever Student's t says
     _table(reached, "What each experiment reached", _reached_columns(metric))
@@ -124,6 +125,18 @@ def downloads(compared: Sequence[Compared]) -> None:
 def _written(text: Callable[[], str]) -> bytes:
     with _WRITING:
         return text().encode()
+
+
+def _told(reached: pd.DataFrame) -> str:
+    """The means at the last evaluation, in words: "QKV: A 0.98, B 0.51." and so on."""
+    parts = []
+    for name, rows in reached.groupby("sharing", sort=False):
+        means = [
+            f"{letter} {'diverged' if last != last else format(last, '.2f')}"
+            for letter, last in zip(rows["experiment"], rows["last"], strict=True)
+        ]
+        parts.append(f"{title_of(Variant(str(name)))}: {', '.join(means)}.")
+    return " ".join(parts)
 
 
 def _measure_and_variants(compared: Sequence[Compared]) -> tuple[Metric, list[Variant]]:

@@ -23,6 +23,7 @@ from attnkit.figures.thumbnail import thumbnail
 from attnkit.live.views import Example
 from attnkit.results import Snapshot
 from attnkit.summary import finding as _finding
+from attnkit.summary import measures_finding as _measures_finding
 from attnkit.summary import sharing_table as _sharing_table
 from attnkit.summary import slice_table as _slice_table
 from attnkit.tasks import TASKS
@@ -77,6 +78,7 @@ plot_loss = once(curves.plot_loss)
 plot_attention_measures = once(curves.plot_attention_measures)
 attention_maps = once(maps.attention_maps)
 finding = once(_finding)
+measures_finding = once(_measures_finding)
 slice_table = once(_slice_table)
 sharing_table = once(_sharing_table)
 example_cells = lru_cache(_KEPT)(_example_cells)

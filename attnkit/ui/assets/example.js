@@ -1,5 +1,6 @@
 // One example of the task: tokens in wrapping rows, below each the right answer, and an arc from
-// the token that asks to the one that holds the answer. Pointing at a token shows its own arc.
+// the token that asks to the one that holds the answer. Pointing at a token shows its own arc, and
+// so do the arrow keys, from one that is asked to the next.
 // data: {cells: [{token, full, asked, answer, target, reverse}], n_source, note, message}
 
 export default function ({ data: packed, parentElement }) {
@@ -29,10 +30,15 @@ function build(root, state, data) {
   words.textContent = data.message || data.note;
   const scroll = document.createElement("div");
   scroll.className = "ak-example-scroll";
-  scroll.tabIndex = data.cells.length > 20 ? 0 : -1;
+  scroll.tabIndex = data.cells.length ? 0 : -1;
+  scroll.setAttribute("role", "group");
+  const asked = data.cells.filter((cell) => cell.asked).length;
+  scroll.setAttribute("aria-label", `An example of ${data.cells.length} tokens, ${asked} of them ` +
+    "asked. Arrow keys left and right go from one that is asked to the next.");
+  scroll.onkeydown = (event) => step(state, event);
   const strip = document.createElement("div");
   strip.className = "ak-example-strip";
-  strip.setAttribute("role", "list");
+  if (data.cells.length) strip.setAttribute("role", "list");
   scroll.append(strip);
   root.append(scroll, words);
   state.strip = strip;
@@ -83,6 +89,16 @@ function choose(state, i) {
     box.classList.toggle("ak-reversed", Boolean(cell) && j === cell.reverse);
   });
   drawArc(state);
+}
+
+/** The next token that is asked, or the one before. */
+function step(state, event) {
+  const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  const asked = state.cells.map((_, i) => i).filter((i) => state.data.cells[i].asked);
+  if (!way || !asked.length) return;
+  event.preventDefault();
+  choose(state, asked.at((asked.indexOf(state.chosen) + way) % asked.length));
+  state.cells[state.chosen].scrollIntoView({ block: "nearest" });
 }
 
 /** From the upper edge of the asking token to that of its target; across rows a longer way. */

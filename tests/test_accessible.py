@@ -1,0 +1,317 @@
+"""Every page for whoever reads little contrast, hears the page, has no mouse or a small screen.
+
+Pages are those of the navigation, the owner's included: a new one is taken in by itself. Each is
+opened once; light and dark, wide and narrow are then set in the open page, as a visitor may.
+"""
+
+import re
+from contextlib import closing
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import streamlit
+from axe_playwright_python.sync_playwright import Axe
+from finished import store_finished
+from kinds import tiny
+from playwright.sync_api import Page, expect
+
+from attnkit.store import ResultStore
+from attnkit.ui import routing
+from attnkit.ui.visitor import dashboard
+
+pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
+
+WIDE, NARROW = 1440, 640
+SECRET = "correct horse"
+NO_FIGURE = {"owner"}
+"""Pages that draw nothing."""
+
+GRAVE = {"serious", "critical"}
+
+EXEMPT = {
+    # WCAG 1.4.3 exempts controls that are switched off, and axe leaves out the labels of those. But
+    # Streamlit's selectbox is named by aria-label, so that its visible label is known to nobody.
+    "color-contrast": "[data-testid=stWidgetLabel][disabled]",
+}
+"""By rule of axe, what of Streamlit's own markup is no fault and cannot be changed here."""
+
+READY = """(figures) => {
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  return all('h1').length > 0
+    && all('[data-testid=stApp][data-test-script-state=notRunning]').length > 0
+    && all('[data-testid=stSkeleton]').length === 0
+    && all('.ak-plot').every((plot) => plot.dataset.draws)
+    && all('.ak-picture').every((picture) => picture.firstChild)
+    && all('.ak-example-strip').every((strip) => strip.querySelector('.ak-token-box'))
+    && (!figures || all('.stBidiComponent').some((node) => node.innerText.trim()))
+    && document.getAnimations().every((one) => !(one instanceof CSSTransition));
+}"""
+"""All that was asked for is drawn, and nothing is between two colours."""
+
+HEIGHT = """() => Math.max(...[...document.querySelectorAll(
+  '[data-testid=stMain], [data-testid=stSidebarContent]')].map((node) => node.scrollHeight))"""
+
+FIGURES = """() => {
+  const drawings = [...document.querySelectorAll(
+    ':is(.stBidiComponent, .stPlotlyChart, .stVegaLiteChart) :is(svg, canvas)')];
+  const figures = drawings.filter((node) => node.checkVisibility() && !node.closest('button'))
+    .filter((node) => node.clientWidth >= 40 && node.clientHeight >= 40)
+    .map((node) => node.closest('[role=img], [role=group], [role=figure]') ?? node);
+  return [...new Set(figures)].map((node) =>
+    [node.outerHTML.slice(0, 90), node.getAttribute('aria-label') ?? '']);
+}"""
+"""Whatever is drawn, but for icons and pictures within buttons, which have words beside them."""
+
+A_FINDING = re.compile(r"\d|\b(no|one|two|three|four) matri(x|ces)\b")
+
+CONTROLS = """() => [...document.querySelectorAll(
+    'a[href], button, input, select, textarea, summary, [role=slider], [tabindex]')]
+  .filter((node) => node.checkVisibility({ visibilityProperty: true }))
+  .filter((node) => node.getClientRects().length && !node.matches(':disabled'))
+  .filter((node) => !node.closest('[inert], [aria-hidden=true]'))
+  .filter((node) => node.tabIndex >= 0 || (ours(node) && node.matches('button, input, select')))"""
+
+TOUR = f"""() => {{
+  window.ours = (node) => Boolean(node.closest('.stBidiComponent'));
+  window.controls = {CONTROLS};
+  window.reached = new Set();
+  window.unseen = new Set();
+  return controls().length;
+}}"""
+
+VISIT = """() => {
+  const node = document.activeElement;
+  if (node === document.body) return false;
+  reached.add(node);
+  const style = getComputedStyle(node);
+  const ring = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0;
+  if (ours(node) && !ring && style.boxShadow === 'none') unseen.add(node);
+  return true;
+}"""
+
+ROVING = "[role=toolbar], [role=radiogroup], [role=tablist], [role=menu], [role=listbox]"
+"""Groups that Tab enters once; arrow keys go on within."""
+
+ENTERED = f"""() => controls().filter((node) => !reached.has(node))
+  .map((node) => node.closest('{ROVING}'))
+  .flatMap((group) => [...reached].filter((node) => group?.contains(node)).slice(0, 1))"""
+
+UNREACHED = """() => controls().filter((node) => !reached.has(node))
+  .map((node) => node.outerHTML.slice(0, 120))"""
+
+UNSEEN = "() => [...unseen].map((node) => node.outerHTML.slice(0, 120))"
+
+MOUSE_ONLY = """() => [...document.querySelectorAll('.stBidiComponent *')]
+  .filter((node) => node.checkVisibility() && getComputedStyle(node).cursor === 'pointer')
+  .filter((node) => !node.closest('.ak-plot'))
+  .filter((node) => !node.closest('[role=group]:has(select[aria-label="Follow the token"])'))
+  .filter((node) => {
+    for (let up = node; !up.matches('.stBidiComponent'); up = up.parentElement) {
+      if (up.tabIndex >= 0) return false;
+    }
+    return !node.querySelector('button, input, select, summary, a[href], [tabindex="0"]');
+  }).map((node) => node.outerHTML.slice(0, 120)).slice(0, 5)"""
+"""What looks as if it could be pressed. A map's rows do what the list above the map does, and the
+titles of Plotly's panels only tell more when they are pointed at."""
+
+CUT = """() => {
+  const main = document.querySelector('[data-testid=stMain]'), found = [];
+  const tell = (why, node) => found.push(`${why}: ${node.outerHTML.slice(0, 120)}`);
+  for (const node of [document.documentElement, main]) {
+    if (node.scrollWidth > node.clientWidth + 1) tell('scrolls sideways', node);
+  }
+  for (const node of main.querySelectorAll('*')) {
+    if (!node.checkVisibility() || node.closest('.katex, [data-testid=stDataFrame]')) continue;
+    const { left, right } = node.getBoundingClientRect();
+    const style = getComputedStyle(node);
+    if (right > innerWidth + 1 || left < -1) {
+      let box = node;
+      while (box && !/auto|scroll/.test(getComputedStyle(box).overflowX)) box = box.parentElement;
+      if (!box || box === main || box.tabIndex !== 0) tell('leaves the screen', node);
+    }
+    const clips = /hidden|clip/.test(style.overflowX) && node.scrollWidth > node.clientWidth + 1;
+    if (clips && node.closest('.stBidiComponent') && !node.closest('[title]')) tell('is cut', node);
+  }
+  return found.slice(0, 8);
+}"""
+"""Streamlit's tables scroll by keys of their own, and formulas have parts that nobody sees."""
+
+
+def pages_of_the_navigation():
+    """The address of every page, by the name of its file."""
+
+    def page(file, *, default=False, url_path=None, **_):
+        name = Path(file).stem
+        return name, "" if default else url_path or name
+
+    with (
+        patch.object(streamlit, "Page", page),
+        patch.object(streamlit, "navigation", dict),
+        patch.object(streamlit, "session_state", {}),
+        patch.object(routing, "has_page", lambda: True),
+        patch.object(routing, "is_signed_in", lambda: True),
+    ):
+        return routing.route()
+
+
+PAGES = pages_of_the_navigation()
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A folder with two results, and the link that compares them."""
+    folder = tmp_path_factory.mktemp("store")
+    with closing(ResultStore(folder)) as store:
+        experiments = [tiny("directed", n_seeds=3), tiny("directed", first_seed=1, d_head=5)]
+        return folder, ",".join(store_finished(store, one) for one in experiments)
+
+
+@pytest.fixture(scope="module")
+def address(stored):
+    """A server on that store, with a page for its owner."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ATTNKIT_STORE", str(stored[0]))
+        environment.setenv("ATTNKIT_OWNER_SECRET", SECRET)
+        environment.setenv("STREAMLIT_SERVER_FILE_WATCHER_TYPE", "none")
+        with dashboard() as port:
+            yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def opened(request, browser, address, stored):
+    """A page of the navigation, all of it drawn and unfolded."""
+    name = request.param
+    query = f"?run={stored[1]}" if name == "runs" else ""
+    page = visit(browser, f"{address}/{PAGES[name]}{query}")
+    if name == "owner":
+        page.locator(".st-key-owner_secret input").fill(SECRET)
+        page.locator(".st-key-owner_sign_in button").click()
+        page.wait_for_selector("[data-testid=stMetric]")
+    settle(page, name not in NO_FIGURE)
+    for fold in page.locator("[data-testid=stExpander] details:not([open]) > summary").all()[::-1]:
+        fold.evaluate("(summary) => summary.click()")
+    settle(page, name not in NO_FIGURE)
+    yield page
+    page.close()
+
+
+def visit(browser, link: str) -> Page:
+    """Open a link."""
+    page = browser.new_page(viewport={"width": WIDE, "height": 1000}, color_scheme="light")
+    page.set_default_timeout(LONG)
+    page.goto(link)
+    return page
+
+
+def settle(page: Page, figures: bool = True) -> None:
+    """Wait until all is drawn."""
+    page.wait_for_function(READY, arg=figures)
+
+
+def show(page: Page, width: int, scheme: str = "light") -> None:
+    """Set width and scheme, and a height at which nothing has to be scrolled: axe would skip it."""
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 1000})
+    page.wait_for_function(
+        "(scheme) => getComputedStyle(document.querySelector('[data-testid=stApp]')).colorScheme"
+        " === scheme",
+        arg=scheme,
+    )
+    settle(page, figures=False)
+    page.set_viewport_size({"width": width, "height": page.evaluate(HEIGHT) + 100})
+    settle(page, figures=False)
+
+
+def grave_faults(page: Page, context: str | None = None) -> list[str]:
+    """What axe finds serious or worse, one line per element."""
+    found = Axe().run(page, context, {"resultTypes": ["violations"]}).response["violations"]
+    return [
+        f"{rule['id']}: {node['html'][:150]}: {node['failureSummary']}"
+        for rule in found
+        if rule["impact"] in GRAVE
+        for node in rule["nodes"]
+        if not is_exempt(page, rule["id"], node["target"][0])
+    ]
+
+
+def is_exempt(page: Page, rule: str, target: str) -> bool:
+    """Whether it is Streamlit's, and no fault."""
+    within = "(node, selector) => Boolean(node.closest(selector))"
+    return rule in EXEMPT and page.locator(target).first.evaluate(within, EXEMPT[rule])
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")])
+def test_axe_finds_no_serious_fault(opened, width, scheme):
+    """Contrast, names, roles, order."""
+    show(opened, width, scheme)
+    assert grave_faults(opened) == []
+
+
+def test_every_figure_says_what_it_found(opened):
+    """Not only what it shows: a number, or a verdict."""
+    show(opened, WIDE)
+    silent = [(node, said) for node, said in opened.evaluate(FIGURES) if not A_FINDING.search(said)]
+    assert silent == []
+
+
+def test_keys_alone_reach_every_control(opened):
+    """Tab goes to each, is caught by none and comes out again; where it is can be seen."""
+    show(opened, WIDE)
+    presses, most = 0, 2 * opened.evaluate(TOUR) + 20
+    opened.locator("[data-testid=stSkipToContent]").focus()  # the first of all
+    while opened.evaluate(VISIT):
+        presses += 1
+        assert presses < most, "Tab does not leave the page"
+        opened.keyboard.press("Tab")
+    for group in opened.evaluate_handle(ENTERED).get_properties().values():
+        group.as_element().focus()
+        for _ in range(opened.evaluate("() => controls().length")):
+            opened.keyboard.press("ArrowRight")
+            opened.evaluate(VISIT)
+    faults = {"not reached": UNREACHED, "focus not seen": UNSEEN, "for the mouse only": MOUSE_ONLY}
+    found = {fault: opened.evaluate(script) for fault, script in faults.items()}
+    assert not any(found.values()), found
+
+
+def test_a_narrow_screen_cuts_nothing(opened):
+    """At 640 px all stands within the screen, or in a box that keys can scroll."""
+    show(opened, NARROW)
+    assert opened.evaluate(CUT) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault_in_what_the_lab_says_and_opens(browser, address, scheme):
+    """A faulty link, settings that are not trained yet, the gallery, Share and Add a variant."""
+    page = visit(browser, f"{address}/?v=1&steps=70&nonsense=1")
+    settle(page)
+    expect(page.get_by_role("alert")).to_contain_text("nonsense")
+    expect(page.locator(".ak-faded .ak-plot").first).to_be_attached()
+    show(page, WIDE, scheme)
+    assert grave_faults(page) == []
+    page.locator(".ak-chosen-task").click()
+    assert grave_faults(page, "dialog[open]") == []
+    page.keyboard.press("Escape")
+    for key in ("share", "add_variant"):
+        page.locator(f".st-key-{key} button").first.click()
+        page.wait_for_selector("[data-testid=stPopoverBody] input")
+        settle(page)
+        assert grave_faults(page, "[data-testid=stPopoverBody]") == []
+        page.keyboard.press("Escape")
+    page.close()
+
+
+def test_arrow_keys_lead_from_one_question_of_the_example_to_the_next(browser, address):
+    """As the pointer does."""
+    page = visit(browser, f"{address}/")
+    settle(page)
+    chosen = page.locator(".st-key-example .ak-chosen .ak-place")
+    before = int(chosen.inner_text())
+    page.locator(".ak-example-scroll").focus()
+    page.keyboard.press("ArrowRight")
+    expect(chosen).to_have_text(str(before + 1))
+    page.keyboard.press("ArrowLeft")
+    expect(chosen).to_have_text(str(before))
+    page.close()
