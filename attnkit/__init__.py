@@ -9,7 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attnkit.camera import record
     from attnkit.experiment import Experiment, from_text
+    from attnkit.film import Film
+    from attnkit.inspection.request import Inspection
+    from attnkit.inspection.views import inspect
     from attnkit.results import Result, Snapshot
     from attnkit.settings import InvalidExperiment
     from attnkit.sharing import Sharing
@@ -22,6 +26,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "CATALOGUE": "variants",
     "Experiment": "experiment",
+    "Film": "film",
+    "Inspection": "inspection.request",
     "InvalidExperiment": "settings",
     "InvalidVariant": "variants",
     "Result": "results",
@@ -32,6 +38,8 @@ _HOMES = {
     "Training": "training",
     "Variant": "variants",
     "from_text": "experiment",
+    "inspect": "inspection.views",
+    "record": "camera",
     "register": "variants",
     "register_task": "tasks",
     "stream": "training",
@@ -42,6 +50,8 @@ __all__ = [
     "CATALOGUE",
     "TASKS",
     "Experiment",
+    "Film",
+    "Inspection",
     "InvalidExperiment",
     "InvalidVariant",
     "Result",
@@ -51,6 +61,8 @@ __all__ = [
     "Training",
     "Variant",
     "from_text",
+    "inspect",
+    "record",
     "register",
     "register_task",
     "stream",
