@@ -90,9 +90,10 @@ class Film:
 
     def thinned(self, n_frames: int) -> Film:
         """At most so many frames, evenly chosen; the first and the last stay."""
+        n_frames = max(n_frames, _LEAST_FRAMES)
         if len(self.frames) <= n_frames:
             return self
-        kept = np.linspace(0, len(self.frames) - 1, max(n_frames, _LEAST_FRAMES)).round()
+        kept = np.linspace(0, len(self.frames) - 1, n_frames).round()
         return replace(self, frames=[self.frames[int(place)] for place in kept])
 
 

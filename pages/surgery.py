@@ -5,7 +5,13 @@ from collections.abc import Callable
 import streamlit as st
 
 from attnkit.experiment import Experiment
-from attnkit.figures.heads import ablations_of, heads_csv, heads_tables, overall_finding
+from attnkit.figures.heads import (
+    SPARED,
+    ablations_of,
+    heads_csv,
+    heads_tables,
+    overall_finding,
+)
 from attnkit.figures.recovery import plot_recovery, recovery_legend
 from attnkit.figures.ties import Way, ways_csv, ways_of, ways_table
 from attnkit.inspection.inspected import Inspected
@@ -14,7 +20,6 @@ from attnkit.links import link_params
 from attnkit.live.jobs import Job
 from attnkit.recovery import NEAR, curve_table, recovery_of, repeats, tied_variant
 from attnkit.settings import ended
-from attnkit.summary import percent
 from attnkit.ui import components
 from attnkit.ui.inspecting import Subject, open_subject
 from attnkit.ui.markdown import plain
@@ -39,7 +44,7 @@ REPORTED = (
 
 def newest(view: View) -> Inspected | None:
     """What a view finds in the newest frame, seldom asked anew; None and a message if nothing."""
-    job, key = subject.job, f"newest_{view}"
+    job, key = subject.ask_for_film(), f"newest_{view}"
     known_job, known_step, known = st.session_state.get(key, ("", 0, b""))
     if job is not None and job.id == known_job and not job.over:
         next_step = known_step + job.experiment.training.steps / LOOKS
@@ -54,6 +59,12 @@ def newest(view: View) -> Inspected | None:
         st.error(plain(f"{found}."), icon=":material/error:")
     elif job is not None and job.state == "failed":
         st.error(f"Training failed: {plain(job.error)}.", icon=":material/error:")
+        st.button(
+            "Train it again",
+            icon=":material/replay:",
+            on_click=subject.try_again,
+            key=f"again_{view}",
+        )
     else:
         st.info("There is no trained model yet: numbers appear as soon as training has begun.")
     return None
@@ -62,26 +73,34 @@ def newest(view: View) -> Inspected | None:
 def status_line(job: Job | None) -> str:
     """Which models are operated on."""
     seed = subject.experiment.first_seed
-    if job is None:
+    if job is None or job.state == "failed":
         return "Nothing is trained."
     if job.over:
         return f"Trained for {job.step} steps, seed {seed}."
     if not job.begun:
         return "Waiting for a turn to train it."
     steps = subject.experiment.training.steps
-    return f"Training seed {seed}: step {job.step} of {steps}. Numbers are of the newest moment."
+    verb = "Paused with" if job.state == "paused" else "Training"
+    return f"{verb} seed {seed}: step {job.step} of {steps}. Numbers are of the newest moment."
+
+
+def moves(job: Job | None) -> bool:
+    """Whether newer moments come by themselves."""
+    return job is not None and not job.over and job.state != "paused"
 
 
 def look_on(drawn_moving: bool) -> None:
-    """The end of an area that is drawn again and again: draw the page once more when it rests."""
-    job = subject.job
-    if drawn_moving and (job is None or job.over):
+    """The end of an area: draw the page once more if it now rests, or moves, and did not before.
+
+    What was finished moves again if its film was gone and had to be had back.
+    """
+    if moves(subject.ask_for_film()) != drawn_moving:
         st.rerun()
 
 
 def tie_area(drawn_moving: bool) -> None:
     """Choose what to tie and how; what it costs at once."""
-    st.markdown(status_line(subject.job))
+    st.markdown(status_line(subject.ask_for_film()))
     found = newest("ties")
     if found is not None:
         ways = ways_of(found)
@@ -225,8 +244,8 @@ def recovery_area(drawn_moving: bool) -> None:
         alt=f"Accuracy on held-out examples over steps. {finding}",
     )
     st.caption(
-        "Accuracy on held-out examples, by training step. Back: within one percentage point of "
-        f"what it was{'; brackets: 95% interval' * (snapshot.experiment.n_seeds > 1)}."
+        "Accuracy on held-out examples, by training step. Back: within "
+        f"{points(NEAR)} of what it was{'; brackets: 95% interval' * (snapshot.experiment.n_seeds > 1)}."
     )
     if job.over:
         with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
@@ -245,6 +264,11 @@ def recovery_area(drawn_moving: bool) -> None:
                 on_click="ignore",
                 key="recovery_csv",
             )
+
+
+def points(share: float) -> str:
+    """A difference of accuracies."""
+    return f"{100 * share:g} percentage point{'s' * (share != 0.01)}"
 
 
 def training_line(job: Job) -> str:
@@ -275,7 +299,8 @@ def heads_area(drawn_moving: bool) -> None:
         st.caption(
             "Accuracy with that head's output set to zero, all else as trained; the darker, the "
             f"more is lost. On {found.header['n_examples']} held-out examples after step "
-            f"{found.header['step']}. A head can go if at most {percent(NEAR)} is lost."
+            f"{found.header['step']}. A head can go if accuracy falls by at most "
+            f"{points(SPARED)} without it."
         )
         st.download_button(
             "Accuracies as CSV",
@@ -291,18 +316,18 @@ def heads_area(drawn_moving: bool) -> None:
 
 subject: Subject = open_subject("surgery", "Surgery on trained models")
 operation: Operation = open_operation(subject.lab)
-film = subject.job
-looks = LOOK_SECONDS if film is not None and not film.over and film.state != "paused" else None
+grows = moves(subject.ask_for_film())
+looks = LOOK_SECONDS if grows else None
 
 st.subheader("Tie it now", anchor=False)
 st.markdown("Roles that had a matrix each go on with one. What is lost at once, what comes back?")
-st.fragment(tie_area, run_every=looks)(looks is not None)
+st.fragment(tie_area, run_every=looks)(grows)
 trained_on = operation.job
-moves = trained_on is not None and not trained_on.over
-st.fragment(recovery_area, run_every=TICK_SECONDS if moves else None)(moves)
+trains_on = trained_on is not None and not trained_on.over
+st.fragment(recovery_area, run_every=TICK_SECONDS if trains_on else None)(trains_on)
 st.caption(REPORTED)
 
 st.subheader("Switch a head off", anchor=False)
 st.markdown("Which heads does a trained model need, and which could go?")
-st.fragment(heads_area, run_every=looks)(looks is not None)
+st.fragment(heads_area, run_every=looks)(grows)
 components.load_plotly()

@@ -34,6 +34,12 @@ def looked_into(service, job_id, inspection=ASKED):
     return Inspected.from_bytes(found)
 
 
+def fail(service, job_id):
+    """As if its training had failed."""
+    with service._changed:
+        service._update(job_id, state="failed", error="not enough memory")
+
+
 def alone(experiment, seed):
     """One of its seeds."""
     return experiment.replace(first_seed=seed, n_seeds=1)
@@ -53,7 +59,6 @@ def test_a_finished_job_shows_every_filmed_step(service):
     found = looked_into(service, job_id)
     assert found.header["steps"] == filmed_steps(TWO_SEEDS) == [0, 11, 22, 33, 44]
     assert found.header["film"] == job_id
-    assert not found.header["live"]
     assert_same(found, inspect(record(TWO_SEEDS), ASKED))
 
 
@@ -75,7 +80,6 @@ def test_a_running_job_shows_what_has_been_so_far(service):
     job_id = service.submit(TWO_SEEDS.replace(steps=20_000))
     wait_until(service, job_id, lambda job: step_of(job) > 800)
     found = looked_into(service, job_id)
-    assert found.header["live"]
     first = found.header["steps"][1]
     later = looked_into(service, job_id, Inspection("attention", since=first))
     assert min(later.header["steps"]) > first
@@ -83,14 +87,39 @@ def test_a_running_job_shows_what_has_been_so_far(service):
 
 
 def test_a_stopped_job_keeps_its_film(service):
-    """As far as it came."""
+    """As far as it came, for whoever sees that job; others get the whole."""
     experiment = TWO_SEEDS.replace(steps=19_000)
     job_id = service.submit(experiment)
     wait_until(service, job_id, lambda job: step_of(job) > 0)
     service.stop(job_id)
     wait_until(service, job_id, lambda job: job.settled)
     assert looked_into(service, job_id).header["steps"][0] == 0
+    assert service.film(alone(experiment, 0), shown=job_id) == job_id
+    whole = service.film(alone(experiment, 0))
+    assert whole != job_id
+    service.stop(whole)
+
+
+def test_what_has_failed_is_not_tried_again_by_itself(service):
+    """Whoever asks for its film is told; to train it again is asked for."""
+    experiment = TWO_SEEDS.replace(steps=18_000)
+    job_id = service.submit(experiment)
+    wait_until(service, job_id, lambda job: step_of(job) > 0)
+    service.stop(job_id)
+    wait_until(service, job_id, lambda job: job.settled)
+    fail(service, job_id)
     assert service.film(alone(experiment, 0)) == job_id
+    again = service.submit(alone(experiment, 0), kept=False)
+    assert service.film(alone(experiment, 0)) == again
+    service.stop(again)
+
+
+def test_what_was_trained_for_its_film_is_no_result(service):
+    """The Lab does not find it: it was never stored."""
+    one = alone(TWO_SEEDS.replace(steps=33), 0)
+    wait_until(service, service.film(one), lambda job: job.over)
+    assert service.find(one) is None
+    assert service.find(alone(one, 1)) is None
 
 
 def test_a_film_that_is_gone_is_recorded_again():
@@ -132,6 +161,8 @@ def test_films_are_kept_up_to_a_size():
     sizes = {name: film.n_bytes for name, film in kept.items()}
     worker._drop_oldest(kept, sum(sizes.values()) - 1)
     assert list(kept) == ["b", "c"]
+    worker._drop_oldest(kept, 1, least=1)
+    assert list(kept) == ["c"]
 
 
 def test_memory_is_counted_before_training():

@@ -4,6 +4,7 @@ import time
 
 import pytest
 from streamlit.testing.v1 import AppTest
+from test_filming import fail
 from test_pages import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, press, show, told, visit, watch
 
 from attnkit.inspection.inspected import Inspected
@@ -62,7 +63,6 @@ def test_a_visitor_who_comes_here_first_sees_a_film(page):
     assert header["view"] == PAGES[page]
     assert header["steps"] == [0, 10, 20, 30, 40]
     assert header["seed"] == int(link["first_seed"])
-    assert not header["live"]
     assert not filmed(tab).kept
     assert [variant["name"] for variant in header["variants"]] == ["QKV", "Q=K"]
 
@@ -97,7 +97,6 @@ def test_what_still_trains_is_shown_as_far_as_it_is():
     try:
         turn_to(tab, "asymmetry")
         header = received(tab, "asymmetry").header
-        assert header["live"]
         assert header["steps"][0] == 0
         assert header["steps"][-1] < 20_000
     finally:
@@ -113,6 +112,32 @@ def test_the_lab_shows_its_own_run_after_a_look_inside():
     assert tab.session_state["lab"].experiment == before
     assert tab.session_state["lab"].job.over
     assert not tab.error
+
+
+def test_a_film_that_is_looked_at_no_more_is_not_trained_on():
+    """It would keep others waiting."""
+    link = small_link(n_seeds="2", steps="20000", batch_size="256")
+    tab = visit_at("attention", **link)
+    former = filmed(tab).id
+    seed = int(link["first_seed"]) + 1
+    tab.selectbox(key=f"inspected_seed_{link['first_seed']}_2").set_value(seed)
+    show(tab)
+    assert filmed(tab).id != former
+    assert training_service().look(former).state == "stopped"
+    training_service().stop(filmed(tab).id)
+
+
+def test_a_failure_is_told_and_not_repeated():
+    """Until somebody wants it."""
+    tab = watch_film(visit_at("similarity", **small_link()))
+    failed = filmed(tab).id
+    fail(training_service(), failed)
+    show(tab)
+    assert filmed(tab).id == failed
+    assert any(said.value == "Training failed: not enough memory." for said in tab.markdown)
+    next(button for button in tab.button if button.label == "Train it again").click()
+    assert received(watch_film(show(tab)), "similarity").header["steps"][-1] == 40
+    assert filmed(tab).id != failed
 
 
 def test_a_refusal_is_told(monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 from kinds import SMALL
 
 from attnkit.experiment import Experiment
+from attnkit.film import film_megabytes
 from attnkit.live.jobs import Watcher
 from attnkit.live.keeping import Keeper
 from attnkit.live.service import Refused, TrainingService
@@ -138,7 +139,8 @@ def test_training_time_is_limited(service, monkeypatch):
 def test_what_is_paused_makes_room_when_others_wait(service, monkeypatch):
     """It holds memory that others need; its owner is told."""
     monkeypatch.setattr("attnkit.live.service.PAUSED_IN_THE_WAY_SECONDS", 0.0)
-    settings = ONE_AT_A_TIME.model_copy(update={"training_megabytes": 1.5 * unending(1).megabytes})
+    each = unending(1).megabytes + film_megabytes(unending(1))
+    settings = ONE_AT_A_TIME.model_copy(update={"training_megabytes": 1.5 * each})
     monkeypatch.setattr(service, "settings", settings)
     first = service.submit(unending(1), paused=True, watcher=ANNA)
     wait_until(service, first, lambda job: job.state == "paused" and job.settled)

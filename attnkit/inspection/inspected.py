@@ -76,7 +76,6 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
                 "text": variant.value,
                 "color": color,
                 "classes": ["".join(members) for members in variant.sharing.classes],
-                "symmetric": experiment.wiring(variant).symmetric,
                 "n_heads": experiment.wiring(variant).sizes.n_heads,
             }
             for variant, color in named

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from attnkit.data import draw_probe
@@ -56,13 +54,13 @@ def example_for(experiment: Experiment, inspection: Inspection) -> tuple[Experim
     return experiment, examples_of(experiment.task).take(one)
 
 
-def with_entries(experiment: Experiment, n_entries: int, **settings: Any) -> Experiment:
+def with_entries(experiment: Experiment, n_entries: int) -> Experiment:
     """The same experiment about books of so many entries, which its weights can answer.
 
     Raises:
         InvalidExperiment: if the task allows no such book.
     """
-    return experiment.replace(n_entries=n_entries, **settings)
+    return experiment.replace(n_entries=n_entries)
 
 
 def why_not(trained: Experiment, asked: Experiment, variant: Variant) -> str:

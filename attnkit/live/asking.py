@@ -13,6 +13,7 @@ from attnkit.attention import Layer
 from attnkit.data import draw_probe
 from attnkit.experiment import Experiment
 from attnkit.inspection.probes import why_not
+from attnkit.inspection.replay import is_tied
 from attnkit.live.views import Answers, Example, VariantAnswers
 from attnkit.model import Model
 from attnkit.recipe import ALIGNED
@@ -84,7 +85,7 @@ def _answer(
     weights: Weights, experiment: Experiment, place: int, variant: Variant, batch: Tensor
 ) -> VariantAnswers:
     seeds, task = list(experiment.seeds), experiment.task
-    tied = {variant} if len(variant.stages) > 1 and _is_tied(weights, variant) else set()
+    tied = {variant} if is_tied(weights.experiment, variant, weights.step) else set()
     model = Model(experiment, seeds, torch.device("cpu"), sharing=[variant], tied=tied)
     for run in range(len(seeds)):
         trained = weights.parameters[place * len(seeds) + run]
@@ -101,10 +102,6 @@ def _answer(
         answers.numpy().astype(np.int64),
         attention[:, :, first:, :first].float().numpy().astype(np.float32),
     )
-
-
-def _is_tied(weights: Weights, variant: Variant) -> bool:
-    return weights.experiment.tie_step(variant) <= weights.step
 
 
 def _refused(trained: Experiment, asked: Experiment, variant: Variant) -> VariantAnswers:

@@ -36,6 +36,7 @@ class Job:
     """A job as it is now: an immutable view.
 
     Attributes:
+        filmed: the experiment of the one seed that its film shows.
         visitor: who asked for it; empty: nobody whom limits concern.
         megabytes: memory it takes, estimated.
         opening: what it does once its turn has come.
@@ -56,6 +57,7 @@ class Job:
 
     id: str
     experiment: Experiment
+    filmed: Experiment | None = None
     visitor: str = ""
     state: State = "waiting"
     opening: Opening = "run"

@@ -127,6 +127,7 @@ class TrainingService:
             job = Job(
                 uuid.uuid4().hex[:12],
                 experiment,
+                filmed=experiment.replace(n_seeds=1),
                 visitor=watcher.visitor,
                 state="paused" if paused else "waiting",
                 opening="pause" if paused else "run",
@@ -162,7 +163,7 @@ class TrainingService:
             for job in reversed(self._jobs.values()):
                 begun = job.state == "finished" or (job.state == "running" and job.step > 0)
                 own = job.visitor == watcher.visitor != "" and not job.over
-                if job.experiment == experiment and (begun or own):
+                if job.kept and job.experiment == experiment and (begun or own):
                     return job
         snapshot = self._keeper.recall(experiment)
         if snapshot is None:
@@ -209,19 +210,27 @@ class TrainingService:
         """
         return self._questions.ask(job_id, tokens, seconds)
 
-    def film(self, experiment: Experiment, watcher: Watcher = NOBODY) -> str:
-        """The job whose film shows an experiment of one seed; it is trained again if there is none.
+    def film(
+        self, experiment: Experiment, shown: str | None = None, watcher: Watcher = NOBODY
+    ) -> str:
+        """The job whose film shows an experiment of one seed; it is trained if there is none.
 
         That of more seeds, the first of which is this one, serves as well: the numbers are equal.
+        One that has failed is not tried again: `submit` does that.
+
+        Args:
+            shown: the job that the visitor sees: it serves also if it is paused or was stopped.
 
         Raises:
             Refused: if this copy does not train it, or has no more places.
         """
         with self._changed:
-            for job in reversed(self._jobs.values()):
-                on_its_way = job.active or (job.begun and job.state == "paused")
-                filmed = job.id not in self._filmless and (on_its_way or job.step > 0)
-                if filmed and job.asked_at and job.experiment.replace(n_seeds=1) == experiment:
+            known = self._jobs.get(shown or "")
+            for job in [*([known] if known else []), *reversed(self._jobs.values())]:
+                if job.filmed != experiment or job.id in self._filmless:
+                    continue
+                held = job.begun and job.state in ("paused", "stopped")
+                if job.active or job.state in ("finished", "failed") or (held and job is known):
                     self._watch(job.id, watcher)
                     return job.id
             return self.submit(experiment, kept=False, watcher=watcher)
@@ -241,7 +250,7 @@ class TrainingService:
         found = self._questions.inspect(job_id, inspection.to_dict(), seconds)
         if found is None:
             with self._changed:
-                self._filmless.add(job_id)
+                self._filmless |= {job_id} & self._jobs.keys()
         return found
 
     def outlook(self, job_id: str) -> Outlook | None:

@@ -51,7 +51,7 @@ SPARE = 1.5
 KEPT_BYTES = 2**26
 """Weights of ended jobs that are kept, of the newest jobs whose task can be asked."""
 
-FILM_BYTES = 2**26
+FILM_BYTES = 2**27
 """Films of ended jobs that are kept, the most recently looked at."""
 
 QUESTIONS = ("example", "ask", "inspect")
@@ -187,18 +187,19 @@ class Worker:
         else:
             raise FilmGone
         found = inspect(film, inspection)
-        found.header.update(film=name, live=job is not None)
+        found.header["film"] = name
         return found.to_bytes()
 
     def _start(self, name: str, command: dict[str, Any]) -> None:
         self._tell_turn(name)
         try:
             training = Training(from_text(command["experiment"]))
+            camera = Camera(training)
         except Exception as error:  # whatever it is, the page must hear of it
             self._fail(name, error)
             return
         paused, seconds = command["paused"], command["seconds"]
-        job = _Job(training, Camera(training), paused=paused, most_seconds=seconds)
+        job = _Job(training, camera, paused=paused, most_seconds=seconds)
         job.served = self._served_least()
         self._jobs[name] = job
         self._send(name, job, "paused" if job.paused else "running")
@@ -243,7 +244,7 @@ class Worker:
                 self._ended[name] = Weights.of(job.training)
             _drop_oldest(self._ended, KEPT_BYTES)
         self._films[name] = job.camera.film
-        _drop_oldest(self._films, FILM_BYTES)
+        _drop_oldest(self._films, FILM_BYTES, least=1)
         self._send(name, job, state, why)
         del job
         self._trim()
@@ -281,9 +282,11 @@ class Worker:
         self._output.flush()
 
 
-def _drop_oldest(kept: dict[str, Weights] | dict[str, Film], most_bytes: int) -> None:
-    """Drop the first of them until the others are small enough."""
-    while sum(each.n_bytes for each in kept.values()) > most_bytes:
+def _drop_oldest(
+    kept: dict[str, Weights] | dict[str, Film], most_bytes: int, least: int = 0
+) -> None:
+    """Drop the first of them until the others are small enough, or so few are left."""
+    while len(kept) > least and sum(each.n_bytes for each in kept.values()) > most_bytes:
         del kept[next(iter(kept))]
 
 

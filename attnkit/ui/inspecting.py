@@ -29,8 +29,9 @@ from attnkit.ui.session import Lab, open_lab
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.5
-FIRST_FRAMES_SECONDS = 0.3
+
 KEPT_BYTES = 2**25
+"""Of answers, for whoever asks the same."""
 
 
 @dataclass
@@ -46,23 +47,32 @@ class Subject:
     experiment: Experiment
     refusal: str = ""
 
-    @property
-    def job(self) -> Job | None:
-        """The job whose film is shown, as it is now; asked for if there is none."""
-        service = training_service()
+    def ask_for_film(self) -> Job | None:
+        """The job whose film is shown, as it is now; trained if there is none."""
+        service, lab = training_service(), self.lab
         try:
-            self.lab.filmed_id = service.film(self.experiment, self.lab.watcher)
+            job_id = service.film(self.experiment, lab.job_id, lab.watcher)
         except Refused as error:
             self.refusal = str(error)
             return None
-        return service.look(self.lab.filmed_id, self.lab.watcher)
+        former, lab.filmed_id = lab.filmed_id, job_id
+        if former and former not in lab.watched:
+            service.turn_away(former, lab.watcher)
+        return service.look(job_id, lab.watcher)
+
+    def try_again(self) -> None:
+        """Train what has failed once more."""
+        try:
+            training_service().submit(self.experiment, kept=False, watcher=self.lab.watcher)
+        except Refused as error:
+            self.refusal = str(error)
 
     def inspect(self, inspection: Inspection) -> bytes | str | None:
-        """Arrays of the film; a text that says why not; None if the film is on its way."""
-        job = self.job
+        """Arrays of the film; a text that says why not; None if there is none, or none yet."""
+        job = self.ask_for_film()
         if job is None:
             return f"Not taken: {self.refusal}"
-        if not job.begun or job.snapshot is None:
+        if not job.begun or job.snapshot is None or job.state == "failed":
             return None
         key = (job.id, job.state, job.step, inspection)
         known = _FOUND.get(key)
@@ -127,11 +137,10 @@ def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
     experiment = subject.experiment
     places, n_heads = experiment.places, experiment.n_heads
     state = st.session_state
-    state["inspected_layer"] = min(
-        state.get("inspected_layer", telling_layer(places)), len(places) - 1
-    )
-    state["inspected_head"] = min(state.get("inspected_head", 0), n_heads - 1)
     if len(places) > 1:
+        state["inspected_layer"] = min(
+            state.get("inspected_layer", telling_layer(places)), len(places) - 1
+        )
         st.selectbox(
             "Layer",
             range(len(places)),
@@ -140,10 +149,12 @@ def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
             width=130,
         )
     if n_heads > 1:
+        state["inspected_head"] = min(state.get("inspected_head", 0), n_heads - 1)
         st.selectbox(
             "Head", range(n_heads), format_func=lambda i: f"{i + 1}", key="inspected_head", width=90
         )
-    return int(state["inspected_layer"]), int(state["inspected_head"])
+    layer = int(state["inspected_layer"]) if len(places) > 1 else 0
+    return layer, int(state["inspected_head"]) if n_heads > 1 else 0
 
 
 def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
@@ -153,21 +164,31 @@ def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
         component: the name of its script. What is clicked in it is in
             `st.session_state[component].picked`: any of layer, head and asking.
     """
-    job = subject.job
-    moving = job is not None and not job.over and job.state != "paused"
+    moving = _moves(subject.ask_for_film())
     st.session_state[f"sent_{component}"] = _Sent()
     st.fragment(_draw, run_every=TICK_SECONDS if moving else None)(
         subject, inspection, component, moving
     )
 
 
+def _moves(job: Job | None) -> bool:
+    """Whether new frames come by themselves."""
+    return job is not None and not job.over and job.state != "paused"
+
+
 @dataclass
 class _Sent:
-    """What one drawing of a page has sent so far: frames up to a step, and the last bytes."""
+    """What one drawing of a page has sent so far.
 
-    step: int = -1
+    Attributes:
+        film: the job. step: of the last frame. blob: the last bytes.
+        trouble: why there are none; it is not asked again before somebody wants it.
+    """
+
     film: str = ""
+    step: int = -1
     blob: bytes = b""
+    trouble: str = ""
 
 
 _HEIGHT = 600
@@ -179,20 +200,18 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
     if st.session_state.pop("picked_anew", False):  # the pickers above and the question change, too
         st.rerun()
     sent: _Sent = st.session_state[f"sent_{component}"]
-    job = subject.job
-    st.markdown(_status(subject, job))
-    over = job is None or job.over
+    job = subject.ask_for_film()
     if job is not None and job.id != sent.film:
-        sent.step, sent.film = -1, job.id
-    since = -1 if over else sent.step
-    found = subject.inspect(replace(inspection, since=since))
-    if isinstance(found, str):
-        st.error(plain(f"{found}."), icon=":material/error:")
-        st.button("Ask again", icon=":material/refresh:", key=f"again_{component}")
-    elif found is not None:
-        header = Inspected.from_bytes(found).header
-        if header["steps"]:
-            sent.step, sent.blob = header["steps"][-1], found
+        sent.film, sent.step = job.id, -1
+    st.markdown(_status(job))
+    if job is not None and job.state == "failed":
+        st.button("Train it again", icon=":material/replay:", on_click=subject.try_again)
+    if not sent.trouble:
+        _fetch(subject, inspection, sent, whole=job is None or job.over)
+    if sent.trouble:
+        st.error(plain(f"{sent.trouble}."), icon=":material/error:")
+        again, args = f"again_{component}", (component,)
+        st.button("Ask again", icon=":material/refresh:", key=again, on_click=_send_all, args=args)
     if sent.blob:
         components.film(
             component,
@@ -203,21 +222,35 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
         )
     elif moving:
         st.skeleton(height=_HEIGHT)
-    if moving and over:
+    if _moves(subject.ask_for_film()) != moving:  # it has ended, or its film had to be had back
         st.rerun()
 
 
-def _status(subject: Subject, job: Job | None) -> str:
-    steps = subject.experiment.training.steps
+def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, whole: bool) -> None:
+    """Ask for the frames that are new, or for all."""
+    found = subject.inspect(replace(inspection, since=-1 if whole else sent.step))
+    if isinstance(found, str):
+        sent.trouble = found
+    elif found is not None:
+        header = Inspected.from_bytes(found).header
+        if header["steps"]:
+            sent.step, sent.blob = header["steps"][-1], found
+
+
+def _status(job: Job | None) -> str:
+    """How far the run is that is looked into."""
     if job is None:
         return "Nothing to look into."
     if job.state == "failed":
         return f"Training failed: {plain(job.error)}."
     if not job.begun or job.snapshot is None:
         return "Waiting for a turn to train it." if not job.begun else "Training begins."
+    where = f"step {job.step} of {job.experiment.training.steps}"
+    if job.state == "paused":
+        return f"Paused at {where}."
     if job.over:
         return f"Trained for {job.step} steps. Drag the slider, or press Play, to go through them."
-    return f"Training: step {job.step} of {steps}. New moments are added as they come."
+    return f"Training: {where}. New moments are added as they come."
 
 
 def _take_picked(component: str) -> None:
@@ -229,5 +262,5 @@ def _take_picked(component: str) -> None:
 
 
 def _send_all(component: str) -> None:
-    """The browser lacks frames that came before: send all at the next tick."""
+    """Ask for all frames at the next tick: the browser lacks some, or there was trouble."""
     st.session_state[f"sent_{component}"] = _Sent()

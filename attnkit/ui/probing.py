@@ -9,14 +9,10 @@ from attnkit.inspection.request import Inspection
 from attnkit.own_book import ask, can_be_asked, most_entries, read_book, shown
 from attnkit.ui.inspecting import Subject
 from attnkit.ui.markdown import plain
+from attnkit.ui.own_book import MOST_PROBLEMS, OWN_BOOK
 
 OWN = -1
 """In place of an example's number: a book of one's own."""
-
-MOST_PROBLEMS = 5
-"""Problems of a book that are told one by one."""
-
-OWN_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
 
 
 def pick_example(subject: Subject) -> Inspection | None:
@@ -45,7 +41,7 @@ def pick_example(subject: Subject) -> Inspection | None:
 
 def _told_examples(subject: Subject) -> tuple[list[str], list[int]]:
     """What is said of every example, and their order; of what still trains, only their numbers."""
-    job = subject.job
+    job = subject.ask_for_film()
     found = subject.inspect(Inspection("examples")) if job is not None and job.over else None
     if not isinstance(found, bytes):
         return ["The example of the Lab"], [0]

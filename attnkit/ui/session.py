@@ -105,6 +105,12 @@ class Lab:
     _answered: tuple[tuple[str, int, bytes], Answers] | None = None
 
     @property
+    def watched(self) -> set[str]:
+        """The jobs that go on for this visitor, whatever page they are on."""
+        operated = getattr(st.session_state.get("operation"), "job_id", None)
+        return {one for one in (self.job_id, self.filmed_id, operated) if one}
+
+    @property
     def job(self) -> Job | None:
         """The job on screen as it is now."""
         if self.held is not None:
@@ -391,9 +397,8 @@ def stay() -> None:
     lab: Lab | None = st.session_state.get("lab")
     if lab is not None:
         lab.watcher = watcher()
-        for job_id in (lab.job_id, lab.filmed_id):
-            if job_id:
-                training_service().look(job_id, lab.watcher)
+        for job_id in lab.watched:
+            training_service().look(job_id, lab.watcher)
 
 
 def open_lab(page: str = "lab") -> Lab:

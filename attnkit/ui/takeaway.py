@@ -42,10 +42,11 @@ def take_away(subject: Subject, inspection: Inspection, component: str, title: s
 
 
 def _page_as_file(subject: Subject, inspection: Inspection, component: str, title: str) -> None:
-    job, experiment = subject.job, subject.experiment
+    job, experiment = subject.ask_for_film(), subject.experiment
     st.markdown(
         "**This page as one file.** It works without a server and without a network: the slider, "
-        "Play and everything that answers to the mouse. Each figure’s **Save** gives SVG, PNG, CSV."
+        "Play, numbers where you point. The example and what is followed in it are those shown "
+        "now. Each figure’s **Save** gives SVG, PNG, CSV."
     )
     if job is None or not job.over:
         st.caption("When training has ended.")
@@ -93,7 +94,7 @@ def _module(subject: Subject) -> None:
             on_click="ignore",
             key="module_code",
         )
-        if _has_ended(subject.job):
+        if _has_ended(subject.ask_for_film()):
             st.download_button(
                 "Weights (.pt)",
                 lambda: _weights(subject, variant),
