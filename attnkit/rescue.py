@@ -29,7 +29,7 @@ LEAST_GAIN = 0.03
 """Smaller differences of accuracy are called none, however sure they are."""
 
 NEAR = 0.05
-"""A column that comes so close to the one that need not be symmetric is called rescued."""
+"""A column that comes so close to the goal is called rescued; see `goal_of`."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class Outcome:
 
     @property
     def reference(self) -> Variant | None:
-        """The best of the columns that need not be symmetric."""
+        """The best of the columns that need not be symmetric, of those that have not diverged."""
         held = set(must_be_symmetric(self.experiment))
-        others = [variant for variant in self.accuracy if variant not in held]
+        others = [v for v in self.accuracy if v not in held and not np.isnan(self.mean(v))]
         return max(others, key=self.mean, default=None)
 
 
@@ -159,39 +159,63 @@ def told(before: Outcome, after: Outcome, setting: str) -> list[str]:
         twin = untied(variant) if setting == "sharing" else variant
         if twin is None or twin not in after.accuracy:
             continue
-        name, became = title_of(variant), "" if twin == variant else f" ({title_of(twin)})"
-        was = f"{before.mean(variant):.2f}"
+        became = "" if twin == variant else f" ({title_of(twin)})"
+        was = number(before.mean(variant))
         if setting != "sharing":
             was += f" with {state_of(before.experiment, setting)}"
-        is_now = f"{after.mean(twin):.2f} with {state_of(after.experiment, setting)}{became}"
-        interval = mean_interval(after.accuracy[twin])
-        n_seeds = after.experiment.n_seeds
-        sure = f"{n_seeds} seed{'s' * (n_seeds > 1)}"
-        if np.isfinite(interval.low):
-            sure = f"95% interval {interval.low:.2f} to {min(1, interval.high):.2f}, {sure}"
-        verdict = verdict_on(before.accuracy[variant], after.accuracy[twin], _best(after))
-        found.append(f"{name}: {was} → {is_now} ({sure}): {verdict}.")
+        is_now = number(after.mean(twin))
+        is_now += f" with {state_of(after.experiment, setting)}{became}"
+        verdict = verdict_on(before.accuracy[variant], after.accuracy[twin], goal_of(before, after))
+        sure = _sure(after.accuracy[twin])
+        found.append(f"{title_of(variant)}: {was} → {is_now} ({sure}): {verdict}.")
     return found
 
 
-def _best(after: Outcome) -> float:
-    reference = after.reference
-    return 1.0 if reference is None else after.mean(reference)
+def number(accuracy: float) -> str:
+    """An accuracy, readable."""
+    return "diverged" if np.isnan(accuracy) else f"{accuracy:.2f}"
+
+
+def _sure(accuracy: Float64[np.ndarray, " s"]) -> str:
+    """How sure a mean is: its interval, how many seeds, how many of them diverged."""
+    n_seeds, n_lost = len(accuracy), int(np.isnan(accuracy).sum())
+    interval, told = mean_interval(accuracy), f"{n_seeds} seed{'s' * (n_seeds > 1)}"
+    if 0 < n_lost < n_seeds:
+        told += f", {n_lost} diverged"
+    if np.isfinite(interval.low):
+        told = f"95% interval {max(0, interval.low):.2f} to {min(1, interval.high):.2f}, {told}"
+    return told
+
+
+def goal_of(before: Outcome, after: Outcome) -> float:
+    """What a column that must be symmetric has to reach: the best there was without the need to be.
+
+    Before the change or after it: if those fail with it, too, to be as bad as they is no rescue.
+    """
+    references = [(own, own.reference) for own in (before, after)]
+    return max((own.mean(best) for own, best in references if best is not None), default=1.0)
 
 
 def verdict_on(
-    before: Float64[np.ndarray, " s"], after: Float64[np.ndarray, " s"], best: float
+    before: Float64[np.ndarray, " s"], after: Float64[np.ndarray, " s"], goal: float
 ) -> str:
-    """A change's effect in a word or two, from the differences seed by seed.
+    """A change's effect in a few words, from the differences seed by seed.
 
     Args:
-        best: accuracy of the column that need not be symmetric, with the same change.
+        before, after: NaN where a seed diverged.
+        goal: accuracy near which it is rescued.
     """
+    if np.isnan(after).all():
+        return "diverged"
     gain = paired_difference(after, before)
+    if np.isnan(gain.mean):
+        return "nothing to compare, since seeds diverged"
+    if not np.isfinite([gain.low, gain.high]).all():
+        return "not sure with one seed"
     if abs(gain.mean) < LEAST_GAIN:
         return "no real difference"
-    if gain.low <= 0 <= gain.high:  # of a single seed there are no limits
+    if gain.low <= 0 <= gain.high:
         return "not sure with so few seeds"
     if gain.mean < 0:
         return "worse"
-    return "rescued" if mean_interval(after).mean >= best - NEAR else "partly rescued"
+    return "rescued" if mean_interval(after).mean >= goal - NEAR else "partly rescued"

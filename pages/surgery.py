@@ -21,7 +21,7 @@ from attnkit.live.jobs import Job
 from attnkit.recovery import NEAR, curve_table, recovery_of, repeats, tied_variant
 from attnkit.settings import ended
 from attnkit.ui import components
-from attnkit.ui.inspecting import Subject, open_subject
+from attnkit.ui.inspecting import Subject, moves, open_subject
 from attnkit.ui.markdown import plain
 from attnkit.ui.operation import Operation, open_operation
 from attnkit.ui.routing import require_route
@@ -82,11 +82,6 @@ def status_line(job: Job | None) -> str:
     steps = subject.experiment.training.steps
     verb = "Paused with" if job.state == "paused" else "Training"
     return f"{verb} seed {seed}: step {job.step} of {steps}. Numbers are of the newest moment."
-
-
-def moves(job: Job | None) -> bool:
-    """Whether newer moments come by themselves."""
-    return job is not None and not job.over and job.state != "paused"
 
 
 def look_on(drawn_moving: bool) -> None:
@@ -213,7 +208,7 @@ def plan_text(further: Experiment) -> str:
     if not repeats(operation.run, further):
         same = "but with a constant learning rate, for this run's own has fallen to zero"
     return (
-        f"Trains it from the start, {same}, for {further.training.steps} steps with {seeds}: once "
+        f"Repeats the training, {same}, for {further.training.steps} steps with {seeds}: once "
         f"tied at step {further.tie_step(tied)}, once never tied."
     )
 
@@ -243,9 +238,10 @@ def recovery_area(drawn_moving: bool) -> None:
         faded=False,
         alt=f"Accuracy on held-out examples over steps. {finding}",
     )
+    brackets = "; brackets: 95% interval" * (snapshot.experiment.n_seeds > 1)
     st.caption(
         "Accuracy on held-out examples, by training step. Back: within "
-        f"{points(NEAR)} of what it was{'; brackets: 95% interval' * (snapshot.experiment.n_seeds > 1)}."
+        f"{points(NEAR)} of what it was{brackets}."
     )
     if job.over:
         with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
@@ -327,7 +323,7 @@ trains_on = trained_on is not None and not trained_on.over
 st.fragment(recovery_area, run_every=TICK_SECONDS if trains_on else None)(trains_on)
 st.caption(REPORTED)
 
-st.subheader("Switch a head off", anchor=False)
+st.subheader("What if one head is switched off?", anchor=False)
 st.markdown("Which heads does a trained model need, and which could go?")
 st.fragment(heads_area, run_every=looks)(grows)
 components.load_plotly()

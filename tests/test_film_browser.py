@@ -3,6 +3,7 @@
 import base64
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -25,6 +26,7 @@ HOST = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>film
 <style>{style} .ak-film { --st-background-color: #fff; --st-text-color: #222; }</style></head>
 <body><div id="film"></div><script type="module">{script}
 window.readTensors = readTensors;
+window.ordinal = ordinal;
 window.told = [];
 window.take = (text) => showFilm({
   data: Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)),
@@ -164,6 +166,18 @@ def test_new_frames_are_added_and_the_newest_is_followed_until_one_moves(opened,
 def test_a_browser_that_lacks_earlier_frames_asks_for_them(opened, recorded):
     """New frames alone, after a page was opened anew, are not taken for the whole film."""
     page = opened(found(recorded, since=6).to_bytes())
+    page.wait_for_function("window.told.length")
+    assert page.evaluate("window.told") == [["resend", "one"]]
+
+
+def test_a_blob_that_got_lost_on_the_way_is_asked_for(opened, recorded):
+    """A gap in the middle is noticed: what came last before must be there."""
+    early = replace(recorded, frames=recorded.frames[:2])
+    page = opened(found(early).to_bytes())
+    take(page, found(replace(recorded, frames=recorded.frames[:3]), since=2).to_bytes())
+    at_rest(page)
+    assert page.evaluate("window.told") == []
+    take(page, found(recorded, since=8).to_bytes())
     page.wait_for_function("window.told.length")
     assert page.evaluate("window.told") == [["resend", "one"]]
 
@@ -324,6 +338,36 @@ def test_strips_of_tied_roles_are_drawn_once(opened, recorded):
         expect(first).to_have_text(["token", *wanted])
 
 
+def test_scores_are_named_by_how_they_are_made(opened):
+    """Only products times the scale are called so, wherever training has moved to."""
+    wanted = {
+        "QKV": (r"× 0\.\d+", "q·k, scale, mask, softmax, × v"),
+        "QKV positions=relative": ("score", "q·k, scale, bias, mask, softmax, × v"),
+        "QKV positions=alibi": ("score", "q·k, scale, bias, mask, softmax, × v"),
+        "QKV sum": ("score", "q·k, scale, sum, mask, softmax, × v"),
+        "QKV diff": (r"× 0\.\d+", "q·k, scale, mask, softmax, × v"),
+    }
+    inspected = found(record(tiny("directed", sharing=list(wanted))))
+    page = opened(inspected.to_bytes())
+    at_rest(page)
+    for place in (3, 0):
+        go(page, place)
+        for panel, variant in enumerate(inspected.header["variants"]):
+            head, stage = wanted[variant["text"]]
+            box = figure(page, "lookup").locator(".ak-panel").nth(panel)
+            expect(box.locator(".ak-heat text.ak-quiet").nth(1)).to_have_text(
+                re.compile(f"^{head}$")
+            )
+            expect(box.locator(".ak-stage").nth(2)).to_contain_text(stage)
+
+
+def test_places_in_the_order_of_answers_read_as_english(opened, recorded):
+    """First to third end in their own ways, but not eleventh to thirteenth."""
+    page = opened(found(recorded).to_bytes())
+    told = page.evaluate("[1, 2, 3, 4, 11, 12, 13, 21, 22, 33, 111].map(window.ordinal)")
+    assert told == "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 33rd 111th".split()
+
+
 @pytest.mark.parametrize("kind", ["reverse", "dictionary", "language", "phonebook"])
 def test_other_tasks_are_shown_whole_at_every_width(opened, kind):
     """Tokens that are asked nothing, two sides, several layers: nothing fails, nothing is cut."""
@@ -357,3 +401,21 @@ def test_a_page_as_one_file_works_without_a_network(browser, recorded, tmp_path)
         papers.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
         page.close()
     assert papers == ["rgb(255, 255, 255)", "rgb(14, 17, 23)"]
+
+
+def test_a_page_as_one_file_offers_only_what_it_can_do(browser, recorded, tmp_path):
+    """No other token can be followed; another head's map is shown, and nothing waits for it."""
+    path = tmp_path / "page.html"
+    path.write_text(standalone_html("One", "attention", found(recorded).to_bytes()))
+    page = browser.new_page(viewport={"width": 1200, "height": 3600})
+    page.goto(path.as_uri())
+    at_rest(page)
+    assert not page.get_by_label("Follow the token").is_visible()
+    assert page.locator(".ak-pressable").count() == 0
+    expect(figure(page, "maps").locator(".ak-film-hint")).not_to_contain_text("Press a row")
+    figure(page, "heads").get_by_role("button", name="Q=K, head 2").click()
+    page.mouse.move(1, 1)
+    expect(figure(page, "maps").locator(".ak-controls")).to_contain_text("head 2 (locked)")
+    expect(figure(page, "lookup").locator(".ak-film-hint")).to_contain_text("Head 1.")
+    assert page.locator(".ak-faded").count() == 0
+    page.close()

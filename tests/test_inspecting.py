@@ -170,3 +170,23 @@ def test_everything_can_be_taken_away(page):
     assert any("class Transformer(nn.Module)" in text for text in code)
     assert any(text.startswith("python -m attnkit train") for text in code)
     assert any(text.startswith("import attnkit as ak") for text in code)
+
+
+def test_what_was_picked_holds_on_all_pages():
+    """Streamlit alone would forget them."""
+    tab = watch_film(visit_at("attention", **small_link(n_heads="2")))
+    tab.selectbox(key="inspected_head").set_value(1)
+    turn_to(show(tab), "similarity")
+    assert received(tab, "similarity").header["request"]["head"] == 1
+
+
+def test_a_book_of_one_s_own_is_looked_into():
+    """Its names stand at the maps; what is wrong with it is said."""
+    tab = visit_at("attention", **small_link(task="phonebook"))
+    watch_film(tab)
+    tab.toggle(key="inspected_own_book").set_value(True)
+    show(tab)
+    assert "Jindřich" in received(tab, "attention").header["layers"][0]["columns"]
+    tab.text_area(key="inspected_book_phonebook").set_value("Ann 1")
+    show(tab)
+    assert "The book: got 1 entry, allowed at least 2" in told(tab.error[0])

@@ -276,7 +276,7 @@ def test_frames_of_a_running_film_go_on_where_the_last_ended():
 def test_a_replay_in_parts_finds_the_same(monkeypatch):
     """Memory is bounded, numbers are not changed by it."""
     whole = inspect_similarity(film_of("standard"), Inspection("similarity"))
-    monkeypatch.setattr("attnkit.inspection.similarity._AT_ONCE", 1)
+    monkeypatch.setattr("attnkit.inspection.replay._MOST_NUMBERS", 1)
     parts = inspect_similarity(film_of("standard"), Inspection("similarity"))
     for name, array in whole.framed.items():
         assert np.allclose(array, parts.framed[name], atol=1e-5, equal_nan=True), name

@@ -1078,15 +1078,17 @@ def test_the_code_shown_is_the_experiment_on_screen():
     """It can be pasted into Python."""
     tab = press(visit_small(steps="5", causal="true", learning_rate="0.01"), "train")
     watch(tab, lambda job: job.over)
-    call = re.search(r"ak\.train\((.*)\)\n", tab.code[0].value)[1]
-    assert eval(call, {"ak": ak}) == job_of(tab).experiment
+    told = re.search(
+        r"experiment = (.*)\nresult = ak\.train\(experiment\)", tab.code[0].value, re.S
+    )
+    assert eval(told[1], {"ak": ak}) == job_of(tab).experiment
 
 
 # a phone book of one's own
 
 
 @pytest.fixture(scope="module")
-def asked(service):
+def asked(pages_service):
     """A tab whose phone book is learnt, exactly and by likeness."""
     tabs = {}
     for task, steps in (("phonebook", "250"), ("fuzzy_phonebook", "400")):

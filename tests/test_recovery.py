@@ -270,7 +270,7 @@ def ablation(head, whole=1.0, none=0.1):
             ablation([[0.3, 1, 1], [1, 1, 0.5]]),
             "Most without layer 1, head 1: 100% → 30%. 4 of 6 can go, one at a time.",
         ),
-        (ablation([[1, 1]]), "No head matters alone: 100% without any one of them."),
+        (ablation([[1, 1]]), "No head matters alone: 100% with all, at least 100% without one."),
         (ablation([[0.1, 0.1]], 0.1), "Its heads do nothing yet: 10% with them, 10% without."),
     ],
 )

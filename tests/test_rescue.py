@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from attnkit.experiment import Experiment
-from attnkit.rescue import Outcome, changes_of, must_be_symmetric, told, untied, verdict_on
+from attnkit.rescue import (
+    Outcome,
+    changes_of,
+    goal_of,
+    must_be_symmetric,
+    told,
+    untied,
+    verdict_on,
+)
 from attnkit.training import train
 from attnkit.variants import CATALOGUE, Variant
 
@@ -99,6 +107,9 @@ def test_every_catalogued_variant_can_be_asked(name):
         (FIVE + 0.01, "no real difference"),
         (FIVE - 0.2, "worse"),
         (FIVE + np.array([0.5, -0.4, 0.4, -0.3, 0.2]), "not sure with so few seeds"),
+        (FIVE * np.nan, "diverged"),
+        (np.array([1.0, 0.97, np.nan, 0.98, 1.0]), "rescued"),
+        (np.array([1.0, *[np.nan] * 4]), "not sure with one seed"),
     ],
 )
 def test_verdicts_go_by_differences_seed_by_seed(after, verdict):
@@ -106,10 +117,53 @@ def test_verdicts_go_by_differences_seed_by_seed(after, verdict):
     assert verdict_on(FIVE, after, 1.0) == verdict
 
 
-def test_a_single_seed_is_judged_by_its_size():
+def test_a_single_seed_is_never_sure():
     """There is no interval."""
-    assert verdict_on(FIVE[:1], FIVE[:1] + 0.3, 1.0) == "partly rescued"
-    assert verdict_on(FIVE[:1], FIVE[:1] + 0.02, 1.0) == "no real difference"
+    for gain in (0.5, 0.3, 0.02, -0.3):
+        assert verdict_on(FIVE[:1], FIVE[:1] + gain, 1.0) == "not sure with one seed"
+
+
+def test_where_all_seeds_had_diverged_there_is_nothing_to_compare():
+    """Not even if all is well now."""
+    assert verdict_on(FIVE * np.nan, FIVE, 1.0) == "nothing to compare, since seeds diverged"
+
+
+@pytest.mark.parametrize(
+    ("free_before", "free_after", "goal", "verdict"),
+    [
+        (1.0, 0.52, 1.0, "partly rescued"),
+        (0.55, 0.52, 0.55, "rescued"),
+        (0.52, 0.9, 0.9, "partly rescued"),
+        (np.nan, 0.52, 0.52, "rescued"),
+        (0.9, np.nan, 0.9, "partly rescued"),
+        (np.nan, np.nan, 1.0, "partly rescued"),
+    ],
+)
+def test_to_be_as_bad_as_a_column_that_collapsed_is_no_rescue(
+    free_before, free_after, goal, verdict
+):
+    """The goal is the better of what the other columns had before the change and after it."""
+    experiment = directed(sharing=["QKV", "Q=K"])
+    before = outcome(experiment, QKV=np.full(5, free_before), Q_K=FIVE - 0.04)
+    change = changes_of(experiment)[0]
+    after = outcome(change.experiment, QKV=np.full(5, free_after), Q_K=FIVE)
+    assert goal_of(before, after) == pytest.approx(goal)
+    (sentence,) = told(before, after, change.setting)
+    assert sentence.startswith("Q=K: 0.46 with 1 head → 0.50 with 4 heads")
+    assert sentence.endswith(f": {verdict}.")
+
+
+def test_seeds_that_diverged_are_told():
+    """All of them, or how many."""
+    experiment = directed(sharing=["QKV", "Q=K"])
+    change, before = changes_of(experiment)[0], outcome(experiment)
+    lost = outcome(change.experiment, Q_K=FIVE * np.nan)
+    assert told(before, lost, change.setting) == [
+        "Q=K: 0.50 with 1 head → diverged with 4 heads (5 seeds): diverged."
+    ]
+    some = outcome(change.experiment, Q_K=np.array([0.5, 0.5, 0.5, 0.5, np.nan]))
+    (sentence,) = told(before, some, change.setting)
+    assert "(95% interval 0.50 to 0.50, 5 seeds, 1 diverged)" in sentence
 
 
 def test_a_change_is_told_in_a_sentence_per_column():

@@ -5,8 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
+import streamlit as st
 from playwright.sync_api import expect
-from test_inspecting import small_link, turn_to, visit_at, watch_film
+from test_filming import fail
+from test_inspecting import filmed, small_link, turn_to, visit_at, watch_film
 from test_pages import PATIENCE, drawn, press, show, told, visit, watch
 
 from attnkit.live.service import Refused, TrainingService
@@ -62,6 +64,7 @@ def test_a_visitor_who_comes_here_first_sees_both_operations():
     tab = operated()
     text = said(tab)
     assert "Trained for 40 steps, seed" in text
+    assert "A head can go if accuracy falls by at most 1 percentage point without it." in text
     assert "QKV: Q=K, average: " in text
     assert "at once." in text
     assert "One head in one layer: without it nothing is left to look things up." in text
@@ -88,9 +91,7 @@ def test_the_chosen_way_is_marked_and_told():
 def test_what_is_tied_is_trained_on_and_told():
     """In a job beside the film, with the same seeds; its result is kept, and opens in the Lab."""
     tab = choose(operated(n_seeds="2"), tie="K=V", by="keep V")
-    assert "Trains it from the start, the same numbers again, for 80 steps with 2 seeds" in said(
-        tab
-    )
+    assert "Repeats the training, the same numbers again, for 80 steps with 2 seeds" in said(tab)
     tab = watch_operation(press(tab, "train_on"))
     job = tab.session_state["operation"].job
     assert [v.value for v in job.experiment.sharing] == ["QKV", "QKV tie=K=V tie_by=keep_V"]
@@ -205,6 +206,45 @@ def test_numbers_are_those_of_the_newest_moment_while_it_trains():
         assert "held-out examples after step" in text
     finally:
         training_service().stop(tab.session_state["lab"].job_id)
+
+
+def test_a_film_that_is_gone_is_had_back(monkeypatch):
+    """It trains again, and the page looks on until there are numbers."""
+    tab = watch(press(visit(**small_link()), "train"), lambda job: job.over)
+    first, timers = tab.session_state["lab"].job_id, []
+    inspect, fragment = TrainingService.inspect, st.fragment
+
+    def inspect_one_that_is_gone(self, job_id, *asked):
+        if job_id != first:
+            return inspect(self, job_id, *asked)
+        with self._changed:
+            self._filmless.add(job_id)
+        return None
+
+    def timed(area, *, run_every=None):
+        timers.append(run_every)
+        return fragment(area, run_every=run_every)
+
+    monkeypatch.setattr(TrainingService, "inspect", inspect_one_that_is_gone)
+    monkeypatch.setattr(st, "fragment", timed)
+    tab = turn_to(tab, "surgery")
+    assert filmed(tab).id != first
+    assert any(timers) or "at once." in said(tab)  # it may have ended by now
+    assert "QKV: Q=K, average: " in said(watch_film(tab))
+
+
+def test_a_failure_is_told_and_can_be_tried_again():
+    """It is not called a run that has not begun."""
+    tab = operated()
+    failed = filmed(tab).id
+    fail(training_service(), failed)
+    text = said(show(tab))
+    assert "Nothing is trained." in text
+    assert "Training failed: not enough memory." in text
+    assert "There is no trained model yet" not in text
+    tab = watch_film(press(tab, "again_ties"))
+    assert filmed(tab).id != failed
+    assert "QKV: Q=K, average: " in said(tab)
 
 
 @pytest.mark.browser

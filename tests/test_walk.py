@@ -89,7 +89,9 @@ def test_a_newcomer_sees_why_tied_scores_fail_and_what_rescues_them(newcomer):
     newcomer.keep("lab")
     newcomer.click(page.locator("[data-testid=stSidebarNav]").get_by_text("Asymmetry"))
     expect(page.locator(f"{MEANING} .ak-verdict").first).to_be_visible()
-    expect(page.locator(MEANING)).to_contain_text("It splits evenly: the direction is lost.")
+    expect(page.locator(MEANING)).to_contain_text(
+        "It splits evenly: the direction is lost, and it can only guess between the two."
+    )
     expect(page.locator(".st-key-rescue")).to_contain_text("Change one thing")
     newcomer.keep("asymmetry")
     tied, free = newcomer.said_of("Q=K"), newcomer.said_of("QKV")

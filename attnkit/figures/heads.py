@@ -76,7 +76,9 @@ class Ablation:
             return f"Without its head: {whole} → {percent(self.none)}."
         name, without = self.heaviest
         if self.whole - without <= SPARED:
-            return f"No head matters alone: {whole} without any one of them."
+            return (
+                f"No head matters alone: {whole} with all, at least {percent(without)} without one."
+            )
         spared = self.spared
         told = f"Most without {name}: {whole} → {percent(without)}."
         if not spared:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from attnkit.architecture import Place
 from attnkit.experiment import Experiment
 from attnkit.figures.answers import NOT_IN_BOOK
 from attnkit.figures.maps import Frame, asking_of, axes_of, frame_of
@@ -54,14 +55,9 @@ class Looked:
             ValueError, InvalidExperiment: if there is no such example, layer or head.
         """
         experiment, examples = example_for(trained, inspection)
+        place_of(experiment, inspection)
         (example,) = one_by_one(examples)
         task, places, laid_out = experiment.task, experiment.places, example
-        for name, given, n in (
-            ("layer", inspection.layer, len(places)),
-            ("head", inspection.head, trained.n_heads),
-        ):
-            if given >= n:
-                raise ValueError(f"{name}: got {given}, allowed 0 to {n - 1}")
         labels = task.label(example.tokens)
         if inspection.tokens:  # its questions are about its entries, in their order
             n_entries = len(example.labels)
@@ -150,7 +146,6 @@ class Looked:
         right = own["right"][self.row]
         shown = "asking" if own["is_asked"] else "short"
         return {
-            "own": self.own,
             "layer": self.layer,
             "head": self.head,
             "asking": self.asking,
@@ -185,6 +180,20 @@ class Looked:
             "right": [int(right[a]) if a >= 0 else NOTHING for a in frame.answers],
             "is_asked": any(a >= 0 for a in frame.answers),
         }
+
+
+def place_of(experiment: Experiment, inspection: Inspection) -> Place:
+    """The layer that is looked at.
+
+    Raises:
+        ValueError: if there is no such layer or head.
+    """
+    counts = {"layer": len(experiment.places), "head": experiment.n_heads}
+    for name, count in counts.items():
+        given = getattr(inspection, name)
+        if given >= count:
+            raise ValueError(f"{name}: got {given}, allowed 0 to {count - 1}")
+    return experiment.places[inspection.layer]
 
 
 def _as_known(example: Example, inspection: Inspection) -> Example:

@@ -199,17 +199,23 @@ def _n_at_once(experiment: Experiment, variant: Variant) -> int:
     return max(1, _MOST_NUMBERS // (n_ctx * sizes.n_layers * per_token))
 
 
+def parts_of(
+    film: Film, variant: Variant, experiment: Experiment, n_examples: int
+) -> Iterator[Film]:
+    """The film cut into so many frames as can be replayed at once on so many examples."""
+    n_each = max(1, _n_at_once(experiment, variant) // n_examples)
+    for start in range(0, len(film.frames), n_each):
+        yield replace(film, frames=film.frames[start : start + n_each])
+
+
 def in_parts(
     film: Film, variant: Variant, experiment: Experiment, n_examples: int
 ) -> Iterator[tuple[Replay, int]]:
     """Replays of all frames, and how many of so many examples can be replayed at once."""
-    n_frames = len(film.frames)
     n_together = _n_at_once(experiment, variant)
-    n_each = max(1, min(n_frames, n_together // n_examples))
-    for start in range(0, n_frames, n_each):
-        part = replace(film, frames=film.frames[start : start + n_each])
+    for part in parts_of(film, variant, experiment, n_examples):
         for replay in replays(part, variant, experiment):
-            yield replay, max(1, min(n_examples, n_together // n_each))
+            yield replay, max(1, min(n_examples, n_together // len(part.frames)))
 
 
 def is_tied(experiment: Experiment, variant: Variant, step: int) -> bool:

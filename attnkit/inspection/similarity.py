@@ -5,8 +5,6 @@ Index letters as in `attnkit.inspection.roles`, with `l` layer, `c` pair of role
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,7 @@ from attnkit.film import Film, filmed_steps
 from attnkit.inspection.inspected import Inspected, header_of, with_accuracy
 from attnkit.inspection.looked import Looked
 from attnkit.inspection.probes import N_EXAMPLES, examples_of, why_not
-from attnkit.inspection.replay import replays
+from attnkit.inspection.replay import in_parts, replays
 from attnkit.inspection.request import Inspection
 from attnkit.inspection.roles import LayerRoles, width_of
 from attnkit.sharing import ROLES, Role
@@ -49,9 +47,6 @@ MOST_BYTES = 2**20
 
 LEVELS = 127
 """Of a number of a vector, on each side of 0: it is drawn, not computed with."""
-
-_AT_ONCE = 2**21
-"""Numbers that are replayed together."""
 
 Array = np.ndarray
 Arrays = dict[str, Array]
@@ -170,11 +165,10 @@ def _compared(film: Film, variant: Variant, looked: Looked) -> tuple[Arrays, Arr
     n_heads = film.experiment.wiring(variant).sizes.n_heads
     head = min(looked.head, n_heads - 1)
     parts: list[tuple[Array, Array, Array]] = []
-    for some in _cut(film, variant):
-        for replay in replays(some, variant):
-            stages = replay.forward(tokens).stages
-            shown = LayerRoles(replay, stages, looked.layer)
-            parts.append((_alike(shown, head), _random(shown), _angles(shown, head)))
+    for replay, _ in in_parts(film, variant, film.experiment, N_EXAMPLES):
+        stages = replay.forward(tokens).stages
+        shown = LayerRoles(replay, stages, looked.layer)
+        parts.append((_alike(shown, head), _random(shown), _angles(shown, head)))
     alike, random, angles = map(np.concatenate, zip(*parts, strict=True))
     if head != looked.head:
         alike, angles = np.full_like(alike, np.nan), np.full_like(angles, np.nan)
@@ -187,17 +181,6 @@ def _compared(film: Film, variant: Variant, looked: Looked) -> tuple[Arrays, Arr
     framed = {"alike": alike, "random": random, "angles": angles}
     fixed = {"random_angles": _random_angles(shown), "table": table, "table_random": of_last}
     return {n: _single(a) for n, a in framed.items()}, {n: _single(a) for n, a in fixed.items()}
-
-
-def _cut(film: Film, variant: Variant) -> Iterator[Film]:
-    """The film in parts whose replays fit in memory."""
-    experiment = film.experiment
-    wiring, n_ctx = experiment.wiring(variant), experiment.task.n_ctx
-    per_token = 4 * wiring.sizes.n_heads * wiring.n_maps * n_ctx + 8 * wiring.sizes.d_model
-    per_frame = N_EXAMPLES * n_ctx * len(experiment.places) * per_token
-    together = max(1, _AT_ONCE // per_frame)
-    for start in range(0, len(film.frames), together):
-        yield replace(film, frames=film.frames[start : start + together])
 
 
 def _alike(layer: LayerRoles, head: int) -> Float64[Array, "f c 5"]:

@@ -201,9 +201,4 @@ def _examples_of(film: Film) -> Examples:
 
 def _header(film: Film, inspection: Inspection, examples: Examples) -> dict[str, Any]:
     n_examples = len(examples.tokens)
-    return {
-        **header_of(film, inspection),
-        "step": film.steps[-1],
-        "n_examples": n_examples,
-        "same_as_lab": n_examples == film.experiment.training.n_eval,
-    }
+    return {**header_of(film, inspection), "step": film.steps[-1], "n_examples": n_examples}

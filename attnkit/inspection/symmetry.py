@@ -8,8 +8,6 @@ Index letters as in `attnkit.inspection.replay`, with `l` layer, `p` map.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +20,9 @@ from attnkit.architecture import Place
 from attnkit.experiment import Experiment
 from attnkit.film import Film
 from attnkit.inspection.inspected import Inspected, header_of, with_accuracy
+from attnkit.inspection.looked import place_of
 from attnkit.inspection.probes import N_EXAMPLES, example_for, examples_of
-from attnkit.inspection.replay import Replay, Stages, replays
+from attnkit.inspection.replay import Replay, Stages, parts_of, replays
 from attnkit.inspection.request import Inspection
 from attnkit.tasks import NOTHING, Examples, Task
 from attnkit.variants import Variant, Wiring
@@ -34,9 +33,6 @@ MOST_POSITIONS = 24
 
 MOST_BYTES = 2**21
 """Of the maps of all frames; of more there are fewer frames."""
-
-_AT_ONCE = 2**22
-"""Scores of a layer that are replayed together."""
 
 _STAGES = ("scores", "masked", "pattern")
 
@@ -67,7 +63,7 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> Inspected:
         ValueError, InvalidExperiment: if there is no such layer, head or example.
     """
     sized, example = example_for(film.experiment, inspection)
-    place = _place_of(sized, inspection)
+    place = place_of(sized, inspection)
     positions = _shown_positions(sized.task, place, example)
     film = film.thinned(_most_frames(film.experiment, inspection, len(positions)))
     many = examples_of(film.experiment.task)
@@ -98,20 +94,6 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> Inspected:
         "notes": notes,
     }
     return Inspected(header, framed, {})
-
-
-def _place_of(experiment: Experiment, inspection: Inspection) -> Place:
-    """The layer that is looked at.
-
-    Raises:
-        ValueError: if there is no such layer or head.
-    """
-    counts = {"layer": len(experiment.places), "head": experiment.n_heads}
-    for name, count in counts.items():
-        if getattr(inspection, name) >= count:
-            got = getattr(inspection, name)
-            raise ValueError(f"{name}: got {got}, allowed 0 to {count - 1}")
-    return experiment.places[inspection.layer]
 
 
 def _shown_positions(task: Task, place: Place, example: Examples) -> list[int]:
@@ -161,7 +143,7 @@ def _arrays(
 ) -> dict[str, np.ndarray]:
     """What is computed of a variant's weights, over all frames."""
     parts: dict[str, list[np.ndarray]] = {}
-    for some in _cut(film, variant):
+    for some in parts_of(film, variant, film.experiment, N_EXAMPLES):
         of_one = list(replays(some, variant, sized))
         for one, replay in zip(of_one, replays(some, variant), strict=True):
             stages = replay.forward(many.tokens).stages
@@ -173,16 +155,6 @@ def _arrays(
             for name, array in found.items():
                 parts.setdefault(name, []).append(array)
     return {name: np.concatenate(arrays) for name, arrays in parts.items()}
-
-
-def _cut(film: Film, variant: Variant) -> Iterator[Film]:
-    """The film in parts whose scores fit in memory."""
-    experiment = film.experiment
-    wiring, n_ctx = experiment.wiring(variant), experiment.task.n_ctx
-    n_scores = N_EXAMPLES * wiring.sizes.n_heads * wiring.n_maps * n_ctx**2
-    together = max(1, _AT_ONCE // n_scores)
-    for start in range(0, len(film.frames), together):
-        yield replace(film, frames=film.frames[start : start + together])
 
 
 def _of_one_head(one: Stages, many: Stages, head: int) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ trains, new frames are sent as they come, and the browser adds them to those it 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
@@ -39,12 +40,13 @@ class Subject:
     """What a page looks into: one seed of a run.
 
     Attributes:
-        lab: the visitor's. experiment: of the one seed.
+        lab: the visitor's. experiment: of the one seed. run: the same with all its seeds.
         refusal: why it cannot be trained here, if it cannot.
     """
 
     lab: Lab
     experiment: Experiment
+    run: Experiment
     refusal: str = ""
 
     def ask_for_film(self) -> Job | None:
@@ -65,7 +67,7 @@ class Subject:
         try:
             training_service().submit(self.experiment, kept=False, watcher=self.lab.watcher)
         except Refused as error:
-            self.refusal = str(error)
+            self.lab.refusal = str(error)
 
     def inspect(self, inspection: Inspection) -> bytes | str | None:
         """Arrays of the film; a text that says why not; None if there is none, or none yet."""
@@ -126,22 +128,33 @@ def open_subject(page: str, title: str) -> Subject:
         if experiment.n_seeds > 1:
             seeds = list(experiment.seeds)
             key = f"inspected_seed_{seeds[0]}_{len(seeds)}"
+            remember(key, seeds, seed)
             seed = st.selectbox("Seed", seeds, key=key, width=90)
         st.page_link("pages/lab.py", label="Change it in the Lab", icon=":material/science:")
     lab.write_link()
-    return Subject(lab, experiment.replace(first_seed=seed, n_seeds=1))
+    return Subject(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment)
+
+
+def remember(key: str, options: Sequence[Any], otherwise: Any) -> None:
+    """Let a picker begin with what was picked on another page, if that is an option here.
+
+    Streamlit forgets the widgets of a page that is left; call this before each run's widget.
+    """
+    memory: dict[str, Any] = st.session_state.setdefault("remembered", {})
+    if key in st.session_state:
+        memory[key] = st.session_state[key]
+    wanted = memory.get(key, otherwise)
+    if key not in st.session_state or wanted not in options:
+        st.session_state[key] = wanted if wanted in options else otherwise
 
 
 def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
     """Pickers, where there is a choice; those of one visitor hold on all pages."""
-    experiment = subject.experiment
-    places, n_heads = experiment.places, experiment.n_heads
-    state = st.session_state
+    places, n_heads = subject.experiment.places, subject.experiment.n_heads
+    layer = head = 0
     if len(places) > 1:
-        state["inspected_layer"] = min(
-            state.get("inspected_layer", telling_layer(places)), len(places) - 1
-        )
-        st.selectbox(
+        remember("inspected_layer", range(len(places)), telling_layer(places))
+        layer = st.selectbox(
             "Layer",
             range(len(places)),
             format_func=lambda i: places[i].title.removeprefix("Layer "),
@@ -149,12 +162,11 @@ def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
             width=130,
         )
     if n_heads > 1:
-        state["inspected_head"] = min(state.get("inspected_head", 0), n_heads - 1)
-        st.selectbox(
+        remember("inspected_head", range(n_heads), 0)
+        head = st.selectbox(
             "Head", range(n_heads), format_func=lambda i: f"{i + 1}", key="inspected_head", width=90
         )
-    layer = int(state["inspected_layer"]) if len(places) > 1 else 0
-    return layer, int(state["inspected_head"]) if n_heads > 1 else 0
+    return layer, head
 
 
 def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
@@ -164,14 +176,14 @@ def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
         component: the name of its script. What is clicked in it is in
             `st.session_state[component].picked`: any of layer, head and asking.
     """
-    moving = _moves(subject.ask_for_film())
+    moving = moves(subject.ask_for_film())
     st.session_state[f"sent_{component}"] = _Sent()
     st.fragment(_draw, run_every=TICK_SECONDS if moving else None)(
         subject, inspection, component, moving
     )
 
 
-def _moves(job: Job | None) -> bool:
+def moves(job: Job | None) -> bool:
     """Whether new frames come by themselves."""
     return job is not None and not job.over and job.state != "paused"
 
@@ -203,9 +215,12 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
     job = subject.ask_for_film()
     if job is not None and job.id != sent.film:
         sent.film, sent.step = job.id, -1
-    st.markdown(_status(job))
+    st.markdown(_status(job, subject.experiment.first_seed))
     if job is not None and job.state == "failed":
         st.button("Train it again", icon=":material/replay:", on_click=subject.try_again)
+        if subject.lab.refusal:
+            st.error(f"Not taken: {plain(subject.lab.refusal)}.", icon=":material/error:")
+            subject.lab.refusal = ""
     if not sent.trouble:
         _fetch(subject, inspection, sent, whole=job is None or job.over)
     if sent.trouble:
@@ -222,7 +237,7 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
         )
     elif moving:
         st.skeleton(height=_HEIGHT)
-    if _moves(subject.ask_for_film()) != moving:  # it has ended, or its film had to be had back
+    if moves(subject.ask_for_film()) != moving:  # it has ended, or its film had to be had back
         st.rerun()
 
 
@@ -237,7 +252,7 @@ def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, whole: bool
             sent.step, sent.blob = header["steps"][-1], found
 
 
-def _status(job: Job | None) -> str:
+def _status(job: Job | None, seed: int) -> str:
     """How far the run is that is looked into."""
     if job is None:
         return "Nothing to look into."
@@ -249,7 +264,10 @@ def _status(job: Job | None) -> str:
     if job.state == "paused":
         return f"Paused at {where}."
     if job.over:
-        return f"Trained for {job.step} steps. Drag the slider, or press Play, to go through them."
+        return (
+            f"Trained for {job.step} steps; the figures are of one run each, seed {seed}. "
+            "Drag the slider, or press Play, to go through them."
+        )
     return f"Training: {where}. New moments are added as they come."
 
 

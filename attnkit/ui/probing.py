@@ -7,12 +7,10 @@ import streamlit as st
 from attnkit.inspection.inspected import Inspected
 from attnkit.inspection.request import Inspection
 from attnkit.own_book import ask, can_be_asked, most_entries, read_book, shown
-from attnkit.ui.inspecting import Subject
+from attnkit.tasks.fuzzy import FuzzyPhonebook
+from attnkit.ui.inspecting import Subject, remember
 from attnkit.ui.markdown import plain
 from attnkit.ui.own_book import MOST_PROBLEMS, OWN_BOOK
-
-OWN = -1
-"""In place of an example's number: a book of one's own."""
 
 
 def pick_example(subject: Subject) -> Inspection | None:
@@ -23,20 +21,20 @@ def pick_example(subject: Subject) -> Inspection | None:
     """
     task = subject.experiment.task
     told, order = _told_examples(subject)
-    options = [*order, OWN] if can_be_asked(task) else order
-    key = "inspected_example"
-    if st.session_state.get(key) not in options:
-        st.session_state[key] = 0
+    remember("inspected_example", order, 0)
+    remember("inspected_own_book", (False, True), False)
+    own = can_be_asked(task) and bool(st.session_state["inspected_own_book"])
     example = st.selectbox(
         "Example, most wrong answers first",
-        options,
-        format_func=lambda i: "A phone book of your own" if i == OWN else told[i],
-        key=key,
+        order,
+        format_func=told.__getitem__,
+        key="inspected_example",
         width=430,
+        disabled=own,
     )
-    if example != OWN:
-        return Inspection("attention", example=example)
-    return _own_book(subject)
+    if can_be_asked(task):
+        st.toggle("A phone book of your own", key="inspected_own_book")
+    return _own_book(subject) if own else Inspection("attention", example=example)
 
 
 def _told_examples(subject: Subject) -> tuple[list[str], list[int]]:
@@ -70,6 +68,11 @@ def _own_book(subject: Subject) -> Inspection | None:
     name = right.text_input(
         "Whose number?", value=task.own_question, key=f"inspected_question_{task.name}"
     )
+    if not isinstance(task, FuzzyPhonebook):
+        right.caption(
+            "To the models names and numbers are only labels, without spelling: yours take the "
+            "places of theirs."
+        )
     book = read_book(str(text), task)
     question = None if book.problems else ask(book, str(name), task)
     problems = book.problems or (question.problems if question is not None else [])

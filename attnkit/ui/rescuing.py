@@ -11,7 +11,7 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.live.jobs import Job
-from attnkit.rescue import Change, Outcome, changes_of, must_be_symmetric, told
+from attnkit.rescue import Change, Outcome, changes_of, must_be_symmetric, number, told
 from attnkit.results import Snapshot
 from attnkit.server import server_settings
 from attnkit.ui.markdown import plain
@@ -22,7 +22,7 @@ from attnkit.variants.catalogue import title_of
 TICK_SECONDS = 0.4
 
 MOST_ATTEMPTS = 8
-"""The newest are kept."""
+"""The newest are kept, of all tasks."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
     experiment = lab.experiment if job is None else job.experiment
     snapshot = _finished(lab, job)
     names = [title_of(variant) for variant in must_be_symmetric(experiment)]
-    st.subheader("What rescues it?", anchor=False)
+    st.subheader(f"What rescues {' and '.join(names) or 'it'}?", anchor=False)
     if not names:
         st.markdown("No column here must be symmetric. Switch Q=K on in the Lab.")
     elif snapshot is None:
@@ -75,8 +75,8 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
         lab.refusal = ""
     lines = [
         line
-        for attempt in _attempts()
-        for line in attempt.sentences or [f"{_label(attempt.change)}: in training."]
+        for attempt in _attempts(experiment)
+        for line in attempt.sentences or [f"{_label(attempt.change)}: not trained to the end yet."]
     ]
     if lines:
         st.markdown("\n".join(f"- {plain(line)}" for line in lines))
@@ -93,13 +93,15 @@ def _finished(lab: Lab, job: Job | None) -> Snapshot | None:
 def _standing(outcome: Outcome) -> str:
     """How the columns that must be symmetric stand."""
     held = must_be_symmetric(outcome.experiment)
-    parts = [f"{title_of(variant)} {outcome.mean(variant):.2f}" for variant in held]
+    parts = [f"{title_of(variant)} {number(outcome.mean(variant))}" for variant in held]
     their = "Its scores are" if len(held) == 1 else "Their scores are"
-    reference = outcome.reference
+    n_seeds, reference = outcome.experiment.n_seeds, outcome.reference
+    of = f", mean of {n_seeds} seeds" if n_seeds > 1 else ""
     beside = "" if reference is None else f" ({title_of(reference)} {outcome.mean(reference):.2f})"
     return plain(
-        f"Accuracy: {', '.join(parts)}{beside}. {their} the same both ways, i → j and j → i. "
-        "Change one thing and train it at once:"
+        f"Accuracy{of}: {', '.join(parts)}{beside}. {their} the same both ways, i → j and j → i: "
+        "who asks and who is asked cannot be told apart. Change one thing and train it at once, "
+        "in these columns and the one to compare with:"
     )
 
 
@@ -116,7 +118,7 @@ def _progress(job: Job | None) -> str:
 
 def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> None:
     """One for each change, and back."""
-    attempts = _attempts()
+    attempts = _attempts(experiment)
     allowed = server_settings().problems
     with st.container(horizontal=True, key="rescues"):
         job = lab.job
@@ -142,13 +144,13 @@ def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> Non
                 key=f"rescue_{change.setting}",
                 help=f"Trains {n_runs} models for {steps} steps.",
             )
-        if attempts:
+        if attempts and attempts[-1].change.experiment == experiment:
             st.button(
                 "Undo",
                 icon=":material/undo:",
                 type="tertiary",
                 on_click=_undo,
-                args=(lab,),
+                args=(lab, attempts[-1]),
                 disabled=snapshot is None,
                 key="rescue_undo",
             )
@@ -159,34 +161,58 @@ def _label(change: Change) -> str:
     return text[0].upper() + text[1:]
 
 
-def _attempts() -> list[Attempt]:
+def _all_attempts() -> list[Attempt]:
     attempts: list[Attempt] = st.session_state.setdefault("rescue_attempts", [])
     return attempts
 
 
+def _attempts(experiment: Experiment) -> list[Attempt]:
+    """Those on the task of an experiment."""
+    task = experiment.task.name
+    return [one for one in _all_attempts() if one.change.experiment.task.name == task]
+
+
 def _try(lab: Lab, attempt: Attempt) -> None:
-    _train(lab, attempt.change.experiment)
-    if lab.experiment == attempt.change.experiment and not lab.refusal:
-        attempts = _attempts()
+    if _takes(lab, attempt.change.experiment):
+        attempts = _all_attempts()
         attempts.append(attempt)
         del attempts[:-MOST_ATTEMPTS]
 
 
 def _train(lab: Lab, experiment: Experiment) -> None:
+    """Train it, or show it if it is trained already."""
     lab.set(experiment)
     lab.train()
 
 
-def _undo(lab: Lab) -> None:
-    """Back to what was there before the last change; it is still known, so it shows at once."""
-    attempts = _attempts()
-    if attempts:
-        _train(lab, attempts.pop().before.experiment)
+def _takes(lab: Lab, experiment: Experiment) -> bool:
+    """Train it; if it is refused, all is as before."""
+    former = lab.experiment
+    _train(lab, experiment)
+    job = lab.job
+    if job is not None and job.experiment == experiment:
+        return True
+    lab.set(former)
+    return False
+
+
+def _undo(lab: Lab, attempt: Attempt) -> None:
+    """Back to what was there before a change; it is still known, so it shows at once."""
+    before, attempts = attempt.before.experiment, _all_attempts()
+    if attempt not in attempts:  # pressed twice
+        return
+    known, example = training_service().find(before, lab.watcher), lab.example
+    if known is None and example is not None and example.experiment == before:
+        lab.leave_job()  # what the Lab then shows is the shipped example
+        lab.set(before)
+    elif not _takes(lab, before):
+        return
+    attempts.remove(attempt)
 
 
 def _finish(lab: Lab) -> None:
     """Say what came of the attempts that are trained by now."""
-    for attempt in _attempts():
+    for attempt in _all_attempts():
         if attempt.sentences:
             continue
         job = training_service().find(attempt.change.experiment, lab.watcher)

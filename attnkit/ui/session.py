@@ -312,7 +312,7 @@ class Lab:
     def set(self, experiment: Experiment) -> None:
         """Take over an experiment from elsewhere; a job on another task leaves the screen."""
         if experiment.task.name != self.experiment.task.name:
-            self._leave_job()
+            self.leave_job()
             self.previous = None
         self.experiment = experiment
         composed = [variant for variant in experiment.sharing if not variant.is_partition]
@@ -366,10 +366,10 @@ class Lab:
             if learnt and same_task and old.experiment != self.experiment:
                 self.previous = curves_only(old.snapshot)
         if job_id != self.job_id:
-            self._leave_job()
+            self.leave_job()
         self.job_id, self.held, self.refusal = job_id, None, ""
 
-    def _leave_job(self) -> None:
+    def leave_job(self) -> None:
         """Take the job off the screen; it ends if nobody else watches it."""
         if self.job_id:
             training_service().turn_away(self.job_id, self.watcher)

@@ -13,8 +13,12 @@ from importlib.resources import files
 
 _SHARED = ("panels", "ink", "charts", "save", "film")
 
-_PARTS = {"attention": ("lookup", "contrast")}
-"""Further files of a component that is longer than one."""
+_PARTS = {
+    "attention": ("heads", "lookup", "contrast"),
+    "asymmetry": ("heads",),
+    "similarity": ("heads", "joint"),
+}
+"""Further files of a component, some of which are shared by two or three."""
 
 _EXPORT = re.compile(r"^export default function ", re.MULTILINE)
 

@@ -10,6 +10,7 @@ import streamlit as st
 from attnkit.export import (
     command_line,
     experiment_code,
+    folder_of,
     module_code,
     module_weights,
     torch_file,
@@ -58,7 +59,7 @@ def _page_as_file(subject: Subject, inspection: Inspection, component: str, titl
             raise RuntimeError(blob or "the film is not there any more")
         names = ", ".join(title_of(variant) for variant in experiment.sharing)
         task = experiment.task.title
-        note = f"{task}, seed {experiment.first_seed}: {names}. {command_line(experiment)}"
+        note = f"{task}, seed {experiment.first_seed}: {names}. {command_line(subject.run)}"
         return standalone_html(title, component, blob, note)
 
     st.download_button(
@@ -83,12 +84,11 @@ def _module(subject: Subject) -> None:
         "Variant", variants, format_func=title_of, key="exported_variant", width=260
     )
     code = module_code(experiment, variant)
-    name = f"attnkit_{experiment.task.name}_{variants.index(variant)}"
     with st.container(horizontal=True):
         st.download_button(
             "Module (.py)",
             code,
-            f"{name}.py",
+            f"{experiment.task.name}-{folder_of(variant)}.py",
             "text/x-python",
             icon=":material/code:",
             on_click="ignore",
@@ -98,7 +98,7 @@ def _module(subject: Subject) -> None:
             st.download_button(
                 "Weights (.pt)",
                 lambda: _weights(subject, variant),
-                f"{name}.pt",
+                "weights.pt",  # as the module's own text calls it
                 "application/octet-stream",
                 icon=":material/weight:",
                 on_click="ignore",
@@ -127,5 +127,5 @@ def _weights(subject: Subject, variant: Variant) -> bytes:
 
 def _code(subject: Subject) -> None:
     st.markdown("**This experiment** in a terminal, and in Python.")
-    st.code(command_line(subject.experiment), language="bash", wrap_lines=True)
-    st.code(experiment_code(subject.experiment), language="python", wrap_lines=True)
+    st.code(command_line(subject.run), language="bash", wrap_lines=True)
+    st.code(experiment_code(subject.run), language="python", wrap_lines=True)

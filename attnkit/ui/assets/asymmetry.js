@@ -9,22 +9,12 @@ const chosenLayer = (film) => film.header.request.layer;
 const chosenHead = (film) => film.header.request.head;
 const hasHead = (film, p) => film.shape(`${p}.scores`) !== undefined;
 const square = (film) => film.header.square !== false;
-const percentOf = (share) => {
-  if (!Number.isFinite(share)) return "–";
-  const size = Math.max(0, share) * 100;
+const percentOf = (part) => {
+  if (!Number.isFinite(part)) return "–";
+  const size = Math.max(0, part) * 100;
   return size > 0 && size < 0.1 ? "0%" : `${size.toFixed(size < 10 && size % 1 > 0.05 ? 1 : 0)}%`;
 };
-const two = (value) => (Number.isFinite(value) ? value.toFixed(2).replace(/^-(?=0\.00$)/, "").replace("-", "−") : "–");
 const gapText = (gap) => (gap === 0 ? "0" : gap < 1e-3 ? gap.toExponential(0).replace("-", "−") : number(gap));
-const share = (p) => `${p}.shares`;
-const lacks = ({ n_heads }) => `It has ${n_heads} head${n_heads > 1 ? "s" : ""} only.`;
-const whichHead = (film) => {
-  const { places = [], variants } = film.header; // before the first frames come there are none
-  const layer = places.length > 1 ? places[chosenLayer(film)] : "";
-  const head = Math.max(...variants.map((v) => v.n_heads)) > 1 ? `head ${chosenHead(film) + 1}` : "";
-  return [layer, head].filter(Boolean).join(", ");
-};
-const titled = (words) => (film) => [words, whichHead(film)].filter(Boolean).join(" · ");
 
 /** A question of the example and where it should look: two positions that are shown. */
 function pairOf({ header }) {
@@ -44,26 +34,26 @@ function said(film, p) {
     found.badge = must ? `Must be symmetric: max|S−Sᵀ| = ${gapText(gap)} ${found.holds ? "✓" : "✗"}` : `Free to differ: max|S−Sᵀ| = ${gapText(gap)}`;
     found.scores = must
       ? "A question “i → j” scores exactly as “j → i”"
-      : relative < ROUNDING ? "“i → j” and “j → i” score alike" : `“i → j” and “j → i” score differently (asymmetry ${two(a)})`;
+      : relative < ROUNDING ? "“i → j” and “j → i” score alike" : `“i → j” and “j → i” score differently (asymmetry ${share(a)})`;
     const pair = pairOf(film);
     if (!pair || !hasHead(film, p)) found.scores += ".";
     else {
       const [i, j] = pair, n = film.header.labels.length, s = film.part(`${p}.scores`, [0]);
-      const asks = (one, other) => `${film.header.labels[one]} asks ${film.header.labels[other]} ${two(s[one * n + other])}`;
+      const asks = (one, other) => `${film.header.labels[one]} asks ${film.header.labels[other]} ${share(s[one * n + other])}`;
       found.scores += `: ${asks(i, j)}, ${asks(j, i)}.`;
     }
   }
   if (Number.isFinite(right)) {
-    found.attention = `Attention on the right entry ${two(right)}`;
-    found.attention += Number.isFinite(reversed) ? `, on the reversed one ${two(reversed)}.` : ".";
+    found.attention = `Attention on the right entry ${share(right)}`;
+    found.attention += Number.isFinite(reversed) ? `, on the reversed one ${share(reversed)}.` : ".";
     if (Number.isFinite(reversed) && right + reversed > 0.3) {
-      if (Math.abs(right - reversed) < EVEN) found.verdict = "It splits evenly: the direction is lost.";
-      else if (right > reversed && must) found.verdict = "It leans to the right entry all the same: each row's softmax weighs the scores anew.";
+      if (Math.abs(right - reversed) < EVEN) found.verdict = "It splits evenly: the direction is lost, and it can only guess between the two.";
+      else if (right > reversed && must) found.verdict = "It leans to the right entry all the same: symmetry ties i → j to j → i, not two entries of one row.";
       else if (right > reversed) found.verdict = right > 0.6 ? "Most of it goes to the right entry." : "It leans to the right entry.";
       else found.verdict = "It leans to the reversed entry.";
     }
   }
-  found.accuracy = `Accuracy ${two(film.value("accuracy", [p]))}.`;
+  found.accuracy = `Accuracy ${share(film.value("accuracy", [p]))}.`;
   return found;
 }
 
@@ -71,7 +61,7 @@ const meaning = {
   name: "meaning",
   title: (film) => (square(film) ? "Can the scores tell a direction?" : "Here nobody looks back"),
   hint: (film) => (square(film)
-    ? "S holds the scores before masks and softmax: row i asks, column j is looked at. A matrix shared by queries and keys makes S the same both ways."
+    ? "S holds the scores before masks and softmax: row i asks, column j is looked at. A matrix shared by queries and keys makes S the same both ways. The reversed entry is the one that asks for the asker."
     : "The decoder asks the encoder: those who ask are not those who are looked at, so S has no other direction to compare with. Choose an encoder or decoder layer above; what can be measured here are the weights, below."),
   height: 190,
   build(film, body) {
@@ -124,42 +114,6 @@ function partsOf(s, n, kept) {
     }
   }
   return kept;
-}
-
-/** Upright bars around zero. Options: width, height, tell(k, value), tokens, color */
-function columnsChart(film, parent, { n, width, height = 64, tell, tokens, color }) {
-  const gap = width / n > 4 ? 1 : 0, w = width / n;
-  const node = svg("svg", { width, height, class: "ak-columns", "aria-hidden": "true" }, parent);
-  const zero = svg("path", { class: "ak-zero" }, node);
-  const kept = { values: [] };
-  const drawn = Array.from({ length: n }, (_, k) => svg("rect", { x: (k * w).toFixed(2), width: Math.max(0.5, w - gap).toFixed(2), class: "ak-column" }, node));
-  const at = (event) => clamp(Math.floor(((event.clientX - node.getBoundingClientRect().left) / width) * n), 0, n - 1);
-  node.onpointermove = (event) => {
-    kept.at = at(event);
-    if (tokens) film.link.point(tokens[kept.at]);
-    film.tip.show(tell(kept.at, kept.values[kept.at]), event);
-  };
-  node.onpointerleave = () => {
-    kept.at = undefined;
-    if (tokens) film.link.point();
-    film.tip.hide();
-  };
-  return {
-    node,
-    update(values, low, high) {
-      kept.values = values;
-      const range = high - low || 1, y = (value) => 1 + ((height - 2) * (high - clamp(value, low, high))) / range;
-      set(zero, "d", `M0 ${y(0).toFixed(1)}H${width}`);
-      drawn.forEach((bar, k) => {
-        const value = Number.isFinite(values[k]) ? values[k] : 0;
-        set(bar, "y", Math.min(y(value), y(0)).toFixed(1));
-        set(bar, "height", Math.abs(y(value) - y(0)).toFixed(1));
-        set(bar, "class", value < 0 ? "ak-column ak-below" : "ak-column");
-        if (color) bar.style.fill = value < 0 ? "" : color;
-      });
-      if (kept.at !== undefined) film.tip.say(tell(kept.at, values[kept.at]));
-    },
-  };
 }
 
 const WHOLES = ["S", "symmetric part", "antisymmetric part"];
@@ -222,7 +176,7 @@ const parts = {
     panels.forEach((panel, p) => panel?.maps.forEach((drawn, m) => {
       const s = film.part(`${p}.scores`, [m]), { even, odd } = partsOf(s, n, drawn.kept);
       [s, even, odd].forEach((values, part) => drawn.three[part].heat.update(values, scale));
-      const [of_even, of_odd] = film.part(share(p), [m]);
+      const [of_even, of_odd] = film.part(`${p}.shares`, [m]);
       say(drawn.three[1].caption, `Sₛ ${percentOf(of_even)}`);
       say(drawn.three[2].caption, `Sₐ ${percentOf(of_odd)}`);
       const values = film.part(`${p}.eigenvalues`, [m]);
@@ -233,7 +187,7 @@ const parts = {
   },
   finding: (film) => film.variants.map((variant, p) => {
     if (!hasHead(film, p)) return `${variant.name}: ${lacks(variant)}`;
-    const [even, odd] = film.part(share(p), [0]);
+    const [even, odd] = film.part(`${p}.shares`, [0]);
     return `${variant.name}: ${percentOf(even)} symmetric, ${percentOf(odd)} antisymmetric; ${eigenvalueText(film, p, 0)}.`;
   }).join(" "),
   table: (film) => {
@@ -293,7 +247,7 @@ const overTraining = {
   update: updateAll,
   finding: (film) => film.variants.map((variant, p) => {
     const own = Array.from(film.part(`${p}.a`, [chosenLayer(film)])).filter(Number.isFinite);
-    return `${variant.name}: asymmetry ${own.map(two).join(", ") || "–"}${own.length > 1 ? " by head" : ""}.`;
+    return `${variant.name}: asymmetry ${own.map(share).join(", ") || "–"}${own.length > 1 ? " by head" : ""}.`;
   }).join(" "),
   table: (film) => overSteps(film, film.variants.flatMap((variant, p) => Array.from({ length: variant.n_heads }, (_, h) => [
     `${variant.text}, head ${h + 1}`, film.line(`${p}.a`, [chosenLayer(film), h]),
@@ -342,11 +296,11 @@ const stages = {
   },
   update: (film, drawn) => drawn.forEach((one, p) => {
     const own = film.part(`${p}.stages`, [chosenLayer(film), chosenHead(film)]);
-    one.update(own, { low: 0, high: 1, texts: Array.from(own, two) });
+    one.update(own, { low: 0, high: 1, texts: Array.from(own, share) });
   }),
   finding: (film) => film.variants.map((variant, p) => {
     const own = film.part(`${p}.stages`, [chosenLayer(film), chosenHead(film)]);
-    return `${variant.name}: asymmetry ${STAGES.map((text, k) => `${two(own[k])} ${k ? text : "of S"}`).join(", ")}.`;
+    return `${variant.name}: asymmetry ${STAGES.map((text, k) => `${share(own[k])} ${k ? text : "of S"}`).join(", ")}.`;
   }).join(" "),
   table: (film) => ({
     columns: ["step", "variant", ...STAGES],
@@ -380,12 +334,12 @@ function widest(film, p, m) {
 }
 
 function breakText(film, p) {
-  const [, odd] = film.part(share(p), [0]), relative = film.value(`${p}.error`, [chosenLayer(film), 1]);
+  const [, odd] = film.part(`${p}.shares`, [0]), relative = film.value(`${p}.error`, [chosenLayer(film), 1]);
   if (!Number.isFinite(odd)) return "The run diverged.";
   if (relative < ROUNDING) return "Nothing breaks it: all pairs score alike both ways.";
   const { labels } = film.header, { gap, i, j } = widest(film, p, 0);
   const same = clamp(film.part(`${p}.positional`, [0])[0], 0, 1);
-  return `Farthest apart: ${labels[j]} and ${labels[i]}, by ${number(gap)}. ${percentOf(same)} of Sₐ is the same in every example, so it hangs on positions; the rest hangs on the tokens.`;
+  return `Farthest apart: ${labels[j]} and ${labels[i]}, by ${number(gap)}. ${percentOf(same)} of Sₐ is the same in every example: it depends on the position or the kind of token there, not on which token it is; the rest does.`;
 }
 
 function ruleText({ positions, help, breaks, breaking }) {
@@ -398,7 +352,7 @@ function ruleText({ positions, help, breaks, breaking }) {
 const breakers = {
   name: "breakers",
   title: titled("Which positions break it"),
-  hint: (film) => `For every position i the mean over j of |S_ij − S_ji| on this example. Then how much of Sₐ is the same in ${film.header.n_examples} examples with other tokens: that part is made by positions alone.`,
+  hint: (film) => `For every position i the mean over j of |S_ij − S_ji| on this example. Then how much of Sₐ is the same in ${film.header.n_examples} examples with other tokens: that part does not depend on which tokens they are, only on positions and kinds of tokens.`,
   height: 150,
   shown: square,
   build(film, body) {

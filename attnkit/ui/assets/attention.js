@@ -25,7 +25,7 @@ const columnsOf = ({ column_positions: known, rest }) => (rest ? [...known, unde
 function lackingOf(variant, { head }) {
   if (variant.refusal) return variant.refusal;
   if (head === null || head < variant.n_heads) return "";
-  return `It has ${variant.n_heads} head${variant.n_heads > 1 ? "s" : ""} only.`;
+  return lacks(variant);
 }
 
 /** A variant's map at a frame, (rows × columns): exact where it was asked for, else to 1/255. */
@@ -74,11 +74,21 @@ function findingOf(film, p) {
   }
   if (!answer) return `${text}.`;
   const mark = answer.right === null ? "" : answer.right ? " ✓" : " ✗";
-  return `${text}; it answers ${answer.text}${mark} with probability ${share(answer.probability)}.`;
+  return `${text}; it answers ${answer.text}${mark} with probability ${share(answer.probability)}${answer.right === false ? holdersOf(film, p, answer.text) : ""}.`;
+}
+
+/** Which entries hold a wrong answer, and how much weight is on them: why it was given. */
+function holdersOf(film, p, text) {
+  const { columns, column_titles: titles } = film.header.layers[film.header.layer];
+  const held = titles.flatMap((title, j) => (title.endsWith(` ${text}`) ? [j] : []));
+  if (!held.length) return "";
+  const weights = film.get(`${p}.weights`), sum = held.reduce((all, j) => all + weights[j], 0);
+  return `: ${text} is held by ${held.map((j) => columns[j]).join(" and ")}, ${share(sum)} of its weight`;
 }
 
 const followed = (film) => film.header.askable[film.header.asking]?.label ?? "";
-const isLate = (film) => ["layer", "head", "asking"].some((name) => film.picked[name] !== film.header[name]);
+/** Whether what was picked is on its way. */
+const isLate = (film) => film.served && ["layer", "head", "asking"].some((name) => film.picked[name] !== film.header[name]);
 
 const findingFigure = {
   name: "finding",
@@ -117,6 +127,7 @@ function mapControls(film, body) {
   const { header } = film;
   const line = el("div", "ak-controls", body);
   const label = el("label", "ak-not-saved", line, "Follow ");
+  show(label, film.served); // only Python can follow another one
   const select = el("select", "", label);
   select.dataset.focus = "follow";
   select.setAttribute("aria-label", "Follow the token");
@@ -150,7 +161,8 @@ const mapsFigure = {
   hint: (film) => {
     const layer = film.header.layers[shownPlace(film).layer];
     return [
-      "Rows ask, columns are looked at, brighter is more. Press a row to follow that token.",
+      "Rows ask, columns are looked at, brighter is more.",
+      film.served ? "Press a row to follow that token." : "",
       layer.target.some((column) => column >= 0) ? "Outlined: the entry that holds the right answer." : "",
       layer.reverse.some((column) => column >= 0) ? "Circled: the reversed one." : "",
       layer.right.some((right) => right >= 0) ? "✓ and ✗: what is answered." : "",
@@ -180,7 +192,7 @@ const mapsFigure = {
         reverse: layer.reverse,
         answers: room,
         tell: (i, j, weight) => `${layer.rows[i]} looks at ${layer.column_titles[j]}: ${number(weight, 3)}`,
-        onRow: own ? (i) => {
+        onRow: own && film.served ? (i) => {
           const asking = header.askable.findIndex(({ row }) => row === i);
           if (asking >= 0) film.pick({ asking });
         } : undefined,

@@ -1,6 +1,7 @@
-// Charts of films: lines over training steps with a cursor at the shown step, and scatters.
+// Charts of films: lines over training steps with a cursor at the shown step, upright bars, scatters.
 //
 //   lineChart(film, parent, options)   .update()      lines are read anew when the film has grown
+//   columnsChart(film, parent, options)   .update(values, low, high)
 //   scatter(film, parent, options)     .update(x, y, limit)
 
 const DASHES = { solid: "", dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4", longdashdot: "9 3 2 3" };
@@ -137,6 +138,32 @@ function lineLegend(parent, lines) {
     el("span", "", item, line.name);
   });
   return { node };
+}
+
+/** Upright bars around zero. Options: width, height, tell(k, value), tokens, color */
+function columnsChart(film, parent, { n, width, height = 64, tell, tokens, color }) {
+  const gap = width / n > 4 ? 1 : 0, w = width / n;
+  const node = svg("svg", { width, height, class: "ak-columns", "aria-hidden": "true" }, parent);
+  const zero = svg("path", { class: "ak-zero" }, node);
+  const kept = { values: [] };
+  const drawn = Array.from({ length: n }, (_, k) => svg("rect", { x: (k * w).toFixed(2), width: Math.max(0.5, w - gap).toFixed(2), class: "ak-column" }, node));
+  const tellAnew = pointedIn(film, node, { n, tell: (k) => tell(k, kept.values[k]), tokens });
+  return {
+    node,
+    update(values, low, high) {
+      kept.values = values;
+      const range = high - low || 1, y = (value) => 1 + ((height - 2) * (high - clamp(value, low, high))) / range;
+      set(zero, "d", `M0 ${y(0).toFixed(1)}H${width}`);
+      drawn.forEach((bar, k) => {
+        const value = Number.isFinite(values[k]) ? values[k] : 0;
+        set(bar, "y", Math.min(y(value), y(0)).toFixed(1));
+        set(bar, "height", Math.abs(y(value) - y(0)).toFixed(1));
+        set(bar, "class", value < 0 ? "ak-column ak-below" : "ak-column");
+        if (color) bar.style.fill = value < 0 ? "" : color;
+      });
+      tellAnew();
+    },
+  };
 }
 
 const SHAPES = {

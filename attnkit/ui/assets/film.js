@@ -26,6 +26,7 @@
 //   film.go(k), film.nearest(step), film.redraw()
 //   film.picked, film.pick({layer, head, asking})  what the visitor chose; told to Python
 //   film.own                                       what a page keeps in the browser only
+//   film.served                                    whether Python answers; a page as one file has none
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
 //   film.tip.show(text, event), film.tip.hide()
 
@@ -126,8 +127,8 @@ function filmPage({ data, parentElement, setTriggerValue }, view) {
     takeBlob(state.film, data);
     arrangeFigures(state);
     schedule(state);
-    const since = state.film.header.since ?? -1; // what came before it must be there already
-    if (since >= 0 && !(state.film.steps[0] <= since)) setTriggerValue?.("resend", state.film.header.film);
+    const since = state.film.header.since ?? -1; // the last step of what was sent before
+    if (since >= 0 && !state.film.frames.has(since)) setTriggerValue?.("resend", state.film.header.film);
   }
   return whenGone(root, () => {
     state.ends.forEach((end) => end());
@@ -139,6 +140,7 @@ function filmPage({ data, parentElement, setTriggerValue }, view) {
 function mount(root, view) {
   const film = newFilm();
   const state = { root, view, film, figures: [], ends: [], moves: 0 };
+  Object.defineProperty(film, "served", { get: () => Boolean(state.setTriggerValue) });
   film.width = root.clientWidth || 1000;
   film.tip = tipIn(root);
   film.link = linking();

@@ -68,6 +68,12 @@ function number(value, digits = 2) {
   return value < 0 && Number(text) !== 0 ? `−${text}` : text;
 }
 
+const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
+const PLURALS = new Intl.PluralRules("en", { type: "ordinal" });
+
+/** 1st, 2nd, 3rd, 4th, … */
+const ordinal = (n) => `${n}${ENDINGS[PLURALS.select(n)]}`;
+
 /** A weight or a probability, always with two decimals. */
 const share = (value) => (Number.isFinite(value) ? value.toFixed(2).replace(/^-(?=.*[1-9])/, "−").replace("-", "") : "–");
 
@@ -242,7 +248,7 @@ function heatMap(film, parent, given) {
   };
   node.onpointermove = (event) => {
     const [i, j] = place(event);
-    kept.at = i >= 0 && j >= 0 ? [i, j, event] : null;
+    kept.at = i >= 0 && j >= 0 ? [i, j] : null;
     film.link.point(j >= 0 ? columnTokens[j] : i >= 0 ? rowTokens[i] : undefined);
     if (kept.at) film.tip.show(told(i, j), event);
     else film.tip.hide();
@@ -288,6 +294,26 @@ function heatMap(film, parent, given) {
 }
 
 /**
+ * Tell what is pointed at in a drawing of `n` values side by side; returns what tells it anew.
+ * Options: n, tell(k), tokens (positions, for linking, if the values are tokens')
+ */
+function pointedIn(film, drawing, { n, tell, tokens }) {
+  let at;
+  drawing.onpointermove = (event) => {
+    const box = drawing.getBoundingClientRect();
+    at = clamp(Math.floor(((event.clientX - box.left) / box.width) * n), 0, n - 1);
+    if (tokens) film.link.point(tokens[at]);
+    film.tip.show(tell(at), event);
+  };
+  drawing.onpointerleave = () => {
+    at = undefined;
+    if (tokens) film.link.point();
+    film.tip.hide();
+  };
+  return () => at === undefined || film.tip.say(tell(at));
+}
+
+/**
  * A vector as a row of coloured cells. Options: n, width, height (14), tell(k, value), tokens
  * (positions, for linking, if the cells are tokens)
  */
@@ -298,23 +324,13 @@ function strip(film, parent, { n, width, height = 14, tell, tokens }) {
   canvas.style.cssText = `width:${width}px;height:${height}px`;
   const kept = { values: new Float32Array(n) };
   const told = (k) => (tell ? tell(k, kept.values[k]) : `${k + 1} of ${n}: ${number(kept.values[k], 3)}`);
-  node.onpointermove = (event) => {
-    const box = canvas.getBoundingClientRect();
-    kept.at = clamp(Math.floor(((event.clientX - box.left) / box.width) * n), 0, n - 1);
-    if (tokens) film.link.point(tokens[kept.at]);
-    film.tip.show(told(kept.at), event);
-  };
-  node.onpointerleave = () => {
-    kept.at = undefined;
-    if (tokens) film.link.point();
-    film.tip.hide();
-  };
+  const tellAnew = pointedIn(film, canvas, { n, tell: told, tokens });
   return {
     node,
     update(values, scale) {
       kept.values = values;
       paint(canvas, values, scale);
-      if (kept.at !== undefined) film.tip.say(told(kept.at));
+      tellAnew();
     },
   };
 }

@@ -1,5 +1,6 @@
 // The Attention page: the stages of one lookup, with real numbers, side by side between variants.
 
+const LONGEST_NAME = 14; // letters of an entry in the table; of longer ones only its name
 const STAGE_ROW = 18, NUMBER = 54;
 const isMasked = (value) => value === -Infinity || value < -9e4;
 
@@ -81,6 +82,20 @@ function stripRows(film, parent, rows, width) {
   });
 }
 
+/** What is done to the products on their way to the scores, besides scaling: adding maps, a bias. */
+function addedOn(film, p) {
+  const { n_maps, n_score_maps, scale } = film.variants[p], joined = n_maps > n_score_maps;
+  const biased = film.steps.some((_, k) => {
+    const products = film.get(`${p}.products`, k), n = products.length / n_maps;
+    return film.get(`${p}.masked`, k).some((score, c) => {
+      const own = joined ? products.filter((_, at) => at % n === c) : [products[c]];
+      const scaled = scale * own.reduce((a, b) => a + b, 0);
+      return !isMasked(score) && Math.abs(score - scaled) > 1e-4 * Math.max(1, Math.abs(score));
+    });
+  });
+  return [joined && "sum", biased && "bias"].filter(Boolean);
+}
+
 /** The box of a stage, and its title. */
 function stageBox(parent, place, text) {
   const box = el("div", "", parent), line = el("div", "ak-stage", box);
@@ -88,10 +103,11 @@ function stageBox(parent, place, text) {
   return [box, el("span", "", line, text)];
 }
 
-/** One row per entry: q·k, scaled and masked, weight, weighted value. */
-function stageTable(film, parent, p, width) {
+/** One row per entry: q·k, scaled and masked, weight, weighted value; `title` says what is done. */
+function stageTable(film, parent, title, p, width) {
   const { header } = film, layer = header.layers[header.layer], variant = film.variants[p];
-  const names = layer.columns, tokens = columnsOf(layer);
+  const names = layer.columns.map((name, j) => (layer.column_titles[j].length > LONGEST_NAME ? name : layer.column_titles[j]));
+  const tokens = columnsOf(layer);
   const left = 18 + textWidth(names), several = variant.n_maps > 1 ? 1.6 : 1;
   const at = [left + NUMBER * several, left + 2 * NUMBER * several];
   const bar = at[1] + 8, long = Math.max(24, (width - at[1]) * 0.42 - 40), value = bar + long + 36, cells = Math.max(30, width - value - 10);
@@ -102,11 +118,15 @@ function stageTable(film, parent, p, width) {
   Object.assign(canvas, { width: variant.d_v, height: layer.column_positions.length });
   canvas.style.cssText = `left:${value + 10}px;top:${top}px;width:${cells}px;height:${layer.column_positions.length * STAGE_ROW}px`;
   const over = svg("svg", { width: total, height, "aria-hidden": "true" }, node);
-  const head = (x, text) => (svg("text", { x, y: 13, "text-anchor": "end", class: "ak-quiet" }, over).textContent = text);
+  const head = (x, text) => {
+    const node = svg("text", { x, y: 13, "text-anchor": "end", class: "ak-quiet" }, over);
+    node.textContent = text;
+    return node;
+  };
   head(at[0], "q·k");
-  head(at[1], `× ${number(variant.scale)}`);
+  const scored = head(at[1], ""), known = {};
   head(value, "weight");
-  head(total, "weight × v");
+  head(total, cells < 66 ? "× v" : "weight × v");
   const rows = names.map((name, j) => {
     const y = top + j * STAGE_ROW, base = y + STAGE_ROW / 2 + 4;
     const group = svg("g", { class: `ak-bar-row${j === header.target ? " ak-bar-target" : ""}` }, over);
@@ -140,6 +160,12 @@ function stageTable(film, parent, p, width) {
     const weights = film.get(`${p}.weights`), v = film.get(`${p}.v`);
     for (let j = 0; j < n; j++) for (let d = 0; d < variant.d_v; d++) weighted[j * variant.d_v + d] = weights[j] * v[j * variant.d_v + d];
     paint(canvas, weighted, diverging(limitOver(film, `${p}.v`)));
+    if (known.version !== film.version) {
+      const more = addedOn(film, p); // one name for the whole training
+      known.version = film.version;
+      say(scored, more.length ? "score" : `× ${number(variant.scale)}`);
+      say(title, ["q·k, scale", ...more, "mask, softmax, × v"].join(", "));
+    }
     const said = (value) => (value === -Infinity ? "later" : isMasked(value) ? "itself" : number(value));
     rows.forEach((row, j) => {
       if (j < n) {
@@ -164,7 +190,7 @@ function topLogits(film, p) {
   return shown.map((c) => {
     const isRight = header.classes[c] === header.right, rank = order.indexOf(c) + 1;
     const text = header.texts[header.classes[c]] ?? String(header.classes[c]);
-    const more = rank > MOST_LOGITS ? ` (${rank}th)` : "";
+    const more = rank > MOST_LOGITS ? ` (${ordinal(rank)})` : "";
     return { text: `${short(text)}${more}${isRight ? " ✓" : ""}`, isRight, logit: logits[c], probability: Math.exp(logits[c] - total) };
   });
 }
@@ -192,7 +218,7 @@ function buildStages(film, panel, p, width) {
   const { strips, entries, self } = vectorsOf(film, p);
   const [first] = stageBox(panel, "1", `${followed(film)} becomes ${self >= 0 ? "q, k and v" : "q"}`);
   const [second, whose] = stageBox(panel, "2", "");
-  const [third] = stageBox(panel, "3", "q·k, scale, mask, softmax, × v");
+  const [third, made] = stageBox(panel, "3", "");
   const [fourth] = stageBox(panel, "4", "Summed up: z; through W_O: added");
   const added = { limit: () => limitOver(film, `${p}.head_out`, `${p}.added`), n: film.shape(`${p}.added`)[0] };
   const leaves = [
@@ -204,7 +230,7 @@ function buildStages(film, panel, p, width) {
     ...stripRows(film, first, strips, width),
     () => say(whose, `k and v of ${layer.columns[entryOf(film, p)]}`),
     ...stripRows(film, second, entries, width),
-    stageTable(film, third, p, width),
+    stageTable(film, third, made, p, width),
     ...stripRows(film, fourth, leaves, width),
   ];
   if (film.shape(`${p}.logits`)) {
