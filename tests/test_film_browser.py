@@ -301,7 +301,7 @@ def test_pressing_a_row_follows_its_token_and_pointing_at_one_links_all_figures(
     page.mouse.click(canvas["x"] + 3, canvas["y"] + canvas["height"] * 1.5 / len(layer["rows"]))
     assert page.evaluate("window.told") == [["picked", {"layer": 0, "head": 0, "asking": 1}]]
     linked = page.locator(".ak-linked-row text:first-of-type")
-    expect(linked).to_have_text([layer["columns"][0]] * 3)
+    expect(linked).to_have_text([layer["column_titles"][0]] * 3)
     marked = page.locator(".ak-linked").evaluate_all(
         "all => all.filter((one) => one.style.display !== 'none').length"
     )
