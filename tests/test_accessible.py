@@ -4,8 +4,8 @@ Pages are those of the navigation, the owner's included: a new one is taken in b
 opened once; light and dark, wide and narrow are then set in the open page, as a visitor may.
 """
 
+import contextlib
 import re
-from contextlib import closing
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,7 +14,7 @@ import streamlit
 from axe_playwright_python.sync_playwright import Axe
 from finished import store_finished
 from kinds import tiny
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error, Page, expect
 
 from attnkit.store import ResultStore
 from attnkit.ui import routing
@@ -23,6 +23,7 @@ from attnkit.ui.visitor import dashboard
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
 LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
+LAID_OUT = 15_000
 
 WIDE, NARROW = 1440, 640
 SECRET = "correct horse"
@@ -164,7 +165,7 @@ PAGES = pages_of_the_navigation()
 def stored(tmp_path_factory):
     """A folder with two results, and the link that compares them."""
     folder = tmp_path_factory.mktemp("store")
-    with closing(ResultStore(folder)) as store:
+    with contextlib.closing(ResultStore(folder)) as store:
         experiments = [tiny("directed", n_seeds=3), tiny("directed", first_seed=1, d_head=5)]
         return folder, ",".join(store_finished(store, one) for one in experiments)
 
@@ -279,6 +280,8 @@ def test_keys_alone_reach_every_control(opened):
 def test_a_narrow_screen_cuts_nothing(opened):
     """At 640 px all stands within the screen, or in a box that keys can scroll."""
     show(opened, NARROW)
+    with contextlib.suppress(Error):  # figures are laid out anew a moment later
+        opened.wait_for_function(f"() => !({CUT})().length", timeout=LAID_OUT)
     assert opened.evaluate(CUT) == []
 
 
