@@ -138,14 +138,17 @@ def open_subject(page: str, title: str) -> Subject:
 def remember(key: str, options: Sequence[Any], otherwise: Any) -> None:
     """Let a picker begin with what was picked on another page, if that is an option here.
 
-    Streamlit forgets the widgets of a page that is left; call this before each run's widget.
+    Streamlit keeps nothing of the widgets of a page that is left, and a widget of the same key on
+    another page is a new one. Call this before each run's widget.
     """
     memory: dict[str, Any] = st.session_state.setdefault("remembered", {})
+    place = st.session_state.page
     if key in st.session_state:
         memory[key] = st.session_state[key]
     wanted = memory.get(key, otherwise)
-    if key not in st.session_state or wanted not in options:
+    if memory.get(f"{key} on") != place or wanted not in options:
         st.session_state[key] = wanted if wanted in options else otherwise
+    memory[f"{key} on"] = place
 
 
 def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
