@@ -135,17 +135,20 @@ def open_subject(page: str, title: str) -> Subject:
     return Subject(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment)
 
 
-def remember(key: str, options: Sequence[Any], otherwise: Any) -> None:
+def remember(key: str, options: Sequence[Any], otherwise: Any, name: str = "") -> None:
     """Let a picker begin with what was picked on another page, if that is an option here.
 
     Streamlit keeps nothing of the widgets of a page that is left, and a widget of the same key on
     another page is a new one. Call this before each run's widget.
+
+    Args:
+        name: what is remembered, if widgets of several keys pick the same.
     """
     memory: dict[str, Any] = st.session_state.setdefault("remembered", {})
     place = st.session_state.page
     if key in st.session_state:
-        memory[key] = st.session_state[key]
-    wanted = memory.get(key, otherwise)
+        memory[name or key] = st.session_state[key]
+    wanted = memory.get(name or key, otherwise)
     if memory.get(f"{key} on") != place or wanted not in options:
         st.session_state[key] = wanted if wanted in options else otherwise
     memory[f"{key} on"] = place

@@ -21,14 +21,15 @@ def pick_example(subject: Subject) -> Inspection | None:
     """
     task = subject.experiment.task
     told, order = _told_examples(subject)
-    remember("inspected_example", order, 0)
+    key = f"inspected_example_{subject.lab.filmed_id}_{len(order)}"  # a browser keeps old labels
+    remember(key, order, 0, "example")
     remember("inspected_own_book", (False, True), False)
     own = can_be_asked(task) and bool(st.session_state["inspected_own_book"])
     example = st.selectbox(
         "Example, most wrong answers first",
         order,
         format_func=told.__getitem__,
-        key="inspected_example",
+        key=key,
         width=430,
         disabled=own,
     )
