@@ -27,7 +27,7 @@ N_EVALUATIONS = 20
 """Evaluations of a run, unless its arm says otherwise."""
 
 N_EVAL = 256
-"""Held-out examples of an evaluation, unless its arm says otherwise."""
+"""Held-out examples of an evaluation, unless its arm says otherwise or its task has a corpus."""
 
 LONGER = 3
 """A variant is called unable only if so many times the steps do not help."""
@@ -53,9 +53,8 @@ class Arm:
     def experiment(self) -> Experiment:
         """It alone, at the task's own learning rate, with one seed."""
         base = Experiment(**self.settings)
-        cadence = max(1, base.training.steps // N_EVALUATIONS)
-        chosen = {"evaluate_every": cadence, "n_eval": min(N_EVAL, base.training.n_eval)}
-        if base.training.n_eval < N_EVAL:
+        chosen = {"evaluate_every": max(1, base.training.steps // N_EVALUATIONS)}
+        if not base.task.corpus:
             chosen["n_eval"] = N_EVAL
         return base.replace(**{**chosen, **self.settings, "sharing": [self.variant], "n_seeds": 1})
 
@@ -179,7 +178,7 @@ class Claim:
     statements: tuple[Statement, ...]
     n_seeds: int = 12
     reason: str = ""
-    family: str = "Threads"
+    family: str = "What people ask"
     _by_name: dict[str, Arm] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -198,11 +197,11 @@ class Claim:
                         f"statements: got the arm {name!r}, allowed {', '.join(self._by_name)}"
                     )
 
-    def full(self) -> tuple[tuple[Arm, ...], tuple[Statement, ...]]:
-        """Arms and statements with those that make sure of an inability."""
-        arms, statements = list(self.arms), []
+    def sure(self) -> tuple[tuple[Arm, ...], tuple[Statement, ...]]:
+        """The further arms and statements that make sure of an inability, once it shows."""
+        arms: list[Arm] = []
+        statements: list[Statement] = []
         for statement in self.statements:
-            statements.append(statement)
             if not statement.unable:
                 continue
             own = self._by_name[statement.left]
@@ -219,7 +218,8 @@ class Claim:
     @property
     def hash(self) -> str:
         """Sixteen hexadecimal digits of all that decides its verdict: arms and statements."""
-        arms, statements = self.full()
+        further_arms, further = self.sure()
+        arms, statements = (*self.arms, *further_arms), (*self.statements, *further)
         told = {
             "arms": [[one.name, one.finely, one.experiment.to_json()] for one in arms],
             "statements": [
@@ -231,8 +231,8 @@ class Claim:
         return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
 
 
-FAMILIES = ("Threads", "Papers")
-"""What people ask, and what papers say; the order in which claims are listed."""
+FAMILIES = ("What people ask", "What papers say", "Our own")
+"""The order in which claims are listed."""
 
 CLAIMS: dict[str, Claim] = {}
 """Every claim by its id."""

@@ -1,0 +1,24 @@
+"""K=V where keys are alike and values differ: “network” is near “neural” and near “social”."""
+
+from attnkit.claims.base import Claim, arm, register_claim, worse
+
+register_claim(
+    Claim(
+        id="alike_keys",
+        title="Alike keys, different values",
+        question="Two names are nearly the same vector but have different numbers. Can one vector "
+        "per entry be key and value?",
+        source="Robin, Stack Exchange 2019, “Why K and V are not the same in Transformer "
+        "attention?”",
+        says="“The two key vectors are similar. Nevertheless, the values should be dissimilar … "
+        "Using the same representation for keys and values doesn't allow this.”",
+        prediction="Contradicted. An entry's vector has room for a name and a number side by side; "
+        "untuned runs solved it even at a cosine of 0.99.",
+        expected="contradicted",
+        arms=(
+            arm("QKV", task="neighbours", cosine=0.99),
+            arm("K=V", task="neighbours", cosine=0.99),
+        ),
+        statements=(worse("K=V", "QKV", unable=True),),
+    )
+)

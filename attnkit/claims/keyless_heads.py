@@ -1,0 +1,31 @@
+"""Keys computed from values: one head and four."""
+
+from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
+
+_RECALL = {"task": "mqar", "length": 16}
+
+register_claim(
+    Claim(
+        id="keyless_heads",
+        title="Keyless collapses with heads",
+        question="If keys are computed from values, why would four heads fail where one succeeds?",
+        source="notes in the repository of Kayyam et al. 2026, arXiv 2606.04032 (small, "
+        "unreviewed: 1.000 with one head, .35 with four)",
+        says="Attention without keys of its own recalls with one head and collapses with four.",
+        prediction="Contradicted: we suspect the optimiser, and expect a tuned learning rate to "
+        "bring four heads near QKV with four.",
+        expected="contradicted",
+        arms=(
+            arm("QKV", "QKV, 1 head", **_RECALL),
+            arm("QKV keyless", "keyless, 1 head", **_RECALL),
+            arm("QKV n_heads=4 d_head=8", "QKV, 4 heads", **_RECALL),
+            arm("QKV keyless n_heads=4 d_head=8", "keyless, 4 heads", **_RECALL),
+        ),
+        statements=(
+            worse("keyless, 4 heads", "QKV, 4 heads", 0.2, unable=True),
+            no_worse("keyless, 1 head", "QKV, 1 head"),
+        ),
+        n_seeds=10,
+        family="What papers say",
+    )
+)

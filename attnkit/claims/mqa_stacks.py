@@ -1,0 +1,32 @@
+"""K=V on top of multi-query attention."""
+
+from attnkit.claims.base import Claim, Statement, register_claim
+from attnkit.claims.reformer_text import ARMS
+
+register_claim(
+    Claim(
+        id="mqa_stacks",
+        title="K=V stacks with MQA",
+        question="With a single head of keys and values, does K=V cost more than it did before?",
+        source="Kayyam et al. 2026, arXiv 2606.04032 (perplexity: MQA 5.19, K=V + MQA 5.36; QKV "
+        "5.11, K=V 5.27)",
+        says="K=V adds 3.3% perplexity to MQA, 3.1% to full attention: the two savings of cache "
+        "add up.",
+        prediction="Supported: what K=V costs should hardly depend on how many heads share it.",
+        expected="supported",
+        arms=ARMS,
+        statements=(
+            Statement(
+                "K=V costs MQA at most 0.03 nats more than it costs full attention",
+                "K=V + MQA",
+                "MQA",
+                "loss",
+                high=0.03,
+                left_too="K=V",
+                right_too="QKV",
+            ),
+        ),
+        n_seeds=10,
+        family="What papers say",
+    )
+)

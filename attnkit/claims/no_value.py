@@ -1,0 +1,30 @@
+"""Values without a matrix, and attention without any."""
+
+from attnkit.claims.base import Claim, arm, no_worse, register_claim
+
+register_claim(
+    Claim(
+        id="no_value",
+        title="No value projection",
+        question="Why multiply by a value matrix at all? Could a token hand over itself?",
+        source="Stack Exchange, “What is the use of the value in self-attention?”; reported also "
+        "by Karbevski and Mijoski 2025, arXiv 2510.23912: any one of the three can be the identity",
+        says="“Why should we learn how to change the embedding of the words? Why can't we use the "
+        "original embedding space?”",
+        prediction="Supported: the output matrix reads what it needs out of the token, and the "
+        "embedding is learnt along. On the phone book even no matrix at all suffices.",
+        expected="supported",
+        arms=(
+            arm("QKV d_head=m/h", "QKV, phone book", task="phonebook"),
+            arm("QKV V=I d_head=m/h", "V=I, phone book", task="phonebook"),
+            arm("Q=K=V=I O=I d_head=m/h", "no matrix, phone book", task="phonebook"),
+            arm("QKV d_head=m/h", "QKV, reports to", task="directed"),
+            arm("QKV V=I d_head=m/h", "V=I, reports to", task="directed"),
+        ),
+        statements=(
+            no_worse("V=I, phone book", "QKV, phone book"),
+            no_worse("V=I, reports to", "QKV, reports to"),
+            no_worse("no matrix, phone book", "QKV, phone book"),
+        ),
+    )
+)

@@ -1,0 +1,32 @@
+"""Recall as the number of pairs grows."""
+
+from attnkit.claims.base import Claim, arm, no_worse, register_claim
+
+_FEW = {"task": "mqar", "n_pairs": 4, "length": 16}
+_MANY = {"task": "mqar", "n_pairs": 8, "length": 32}
+
+register_claim(
+    Claim(
+        id="recall_pairs",
+        title="Recall and the number of pairs",
+        question="Does attention recall eight pairs as well as four, with the same width? And K=V?",
+        source="Arora et al. 2023 (Zoology), arXiv 2312.04927",
+        says="Attention solves multi-query recall whatever the number of pairs, at every width "
+        "that was tried.",
+        prediction="Supported for QKV; K=V needs room for keys and values, but 32 numbers are "
+        "enough.",
+        expected="supported",
+        arms=(
+            arm("QKV", "QKV, 4 pairs", **_FEW),
+            arm("K=V", "K=V, 4 pairs", **_FEW),
+            arm("QKV", "QKV, 8 pairs", **_MANY),
+            arm("K=V", "K=V, 8 pairs", **_MANY),
+        ),
+        statements=(
+            no_worse("QKV, 8 pairs", "QKV, 4 pairs"),
+            no_worse("K=V, 8 pairs", "QKV, 8 pairs"),
+        ),
+        n_seeds=10,
+        family="What papers say",
+    )
+)

@@ -1,0 +1,33 @@
+"""Reformer's shared-QK attention on text."""
+
+from attnkit.claims.base import Claim, arm, no_worse, register_claim
+
+ARMS = tuple(
+    arm(variant, name, task="language")
+    for variant, name in (
+        ("QKV", "QKV"),
+        ("K=V", "K=V"),
+        ("Q=K", "Q=K"),
+        ("Q=K=V", "Q=K=V"),
+        ("Q=K unit_key self_mask", "Reformer"),
+        ("QKV kv_heads=1", "MQA"),
+        ("K=V kv_heads=1", "K=V + MQA"),
+    )
+)
+
+register_claim(
+    Claim(
+        id="reformer_text",
+        title="Reformer's shared Q=K on text",
+        question="Does a character model lose anything with Reformer's shared queries and keys?",
+        source="Kitaev et al. 2020, arXiv 2001.04451, section 5 (curves on enwik8, no table)",
+        says="“A shared query-key space does not perform worse than regular attention.”",
+        prediction="Contradicted at this scale: in a prototype Q=K with the self-mask lost about "
+        "0.05 nats.",
+        expected="contradicted",
+        arms=ARMS,
+        statements=(no_worse("Reformer", "QKV", 0.03, measure="loss"),),
+        n_seeds=10,
+        family="What papers say",
+    )
+)

@@ -1,0 +1,35 @@
+"""Q=K on relations that are symmetric by nature: useful connections are still found."""
+
+from attnkit.claims.base import Claim, arm, no_worse, register_claim
+
+register_claim(
+    Claim(
+        id="shared_qk",
+        title="Q=K still finds connections",
+        question="With W_Q = W_K, would we still find useful connections?",
+        source="the accepted answer on Stack Exchange 2023, “How important are the different "
+        "spaces of Q and K?”, after Kitaev et al. 2020, arXiv 2001.04451",
+        says="“Yes: you'd find useful connections still. … A shared query-key space does not "
+        "perform worse than regular attention; … it appears to train slightly faster.”",
+        prediction="Supported where the relation is symmetric: looking up a name needs likeness. "
+        "Q=K was faster on the phone book.",
+        expected="supported",
+        arms=(
+            arm("QKV", "QKV, phone book", task="phonebook"),
+            arm("Q=K", "Q=K, phone book", task="phonebook"),
+            arm("QKV", "QKV, married", task="mutual"),
+            arm("Q=K", "Q=K, married", task="mutual"),
+        ),
+        statements=(
+            no_worse("Q=K, phone book", "QKV, phone book"),
+            no_worse("Q=K, married", "QKV, married"),
+            no_worse(
+                "Q=K, phone book",
+                "QKV, phone book",
+                0.02,
+                measure="accuracy_all_along",
+                text="Q=K learns the phone book no more slowly (mean accuracy during training)",
+            ),
+        ),
+    )
+)

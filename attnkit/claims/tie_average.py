@@ -1,0 +1,43 @@
+"""Tying K and V of a trained model: the average, or one of the two."""
+
+from attnkit.claims.base import Claim, arm, better, no_worse, register_claim
+
+_BOOK = {"task": "phonebook", "evaluate_every": 10}
+
+register_claim(
+    Claim(
+        id="tie_average",
+        title="Tied after training",
+        question="Three matrices are trained, then K and V are tied. Which matrix should be kept?",
+        source="notes in the repository of Kayyam et al. 2026, arXiv 2606.04032 (REVERSE, at once: "
+        "keep K .100, keep V .123, average .861; after distillation 1.000)",
+        says="The average of the two keeps most, either alone next to nothing; training on brings "
+        "all of it back.",
+        prediction="Supported, though the average will keep less here: a third, against a tenth.",
+        expected="supported",
+        arms=(
+            arm("QKV", "never tied", **_BOOK),
+            arm("QKV tie=K=V", "average", **_BOOK),
+            arm("QKV tie=K=V tie_by=keep_K", "keep K", **_BOOK),
+            arm("QKV tie=K=V tie_by=keep_V", "keep V", **_BOOK),
+        ),
+        statements=(
+            better(
+                "average",
+                "keep V",
+                0.1,
+                measure="accuracy_at_tie",
+                text="At once, the average keeps over 10 points more than V alone",
+            ),
+            better(
+                "average",
+                "keep K",
+                0.1,
+                measure="accuracy_at_tie",
+                text="At once, the average keeps over 10 points more than K alone",
+            ),
+            no_worse("average", "never tied", text="Trained on, it does as well as never tied"),
+        ),
+        family="What papers say",
+    )
+)

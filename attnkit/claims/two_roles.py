@@ -1,0 +1,20 @@
+"""The same word asks for one thing and is asked for by another."""
+
+from attnkit.claims.base import Claim, arm, register_claim, worse
+
+register_claim(
+    Claim(
+        id="two_roles",
+        title="One word, two roles",
+        question="“Can you smell the smell of failure?” A word asks in one way and is found in "
+        "another. Does that need W_Q ≠ W_K?",
+        source="the second answer on Stack Exchange 2023, “How important are the different spaces "
+        "of Q and K?”",
+        says="Different matrices allow “the same word to be used differently as Query and Key”.",
+        prediction="Supported: in a circle of three names each asks for the next; with symmetric "
+        "scores the next and the one before look the same, so half is wrong.",
+        expected="supported",
+        arms=(arm("QKV", task="dual_role"), arm("Q=K", task="dual_role")),
+        statements=(worse("Q=K", "QKV", unable=True),),
+    )
+)

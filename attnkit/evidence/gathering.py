@@ -1,0 +1,186 @@
+"""Gather evidence: tune, train, measure; what is finished stays, so that one can go on later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from attnkit import __version__
+from attnkit.claims import Claim
+from attnkit.claims.base import Arm
+from attnkit.evidence.measures import MEASURES
+from attnkit.evidence.record import QUICK_SEEDS, Evidence
+from attnkit.evidence.trials import (
+    Trial,
+    Tuned,
+    choose,
+    comparing_trials,
+    rates_of,
+    tuned_by,
+    tuning_trials,
+)
+from attnkit.experiment import Experiment
+from attnkit.training import train
+
+Scores = dict[str, np.ndarray]
+
+
+class Interrupted(Exception):
+    """Ctrl-C; what is finished is kept."""
+
+
+class Bench:
+    """Trains experiments, or remembers what they gave.
+
+    Args:
+        folder: where scores are kept, a file per experiment; None: nowhere.
+        device: as in `train`.
+        say: told what is done.
+    """
+
+    def __init__(
+        self, folder: Path | None, device: str = "auto", say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.seconds = 0.0
+        self.model_steps = 0
+        self._folder = folder
+        self._device = device
+        self._say = say
+
+    def measure(self, experiment: Experiment) -> Scores:
+        """Measure → (r,) of the finished experiment.
+
+        Raises:
+            Interrupted: if training was interrupted.
+        """
+        kept = self._kept(experiment)
+        if kept is None:
+            result = train(experiment, device=self._device)
+            if result.snapshot.status != "finished":
+                raise Interrupted
+            kept = {name: measure.of(result.snapshot) for name, measure in MEASURES.items()}
+            kept["seconds"] = np.array([result.seconds])
+            self._keep(experiment, kept)
+        self.seconds += float(kept["seconds"][0])
+        self.model_steps += experiment.n_runs * experiment.training.steps
+        return kept
+
+    def say(self, text: str) -> None:
+        """Tell what is done."""
+        self._say(text)
+
+    def _path(self, experiment: Experiment) -> Path | None:
+        if self._folder is None:
+            return None
+        text = experiment.task.fingerprint
+        return self._folder / f"{experiment.hash}{text and f'-{text}'}.json"
+
+    def _kept(self, experiment: Experiment) -> Scores | None:
+        path = self._path(experiment)
+        if path is None:
+            return None
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            scores = {name: np.array(told[name], np.float64) for name in (*MEASURES, "seconds")}
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # not there, or cut short: it is trained again
+        sound = all(len(scores[name]) == experiment.n_runs for name in MEASURES)
+        return scores if sound else None
+
+    def _keep(self, experiment: Experiment, scores: Scores) -> None:
+        path = self._path(experiment)
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        told = {
+            name: [None if np.isnan(value) else value for value in values.tolist()]
+            for name, values in scores.items()
+        }
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(told), encoding="utf-8")
+        part.replace(path)
+
+
+def gather(
+    claims: Sequence[Claim],
+    bench: Bench,
+    *,
+    quick: bool = False,
+    first_seed: int = 0,
+    known: Mapping[str, Evidence] | None = None,
+) -> Iterator[Evidence]:
+    """The evidence for one claim after the other.
+
+    Args:
+        quick: `QUICK_SEEDS` seeds, without the arms that make sure of an inability.
+        first_seed: seeds count up from here.
+        known: records whose learning rates the quick form takes over.
+
+    Raises:
+        Interrupted: see `Bench.measure`.
+    """
+    for place, claim in enumerate(claims, 1):
+        bench.say(f"{place}/{len(claims)} {claim.id}")
+        yield _gather_one(claim, bench, quick, first_seed, (known or {}).get(claim.id))
+
+
+def _gather_one(
+    claim: Claim, bench: Bench, quick: bool, first_seed: int, known: Evidence | None
+) -> Evidence:
+    n_seeds = QUICK_SEEDS if quick else claim.n_seeds
+    seconds, model_steps = bench.seconds, bench.model_steps
+    taken_over = known.tuned if quick and known is not None and known.current else {}
+
+    def gathered(arms: Sequence[Arm], before: Evidence | None = None) -> Evidence:
+        tuned = {arm.name: taken_over[arm.name] for arm in arms if arm.name in taken_over}
+        tuned = tuned if len(tuned) == len(arms) else tune(arms, bench)
+        rates = {name: one.rate for name, one in tuned.items()}
+        trials = comparing_trials(arms, rates, n_seeds, first_seed)
+        scores: dict[str, Scores] = {}
+        for trial in trials:
+            scores |= split(trial, bench.measure(trial.experiment))
+        wanted = sorted({"accuracy", "loss", *(one.measure for one in claim.statements)})
+        scores = {arm.name: {m: scores[arm.name][m] for m in wanted} for arm in arms}
+        texts = tuple(trial.experiment.to_text() for trial in trials)
+        return Evidence(
+            claim=claim,
+            version=__version__,
+            hash=claim.hash,
+            quick=quick,
+            seeds=tuple(range(first_seed, first_seed + n_seeds)),
+            scores=scores if before is None else {**before.scores, **scores},
+            tuned=tuned if before is None else {**before.tuned, **tuned},
+            experiments=texts if before is None else (*before.experiments, *texts),
+            model_steps=bench.model_steps - model_steps,
+            seconds=bench.seconds - seconds,
+        )
+
+    found = gathered(claim.arms)
+    if quick or found.judgement.verdict != "supported":
+        return found
+    further, _ = claim.sure()
+    return gathered(further, found) if further else found
+
+
+def split(trial: Trial, measured: Mapping[str, np.ndarray]) -> dict[str, Scores]:
+    """Arm → measure → (s,) of a trial in which every arm has one learning rate."""
+    found: dict[str, Scores] = {name: {} for name, _ in trial.cells}
+    for measure in MEASURES:
+        for (name, _), values in trial.per_cell(measured[measure]).items():
+            found[name][measure] = values
+    return found
+
+
+def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
+    """The learning rate of every arm, from seeds of their own; as many trials for each."""
+    tried: dict[str, dict[float, Scores]] = {arm.name: {} for arm in arms}
+    for trial in tuning_trials(arms):
+        measured = bench.measure(trial.experiment)
+        for measure in ("accuracy", "loss"):
+            for (name, rate), values in trial.per_cell(measured[measure]).items():
+                tried[name].setdefault(rate, {})[measure] = values
+    assert all(set(tried[arm.name]) == set(rates_of(arm)) for arm in arms)
+    return {arm.name: choose(tried[arm.name], tuned_by(arm)) for arm in arms}
