@@ -1,4 +1,4 @@
-"""The command line: `python -m attnkit train | tasks | variants | code | bench | examples`.
+"""The command line: `python -m attnkit train | tasks | variants | claims | code | bench | …`.
 
 Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted with what is
 finished saved.
@@ -27,6 +27,8 @@ from attnkit.variants import CATALOGUE, OPTIONS
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnkit.claims import Claim
+    from attnkit.evidence.record import Evidence
     from attnkit.examples import Measured
     from attnkit.results import Result
     from attnkit.store import ResultStore
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+
+LAST_FIRST_SEED = 800_000
+"""Learning rates of claims are tuned on the seeds beyond it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,6 +119,24 @@ def _parser() -> argparse.ArgumentParser:
     variants = commands.add_parser("variants", help="table of the variants and of their words")
     variants.set_defaults(run=_variants)
     variants.add_argument("--json", action="store_true", help="as JSON")
+
+    claims = commands.add_parser("claims", help="put what people and papers say to the test")
+    claims.set_defaults(run=_claims)
+    claims.add_argument("claims", nargs="*", metavar="ID", help="only these; without, all")
+    claims.add_argument("--list", action="store_true", help="run nothing: table of what is shipped")
+    claims.add_argument(
+        "--quick", action="store_true", help="six seeds, at the learning rates of what is shipped"
+    )
+    claims.add_argument("--first-seed", default="0", help="seeds count up from here")
+    claims.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    claims.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
+    claims.add_argument("--html", metavar="FILE", help="write one standalone page")
+    claims.add_argument(
+        "--fresh", action="store_true", help="do not go on from what an earlier run has finished"
+    )
+    claims.add_argument(
+        "--ship", action="store_true", help="replace the evidence that ships with the package"
+    )
 
     code = commands.add_parser("code", help="a saved result as code, PyTorch modules and weights")
     code.set_defaults(run=_code)
@@ -445,6 +468,73 @@ def _accuracy(found: Measured | None) -> str:
     if found is None:
         return "not measured"
     return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]{'*' if found.reached else ' '}"
+
+
+def _claims(given: argparse.Namespace) -> int:
+    from attnkit.claims import CLAIMS
+    from attnkit.evidence.record import SHIPPED, load_shipped, readable, to_json
+
+    for name in given.claims:
+        if name not in CLAIMS:
+            raise _BadInput(f"claim: got {name!r}, allowed {', '.join(CLAIMS)}")
+    if given.ship and (given.claims or given.quick or given.list or os.environ.get(OWN_MODULES)):
+        raise _BadInput(f"--ship: allowed for all claims, in full, without {OWN_MODULES}")
+    _check_targets(given)
+    chosen = [CLAIMS[name] for name in dict.fromkeys(given.claims or CLAIMS)]
+    interrupted = False
+    if given.list:
+        shipped = load_shipped()
+        found = [shipped[claim.id] for claim in chosen if claim.id in shipped]
+        missing = [claim.id for claim in chosen if claim.id not in shipped]
+        if missing:
+            print(f"nothing is shipped for {', '.join(missing)}", file=sys.stderr)
+    else:
+        found, interrupted = _gather(given, chosen)
+    if given.json:
+        _write(partial(_put, given.json, to_json(found)))
+    if given.html and found:
+        from attnkit.evidence.report import to_html
+
+        _write(partial(_put, given.html, to_html(found)))
+    if given.json != "-" and found:
+        print(readable(found))
+    if interrupted:
+        return INTERRUPTED
+    if given.ship:
+        _write(partial(_put, str(SHIPPED), to_json(found)))
+    return 0
+
+
+def _gather(given: argparse.Namespace, chosen: list[Claim]) -> tuple[list[Evidence], bool]:
+    """The evidence as far as it was gathered, and whether that was interrupted."""
+    from platformdirs import user_cache_path
+
+    from attnkit import __version__
+    from attnkit.evidence.gathering import Bench, Interrupted, gather
+    from attnkit.evidence.record import load_shipped
+    from attnkit.process import prepare_for_training
+
+    first_seed = given.first_seed
+    if not first_seed.isdecimal() or int(first_seed) > LAST_FIRST_SEED:
+        allowed = f"a whole number from 0 to {LAST_FIRST_SEED:,}"
+        raise _BadInput(f"--first-seed: got {first_seed!r}, allowed {allowed}")
+    prepare_for_training()
+    folder = None if given.fresh else user_cache_path("attnkit") / "claims" / __version__
+    bench = Bench(folder, given.device, lambda text: print(text, file=sys.stderr, flush=True))
+    found: list[Evidence] = []
+    gathered = gather(
+        chosen, bench, quick=given.quick, first_seed=int(first_seed), known=load_shipped()
+    )
+    try:
+        for evidence in gathered:
+            found.append(evidence)
+            told = f"{evidence.judgement.verdict}, {evidence.seconds:.0f} s of training"
+            print(f"    {told}", file=sys.stderr, flush=True)
+    except Interrupted:
+        return found, True
+    except ValueError as error:
+        raise _BadInput(str(error)) from None
+    return found, False
 
 
 def _code(given: argparse.Namespace) -> int:

@@ -121,27 +121,34 @@ def worse(
     text: str = "",
 ) -> Statement:
     """`left` is worse than `right` by more than so much."""
-    limit = {"high": -by} if MEASURES[measure].better > 0 else {"low": by}
+    low, high = _beyond(-by, measure)
     text = text or f"{left} is worse than {right} by more than {_amount(measure, by)}"
-    return Statement(text, left, right, measure, unable=unable, **limit)
+    return Statement(text, left, right, measure, low, high, unable=unable)
 
 
 def better(
     left: str, right: str, by: float = MATTERS, *, measure: str = "accuracy", text: str = ""
 ) -> Statement:
     """`left` is better than `right` by more than so much."""
-    limit = {"low": by} if MEASURES[measure].better > 0 else {"high": -by}
+    high, low = (-limit for limit in _beyond(-by, measure))
     text = text or f"{left} is better than {right} by more than {_amount(measure, by)}"
-    return Statement(text, left, right, measure, **limit)
+    return Statement(text, left, right, measure, low, high)
 
 
 def no_worse(
     left: str, right: str, within: float = MATTERS, *, measure: str = "accuracy", text: str = ""
 ) -> Statement:
     """`left` is at most so much worse than `right`."""
-    limit = {"low": -within} if MEASURES[measure].better > 0 else {"high": within}
+    high, low = (-limit for limit in _beyond(within, measure))
     text = text or f"{left} is at most {_amount(measure, within)} worse than {right}"
-    return Statement(text, left, right, measure, **limit)
+    return Statement(text, left, right, measure, low, high)
+
+
+def _beyond(limit: float, measure: str) -> tuple[float, float]:
+    """The region of differences that are worse than a limit, which is negative if it is worse."""
+    if MEASURES[measure].better > 0:
+        return -math.inf, limit
+    return -limit, math.inf
 
 
 def _amount(measure: str, amount: float) -> str:

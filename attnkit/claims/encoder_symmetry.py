@@ -1,13 +1,16 @@
 """Bidirectional against causal training on the same text."""
 
+from typing import Any
+
 from attnkit.claims.base import Claim, Statement, arm, register_claim
 
-BOTH_SIDES = {"task": "language", "objective": "masked", "causal": False}
+_TEXT: dict[str, Any] = {"task": "language", "steps": 250}
+_BOTH_SIDES = {**_TEXT, "objective": "masked", "causal": False}
 
 ARMS = (
-    arm("QKV", "both sides", **BOTH_SIDES),
-    arm("QKV start=Q=K", "both sides, symmetric start", **BOTH_SIDES),
-    arm("QKV", "causal", task="language"),
+    arm("QKV", "both sides", **_BOTH_SIDES),
+    arm("QKV start=Q=K", "both sides, symmetric start", **_BOTH_SIDES),
+    arm("QKV", "causal", **_TEXT),
 )
 
 register_claim(
@@ -20,7 +23,7 @@ register_claim(
         ".15)",
         says="Bidirectional training makes query–key matrices symmetric, autoregressive training "
         "makes them directional.",
-        prediction="Supported, but small after 350 steps: by more than 0.05.",
+        prediction="Supported, but small after 250 steps: by more than 0.05.",
         expected="supported",
         arms=ARMS,
         statements=(

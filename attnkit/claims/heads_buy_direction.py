@@ -1,8 +1,10 @@
 """Several heads whose scores are each symmetric."""
 
+from typing import Any
+
 from attnkit.claims.base import Claim, arm, better, register_claim
 
-SETTINGS = {"task": "directed", "steps": 1500}
+SETTINGS: dict[str, Any] = {"task": "directed", "steps": 1500}
 
 ARMS = (
     arm("Q=K", "Q=K", **SETTINGS),

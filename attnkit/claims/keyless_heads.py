@@ -1,8 +1,10 @@
 """Keys computed from values: one head and four."""
 
+from typing import Any
+
 from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
 
-_RECALL = {"task": "mqar", "length": 16}
+_RECALL: dict[str, Any] = {"task": "mqar", "length": 16}
 
 register_claim(
     Claim(

@@ -1,9 +1,11 @@
 """Recall as the number of pairs grows."""
 
+from typing import Any
+
 from attnkit.claims.base import Claim, arm, no_worse, register_claim
 
-_FEW = {"task": "mqar", "n_pairs": 4, "length": 16}
-_MANY = {"task": "mqar", "n_pairs": 8, "length": 32}
+_FEW: dict[str, Any] = {"task": "mqar", "n_pairs": 4, "length": 16}
+_MANY: dict[str, Any] = {"task": "mqar", "n_pairs": 8, "length": 32}
 
 register_claim(
     Claim(

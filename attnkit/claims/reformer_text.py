@@ -3,7 +3,7 @@
 from attnkit.claims.base import Claim, arm, no_worse, register_claim
 
 ARMS = tuple(
-    arm(variant, name, task="language")
+    arm(variant, name, task="language", steps=250)
     for variant, name in (
         ("QKV", "QKV"),
         ("K=V", "K=V"),

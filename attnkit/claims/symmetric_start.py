@@ -10,7 +10,7 @@ register_claim(
         question="W_Q and W_K start equal and are then free. Does an encoder train faster?",
         source="Saponati et al., ICML 2025, arXiv 2502.10927 (reported: 35 to 73% of steps saved)",
         says="Symmetric initialisation speeds up the training of encoders.",
-        prediction="Inconclusive: at this size and after 350 steps it will hardly show.",
+        prediction="Inconclusive: at this size and after 250 steps it will hardly show.",
         expected="inconclusive",
         arms=ARMS,
         statements=(

@@ -1,8 +1,10 @@
 """How wide queries and keys must be to select among so many entries."""
 
+from typing import Any
+
 from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
 
-_SMALL = {"task": "phonebook", "d_head": 16}
+_SMALL: dict[str, Any] = {"task": "phonebook", "d_head": 16}
 _LARGE = {**_SMALL, "n_entries": 32, "n_names": 64}
 
 register_claim(

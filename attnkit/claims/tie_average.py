@@ -1,8 +1,10 @@
 """Tying K and V of a trained model: the average, or one of the two."""
 
+from typing import Any
+
 from attnkit.claims.base import Claim, arm, better, no_worse, register_claim
 
-_BOOK = {"task": "phonebook", "evaluate_every": 10}
+_BOOK: dict[str, Any] = {"task": "phonebook", "evaluate_every": 10}
 
 register_claim(
     Claim(

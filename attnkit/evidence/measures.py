@@ -39,7 +39,13 @@ class Measure:
 
 
 def _last(metric: str) -> Callable[[Snapshot], PerRun]:
-    return lambda snapshot: snapshot.history[metric][-1].astype(np.float64)
+    """At the last evaluation."""
+
+    def of(snapshot: Snapshot) -> PerRun:
+        last: PerRun = snapshot.history[metric][-1].astype(np.float64)
+        return last
+
+    return of
 
 
 def _all_along(metric: str) -> Callable[[Snapshot], PerRun]:
@@ -65,7 +71,8 @@ def _at_tie(snapshot: Snapshot) -> PerRun:
 
 
 def _asymmetry(snapshot: Snapshot) -> PerRun:
-    return snapshot.asymmetry[-1].astype(np.float64)
+    last: PerRun = snapshot.asymmetry[-1].astype(np.float64)
+    return last
 
 
 MEASURES: dict[str, Measure] = {

@@ -195,6 +195,41 @@ def to_json(gathered: Iterable[Evidence]) -> str:
     return '{"claims": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
+def readable(gathered: Iterable[Evidence]) -> str:
+    """A table of verdicts, a claim a line, and how to read it."""
+    found = list(gathered)
+    verdicts = verdicts_of(found)
+    lines = [f"{'claim':22} {'verdict':13} {'foretold':13} main finding"]
+    for one in found:
+        verdict, main = verdicts[one.claim.id], one.findings[0]
+        foretold = "" if verdict == one.claim.expected else one.claim.expected
+        lines.append(
+            f"{one.claim.id:22} {verdict:13} {foretold:13} {one.statements[0].text}: "
+            f"{told(one.statements[0], main)}"
+        )
+    n_right = sum(verdicts[one.claim.id] == one.claim.expected for one in found)
+    lines.append(
+        f"\n{n_right} of {len(found)} foretold; another prediction stands beside the verdict. "
+        "Verdicts are read together (Holm): the chance that any is wrong is at most 5%."
+    )
+    return "\n".join(lines)
+
+
+def told(statement: Statement, found: Finding) -> str:
+    """What the seeds say about a statement, in a few words."""
+    points = statement.measured.unit == "points"
+    scale, unit = (100, " points") if points else (1, f" {statement.measured.unit}".rstrip())
+    digits = 1 if points else 3
+    effect = f"{scale * found.effect:+.{digits}f}{unit}".replace("-", "−")
+    if found.method == "mean":
+        low, high = (f"{scale * v:+.{digits}f}" for v in (found.effect_low, found.effect_high))
+        return f"{effect} [{low} to {high}]".replace("-", "−")
+    return (
+        f"in {found.n_holding} of {found.n_pairs} pairs of seeds [{found.share_low:.0%} to "
+        f"{found.share_high:.0%} of all], on average {effect}"
+    )
+
+
 @cache
 def load_shipped() -> dict[str, Evidence]:
     """Claim's id → its shipped record, in the order of `CLAIMS`; a claim of one's own has none."""
