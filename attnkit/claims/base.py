@@ -204,6 +204,12 @@ class Claim:
                         f"statements: got the arm {name!r}, allowed {', '.join(self._by_name)}"
                     )
 
+    @property
+    def judged_arms(self) -> tuple[Arm, ...]:
+        """The arms that statements are about; others are there to be seen beside them."""
+        named = {name for statement in self.statements for name in statement.arms}
+        return tuple(one for one in self.arms if one.name in named)
+
     def sure(self) -> tuple[tuple[Arm, ...], tuple[Statement, ...]]:
         """The further arms and statements that make sure of an inability, once it shows."""
         arms: list[Arm] = []

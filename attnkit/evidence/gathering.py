@@ -14,7 +14,6 @@ from attnkit.claims.base import Arm
 from attnkit.evidence.measures import MEASURES
 from attnkit.evidence.record import QUICK_SEEDS, Evidence
 from attnkit.evidence.trials import (
-    Trial,
     Tuned,
     choose,
     comparing_trials,
@@ -141,7 +140,8 @@ def _gather_one(
         trials = comparing_trials(arms, rates, n_seeds, first_seed)
         scores: dict[str, Scores] = {}
         for trial in trials:
-            scores |= split(trial, bench.measure(trial.experiment))
+            measured = bench.measure(trial.experiment)
+            scores |= trial.split({name: measured[name] for name in MEASURES})
         wanted = sorted({"accuracy", "loss", *(one.measure for one in claim.statements)})
         scores = {arm.name: {m: scores[arm.name][m] for m in wanted} for arm in arms}
         texts = tuple(trial.experiment.to_text() for trial in trials)
@@ -158,20 +158,11 @@ def _gather_one(
             seconds=bench.seconds - seconds,
         )
 
-    found = gathered(claim.arms)
+    found = gathered(claim.judged_arms if quick else claim.arms)
     if quick or found.judgement.verdict != "supported":
         return found
     further, _ = claim.sure()
     return gathered(further, found) if further else found
-
-
-def split(trial: Trial, measured: Mapping[str, np.ndarray]) -> dict[str, Scores]:
-    """Arm → measure → (s,) of a trial in which every arm has one learning rate."""
-    found: dict[str, Scores] = {name: {} for name, _ in trial.cells}
-    for measure in MEASURES:
-        for (name, _), values in trial.per_cell(measured[measure]).items():
-            found[name][measure] = values
-    return found
 
 
 def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attnkit.claims.base import Arm
+from attnkit.evidence.measures import MEASURES
 from attnkit.experiment import Experiment
+from attnkit.results import Snapshot
 from attnkit.settings import InvalidExperiment
 
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -49,6 +51,18 @@ class Trial:
             cell: values[place * n_seeds : (place + 1) * n_seeds]
             for place, cell in enumerate(self.cells)
         }
+
+    def split(self, measured: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+        """Arm → measure → (s,), where every arm has one learning rate."""
+        found: dict[str, dict[str, np.ndarray]] = {name: {} for name, _ in self.cells}
+        for measure, values in measured.items():
+            for (name, _), own in self.per_cell(values).items():
+                found[name][measure] = own
+        return found
+
+    def scores(self, snapshot: Snapshot) -> dict[str, dict[str, np.ndarray]]:
+        """The same of a snapshot of its experiment, of all measures."""
+        return self.split({name: measure.of(snapshot) for name, measure in MEASURES.items()})
 
 
 @dataclass(frozen=True)
