@@ -131,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     claims.add_argument("--device", default="auto", help="auto, cpu or cuda")
     claims.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
     claims.add_argument("--html", metavar="FILE", help="write one standalone page")
+    claims.add_argument("--readme", metavar="FILE", help="write the table into this file, too")
     claims.add_argument(
         "--fresh", action="store_true", help="do not go on from what an earlier run has finished"
     )
@@ -472,7 +473,8 @@ def _accuracy(found: Measured | None) -> str:
 
 def _claims(given: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
-    from attnkit.evidence.record import SHIPPED, load_shipped, readable, to_json
+    from attnkit.evidence.record import SHIPPED, load_shipped, readable, to_json, to_markdown
+    from attnkit.readme import write_part
 
     for name in given.claims:
         if name not in CLAIMS:
@@ -480,6 +482,8 @@ def _claims(given: argparse.Namespace) -> int:
     if given.ship and (given.claims or given.quick or given.list or os.environ.get(OWN_MODULES)):
         raise _BadInput(f"--ship: allowed for all claims, in full, without {OWN_MODULES}")
     _check_targets(given)
+    if given.readme:
+        _check_readme(given.readme, "claims")
     chosen = [CLAIMS[name] for name in dict.fromkeys(given.claims or CLAIMS)]
     interrupted = False
     if given.list:
@@ -502,6 +506,8 @@ def _claims(given: argparse.Namespace) -> int:
         return INTERRUPTED
     if given.ship:
         _write(partial(_put, str(SHIPPED), to_json(found)))
+    if given.readme:
+        _write(lambda: write_part(Path(given.readme), "claims", to_markdown(found)))
     return 0
 
 
@@ -557,7 +563,8 @@ def _code(given: argparse.Namespace) -> int:
 
 def _bench(given: argparse.Namespace) -> int:
     from attnkit.bench.cases import CASES, N_RUNS
-    from attnkit.bench.report import run, split_readme, write_into_readme
+    from attnkit.bench.report import run
+    from attnkit.readme import write_part
 
     _check_targets(given)
     names = given.case or list(CASES)
@@ -571,12 +578,7 @@ def _bench(given: argparse.Namespace) -> int:
     if given.peers and find_spec("x_transformers") is None:
         raise _BadInput("--peers: x-transformers is not installed, it comes with the extra `dev`")
     if given.readme:
-        try:
-            split_readme(Path(given.readme))
-        except ValueError as error:
-            raise _BadInput(f"--readme: {error}") from None
-        except OSError as error:
-            raise _BadInput(f"--readme: {error.filename}: {error.strerror}") from None
+        _check_readme(given.readme, "bench")
     report = run(
         names=[] if given.only_supply else names,
         n_runs=n_runs,
@@ -595,8 +597,20 @@ def _bench(given: argparse.Namespace) -> int:
     if report.interrupted:
         return INTERRUPTED
     if given.readme:
-        _write(lambda: write_into_readme(Path(given.readme), report))
+        _write(lambda: write_part(Path(given.readme), "bench", report.to_markdown()))
     return 0
+
+
+def _check_readme(path: str, name: str) -> None:
+    """Find out before a long run whether its table has a place."""
+    from attnkit.readme import split_readme
+
+    try:
+        split_readme(Path(path), name)
+    except ValueError as error:
+        raise _BadInput(f"--readme: {error}") from None
+    except OSError as error:
+        raise _BadInput(f"--readme: {error.filename}: {error.strerror}") from None
 
 
 def _count(option: str, text: str) -> int:

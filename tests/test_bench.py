@@ -10,7 +10,7 @@ from attnkit.bench.cases import CASES, N_RUNS
 from attnkit.bench.compare import Comparison, Rates, Ratio
 from attnkit.bench.contenders import Team
 from attnkit.bench.loop import Loop, PeerTransformer
-from attnkit.bench.report import MARKS, Report, describe_machine, write_into_readme
+from attnkit.bench.report import Report, describe_machine
 from attnkit.sharing import Sharing
 
 TINY = dataclasses.replace(CASES["phonebook"].resized(n_entries=2, d_head=8), batch_size=16)
@@ -112,24 +112,3 @@ def test_report_names_machine_rates_and_growth():
     assert "60 runs 1.00 × that at 15; peak memory 100 MiB at 15, 390 MiB at 60" in text
     assert report.to_dict()["comparisons"][0]["over_processes"] == 2.0
     assert report.to_dict()["machine"]["cores"] >= 1
-
-
-def test_report_replaces_its_part_of_the_readme(tmp_path):
-    """What stands before and after is kept, what was there before is gone."""
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{MARKS[0]}\nold\n{MARKS[1]}\nafter\n", encoding="utf-8")
-    write_into_readme(readme, Report(describe_machine(), [comparison()]))
-    text = readme.read_text(encoding="utf-8")
-    assert text.startswith("before\n")
-    assert text.endswith("\nafter\n")
-    assert "old" not in text
-    assert "| phonebook | 15 |" in text
-
-
-def test_report_needs_its_marks(tmp_path):
-    """A file without them is left alone."""
-    readme = tmp_path / "README.md"
-    readme.write_text("nothing here", encoding="utf-8")
-    with pytest.raises(ValueError, match="bench begins"):
-        write_into_readme(readme, Report(describe_machine(), [comparison()]))
-    assert readme.read_text(encoding="utf-8") == "nothing here"

@@ -190,10 +190,18 @@ def test_a_pair_that_diverged_does_not_hold(measure):
     assert found.effect == pytest.approx(28 / 5)
 
 
-def test_runs_that_all_diverged_have_no_mean():
-    """And no warning either."""
+def test_a_pair_that_diverged_does_not_contradict():
+    """None of 6 pairs does, but with one lost among them at most 1 of 6 might."""
+    found = find(about("accuracy", low=0), np.array([-1.0, -1, -1, nan, -1, -1]))
+    assert (found.n_holding, found.verdict) == (0, "inconclusive")
+    assert found.p_contradicted == pytest.approx(binomial_p(1, 6))
+
+
+def test_runs_that_all_diverged_say_nothing():
+    """Neither by pairs nor by their mean; and no warning either."""
     found = find(about("loss", low=0), np.full(7, nan))
-    assert (found.n_holding, found.verdict) == (0, "contradicted")
+    assert (found.n_holding, found.verdict) == (0, "inconclusive")
+    assert (found.share_low, found.share_high) == (0, 1)
     assert np.isnan([found.effect, found.effect_low, found.effect_high]).all()
 
 

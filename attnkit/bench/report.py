@@ -22,9 +22,6 @@ from attnkit.tasks import TASKS
 if TYPE_CHECKING:
     from attnkit.bench.live import LiveRates
 
-MARKS = ("<!-- bench begins: written by python -m attnkit bench -->", "<!-- bench ends -->")
-"""What stands around the benchmark's part of README.md."""
-
 _GROWTH_RUNS = 15
 _WIDTHS = (16, 32, 64, 128)
 _LENGTHS = (8, 16, 32, 64)
@@ -190,30 +187,6 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def write_into_readme(path: Path, report: Report) -> None:
-    """Replace what stands between `MARKS`.
-
-    Raises:
-        ValueError: if the marks are missing.
-    """
-    before, after = split_readme(path)
-    body = report.to_markdown()
-    path.write_text(f"{before}{MARKS[0]}\n{body}\n{MARKS[1]}{after}", encoding="utf-8")
-
-
-def split_readme(path: Path) -> tuple[str, str]:
-    """What stands before and after the benchmark's part.
-
-    Raises:
-        ValueError: if the marks are missing. OSError: if it cannot be read.
-    """
-    text = path.read_text(encoding="utf-8")
-    if any(text.count(mark) != 1 for mark in MARKS):
-        raise ValueError(f"{path}: needs one line {MARKS[0]!r} and one {MARKS[1]!r}")
-    before, rest = text.split(MARKS[0])
-    return before, rest.split(MARKS[1])[1]
 
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:

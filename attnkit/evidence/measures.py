@@ -106,7 +106,7 @@ MEASURES: dict[str, Measure] = {
             "attention on the right token",
             1,
             "",
-            True,
+            False,
             _last("mass_on_target"),
         ),
     )

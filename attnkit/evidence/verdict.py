@@ -100,23 +100,22 @@ def find(statement: Statement, values: Scores) -> Finding:
     """Judge one statement.
 
     Args:
-        values: (s,) of `differences`. A run that diverged has no score: a pair of such a run is
-            one in which the statement does not hold, and no mean is then trusted.
+        values: (s,) of `differences`. A run that diverged has no score: a pair of such a run
+            counts against either verdict, and no mean is then trusted.
     """
     known = values[~np.isnan(values)]
     n = len(values)
     holding = int(((known > statement.low) & (known < statement.high)).sum())
-    lost = len(known) < n
+    lost = n - len(known)
     interval = mean_interval(known, LEVEL)
     method: Method = "mean" if statement.measured.scatters and not lost else "pairs"
     share_low, share_high = (0.0, 1.0)
     if n:
-        exact = binomtest(holding, n).proportion_ci(LEVEL, "exact")
-        share_low, share_high = float(exact.low), float(exact.high)
+        share_low, share_high = _share(holding, n)[0], _share(holding + lost, n)[1]
     if n < LEAST_SEEDS:
         supported = contradicted = 1.0
     elif method == "pairs":
-        supported, contradicted = _by_pairs(holding, n)
+        supported, contradicted = _by_pairs(holding, n)[0], _by_pairs(holding + lost, n)[1]
     else:
         supported, contradicted = _by_mean(known, statement.low, statement.high)
     return Finding(
@@ -131,6 +130,12 @@ def find(statement: Statement, values: Scores) -> Finding:
         supported,
         contradicted,
     )
+
+
+def _share(holding: int, n: int) -> tuple[float, float]:
+    """Limits of Clopper and Pearson."""
+    exact = binomtest(holding, n).proportion_ci(LEVEL, "exact")
+    return float(exact.low), float(exact.high)
 
 
 def _by_pairs(holding: int, n: int) -> tuple[float, float]:

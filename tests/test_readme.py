@@ -1,0 +1,37 @@
+"""Parts of README.md that commands write."""
+
+from pathlib import Path
+
+import pytest
+
+from attnkit.evidence.record import load_shipped, to_markdown
+from attnkit.readme import marks, split_readme, write_part
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_a_part_is_replaced(tmp_path):
+    """What stands before and after is kept, what was there before is gone."""
+    begin, end = marks("bench")
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
+    write_part(readme, "bench", "| new |")
+    text = readme.read_text(encoding="utf-8")
+    assert text == f"before\n{begin}\n| new |\n{end}\nafter\n"
+    assert split_readme(readme, "bench") == ("before\n", "\nafter\n")
+
+
+def test_a_file_without_marks_is_left_alone(tmp_path):
+    """The error tells which lines it needs."""
+    readme = tmp_path / "README.md"
+    readme.write_text("nothing here", encoding="utf-8")
+    with pytest.raises(ValueError, match="bench begins"):
+        write_part(readme, "bench", "")
+    assert readme.read_text(encoding="utf-8") == "nothing here"
+
+
+def test_the_table_of_claims_is_that_of_the_shipped_evidence():
+    """README says what the package holds; `python -m attnkit claims --list --readme` mends it."""
+    begin, end = marks("claims")
+    text = README.read_text(encoding="utf-8")
+    assert text.split(begin)[1].split(end)[0].strip() == to_markdown(load_shipped().values())
