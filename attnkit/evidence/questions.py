@@ -279,8 +279,8 @@ QUESTIONS: tuple[Question, ...] = (
                 contradicted="The reason given in the thread, alike keys whose values differ, is "
                 "not it: with names that are 99% alike K=V gets {K=V} right and QKV {QKV}, because "
                 "a name and a number fit side by side into one vector that is wide enough.",
-                inconclusive="Whether the reason given in the thread holds, alike keys whose values "
-                "differ, is not certain: K=V gets {K=V} right, QKV {QKV}.",
+                inconclusive="Whether the reason given in the thread holds, alike keys whose "
+                "values differ, is not certain: K=V gets {K=V} right, QKV {QKV}.",
             ),
             Sentence(
                 "ranking",
