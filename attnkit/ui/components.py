@@ -149,6 +149,11 @@ def live_figure(
     _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt, faded))
 
 
+def picture(figure: Figure, *, key: str, alt: str) -> None:
+    """Draw a figure that brings its own height; it may change at every tick."""
+    _component("picture")(key=key, data=_packed({"figure": figure, "alt": alt}))
+
+
 def attention_maps(maps: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
     """Draw what `attnkit.figures.maps.attention_maps` gave."""
     data = {**maps, "narrowest": NARROWEST, "alt": alt, "faded": faded}

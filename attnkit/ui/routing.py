@@ -18,6 +18,7 @@ def route() -> StreamlitPage:
     st.session_state["routed"] = True
     pages = [
         st.Page("pages/lab.py", title="Lab", icon=":material/science:", default=True),
+        st.Page("pages/questions.py", title="Questions", icon=":material/help:"),
         st.Page("pages/attention.py", title="Attention", icon=":material/grid_on:"),
         st.Page("pages/asymmetry.py", title="Asymmetry", icon=":material/compare_arrows:"),
         st.Page("pages/similarity.py", title="Similarity", icon=":material/join_inner:"),

@@ -36,16 +36,6 @@ export default function ({ data: packed, parentElement }) {
   });
 }
 
-function whenPlotly(state, then) {
-  if (window.Plotly) return then();
-  clearInterval(state.waiting);
-  state.waiting = setInterval(() => {
-    if (!window.Plotly) return;
-    clearInterval(state.waiting);
-    then();
-  }, 40);
-}
-
 /** How panels stand: columns, upper edges of rows, which titles of several lines push down. */
 function rowsOf(root, data) {
   const { layout } = data.figure;

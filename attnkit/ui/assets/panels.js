@@ -63,4 +63,15 @@ function whenGone(root, end) {
   return () => setTimeout(() => root.isConnected || end());
 }
 
+/** Call `then` once plotly.js is in the page; `state.waiting` is the timer until then. */
+function whenPlotly(state, then) {
+  if (window.Plotly) return then();
+  clearInterval(state.waiting);
+  state.waiting = setInterval(() => {
+    if (!window.Plotly) return;
+    clearInterval(state.waiting);
+    then();
+  }, 40);
+}
+
 const states = new WeakMap();

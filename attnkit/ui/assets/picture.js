@@ -1,0 +1,56 @@
+// A Plotly figure that keeps its DOM node, zoom and hover while its data change, inked as the page.
+// data: {figure, alt}
+
+export default function ({ data: packed, parentElement }) {
+  const { figure, alt } = unpacked(packed);
+  const root = once(parentElement, "div", "ak-chart");
+  let state = states.get(root);
+  if (!state) {
+    state = { draws: 0, plot: once(root, "div", "ak-plot") };
+    states.set(root, state);
+    state.endWidth = onWidth(root, () => whenPlotly(state, () => redraw(root, state)));
+  }
+  state.figure = figure;
+  root.setAttribute("role", "img");
+  root.setAttribute("aria-label", alt);
+  state.plot.style.minHeight = `${figure.layout.height ?? 300}px`;
+  whenPlotly(state, () => redraw(root, state));
+  return whenGone(root, () => {
+    state.endWidth();
+    clearInterval(state.waiting);
+    if (window.Plotly) window.Plotly.purge(state.plot);
+    states.delete(root);
+  });
+}
+
+function redraw(root, state) {
+  const layout = inked(root, state.figure.layout);
+  const options = { displaylogo: false, displayModeBar: false, responsive: false };
+  window.Plotly.react(state.plot, state.figure.data, layout, options).then(() => {
+    if (states.get(root) !== state) return;
+    state.draws += 1;
+    state.plot.dataset.draws = state.draws;
+  });
+}
+
+/** The layout as wide as the page allows, with letters and lines in the colours of its theme. */
+function inked(root, given) {
+  const ink = getComputedStyle(root);
+  const paper = ink.getPropertyValue("--st-background-color").trim() || "#fff";
+  const rule = ink.getPropertyValue("--st-border-color").trim() || "rgba(128,128,128,0.25)";
+  const layout = {
+    ...given,
+    width: root.clientWidth || 700,
+    height: given.height ?? 300,
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { ...given.font, color: ink.color, family: ink.fontFamily },
+    hoverlabel: { font: { color: paper }, bgcolor: ink.color },
+  };
+  for (const [name, axis] of Object.entries(given)) {
+    if (/^[xy]axis\d*$/.test(name)) {
+      layout[name] = { gridcolor: rule, linecolor: rule, tickcolor: rule, zerolinecolor: rule, ...axis };
+    }
+  }
+  return layout;
+}
