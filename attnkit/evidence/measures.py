@@ -65,7 +65,7 @@ def _at_tie(snapshot: Snapshot) -> PerRun:
     accuracy = snapshot.history["accuracy"].astype(np.float64)
     found = np.full(len(steps), np.nan)
     for run, step in enumerate(steps):
-        if step:
+        if step and step <= snapshot.step:
             found[run] = accuracy[np.searchsorted(snapshot.eval_steps, step), run]
     return found
 

@@ -17,6 +17,7 @@ from attnkit.evidence.measures import MEASURES
 from attnkit.experiment import Experiment
 from attnkit.results import Snapshot
 from attnkit.settings import InvalidExperiment
+from attnkit.variants import Variant
 
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Learning rates that are tried for every arm, as multiples of the task's own."""
@@ -82,9 +83,9 @@ class Tuned:
     @property
     def at_edge(self) -> bool:
         """Whether a rate beyond those that were tried might be better still."""
-        known = {rate: value for rate, value in self.tried.items() if value == value}
-        if not known or len(set(known.values())) < len(known):
-            return False  # several are as good: the edge is not alone
+        best = self.tried.get(self.rate, np.nan)
+        if sum(value == best for value in self.tried.values()) != 1:
+            return False  # it diverged, or several are as good: the edge is not alone
         return self.rate in (min(self.tried), max(self.tried))
 
 
@@ -137,9 +138,12 @@ def _fitting(cells: Sequence[tuple[Arm, float]], n_seeds: int, first_seed: int) 
     Raises:
         InvalidExperiment: if even one alone does.
     """
+    named = {
+        Variant(f"{arm.variant} learning_rate={rate:g}"): (arm.name, rate) for arm, rate in cells
+    }
     try:
         experiment = cells[0][0].experiment.replace(
-            sharing=[f"{arm.variant} learning_rate={rate:g}" for arm, rate in cells],
+            sharing=list(named),
             n_seeds=n_seeds,
             first_seed=first_seed,
         )
@@ -152,7 +156,7 @@ def _fitting(cells: Sequence[tuple[Arm, float]], n_seeds: int, first_seed: int) 
             for part in (cells[:half], cells[half:])
             for trial in _fitting(part, n_seeds, first_seed)
         ]
-    return [Trial(experiment, tuple((arm.name, rate) for arm, rate in cells))]
+    return [Trial(experiment, tuple(named[variant] for variant in experiment.sharing))]
 
 
 def choose(tried: Mapping[float, Mapping[str, np.ndarray]], by: str) -> Tuned:
