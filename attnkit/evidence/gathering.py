@@ -86,7 +86,8 @@ class Bench:
             scores = {name: np.array(told[name], np.float64) for name in (*MEASURES, "seconds")}
         except (OSError, ValueError, KeyError, TypeError):
             return None  # not there, or cut short: it is trained again
-        sound = all(len(scores[name]) == experiment.n_runs for name in MEASURES)
+        shapes = {name: (experiment.n_runs,) for name in MEASURES} | {"seconds": (1,)}
+        sound = all(scores[name].shape == shape for name, shape in shapes.items())
         return scores if sound else None
 
     def _keep(self, experiment: Experiment, scores: Scores) -> None:

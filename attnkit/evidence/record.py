@@ -248,13 +248,14 @@ def told(statement: Statement, found: Finding) -> str:
     points = statement.measured.unit == "points"
     scale, unit = (100, " points") if points else (1, f" {statement.measured.unit}".rstrip())
     digits = 1 if points else 3
-    effect = f"{scale * found.effect:+.{digits}f}{unit}".replace("-", "−")
+    effect = f"{scale * found.effect:+z.{digits}f}{unit}".replace("-", "−")
     if found.method == "mean":
-        low, high = (f"{scale * v:+.{digits}f}" for v in (found.effect_low, found.effect_high))
+        low, high = (f"{scale * v:+z.{digits}f}" for v in (found.effect_low, found.effect_high))
         return f"{effect} [{low} to {high}]".replace("-", "−")
+    average = "; the others diverged" if np.isnan(found.effect) else f", on average {effect}"
     return (
         f"in {found.n_holding} of {found.n_pairs} pairs of seeds [{found.share_low:.0%} to "
-        f"{found.share_high:.0%} of all], on average {effect}"
+        f"{found.share_high:.0%} of all]{average}"
     )
 
 

@@ -1,0 +1,125 @@
+"""What figures of evidence are made of: marks of seeds, marks of means, the axis they stand on."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+from attnkit.claims.base import Arm
+from attnkit.evidence.measures import Measure
+from attnkit.evidence.record import Evidence
+from attnkit.figures.palette import COLORS, REFERENCE, translucent
+from attnkit.figures.panels import Figure, Trace
+from attnkit.sharing import Sharing
+from attnkit.variants import Variant
+
+SYMBOLS: dict[Sharing, str] = {
+    Sharing.QKV: "circle",
+    Sharing.Q_K: "square",
+    Sharing.K_V: "triangle-up",
+    Sharing.Q_V: "triangle-down",
+    Sharing.Q_K_V: "pentagon",
+}
+"""Nobody needs to tell colours apart."""
+
+STRIPE = translucent(REFERENCE, 0.09)
+"""Behind every other row."""
+
+OUTLINE = {"color": REFERENCE, "width": 1}
+"""Of large marks: blue is dark on dark."""
+
+LINE = 16
+"""Pixels of a line of text."""
+
+
+def bare_layout() -> Figure:
+    """Of a figure that is read, not zoomed, on the page's own ground."""
+    return {
+        "showlegend": False,
+        "hovermode": "closest",
+        "dragmode": False,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+    }
+
+
+def x_axis(low: float, high: float, title: str) -> Figure:
+    """A level axis from one number to another."""
+    return {
+        "range": [low, high],
+        "title": {"text": escape(title), "font": {"size": 13}, "standoff": 6},
+        "nticks": 6,
+        "zeroline": False,
+        "gridcolor": translucent(REFERENCE, 0.3),
+        "fixedrange": True,
+    }
+
+
+def mean_mark(
+    mean: float,
+    low: float,
+    high: float,
+    y: float,
+    color: str,
+    symbol: str,
+    text: str,
+    axes: dict[str, str],
+) -> Trace:
+    """A bold mark, and a bar where there are limits."""
+    trace: Trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [mean],
+        "y": [y],
+        "marker": {"symbol": symbol, "size": 13, "color": color, "line": OUTLINE},
+        "hoverinfo": "text",
+        "hovertext": [text],
+        "cliponaxis": False,
+        "showlegend": False,
+        **axes,
+    }
+    if math.isfinite(low) and math.isfinite(high):
+        trace["error_x"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": [high - mean],
+            "arrayminus": [mean - low],
+            "color": color,
+            "thickness": 4,
+            "width": 0,  # caps would hide the shape of a mark with a short bar
+        }
+    return trace
+
+
+def spread(n: int) -> list[float]:
+    """Shares of a row's height, spread evenly and always the same."""
+    return [(0.618034 * (place + 1)) % 1 for place in range(n)]
+
+
+def look_of(arm: Arm | None) -> tuple[str, str]:
+    """Colour and symbol of its sharing."""
+    if arm is None:
+        return REFERENCE, "x"
+    sharing = Variant(arm.variant).sharing
+    return COLORS[sharing], SYMBOLS[sharing]
+
+
+def arms_of(evidence: Evidence) -> dict[str, Arm]:
+    """The arms that its claim may have, by name, in their order."""
+    return {arm.name: arm for arm in (*evidence.claim.arms, *evidence.claim.sure()[0])}
+
+
+def axis_title(measure: Measure) -> str:
+    """A measure with its unit."""
+    unit = "percent" if measure.unit == "points" else measure.unit
+    return f"{measure.title}, {unit}" if unit else measure.title
+
+
+def scale_of(measure: Measure) -> float:
+    """What its values are multiplied with: shares are shown in percent."""
+    return 100.0 if measure.unit == "points" else 1.0
+
+
+def digits_of(measure: Measure) -> int:
+    """Digits after the point, as shown."""
+    return 1 if measure.unit == "points" else 3

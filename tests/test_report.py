@@ -1,0 +1,231 @@
+"""The report: one page that needs nothing else, and says what the records say."""
+
+import dataclasses
+import json
+import re
+from functools import cache
+from html import unescape
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from attnkit.claims import CLAIMS
+from attnkit.evidence.questions import QUESTIONS, answered
+from attnkit.evidence.record import Evidence, told, verdicts_of
+from attnkit.evidence.report import to_html
+from attnkit.evidence.trials import Tuned
+from attnkit.figures.evidence import plot_differences, plot_evidence
+
+N_SEEDS = 12
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+def made(claim, quick=False, n_seeds=N_SEEDS):
+    """Evidence that nobody trained: every arm is a little worse than the one before."""
+    arms = (*claim.arms, *claim.sure()[0])
+    measures = {"accuracy", "loss", *(statement.measure for statement in claim.statements)}
+    scores = {
+        one.name: {m: 0.9 - 0.1 * place + 0.001 * np.arange(n_seeds) for m in measures}
+        for place, one in enumerate(arms)
+    }
+    return Evidence(
+        claim=claim,
+        version="0.1.0",
+        hash=claim.hash,
+        quick=quick,
+        seeds=tuple(range(n_seeds)),
+        scores=scores,
+        tuned={name: Tuned(0.01, {0.005: np.nan, 0.01: 0.9}) for name in scores},
+        experiments=("v=1&task=phonebook&sharing=QKV,Q%3DK",),
+        model_steps=1234,
+        seconds=60.0,
+    )
+
+
+@cache
+def page():
+    """Of all claims."""
+    return to_html([made(claim) for claim in CLAIMS.values()])
+
+
+class Reader(HTMLParser):
+    """What a page is made of."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.texts, self.ids, self.data = [], [], [], [], []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        """Keep it, open until it is closed."""
+        self.tags.append((tag, dict(attrs)))
+        self.ids += [value for name, value in attrs if name == "id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        """It closes what was opened last."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        """Text that is read, and figures."""
+        if self.open and self.open[-1] == "script":
+            self.data.append(data)
+        elif "style" not in self.open:
+            self.texts.append(data)
+
+    @property
+    def text(self):
+        """All that is read."""
+        return " ".join(" ".join(self.texts).split())
+
+    def figures(self):
+        """The figures as data."""
+        return [json.loads(text) for text in self.data if text.startswith('{"data"')]
+
+
+@cache
+def read():
+    """The page of all claims."""
+    return Reader(page())
+
+
+def test_every_tag_is_closed():
+    """In the order in which they were opened."""
+    assert read().open == []
+
+
+def test_ids_are_unique_and_links_lead_to_them():
+    """Every claim has one."""
+    ids = read().ids
+    assert len(ids) == len(set(ids))
+    targets = {attrs["href"] for tag, attrs in read().tags if tag == "a"}
+    assert all(target[0] == "#" and target[1:] in ids for target in targets)
+    assert set(CLAIMS) <= set(ids)
+
+
+def test_nothing_is_loaded():
+    """No script, style, font or picture from anywhere."""
+    assert not [attrs for tag, attrs in read().tags if "src" in attrs or tag == "link"]
+    styles = "".join(re.findall(r"<style>(.*?)</style>", page(), re.DOTALL))
+    assert "url(" not in styles
+    assert "@import" not in styles
+
+
+def test_plotly_is_there_once():
+    """It is most of the page."""
+    assert page().count("plotly.js v") == 1
+
+
+def test_headings_are_in_order():
+    """One of the first level, and none left out on the way down."""
+    levels = [int(tag[1]) for tag, _ in read().tags if re.fullmatch(r"h\d", tag)]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_headers_of_tables_say_what_they_head():
+    """Of a column or of a row."""
+    assert all(attrs.get("scope") in {"col", "row"} for tag, attrs in read().tags if tag == "th")
+    n_tables = sum(tag == "table" for tag, _ in read().tags)
+    assert sum(tag == "caption" for tag, _ in read().tags) == n_tables
+
+
+def test_language_and_a_way_past_the_top_are_given():
+    """For those who listen and those who tab."""
+    tags = read().tags
+    assert ("html", {"lang": "en"}) in tags
+    first = next(attrs for tag, attrs in tags if tag == "a")
+    assert first == {"class": "skip", "href": "#content"}
+
+
+@pytest.mark.parametrize("claim", list(CLAIMS.values()), ids=lambda claim: claim.id)
+def test_a_claim_is_told_in_full(claim):
+    """What is said, by whom, what was predicted, what came out, every statement."""
+    evidence, text = made(claim), read().text
+    said = (claim.title, claim.question, claim.says, claim.source, claim.prediction, claim.hash)
+    for piece in said:
+        assert " ".join(piece.split()) in text
+    for statement, found in zip(evidence.statements, evidence.findings, strict=True):
+        assert f"{statement.text} {told(statement, found)}" in text
+
+
+def test_figures_are_those_of_the_records():
+    """Two for every claim, each with its words."""
+    records = [made(claim) for claim in CLAIMS.values()]
+    expected = [plot(one) for one in records for plot in (plot_evidence, plot_differences)]
+    assert read().figures() == json.loads(json.dumps(expected))
+    images = [attrs for _, attrs in read().tags if attrs.get("role") == "img"]
+    assert len(images) == len(expected)
+    assert all(attrs["aria-label"] for attrs in images)
+
+
+def test_verdicts_are_those_that_stand_together():
+    """In words, whatever their colours are."""
+    records = [made(claim) for claim in CLAIMS.values()]
+    verdicts = verdicts_of(records)
+    n_failed = sum(verdicts[one.claim.id] != one.claim.expected for one in records)
+    assert f"{len(records) - n_failed} of {len(records)} predictions came true" in read().text
+    assert read().text.count("(failed)") == n_failed
+    for name, verdict in verdicts.items():
+        section = page().split(f'<section class="claim" id="{name}"')[1].split("</section>")[0]
+        assert f"</span> {verdict}</span>" in section.split("<dt>Verdict</dt>")[1].split("</dd>")[0]
+
+
+def test_questions_are_answered_from_the_records():
+    """In the sentences of the questions page."""
+    records = {claim.id: made(claim) for claim in CLAIMS.values()}
+    for question in QUESTIONS:
+        for sentence in answered(question, records, verdicts_of(records.values())):
+            assert " ".join(sentence.split()) in read().text
+
+
+def test_an_answer_says_which_claims_it_lacks():
+    """A page of one claim does not pretend to be all."""
+    needed = QUESTIONS[0].answer[0].claim
+    text = Reader(to_html([made(CLAIMS[needed])])).text
+    assert "Not on this page" in text
+
+
+def test_tuning_is_told():
+    """The chosen rate and what the others gave."""
+    assert "0.005: diverged, 0.01: 90.0%" in read().text
+
+
+def test_links_are_given_as_text():
+    """To be pasted into an address."""
+    assert "v=1&task=phonebook&sharing=QKV,Q%3DK" in read().text
+
+
+def test_quick_records_say_so():
+    """And full ones do not."""
+    quick = to_html([made(CLAIMS["two_roles"], quick=True, n_seeds=6)])
+    assert "Quick form" in Reader(quick).text
+    assert "Quick form" not in read().text
+
+
+def test_what_claims_say_is_no_markup():
+    """Not in text, in attributes or in the data of figures."""
+    hostile = "</script><script>alert('x')</script><img src=x onerror=alert(1)>\"&"
+    claim = CLAIMS["two_roles"]
+    statements = tuple(dataclasses.replace(one, text=hostile) for one in claim.statements)
+    texts = dict.fromkeys(("title", "question", "source", "says", "prediction", "reason"), hostile)
+    evidence = made(dataclasses.replace(claim, **texts, statements=statements))
+    html = to_html([dataclasses.replace(evidence, experiments=(hostile,), version=hostile)])
+    found = Reader(html)
+    assert found.open == []
+    assert not any(tag == "img" for tag, _ in found.tags)
+    assert sum(tag == "script" for tag, _ in found.tags) == 4  # two figures, Plotly, ours
+    assert hostile in unescape(found.text)
+
+
+def test_a_reason_that_nobody_knows_is_called_unknown():
+    """Of a claim that came out otherwise than predicted."""
+    claim = dataclasses.replace(CLAIMS["two_roles"], expected="contradicted", reason="")
+    assert "Why is unknown." in Reader(to_html([made(claim)])).text
+    known = dataclasses.replace(claim, reason="Because it is so.")
+    assert "Because it is so." in Reader(to_html([made(known)])).text
