@@ -52,7 +52,7 @@ class Arm:
     @property
     def experiment(self) -> Experiment:
         """It alone, at the task's own learning rate, with one seed."""
-        base = Experiment(**self.settings)
+        base = Experiment(**{**self.settings, "n_seeds": 1})
         chosen = {"evaluate_every": max(1, base.training.steps // N_EVALUATIONS)}
         if not base.task.corpus:
             chosen["n_eval"] = N_EVAL
@@ -98,6 +98,15 @@ class Statement:
     left_too: str | None = None
     right_too: str | None = None
     unable: bool = False
+
+    def __post_init__(self) -> None:
+        """Check that there is such a measure.
+
+        Raises:
+            ValueError: if there is none.
+        """
+        if self.measure not in MEASURES:
+            raise ValueError(f"measure: got {self.measure!r}, allowed {', '.join(MEASURES)}")
 
     @property
     def measured(self) -> Measure:
@@ -145,10 +154,15 @@ def no_worse(
 
 
 def _beyond(limit: float, measure: str) -> tuple[float, float]:
-    """The region of differences that are worse than a limit, which is negative if it is worse."""
-    if MEASURES[measure].better > 0:
-        return -math.inf, limit
-    return -limit, math.inf
+    """The region of differences that are worse than a limit, which is negative if it is worse.
+
+    Raises:
+        ValueError: if of that measure neither way is better.
+    """
+    known = {name: one.better for name, one in MEASURES.items() if one.better}
+    if measure not in known:
+        raise ValueError(f"measure: got {measure!r}, allowed {', '.join(known)}")
+    return (-math.inf, limit) if known[measure] > 0 else (-limit, math.inf)
 
 
 def _amount(measure: str, amount: float) -> str:
@@ -192,11 +206,18 @@ class Claim:
         """Check that its statements speak of its arms.
 
         Raises:
-            ValueError: if one does not, or two arms have one name.
+            ValueError: if one does not, there is none, or two arms are alike.
         """
-        self._by_name.update({one.name: one for one in self.arms})
-        if len(self._by_name) < len(self.arms):
-            raise ValueError(f"arms: {self.id} has two of one name")
+        for place, one in enumerate(self.arms):
+            for other in self.arms[:place]:
+                if one.name == other.name:
+                    raise ValueError(f"arms: got {one.name!r} twice, allowed each name once")
+                if replace(one, name=other.name) == other:
+                    allowed = f"an arm that differs from {other.name}"
+                    raise ValueError(f"arms: got {one.name!r}, allowed {allowed}")
+            self._by_name[one.name] = one
+        if not self.statements:
+            raise ValueError("statements: got none, allowed one or more")
         for statement in self.statements:
             for name in statement.arms:
                 if name not in self._by_name:

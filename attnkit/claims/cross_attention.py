@@ -14,6 +14,8 @@ register_claim(
         prediction="Contradicted for these small tasks: in cross-attention those who ask are other "
         "tokens, and one vector per source token holds its place and its letter.",
         expected="contradicted",
+        reason="Whoever asks stands in the decoder and has W_Q; what is asked need only hold its "
+        "place and its letter, and one vector does.",
         arms=(
             arm("QKV", "QKV, dictionary", task="dictionary"),
             arm("K=V", "K=V, dictionary", task="dictionary"),

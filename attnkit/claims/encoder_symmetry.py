@@ -25,6 +25,8 @@ register_claim(
         "makes them directional.",
         prediction="Supported, but small after 250 steps: by more than 0.05.",
         expected="supported",
+        reason="Unknown. After 250 steps both are near 0, far from BERT's 0.51: it may take much "
+        "longer training, or words in place of characters.",
         arms=ARMS,
         statements=(
             Statement(

@@ -14,6 +14,7 @@ register_claim(
         "add up.",
         prediction="Supported: what K=V costs should hardly depend on how many heads share it.",
         expected="supported",
+        reason="What K=V costs varies from seed to seed by as much as the margin.",
         arms=ARMS,
         statements=(
             Statement(

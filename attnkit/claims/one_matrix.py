@@ -13,6 +13,8 @@ register_claim(
         prediction="Contradicted, by direction alone: one matrix looks names up and finds spouses "
         "as well as three, and cannot tell who reports to whom.",
         expected="contradicted",
+        reason="Equal queries and keys make the score of Ada for Cem that of Cem for Ada, so whom "
+        "she reports to and who reports to her get the same attention.",
         arms=(
             arm("QKV", "QKV, reports to", task="directed"),
             arm("Q=K=V", "Q=K=V, reports to", task="directed"),

@@ -17,6 +17,8 @@ register_claim(
         "wide has as many parameters as QKV 3 wide and is still worse; 6 wide, half as many again, "
         "it is not.",
         expected="supported",
+        reason="At one width K=V is far worse, with half as many parameters again it is not. With "
+        "as many it is as good in most seeds and fails in a few, which settles nothing.",
         arms=tuple(
             arm(f"{sharing} d_head={width}", f"{sharing}, {width} wide", task="phonebook")
             for sharing in ("QKV", "K=V")

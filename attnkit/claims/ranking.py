@@ -15,6 +15,8 @@ register_claim(
         prediction="Inconclusive: QKV first and Q=K=V last for sure, but K=V and Q=K were too "
         "close in a prototype.",
         expected="inconclusive",
+        reason="Our prototype had given Q=K the self-mask, and the paper did not: without it, Q=K "
+        "falls behind K=V.",
         arms=ARMS,
         statements=(
             worse("K=V", "QKV", 0, measure="loss", text="K=V has a higher loss than QKV"),

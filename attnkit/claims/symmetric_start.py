@@ -12,6 +12,8 @@ register_claim(
         says="Symmetric initialisation speeds up the training of encoders.",
         prediction="Inconclusive: at this size and after 250 steps it will hardly show.",
         expected="inconclusive",
+        reason="Unknown. A symmetric start stays nearly symmetric, and does not help in the first "
+        "250 steps; the paper's savings are told of much longer training.",
         arms=ARMS,
         statements=(
             better(
