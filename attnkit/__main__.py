@@ -184,13 +184,19 @@ def _trained(experiment: Experiment, device: str) -> Result:
     from attnkit.training import train
 
     prepare_for_training()
-    with _Progress(experiment) as progress:
-        try:
-            return train(experiment, device, progress)
-        except RuntimeError as error:
-            if device in ("auto", "cpu"):
-                raise
-            raise _BadInput(f"device: {device!r} cannot be used ({error})") from None
+    with _Progress(experiment) as progress, _usable(device):
+        return train(experiment, device, progress)
+
+
+@contextmanager
+def _usable(device: str) -> Iterator[None]:
+    """One line for a device that there is not."""
+    try:
+        yield
+    except RuntimeError as error:
+        if device in ("auto", "cpu"):
+            raise
+        raise _BadInput(f"device: {device!r} cannot be used ({error})") from None
 
 
 class _Store:
@@ -241,12 +247,14 @@ class _Store:
 
 def _check_targets(given: argparse.Namespace) -> None:
     """Find out before training what could not be written after it."""
-    out = getattr(given, "out", None)
-    for target in (given.json if given.json != "-" else None, out):
+    out, html = getattr(given, "out", None), getattr(given, "html", None)
+    for target in (given.json if given.json != "-" else None, out, html):
         if target is not None and not Path(target).absolute().parent.is_dir():
             raise _BadInput(f"{target}: its folder does not exist")
     if given.json and given.json != "-" and Path(given.json).is_dir():
         raise _BadInput(f"--json: {given.json} is a folder, allowed a file")
+    if html and Path(html).is_dir():
+        raise _BadInput(f"--html: {html} is a folder, allowed a file")
     if out and Path(out).exists() and not Path(out).is_dir():
         raise _BadInput(f"--out: {out} is a file, allowed a folder")
 
@@ -526,17 +534,20 @@ def _gather(given: argparse.Namespace, chosen: list[Claim]) -> tuple[list[Eviden
         raise _BadInput(f"--first-seed: got {first_seed!r}, allowed {allowed}")
     prepare_for_training()
     folder = None if given.fresh else user_cache_path("attnkit") / "claims" / __version__
+    if folder is not None:
+        _write(partial(folder.mkdir, parents=True, exist_ok=True))
     bench = Bench(folder, given.device, lambda text: print(text, file=sys.stderr, flush=True))
     found: list[Evidence] = []
     gathered = gather(
         chosen, bench, quick=given.quick, first_seed=int(first_seed), known=load_shipped()
     )
     try:
-        for evidence in gathered:
-            found.append(evidence)
-            told = f"{evidence.judgement.verdict}, {evidence.seconds:.0f} s of training"
-            print(f"    {told}", file=sys.stderr, flush=True)
-    except Interrupted:
+        with _usable(given.device):
+            for evidence in gathered:
+                found.append(evidence)
+                told = f"{evidence.judgement.verdict}, {evidence.seconds:.0f} s of training"
+                print(f"    {told}", file=sys.stderr, flush=True)
+    except (Interrupted, KeyboardInterrupt):  # the latter between two experiments
         return found, True
     except ValueError as error:
         raise _BadInput(str(error)) from None

@@ -15,8 +15,8 @@ register_claim(
         prediction="Contradicted. An entry's vector has room for a name and a number side by side; "
         "untuned runs solved it even at a cosine of 0.99.",
         expected="contradicted",
-        reason="A vector 16 wide has room for a name and a number side by side: scores read the one, "
-        "the output matrix the other. It is a narrow head that has not; see What K=V costs in "
+        reason="A vector 16 wide has room for a name and a number side by side: scores read the "
+        "one, the output matrix the other. It is a narrow head that has not; see What K=V costs in "
         "parameters.",
         arms=(
             arm("QKV", task="neighbours", cosine=0.99),

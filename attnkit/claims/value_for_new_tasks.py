@@ -15,8 +15,8 @@ register_claim(
         prediction="Contradicted: values are only ever read through the output matrix, and "
         "W_V W_O is one linear map as W_O alone is.",
         expected="contradicted",
-        reason="Values are only ever read through the output matrix, and W_V W_O is one linear map: "
-        "W_O alone can be that map.",
+        reason="Values are only ever read through the output matrix, and W_V W_O is one linear "
+        "map: W_O alone can be that map.",
         arms=ARMS,
         statements=(worse("V=I", "QKV", unable=True),),
     )

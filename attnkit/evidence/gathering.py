@@ -86,7 +86,7 @@ class Bench:
             scores = {name: np.array(told[name], np.float64) for name in (*MEASURES, "seconds")}
         except (OSError, ValueError, KeyError, TypeError):
             return None  # not there, or cut short: it is trained again
-        shapes = {name: (experiment.n_runs,) for name in MEASURES} | {"seconds": (1,)}
+        shapes = dict.fromkeys(MEASURES, (experiment.n_runs,)) | {"seconds": (1,)}
         sound = all(scores[name].shape == shape for name, shape in shapes.items())
         return scores if sound else None
 
@@ -160,10 +160,13 @@ def _gather_one(
         )
 
     found = gathered(claim.judged_arms if quick else claim.arms)
-    if quick or found.judgement.verdict != "supported":
+    shown = [
+        one.unable and finding.verdict == "supported"
+        for one, finding in zip(claim.statements, found.findings, strict=True)
+    ]
+    if quick or not any(shown):
         return found
-    further, _ = claim.sure()
-    return gathered(further, found) if further else found
+    return gathered(claim.sure()[0], found)
 
 
 def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:

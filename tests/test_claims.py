@@ -1,0 +1,306 @@
+"""Claims: what every registered one says of itself, and what a wrong one is told."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_claims import TINY, small_claim
+
+import attnkit.claims
+from attnkit.__main__ import main
+from attnkit.claims import CLAIMS, FAMILIES, Verdict, register_claim
+from attnkit.claims.base import LONGER, Statement, arm, better, no_worse, worse
+from attnkit.evidence.measures import MEASURES
+from attnkit.evidence.trials import RATES, rates_of
+
+FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")} - {"__init__", "base"}
+DIRECTED = [name for name, measure in MEASURES.items() if measure.better]
+EVERY = pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+
+
+@pytest.fixture
+def untouched():
+    """What a test registers is gone after it."""
+    before = dict(CLAIMS)
+    yield
+    CLAIMS.clear()
+    CLAIMS.update(before)
+
+
+# what is registered
+
+
+def test_every_file_is_one_claim_of_its_name():
+    """Found by itself: none is listed by hand."""
+    assert set(CLAIMS) == FILES
+    assert len(CLAIMS) >= 10
+
+
+def test_claims_stand_under_their_headings():
+    """What people ask comes first."""
+    places = [FAMILIES.index(claim.family) for claim in CLAIMS.values()]
+    assert places == sorted(places)
+    assert set(places) == set(range(len(FAMILIES)))
+
+
+@EVERY
+def test_a_claim_says_all_that_is_shown_of_it(claim):
+    """And its prediction begins with the verdict that it foretells."""
+    for text in (claim.title, claim.question, claim.source, claim.says, claim.prediction):
+        assert text == text.strip() != ""
+    assert claim.expected in get_args(Verdict)
+    assert claim.prediction.lower().startswith(claim.expected)
+    assert claim.question.endswith("?")
+
+
+@EVERY
+def test_a_claim_has_seeds_for_a_headline(claim):
+    """At least ten, and no more than an experiment takes."""
+    assert 10 <= claim.n_seeds <= 20
+
+
+@EVERY
+def test_every_arm_makes_an_experiment(claim):
+    """Itself alone; no two arms train the same."""
+    further, _ = claim.sure()
+    experiments = [one.experiment for one in (*claim.arms, *further)]
+    assert all(one.n_runs == 1 for one in experiments)
+    assert len({one.hash for one in experiments}) == len(experiments)
+    names = [one.name for one in (*claim.arms, *further)]
+    assert len(set(names)) == len(names)
+
+
+@EVERY
+def test_every_statement_wants_a_region_that_leaves_something_out(claim):
+    """Else nothing could contradict it."""
+    for statement in claim.statements:
+        assert statement.low < statement.high
+        assert math.isfinite(statement.low) or math.isfinite(statement.high)
+        assert statement.text
+        assert (statement.left_too is None) == (statement.right_too is None)
+
+
+@EVERY
+def test_arms_that_are_compared_differ_in_nothing_but_the_variant_or_the_task(claim):
+    """Steps, batches and evaluations are the same for both sides of a statement."""
+    by_name = {one.name: one.experiment.training for one in claim.arms}
+    for statement in claim.statements:
+        same = {
+            (own.steps, own.batch_size, own.evaluate_every, own.n_eval)
+            for own in map(by_name.get, statement.arms)
+        }
+        assert len(same) == 1
+
+
+@EVERY
+def test_judged_arms_are_those_of_the_statements(claim):
+    """In the order of the claim."""
+    named = {name for statement in claim.statements for name in statement.arms}
+    judged = [one.name for one in claim.judged_arms]
+    assert set(judged) == named
+    assert judged == [one.name for one in claim.arms if one.name in named]
+
+
+# to make sure of an inability
+
+
+@EVERY
+def test_an_inability_is_made_sure_of(claim):
+    """Three times the steps, and tuned finer with a schedule; nothing for other statements."""
+    arms, statements = claim.sure()
+    unable = [statement for statement in claim.statements if statement.unable]
+    assert len(statements) == 2 * len(unable)
+    assert {one.left for one in statements} == {one.name for one in arms}
+    by_name = {one.name: one for one in (*claim.arms, *arms)}
+    for statement, longer, finer in zip(unable, statements[::2], statements[1::2], strict=True):
+        own = by_name[statement.left]
+        long, fine = by_name[longer.left], by_name[finer.left]
+        assert long.variant == fine.variant == own.variant
+        assert long.experiment.training.steps == LONGER * own.experiment.training.steps
+        assert rates_of(long) == rates_of(own)
+        assert fine.experiment.training.steps == own.experiment.training.steps
+        assert fine.experiment.training.schedule == "cosine"
+        assert set(rates_of(fine)) > {r for r in rates_of(own) if r in rates_of(fine)}
+        assert len(rates_of(fine)) > len(RATES)
+        for stronger in (longer, finer):
+            assert not stronger.unable
+            assert stronger.text.startswith(statement.text)
+            assert (stronger.right, stronger.low, stronger.high, stronger.measure) == (
+                statement.right, statement.low, statement.high, statement.measure,
+            )  # fmt: skip
+
+
+def test_one_arm_that_is_unable_twice_is_trained_once_more_only():
+    """Two statements about it share what makes sure of them."""
+    twice = (worse("Q=K", "QKV", unable=True), worse("Q=K", "K=V", unable=True))
+    arms, statements = small_claim(statements=twice).sure()
+    assert (len(arms), len(statements)) == (2, 4)
+
+
+# what is wrong
+
+
+def test_a_statement_about_no_arm_is_refused():
+    """It names the field, the arm and those there are."""
+    with pytest.raises(ValueError, match=r"statements: got the arm 'Q=V', allowed Q=K, K=V, QKV"):
+        small_claim(statements=(worse("Q=V", "QKV"),))
+
+
+def test_two_arms_of_one_name_are_refused():
+    """It names the field and the name."""
+    with pytest.raises(ValueError, match=r"arms: got 'QKV' twice, allowed each name once"):
+        small_claim(arms=(arm("QKV", **TINY), arm("Q=K", "QKV", **TINY)))
+
+
+def test_two_arms_that_train_the_same_are_refused():
+    """They would be one run of one experiment."""
+    with pytest.raises(ValueError, match=r"arms: got 'again', allowed an arm that differs from"):
+        small_claim(arms=(arm("QKV", **TINY), arm("Q=K", **TINY), arm("QKV", "again", **TINY)))
+
+
+def test_a_claim_without_statements_is_refused():
+    """Nothing would be judged."""
+    with pytest.raises(ValueError, match=r"statements: got none, allowed one or more"):
+        small_claim(statements=())
+
+
+def test_an_unknown_measure_is_refused():
+    """It names those there are."""
+    with pytest.raises(ValueError, match=r"measure: got 'speed', allowed accuracy, "):
+        Statement("It is fast", "QKV", measure="speed")
+
+
+@pytest.mark.parametrize("builder", [worse, better, no_worse])
+@pytest.mark.parametrize("measure", ["asymmetry", "speed"])
+def test_worse_and_better_need_a_measure_that_has_them(builder, measure):
+    """Of a symmetry neither way is better."""
+    with pytest.raises(ValueError, match=rf"measure: got '{measure}', allowed accuracy, "):
+        builder("Q=K", "QKV", measure=measure)
+
+
+@pytest.mark.usefixtures("untouched")
+def test_an_id_is_taken_once():
+    """Another claim of the same id would hide the first."""
+    register_claim(small_claim())
+    with pytest.raises(ValueError, match="id: 'small' is taken"):
+        register_claim(small_claim())
+
+
+# builders
+
+AMOUNT = st.integers(0, 97).map(lambda hundredths: hundredths / 100)
+GAIN = st.integers(-197, 197).map(lambda steps: steps / 200)
+
+
+@given(by=AMOUNT, gain=GAIN, measure=st.sampled_from(DIRECTED))
+def test_builders_want_what_they_say(by, gain, measure):
+    """A gain is a higher accuracy or a lower loss: beyond the amount, and not at it."""
+    difference = MEASURES[measure].better * gain
+
+    def wants(statement):
+        assert (statement.left, statement.right, statement.measure) == ("a", "b", measure)
+        return statement.low < difference < statement.high
+
+    assert wants(worse("a", "b", by, measure=measure)) == (gain < -by)
+    assert wants(better("a", "b", by, measure=measure)) == (gain > by)
+    assert wants(no_worse("a", "b", by, measure=measure)) == (gain > -by)
+
+
+@pytest.mark.parametrize(
+    ("statement", "text"),
+    [
+        (worse("a", "b"), "a is worse than b by more than 5 points"),
+        (better("a", "b", 0.13), "a is better than b by more than 13 points"),
+        (no_worse("a", "b", 0.03, measure="loss"), "a is at most 0.03 nats worse than b"),
+        (
+            worse("a", "b", 0.02, measure="accuracy_all_along"),
+            "a is worse than b by more than 2 points of mean accuracy during training",
+        ),
+        (better("a", "b", text="a wins"), "a wins"),
+    ],
+)
+def test_builders_say_what_they_want(statement, text):
+    """Accuracies in points, losses in nats; or in words of one's own."""
+    assert statement.text == text
+
+
+# the hash
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"arms": (*small_claim().arms[:2], arm("QKV", **{**TINY, "steps": 7}))},
+        {"arms": (*small_claim().arms[:2], arm("QKV unit_key", "QKV", **TINY))},
+        {"statements": (worse("Q=K", "QKV", 0.07, unable=True),)},
+        {"statements": (worse("Q=K", "QKV"),)},
+        {"statements": (worse("Q=K", "K=V", unable=True),)},
+        {"statements": (worse("Q=K", "QKV", measure="loss", unable=True),)},
+        {"n_seeds": 11},
+    ],
+)
+def test_the_hash_tells_what_decides_the_verdict(changed):
+    """Settings, variants, limits, measures and seeds."""
+    assert small_claim(**changed).hash != small_claim().hash
+
+
+def test_the_hash_does_not_hang_on_words():
+    """Nor on what came out."""
+    claim = small_claim()
+    (statement,) = claim.statements
+    worded = small_claim(
+        title="Another",
+        question="What?",
+        source="nobody",
+        says="Nothing.",
+        prediction="None.",
+        expected="contradicted",
+        statements=(replace(statement, text="Q=K falls behind"),),
+        reason="unknown",
+        family="Our own",
+    )
+    assert worded.hash == claim.hash
+    assert len(claim.hash) == 16
+
+
+def test_hashes_of_all_claims_differ():
+    """Each is about something of its own."""
+    assert len({claim.hash for claim in CLAIMS.values()}) == len(CLAIMS)
+
+
+# one's own
+
+OWN = f"""
+from attnkit.claims.base import Claim, arm, no_worse, register_claim
+
+register_claim(
+    Claim(
+        id="mine",
+        title="My claim",
+        question="Is K=V as good?",
+        source="me",
+        says="K=V is as good.",
+        prediction="Supported.",
+        expected="supported",
+        arms=(arm("QKV", **{TINY!r}), arm("K=V", **{TINY!r})),
+        statements=(no_worse("K=V", "QKV"),),
+        family="Our own",
+    )
+)
+"""
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_claim_of_ones_own_is_listed_and_run(tmp_path, monkeypatch, capsys):
+    """Its module is named in the environment."""
+    (tmp_path / "my_claims.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("ATTNKIT_MODULES", "my_claims")
+    assert main(["claims", "--list", "mine"]) == 0
+    assert "nothing is shipped for mine" in capsys.readouterr().err
+    assert main(["claims", "--quick", "--fresh", "mine"]) == 0
+    assert "mine " in capsys.readouterr().out

@@ -1,0 +1,329 @@
+"""The command `claims`: what it prints and writes, its exit codes, and how it goes on."""
+
+import json
+from dataclasses import replace
+
+import platformdirs
+import pytest
+from small_claims import MadeUp, made_up, small_claim
+
+from attnkit import __version__
+from attnkit.__main__ import main
+from attnkit.claims import CLAIMS
+from attnkit.evidence import gathering, record
+from attnkit.evidence.record import load_shipped, readable, to_json, to_markdown
+from attnkit.readme import marks
+from attnkit.results import Result
+from attnkit.training import train
+
+BEGIN, END = marks("claims")
+
+
+@pytest.fixture(autouse=True)
+def small(tmp_path, monkeypatch):
+    """Two small claims alone, nothing shipped, a cache of its own; its folder."""
+    before = dict(CLAIMS)
+    CLAIMS.clear()
+    CLAIMS.update({name: small_claim(name, n_seeds=6) for name in ("first", "second")})
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_: cache)
+    monkeypatch.setattr(record, "SHIPPED", tmp_path / "shipped.json")
+    load_shipped.cache_clear()
+    yield cache / "claims" / __version__
+    CLAIMS.clear()
+    CLAIMS.update(before)
+    load_shipped.cache_clear()
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """What is trained, in its order."""
+    found = []
+
+    def counted(experiment, device="auto"):
+        found.append(experiment)
+        return train(experiment, device)
+
+    monkeypatch.setattr(gathering, "train", counted)
+    return found
+
+
+@pytest.fixture
+def shipped():
+    """Evidence that is shipped for the first claim."""
+    evidence = made_up(CLAIMS["first"], MadeUp(QKV=1.0, Q_K=0.5, say=lambda _: None))
+    record.SHIPPED.write_text(to_json([evidence]), encoding="utf-8")
+    return evidence
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command: `run(*arguments)` gives its exit code, output and errors."""
+
+    def run_with(*arguments):
+        capsys.readouterr()
+        try:
+            code = main(["claims", *arguments])
+        except SystemExit as end:  # argparse's way
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return run_with
+
+
+def refused(answer, begins):
+    """Whether it is one line of bad input, before anything was trained or printed."""
+    code, output, errors = answer
+    assert (code, output) == (2, "")
+    assert errors.splitlines(keepends=True) == [errors]
+    assert errors.startswith(f"attnkit: error: {begins}")
+    return True
+
+
+def untimed(text):
+    """All of a JSON document that does not hang on the clock."""
+    return [{**one, "seconds": None} for one in json.loads(text)["claims"]]
+
+
+# what it prints and writes
+
+
+def test_all_claims_are_run_and_told(run):
+    """A line for each as it goes, then the table."""
+    code, output, errors = run()
+    assert code == 0
+    assert [line for line in errors.splitlines() if not line.startswith("    ")] == [
+        "1/2 first",
+        "2/2 second",
+    ]
+    assert errors.count("s of training") == 2
+    assert [line.split()[0] for line in output.splitlines()[:3]] == ["claim", "first", "second"]
+
+
+def test_only_those_that_are_named_are_run(run):
+    """Once each, in the order given."""
+    for names in (["second"], ["second", "first", "second"]):
+        code, output, _ = run(*names, "--quick", "--json", "-")
+        assert code == 0
+        told = json.loads(output)["claims"]
+        assert [one["id"] for one in told] == list(dict.fromkeys(names))
+
+
+def test_json_for_the_screen_is_nothing_but_json(run):
+    """What is done is told beside it."""
+    code, output, errors = run("first", "--json", "-")
+    (told,) = json.loads(output)["claims"]
+    assert code == 0
+    assert (told["id"], told["seeds"], told["quick"]) == ("first", 6, False)
+    assert told["attnkit"] == __version__
+    assert "1/1 first" in errors
+
+
+def test_numbers_are_written_into_a_file(run, tmp_path):
+    """And the table is printed."""
+    path = tmp_path / "numbers.json"
+    code, output, _ = run("--quick", "--first-seed", "17", "--json", str(path))
+    assert code == 0
+    assert output.startswith("claim ")
+    told = json.loads(path.read_text(encoding="utf-8"))["claims"]
+    assert [(one["id"], one["first_seed"], one["seeds"], one["quick"]) for one in told] == [
+        ("first", 17, 6, True),
+        ("second", 17, 6, True),
+    ]
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_page_is_written(run, tmp_path):
+    """One file that needs no other."""
+    path = tmp_path / "page.html"
+    assert run("first", "--list", "--html", str(path))[0] == 0
+    page = path.read_text(encoding="utf-8")
+    assert page.lower().startswith("<!doctype html>")
+    assert CLAIMS["first"].title in page
+    assert 'src="http' not in page
+
+
+def test_the_readme_has_the_table(run, tmp_path, shipped):
+    """Between its marks; all else stays."""
+    path = tmp_path / "README.md"
+    path.write_text(f"# Before\n{BEGIN}\nold\n{END}\nAfter.\n", encoding="utf-8")
+    assert run("first", "--list", "--readme", str(path))[0] == 0
+    table = to_markdown([load_shipped()["first"]])
+    assert path.read_text(encoding="utf-8") == f"# Before\n{BEGIN}\n{table}\n{END}\nAfter.\n"
+    assert shipped.claim.title in table
+
+
+def test_what_is_shipped_is_listed(run, trained, shipped):
+    """Nothing is trained; what is not shipped is told beside the table."""
+    code, output, errors = run("--list")
+    assert code == 0
+    assert output == readable([load_shipped()["first"]]) + "\n"
+    assert errors == "nothing is shipped for second\n"
+    assert trained == []
+    assert shipped.claim.id in output
+
+
+def test_shipping_replaces_what_is_shipped(run, shipped):
+    """All claims, in full; it is read again as it was told."""
+    code, output, _ = run("--ship")
+    assert code == 0
+    load_shipped.cache_clear()
+    found = load_shipped()
+    assert list(found) == list(CLAIMS)
+    assert output == readable(found.values()) + "\n"
+    assert found["first"].to_dict() != shipped.to_dict()
+
+
+# going on
+
+
+def test_what_is_finished_is_not_trained_again(run, trained, small):
+    """Two claims of the same arms share what is trained; another time nothing is."""
+    first = run("--json", "-")
+    n_trained = len(trained)
+    assert len({one.hash for one in trained}) == n_trained == len(list(small.iterdir()))
+    assert run("--json", "-")[:2] == first[:2]
+    assert len(trained) == n_trained
+
+
+def test_fresh_trains_again_and_keeps_nothing(run, trained, small):
+    """The numbers are the same."""
+    before = run("first", "--json", "-")
+    n_trained = len(trained)
+    kept = sorted(path.name for path in small.iterdir())
+    assert untimed(run("first", "--fresh", "--json", "-")[1]) == untimed(before[1])
+    assert len(trained) == 2 * n_trained
+    assert sorted(path.name for path in small.iterdir()) == kept
+
+
+def test_the_quick_form_takes_over_shipped_learning_rates(run, trained, shipped):
+    """Of those that are judged; only what is compared is trained."""
+    code, output, _ = run("first", "--quick", "--json", "-")
+    (told,) = json.loads(output)["claims"]
+    assert code == 0
+    assert len(trained) == 1
+    rates = {name: own["learning_rate"] for name, own in told["tuning"].items()}
+    assert rates == {name: shipped.tuned[name].rate for name in ("Q=K", "QKV")}
+
+
+def interrupts(result):
+    """Ctrl-C while it trains: the result is what was reached."""
+    return Result(replace(result.snapshot, status="stopped"), result.parameters)
+
+
+def raises(_):
+    """Ctrl-C between two experiments."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("ctrl_c", [interrupts, raises])
+def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(run, tmp_path, monkeypatch, ctrl_c):
+    """Exit code 130; the rest is trained another time, as if nothing had happened."""
+    CLAIMS["second"] = small_claim("second", n_seeds=7)
+    seeds, interrupted = [], [True]
+
+    def counted(experiment, device="auto"):
+        seeds.append(experiment.n_seeds)
+        result = train(experiment, device)
+        return ctrl_c(result) if interrupted[0] and experiment.n_seeds == 7 else result
+
+    monkeypatch.setattr(gathering, "train", counted)
+    numbers, page = tmp_path / "numbers.json", tmp_path / "page.html"
+    code, output, errors = run("--json", str(numbers), "--html", str(page))
+    assert code == 130
+    assert "Traceback" not in errors
+    assert [one["id"] for one in json.loads(numbers.read_text())["claims"]] == ["first"]
+    assert output.splitlines()[1].startswith("first ")
+    assert page.is_file()
+    seeds.clear()
+    interrupted[0] = False
+    assert run("--json", str(numbers))[0] == 0
+    assert seeds == [7]
+    straight = run("--fresh", "--json", "-")[1]
+    assert untimed(numbers.read_text(encoding="utf-8")) == untimed(straight)
+
+
+def test_an_interrupt_replaces_nothing_that_is_shipped(run, tmp_path, monkeypatch, shipped):
+    """Neither README's table, nor the evidence."""
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{BEGIN}\nold\n{END}\n", encoding="utf-8")
+    before = record.SHIPPED.read_text(encoding="utf-8")
+    monkeypatch.setattr(
+        gathering, "train", lambda *args, **named: interrupts(train(*args, **named))
+    )
+    code, output, _ = run("--ship", "--readme", str(readme))
+    assert (code, output) == (130, "")
+    assert record.SHIPPED.read_text(encoding="utf-8") == before
+    assert readme.read_text(encoding="utf-8") == f"{BEGIN}\nold\n{END}\n"
+    assert shipped.current
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [
+        (["third"], "claim: got 'third', allowed first, second"),
+        (["--list", "third"], "claim: got 'third', allowed first, second"),
+        (["--first-seed", "-1"], "--first-seed: got '-1', allowed a whole number from 0 to"),
+        (["--first-seed", "1.5"], "--first-seed: got '1.5', allowed a whole number from 0 to"),
+        (["--first-seed", "800001"], "--first-seed: got '800001', allowed a whole number from 0"),
+        (["--first-seed", ""], "--first-seed: got '', allowed a whole number from 0 to"),
+        (["--ship", "--quick"], "--ship: allowed for all claims, in full"),
+        (["--ship", "--list"], "--ship: allowed for all claims, in full"),
+        (["--ship", "first"], "--ship: allowed for all claims, in full"),
+        (["--json", "nowhere/numbers.json"], "nowhere/numbers.json: its folder does not exist"),
+        (["--html", "nowhere/page.html"], "nowhere/page.html: its folder does not exist"),
+        (["--html", "."], "--html: . is a folder, allowed a file"),
+        (["--json", "."], "--json: . is a folder, allowed a file"),
+        (["--readme", "nowhere.md"], "--readme: nowhere.md: No such file"),
+        (["--twice"], "unrecognized arguments: --twice"),
+    ],
+)
+def test_bad_input_is_one_line(run, trained, tmp_path, monkeypatch, arguments, begins):
+    """It names what is wrong and what is allowed, before anything is trained."""
+    monkeypatch.chdir(tmp_path)
+    assert refused(run(*arguments), begins)
+    assert trained == []
+    assert not record.SHIPPED.exists()
+
+
+def test_a_device_that_there_is_not_is_bad_input(run):
+    """One line, as of `train`."""
+    code, output, errors = run("--device", "abacus")
+    assert (code, output) == (2, "")
+    last = errors.splitlines()[-1]
+    assert last.startswith("attnkit: error: device: 'abacus' cannot be used")
+    assert "Traceback" not in errors
+
+
+def test_what_is_ones_own_is_not_shipped(run, trained, monkeypatch):
+    """The package's evidence is about the package's claims."""
+    monkeypatch.setenv("ATTNKIT_MODULES", "json")
+    assert refused(run("--ship"), "--ship: allowed for all claims, in full, without ATTNKIT_MODU")
+    assert trained == []
+
+
+def test_a_readme_without_a_place_for_the_table_is_refused(run, trained, tmp_path):
+    """Before a long run."""
+    path = tmp_path / "README.md"
+    path.write_text("# No marks\n", encoding="utf-8")
+    assert refused(run("--readme", str(path)), "--readme: ")
+    assert trained == []
+
+
+def test_a_cache_that_cannot_be_used_is_found_before_training(run, trained, small):
+    """Nobody waits for numbers that are then lost; --fresh needs none."""
+    small.parent.parent.write_text("a file, not a folder", encoding="utf-8")
+    assert refused(run("first"), f"{small.parent.parent.parent}")
+    assert trained == []
+    assert run("first", "--quick", "--fresh")[0] == 0
+
+
+def test_a_claim_that_no_experiment_can_test_is_bad_input(run):
+    """One's own may ask for too much."""
+    CLAIMS["first"] = small_claim("first", n_seeds=99)
+    code, output, errors = run("first")
+    assert (code, output) == (2, "")
+    assert errors.splitlines()[-1].startswith("attnkit: error: n_seeds: got 99, allowed")

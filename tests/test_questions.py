@@ -1,0 +1,145 @@
+"""The five threads: three sentences each, for every verdict, with the numbers of the evidence."""
+
+import re
+from dataclasses import replace
+from typing import get_args
+
+import numpy as np
+import pytest
+from small_claims import MadeUp
+
+from attnkit.claims import CLAIMS, Verdict
+from attnkit.evidence.gathering import gather
+from attnkit.evidence.questions import QUESTIONS, answered
+from attnkit.evidence.record import load_shipped, verdicts_of
+
+VERDICTS = get_args(Verdict)
+EVERY = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
+SENTENCES = [
+    pytest.param(sentence, verdict, id=f"{question.id} {sentence.claim} {verdict}")
+    for question in QUESTIONS
+    for sentence in question.answer
+    for verdict in VERDICTS
+]
+
+
+@pytest.fixture(scope="module")
+def evidence():
+    """Claim's id → made-up evidence with the arms and measures that it has when it is gathered."""
+    named = {name for question in QUESTIONS for name in question.claims}
+    found = gather([CLAIMS[name] for name in named], MadeUp())
+    return {one.claim.id: one for one in found}
+
+
+def well_formed(sentence):
+    """Whether it reads as one: nothing unfilled, nothing missing."""
+    assert not re.search(r"[{}]|\bnan\b|  ", sentence), sentence
+    assert sentence[0].isupper()
+    assert sentence.endswith((".", "?"))
+    return True
+
+
+def test_there_are_five_questions():
+    """Each with a name of its own, a title and a source."""
+    assert len({question.id for question in QUESTIONS}) == 5
+    for question in QUESTIONS:
+        assert re.fullmatch("[a-z_]+", question.id)
+        for text in (question.title, question.asked, question.source, question.guess):
+            assert text == text.strip() != ""
+        assert question.title.endswith("?")
+        assert question.guess.endswith("?")
+
+
+@EVERY
+def test_a_question_is_answered_in_three_sentences(question):
+    """Each of which rests on another claim."""
+    assert len(question.answer) == 3
+    assert len({sentence.claim for sentence in question.answer}) == 3
+
+
+@EVERY
+def test_a_question_names_the_claims_it_rests_on(question):
+    """Once each; what is drawn first is part of the answer."""
+    assert set(question.claims) <= set(CLAIMS)
+    assert len(set(question.claims)) == len(question.claims)
+    spoken_of = {sentence.claim for sentence in question.answer}
+    assert spoken_of <= set(question.claims)
+    assert question.claims[0] in spoken_of
+
+
+@EVERY
+def test_every_outcome_can_be_guessed(question):
+    """One guess for each verdict."""
+    assert sorted(question.guesses.values()) == sorted(VERDICTS)
+    assert all(question.guesses)
+
+
+@pytest.mark.parametrize(("sentence", "verdict"), SENTENCES)
+def test_every_sentence_can_be_told(sentence, verdict, evidence):
+    """Whatever comes out, with a number of the evidence in it."""
+    told = sentence.told(evidence[sentence.claim], verdict)
+    assert well_formed(told)
+    assert re.search(r"\d", told)
+    assert re.search(r"\{[^}]+\}", getattr(sentence, verdict))
+
+
+def test_numbers_are_means_over_seeds(evidence):
+    """Accuracies in percent, losses and asymmetries as they are."""
+    record = evidence["symmetry_follows"]
+    one = {
+        "accuracy": np.array([0.5, 0.25, 1.0, 0.25]),
+        "asymmetry": np.array([0.25, 0.5]),
+        "loss": np.array([1.25, 0.75]),
+    }
+    record = replace(record, scores={"QKV, married": one})
+    (first, *_) = QUESTIONS[0].answer
+    template = "{QKV, married} and {QKV, married:asymmetry} and {QKV, married:loss}"
+    sentence = replace(first, claim="symmetry_follows", supported=template)
+    assert sentence.told(record, "supported") == "50% and 0.38 and 1.00"
+
+
+def test_runs_that_diverged_are_told_in_words(evidence):
+    """No sentence has a number that is none."""
+    for question in QUESTIONS:
+        for sentence in question.answer:
+            record = evidence[sentence.claim]
+            lost = {
+                name: {measure: np.full_like(values, np.nan) for measure, values in own.items()}
+                for name, own in record.scores.items()
+            }
+            told = sentence.told(replace(record, scores=lost), "inconclusive")
+            assert well_formed(told)
+            assert "nothing (diverged)" in told
+
+
+@EVERY
+def test_an_answer_is_told_as_far_as_there_is_evidence(question, evidence):
+    """In its order; verdicts decide what each sentence says."""
+    verdicts = dict.fromkeys(evidence, "supported")
+    whole = answered(question, evidence, verdicts)
+    assert len(whole) == 3
+    some = {name: one for name, one in evidence.items() if name != question.answer[0].claim}
+    assert answered(question, some, verdicts) == whole[1:]
+    assert answered(question, {}, {}) == []
+    other = {**verdicts, question.answer[1].claim: "contradicted"}
+    changed = answered(question, evidence, other)
+    assert (changed[0], changed[2]) == (whole[0], whole[2])
+
+
+@EVERY
+def test_the_shipped_answer_reads_well(question):
+    """As far as evidence is shipped."""
+    shipped = load_shipped()
+    assert all(map(well_formed, answered(question, shipped, verdicts_of(shipped.values()))))
+
+
+def test_what_is_shipped_as_contradicted_has_a_reason():
+    """Or an honest “unknown”."""
+    shipped = load_shipped()
+    verdicts = verdicts_of(shipped.values())
+    without = [
+        name
+        for name, verdict in verdicts.items()
+        if verdict == "contradicted" and not CLAIMS[name].reason
+    ]
+    assert without == []

@@ -1,0 +1,241 @@
+"""From arms to experiments: what is trained together, and which learning rate is chosen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_claims import TINY
+
+from attnkit import experiment as limits
+from attnkit.claims import CLAIMS
+from attnkit.claims.base import arm
+from attnkit.evidence.measures import MEASURES
+from attnkit.evidence.trials import (
+    FINER_RATES,
+    MOST_TOGETHER,
+    N_TUNING_SEEDS,
+    RATES,
+    TUNING_SEED,
+    Tuned,
+    choose,
+    comparing_trials,
+    rates_of,
+    tuned_by,
+    tuning_trials,
+)
+from attnkit.settings import InvalidExperiment
+from attnkit.training import train
+from attnkit.variants import Variant
+
+NAN = float("nan")
+MIXED = (
+    arm("K=V kv_heads=1 n_heads=2", "K=V, MQA", **TINY),
+    arm("Q=K", "symmetric", **TINY),
+    arm("QKV", "free", **TINY),
+    arm("Q=K=V", "one", **TINY),
+    arm("K=V", "tied", **TINY),
+)
+"""In none of the orders in which experiments have their variants."""
+
+
+def trained_as(trial, arms):
+    """(arm's name, rate) of every variant of an experiment, as its text says."""
+    by_text = {
+        Variant(f"{one.variant} learning_rate={rate:g}"): (one.name, rate)
+        for one in arms
+        for rate in {rate for name, rate in trial.cells if name == one.name}
+    }
+    return tuple(by_text[variant] for variant in trial.experiment.sharing)
+
+
+# what is trained together
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_every_variant_is_the_arm_that_its_cell_names(claim):
+    """An experiment puts variants into an order of its own, and cells follow it."""
+    further, _ = claim.sure()
+    for arms in (claim.arms, claim.judged_arms, further):
+        rates = {one.name: 0.001 * (1 + place) for place, one in enumerate(arms)}
+        for trial in (*tuning_trials(arms), *comparing_trials(arms, rates, 2)):
+            assert trial.cells == trained_as(trial, arms)
+
+
+def test_arms_of_one_setting_train_beside_each_other():
+    """Another setting is another experiment."""
+    longer = arm("Q=K", "longer", **{**TINY, "steps": 7})
+    trials = comparing_trials([MIXED[1], longer, MIXED[2]], {}, 3)
+    together = [{name for name, _ in trial.cells} for trial in trials]
+    assert together == [{"symmetric", "free"}, {"longer"}]
+    assert [trial.experiment.training.steps for trial in trials] == [6, 7]
+
+
+def test_no_trial_holds_more_than_can_be_lost():
+    """Each arm at each of its rates stands in exactly one."""
+    trials = tuning_trials(MIXED)
+    assert [len(trial.cells) for trial in trials] == [MOST_TOGETHER, MOST_TOGETHER, 5]
+    cells = [cell for trial in trials for cell in trial.cells]
+    assert sorted(cells) == sorted((one.name, rate) for one in MIXED for rate in rates_of(one))
+
+
+def test_what_takes_too_much_memory_is_split(monkeypatch):
+    """Into as many experiments as are needed, none of which leaves anything out."""
+    (whole,) = comparing_trials(MIXED, {}, 3)
+    at_once, _ = whole.experiment._numbers_per_seed()
+    monkeypatch.setattr(limits, "_MOST_AT_ONCE", 3 * at_once // 2)
+    parts = comparing_trials(MIXED, {}, 3)
+    assert len(parts) > 1
+    assert sorted(cell for part in parts for cell in part.cells) == sorted(whole.cells)
+    assert all(part.cells == trained_as(part, MIXED) for part in parts)
+
+
+def test_what_takes_too_much_memory_alone_is_told(monkeypatch):
+    """There is nothing to split."""
+    (whole,) = comparing_trials(MIXED[:1], {}, 7)
+    at_once, _ = whole.experiment._numbers_per_seed()
+    monkeypatch.setattr(limits, "_MOST_AT_ONCE", 6 * at_once)
+    with pytest.raises(InvalidExperiment, match="n_seeds: got 7, allowed at most 6"):
+        comparing_trials(MIXED[:1], {}, 7)
+
+
+# learning rates
+
+
+@pytest.mark.parametrize("own", [0.003, 0.0017])
+def test_rates_are_multiples_of_the_arm_s_own(own):
+    """More of them if it is tuned finer, on both sides."""
+    plain = arm("QKV", **TINY, learning_rate=own)
+    assert rates_of(plain) == pytest.approx([factor * own for factor in RATES], rel=5e-3)
+    assert rates_of(plain.finer()) == pytest.approx(
+        [factor * own for factor in FINER_RATES], rel=5e-3
+    )
+    assert min(FINER_RATES) < min(RATES)
+    assert list(FINER_RATES) == sorted(FINER_RATES)
+
+
+def test_every_arm_has_as_many_trials():
+    """An equal budget, on seeds of its own."""
+    for trial in tuning_trials(MIXED):
+        assert trial.experiment.seeds == range(TUNING_SEED, TUNING_SEED + N_TUNING_SEEDS)
+    cells = [name for trial in tuning_trials(MIXED) for name, _ in trial.cells]
+    assert {cells.count(one.name) for one in MIXED} == {len(RATES)}
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_what_is_compared_was_not_tuned_on(claim):
+    """No seed is among both."""
+    tuning = {seed for trial in tuning_trials(claim.arms) for seed in trial.experiment.seeds}
+    compared = comparing_trials(claim.arms, {}, claim.n_seeds, first_seed=17)
+    for trial in compared:
+        assert trial.experiment.seeds == range(17, 17 + claim.n_seeds)
+        assert not tuning & set(trial.experiment.seeds)
+
+
+def test_arms_are_compared_at_their_own_rates():
+    """Or at the task's, where none is known."""
+    (trial,) = comparing_trials(MIXED[1:3], {"free": 0.0071}, 3)
+    task_s = MIXED[1].experiment.training.learning_rate
+    assert dict(trial.cells) == {"free": 0.0071, "symmetric": task_s}
+
+
+# scores
+
+
+def test_scores_of_a_trial_are_those_of_each_arm_alone():
+    """A run does not depend on those beside it, and each goes to its own arm."""
+    rates = {"free": 0.013, "tied": 0.002, "one": 0.007}
+    (trial,) = comparing_trials(MIXED, rates, 2, first_seed=3)
+    together = trial.scores(train(trial.experiment).snapshot)
+    assert set(together) == {one.name for one in MIXED}
+    for one in (MIXED[0], MIXED[1], MIXED[4]):
+        (alone,) = comparing_trials([one], rates, 2, first_seed=3)
+        (expected,) = alone.scores(train(alone.experiment).snapshot).values()
+        for name in MEASURES:
+            assert together[one.name][name] == pytest.approx(expected[name], rel=1e-5, nan_ok=True)
+    assert len({own["loss"][0] for own in together.values()}) == len(MIXED)
+
+
+def test_runs_are_split_by_cell_and_seed():
+    """Runs stand variant by variant, seeds within."""
+    (trial,) = comparing_trials(MIXED[:3], {}, 5)
+    split = trial.split({"loss": np.arange(15.0)})
+    for place, (name, _) in enumerate(trial.cells):
+        assert split[name]["loss"].tolist() == list(range(5 * place, 5 * place + 5))
+
+
+# the choice
+
+
+def tried(**by_rate):
+    """Rate → accuracy and loss of two seeds, from `_1=(accuracies, losses)`."""
+    return {
+        float(name[1:]): {"accuracy": np.array(accuracy), "loss": np.array(loss)}
+        for name, (accuracy, loss) in by_rate.items()
+    }
+
+
+def test_the_most_accurate_rate_is_chosen():
+    """Whatever its loss."""
+    found = choose(tried(_1=([0.5, 0.7], [0.1, 0.1]), _2=([0.7, 0.7], [0.9, 0.9])), "accuracy")
+    assert found.rate == 2.0
+    assert found.tried == pytest.approx({1.0: 0.6, 2.0: 0.7})
+    assert found.by == "accuracy"
+
+
+def test_of_equals_that_of_the_lowest_loss_is_chosen():
+    """At the ceiling accuracies do not tell."""
+    many = tried(_1=([1.0, 1.0], [0.3, 0.3]), _2=([1.0, 1.0], [0.1, 0.2]), _4=([1, 1], [0.2, 0.2]))
+    assert choose(many, "accuracy").rate == 2.0
+
+
+def test_on_text_the_lowest_loss_is_chosen():
+    """Whatever the accuracy."""
+    found = choose(tried(_1=([0.5, 0.5], [0.1, 0.2]), _2=([0.9, 0.9], [0.3, 0.3])), "loss")
+    assert (found.rate, found.tried) == (1.0, pytest.approx({1.0: 0.15, 2.0: 0.3}))
+
+
+@pytest.mark.parametrize("by", ["accuracy", "loss"])
+def test_a_rate_at_which_a_run_diverged_is_not_chosen(by):
+    """Not even if it is the best otherwise; its mean is none."""
+    found = choose(tried(_1=([0.9, NAN], [0.1, NAN]), _2=([0.1, 0.1], [3.0, 3.0])), by)
+    assert found.rate == 2.0
+    assert np.isnan(found.tried[1.0])
+
+
+def test_where_all_diverged_something_is_chosen_still():
+    """The comparison then shows it."""
+    assert choose(tried(_1=([NAN] * 2,) * 2, _2=([NAN] * 2,) * 2), "accuracy").rate in (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "means", "at_edge"),
+    [
+        (1.0, {1.0: 0.9, 2.0: 0.5, 4.0: 0.3}, True),
+        (4.0, {1.0: 0.3, 2.0: 0.5, 4.0: 0.9}, True),
+        (2.0, {1.0: 0.3, 2.0: 0.9, 4.0: 0.5}, False),
+        (4.0, {1.0: 0.5, 2.0: 0.9, 4.0: 0.9}, False),
+        (4.0, {1.0: 0.5, 2.0: 0.5, 4.0: 0.9}, True),
+        (2.0, {1.0: 0.5, 2.0: 0.9, 4.0: NAN}, False),
+        (1.0, {1.0: NAN, 2.0: NAN, 4.0: NAN}, False),
+        (1.0, {1.0: np.nan}, False),
+        (1.0, {}, False),
+    ],
+)
+def test_the_edge_is_told_if_it_alone_is_best(rate, means, at_edge):
+    """Beyond it a rate might be better still; not where one within does as well."""
+    assert Tuned(rate, means).at_edge == at_edge
+
+
+@given(st.permutations([0.0005, 0.001, 0.002, 0.004]))
+def test_the_choice_does_not_hang_on_the_order_of_rates(rates):
+    """The best stays the best."""
+    values = {r: {"accuracy": np.array([r * 100]), "loss": np.array([1 - r])} for r in rates}
+    assert choose(values, "accuracy").rate == choose(values, "loss").rate == 0.004
+
+
+def test_text_is_tuned_by_loss_and_all_else_by_accuracy():
+    """A text's accuracy says little."""
+    assert tuned_by(arm("QKV", task="language")) == "loss"
+    assert tuned_by(MIXED[0]) == tuned_by(replace(MIXED[0], finely=True)) == "accuracy"
