@@ -197,7 +197,7 @@ class Claim:
     expected: Verdict
     arms: tuple[Arm, ...]
     statements: tuple[Statement, ...]
-    n_seeds: int = 12
+    n_seeds: int = 20
     reason: str = ""
     family: str = "What people ask"
     _by_name: dict[str, Arm] = field(default_factory=dict, repr=False, compare=False)

@@ -9,8 +9,6 @@ SETTINGS: dict[str, Any] = {"task": "directed", "steps": 1500}
 ARMS = (
     arm("Q=K", "Q=K", **SETTINGS),
     arm("Q=K n_heads=4", "Q=K, 4 heads", **SETTINGS),
-    arm("Q=K d_mlp=128", "Q=K, MLP 128", **SETTINGS),
-    arm("Q=K", "Q=K, 2 layers", **SETTINGS, n_layers=2),
     arm("QKV", "QKV", **SETTINGS),
 )
 
@@ -26,7 +24,6 @@ register_claim(
         expected="supported",
         arms=ARMS,
         statements=(better("Q=K, 4 heads", "Q=K", 0.1),),
-        n_seeds=10,
         family="Our own",
     )
 )

@@ -19,7 +19,6 @@ register_claim(
             arm("Q=K self_mask", "Q=K, self-mask", task="induction"),
         ),
         statements=(worse("Q=K", "Q=K, self-mask", unable=True),),
-        n_seeds=10,
         family="What papers say",
     )
 )

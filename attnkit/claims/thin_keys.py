@@ -28,7 +28,6 @@ register_claim(
             no_worse("32 entries, 5", "32 entries, 16"),
             worse("8 entries, 1", "8 entries, 16"),
         ),
-        n_seeds=10,
         family="What papers say",
     )
 )
