@@ -107,8 +107,9 @@ class Lab:
     @property
     def watched(self) -> set[str]:
         """The jobs that go on for this visitor, whatever page they are on."""
-        operated = getattr(st.session_state.get("operation"), "job_id", None)
-        return {one for one in (self.job_id, self.filmed_id, operated) if one}
+        further = (st.session_state.get(name) for name in ("operation", "reruns"))
+        others = [getattr(one, "job_id", None) for one in further]
+        return {one for one in (self.job_id, self.filmed_id, *others) if one}
 
     @property
     def job(self) -> Job | None:
