@@ -11,8 +11,8 @@ register_claim(
         "apart?",
         source="attnkit's own, after a prototype",
         says="With two layers, Q=K leaves the half where it stays with one.",
-        prediction="Supported after 4500 steps: a prototype reached 0.93 with a wider model and 3000 "
-        "to 4000 steps. In a first pass on other seeds 1500 steps were not enough.",
+        prediction="Supported after 4500 steps: a prototype reached 0.93 with a wider model and "
+        "3000 to 4000 steps. In a first pass on other seeds 1500 steps were not enough.",
         expected="supported",
         arms=ARMS,
         statements=(better("Q=K, 2 layers", "Q=K", 0.1),),

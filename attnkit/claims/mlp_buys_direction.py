@@ -19,8 +19,8 @@ register_claim(
         question="Q=K finds successor and predecessor alike. Can an MLP then tell them apart?",
         source="attnkit's own, after a prototype",
         says="With an MLP after attention, Q=K leaves the half where it stays without one.",
-        prediction="Supported after 4500 steps: a prototype reached 0.83 with a wider model and 3000 "
-        "to 4000 steps. In a first pass on other seeds 1500 steps were not enough.",
+        prediction="Supported after 4500 steps: a prototype reached 0.83 with a wider model and "
+        "3000 to 4000 steps. In a first pass on other seeds 1500 steps were not enough.",
         expected="supported",
         arms=ARMS,
         statements=(better("Q=K, MLP 128", "Q=K", 0.1),),
