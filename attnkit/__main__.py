@@ -125,9 +125,9 @@ def _parser() -> argparse.ArgumentParser:
     claims.add_argument("claims", nargs="*", metavar="ID", help="only these; without, all")
     claims.add_argument("--list", action="store_true", help="run nothing: table of what is shipped")
     claims.add_argument(
-        "--quick", action="store_true", help="six seeds, at the learning rates of what is shipped"
+        "--quick", action="store_true", help="eight seeds, at the learning rates of what is shipped"
     )
-    claims.add_argument("--first-seed", default="0", help="seeds count up from here")
+    claims.add_argument("--first-seed", default="100", help="seeds count up from here")
     claims.add_argument("--device", default="auto", help="auto, cpu or cuda")
     claims.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
     claims.add_argument("--html", metavar="FILE", help="write one standalone page")
@@ -533,10 +533,14 @@ def _gather(given: argparse.Namespace, chosen: list[Claim]) -> tuple[list[Eviden
         allowed = f"a whole number from 0 to {LAST_FIRST_SEED:,}"
         raise _BadInput(f"--first-seed: got {first_seed!r}, allowed {allowed}")
     prepare_for_training()
-    folder = None if given.fresh else user_cache_path("attnkit") / "claims" / __version__
-    if folder is not None:
-        _write(partial(folder.mkdir, parents=True, exist_ok=True))
-    bench = Bench(folder, given.device, lambda text: print(text, file=sys.stderr, flush=True))
+    folder = user_cache_path("attnkit") / "claims" / __version__
+    _write(partial(folder.mkdir, parents=True, exist_ok=True))
+    bench = Bench(
+        folder,
+        given.device,
+        lambda text: print(text, file=sys.stderr, flush=True),
+        fresh=given.fresh,
+    )
     found: list[Evidence] = []
     gathered = gather(
         chosen, bench, quick=given.quick, first_seed=int(first_seed), known=load_shipped()

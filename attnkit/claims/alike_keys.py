@@ -10,7 +10,7 @@ register_claim(
         "per entry be key and value?",
         source="Robin, Stack Exchange 2019, “Why K and V are not the same in Transformer "
         "attention?”",
-        says="“The two key vectors are similar. Nevertheless, the values should be dissimilar … "
+        says="“… the two key vectors are similar. Nevertheless, the values … should be dissimilar "
         "Using the same representation for keys and values doesn't allow this.”",
         prediction="Contradicted. An entry's vector has room for a name and a number side by side; "
         "untuned runs solved it even at a cosine of 0.99.",

@@ -42,12 +42,15 @@ class Arm:
         variant: its text form; its learning rate is tuned.
         settings: the task's name and what differs from its defaults.
         finely: whether its learning rate is tuned on the finer grid, with a schedule.
+        rate_of: name of the arm whose learning rate it takes, in place of one of its own: they are
+            then the same run for as long as they do the same.
     """
 
     name: str
     variant: str
     settings: Mapping[str, Any]
     finely: bool = False
+    rate_of: str = ""
 
     @property
     def experiment(self) -> Experiment:
@@ -70,9 +73,9 @@ class Arm:
         return replace(self, name=f"{self.name}, tuned finer", settings=settings, finely=True)
 
 
-def arm(variant: str, name: str = "", **settings: Any) -> Arm:
+def arm(variant: str, name: str = "", *, rate_of: str = "", **settings: Any) -> Arm:
     """An arm, called by its variant unless it has a name of its own."""
-    return Arm(name or variant, variant, settings)
+    return Arm(name or variant, variant, settings, rate_of=rate_of)
 
 
 @dataclass(frozen=True)
@@ -251,11 +254,11 @@ class Claim:
 
     @property
     def hash(self) -> str:
-        """Sixteen hexadecimal digits of all that decides its verdict: arms and statements."""
+        """Sixteen hexadecimal digits of its arms and statements, whatever their wording."""
         further_arms, further = self.sure()
         arms, statements = (*self.arms, *further_arms), (*self.statements, *further)
         told = {
-            "arms": [[one.name, one.finely, one.experiment.to_json()] for one in arms],
+            "arms": [[one.name, one.finely, one.rate_of, one.experiment.to_json()] for one in arms],
             "statements": [
                 [s.left, s.right, s.left_too, s.right_too, s.measure, str(s.low), str(s.high)]
                 for s in statements

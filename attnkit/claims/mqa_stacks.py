@@ -11,7 +11,7 @@ register_claim(
         source="Kayyam et al. 2026, arXiv 2606.04032 (perplexity: MQA 5.19, K=V + MQA 5.36; QKV "
         "5.11, K=V 5.27)",
         says="K=V adds 3.3% perplexity to MQA, 3.1% to full attention: the two savings of cache "
-        "add up.",
+        "multiply.",
         prediction="Supported: what K=V costs should hardly depend on how many heads share it.",
         expected="supported",
         reason="What K=V costs varies from seed to seed by as much as the margin.",

@@ -14,10 +14,10 @@ register_claim(
         title="One embedding, several tasks",
         question="An embedding has learnt one task and is frozen. Can it serve a new one without "
         "projections?",
-        source="the third answer on Stack Exchange, “What is the use of the value in "
-        "self-attention?”",
-        says="Matrices allow “to use the same basic embedding for different tasks (you don't "
-        "retrain the basic embedding layer when fine-tuning, after all)”.",
+        source="the second answer, point 3, in a thread on the use of the value, Stack Exchange",
+        says="“Having learnable W_Vs allows … using the same basic embedding for different tasks "
+        "(you don't retrain the basic embedding layer when fine-tuning, after all)”; put to the "
+        "test here: no matrix at all.",
         prediction="Supported: without any matrix scores are what the frozen embedding happens to "
         "give, and it was made for another question.",
         expected="supported",

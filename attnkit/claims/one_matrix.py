@@ -7,7 +7,7 @@ register_claim(
         id="one_matrix",
         title="One matrix for all",
         question="Why should W_Q, W_K and W_V not be one and the same matrix?",
-        source="Hans-Peter Stricker, Stack Exchange 2023, “Why not W = W_Q = W_K = W_V?”",
+        source="Hans-Peter Stricker, in a thread on W = W_Q = W_K = W_V, Stack Exchange",
         says="Scores could be “similarities between two projected words … I wonder why this would "
         "not work, and why we need three different matrices.”",
         prediction="Contradicted, by direction alone: one matrix looks names up and finds spouses "

@@ -26,8 +26,6 @@ register_claim(
         prediction="Contradicted at this scale: in a prototype Q=K with the self-mask lost about "
         "0.05 nats.",
         expected="contradicted",
-        reason="It is better for its self-mask, not for sharing: see QKV with the self-mask beside "
-        "it. At a character's place, the character itself is the last thing to look for.",
         arms=ARMS,
         statements=(no_worse("Reformer", "QKV", 0.03, measure="loss"),),
         n_seeds=10,

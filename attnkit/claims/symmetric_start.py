@@ -10,10 +10,9 @@ register_claim(
         question="W_Q and W_K start equal and are then free. Does an encoder train faster?",
         source="Saponati et al., ICML 2025, arXiv 2502.10927 (reported: 35 to 73% of steps saved)",
         says="Symmetric initialisation speeds up the training of encoders.",
-        prediction="Inconclusive: at this size and after 250 steps it will hardly show.",
-        expected="inconclusive",
-        reason="Unknown. A symmetric start stays nearly symmetric, and does not help in the first "
-        "250 steps; the paper's savings are told of much longer training.",
+        prediction="Contradicted: while the settings were chosen, on other seeds, the symmetric "
+        "start was slower.",
+        expected="contradicted",
         arms=ARMS,
         statements=(
             better(

@@ -7,12 +7,11 @@ register_claim(
         id="symmetry_follows",
         title="Is the dot product a similarity?",
         question="A dot product of vectors from two different spaces: is it still a similarity?",
-        source="Hans-Peter Stricker asks and answers, Stack Exchange 2023, “Why not W = W_Q = W_K "
-        "= W_V?”",
+        source="Hans-Peter Stricker, in a thread on W = W_Q = W_K = W_V, Stack Exchange",
         says="“The dot product doesn't give scores to be interpreted as similarities but just of "
         "some (hard to interpret and only sometimes symmetric) relation.”",
         prediction="Supported: two free matrices end nearly symmetric if the relation is, and not "
-        "if it has a direction. Training finds it out.",
+        "if it has a direction. Untrained scores have about ½: the fall is what training does.",
         expected="supported",
         arms=(
             arm("QKV", "QKV, reports to", task="directed"),

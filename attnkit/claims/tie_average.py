@@ -13,15 +13,15 @@ register_claim(
         question="Three matrices are trained, then K and V are tied. Which matrix should be kept?",
         source="notes in the repository of Kayyam et al. 2026, arXiv 2606.04032 (REVERSE, at once: "
         "keep K .100, keep V .123, average .861; after distillation 1.000)",
-        says="The average of the two keeps most, either alone next to nothing; training on brings "
-        "all of it back.",
+        says="The average of the two keeps most, either alone next to nothing; distillation, here "
+        "training on, brings all of it back.",
         prediction="Supported, though the average will keep less here: a third, against a tenth.",
         expected="supported",
         arms=(
             arm("QKV", "never tied", **_BOOK),
-            arm("QKV tie=K=V", "average", **_BOOK),
-            arm("QKV tie=K=V tie_by=keep_K", "keep K", **_BOOK),
-            arm("QKV tie=K=V tie_by=keep_V", "keep V", **_BOOK),
+            arm("QKV tie=K=V", "average", rate_of="never tied", **_BOOK),
+            arm("QKV tie=K=V tie_by=keep_K", "keep K", rate_of="never tied", **_BOOK),
+            arm("QKV tie=K=V tie_by=keep_V", "keep V", rate_of="never tied", **_BOOK),
         ),
         statements=(
             better(

@@ -8,8 +8,7 @@ register_claim(
         title="One word, two roles",
         question="“Can you smell the smell of failure?” A word asks in one way and is found in "
         "another. Does that need W_Q ≠ W_K?",
-        source="the second answer on Stack Exchange 2023, “How important are the different spaces "
-        "of Q and K?”",
+        source="the second answer in a thread on W_Q and W_K, Stack Exchange 2023",
         says="Different matrices allow “the same word to be used differently as Query and Key”.",
         prediction="Supported: in a circle of three names each asks for the next; with symmetric "
         "scores the next and the one before look the same, so half is wrong.",

@@ -14,10 +14,10 @@ from attnkit.claims.base import Arm
 from attnkit.evidence.measures import MEASURES
 from attnkit.evidence.record import QUICK_SEEDS, Evidence
 from attnkit.evidence.trials import (
+    FIRST_SEED,
     Tuned,
     choose,
     comparing_trials,
-    rates_of,
     tuned_by,
     tuning_trials,
 )
@@ -35,17 +35,25 @@ class Bench:
     """Trains experiments, or remembers what they gave.
 
     Args:
-        folder: where scores are kept, a file per experiment; None: nowhere.
+        folder: where scores are kept, a file per experiment.
+        fresh: whether only those count that it measured itself.
         device: as in `train`.
         say: told what is done.
     """
 
     def __init__(
-        self, folder: Path | None, device: str = "auto", say: Callable[[str], None] = lambda _: None
+        self,
+        folder: Path,
+        device: str = "auto",
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        fresh: bool = False,
     ) -> None:
         self.seconds = 0.0
         self.model_steps = 0
         self._folder = folder
+        self._fresh = fresh
+        self._own: set[str] = set()
         self._device = device
         self._say = say
 
@@ -55,7 +63,8 @@ class Bench:
         Raises:
             Interrupted: if training was interrupted.
         """
-        kept = self._kept(experiment)
+        known = not self._fresh or experiment.hash in self._own
+        kept = self._kept(experiment) if known else None
         if kept is None:
             result = train(experiment, device=self._device)
             if result.snapshot.status != "finished":
@@ -63,6 +72,7 @@ class Bench:
             kept = {name: measure.of(result.snapshot) for name, measure in MEASURES.items()}
             kept["seconds"] = np.array([result.seconds])
             self._keep(experiment, kept)
+        self._own.add(experiment.hash)
         self.seconds += float(kept["seconds"][0])
         self.model_steps += experiment.n_runs * experiment.training.steps
         return kept
@@ -71,16 +81,12 @@ class Bench:
         """Tell what is done."""
         self._say(text)
 
-    def _path(self, experiment: Experiment) -> Path | None:
-        if self._folder is None:
-            return None
+    def _path(self, experiment: Experiment) -> Path:
         text = experiment.task.fingerprint
         return self._folder / f"{experiment.hash}{text and f'-{text}'}.json"
 
     def _kept(self, experiment: Experiment) -> Scores | None:
         path = self._path(experiment)
-        if path is None:
-            return None
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             scores = {name: np.array(told[name], np.float64) for name in (*MEASURES, "seconds")}
@@ -92,8 +98,6 @@ class Bench:
 
     def _keep(self, experiment: Experiment, scores: Scores) -> None:
         path = self._path(experiment)
-        if path is None:
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         told = {
             name: [None if np.isnan(value) else value for value in values.tolist()]
@@ -109,7 +113,7 @@ def gather(
     bench: Bench,
     *,
     quick: bool = False,
-    first_seed: int = 0,
+    first_seed: int = FIRST_SEED,
     known: Mapping[str, Evidence] | None = None,
 ) -> Iterator[Evidence]:
     """The evidence for one claim after the other.
@@ -155,6 +159,11 @@ def _gather_one(
             scores=scores if before is None else {**before.scores, **scores},
             tuned=tuned if before is None else {**before.tuned, **tuned},
             experiments=texts if before is None else (*before.experiments, *texts),
+            texts={
+                task.name: task.fingerprint
+                for task in (arm.experiment.task for arm in claim.arms)
+                if task.fingerprint
+            },
             model_steps=bench.model_steps - model_steps,
             seconds=bench.seconds - seconds,
         )
@@ -177,5 +186,5 @@ def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
         for measure in ("accuracy", "loss"):
             for (name, rate), values in trial.per_cell(measured[measure]).items():
                 tried[name].setdefault(rate, {})[measure] = values
-    assert all(set(tried[arm.name]) == set(rates_of(arm)) for arm in arms)
-    return {arm.name: choose(tried[arm.name], tuned_by(arm)) for arm in arms}
+    tuned = {arm.name: choose(tried[arm.name], tuned_by(arm)) for arm in arms if not arm.rate_of}
+    return {arm.name: tuned[arm.rate_of or arm.name] for arm in arms}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from attnkit.evidence.verdict import Finding, Judgement, differences, find, judg
 SHIPPED = Path(__file__).parent / "shipped.json"
 """The records that ship with the package."""
 
-QUICK_SEEDS = 6
-"""Seeds of the quick form: the fewest that allow a verdict."""
+QUICK_SEEDS = 8
+"""Seeds of the quick form: with six, no claim of two statements could ever be contradicted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,7 @@ class Evidence:
         seeds: of every arm. scores: arm → measure → (s,); NaN where a run diverged.
         tuned: arm → how its learning rate was found.
         experiments: links of what was compared, as `Experiment.to_text`.
+        texts: task → hash of its text, which differs between releases of Python.
         model_steps: optimiser steps of single runs, tuning included. seconds: of training.
     """
 
@@ -50,6 +51,7 @@ class Evidence:
     experiments: tuple[str, ...]
     model_steps: int
     seconds: float
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -92,9 +94,6 @@ class Evidence:
             together: the verdict that stands when all are read together, if they are.
         """
         main = self.findings[0]
-        limits = (main.share_low, main.share_high)
-        if main.method == "mean":
-            limits = (main.effect_low, main.effect_high)
         return {
             "id": self.claim.id,
             "title": self.claim.title,
@@ -106,8 +105,10 @@ class Evidence:
             "verdict_alone": self.judgement.verdict,
             "p": self.judgement.p,
             "effect": _plain(main.effect),
-            "interval": [_plain(limit) for limit in limits],
-            "interval_of": "mean difference" if main.method == "mean" else "share of pairs",
+            "interval": [_plain(main.effect_low), _plain(main.effect_high)],
+            "decided_by": "mean difference" if main.method == "mean" else "share of pairs",
+            "share": main.n_holding / max(1, main.n_pairs),
+            "share_interval": [main.share_low, main.share_high],
             "seeds": len(self.seeds),
             "statements": [
                 {
@@ -141,6 +142,7 @@ class Evidence:
                 for name, tuned in self.tuned.items()
             },
             "experiments": list(self.experiments),
+            "texts": dict(self.texts),
             "model_steps": self.model_steps,
             "seconds": round(self.seconds, 1),
         }
@@ -172,6 +174,7 @@ class Evidence:
                 for name, own in told["tuning"].items()
             },
             experiments=tuple(told["experiments"]),
+            texts=told["texts"],
             model_steps=told["model_steps"],
             seconds=told["seconds"],
         )

@@ -22,6 +22,9 @@ from attnkit.variants import Variant
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Learning rates that are tried for every arm, as multiples of the task's own."""
 
+AS_GOOD = 0.005
+"""Learning rates are as good as the best to within half a point of accuracy, or so many nats."""
+
 FINER_RATES = (0.125, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
 """Those of an arm that is tuned finer."""
 
@@ -29,6 +32,10 @@ TUNING_SEED = 900_000
 """The first seed of tuning; far from those that are compared."""
 
 N_TUNING_SEEDS = 2
+
+FIRST_SEED = 100
+"""Of those that are compared. Seeds from 0 on were a first pass: after it, some claims were given
+more seeds and steps, so they cannot be tested on these."""
 
 MOST_TOGETHER = 10
 """Variants of one trial: little is lost if it is interrupted, and memory stays small."""
@@ -83,10 +90,7 @@ class Tuned:
     @property
     def at_edge(self) -> bool:
         """Whether a rate beyond those that were tried might be better still."""
-        best = self.tried.get(self.rate, np.nan)
-        if sum(value == best for value in self.tried.values()) != 1:
-            return False  # it diverged, or several are as good: the edge is not alone
-        return self.rate in (min(self.tried), max(self.tried))
+        return len(self.tried) > 1 and self.rate in (min(self.tried), max(self.tried))
 
 
 def rates_of(arm: Arm) -> tuple[float, ...]:
@@ -98,11 +102,12 @@ def rates_of(arm: Arm) -> tuple[float, ...]:
 
 def tuning_trials(arms: Sequence[Arm]) -> list[Trial]:
     """What is trained to tune them: every arm at each of its rates."""
-    return _trials([(arm, rates_of(arm)) for arm in arms], N_TUNING_SEEDS, TUNING_SEED)
+    own = [(arm, rates_of(arm)) for arm in arms if not arm.rate_of]
+    return _trials(own, N_TUNING_SEEDS, TUNING_SEED)
 
 
 def comparing_trials(
-    arms: Sequence[Arm], rates: Mapping[str, float], n_seeds: int, first_seed: int = 0
+    arms: Sequence[Arm], rates: Mapping[str, float], n_seeds: int, first_seed: int = FIRST_SEED
 ) -> list[Trial]:
     """What is trained to compare them: every arm at its own rate.
 
@@ -162,19 +167,24 @@ def _fitting(cells: Sequence[tuple[Arm, float]], n_seeds: int, first_seed: int) 
 def choose(tried: Mapping[float, Mapping[str, np.ndarray]], by: str) -> Tuned:
     """The best learning rate of an arm.
 
+    Of several that are as good to within `AS_GOOD` the middle one: the largest is often the fastest
+    and fails with the next seed.
+
     Args:
         tried: rate → measure → (s,) of the tuning seeds.
-        by: "accuracy", of equals the lowest loss; or "loss".
+        by: "accuracy" or "loss".
     """
-
-    def goodness(rate: float) -> tuple[float, float]:
-        accuracy, loss = tried[rate]["accuracy"].mean(), tried[rate]["loss"].mean()
-        if np.isnan(loss):
-            return -np.inf, -np.inf
-        return (float(accuracy), -float(loss)) if by == "accuracy" else (-float(loss), 0.0)
-
-    best = max(tried, key=goodness)
-    return Tuned(best, {rate: float(values[by].mean()) for rate, values in tried.items()}, by)
+    means = {
+        rate: float(values[by].mean() if not np.isnan(values["loss"]).any() else np.nan)
+        for rate, values in tried.items()
+    }
+    known = {rate: mean for rate, mean in means.items() if mean == mean}
+    if not known:
+        return Tuned(sorted(means)[len(means) // 2], means, by)
+    sign = 1 if by == "accuracy" else -1
+    best = max(sign * mean for mean in known.values())
+    as_good = sorted(rate for rate, mean in known.items() if sign * mean >= best - AS_GOOD)
+    return Tuned(as_good[(len(as_good) - 1) // 2], means, by)
 
 
 def tuned_by(arm: Arm) -> str:
