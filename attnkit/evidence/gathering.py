@@ -11,7 +11,7 @@ import numpy as np
 from attnkit import __version__
 from attnkit.claims import Claim
 from attnkit.claims.base import Arm
-from attnkit.evidence.measures import MEASURES
+from attnkit.evidence.measures import MEASURES, measured
 from attnkit.evidence.record import QUICK_SEEDS, Evidence
 from attnkit.evidence.trials import (
     FIRST_SEED,
@@ -69,7 +69,7 @@ class Bench:
             result = train(experiment, device=self._device)
             if result.snapshot.status != "finished":
                 raise Interrupted
-            kept = {name: measure.of(result.snapshot) for name, measure in MEASURES.items()}
+            kept = measured(result.snapshot)
             kept["seconds"] = np.array([result.seconds])
             self._keep(experiment, kept)
         self._own.add(experiment.hash)

@@ -112,3 +112,8 @@ MEASURES: dict[str, Measure] = {
     )
 }
 """All measures by name."""
+
+
+def measured(snapshot: Snapshot) -> dict[str, PerRun]:
+    """Measure → (r,) of a snapshot, of all measures."""
+    return {name: measure.of(snapshot) for name, measure in MEASURES.items()}

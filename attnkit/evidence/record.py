@@ -74,6 +74,11 @@ class Evidence:
         return judge(self.findings)
 
     @property
+    def main_finding(self) -> str:
+        """What the seeds say about the first statement."""
+        return f"{self.statements[0].text}: {told(self.statements[0], self.findings[0])}"
+
+    @property
     def current(self) -> bool:
         """Whether the claim is still what was measured."""
         return self.hash == self.claim.hash
@@ -209,12 +214,9 @@ def readable(gathered: Iterable[Evidence]) -> str:
     verdicts = verdicts_of(found)
     lines = [f"{'claim':22} {'verdict':13} {'foretold':13} main finding"]
     for one in found:
-        verdict, main = verdicts[one.claim.id], one.findings[0]
+        verdict = verdicts[one.claim.id]
         foretold = "" if verdict == one.claim.expected else one.claim.expected
-        lines.append(
-            f"{one.claim.id:22} {verdict:13} {foretold:13} {one.statements[0].text}: "
-            f"{told(one.statements[0], main)}"
-        )
+        lines.append(f"{one.claim.id:22} {verdict:13} {foretold:13} {one.main_finding}")
     n_right = sum(verdicts[one.claim.id] == one.claim.expected for one in found)
     lines.append(
         f"\n{n_right} of {len(found)} foretold; what else was, stands there. {_reading(found)}"
@@ -226,7 +228,11 @@ def _reading(found: Sequence[Evidence]) -> str:
     """How the verdicts of records are to be read."""
     if any(one.quick for one in found):
         return "Quick: each verdict is read alone, at 95%."
-    return "Verdicts are read together (Holm): the chance that any of them is wrong is at most 5%."
+    first = ", ".join(str(seed) for seed in sorted({one.seeds[0] for one in found}))
+    return (
+        "Verdicts are read together (Holm): the chance that any of them is wrong, at these sizes "
+        f"and learning rates, is at most 5%. Seeds count up from {first}."
+    )
 
 
 def to_markdown(gathered: Iterable[Evidence]) -> str:
@@ -235,12 +241,11 @@ def to_markdown(gathered: Iterable[Evidence]) -> str:
     verdicts = verdicts_of(found)
     lines = ["| claim | verdict | foretold | main finding |", "|---|---|---|---|"]
     for one in found:
-        verdict, statement = verdicts[one.claim.id], one.statements[0]
+        verdict = verdicts[one.claim.id]
         alone = one.judgement.verdict
         read_alone = f" (read alone: {alone})" if alone != verdict else ""
-        finding = f"{statement.text}: {told(statement, one.findings[0])}"
         cells = (f"`{one.claim.id}` {one.claim.title}", f"{verdict}{read_alone}")
-        lines.append(f"| {' | '.join((*cells, one.claim.expected, finding))} |")
+        lines.append(f"| {' | '.join((*cells, one.claim.expected, one.main_finding))} |")
     n_right = sum(verdicts[one.claim.id] == one.claim.expected for one in found)
     lines += ["", f"{n_right} of {len(found)} were foretold. {_reading(found)}"]
     return "\n".join(lines)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
@@ -12,7 +11,7 @@ from attnkit.claims.base import LONGER
 from attnkit.evidence.questions import QUESTIONS, Question, answered
 from attnkit.evidence.record import Evidence, told, verdicts_of
 from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
-from attnkit.evidence.verdict import LEAST_SEEDS, LEVEL
+from attnkit.evidence.verdict import LEAST_SEEDS, LEVEL, MARKS
 from attnkit.figures.evidence import (
     DIFFERENCES_KEY,
     EVIDENCE_KEY,
@@ -25,7 +24,6 @@ from attnkit.figures.panels import Figure
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
 
-MARKS: dict[Verdict, str] = {"supported": "✔", "contradicted": "✘", "inconclusive": "?"}
 """Beside the word, so that nobody needs to tell colours apart."""
 
 _STYLE = """
@@ -147,11 +145,8 @@ def _about(records: Sequence[Evidence]) -> str:
         "models: our prediction was written down before the run, and a rule turns the seeds into "
         "a verdict."
     )
-    steps = sum(one.model_steps for one in records)
-    minutes = sum(one.seconds for one in records) / 60
     facts = (
-        f"{len(records)} claims, made with attnkit {versions}: {steps:,} optimiser steps of single "
-        f"models in {minutes:.0f} minutes of training."
+        f"{len(records)} claims, made with attnkit {versions}; learning rates tuned for every arm."
     )
     return f"<p>{text}</p>\n<p>{escape(facts)}</p>{_quick(records)}"
 
@@ -176,14 +171,13 @@ def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> st
     rows = []
     for one in records:
         claim, verdict = one.claim, verdicts[one.claim.id]
-        finding = f"{one.statements[0].text}: {told(one.statements[0], one.findings[0])}"
         rows.append(
             [
                 f'<a href="#{escape(claim.id)}">{escape(claim.title)}</a>',
                 escape(claim.source),
                 escape(claim.expected) + ("" if verdict == claim.expected else " <b>(failed)</b>"),
                 _verdict(verdict),
-                escape(finding),
+                escape(one.main_finding),
             ]
         )
     head = ("Claim", "Who says it", "We predicted", "Verdict", "Main finding")
@@ -328,20 +322,12 @@ def _statements(evidence: Evidence) -> str:
 def _tuning(evidence: Evidence) -> str:
     rows = []
     for name, tuned in evidence.tuned.items():
-        tried = ", ".join(
-            f"{rate:g}: {_tried(value, tuned.by)}" for rate, value in tuned.tried.items()
-        )
+        tried = ", ".join(f"{rate:g}: {tuned.told(rate)}" for rate in tuned.tried)
         edge = "at the edge of what was tried" if tuned.at_edge else "no"
         cells = (name, f"{tuned.rate:g}", tuned.by, tried, edge)
         rows.append([escape(cell) for cell in cells])
     head = ("Arm", "Learning rate", "Chosen by", "Tried (rate: result)", "At the edge?")
     return _table("How learning rates were found", head, rows)
-
-
-def _tried(value: float, by: str) -> str:
-    if math.isnan(value):
-        return "diverged"
-    return f"{value:.1%}" if by == "accuracy" else f"{value:.3f}"
 
 
 def _why(evidence: Evidence, verdict: Verdict) -> str:

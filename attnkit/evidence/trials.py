@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from attnkit.claims.base import Arm
-from attnkit.evidence.measures import MEASURES
+from attnkit.evidence.measures import measured
 from attnkit.experiment import Experiment
 from attnkit.results import Snapshot
 from attnkit.settings import InvalidExperiment
@@ -70,7 +70,7 @@ class Trial:
 
     def scores(self, snapshot: Snapshot) -> dict[str, dict[str, np.ndarray]]:
         """The same of a snapshot of its experiment, of all measures."""
-        return self.split({name: measure.of(snapshot) for name, measure in MEASURES.items()})
+        return self.split(measured(snapshot))
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,13 @@ class Tuned:
     rate: float
     tried: dict[float, float] = field(default_factory=dict)
     by: str = "accuracy"
+
+    def told(self, rate: float) -> str:
+        """What was reached with a rate, as shown."""
+        reached = self.tried[rate]
+        if np.isnan(reached):
+            return "diverged"
+        return f"{reached:.1%}" if self.by == "accuracy" else f"{reached:.3f}"
 
     @property
     def at_edge(self) -> bool:

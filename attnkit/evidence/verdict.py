@@ -38,6 +38,9 @@ LEAST_SEEDS = 6
 
 Method = Literal["pairs", "mean"]
 
+MARKS: dict[Verdict, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?"}
+"""Beside the words, so that a verdict is seen from afar and never by colour alone."""
+
 Scores = Float64[np.ndarray, " s"]
 
 
