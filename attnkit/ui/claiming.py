@@ -1,0 +1,254 @@
+"""A claim in its quick form, trained before a visitor's eyes on seeds that nobody has seen."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import streamlit as st
+
+from attnkit import __version__
+from attnkit.claims import Claim, Verdict
+from attnkit.evidence.record import QUICK_SEEDS, Evidence
+from attnkit.evidence.trials import Trial, Tuned, comparing_trials
+from attnkit.live.jobs import Job, Watcher
+from attnkit.live.service import Refused
+from attnkit.results import Snapshot
+from attnkit.ui.service import training_service
+
+FIRST_SEED, SEED_BLOCKS = 1000, 100_000
+"""Re-runs begin at one of so many places, all beyond the seeds of shipped evidence."""
+
+FIRST_FRAME_SECONDS = 0.3
+"""How long a click waits for the first snapshot, so that it shows without another tick."""
+
+_TELLING_STEPS = 20
+"""Steps after which a job's own speed tells how long the rest will take."""
+
+_Scores = dict[str, dict[str, np.ndarray]]
+
+
+@dataclass
+class Rerun:
+    """One claim on new seeds; its experiments train one after the other.
+
+    Attributes:
+        trials: the experiments. tuned: arm → its learning rate, of arms whose rate is shipped.
+        watcher: whose it is, as last known.
+        place: of the trial that trains now; their number once all are trained.
+        job_id: the job of that trial, if it was taken.
+        problem: why it does not go on, in words.
+        guess: the verdict that was bet on, if any.
+        seconds: of training, of trials that are finished.
+    """
+
+    claim: Claim
+    trials: list[Trial]
+    tuned: Mapping[str, Tuned]
+    watcher: Watcher
+    guess: Verdict | None = None
+    place: int = 0
+    job_id: str | None = None
+    problem: str = ""
+    seconds: float = 0.0
+    _scores: _Scores = field(default_factory=dict)
+    _begun_at: float = 0.0
+    _drawn: tuple[object, Evidence] | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Whether all is trained."""
+        return self.place == len(self.trials)
+
+    @property
+    def moving(self) -> bool:
+        """Whether more is to come by itself."""
+        return not self.finished and not self.problem
+
+    @property
+    def job(self) -> Job | None:
+        """What trains now."""
+        return training_service().look(self.job_id, self.watcher) if self.job_id else None
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of every arm."""
+        return tuple(self.trials[0].experiment.seeds)
+
+    @property
+    def untuned(self) -> bool:
+        """Whether some arm has its task's own learning rate, for want of a tuned one."""
+        return any(arm.name not in self.tuned for arm in self.claim.judged_arms)
+
+    def go_on(self) -> None:
+        """Have the next experiment trained; says why if it is not taken."""
+        self.problem, service = "", training_service()
+        try:
+            self.job_id = service.submit(
+                self.trials[self.place].experiment, kept=False, watcher=self.watcher
+            )
+        except Refused as error:
+            self.problem = f"Not taken: {error}."
+            return
+        self._begun_at = time.monotonic()
+        service.wait(self.job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
+
+    def follow(self) -> None:
+        """Take over what has been trained since, and have the next one trained."""
+        if not self.moving:
+            return
+        job = self.job
+        if job is None:
+            self.problem = "What was trained has been forgotten here."
+        elif job.state == "finished" and job.snapshot is not None:
+            self._scores |= self.trials[self.place].scores(job.snapshot)
+            self.seconds += job.snapshot.seconds
+            self.place, self.job_id = self.place + 1, None
+            if not self.finished:
+                self.go_on()
+        elif job.state == "failed":
+            self.problem = f"Training failed: {job.error}."
+        elif job.state == "stopped":
+            self.problem = f"Stopped {job.error}".rstrip() + "."
+
+    def stop(self) -> None:
+        """End it; what is finished by then stays."""
+        if self.job_id:
+            training_service().turn_away(self.job_id, self.watcher)
+        if not self.finished:
+            self.problem, self.job_id = "Stopped.", None
+
+    def evidence(self) -> Evidence:
+        """What has been measured by now, also of the experiment that trains; other arms lack seeds.
+
+        The same object as long as nothing new has come.
+        """
+        job = None if self.finished else self.job
+        if job is None and not self.finished and self._drawn is not None:
+            return self._drawn[1]  # it was stopped there
+        snapshot = None if job is None else job.snapshot
+        if self._drawn is None or self._drawn[0] != (self.place, id(snapshot)):
+            self._drawn = (self.place, id(snapshot)), self._evidence(snapshot)
+        return self._drawn[1]
+
+    def _evidence(self, snapshot: Snapshot | None) -> Evidence:
+        present = {} if snapshot is None else self.trials[self.place].scores(snapshot)
+        wanted = {"accuracy", "loss", *(one.measure for one in self.claim.statements)}
+        own = {**self._scores, **present}
+        none = np.zeros(0)
+        return Evidence(
+            claim=self.claim,
+            version=__version__,
+            hash=self.claim.hash,
+            quick=True,
+            seeds=self.seeds,
+            scores={
+                arm.name: {name: own.get(arm.name, {}).get(name, none) for name in sorted(wanted)}
+                for arm in self.claim.judged_arms
+            },
+            tuned=self.tuned,
+            experiments=tuple(trial.experiment.to_text() for trial in self.trials),
+            model_steps=model_steps(self.trials),
+            seconds=self.seconds,
+        )
+
+    def share(self, job: Job | None) -> float:
+        """Of all the work, what is done."""
+        work = [_work(trial) for trial in self.trials]
+        present = work[self.place] * _part(job) if job is not None and not self.finished else 0.0
+        return (sum(work[: self.place]) + present) / sum(work)
+
+    def seconds_left(self, job: Job | None) -> float | None:
+        """About how long it takes yet, at the pace of what trains now; None: not known yet."""
+        if job is None or not job.begun or self.finished:
+            return None
+        work = [_work(trial) for trial in self.trials]
+        done = work[self.place] * _part(job)
+        left = sum(work[self.place :]) - done
+        if job.step >= _TELLING_STEPS:
+            return (time.monotonic() - max(job.begun_at, self._begun_at)) / done * left
+        return self.seconds / sum(work[: self.place]) * left if self.place else None
+
+
+def _work(trial: Trial) -> float:
+    """What its steps cost, in the unit of `Job.work`."""
+    return trial.experiment.training.steps * trial.experiment.megabytes
+
+
+def _part(job: Job | None) -> float:
+    return 0.0 if job is None else job.step / job.experiment.training.steps
+
+
+def model_steps(trials: list[Trial]) -> int:
+    """Optimiser steps of single runs."""
+    return sum(t.experiment.n_runs * t.experiment.training.steps for t in trials)
+
+
+def quick_trials(claim: Claim, shipped: Evidence | None, first_seed: int) -> list[Trial]:
+    """What its quick form trains, at shipped learning rates, else at the tasks' own."""
+    rates = {} if shipped is None else {name: own.rate for name, own in shipped.tuned.items()}
+    return comparing_trials(claim.judged_arms, rates, QUICK_SEEDS, first_seed)
+
+
+def fresh_seed() -> int:
+    """The first of some seeds that hardly anybody has seen."""
+    return FIRST_SEED + QUICK_SEEDS * secrets.randbelow(SEED_BLOCKS)
+
+
+@dataclass
+class Reruns:
+    """One visitor's: the newest of every claim. At most one trains.
+
+    Attributes:
+        known: claim's id → its newest.
+        moving: the one that trains, if any.
+    """
+
+    known: dict[str, Rerun] = field(default_factory=dict)
+    moving: Rerun | None = None
+
+    @property
+    def job_id(self) -> str | None:
+        """The job that trains for this visitor."""
+        return None if self.moving is None else self.moving.job_id
+
+    def begin(
+        self, claim: Claim, shipped: Evidence | None, watcher: Watcher, guess: Verdict | None
+    ) -> None:
+        """Train a claim on fresh seeds; what trained for this visitor before stops."""
+        self.stop()
+        trials = quick_trials(claim, shipped, fresh_seed())
+        names = {arm.name for arm in claim.judged_arms}
+        tuned = {} if shipped is None else {n: t for n, t in shipped.tuned.items() if n in names}
+        rerun = self.known[claim.id] = self.moving = Rerun(claim, trials, tuned, watcher, guess)
+        rerun.go_on()
+
+    def follow(self, watcher: Watcher) -> None:
+        """See what has come, whichever claim is on screen."""
+        if self.moving is not None:
+            self.moving.watcher = watcher
+            self.moving.follow()
+            if not self.moving.moving:
+                self.moving = None
+
+    def go_on(self, rerun: Rerun, watcher: Watcher) -> None:
+        """Take up one that stands still, with the same seeds."""
+        if self.moving is not rerun:
+            self.stop()
+        self.moving, rerun.watcher = rerun, watcher
+        rerun.go_on()
+
+    def stop(self) -> None:
+        """End what trains."""
+        if self.moving is not None:
+            self.moving.stop()
+        self.moving = None
+
+
+def open_reruns() -> Reruns:
+    """This visitor's."""
+    reruns: Reruns = st.session_state.setdefault("reruns", Reruns())
+    return reruns

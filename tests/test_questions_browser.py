@@ -1,0 +1,111 @@
+"""The Questions page in a real Chromium: a guess, a run before one's eyes, what comes of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from browsing import LONG
+from playwright.sync_api import expect
+from test_accessible import CUT, NARROW, WIDE, grave_faults, settle, show
+
+from attnkit.claims import CLAIMS
+from attnkit.evidence.record import QUICK_SEEDS, load_shipped
+from attnkit.ui.visitor import dashboard
+
+pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+CLAIM = "two_roles"
+"""Trains for some seconds."""
+
+ROW, HEADER, CHECKBOX = 35, 35, 20
+"""Pixels of the table."""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A server with a store of its own."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ATTNKIT_STORE", str(tmp_path_factory.mktemp("store")))
+        with dashboard() as port:
+            yield f"http://127.0.0.1:{port}"
+
+
+def open_page(browser, link):
+    """A visitor who waits patiently."""
+    page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
+    page.set_default_timeout(LONG)
+    page.goto(link)
+    return page
+
+
+def test_a_claim_is_guessed_run_and_told(browser, address):
+    """By keyboard; the picture fills on one node, and is there again after another page."""
+    page = open_page(browser, f"{address}/questions?claim={CLAIM}")
+    page.get_by_role("radio", name="It will be supported").focus()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("radio", name="It will be supported")).to_be_checked()
+    page.locator(".st-key-run_claim button").focus()
+    page.keyboard.press("Enter")
+    box = page.locator(".st-key-run_it")
+    plot = page.locator(f".st-key-picture_own_{CLAIM} .ak-plot[data-draws]")
+    plot.evaluate("node => node.dataset.mine = 'yes'")
+    expect(box.get_by_text(re.compile(r"step \d+ of 600, about \d+ s left"))).to_be_visible()
+    expect(box.get_by_text(re.compile(r"^Trained in [\d.]+ s"))).to_be_visible()
+    expect(plot).to_have_attribute("data-mine", "yes")
+    outcome = page.locator(".st-key-outcome")
+    expect(outcome).to_contain_text("our guess was")
+    expect(outcome.get_by_role("table")).to_contain_text(f"of {QUICK_SEEDS} pairs of seeds")
+    said = outcome.inner_text()
+    page.get_by_role("link", name="Guide").click()
+    expect(page.get_by_role("heading", name="Guide")).to_be_visible()
+    page.get_by_role("link", name="Questions").click()
+    expect(page.locator(".st-key-outcome")).to_contain_text(f"of {QUICK_SEEDS} pairs of seeds")
+    assert page.locator(".st-key-outcome").inner_text() == said
+    for width, scheme in ((WIDE, "light"), (WIDE, "dark"), (NARROW, "light")):
+        show(page, width, scheme)
+        assert grave_faults(page) == []
+    assert page.evaluate(CUT) == []
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")])
+def test_axe_finds_no_serious_fault_in_the_list_of_claims(browser, address, width, scheme):
+    """With one of them shown in full."""
+    page = open_page(browser, f"{address}/questions?claim=direction")
+    settle(page, figures=False)
+    for fold in page.locator("details:not([open]) > summary").all()[::-1]:
+        fold.evaluate("(summary) => summary.click()")
+    show(page, width, scheme)
+    assert grave_faults(page) == []
+    assert page.evaluate(CUT) == []
+    page.close()
+
+
+def test_a_row_of_the_table_opens_its_claim_and_evidence_is_downloaded(browser, address):
+    """The table is drawn on a canvas: a row can only be chosen by its place."""
+    page = open_page(browser, f"{address}/questions?claim=all")
+    table = page.locator("[data-testid=stDataFrame]")
+    table.click(position={"x": CHECKBOX, "y": HEADER + ROW / 2})
+    first = next(iter(CLAIMS))
+    page.wait_for_url(f"**claim={first}")
+    expect(page.get_by_role("heading", name=CLAIMS[first].title)).to_be_visible()
+    if load_shipped():
+        for key, begins in (("claims_json", '{"claims": ['), ("claims_html", "<!doctype html>")):
+            with page.expect_download() as download:
+                page.locator(f".st-key-{key} button").click()
+            assert Path(download.value.path()).read_text(encoding="utf-8").startswith(begins)
+    page.close()
+
+
+def test_a_question_leads_to_its_evidence_and_on_into_the_lab(browser, address):
+    """The address follows; what the Lab has set up is the claim's."""
+    page = open_page(browser, f"{address}/questions?question=two_spaces")
+    page.locator(f".st-key-open_{CLAIM} button").first.click()
+    page.wait_for_url(f"**/questions?claim={CLAIM}")
+    expect(page.get_by_role("heading", name="One word, two roles")).to_be_visible()
+    page.locator(".st-key-lab_links a").first.click()
+    page.wait_for_url("**task=dual_role**")
+    expect(page.locator(".ak-card").first).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="One word, two roles")).to_be_visible()
+    page.close()

@@ -1,0 +1,386 @@
+"""The Questions page without a browser: answers, evidence, and claims that a visitor runs again."""
+
+import time
+
+import pytest
+from small_claims import TINY, MadeUp, made_up, small_claim
+from test_inspecting import turn_to, visit_at
+from test_pages import PATIENCE, press, show, told
+
+from attnkit.claims import CLAIMS
+from attnkit.claims.base import arm, worse
+from attnkit.evidence import record
+from attnkit.evidence.questions import QUESTIONS, answered
+from attnkit.evidence.record import QUICK_SEEDS, load_shipped, verdicts_of
+from attnkit.experiment import from_params
+from attnkit.live.service import Refused, TrainingService
+from attnkit.ui import claiming
+from attnkit.ui.asked import ALL, CLAIM, VIEW
+from attnkit.ui.claiming import quick_trials
+from attnkit.ui.evidence import (
+    claims_table,
+    disagreement,
+    guess_told,
+    lab_links,
+    tuning_table,
+)
+from attnkit.ui.markdown import plain
+from attnkit.ui.service import training_service
+from attnkit.ui.session import MOST_COLUMNS
+
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
+
+BOTH = {**TINY, "task": "mutual", "n_entries": 6}
+"""Another setting, so that a claim has two experiments."""
+
+
+@pytest.fixture(scope="module")
+def gathered():
+    """Made-up evidence for every claim: all that Q=K is in is bad at everything."""
+    made = {"Q_K": 0.5, "Q_K_V": 0.5, "QKV": 0.99, "K_V": 0.98}
+    return {name: made_up(claim, MadeUp(lambda _: None, **made)) for name, claim in CLAIMS.items()}
+
+
+@pytest.fixture
+def shipped(gathered, monkeypatch):
+    """That evidence, as if it were shipped."""
+    monkeypatch.setattr(record, "load_shipped", lambda: gathered)
+    return gathered
+
+
+@pytest.fixture
+def nothing_shipped(monkeypatch):
+    """No evidence at all."""
+    monkeypatch.setattr(record, "load_shipped", dict)
+
+
+@pytest.fixture
+def small(monkeypatch, nothing_shipped):
+    """A claim that trains in a moment, in two experiments."""
+    claim = small_claim(
+        arms=(
+            arm("Q=K", **TINY),
+            arm("QKV", **TINY),
+            arm("Q=K", "Q=K, married", **BOTH),
+            arm("QKV", "QKV, married", **BOTH),
+        ),
+        statements=(worse("Q=K", "QKV"), worse("Q=K, married", "QKV, married")),
+    )
+    monkeypatch.setitem(CLAIMS, "small", claim)
+    return claim
+
+
+def said(tab):
+    """All that is said, without the backslashes that keep Markdown away."""
+    kinds = (tab.markdown, tab.caption, tab.info, tab.warning, tab.subheader)
+    return "\n".join(told(element) for kind in kinds for element in kind)
+
+
+def address(tab):
+    """The query that the address bar shows."""
+    return {name: value for name, value in tab.query_params.items() if value}
+
+
+def rerun_of(tab, name="small"):
+    """What the visitor has trained of a claim."""
+    return tab.session_state["reruns"].known[name]
+
+
+def watch_rerun(tab, name="small"):
+    """Look at the page until nothing trains any more."""
+    deadline = time.monotonic() + PATIENCE
+    while rerun_of(tab, name).moving:
+        assert time.monotonic() < deadline, "still training"
+        job = rerun_of(tab, name).job
+        if job is not None and not job.over:
+            training_service().wait(job.id, job.version, deadline - time.monotonic())
+        show(tab)
+    return show(tab)
+
+
+def links(tab):
+    """Labels and addresses of the links into the Lab."""
+    return {one.proto.label: one.proto.query_string for one in tab.get("page_link")}
+
+
+def pictures(tab):
+    """Keys of the figures."""
+    keys = [element.key for element in tab.get("bidi_component")]
+    return {key for key in keys if key.startswith("picture")}
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
+def test_a_question_is_answered_with_numbers_and_a_picture(question, shipped):
+    """And with the asker's words, the verdicts, and where the numbers come from."""
+    tab = visit_at("questions", question=question.id)
+    text = said(tab)
+    sentences = answered(question, shipped, verdicts_of(shipped.values()))
+    assert len(sentences) == 3
+    assert all(sentence in text for sentence in sentences)
+    assert question.asked in text
+    assert question.source in text
+    first = shipped[question.claims[0]]
+    assert f"claim {first.hash}, {len(first.seeds)} seeds" in text
+    assert f"attnkit {first.version}" in text
+    assert pictures(tab) == {"picture_shipped"}
+    assert {f"open_{name}" for name in question.claims} <= {button.key for button in tab.button}
+    assert tab.radio[0].options == list(question.guesses)
+    assert tab.radio[0].value is None
+
+
+def test_the_evidence_that_ships_answers_every_question():
+    """What is in the package is read by the page as it is."""
+    if not load_shipped():
+        pytest.skip("no evidence is shipped yet")
+    tab = visit_at("questions")
+    for question in QUESTIONS:
+        tab.session_state[VIEW] = question.id
+        assert "Not run yet" not in said(show(tab))
+        assert address(tab) == {"question": question.id}
+
+
+def test_without_evidence_it_says_what_to_type(nothing_shipped):
+    """And still offers to run the claim, at learning rates that nobody has tuned."""
+    tab = visit_at("questions", question="one_matrix")
+    text = said(tab)
+    assert "Not run yet" in text
+    assert "python -m attnkit claims one_matrix symmetry_follows ranking" in text
+    assert "each at its task’s own learning rate: none is tuned yet" in text
+    assert not tab.button(key="run_claim").disabled
+    assert not tab.get("download_button")
+    tab = visit_at("questions", claim="one_matrix")
+    assert "python -m attnkit claims one_matrix" in said(tab)
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ({"question": "why"}, "The link has question='why'. Allowed: translation, value, "),
+        ({"claim": "x" * 90}, f"The link has claim='{'x' * 40}…'. Allowed: all, alike_keys, "),
+    ],
+)
+def test_a_faulty_link_is_told_and_the_page_stays_usable(link, message, shipped):
+    """It names the field, the value and what is allowed; the address is then a good one."""
+    tab = visit_at("questions", **link)
+    assert message in said(tab)
+    assert tab.get("bidi_component")
+    name = next(iter(link))
+    assert address(tab) == {name: ALL if name == "claim" else QUESTIONS[0].id}
+    tab.session_state[VIEW] = "value"
+    assert "The link has" not in said(show(tab))
+
+
+def test_a_link_to_a_claim_shows_all_its_evidence(shipped):
+    """Who says it, what was expected, statements, learning rates, seeds, ways into the Lab."""
+    tab = visit_at("questions", claim="direction")
+    claim, text = CLAIMS["direction"], said(tab)
+    for words in (claim.question, claim.says, claim.source, claim.prediction):
+        assert words in text
+    assert all(statement.text in text for statement in shipped["direction"].statements)
+    assert "Came out: " in text.replace("*", "")
+    assert f"Seeds {shipped['direction'].seeds[0]} to " in text
+    assert pictures(tab) == {"picture_shipped", "picture_differences"}
+    assert "learning" in tab.expander[1].label
+    assert len(links(tab)) == len(shipped["direction"].experiments)
+    assert tab.selectbox(key=CLAIM).value == "direction"
+
+
+def test_a_claim_opens_from_the_question_that_rests_on_it(shipped):
+    """And another one from the list; the address follows."""
+    tab = press(visit_at("questions", question="value"), "open_one_embedding")
+    assert address(tab) == {"claim": "one_embedding"}
+    assert CLAIMS["one_embedding"].prediction in said(tab)
+    tab.selectbox(key=CLAIM).set_value("thin_keys")
+    assert CLAIMS["thin_keys"].prediction in said(show(tab))
+    assert address(tab) == {"claim": "thin_keys"}
+    tab.selectbox(key=CLAIM).set_value(None)
+    show(tab)
+    assert address(tab) == {"claim": ALL}
+
+
+def test_what_is_open_survives_another_page(shipped):
+    """Coming back without a link."""
+    tab = visit_at("questions", claim="thin_keys")
+    tab.query_params.clear()
+    tab = turn_to(turn_to(tab, "guide"), "questions")
+    assert address(tab) == {"claim": "thin_keys"}
+    assert tab.selectbox(key=CLAIM).value == "thin_keys"
+
+
+def test_predictions_that_failed_are_seen_as_such(shipped):
+    """In the table of all claims, and where the claim stands in full."""
+    verdicts = verdicts_of(shipped.values())
+    wrong = [name for name, verdict in verdicts.items() if verdict != CLAIMS[name].expected]
+    assert wrong
+    table = claims_table(shipped, verdicts)
+    assert list(table.claim) == [claim.title for claim in CLAIMS.values()]
+    assert (table.foretold == "✗ no").sum() == len(wrong)
+    tab = visit_at("questions", claim=wrong[0])
+    assert ", not as predicted" in said(tab)
+    assert f"{len(CLAIMS) - len(wrong)} of {len(CLAIMS)} verdicts came as predicted" in said(tab)
+
+
+def test_claims_without_evidence_stand_in_the_table():
+    """As not run yet."""
+    assert set(claims_table({}, {}).verdict) == {"not run yet"}
+
+
+def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
+    """One experiment after the other, and again on other seeds."""
+    tab = visit_at("questions", claim="small")
+    tab.radio[0].set_value("It will be supported")
+    tab = watch_rerun(press(show(tab), "run_claim"))
+    first = rerun_of(tab)
+    assert first.finished
+    assert first.place == 2
+    assert len(first.seeds) == QUICK_SEEDS
+    assert min(first.seeds) >= claiming.FIRST_SEED
+    text = said(tab)
+    assert "Your guess was " in text
+    assert f"{first.seeds[0]} to {first.seeds[-1]}" in text
+    assert "Learning rates were each task’s own" in text
+    assert pictures(tab) == {"picture_own_small"}
+    scores = first.evidence().scores
+    assert set(scores) == {one.name for one in small.arms}
+    assert all(len(own["accuracy"]) == QUICK_SEEDS for own in scores.values())
+    tab = watch_rerun(press(tab, "run_claim"))
+    assert not set(rerun_of(tab).seeds) & set(first.seeds)
+
+
+def test_runs_of_a_visitor_do_not_flood_what_is_kept(small):
+    """The Runs page lists what people set up."""
+    tab = press(visit_at("questions", claim="small"), "run_claim")
+    assert not rerun_of(tab).job.kept
+    watch_rerun(tab)
+
+
+def test_shipped_learning_rates_are_taken_over_and_verdicts_stand_side_by_side(small, monkeypatch):
+    """So that only seeds differ."""
+    evidence = made_up(small)
+    monkeypatch.setattr(record, "load_shipped", lambda: {"small": evidence})
+    tab = watch_rerun(press(visit_at("questions", claim="small"), "run_claim"))
+    cells = dict(cell for trial in rerun_of(tab).trials for cell in trial.cells)
+    assert cells == {one.name: evidence.tuned[one.name].rate for one in small.judged_arms}
+    text = said(tab)
+    assert "| your run | shipped |" in text
+    assert "Learning rates were" not in text
+    assert "guess" not in text.replace("Predict", "")
+
+
+def test_a_guess_is_not_needed(small):
+    """Nothing is said about it then."""
+    tab = watch_rerun(press(visit_at("questions", claim="small"), "run_claim"))
+    assert "guess was" not in said(tab)
+
+
+def test_a_run_can_be_stopped_and_taken_up_again(small, monkeypatch):
+    """With the same seeds; what was finished is not trained again."""
+    tab = press(visit_at("questions", claim="small"), "run_claim")
+    tab = press(tab, "stop_claim") if rerun_of(tab).moving else tab
+    rerun = rerun_of(tab)
+    seeds = rerun.seeds
+    if rerun.finished:
+        pytest.skip("it was faster than we")
+    assert "Stopped." in said(tab)
+    tab = watch_rerun(press(tab, "go_on_claim"))
+    assert rerun_of(tab) is rerun
+    assert rerun.finished
+    assert rerun.seeds == seeds
+
+
+def test_a_refusal_is_told_and_can_be_tried_again(small, monkeypatch):
+    """It stands there until then."""
+
+    def refuse(*_, **__):
+        raise Refused("12 experiments wait already")
+
+    tab = visit_at("questions", claim="small")
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingService, "submit", refuse)
+        tab = press(tab, "run_claim")
+        assert "Not taken: 12 experiments wait already." in said(tab)
+        assert "Not taken" in said(show(tab))
+    tab = watch_rerun(press(tab, "go_on_claim"))
+    assert rerun_of(tab).finished
+    assert "Not taken" not in said(tab)
+
+
+def test_a_run_goes_on_while_its_visitor_is_elsewhere(small):
+    """On another page, and on another question; it is there when they come back."""
+    tab = press(visit_at("questions", claim="small"), "run_claim")
+    tab = turn_to(turn_to(tab, "guide"), "questions")
+    tab.session_state[VIEW] = "value"
+    tab = watch_rerun(show(tab))
+    assert rerun_of(tab).finished
+    tab.session_state[VIEW] = ALL
+    assert "| your run |" in said(show(tab))
+
+
+def test_a_claim_whose_arms_cannot_be_trained_says_why(monkeypatch, nothing_shipped):
+    """Somebody's own, with a faulty setting."""
+    faulty = small_claim("faulty", arms=(arm("QKV", d_head=-1), arm("Q=K", d_head=-1)))
+    monkeypatch.setitem(CLAIMS, "faulty", faulty)
+    tab = visit_at("questions", claim="faulty")
+    assert "This claim cannot be run: d_head: got -1, allowed" in told(tab.error[0])
+
+
+def test_only_one_claim_trains_for_a_visitor(small, monkeypatch):
+    """Another one stops it, and the page has said so."""
+    long = {**TINY, "steps": 20_000, "evaluate_every": 100}
+    slow = small_claim(
+        "slow",
+        title="A slow claim",
+        arms=(arm("QKV", **long), arm("Q=K", **long)),
+        statements=(worse("Q=K", "QKV"),),
+    )
+    monkeypatch.setitem(CLAIMS, "slow", slow)
+    tab = press(visit_at("questions", claim="slow"), "run_claim")
+    first = rerun_of(tab, "slow").job_id
+    tab.selectbox(key=CLAIM).set_value("small")
+    assert "“A slow claim” trains for you now: it stops if you run this." in said(show(tab))
+    tab = press(tab, "run_claim")
+    assert rerun_of(tab, "slow").problem == "Stopped."
+    assert training_service().look(first).over
+    watch_rerun(tab)
+
+
+def test_the_links_set_up_what_was_compared(shipped):
+    """Every claim's open in the Lab, which shows so many columns."""
+    for name, claim in CLAIMS.items():
+        experiments = [trial.experiment for trial in quick_trials(claim, shipped[name], 0)]
+        found = lab_links(experiments)
+        assert len({label for label, _ in found}) == len(experiments)
+        for (_, params), experiment in zip(found, experiments, strict=True):
+            opened = from_params(params)
+            assert opened.sharing == experiment.sharing[:MOST_COLUMNS]
+            assert opened.replace(sharing=experiment.sharing) == experiment
+
+
+def test_a_verdict_that_differs_from_the_shipped_one_is_explained():
+    """In a plain sentence; equal ones are not."""
+    one, two = small_claim(), small_claim(statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")))
+    assert disagreement(one, "supported", "supported", 12) == ""
+    assert disagreement(one, "supported", None, 0) == ""
+    few = disagreement(one, "inconclusive", "supported", 12)
+    assert few == f"{QUICK_SEEDS} seeds are few: no verdict. The shipped one rests on 12."
+    assert "2 things at once" in disagreement(two, "inconclusive", "contradicted", 12)
+    assert "stricter" in disagreement(one, "supported", "inconclusive", 12)
+    assert "the opposite of the shipped 12" in disagreement(one, "supported", "contradicted", 12)
+
+
+def test_a_guess_is_judged_by_the_evidence_with_more_seeds():
+    """By the run itself where nothing is shipped."""
+    assert guess_told("supported", "supported", None) == "Your guess was right."
+    assert guess_told("supported", "inconclusive", None) == "Your guess was wrong."
+    assert guess_told("supported", "supported", "supported") == "Your guess was right."
+    by = guess_told("supported", "inconclusive", "supported")
+    assert by == "By the shipped evidence your guess was right."
+
+
+def test_learning_rates_that_were_tried_stand_in_a_table(shipped):
+    """The chosen one is marked; what was judged by loss says so."""
+    tuned = shipped["ranking"].tuned
+    table = tuning_table(tuned)
+    assert table.count("✓") == len(tuned)
+    assert all(plain(name) in table for name in tuned)
+    assert "| loss |" in table
