@@ -188,7 +188,7 @@ class Evidence:
 def verdicts_of(gathered: Iterable[Evidence]) -> dict[str, Verdict]:
     """Claim's id → its verdict: of full records read together, of quick ones each read alone.
 
-    Six pairs can never stand beside other claims: their smallest p is 1/32.
+    Eight pairs hardly ever stand beside other claims: their smallest p is 1/128.
     """
     found = list(gathered)
     full = [one for one in found if not one.quick]
