@@ -27,7 +27,9 @@ SENTENCES = [
 def evidence():
     """Claim's id → made-up evidence with the arms and measures that it has when it is gathered."""
     named = {name for question in QUESTIONS for name in question.claims}
-    found = gather([CLAIMS[name] for name in named], MadeUp(K_V=0.5))  # so arms make sure of it
+    found = gather(
+        [CLAIMS[name] for name in named], MadeUp(QKV=1.0, K_V=0.5)
+    )  # so arms make sure of it
     return {one.claim.id: one for one in found}
 
 
