@@ -1,5 +1,6 @@
 """Small claims: tiny arms and made-up numbers, for tests of what is gathered and told."""
 
+from pathlib import Path
 from zlib import crc32
 
 import numpy as np
@@ -48,7 +49,7 @@ class MadeUp(Bench):
     """
 
     def __init__(self, say=print, **accuracy):
-        super().__init__(None, say=say)
+        super().__init__(Path("nowhere"), say=say)
         self.measured = []
         self._accuracy = {name.replace("_", "="): value for name, value in accuracy.items()}
 

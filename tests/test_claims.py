@@ -98,8 +98,9 @@ def test_arms_that_are_compared_differ_in_nothing_but_the_variant_or_the_task(cl
 
 @EVERY
 def test_judged_arms_are_those_of_the_statements(claim):
-    """In the order of the claim."""
+    """And those whose learning rates they take, in the order of the claim."""
     named = {name for statement in claim.statements for name in statement.arms}
+    named |= {one.rate_of for one in claim.arms if one.name in named and one.rate_of}
     judged = [one.name for one in claim.judged_arms]
     assert set(judged) == named
     assert judged == [one.name for one in claim.arms if one.name in named]
@@ -160,6 +161,25 @@ def test_two_arms_that_train_the_same_are_refused():
     """They would be one run of one experiment."""
     with pytest.raises(ValueError, match=r"arms: got 'again', allowed an arm that differs from"):
         small_claim(arms=(arm("QKV", **TINY), arm("Q=K", **TINY), arm("QKV", "again", **TINY)))
+
+
+def test_one_arm_at_its_own_rate_and_at_another_s_is_refused():
+    """The two rates may turn out to be one."""
+    again = arm("Q=K", "again", rate_of="QKV", **TINY)
+    with pytest.raises(ValueError, match=r"arms: got 'again', allowed an arm that differs from"):
+        small_claim(arms=(arm("QKV", **TINY), arm("Q=K", **TINY), again))
+
+
+@pytest.mark.parametrize("rate_of", ["Q=V", "K=V", "Q=K"])
+def test_a_rate_of_no_arm_that_is_tuned_is_refused(rate_of):
+    """Neither of one that is not there, nor of one that takes another's, nor its own."""
+    arms = (
+        arm("QKV", **TINY),
+        arm("K=V", rate_of="QKV", **TINY),
+        arm("Q=K", rate_of=rate_of, **TINY),
+    )
+    with pytest.raises(ValueError, match=f"rate_of: got '{rate_of}', allowed QKV"):
+        small_claim(arms=arms)
 
 
 def test_a_claim_without_statements_is_refused():
@@ -236,6 +256,7 @@ def test_builders_say_what_they_want(statement, text):
     [
         {"arms": (*small_claim().arms[:2], arm("QKV", **{**TINY, "steps": 7}))},
         {"arms": (*small_claim().arms[:2], arm("QKV unit_key", "QKV", **TINY))},
+        {"arms": (*small_claim().arms[:2], arm("QKV", rate_of="Q=K", **TINY))},
         {"statements": (worse("Q=K", "QKV", 0.07, unable=True),)},
         {"statements": (worse("Q=K", "QKV"),)},
         {"statements": (worse("Q=K", "K=V", unable=True),)},

@@ -11,7 +11,8 @@ from attnkit import __version__
 from attnkit.__main__ import main
 from attnkit.claims import CLAIMS
 from attnkit.evidence import gathering, record
-from attnkit.evidence.record import load_shipped, readable, to_json, to_markdown
+from attnkit.evidence.record import QUICK_SEEDS, load_shipped, readable, to_json, to_markdown
+from attnkit.evidence.trials import FIRST_SEED
 from attnkit.readme import marks
 from attnkit.results import Result
 from attnkit.training import train
@@ -116,6 +117,7 @@ def test_json_for_the_screen_is_nothing_but_json(run):
     assert code == 0
     assert (told["id"], told["seeds"], told["quick"]) == ("first", 6, False)
     assert told["attnkit"] == __version__
+    assert told["first_seed"] == FIRST_SEED
     assert "1/1 first" in errors
 
 
@@ -127,8 +129,8 @@ def test_numbers_are_written_into_a_file(run, tmp_path):
     assert output.startswith("claim ")
     told = json.loads(path.read_text(encoding="utf-8"))["claims"]
     assert [(one["id"], one["first_seed"], one["seeds"], one["quick"]) for one in told] == [
-        ("first", 17, 6, True),
-        ("second", 17, 6, True),
+        ("first", 17, QUICK_SEEDS, True),
+        ("second", 17, QUICK_SEEDS, True),
     ]
 
 
@@ -186,13 +188,14 @@ def test_what_is_finished_is_not_trained_again(run, trained, small):
     assert len(trained) == n_trained
 
 
-def test_fresh_trains_again_and_keeps_nothing(run, trained, small):
-    """The numbers are the same."""
-    before = run("first", "--json", "-")
+def test_fresh_trains_again_but_nothing_twice(run, trained, small):
+    """Two claims share what is trained then, too; the numbers are the same."""
+    before = run("--json", "-")
     n_trained = len(trained)
     kept = sorted(path.name for path in small.iterdir())
-    assert untimed(run("first", "--fresh", "--json", "-")[1]) == untimed(before[1])
+    assert untimed(run("--fresh", "--json", "-")[1]) == untimed(before[1])
     assert len(trained) == 2 * n_trained
+    assert trained[n_trained:] == trained[:n_trained]
     assert sorted(path.name for path in small.iterdir()) == kept
 
 
@@ -216,8 +219,12 @@ def raises(_):
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("ctrl_c", [interrupts, raises])
-def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(run, tmp_path, monkeypatch, ctrl_c):
+@pytest.mark.parametrize(
+    ("how", "ctrl_c"), [([], interrupts), ([], raises), (["--fresh"], interrupts)]
+)
+def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
+    run, tmp_path, monkeypatch, how, ctrl_c
+):
     """Exit code 130; the rest is trained another time, as if nothing had happened."""
     CLAIMS["second"] = small_claim("second", n_seeds=7)
     seeds, interrupted = [], [True]
@@ -229,7 +236,7 @@ def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(run, tmp_path, mo
 
     monkeypatch.setattr(gathering, "train", counted)
     numbers, page = tmp_path / "numbers.json", tmp_path / "page.html"
-    code, output, errors = run("--json", str(numbers), "--html", str(page))
+    code, output, errors = run(*how, "--json", str(numbers), "--html", str(page))
     assert code == 130
     assert "Traceback" not in errors
     assert [one["id"] for one in json.loads(numbers.read_text())["claims"]] == ["first"]
@@ -314,11 +321,11 @@ def test_a_readme_without_a_place_for_the_table_is_refused(run, trained, tmp_pat
 
 
 def test_a_cache_that_cannot_be_used_is_found_before_training(run, trained, small):
-    """Nobody waits for numbers that are then lost; --fresh needs none."""
+    """Nobody waits for numbers that are then lost, --fresh or not."""
     small.parent.parent.write_text("a file, not a folder", encoding="utf-8")
-    assert refused(run("first"), f"{small.parent.parent.parent}")
+    for how in ([], ["--fresh"]):
+        assert refused(run("first", *how), f"{small.parent.parent.parent}")
     assert trained == []
-    assert run("first", "--quick", "--fresh")[0] == 0
 
 
 def test_a_claim_that_no_experiment_can_test_is_bad_input(run):

@@ -89,8 +89,7 @@ def test_json_has_every_promised_key(known):
     assert one["prediction"] == known.prediction
     assert one["seeds"] == 7
     assert one["effect"] == -0.5
-    low, high = one["interval"]
-    assert 0.5 < low < high == 1
+    assert one["interval"] == [-0.5, -0.5]
     assert one["verdict"] == one["verdict_alone"] == "supported"
 
 
@@ -117,17 +116,27 @@ def test_no_number_of_json_is_none_that_json_has(known):
     assert "NaN" not in json.dumps(told)
 
 
-def test_the_interval_is_that_of_the_rule(known):
-    """Of the share of pairs where pairs are counted, of the mean where scores scatter."""
-    pairs = unable(known).to_dict()
-    assert pairs["interval_of"] == "share of pairs"
-    assert pairs["interval"] == pytest.approx(pairs["statements"][0]["share_interval"])
-    scattering = small_claim(statements=(worse("Q=K", "QKV", 0.3, measure="loss"),))
-    mean = made_up(scattering).to_dict()
-    assert mean["interval_of"] == "mean difference"
-    assert mean["interval"] == mean["statements"][0]["effect_interval"]
-    low, high = mean["interval"]
-    assert low < mean["effect"] < high
+@pytest.mark.parametrize(
+    ("measure", "decided_by"), [("accuracy", "share of pairs"), ("loss", "mean difference")]
+)
+def test_the_interval_is_that_of_the_effect(measure, decided_by):
+    """Whatever decides; the share of pairs that hold stands beside it, with its own."""
+    claim = small_claim(statements=(worse("Q=K", "QKV", 0.3, measure=measure),))
+    told = made_up(claim).to_dict()
+    (main,) = told["statements"]
+    assert told["decided_by"] == decided_by
+    assert told["interval"] == main["effect_interval"]
+    assert told["interval"][0] < told["effect"] < told["interval"][1]
+    assert told["share"] == main["holds_in"] / main["of_pairs"]
+    assert told["share_interval"] == main["share_interval"]
+    assert told["share_interval"][0] <= told["share"] < told["share_interval"][1]
+
+
+def test_the_text_that_was_trained_on_is_told(known):
+    """By its hash, and read again."""
+    told = replace(unable(known), texts={"language": "0123abcd"}).to_dict()
+    assert told["texts"] == {"language": "0123abcd"}
+    assert Evidence.from_dict(json.loads(json.dumps(told))).texts == told["texts"]
 
 
 def test_a_record_of_no_known_claim_is_refused(known):
@@ -181,7 +190,7 @@ def test_full_records_are_read_together():
 
 
 def test_quick_records_are_read_each_alone():
-    """Six pairs could never stand beside others; nor do they weaken them."""
+    """So few pairs could hardly stand beside others; nor do they weaken them."""
     many = [unable(small_claim(f"claim_{n}"), quick=True) for n in range(10)]
     full = unable(small_claim("full"))
     verdicts = verdicts_of([*many, full])

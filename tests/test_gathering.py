@@ -12,7 +12,7 @@ from attnkit.evidence import gathering
 from attnkit.evidence.gathering import Bench, Interrupted, gather, tune
 from attnkit.evidence.measures import MEASURES
 from attnkit.evidence.record import QUICK_SEEDS
-from attnkit.evidence.trials import N_TUNING_SEEDS, RATES, TUNING_SEED, rates_of
+from attnkit.evidence.trials import FIRST_SEED, N_TUNING_SEEDS, RATES, TUNING_SEED, rates_of
 from attnkit.experiment import Experiment, from_text
 from attnkit.results import Result
 from attnkit.training import train
@@ -54,9 +54,9 @@ def same(one, other):
 # the bench
 
 
-def test_a_bench_measures_what_train_gives():
+def test_a_bench_measures_what_train_gives(tmp_path):
     """Every measure of the finished experiment, and what it took."""
-    bench = Bench(None)
+    bench = Bench(tmp_path)
     found, expected = bench.measure(ONE), train(ONE)
     for name, measure in MEASURES.items():
         np.testing.assert_array_equal(found[name], measure.of(expected.snapshot))
@@ -82,12 +82,19 @@ def test_another_experiment_is_another_file(tmp_path, trained):
     assert len(trained) == len(list(tmp_path.iterdir())) == 3
 
 
-def test_without_a_folder_nothing_is_remembered(trained):
-    """It is trained as often as it is asked for."""
-    bench = Bench(None)
+def test_a_fresh_bench_trains_anew_but_each_experiment_once(tmp_path, trained):
+    """What lay there is not believed, and is replaced."""
+    expected = Bench(tmp_path).measure(ONE)
+    (path,) = tmp_path.iterdir()
+    told = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**told, "loss": [9.0] * ONE.n_runs}), encoding="utf-8")
+    bench = Bench(tmp_path, fresh=True)
     first, second = bench.measure(ONE), bench.measure(ONE)
     assert trained == [ONE, ONE]
-    assert same({**first, "seconds": []}, {**second, "seconds": []})
+    assert same(first, second)
+    assert same(Bench(tmp_path).measure(ONE), first)
+    assert same({**first, "seconds": []}, {**expected, "seconds": []})
+    assert trained == [ONE, ONE]
 
 
 def cut(text):
@@ -166,10 +173,19 @@ def test_every_arm_is_tuned_on_its_rates():
     assert n_runs == len(claim.arms) * len(RATES) * N_TUNING_SEEDS
 
 
-def test_a_tuned_rate_is_the_best_of_what_was_trained():
+def test_an_arm_that_takes_another_s_rate_is_not_tuned():
+    """It has that arm's record of tuning; nothing is trained for it."""
+    own, bench = [arm("Q=K", **TINY), arm("QKV", "free", **TINY)], MadeUp()
+    tuned = tune([arm("QKV tie=K=V", "tied later", rate_of="free", **TINY), *own], bench)
+    assert tuned["tied later"] == tuned["free"] != tuned["Q=K"]
+    n_runs = sum(experiment.n_runs for experiment in bench.measured)
+    assert n_runs == len(own) * len(RATES) * N_TUNING_SEEDS
+
+
+def test_a_tuned_rate_is_the_best_of_what_was_trained(tmp_path):
     """Each mean is that of the experiment with that very rate."""
     one = arm("K=V", **TINY)
-    tuned = tune([arm("QKV", **TINY), one], Bench(None))["K=V"]
+    tuned = tune([arm("QKV", **TINY), one], Bench(tmp_path))["K=V"]
     for rate in (min(tuned.tried), max(tuned.tried)):
         alone = one.experiment.replace(
             sharing=[f"K=V learning_rate={rate:g}"], n_seeds=N_TUNING_SEEDS, first_seed=TUNING_SEED
@@ -182,10 +198,10 @@ def test_a_tuned_rate_is_the_best_of_what_was_trained():
 # a claim
 
 
-def test_evidence_holds_the_scores_of_every_arm():
+def test_evidence_holds_the_scores_of_every_arm(tmp_path):
     """Those of the tuned experiments, which its links name."""
     claim = small_claim(n_seeds=3)
-    (evidence,) = gather([claim], Bench(None), first_seed=5)
+    (evidence,) = gather([claim], Bench(tmp_path), first_seed=5)
     assert evidence.seeds == (5, 6, 7)
     assert evidence.hash == claim.hash
     assert not evidence.quick
@@ -201,6 +217,22 @@ def test_evidence_holds_the_scores_of_every_arm():
         for measure in ("accuracy", "loss"):
             expected = snapshot.history[measure][-1, runs]
             np.testing.assert_array_equal(evidence.scores[one.name][measure], expected)
+
+
+def test_seeds_count_up_from_where_the_first_pass_did_not_reach():
+    """Unless something else is asked for."""
+    assert made_up(small_claim(n_seeds=3)).seeds == tuple(range(FIRST_SEED, FIRST_SEED + 3))
+
+
+def test_evidence_names_the_text_that_it_was_trained_on():
+    """A task that makes its own examples has none."""
+    task = Experiment(task="language").task
+    read = {"task": "language", "steps": 4, "evaluate_every": 2}
+    arms = (arm("Q=K", **read), arm("QKV", **read), arm("K=V", **TINY))
+    evidence = made_up(small_claim(arms=arms))
+    assert evidence.texts == {"language": task.fingerprint}
+    assert len(task.fingerprint) > 8
+    assert made_up(small_claim()).texts == {}
 
 
 def test_evidence_tells_what_it_cost():
@@ -239,6 +271,28 @@ def test_an_inability_that_shows_is_made_sure_of():
     assert steps == {TINY["steps"], 3 * TINY["steps"]}
 
 
+def test_an_inability_is_made_sure_of_whatever_becomes_of_the_claim():
+    """Another statement that stays open does not hide that it shows."""
+    open_still, shows = no_worse("K=V", "QKV"), worse("Q=K", "QKV", unable=True)
+    claim = small_claim(statements=(open_still, shows))
+    evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5, K_V=float("nan")))
+    found = [one.verdict for one in evidence.findings]
+    assert found == ["inconclusive", "supported", "supported", "supported"]
+    assert evidence.judgement.verdict == "inconclusive"
+    assert set(evidence.scores) == {one.name for one in (*claim.arms, *claim.sure()[0])}
+
+
+def test_an_inability_at_another_s_rate_is_made_sure_of_at_rates_of_its_own():
+    """Longer runs and finer rates are tuned for."""
+    free = arm("QKV", **TINY)
+    claim = small_claim(arms=(arm("Q=K", rate_of="QKV", **TINY), free))
+    evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
+    assert evidence.judgement.verdict == "supported"
+    assert evidence.tuned["Q=K"] == evidence.tuned["QKV"]
+    for one in claim.sure()[0]:
+        assert tuple(sorted(evidence.tuned[one.name].tried)) == rates_of(one)
+
+
 @pytest.mark.parametrize("accuracy", [1.0, 0.98])
 def test_what_shows_no_inability_needs_no_more(accuracy):
     """It has been refuted already."""
@@ -260,13 +314,27 @@ def test_other_statements_need_no_more():
 # the quick form
 
 
-def test_the_quick_form_trains_judged_arms_on_six_seeds():
+def test_the_quick_form_trains_judged_arms_on_few_seeds():
     """Nothing is made sure of."""
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5), quick=True, first_seed=11)
     assert evidence.quick
     assert set(evidence.scores) == set(evidence.tuned) == {"Q=K", "QKV"}
     assert evidence.seeds == tuple(range(11, 11 + QUICK_SEEDS))
-    assert QUICK_SEEDS == 6
+    assert QUICK_SEEDS == 8
+
+
+def test_the_quick_form_tunes_the_arm_whose_rate_is_taken():
+    """No statement is about it."""
+    arms = (arm("Q=K", rate_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
+    evidence = made_up(small_claim(arms=arms), quick=True)
+    assert evidence.tuned["Q=K"] == evidence.tuned["K=V"] != evidence.tuned["QKV"]
+
+
+def test_the_quick_form_can_contradict_a_claim_of_two_statements():
+    """Of six seeds all would be too few."""
+    claim = small_claim(statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")))
+    evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=1.0, K_V=0.5), quick=True)
+    assert evidence.judgement.verdict == "contradicted"
 
 
 def test_the_quick_form_takes_over_learning_rates():
@@ -298,11 +366,12 @@ def test_learning_rates_of_a_claim_that_has_changed_are_not_taken_over():
 # interrupted
 
 
-def test_an_interrupt_keeps_what_is_finished_and_one_can_go_on(tmp_path, trained):
+@pytest.mark.parametrize("fresh", [False, True])
+def test_an_interrupt_keeps_what_is_finished_and_one_can_go_on(tmp_path, trained, fresh):
     """After it the evidence is what it would have been without."""
     claims = [small_claim("first", n_seeds=2), small_claim("second", n_seeds=3)]
     trained.stop_after = 3  # the first claim's two tuning trials and its comparison
-    gathered = gather(claims, Bench(tmp_path))
+    gathered = gather(claims, Bench(tmp_path, fresh=fresh))
     assert next(gathered).claim.id == "first"
     with pytest.raises(Interrupted):
         next(gathered)
@@ -311,7 +380,7 @@ def test_an_interrupt_keeps_what_is_finished_and_one_can_go_on(tmp_path, trained
     trained.stop_after = None
     again = list(gather(claims, Bench(tmp_path)))
     assert not {one.hash for one in trained} & {one.hash for one in kept}
-    straight = list(gather(claims, Bench(None)))
+    straight = list(gather(claims, Bench(tmp_path / "another")))
     assert list(map(numbers, again)) == list(map(numbers, straight))
 
 

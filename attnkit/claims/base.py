@@ -65,12 +65,13 @@ class Arm:
         """The same, trained for `LONGER` times the steps."""
         steps = LONGER * self.experiment.training.steps
         settings = {**self.settings, "steps": steps}
-        return replace(self, name=f"{self.name}, {steps:,} steps", settings=settings)
+        return replace(self, name=f"{self.name}, {steps:,} steps", settings=settings, rate_of="")
 
     def finer(self) -> Arm:
         """The same, tuned on more learning rates, with a schedule and clipped gradients."""
         settings = {**self.settings, "schedule": "cosine", "warm_up": 0.05, "clip": 1.0}
-        return replace(self, name=f"{self.name}, tuned finer", settings=settings, finely=True)
+        name = f"{self.name}, tuned finer"
+        return replace(self, name=name, settings=settings, finely=True, rate_of="")
 
 
 def arm(variant: str, name: str = "", *, rate_of: str = "", **settings: Any) -> Arm:
@@ -209,16 +210,21 @@ class Claim:
         """Check that its statements speak of its arms.
 
         Raises:
-            ValueError: if one does not, there is none, or two arms are alike.
+            ValueError: if one does not, there is none, two arms are alike, or one takes the rate of
+                an arm that has none of its own.
         """
         for place, one in enumerate(self.arms):
             for other in self.arms[:place]:
                 if one.name == other.name:
                     raise ValueError(f"arms: got {one.name!r} twice, allowed each name once")
-                if replace(one, name=other.name) == other:
+                if replace(one, name=other.name, rate_of=other.rate_of) == other:
                     allowed = f"an arm that differs from {other.name}"
                     raise ValueError(f"arms: got {one.name!r}, allowed {allowed}")
             self._by_name[one.name] = one
+        tuned = [one.name for one in self.arms if not one.rate_of]
+        for one in self.arms:
+            if one.rate_of and one.rate_of not in tuned:
+                raise ValueError(f"rate_of: got {one.rate_of!r}, allowed {', '.join(tuned)}")
         if not self.statements:
             raise ValueError("statements: got none, allowed one or more")
         for statement in self.statements:
@@ -230,8 +236,12 @@ class Claim:
 
     @property
     def judged_arms(self) -> tuple[Arm, ...]:
-        """The arms that statements are about; others are there to be seen beside them."""
+        """The arms that statements are about, and those whose learning rates they take.
+
+        Others are there to be seen beside them.
+        """
         named = {name for statement in self.statements for name in statement.arms}
+        named |= {self._by_name[name].rate_of for name in named}
         return tuple(one for one in self.arms if one.name in named)
 
     def sure(self) -> tuple[tuple[Arm, ...], tuple[Statement, ...]]:
