@@ -14,7 +14,7 @@ register_claim(
         "multiply.",
         prediction="Supported: what K=V costs should hardly depend on how many heads share it.",
         expected="supported",
-        reason="What K=V costs varies from seed to seed by as much as the margin.",
+        reason="It leans towards costing more here, but seeds scatter too much to say.",
         arms=ARMS,
         statements=(
             Statement(

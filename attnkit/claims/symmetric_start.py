@@ -13,6 +13,7 @@ register_claim(
         prediction="Contradicted: while the settings were chosen, on other seeds, the symmetric "
         "start was slower.",
         expected="contradicted",
+        reason="Seeds differ by far more than the start makes a difference.",
         arms=ARMS,
         statements=(
             better(
