@@ -31,6 +31,7 @@ from attnkit.ui.evidence import (
     disagreement,
     guess_told,
     lab_links,
+    means_told,
     shipped_with,
     statements_table,
     tuning_table,
@@ -60,7 +61,7 @@ def show_question(question: Question) -> None:
             not_run_yet(question.claims)
     with right:
         if record is not None:
-            st.markdown(claim_told(record.claim, verdicts[name]))
+            st.markdown(claim_told(record, verdicts[name]))
             show_picture(record, "shipped")
             st.caption(plain(f"{EVIDENCE_KEY} {shipped_with(record)}"))
     st.caption("It rests on these claims. Press one to see its evidence.")
@@ -193,7 +194,8 @@ def plan_text(claim: Claim) -> str:
     if record is None or not record.model_steps:
         return f"{text}, each at its task’s own learning rate: none is tuned yet."
     seconds = record.seconds / record.model_steps * model_steps(trials)
-    return f"{text}; took some {max(seconds, 1):.0f} s where the evidence was made."
+    took = f"took some {max(seconds, 1):.0f} s where the evidence was made"
+    return f"{text}; {took}, and takes longer on a busy machine."
 
 
 def show_outcome(rerun: Rerun) -> None:
@@ -203,6 +205,7 @@ def show_outcome(rerun: Rerun) -> None:
     said = []
     if rerun.guess is not None:
         said.append(f"**{guess_told(rerun.guess, own_verdict, verdict)}**")
+    said.append(plain(means_told(own)))
     said.append(
         disagreement(rerun.claim, own_verdict, verdict, 0 if record is None else len(record.seeds))
     )
@@ -253,7 +256,7 @@ def all_claims() -> None:
     if verdicts:
         st.markdown(
             f"{len(verdicts) - len(wrong)} of {len(verdicts)} verdicts came as predicted before "
-            "the runs. Choose a row to see its evidence."
+            "the runs. Tick a row to see its evidence."
         )
 
     def take_row() -> None:
@@ -299,7 +302,7 @@ def show_claim(claim: Claim) -> None:
         if verdict is not None:
             wrong = "" if verdict == claim.expected else ", not as predicted"
             lines.append(f"**Came out:** {verdict_text(verdict)}{wrong}.")
-        if claim.reason:
+        if claim.reason and record is not None:
             lines.append(f"**Why:** {plain(claim.reason)}")
         st.markdown("\n\n".join(lines))
     with right:
@@ -362,8 +365,12 @@ verdicts = verdicts_of(shipped.values())
 
 st.title("Questions", anchor=False)
 st.markdown(
-    "What five people asked about queries, keys and values, and what models say that were trained "
-    "to find out. Train them again yourself."
+    "Five questions that people asked about queries, keys and values, and what tiny models say, "
+    "most of one layer and one head, that were trained to find out. Train them again yourself."
+)
+st.caption(
+    "QKV: three matrices. Q=K, K=V: those two share one. Q=K=V: one for all. V=I: no value matrix. "
+    "A seed is one repetition of the training, with data and first numbers of its own."
 )
 if asked.problem:
     st.warning(plain(asked.problem), icon=":material/warning:")

@@ -68,9 +68,9 @@ class Arm:
         return replace(self, name=f"{self.name}, {steps:,} steps", settings=settings, rate_of="")
 
     def finer(self) -> Arm:
-        """The same, tuned on more learning rates, with a schedule and clipped gradients."""
+        """The same with a schedule, warm-up and clipped gradients, tuned on more learning rates."""
         settings = {**self.settings, "schedule": "cosine", "warm_up": 0.05, "clip": 1.0}
-        name = f"{self.name}, tuned finer"
+        name = f"{self.name}, with a schedule"
         return replace(self, name=name, settings=settings, finely=True, rate_of="")
 
 
@@ -254,7 +254,7 @@ class Claim:
             own = self._by_name[statement.left]
             for stronger, how in (
                 (own.longer(), f"with {LONGER} times the steps"),
-                (own.finer(), "if it is tuned finer"),
+                (own.finer(), "with a schedule and more learning rates"),
             ):
                 if stronger not in arms:
                     arms.append(stronger)

@@ -10,7 +10,7 @@ register_claim(
         source="the second answer in a thread on W_Q and W_K, Stack Exchange 2023",
         says="“One reason to have different Query and Key vectors is to allow asymmetry.”",
         prediction="Supported: with one head, one layer and no MLP symmetric scores stay at one of "
-        "two picked at random, about 0.52, also when trained longer and tuned finer.",
+        "two picked at random, about 0.52, also when trained longer or with a schedule.",
         expected="supported",
         arms=(
             arm("QKV", task="directed"),

@@ -26,8 +26,8 @@ register_claim(
         prediction="Contradicted at this scale: in a prototype Q=K with the self-mask lost about "
         "0.05 nats.",
         expected="contradicted",
-        reason="The self-mask does much of it: see QKV with the self-mask beside it. Why Reformer is "
-        "ahead of that, too, after so few steps is unknown; its keys of length 1 may do the rest.",
+        reason="The self-mask does much of it: see QKV with the self-mask beside it. Why Reformer "
+        "is ahead of that, too, after so few steps is unknown; keys of length 1 may do the rest.",
         arms=ARMS,
         statements=(no_worse("Reformer", "QKV", 0.03, measure="loss"),),
         n_seeds=10,

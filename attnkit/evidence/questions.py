@@ -17,6 +17,9 @@ from attnkit.claims import Verdict
 from attnkit.evidence.record import Evidence
 from attnkit.summary import percent
 
+SOLVED = 0.95
+"""Accuracy from which on a run counts as having solved its task, in answers."""
+
 
 @dataclass(frozen=True)
 class Sentence:
@@ -25,7 +28,8 @@ class Sentence:
     Attributes:
         claim: whose verdict decides.
         supported, contradicted, inconclusive: what is said then. `{arm}` is its mean accuracy in
-            percent, `{arm:loss}` its mean of another measure.
+            percent, `{arm:loss}` its mean of another measure, `{arm:solved}` how many of its runs
+            have solved the task.
     """
 
     claim: str
@@ -74,6 +78,9 @@ class _Number:
     arm: str
 
     def __format__(self, measure: str) -> str:
+        if measure == "solved":
+            scores = self.evidence.scores[self.arm]["accuracy"]
+            return f"{int((scores >= SOLVED).sum())} of {len(scores)}"
         mean = self.evidence.mean(self.arm, measure or "accuracy")
         if np.isnan(mean):
             return "nothing (diverged)"
@@ -112,8 +119,8 @@ QUESTIONS: tuple[Question, ...] = (
                 "letters, with two matrices {QKV, dictionary} and {QKV, names}.",
                 contradicted="In small translations they can be the same: K=V gets "
                 "{K=V, dictionary} of the words of a dictionary right, two matrices "
-                "{QKV, dictionary}; of the letters of translated names {K=V, names}, against "
-                "{QKV, names}.",
+                "{QKV, dictionary}; of the letters of translated names, which neither masters, "
+                "{K=V, names} and {QKV, names}.",
                 inconclusive="Our small translations do not settle it: K=V gets {K=V, dictionary} "
                 "of the words of a dictionary right, two matrices {QKV, dictionary}; of the "
                 "letters of translated names {K=V, names}, against {QKV, names}.",
@@ -180,17 +187,17 @@ QUESTIONS: tuple[Question, ...] = (
                 "value_for_new_tasks",
                 supported="It does pay when the embedding is frozen and the question new: "
                 "{QKV} with W_V, {V=I} without.",
-                contradicted="Not even a frozen embedding and a new question call for it "
-                "({V=I} without W_V, {QKV} with it), because with one head the output matrix that "
-                "follows can do the same.",
+                contradicted="Not even a frozen embedding and a new question call for it, because "
+                "with one head the output matrix that follows can do the same: {V=I:solved} runs "
+                "solve it without W_V, {QKV:solved} with it.",
                 inconclusive="With a frozen embedding and a new question it is not clear: {QKV} "
                 "with W_V, {V=I} without.",
             ),
             Sentence(
                 "one_embedding",
-                supported="With no matrix at all, in the “original embedding space”, that new "
-                "question gets {no matrix}: an embedding must be free to change, or something "
-                "must change it.",
+                supported="With no matrix at all, in the “original embedding space”, an embedding "
+                "that is free to change still learns a phone book; frozen, it gets {no matrix} of "
+                "a new question right.",
                 contradicted="Even with no matrix at all, in the “original embedding space”, that "
                 "new question gets {no matrix}.",
                 inconclusive="With no matrix at all, in the “original embedding space”, that new "

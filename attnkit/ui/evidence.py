@@ -10,6 +10,7 @@ import pandas as pd
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence.record import QUICK_SEEDS, Evidence, told
 from attnkit.evidence.trials import Tuned
+from attnkit.evidence.verdict import MARKS
 from attnkit.experiment import SCHEMA, Experiment
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, with_hidden
@@ -20,9 +21,6 @@ ICONS: dict[Verdict, str] = {
     "inconclusive": ":material/help:",
 }
 """Beside the word: shapes that differ."""
-
-MARKS: dict[Verdict, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?"}
-"""The same where Markdown is not read."""
 
 BETS: Mapping[str, Verdict] = {
     "It will be supported": "supported",
@@ -41,7 +39,8 @@ and Pearson), against one half. Losses and symmetries: the mean difference, with
 4. The 95% interval lies where the claim wants it: **supported**. It lies outside: \
 **contradicted**. It reaches across, or there are fewer than 6 seeds: **inconclusive**.
 5. All that a claim says must hold. “Cannot” must also hold if the variant is trained three times \
-as long, and if it is tuned finer.
+as long, and if it is trained in another way: with a schedule, warm-up, clipped gradients and nine \
+learning rates.
 6. Shipped verdicts are read together (Holm): the chance that any of them is wrong is at most 5%. \
 A run of your own is read alone.
 """
@@ -53,11 +52,26 @@ def verdict_text(verdict: Verdict) -> str:
     return f"{ICONS[verdict]} **{verdict}**"
 
 
-def claim_told(claim: Claim, verdict: Verdict) -> str:
+def claim_told(record: Evidence, verdict: Verdict) -> str:
     """What it comes down to, and its verdict; Markdown."""
-    n_more = len(claim.statements) - 1
-    more = f" (and {n_more} more)" if n_more else ""
-    return f"{verdict_text(verdict)}: “{plain(claim.statements[0].text)}”{more}"
+    claim = record.claim
+    others = Counter(found.verdict for found in record.findings[1 : len(claim.statements)])
+    told = ", ".join(f"{count} {which}" for which, count in others.items())
+    more = f" Of its other statements, read alone: {told}." if told else ""
+    return f"{verdict_text(verdict)}: “{plain(claim.statements[0].text)}”.{more}"
+
+
+def means_told(record: Evidence) -> str:
+    """What the arms of the first statement reached on average, in a few words."""
+    statement = record.claim.statements[0]
+    measure = statement.measured
+    scale, unit = (100, "%") if measure.unit == "points" else (1, f" {measure.unit}".rstrip())
+    digits = 1 if measure.unit == "points" else 2
+    reached = [
+        f"{arm} {scale * record.mean(arm, statement.measure):.{digits}f}{unit}"
+        for arm in statement.arms
+    ]
+    return f"Mean {measure.title}: {', '.join(reached)}."
 
 
 def shipped_with(evidence: Evidence) -> str:
@@ -79,18 +93,12 @@ def claims_table(shipped: Mapping[str, Evidence], verdicts: Mapping[str, Verdict
                 "verdict": "not run yet" if verdict is None else f"{MARKS[verdict]} {verdict}",
                 "predicted": f"{MARKS[claim.expected]} {claim.expected}",
                 "foretold": "" if verdict is None else foretold(claim, verdict),
-                "found": "" if record is None else main_finding(record),
+                "found": "" if record is None else record.main_finding,
                 "source": claim.source,
                 "family": claim.family,
             }
         )
     return pd.DataFrame(rows)
-
-
-def main_finding(record: Evidence) -> str:
-    """What the seeds say about the first statement."""
-    statement = record.statements[0]
-    return f"{statement.text}: {told(statement, record.findings[0])}"
 
 
 def foretold(claim: Claim, verdict: Verdict) -> str:
@@ -137,12 +145,9 @@ def tuning_table(tuned: Mapping[str, Tuned]) -> str:
     rows = []
     for name, own in tuned.items():
         cells = []
-        for rate, value in sorted(own.tried.items()):
-            score = "diverged"
-            if value == value:
-                score = f"{value:.3f}" if own.by == "loss" else f"{100 * value:.1f}%"
-            cell = f"{rate:g}: {score}"
-            cells.append(f"**{plain(cell)}** ✓" if rate == own.rate else plain(cell))
+        for rate in sorted(own.tried):
+            cell = plain(f"{rate:g}: {own.told(rate)}")
+            cells.append(f"**{cell}** ✓" if rate == own.rate else cell)
         edge = "yes" if own.at_edge else ""
         rows.append(f"| {plain(name)} | {own.by} | {', '.join(cells)} | {edge} |")
     head = "| variant | judged by | rate: mean over the tuning seeds | best at the edge |"
