@@ -14,8 +14,8 @@ register_claim(
         prediction="Supported after 4500 steps: a prototype reached 0.93 with a wider model and "
         "3000 to 4000 steps. In a first pass on other seeds 1500 steps were not enough.",
         expected="supported",
-        reason="Not at a width of 32 within 4500 steps. With twice the width and 8000 steps it did, "
-        "with some seeds; see README.",
+        reason="Not at a width of 32 within 4500 steps. With twice the width and 8000 steps it "
+        "did, with some seeds; see README.",
         arms=ARMS,
         statements=(better("Q=K, 2 layers", "Q=K", 0.1),),
         n_seeds=10,
