@@ -155,7 +155,7 @@ def test_losses_are_shown_as_they_are():
 def test_diverged_seeds_are_left_out_and_told():
     """In the arm's label and in words."""
     lost = np.array([np.nan, 0.5, np.nan, 0.5, 0.5, 0.5, 0.5])
-    evidence = made({**ACCURACY, "Q=K": lost})
+    evidence = made({**ACCURACY, "Q=K": lost}, {**LOSS, "Q=K": lost})
     figure = plot_evidence(evidence)
     seeds, _ = marks(figure)
     assert figure["layout"]["yaxis"]["ticktext"][1] == "Q=K<br>2 diverged"
@@ -163,6 +163,13 @@ def test_diverged_seeds_are_left_out_and_told():
     assert seeds[1]["hovertext"][0].startswith("Q=K<br>seed 4:")
     assert "2 diverged" in describe_evidence(evidence)
     assert "2 diverged" in describe_differences(evidence)
+
+
+def test_an_arm_without_the_measure_has_not_diverged():
+    """Who is never tied has no accuracy when tied."""
+    evidence = made({**ACCURACY, "Q=K": np.full(N_SEEDS, np.nan)})
+    assert plot_evidence(evidence)["layout"]["yaxis"]["ticktext"][1] == "Q=K"
+    assert "Q=K: no value." in describe_evidence(evidence)
 
 
 def test_what_is_missing_is_left_out():

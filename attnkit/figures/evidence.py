@@ -113,7 +113,8 @@ class _Row:
         self.seeds = [
             seed for seed, value in zip(evidence.seeds, values, strict=False) if value == value
         ]
-        self.lost = len(values) - len(self.known)
+        # Who never ties has no accuracy when tied, and has not diverged: every run has a loss.
+        self.lost = int(np.isnan(evidence.scores[name].get("loss", values)).sum())
         self.rate = evidence.tuned[name].rate if name in evidence.tuned else None
         interval = mean_interval(self.known)
         self.mean, self.low, self.high = (
@@ -158,7 +159,7 @@ def _row_told(row: _Row, measure: Measure) -> str:
     lost = f", {row.lost} diverged" if row.lost else ""
     n = len(row.known)
     if not n:
-        return f"no seed yet{lost}"
+        return f"no value{lost}"
     seeds = f"{n} seeds" if n > 1 else "1 seed"
     low, high = (_shown(limit, measure) for limit in _inside(row, measure))
     limits = "" if math.isnan(row.low) else f" [{low} to {high}]"
