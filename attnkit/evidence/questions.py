@@ -117,7 +117,9 @@ QUESTIONS: tuple[Question, ...] = (
                 supported="They had better differ: with K=V a small dictionary reaches "
                 "{K=V, dictionary} of right words and translated names {K=V, names} of right "
                 "letters, with two matrices {QKV, dictionary} and {QKV, names}.",
-                contradicted="In small translations they can be the same: K=V gets "
+                contradicted="In small translations they can be the same, because whoever asks "
+                "stands in the decoder with a matrix of its own, and one vector of a source word "
+                "can hold both what it is found by and what it says: K=V gets "
                 "{K=V, dictionary} of the words of a dictionary right, two matrices "
                 "{QKV, dictionary}; of the letters of translated names, which neither masters, "
                 "{K=V, names} and {QKV, names}.",
