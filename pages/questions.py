@@ -77,8 +77,7 @@ def claim_buttons(names: Sequence[str]) -> None:
             word = "not run yet" if verdict is None else verdict
             st.button(
                 f"**{word}**: {plain(CLAIMS[name].title)}",
-                icon=":material/hourglass_empty:" if verdict is None else ICONS[verdict],
-                type="tertiary",
+                icon=":material/radio_button_unchecked:" if verdict is None else ICONS[verdict],
                 on_click=asked.open_claim,
                 args=(name,),
                 key=f"open_{name}",
