@@ -74,6 +74,7 @@ st.caption(
     "Each picture is an example: dashed tokens are asked, the arc leads to the one that holds "
     "the answer, which stands below. Press one to open it in the Lab."
 )
+some_lack = thumbnails_missing()  # asked before they are drawn: more may come meanwhile
 components.task_gallery("", thumbnail_examples(), open_task, key="tasks", is_open=True)
 
 st.subheader("How to read the Lab", anchor=False)
@@ -117,5 +118,5 @@ st.markdown(
     "| word | what it means here |\n|---|---|\n"
     + "\n".join(f"| {word} | {meaning} |" for word, meaning in WORDS.items())
 )
-if thumbnails_missing():
+if some_lack:
     st.fragment(await_thumbnails, run_every=AWAIT_SECONDS)()

@@ -384,6 +384,7 @@ if lab.lost:
     st.warning(f"Switched off, because they do not go with this task's sizes. {plain(details)}")
     lab.lost = []
 
+some_lack = thumbnails_missing()  # asked before they are drawn: more may come meanwhile
 chooser, sharing = st.columns(2, gap="medium", vertical_alignment="center")
 with chooser:
     if "task" in lab.hidden:
@@ -447,7 +448,7 @@ st.fragment(live_area, run_every=tick if moving else None)(moving, tick)
 book = st.container()
 numbers(lab, job)
 components.load_plotly()
-if probe is None or thumbnails_missing():
+if probe is None or some_lack:
     st.fragment(await_examples, run_every=AWAIT_SECONDS)(probe is None)
 if can_be_asked(lab.experiment.task):
     with book:  # drawn last: it waits for the training process

@@ -120,6 +120,19 @@ def test_what_a_link_is_told_stays_until_the_visitor_acts(copy, monkeypatch):
     assert not show(tab).warning
 
 
+@pytest.mark.parametrize("page", ["lab", "guide"])
+def test_a_thumbnail_that_comes_while_the_page_is_drawn_is_drawn(copy, monkeypatch, page):
+    """The cards were drawn without it, so the page draws itself again."""
+    drawn = []
+    monkeypatch.setattr("attnkit.ui.session.thumbnail_examples", lambda: drawn.append(1) or {})
+    monkeypatch.setattr("attnkit.ui.session.thumbnails_missing", lambda: not drawn)
+    tab = visit()
+    if page == "guide":
+        drawn.clear()
+        show(tab.switch_page("pages/guide.py"))
+    assert len(drawn) == 2
+
+
 # class links
 
 
