@@ -48,7 +48,8 @@ READY = """(figures) => {
     && all('.ak-picture').every((picture) => picture.firstChild)
     && all('.ak-example-strip').every((strip) => strip.querySelector('.ak-token-box'))
     && (!figures || all('.stBidiComponent').some((node) => node.innerText.trim()))
-    && document.getAnimations().every((one) => !(one instanceof CSSTransition));
+    && document.getAnimations().every((one) => !(one instanceof CSSTransition)
+      || one.playState === 'finished');
 }"""
 """All that was asked for is drawn, and nothing is between two colours."""
 
