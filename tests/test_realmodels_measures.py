@@ -1,0 +1,243 @@
+"""Measures of real models: against the definitions, and on layers whose answer is known."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import orthogonal_procrustes, svdvals
+
+from attnkit import metrics, similarity
+from attnkit.realmodels.base import Projections, Rope
+from attnkit.realmodels.measures import (
+    MEASURES,
+    OF_WEIGHTS,
+    bases_of,
+    measure_layer,
+    prepared,
+    random_levels,
+)
+from attnkit.realmodels.portraits import AXES, portraits_of
+
+H, G, M, D, E = 6, 3, 31, 5, 7
+
+
+def made(*, n_heads=H, n_kv_heads=G, d_kv=M, d_value=D, seed=0, **rest):
+    """A layer of Gaussian matrices."""
+    generator = np.random.default_rng(seed)
+    shapes = (n_heads, M, D), (n_kv_heads, d_kv, D), (n_kv_heads, d_kv, d_value)
+    return Projections(*(generator.standard_normal(shape, np.float32) for shape in shapes), **rest)
+
+
+def per_query_head(layer):
+    """W_Q, W_K, W_V with keys and values repeated, in double precision."""
+    repeated = len(layer.W_Q) // len(layer.W_K)
+    sides = layer.W_Q, np.repeat(layer.W_K, repeated, 0), np.repeat(layer.W_V, repeated, 0)
+    return dict(zip("qkv", (side.astype(np.float64) for side in sides), strict=True))
+
+
+@pytest.mark.parametrize("pair", ["qk", "qv", "kv"])
+def test_heads_agree_with_the_definitions(pair):
+    """Cosine, overlap and CKA are those of `attnkit.similarity`, the rotation is Procrustes'."""
+    layer = made()
+    w, found = per_query_head(layer), measure_layer(layer).heads
+    a, b = w[pair[0]], w[pair[1]]
+    assert found[f"cos_{pair}"] == pytest.approx(similarity.cosine(a, b), abs=1e-12)
+    assert found[f"overlap_{pair}"] == pytest.approx(similarity.overlap(a, b))
+    assert found[f"cka_{pair}"] == pytest.approx(similarity.weights_cka(a, b))
+    turned = [x @ orthogonal_procrustes(x, y)[0] for x, y in zip(a, b, strict=True)]
+    assert found[f"rotated_{pair}"] == pytest.approx(similarity.cosine(np.stack(turned), b))
+
+
+def test_the_form_agrees_with_the_definitions():
+    """Symmetry and directionality are those of `attnkit.metrics`, ranks those of the matrices."""
+    layer = made()
+    w, found = per_query_head(layer), measure_layer(layer).heads
+    q, k = torch.from_numpy(w["q"]), torch.from_numpy(w["k"])
+    assert found["symmetry"] == pytest.approx(metrics.weight_symmetry(q, k).numpy())
+    assert found["directionality"] == pytest.approx(metrics.directionality(q, k).numpy())
+    for head in range(H):
+        sizes = svdvals(w["q"][head] @ w["k"][head].T)
+        shares = sizes[:D] / sizes[:D].sum()
+        assert found["rank_qk"][head] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()))
+        assert found["norm_v"][head] == pytest.approx(np.linalg.norm(w["v"][head]))
+
+
+def test_a_layer_is_the_sum_of_its_heads():
+    """Its form is Σ W_Q W_Kᵀ; its cosines are those of all heads as one list of numbers."""
+    layer = made()
+    w, whole = per_query_head(layer), measure_layer(layer).whole
+    m = sum(a @ b.T for a, b in zip(w["q"], w["k"], strict=True))
+    assert whole["symmetry"] == pytest.approx((m * m.T).sum() / (m * m).sum(), abs=1e-6)
+    assert whole["cos_qk"] == pytest.approx(
+        (w["q"] * w["k"]).sum() / np.sqrt((w["q"] ** 2).sum() * (w["k"] ** 2).sum())
+    )
+    assert whole["norm_k"] == pytest.approx(np.linalg.norm(layer.W_K))
+    assert set(whole) == {name for name, measure in MEASURES.items() if measure.layers}
+
+
+def test_heads_that_share_keys_are_those_of_their_group():
+    """Query head h looks by key head h // (h / g)."""
+    layer = made()
+    alone = Projections(layer.W_Q[4:5], layer.W_K[2:3], layer.W_V[2:3])
+    one, all_ = measure_layer(alone).heads, measure_layer(layer).heads
+    for name in OF_WEIGHTS:
+        assert all_[name][4] == pytest.approx(one[name][0], abs=1e-12), name
+
+
+def test_tied_matrices_are_one():
+    """Q=K: cosine, overlap, CKA and symmetry are 1, and nothing has a direction."""
+    layer = made(n_kv_heads=H)
+    found = measure_layer(Projections(layer.W_Q, layer.W_Q, layer.W_V)).heads
+    for name in ("cos_qk", "overlap_qk", "rotated_qk", "cka_qk", "symmetry"):
+        assert found[name] == pytest.approx(np.ones(H)), name
+    assert found["directionality"] == pytest.approx(np.zeros(H))
+
+
+def test_a_skew_form_is_minus_one():
+    """W_Q = W_K J with a skew J: M = −Mᵀ."""
+    layer = made(n_kv_heads=H)
+    j = np.random.default_rng(1).standard_normal((H, D, D))
+    layer = Projections(
+        (layer.W_K @ (j - j.swapaxes(1, 2))).astype(np.float32), layer.W_K, layer.W_V
+    )
+    assert measure_layer(layer).heads["symmetry"] == pytest.approx(-np.ones(H), abs=1e-5)
+
+
+def test_only_the_cosine_sees_the_basis_of_values():
+    """A turn of W_V's basis changes no head; what is called basis-free does not change either."""
+    layer = made()
+    turn = np.linalg.qr(np.random.default_rng(2).standard_normal((D, D)))[0].astype(np.float32)
+    turned = Projections(layer.W_Q, layer.W_K, layer.W_V @ turn)
+    before, after = measure_layer(layer).heads, measure_layer(turned).heads
+    for name in OF_WEIGHTS:
+        same = before[name] == pytest.approx(after[name], rel=1e-4, abs=1e-6)
+        assert same == (MEASURES[name].basis_free or name == "cos_qk"), name
+
+
+def test_streams_of_two_widths_are_not_compared():
+    """Cross-attention on another width: sizes and ranks, but no cosine and no symmetry."""
+    measured = measure_layer(made(d_kv=M + 6))
+    for name in ("cos_qk", "overlap_qv", "symmetry", "directionality"):
+        assert np.isnan(measured.heads[name]).all(), name
+    for name in ("cos_kv", "overlap_kv", "rank_qk", "norm_q"):
+        assert np.isfinite(measured.heads[name]).all(), name
+    assert np.isnan(measured.whole["symmetry"])
+    assert portraits_of(made(d_kv=M + 6)) is None
+
+
+def test_values_of_another_width_have_no_cosine():
+    """But they have an overlap."""
+    heads = measure_layer(made(d_value=E)).heads
+    assert np.isnan(heads["cos_qv"]).all()
+    assert np.isfinite(heads["overlap_qv"]).all()
+
+
+def test_zero_matrices_give_nothing():
+    """And no warning."""
+    layer = made()
+    heads = measure_layer(Projections(0 * layer.W_Q, layer.W_K, layer.W_V)).heads
+    for name in ("cos_qk", "overlap_qk", "symmetry", "rank_q"):
+        assert np.isnan(heads[name]).all(), name
+    assert (heads["directionality"] == 0).all()
+
+
+def test_a_lost_dimension_is_not_a_direction():
+    """The overlap of a matrix with one of lower rank within it is 1."""
+    layer = made(n_kv_heads=H)
+    thin = layer.W_Q.copy()
+    thin[..., -1] = thin[..., 0]
+    found = measure_layer(Projections(layer.W_Q, thin, layer.W_V)).heads
+    assert found["overlap_qk"] == pytest.approx(np.ones(H), abs=1e-5)
+    bases = bases_of(thin)
+    assert ((bases**2).sum(1) > 0.5).sum(-1).tolist() == [D - 1] * H
+
+
+# preparing
+
+
+def test_folding_multiplies_the_gains_in():
+    """Of the norm before, on each side."""
+    generator = np.random.default_rng(3)
+    of_q, of_kv = generator.standard_normal((2, M)).astype(np.float32)
+    layer = made(gain_q=of_q, gain_kv=of_kv)
+    folded = prepared(layer, fold=True)
+    x = generator.standard_normal((11, M)).astype(np.float32)
+    assert np.allclose(x @ folded.W_Q, (x * of_q) @ layer.W_Q, atol=1e-4)
+    assert np.allclose(x @ folded.W_K, (x * of_kv) @ layer.W_K, atol=1e-4)
+    assert np.allclose(x @ folded.W_V, (x * of_kv) @ layer.W_V, atol=1e-4)
+    assert prepared(layer) is layer
+    assert np.array_equal(prepared(made(), fold=True).W_Q, made().W_Q)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_an_offset_is_what_rotary_positions_make_of_a_distance(interleaved):
+    """q at position p + Δ times k at position p is the same for all p."""
+    rope = Rope(np.array([0.7, 0.2]), interleaved)
+    layer = made(n_kv_heads=H, rope=rope)
+    x, y = np.random.default_rng(4).standard_normal((2, M)).astype(np.float32)
+    prepared_layer = prepared(layer, offset=3)
+    expected = np.einsum("hd,hd->h", x @ prepared_layer.W_Q, y @ prepared_layer.W_K)
+    for p in (0, 5):
+        q, k = x @ rope.turned(layer.W_Q, p + 3), y @ rope.turned(layer.W_K, p)
+        assert np.einsum("hd,hd->h", q, k) == pytest.approx(expected, rel=1e-3)
+    assert rope.turned(layer.W_Q, 3)[..., -1] == pytest.approx(layer.W_Q[..., -1])
+
+
+def test_an_offset_changes_only_what_hangs_on_the_basis_of_q():
+    """Overlap, best rotation, CKA, norms and ranks stay; cosine and symmetry do not."""
+    layer = made(rope=Rope(np.array([0.7, 0.2])))
+    before, after = (measure_layer(prepared(layer, offset=o)).heads for o in (0, 2))
+    for name in ("overlap_qk", "rotated_qk", "cka_qk", "norm_q", "rank_q"):
+        assert before[name] == pytest.approx(after[name], rel=1e-4), name
+    for name in ("cos_qk", "symmetry"):
+        assert before[name] != pytest.approx(after[name], rel=1e-2), name
+
+
+# chance
+
+
+def test_chance_is_what_theory_says():
+    """Cosine 0 ± 1/√(m·d); overlap d/m."""
+    heads, whole = random_levels(12, 12, 96, 96, 8, 8)
+    mean, sd = heads["cos_qk"]
+    assert abs(mean) < 4 * sd / np.sqrt(96)
+    assert sd == pytest.approx(1 / np.sqrt(96 * 8), rel=0.25)
+    assert heads["overlap_qv"][0] == pytest.approx(8 / 96, rel=0.05)
+    assert abs(heads["symmetry"][0]) < 0.02
+    assert not any(name.startswith("norm") for name in (*heads, *whole))
+
+
+def test_chance_is_always_the_same():
+    """The draws hang on the shape alone."""
+    first = random_levels(2, 1, 31, 31, 5, 5)
+    random_levels.cache_clear()
+    assert random_levels(2, 1, 31, 31, 5, 5) == first
+
+
+# portraits
+
+
+def test_a_portrait_holds_the_form_in_two_parts():
+    """Spectra are those of M and of its parts; the picture's symmetric part is diagonal."""
+    layer = made()
+    portrait = portraits_of(layer)[4]
+    m = layer.W_Q[4].astype(np.float64) @ layer.W_K[2].astype(np.float64).T
+    assert portrait.singular == pytest.approx(svdvals(m)[:D])
+    eigenvalues = np.linalg.eigvalsh((m + m.T) / 2)
+    largest = eigenvalues[np.argsort(-np.abs(eigenvalues))[: 2 * D]]
+    assert portrait.symmetric == pytest.approx(np.sort(largest)[::-1])
+    assert portrait.skew == pytest.approx(svdvals((m - m.T) / 2)[: 2 * D : 2])
+    even = (portrait.matrix + portrait.matrix.T) / 2
+    assert even == pytest.approx(np.diag(np.diag(even)), abs=1e-8)
+    assert len(portrait.matrix) == min(AXES, 2 * D)
+    assert portrait.shown == pytest.approx(1)
+    s = (portrait.symmetric**2).sum(), 2 * (portrait.skew**2).sum()
+    assert (s[0] - s[1]) / (s[0] + s[1]) == pytest.approx(measure_layer(layer).heads["symmetry"][4])
+
+
+def test_a_portrait_has_the_angles():
+    """Cosines of the principal angles of all pairs."""
+    layer = made()
+    w = per_query_head(layer)
+    for pair, cosines in portraits_of(layer)[4].angles.items():
+        expected = similarity.subspace_cosines(w[pair[0]][4], w[pair[1]][4])
+        assert cosines == pytest.approx(expected)
