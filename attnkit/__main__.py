@@ -1,4 +1,4 @@
-"""The command line: `python -m attnkit train | tasks | variants | claims | code | bench | …`.
+"""The command line: `python -m attnkit train | tasks | variants | claims | models | …`.
 
 Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted with what is
 finished saved.
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from attnkit.experiment import Experiment, from_params, settings
 from attnkit.own import OWN_MODULES, import_own
+from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.command import add_models
 from attnkit.settings import InvalidExperiment
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for problem in import_own():
             raise _BadInput(problem)
         code: int = given.run(given)
-    except (InvalidExperiment, _BadInput) as error:
+    except (InvalidExperiment, Unreadable, _BadInput) as error:
         print(f"attnkit: error: {' '.join(str(error).split())}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:  # before the first step: nothing to save
@@ -138,6 +140,9 @@ def _parser() -> argparse.ArgumentParser:
     claims.add_argument(
         "--ship", action="store_true", help="replace the evidence that ships with the package"
     )
+
+    models = commands.add_parser("models", help="measure trained models, head by head")
+    add_models(models)
 
     code = commands.add_parser("code", help="a saved result as code, PyTorch modules and weights")
     code.set_defaults(run=_code)
