@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnkit.realmodels import Setting, measure_model, open_model
-from attnkit.realmodels.answer import answer_004
+from attnkit.realmodels.answer import answer_004, on_text
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS, measure_layer, prepared
 from attnkit.realmodels.shipped import PACKAGES, load_atlas
 from attnkit.realmodels.toys import toy_table
@@ -166,6 +166,8 @@ def test_the_answer_names_the_figures():
     assert "chance" in sentences[1]
     assert "0.49" in sentences[2]
     assert "0.09 to 0.18" in sentences[2]
+    assert f"{MINILM} (random projections of the same inputs: 0.41)" in on_text(load_atlas().table)
+    assert on_text(toy_table()) == ""
 
 
 def test_toys_are_tied_where_their_variant_ties_them():

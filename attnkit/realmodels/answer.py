@@ -48,14 +48,12 @@ def answer_004(table: pd.DataFrame) -> tuple[str, str, str]:
         f"{_signed(means.max())} on average (single heads {_signed(own['cos_qk'].min())} to "
         f"{_signed(own['cos_qk'].max())}, chance 0.00)."
     )
+    times = {pair: f"{of.min():.1f} to {of.max():.1f}" for pair, of in factors.items()}
     second = (
-        f"W_V's cosine with either is at chance ({flat:.3f} in size), but that hangs on bases; "
-        "they read the same directions more than random matrices do: "
-        + ", ".join(
-            f"{pair[0].upper()},{pair[1].upper()} {of.min():.1f} to {of.max():.1f}"
-            for pair, of in factors.items()
-        )
-        + " times the overlap of chance."
+        f"W_V's cosine with either is at chance ({flat:.3f} in size), but that hangs on bases; by "
+        "the directions they read, all three are more alike than random matrices: "
+        f"{times['qk']} times the overlap of chance for W_Q and W_K, {times['qv']} for W_Q and "
+        f"W_V, {times['kv']} for W_K and W_V."
     )
     layers = table[table["head"].isna() & ~table["folded"] & (table["offset"] == 0)]
     medians = layers.groupby(["model", "kind"])["symmetry"].median()
@@ -68,6 +66,19 @@ def answer_004(table: pd.DataFrame) -> tuple[str, str, str]:
         f"all in cross-attention, the control ({cross['symmetry'].mean():.2f})."
     )
     return first, second, third
+
+
+def on_text(table: pd.DataFrame) -> str:
+    """One sentence on activations, of the models that were run; "" if none was."""
+    ran = table[table["act_cka_qk"].notna() & ~table["folded"] & (table["offset"] == 0)]
+    parts = [
+        f"{of['act_cka_qk'].mean():.2f} in {model} (random projections of the same inputs: "
+        f"{of['act_cka_qk_random'].mean():.2f})"
+        for model, of in ran.groupby("model", sort=False)
+    ]
+    if not parts:
+        return ""
+    return f"What queries and keys make of text, as CKA: {', '.join(parts)}."
 
 
 def _signed(value: float) -> str:
