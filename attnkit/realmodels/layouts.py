@@ -1,0 +1,317 @@
+"""How the families of Hugging Face transformers name and store their attention: one table.
+
+Adding a family is one row here and one in tests/test_realmodels_families.py, which compares what
+is read with what the library computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from attnkit.realmodels.base import Kind
+from attnkit.realmodels.rotary import Rotary
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The attention of one kind in a family's layers.
+
+    Attributes:
+        kind: what its tokens look at.
+        layer: what a layer's names begin with, after whatever the whole model's begin with.
+        parts: the modules of the projections, and what their outputs are: "q", "k", "v", or
+            several of them, one below the other.
+        norm: the norm right before the projections; "" in a post-norm model.
+        source_norm: the norm right before what cross attention looks at.
+        per_head: whether the outputs of a module of several go head by head: q, k, v of the first.
+        transposed: whether weights are stored inputs × outputs.
+        n_layers, n_heads, n_kv_heads, d_head: fields of the configuration, the first that is there;
+            without the last two as many as heads, and the width divided by the heads.
+        switches: fields that make the kind another: (field, value, kind).
+        norm_flags: fields that must not be false for the norm to stand there, with a gain.
+        first_norm: the first layer that has the norm.
+        gain_offset: what is added to a norm's stored weight.
+        rotary: how queries and keys turn by position.
+        notes: what to know of the family's scores.
+        defaults: of fields that configurations of this family leave out.
+        only: fields that must have this value, if they are there.
+    """
+
+    kind: Kind
+    layer: str
+    parts: tuple[tuple[str, str], ...]
+    norm: str = ""
+    source_norm: str = ""
+    per_head: bool = False
+    transposed: bool = False
+    n_layers: tuple[str, ...] = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+    n_heads: tuple[str, ...] = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+    n_kv_heads: tuple[str, ...] = ()
+    d_head: tuple[str, ...] = ()
+    switches: tuple[tuple[str, bool, Kind], ...] = ()
+    norm_flags: tuple[str, ...] = ()
+    first_norm: int = 0
+    gain_offset: float = 0.0
+    rotary: Rotary | None = None
+    notes: tuple[str, ...] = ()
+    defaults: tuple[tuple[str, int], ...] = ()
+    only: tuple[tuple[str, int], ...] = ()
+
+
+def _separate(module: str, q: str, k: str, v: str) -> tuple[tuple[str, str], ...]:
+    return ((module + q, "q"), (module + k, "k"), (module + v, "v"))
+
+
+_PROJ = ("q_proj", "k_proj", "v_proj")
+
+_DISTANCE_BIAS = "Scores also get a learned bias per distance, which is not shown."
+
+_DECODER_IF = (("is_decoder", True, Kind.CAUSAL),)
+
+_BERT = (
+    Stack(
+        Kind.ENCODER,
+        "encoder.layer.{}.",
+        _separate("attention.self.", "query", "key", "value"),
+        switches=_DECODER_IF,
+    ),
+    Stack(
+        Kind.CROSS,
+        "encoder.layer.{}.",
+        _separate("crossattention.self.", "query", "key", "value"),
+    ),
+)
+
+
+def _before(stacks: tuple[Stack, ...], *norms: str) -> tuple[Stack, ...]:
+    """The same layers with a norm before each attention."""
+    return tuple(replace(stack, norm=norm) for stack, norm in zip(stacks, norms, strict=True))
+
+
+_DEBERTA = Stack(
+    Kind.ENCODER,
+    "encoder.layer.{}.",
+    _separate("attention.self.", "query_proj", "key_proj", "value_proj"),
+    notes=("Scores also get terms of the distance between tokens, which are not shown.",),
+)
+
+_MPNET = Stack(
+    Kind.ENCODER,
+    "encoder.layer.{}.",
+    _separate("attention.attn.", "q", "k", "v"),
+    notes=(_DISTANCE_BIAS,),
+)
+
+_DISTILBERT = Stack(
+    Kind.ENCODER, "transformer.layer.{}.", _separate("attention.", "q_lin", "k_lin", "v_lin")
+)
+
+_ALBERT = Stack(
+    Kind.ENCODER,
+    "encoder.albert_layer_groups.{}.albert_layers.0.",
+    _separate("attention.", "query", "key", "value"),
+    n_layers=("num_hidden_groups",),
+    notes=("All layers of a group share their weights, which are shown once.",),
+    defaults=(("num_hidden_groups", 1),),
+    only=(("inner_group_num", 1),),
+)
+
+_MODERNBERT = Stack(
+    Kind.ENCODER,
+    "layers.{}.",
+    (("attn.Wqkv", "qkv"),),
+    norm="attn_norm",
+    first_norm=1,
+    rotary=Rotary(theta=160_000.0, local_theta=10_000.0, every=3),
+)
+
+_NOMIC = Stack(
+    Kind.ENCODER,
+    "encoder.layers.{}.",
+    (("attn.Wqkv", "qkv"),),
+    d_head=("head_dim",),
+    rotary=Rotary(),
+)
+
+_GPT2 = (
+    Stack(Kind.CAUSAL, "h.{}.", (("attn.c_attn", "qkv"),), norm="ln_1", transposed=True),
+    Stack(
+        Kind.CROSS,
+        "h.{}.",
+        (("crossattention.q_attn", "q"), ("crossattention.c_attn", "kv")),
+        norm="ln_cross_attn",
+        transposed=True,
+    ),
+)
+
+_GPT_NEOX = Stack(
+    Kind.CAUSAL,
+    "layers.{}.",
+    (("attention.query_key_value", "qkv"),),
+    norm="input_layernorm",
+    per_head=True,
+    rotary=Rotary(share=0.25),
+)
+
+_LLAMA = Stack(
+    Kind.CAUSAL,
+    "layers.{}.",
+    _separate("self_attn.", *_PROJ),
+    norm="input_layernorm",
+    n_kv_heads=("num_key_value_heads",),
+    d_head=("head_dim",),
+    switches=(("is_causal", False, Kind.ENCODER),),
+    rotary=Rotary(),
+)
+
+_PAIRS = replace(_LLAMA, rotary=Rotary(interleaved=True))
+
+_GEMMA = replace(
+    _LLAMA,
+    switches=(*_LLAMA.switches, ("use_bidirectional_attention", True, Kind.ENCODER)),
+    gain_offset=1.0,
+)
+
+_GEMMA_3 = replace(
+    _GEMMA,
+    rotary=Rotary(theta=1e6, local_theta=10_000.0, every=6, offset=-1, local_scaling=False),
+    defaults=(("num_attention_heads", 8), ("num_key_value_heads", 4), ("head_dim", 256)),
+)
+
+
+def _encoder_decoder(pre_norm: bool) -> tuple[Stack, ...]:
+    """BART and its relatives."""
+    norms = ("self_attn_layer_norm", "encoder_attn_layer_norm", "encoder.layer_norm")
+    own, other, source = norms if pre_norm else ("", "", "")
+    encoder = Stack(
+        Kind.ENCODER,
+        "encoder.layers.{}.",
+        _separate("self_attn.", *_PROJ),
+        norm=own,
+        n_layers=("encoder_layers",),
+        n_heads=("encoder_attention_heads",),
+    )
+    decoder = replace(
+        encoder,
+        kind=Kind.CAUSAL,
+        layer="decoder.layers.{}.",
+        n_layers=("decoder_layers",),
+        n_heads=("decoder_attention_heads",),
+    )
+    cross = replace(
+        decoder,
+        kind=Kind.CROSS,
+        parts=_separate("encoder_attn.", *_PROJ),
+        norm=other,
+        source_norm=source,
+    )
+    return encoder, decoder, cross
+
+
+_OPT = Stack(
+    Kind.CAUSAL,
+    "decoder.layers.{}.",
+    _separate("self_attn.", *_PROJ),
+    norm="self_attn_layer_norm",
+    norm_flags=("do_layer_norm_before", "layer_norm_elementwise_affine"),
+)
+
+_T5_ENCODER = Stack(
+    Kind.ENCODER,
+    "encoder.block.{}.",
+    _separate("layer.0.SelfAttention.", "q", "k", "v"),
+    norm="layer.0.layer_norm",
+    n_layers=("num_layers",),
+    d_head=("d_kv",),
+    notes=(
+        "Self-attention's scores also get a learned bias per distance, which is not shown.",
+        "Scores are not divided by the root of the width of a head.",
+    ),
+)
+_T5_DECODER = replace(
+    _T5_ENCODER,
+    kind=Kind.CAUSAL,
+    layer="decoder.block.{}.",
+    n_layers=("num_decoder_layers", "num_layers"),
+)
+_T5 = (
+    _T5_ENCODER,
+    _T5_DECODER,
+    replace(
+        _T5_DECODER,
+        kind=Kind.CROSS,
+        parts=_separate("layer.1.EncDecAttention.", "q", "k", "v"),
+        norm="layer.1.layer_norm",
+        source_norm="encoder.final_layer_norm",
+    ),
+)
+
+FAMILIES: Mapping[str, tuple[Stack, ...]] = {
+    "albert": (_ALBERT,),
+    "bart": _encoder_decoder(pre_norm=False),
+    "bert": _BERT,
+    "bert-generation": _BERT,
+    "blenderbot": _encoder_decoder(pre_norm=True),
+    "blenderbot-small": _encoder_decoder(pre_norm=False),
+    "camembert": _BERT,
+    "cohere": (_PAIRS,),
+    "deberta-v2": (_DEBERTA,),
+    "distilbert": (_DISTILBERT,),
+    "electra": _BERT,
+    "ernie": _BERT,
+    "eurobert": (replace(_LLAMA, kind=Kind.ENCODER, switches=()),),
+    "gemma": (_GEMMA,),
+    "gemma2": (_GEMMA,),
+    "gemma3_text": (_GEMMA_3,),
+    "glm": (replace(_LLAMA, rotary=Rotary(interleaved=True, share=0.5)),),
+    "gpt2": _GPT2,
+    "gpt_neox": (_GPT_NEOX,),
+    "granite": (_LLAMA,),
+    "helium": (_PAIRS,),
+    "llama": (_LLAMA,),
+    "m2m_100": _encoder_decoder(pre_norm=True),
+    "marian": _encoder_decoder(pre_norm=False),
+    "mbart": _encoder_decoder(pre_norm=True),
+    "megatron-bert": _before(_BERT, "attention.ln", "crossattention.ln"),
+    "ministral": (_LLAMA,),
+    "mistral": (_LLAMA,),
+    "mixtral": (_LLAMA,),
+    "modernbert": (_MODERNBERT,),
+    "modernbert-decoder": (
+        replace(_MODERNBERT, kind=Kind.CAUSAL, parts=_separate("attn.", *_PROJ)),
+    ),
+    "mpnet": (_MPNET,),
+    "mt5": _T5,
+    "nomic_bert": (_NOMIC,),
+    "olmo": (replace(_LLAMA, norm=""),),
+    "olmo2": (replace(_LLAMA, norm=""),),
+    "opt": (_OPT,),
+    "pegasus": _encoder_decoder(pre_norm=True),
+    "phi": (replace(_LLAMA, rotary=Rotary(share=0.5)),),
+    "phi3": (replace(_LLAMA, parts=(("self_attn.qkv_proj", "qkv"),)),),
+    "qwen2": (_LLAMA,),
+    "qwen2_moe": (_LLAMA,),
+    "qwen3": (_LLAMA,),
+    "qwen3_moe": (_LLAMA,),
+    "roberta": _BERT,
+    "roberta-prelayernorm": _before(_BERT, "attention.LayerNorm", "crossattention.LayerNorm"),
+    "smollm3": (_LLAMA,),
+    "stablelm": (replace(_LLAMA, rotary=Rotary(share=0.25)),),
+    "starcoder2": (_LLAMA,),
+    "t5": _T5,
+    "umt5": _T5,
+    "whisper": _encoder_decoder(pre_norm=True),
+    "xlm-roberta": _BERT,
+    "xlm-roberta-xl": _before(
+        _BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"
+    ),
+}
+"""By the model_type of a configuration: the attention of each kind, encoder, causal, cross."""
+
+FIELD_NOTES: Mapping[str, str] = {
+    "attn_logit_softcapping": "Scores are capped by a tanh before the softmax.",
+    "sliding_window": "Some or all layers look only at tokens within a window.",
+    "local_attention": "Some layers look only at tokens within a window.",
+}
+"""What to say of a model whose configuration has a number in one of these fields."""

@@ -1,0 +1,194 @@
+"""Small models of the library `transformers`, random and saved; and what it computes in each head.
+
+The library's attention takes queries, keys and values as they enter the scores: split into heads,
+turned by position. They are taken from there, so that nothing of ours has a say in them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+N_TOKENS = 11
+N_TOKENS_OUT = 9
+D_VOCAB = 23
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of a family, in the library's own words.
+
+    Attributes:
+        name: of the library's class.
+        settings: of its configuration.
+        kinds: what the name of a module ends with that is attention of this kind; first wins.
+        family: how the configuration calls it.
+        pre_norm: whether a norm with a gain stands right before every projection.
+        divided: whether queries are divided by √d_head before they enter the scores.
+        linear: whether its attention cannot be replaced, so that its projections are taken.
+        first_bare: whether the first layer has no norm of its own.
+        saving: what the library is told when it saves, beside the folder.
+        dtype: of the numbers in the file.
+    """
+
+    name: str
+    settings: dict
+    kinds: dict
+    family: str
+    pre_norm: bool = False
+    divided: bool = False
+    linear: bool = False
+    first_bare: bool = False
+    saving: dict = field(default_factory=dict)
+    dtype: torch.dtype = torch.float32
+
+
+def library():
+    """The library, which CI must have."""
+    try:
+        import transformers
+    except ImportError:
+        assert not os.environ.get("CI"), "CI needs transformers (pip install 'attnkit[dev]')"
+        pytest.skip("transformers is not installed (pip install 'attnkit[models]')")
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    return transformers
+
+
+def built(case, folder):
+    """A model with every number random, its norms' gains and biases too, also saved in a folder."""
+    kind = getattr(library(), case.name)
+    config = kind.config_class(**case.settings)
+    config._attn_implementation = "eager"
+    torch.manual_seed(7)
+    model = kind(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            drawn = torch.randn(parameter.shape) * 0.3 + 0.1
+            parameter.copy_(drawn.to(case.dtype))
+    angles = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model.to(case.dtype).save_pretrained(folder, **case.saving)
+    model.float()
+    for name, buffer in model.named_buffers():
+        buffer.copy_(angles[name])  # they are not in the file
+    return model
+
+
+@dataclass
+class Seen:
+    """What one attention module of the library computed.
+
+    Attributes:
+        q, k, v: of every head (of every key and value head), as they enter the scores.
+        x_q, x_kv: what was projected.
+        norm_q, norm_kv: the norm whose output that is, and what it was given; or None.
+        module: the attention module.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    x_q: torch.Tensor
+    x_kv: torch.Tensor
+    norm_q: tuple | None
+    norm_kv: tuple | None
+    module: torch.nn.Module
+
+
+def computed(model, case):
+    """What the library's modules compute for random text, by kind, in the model's order."""
+    modules = {name: m for name, m in model.named_modules() if _kind(case, name)}
+    given = {name: {} for name in modules}
+    norms = []
+    heads = {}
+    with contextlib.ExitStack() as hooks:
+        for name, module in modules.items():
+            for part, linear in module.named_children():
+                if type(linear).__name__ in ("Linear", "Conv1D"):
+                    hooks.enter_context(_kept(linear, given[name], part))
+        for module in model.modules():
+            if "Norm" in type(module).__name__:
+                hooks.enter_context(_kept(module, norms))
+        hooks.enter_context(_recorded(model, heads, case))
+        with torch.no_grad():
+            model(**_inputs(model.config.get_text_config()))
+    out = {kind: [] for kind in case.kinds}
+    for name, module in modules.items():
+        parts = list(given[name].values())
+        x_q, x_kv = parts[0][0], parts[1 if _kind(case, name) == "cross" else 0][0]
+        split = [_by_head(y, case) for _, y in parts[:3]] if case.linear else heads[id(module)]
+        seen = Seen(*split, x_q, x_kv, _norm(norms, x_q), _norm(norms, x_kv), module)
+        out[_kind(case, name)].append(seen)
+    return out
+
+
+def _kind(case, name):
+    return next((kind for kind, end in case.kinds.items() if re.search(f"{end}$", name)), None)
+
+
+@contextlib.contextmanager
+def _kept(module, where, name=None):
+    """Keep what a module is given and returns: the last time, under a name, or every time."""
+
+    def keep(module, x, y):
+        if name is not None:
+            where[name] = (x[0], y)
+        elif x and torch.is_tensor(y):
+            where.append((module, x[0], y))
+
+    hook = module.register_forward_hook(keep)
+    yield
+    hook.remove()
+
+
+def _by_head(y, case):
+    n = case.settings["num_attention_heads"]
+    return y.view(*y.shape[:2], n, -1).transpose(1, 2)
+
+
+def _norm(norms, x):
+    """The norm whose output this is, and what it was given."""
+    return next(((m, given) for m, given, y in norms if torch.equal(y, x)), None)
+
+
+@contextlib.contextmanager
+def _recorded(model, heads, case):
+    """The library's attention replaced by one that keeps what every head is given."""
+    if case.linear:
+        yield
+        return
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    def attention(module, q, k, v, *_, **__):
+        heads[id(module)] = (q, k, v)
+        n = q.shape[1] // k.shape[1]
+        k, v = (part.repeat_interleave(n, 1) for part in (k, v))
+        return ((q @ k.transpose(2, 3)).softmax(-1) @ v).transpose(1, 2).contiguous(), None
+
+    for module in model.modules():
+        if hasattr(module, "config"):
+            module.config._attn_implementation = "sdpa"
+    ALL_ATTENTION_FUNCTIONS["sdpa"] = attention  # over the library's own, until it is deleted
+    try:
+        yield
+    finally:
+        del ALL_ATTENTION_FUNCTIONS["sdpa"]
+
+
+def _inputs(config):
+    """Random text, or sound."""
+    torch.manual_seed(11)
+    inputs = {"input_ids": torch.randint(3, D_VOCAB, (2, N_TOKENS))}
+    if config.model_type == "whisper":
+        n = 2 * config.max_source_positions
+        inputs = {"input_features": torch.randn(2, config.num_mel_bins, n)}
+    if config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = torch.randint(3, D_VOCAB, (2, N_TOKENS_OUT))
+    elif getattr(config, "add_cross_attention", False):
+        inputs["encoder_hidden_states"] = torch.randn(2, N_TOKENS, config.hidden_size)
+    return inputs

@@ -1,0 +1,300 @@
+"""What a configuration says of a model, in older and newer forms, true or not; and notes."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from library_models import D_VOCAB
+
+from attnkit.realmodels.base import Kind, Unreadable
+from attnkit.realmodels.families import hugging_face_layers
+
+_LLAMA_3 = {
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+
+class Named:
+    """Tensors of some names and shapes, all of the same number."""
+
+    def __init__(self, shapes):
+        self.shapes = shapes
+
+    def read(self, name):
+        """The same number everywhere."""
+        return np.full(self.shapes[name], 0.5, np.float32)
+
+
+def _llama_file(n_layers=3, prefix="model."):
+    """Names and shapes of a Llama: 5 heads of width 4, one for keys and values, 7 inputs."""
+    shapes = {"model.embed_tokens.weight": (D_VOCAB, 7)}
+    for i in range(n_layers):
+        layer = f"{prefix}layers.{i}."
+        shapes |= {f"{layer}self_attn.{p}_proj.weight": (4, 7) for p in "kv"}
+        shapes |= {
+            f"{layer}self_attn.q_proj.weight": (20, 7),
+            f"{layer}input_layernorm.weight": (7,),
+        }
+    return shapes
+
+
+_LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 7,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 5,
+    "num_key_value_heads": 1,
+    "head_dim": 4,
+    "max_position_embeddings": 64,
+}
+
+
+def _frequencies(n_layers=3, **config):
+    """Of every layer of a Llama with this configuration."""
+    settings = _LLAMA | {"num_hidden_layers": n_layers} | config
+    _, layers, _ = hugging_face_layers(Named(_llama_file(n_layers)), settings)
+    return [layer.read().rope.frequencies.tolist() for layer in layers]
+
+
+def test_angles_of_older_configurations():
+    """Base, share and scaling stood elsewhere before rope_parameters."""
+    assert _frequencies() == [[1.0, 0.01]] * 3
+    assert _frequencies(rope_theta=100.0) == [[1.0, 0.1]] * 3
+    assert (
+        _frequencies(rope_theta=100, rope_scaling={"type": "linear", "factor": 2.0})
+        == [[0.5, 0.05]] * 3
+    )
+    assert _frequencies(partial_rotary_factor=0.5) == [[1.0]] * 3
+    assert (
+        _frequencies(rope_parameters={"rope_theta": 100.0, "rope_type": "default"})
+        == [[1.0, 0.1]] * 3
+    )
+    gemma = {"model_type": "gemma3_text", "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    assert _frequencies(7, **gemma) == [
+        [1.0, 0.01] if i != 5 else [0.125, 0.000125] for i in range(7)
+    ]
+    local = gemma | {"sliding_window_pattern": 2, "rope_local_base_freq": 100.0}
+    assert _frequencies(3, **local) == [[1.0, 0.1], [0.125, 0.000125], [1.0, 0.1]]
+
+
+def test_angles_of_older_configurations_of_encoders():
+    """ModernBERT's layers that look at all tokens have a base of their own."""
+    shapes = {f"model.layers.{i}.attn.Wqkv.weight": (36, 12) for i in range(4)}
+    shapes |= {f"model.layers.{i}.attn_norm.weight": (12,) for i in range(1, 4)}
+    config = {
+        "model_type": "modernbert",
+        "hidden_size": 12,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 3,
+        "global_rope_theta": 1e4,
+        "local_rope_theta": 100.0,
+        "global_attn_every_n_layers": 3,
+    }
+    _, layers, _ = hugging_face_layers(Named(shapes), config)
+    slow = [layer.read().rope.frequencies[1] for layer in layers]
+    assert slow == [0.01, 0.1, 0.1, 0.01]
+
+
+def test_angles_of_older_configurations_of_gpt_neox():
+    """Its fields have names of their own, and a quarter of a head turns unless one says so."""
+    shapes = {}
+    for part, shape in (("attention.query_key_value", (48, 16)), ("input_layernorm", (16,))):
+        shapes[f"gpt_neox.layers.0.{part}.weight"] = shape
+    config = {
+        "model_type": "gpt_neox",
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+    }
+    for fields, expected in (
+        ({}, [1.0, 0.01]),
+        ({"rotary_pct": 0.125, "rotary_emb_base": 77}, [1.0]),
+        ({"rotary_pct": 0.25, "rotary_emb_base": 100}, [1.0, 0.1]),
+    ):
+        _, (layer,), _ = hugging_face_layers(Named(shapes), config | fields)
+        assert layer.read().rope.frequencies.tolist() == expected
+
+
+def test_positions_scaled_by_another_rule_are_left_out_and_said():
+    """YaRN and longrope are no formula of the frequency."""
+    config = _LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
+    _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
+    assert [layer.read().rope for layer in layers] == [None] * 3
+    assert any("'yarn'" in note for note in notes)
+
+
+def test_layers_without_positions():
+    """SmolLM3 leaves them out in every fourth layer."""
+    config = _LLAMA | {"no_rope_layers": [1, 0, 1]}
+    _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
+    assert [layer.read().rope is None for layer in layers] == [False, True, False]
+    assert "Some layers have no rotary positions." in notes
+
+
+def test_notes_say_what_is_not_shown():
+    """Of norms after the projection, caps, windows, and of what else the model is."""
+    shapes = _llama_file() | {f"model.layers.{i}.self_attn.q_norm.weight": (4,) for i in range(3)}
+    shapes["vision_tower.layers.0.self_attn.q_proj.weight"] = (3, 3)
+    config = _LLAMA | {"attn_logit_softcapping": 50.0, "sliding_window": 128}
+    _, _, notes = hugging_face_layers(Named(shapes), config)
+    assert [note.split()[0] for note in notes] == ["Queries", "Scores", "Some", "Only"]
+    _, _, notes = hugging_face_layers(
+        Named(_llama_file()), config | {"use_sliding_window": False, "attn_logit_softcapping": None}
+    )
+    assert notes == ()
+
+
+def test_a_decoder_alone_is_read_with_a_warning():
+    """BART's has cross-attention even where nothing was ever looked at."""
+    shapes = {
+        f"model.decoder.layers.0.{module}.{part}_proj.weight": (6, 6)
+        for module in ("self_attn", "encoder_attn")
+        for part in "qkv"
+    }
+    config = {"model_type": "bart", "d_model": 6, "decoder_layers": 1, "decoder_attention_heads": 2}
+    _, layers, notes = hugging_face_layers(Named(shapes), config)
+    assert [layer.kind for layer in layers] == [Kind.CAUSAL, Kind.CROSS]
+    assert notes == ("There is no encoder in the file, so cross-attention may be untrained.",)
+
+
+def test_shared_layers_are_read_once():
+    """ALBERT's twelve layers are one."""
+    layer = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention."
+    shapes = {f"{layer}{part}.weight": (6, 6) for part in ("query", "key", "value")}
+    config = {"model_type": "albert", "hidden_size": 6, "num_attention_heads": 2}
+    _, layers, notes = hugging_face_layers(Named(shapes), config | {"num_hidden_layers": 12})
+    assert [(layer.kind, layer.index) for layer in layers] == [(Kind.ENCODER, 0)]
+    assert "shown once" in notes[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"model_type": None}, "model_type is None; it must be one of albert, bart"),
+        ({"model_type": "mamba"}, "'model.layers.0.self_attn.k_proj.weight'"),
+        ({"model_type": ["llama"]}, "model_type is ['llama']"),
+        ({"model_type": "bert"}, "say encoder.layer.0.attention.self.query.weight"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0; it must be a whole number from 1"),
+        ({"num_attention_heads": -5}, "num_attention_heads is -5"),
+        ({"num_attention_heads": True}, "num_attention_heads is True"),
+        ({"num_attention_heads": "5"}, "num_attention_heads is '5'"),
+        ({"num_attention_heads": 5.0}, "num_attention_heads is 5.0"),
+        ({"num_attention_heads": 10**5000}, "num_attention_heads is a huge number"),
+        ({"num_attention_heads": None}, "num_attention_heads or n_head or"),
+        ({"num_attention_heads": 6}, "is of shape (20, 7); the configuration says (24, 7)"),
+        ({"num_key_value_heads": 2}, "5 heads cannot share 2 key and value heads equally"),
+        ({"head_dim": 2}, "5 heads, 1 key and value heads, 2 wide, of 7 inputs"),
+        ({"head_dim": None}, "the width 7 cannot be divided among 5 heads"),
+        ({"hidden_size": 2**70}, "hidden_size is"),
+        ({"hidden_size": 11}, "is of shape (20, 7); the configuration says (20, 11)"),
+        ({"num_hidden_layers": 2}, "num_hidden_layers is 2, but the file holds 3 layers"),
+        ({"num_hidden_layers": 10**6}, "num_hidden_layers is 1000000, but the file holds 3"),
+        ({"num_hidden_layers": {}}, "num_hidden_layers is {}"),
+        ({"rope_theta": -1.0}, "rope_theta is -1.0; it must be a number above 0"),
+        ({"rope_theta": float("nan")}, "rope_theta is nan"),
+        ({"rope_theta": 10**400}, "rope_theta is"),
+        ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
+        ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor is 0"),
+        ({"rope_scaling": {"type": "llama3", "factor": 2.0}}, "low_freq_factor is missing"),
+        (
+            {"rope_scaling": {"type": "llama3"} | _LLAMA_3 | {"high_freq_factor": 1.0}},
+            "high_freq_factor is 1.0; it must be above low_freq_factor, 1.0",
+        ),
+        ({"partial_rotary_factor": 1e9}, "of a head's 4 dimensions would turn by position"),
+        ({"partial_rotary_factor": 0.1}, "0 of a head's 4 dimensions would turn"),
+        ({"layer_types": ["full_attention"]}, "it must be a list of 3 words, one per layer"),
+        ({"layer_types": [1, 2, 3]}, "layer_types is [1, 2, 3]"),
+        ({"no_rope_layers": 7}, "no_rope_layers is 7; it must be a list of 3 numbers"),
+        ({"is_causal": "no"}, "is_causal is 'no'; it must be true or false"),
+        ({"text_config": {"model_type": "llama"}}, "num_hidden_layers or n_layer or"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_refused(config, says):
+    """The message names the field or tensor, what was found, and what is allowed."""
+    with pytest.raises(Unreadable) as error:
+        hugging_face_layers(Named(_llama_file()), _LLAMA | config)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("config", [None, [], "llama", 7])
+def test_a_configuration_that_is_no_object_is_refused(config):
+    """It comes from a file of somebody's."""
+    with pytest.raises(Unreadable, match="must be an object"):
+        hugging_face_layers(Named(_llama_file()), config)
+
+
+def test_a_missing_tensor_is_named():
+    """A damaged model is not read in part."""
+    shapes = _llama_file()
+    del shapes["model.layers.1.self_attn.v_proj.weight"]
+    with pytest.raises(
+        Unreadable, match=r"no tensor 'model\.layers\.1\.self_attn\.v_proj\.weight'"
+    ):
+        hugging_face_layers(Named(shapes), _LLAMA)
+
+
+def test_several_models_in_one_file_are_refused():
+    """Whose heads would be shown?"""
+    shapes = _llama_file() | _llama_file(prefix="teacher.")
+    with pytest.raises(Unreadable, match=r"several models.*'model\.', 'teacher\.'"):
+        hugging_face_layers(Named(shapes), _LLAMA)
+
+
+def test_a_quantised_layout_is_called_so():
+    """Its tensors have other names, or other shapes."""
+    shapes = {"model.layers.0.self_attn.q_proj.qweight": (3, 5)}
+    with pytest.raises(Unreadable, match="is quantised: take the unquantised model"):
+        hugging_face_layers(Named(shapes), _LLAMA)
+
+
+def test_an_empty_file_is_refused():
+    """With no tensors there is no attention."""
+    with pytest.raises(Unreadable, match="the file holds no tensors"):
+        hugging_face_layers(Named({}), _LLAMA)
+
+
+def test_names_from_others_do_not_break_messages():
+    """A name of any length and with any character is shown short, on one line."""
+    shapes = {"attn\n\x1b[31m" + "x" * 10_000 + str(i): (1,) for i in range(100)}
+    with pytest.raises(Unreadable) as error:
+        hugging_face_layers(Named(shapes), _LLAMA)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 2_000
+
+
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+_FIELDS = (
+    *_LLAMA,
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "layer_types",
+    "no_rope_layers",
+    "partial_rotary_factor",
+    "is_causal",
+    "text_config",
+    "sliding_window",
+    "use_sliding_window",
+    "position_embedding_type",
+    "quantization_config",
+)
+
+
+@given(st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=4))
+def test_any_configuration_is_read_or_refused(config):
+    """Whatever its fields hold, nothing but Unreadable is raised."""
+    with contextlib.suppress(Unreadable):
+        _, layers, _ = hugging_face_layers(Named(_llama_file()), _LLAMA | config)
+        for layer in layers:
+            layer.read()

@@ -1,0 +1,421 @@
+"""Every family's layers, read from a file that its library wrote, against what the library does."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from library_models import D_VOCAB, Case, built, computed
+
+from attnkit.realmodels.families import hugging_face_layers
+from attnkit.realmodels.layouts import FAMILIES
+from attnkit.realmodels.safetensors_file import open_safetensors
+
+_SELF = {"encoder": r"attention\.self"}
+_BOTH = {"cross": r"\.crossattention\.self", "causal": r"\.attention\.self"}
+_SEQUENCES = {
+    "cross": r"\.encoder_attn",
+    "causal": r"decoder.*\.self_attn",
+    "encoder": r"encoder.*\.self_attn",
+}
+_T5 = {
+    "cross": "EncDecAttention",
+    "causal": r"decoder.*\.SelfAttention",
+    "encoder": r"encoder.*\.SelfAttention",
+}
+_DECODER = {"is_decoder": True, "add_cross_attention": True}
+_TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
+_SIZES = (0, 1)
+
+
+def _bert(name, family, kinds=_SELF, pre_norm=False, linear=False, **settings):
+    return [
+        Case(
+            name,
+            {
+                "vocab_size": D_VOCAB,
+                "hidden_size": (21, 26)[size],
+                "num_hidden_layers": (3, 2)[size],
+                "num_attention_heads": (3, 2)[size],
+                "intermediate_size": 5,
+                "max_position_embeddings": 31,
+                "pad_token_id": 0,
+                **settings,
+            },
+            kinds,
+            family,
+            pre_norm,
+            linear=linear,
+        )
+        for size in _SIZES
+    ]
+
+
+def _llama(name, family, kinds=None, pre_norm=True, sizes=_SIZES, **settings):
+    return [
+        Case(
+            name,
+            {
+                "vocab_size": D_VOCAB,
+                "hidden_size": (24, 30)[size],
+                "num_hidden_layers": (3, 2)[size],
+                "num_attention_heads": (4, 6)[size],
+                "num_key_value_heads": (2, 3)[size],
+                "head_dim": (8, 12)[size],
+                "intermediate_size": 8,
+                "max_position_embeddings": 64,
+                "pad_token_id": 0,
+                **settings,
+            },
+            kinds or {"causal": "self_attn"},
+            family,
+            pre_norm,
+        )
+        for size in sizes
+    ]
+
+
+def _pairs(name, family, pre_norm, divided=False, **settings):
+    """An encoder and a decoder with as many heads and layers as the other has not."""
+    return [
+        Case(
+            name,
+            {
+                "vocab_size": D_VOCAB,
+                "d_model": (24, 30)[size],
+                "encoder_layers": (3, 2)[size],
+                "decoder_layers": (2, 3)[size],
+                "encoder_attention_heads": (3, 5)[size],
+                "decoder_attention_heads": (4, 2)[size],
+                "encoder_ffn_dim": 5,
+                "decoder_ffn_dim": 7,
+                "max_position_embeddings": 31,
+                "pad_token_id": 0,
+                "decoder_start_token_id": 0,
+                **settings,
+            },
+            _SEQUENCES,
+            family,
+            pre_norm,
+            divided,
+        )
+        for size in _SIZES
+    ]
+
+
+def _t5(name, family, kinds=_T5):
+    return [
+        Case(
+            name,
+            {
+                "vocab_size": D_VOCAB,
+                "d_model": (13, 17)[size],
+                "d_kv": (5, 3)[size],
+                "num_layers": (3, 2)[size],
+                "num_decoder_layers": (2, 3)[size],
+                "num_heads": (3, 7)[size],
+                "d_ff": 5,
+                "pad_token_id": 0,
+                "decoder_start_token_id": 0,
+            },
+            kinds,
+            family,
+            pre_norm=True,
+        )
+        for size in _SIZES
+    ]
+
+
+def _gpt2(name, kinds, **settings):
+    return [
+        Case(
+            name,
+            {
+                "vocab_size": D_VOCAB,
+                "n_embd": (21, 26)[size],
+                "n_layer": (3, 2)[size],
+                "n_head": (3, 2)[size],
+                "n_positions": 31,
+                **settings,
+            },
+            kinds,
+            "gpt2",
+            pre_norm=True,
+        )
+        for size in _SIZES
+    ]
+
+
+def _opt(**settings):
+    sizes = {"vocab_size": D_VOCAB, "num_hidden_layers": 3, "pad_token_id": 0}
+    before = settings.get("do_layer_norm_before", True)
+    return [
+        Case(
+            "OPTForCausalLM",
+            {
+                **sizes,
+                "hidden_size": (21, 26)[size],
+                "num_attention_heads": (3, 2)[size],
+                "ffn_dim": 5,
+                "word_embed_proj_dim": 7,
+                "max_position_embeddings": 31,
+                **settings,
+            },
+            {"causal": "self_attn"},
+            "opt",
+            pre_norm=before and settings.get("layer_norm_elementwise_affine", True),
+            divided=True,
+        )
+        for size in _SIZES
+    ]
+
+
+def _distilbert():
+    return [
+        Case(
+            "DistilBertModel",
+            {
+                "vocab_size": D_VOCAB,
+                "dim": (21, 26)[size],
+                "n_layers": (3, 2)[size],
+                "n_heads": (3, 2)[size],
+                "hidden_dim": 5,
+            },
+            {"encoder": r"\.attention"},
+            "distilbert",
+        )
+        for size in _SIZES
+    ]
+
+
+def _modern(name, family, kind):
+    sizes = {"num_hidden_layers": 5, **_TOKENS}
+    plain = [
+        *_bert(name, family, {kind: r"\.attn"}, True, hidden_size=24, **sizes),
+        *_bert(name, family, {kind: r"\.attn"}, True, hidden_size=12, attention_bias=True, **sizes),
+    ]
+    return [replace(case, first_bare=True) for case in plain]
+
+
+def _rope(kind, **settings):
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **settings}}
+
+
+_LLAMA_3 = {
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+_EXPERTS = {"hidden_size": 32, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8}
+_VISION = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+_GEMMA_TEXT = _llama("", "")[0].settings | {"sliding_window_pattern": 2, "num_hidden_layers": 5}
+
+CASES = [
+    *_bert("BertModel", "bert"),
+    *_bert("BertLMHeadModel", "bert", _BOTH, **_DECODER),
+    *_bert("RobertaForMaskedLM", "roberta"),
+    *_bert("ElectraForPreTraining", "electra", embedding_size=7),
+    *_bert("CamembertModel", "camembert"),
+    *_bert("XLMRobertaModel", "xlm-roberta"),
+    *_bert("ErnieModel", "ernie"),
+    *_bert("BertGenerationDecoder", "bert-generation", _BOTH, **_DECODER),
+    *_bert("MegatronBertModel", "megatron-bert", _BOTH, True, True, **_DECODER),
+    *_bert("RobertaPreLayerNormModel", "roberta-prelayernorm", _BOTH, True, **_DECODER),
+    *_bert("XLMRobertaXLModel", "xlm-roberta-xl", _BOTH, True, **_DECODER),
+    *_bert("MPNetModel", "mpnet", {"encoder": r"attention\.attn"}, linear=True),
+    *_bert(
+        "DebertaV2Model",
+        "deberta-v2",
+        linear=True,
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+    ),
+    *_distilbert(),
+    *_bert(
+        "AlbertForMaskedLM",
+        "albert",
+        {"encoder": r"\.attention"},
+        embedding_size=7,
+        num_hidden_layers=4,
+        num_hidden_groups=2,
+    ),
+    *_modern("ModernBertForMaskedLM", "modernbert", "encoder"),
+    *_modern("ModernBertDecoderForCausalLM", "modernbert-decoder", "causal"),
+    *_bert("NomicBertModel", "nomic_bert", {"encoder": "self_attn"}, head_dim=8),
+    *_llama("EuroBertModel", "eurobert", {"encoder": "self_attn"}, **_TOKENS),
+    *_gpt2("GPT2Model", {"causal": r"\.attn"}),
+    *_gpt2(
+        "GPT2LMHeadModel",
+        {"cross": r"\.crossattention", "causal": r"\.attn"},
+        add_cross_attention=True,
+    ),
+    *_bert("GPTNeoXModel", "gpt_neox", {"causal": r"\.attention"}, True, hidden_size=24),
+    *_bert(
+        "GPTNeoXForCausalLM",
+        "gpt_neox",
+        {"causal": r"\.attention"},
+        True,
+        hidden_size=60,
+        attention_bias=False,
+        **_rope("default", partial_rotary_factor=0.4),
+    ),
+    *_llama("LlamaForCausalLM", "llama"),
+    *_llama("LlamaModel", "llama", attention_bias=True, **_rope("linear", factor=3.0)),
+    *_llama("LlamaModel", "llama", sizes=(1,), **_rope("llama3", **_LLAMA_3)),
+    *_llama("LlamaModel", "llama", sizes=(1,), **_rope("dynamic", factor=2.0)),
+    *_llama("MistralModel", "mistral"),
+    *_llama("MinistralModel", "ministral"),
+    *_llama("MixtralModel", "mixtral", **_EXPERTS),
+    *_llama("Qwen2Model", "qwen2"),
+    *_llama("Qwen2MoeModel", "qwen2_moe", **_EXPERTS),
+    *_llama("Qwen3ForCausalLM", "qwen3"),
+    *_llama("Qwen3MoeModel", "qwen3_moe", **_EXPERTS),
+    *_llama("GemmaForCausalLM", "gemma"),
+    *_llama("Gemma2Model", "gemma2"),
+    *_llama("Gemma3ForCausalLM", "gemma3_text", num_hidden_layers=7),
+    *_llama(
+        "Gemma3TextModel",
+        "gemma3_text",
+        {"encoder": "self_attn"},
+        use_bidirectional_attention=True,
+    ),
+    Case(
+        "Gemma3ForConditionalGeneration",
+        {
+            "text_config": _GEMMA_TEXT,
+            "vision_config": {**_VISION, "intermediate_size": 5, "image_size": 28},
+        },
+        {"causal": r"language_model.*self_attn"},
+        "gemma3_text",
+        pre_norm=True,
+    ),
+    *_llama("SmolLM3Model", "smollm3", num_hidden_layers=5),
+    *_llama("OlmoModel", "olmo", pre_norm=False),
+    *_llama("Olmo2Model", "olmo2", pre_norm=False),
+    *_llama("GraniteModel", "granite"),
+    *_llama("Starcoder2Model", "starcoder2"),
+    *_llama("StableLmModel", "stablelm", head_dim=None, hidden_size=96, use_qkv_bias=True),
+    *_llama("CohereModel", "cohere"),
+    *_llama("GlmModel", "glm"),
+    *_llama("HeliumModel", "helium", head_dim=6, hidden_size=36, num_attention_heads=6),
+    *_llama("PhiModel", "phi", head_dim=8, hidden_size=48, num_attention_heads=6),
+    *_llama("Phi3Model", "phi3"),
+    *_pairs("BartForConditionalGeneration", "bart", False),
+    *_pairs("BlenderbotSmallModel", "blenderbot-small", False),
+    *_pairs("MarianMTModel", "marian", False),
+    *_pairs("BlenderbotModel", "blenderbot", True),
+    *_pairs("M2M100Model", "m2m_100", True),
+    *_pairs("MBartModel", "mbart", True),
+    *_pairs("PegasusModel", "pegasus", True),
+    *_pairs(
+        "WhisperForConditionalGeneration",
+        "whisper",
+        True,
+        divided=True,
+        num_mel_bins=5,
+        max_source_positions=13,
+        **dict(list(_TOKENS.items())[:2]),
+    ),
+    *_opt(),
+    *_opt(do_layer_norm_before=False),
+    *_opt(layer_norm_elementwise_affine=False),
+    *_t5("T5ForConditionalGeneration", "t5"),
+    *_t5("T5EncoderModel", "t5", {"encoder": "SelfAttention"}),
+    *_t5("MT5ForConditionalGeneration", "mt5"),
+    *_t5("UMT5ForConditionalGeneration", "umt5"),
+    replace(_bert("BertModel", "bert")[0], dtype=torch.bfloat16),
+    replace(_gpt2("GPT2Model", {"causal": r"\.attn"})[0], dtype=torch.float16),
+    replace(_llama("Qwen2Model", "qwen2")[0], saving={"max_shard_size": "5KB"}),
+]
+
+
+def _opened(folder):
+    return hugging_face_layers(
+        open_safetensors(Path(folder)), json.loads(Path(folder, "config.json").read_text())
+    )
+
+
+def _projected(x, w, b):
+    """As the library: (sequence, head, token, d_head)."""
+    out = np.einsum("bim,hmd->bhid", x.numpy().astype(float), w.astype(float))
+    return out if b is None else out + b[:, None, :].astype(float)
+
+
+def _normalised(heads, norm):
+    """Queries or keys after a norm of the library: of each head, or of all of them at once."""
+    if norm is None:
+        return heads
+    with torch.no_grad():
+        heads = torch.from_numpy(heads).float()
+        if norm.weight.numel() == heads.shape[-1]:
+            return norm(heads).numpy()
+        flat = heads.transpose(1, 2)
+        return norm(flat.flatten(2)).view(flat.shape).transpose(1, 2).numpy()
+
+
+def _turned(heads, rope):
+    if rope is None:
+        return heads
+    return np.stack([rope.turned(heads[:, :, i], i) for i in range(heads.shape[2])], 2)
+
+
+def _without_gain(norm, x):
+    """What a norm of the library makes of x before its gain."""
+    x = x.numpy().astype(float)
+    if "RMS" not in type(norm).__name__ and "T5" not in type(norm).__name__:
+        x = x - x.mean(-1, keepdims=True)
+    eps = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+
+
+def _same(ours, theirs):
+    """Equal but for single precision."""
+    theirs = theirs.detach().numpy()
+    assert np.isfinite(theirs).all()
+    np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4 * np.abs(theirs).max())
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_heads_are_the_librarys_own(case, tmp_path):
+    """Queries, keys and values of every layer, head and token, positions included; gains too."""
+    model = built(case, tmp_path)
+    seen = computed(model, case)
+    family, layers, _ = _opened(tmp_path)
+    assert family == case.family
+    order = [kind for kind in ("encoder", "causal", "cross") if kind in seen]
+    assert [(layer.kind, layer.index) for layer in layers] == [
+        (kind, i) for kind in order for i in range(len(seen[kind]))
+    ]
+    for layer in layers:
+        one, read = seen[layer.kind][layer.index], layer.read()
+        assert read.W_Q.shape[0] == layer.n_heads == one.q.shape[1]
+        assert read.W_K.shape[0] == read.W_V.shape[0] == layer.n_kv_heads == one.k.shape[1]
+        scale = math.sqrt(read.W_Q.shape[-1]) if case.divided else 1.0
+        q = _projected(one.x_q, read.W_Q, read.b_Q)
+        q = _normalised(q, getattr(one.module, "q_norm", None))
+        k = _projected(one.x_kv, read.W_K, read.b_K)
+        k = _normalised(k, getattr(one.module, "k_norm", None))
+        _same(_turned(q, read.rope), one.q * scale)
+        _same(_turned(k, read.rope), one.k)
+        _same(_projected(one.x_kv, read.W_V, read.b_V), one.v)
+        bare = case.first_bare and layer.index == 0
+        for gain, x, norm, wanted in (
+            (read.gain_q, one.x_q, one.norm_q, case.pre_norm and not bare),
+            (read.gain_kv, one.x_kv, one.norm_kv, case.pre_norm and not bare and bool(one.norm_kv)),
+        ):
+            assert (gain is not None) == wanted
+            if gain is not None:
+                module, given = norm
+                bias = getattr(module, "bias", None)
+                _same(_without_gain(module, given) * gain, x if bias is None else x - bias)
+
+
+def test_every_family_has_two_models_here():
+    """A family that is added is compared with its library."""
+    models = {name: {str(c.settings) for c in CASES if c.family == name} for name in FAMILIES}
+    assert [name for name, found in models.items() if len(found) < 2] == []
