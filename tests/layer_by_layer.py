@@ -1,0 +1,37 @@
+"""Reads a model layer by layer, in a process of its own, and says what memory that took.
+
+Arguments: what to open, and how many layers to read. Standard output: a JSON object; `layer` is the
+largest layer in single precision, `peak` by how much the greatest memory of the process grew, in
+megabytes; `layers`, how many were read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import islice
+
+import numpy as np
+from peak import peak_megabytes
+
+from attnkit.realmodels.base import Projections
+from attnkit.realmodels.sources import open_model
+
+
+def _size(read: Projections) -> float:
+    arrays = (value for value in vars(read).values() if isinstance(value, np.ndarray))
+    return sum(array.nbytes for array in arrays) / 2**20
+
+
+def main(source: str, most: str) -> None:
+    """Reads that many layers, one at a time."""
+    model = open_model(source)
+    before, largest, n = peak_megabytes(), 0.0, 0
+    for layer in islice(model.layers, int(most)):
+        largest = max(largest, _size(layer.read()))
+        n += 1
+    sys.stdout.write(json.dumps({"layer": largest, "peak": peak_megabytes() - before, "layers": n}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
