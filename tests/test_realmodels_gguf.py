@@ -1,7 +1,5 @@
 """What is read of a GGUF file is what the library computes whose model it holds, head by head."""
 
-import sys
-
 import gguf
 import numpy as np
 import pytest
@@ -432,13 +430,6 @@ def test_an_architecture_that_is_not_read_is_named_with_those_that_are(tmp_path)
     writer.close()
     with pytest.raises(Unreadable, match=r"'mamba' is not read; those read are llama, qwen2"):
         gguf_model(path)
-
-
-def test_without_the_library_it_says_what_to_install(tmp_path, monkeypatch):
-    """GGUF's quantisations are known to a package that not everybody has."""
-    monkeypatch.setitem(sys.modules, "gguf", None)
-    with pytest.raises(Unreadable, match="pip install gguf"):
-        open_gguf(tmp_path / "tiny.gguf")
 
 
 def test_smollm2_has_thirty_layers_of_nine_heads_that_share_three():

@@ -254,13 +254,6 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path):
         file.read("two")
 
 
-def test_without_ml_dtypes_bfloat16_says_what_to_install(tmp_path, monkeypatch):
-    """The other types need nothing."""
-    save_file({"a": np.ones(2, ml_dtypes.bfloat16)}, tmp_path / "model.safetensors")
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
-    assert "pip install 'attnkit[models]'" in _message(tmp_path)
-
-
 _WHOLE = save(_tensors(), {"format": "np"})
 
 

@@ -98,19 +98,17 @@ def open_gguf(path: Path) -> GgufFile:
     """Reads a GGUF file's header.
 
     Raises:
-        Unreadable: if it is no such file, of another version, or damaged; or if the package that
-            knows the quantisations is missing.
+        Unreadable: if it is no such file, of another version, or damaged.
     """
     blocks = {int(kind): held for kind, held in _library().GGML_QUANT_SIZES.items()}
     return GgufFile(path, *read_header(path, blocks))
 
 
 def _library() -> ModuleType:
-    try:
-        import gguf
-        import gguf.quants
-    except ImportError as error:
-        raise Unreadable("GGUF files need the package gguf: pip install gguf") from error
+    """Imported only now: it takes longer than a file's header."""
+    import gguf
+    import gguf.quants
+
     return gguf
 
 

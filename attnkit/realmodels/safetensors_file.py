@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401  numpy knows bfloat16 once it is imported
 import numpy as np
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
@@ -59,8 +60,6 @@ class SafetensorsFile:
                 f"tensor {shown(name)} is of shape {self.shapes[name]}; "
                 f"at most {_MOST_NUMBERS:,} numbers are read"
             )
-        if self.types[name] == "BF16":
-            _know_bfloat16(name)
         path = self.where[name]
         try:
             with safe_open(path, "numpy") as file, np.errstate(over="ignore"):
@@ -221,17 +220,6 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
     if len({name for name, _ in pairs}) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"the name {shown(name)} stands there twice")
-
-
-def _know_bfloat16(name: str) -> None:
-    """Numpy knows the type once ml_dtypes is imported."""
-    try:
-        import ml_dtypes  # noqa: F401
-    except ImportError as error:
-        raise Unreadable(
-            f"tensor {shown(name)} is of type BF16, which needs ml_dtypes: "
-            "pip install 'attnkit[models]'"
-        ) from error
 
 
 def _unreadable(path: Path, error: BaseException) -> Unreadable:

@@ -188,8 +188,7 @@ def _download(name: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise Unreadable(
-            f"source: {name!r} is no file here; for models of the hub: "
-            "pip install -e '.[models]'"
+            f"source: {name!r} is no file here; for models of the hub: pip install -e '.[models]'"
         ) from error
     last: Exception | None = None
     for offline in (False, True):
