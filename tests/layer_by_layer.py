@@ -1,6 +1,6 @@
 """Reads a model layer by layer, in a process of its own, and says what memory that took.
 
-Arguments: what to open, and how many layers to read. Standard output: a JSON object; `layer` is the
+Arguments: what to open, and how many layers to read; of "all" it also measures the heads. Standard output: a JSON object; `layer` is the
 largest layer in single precision, `peak` by how much the greatest memory of the process grew, in
 megabytes; `layers`, how many were read.
 """
@@ -14,6 +14,7 @@ from itertools import islice
 import numpy as np
 from peak import peak_megabytes
 
+from attnkit.realmodels.atlas import measure_model
 from attnkit.realmodels.base import Projections
 from attnkit.realmodels.sources import open_model
 
@@ -27,9 +28,11 @@ def main(source: str, most: str) -> None:
     """Reads that many layers, one at a time."""
     model = open_model(source)
     before, largest, n = peak_megabytes(), 0.0, 0
-    for layer in islice(model.layers, int(most)):
+    for layer in islice(model.layers, None if most == "all" else int(most)):
         largest = max(largest, _size(layer.read()))
         n += 1
+    if most == "all":
+        measure_model(model)
     sys.stdout.write(json.dumps({"layer": largest, "peak": peak_megabytes() - before, "layers": n}))
 
 

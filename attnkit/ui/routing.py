@@ -23,6 +23,7 @@ def route() -> StreamlitPage:
         st.Page("pages/asymmetry.py", title="Asymmetry", icon=":material/compare_arrows:"),
         st.Page("pages/similarity.py", title="Similarity", icon=":material/join_inner:"),
         st.Page("pages/surgery.py", title="Surgery", icon=":material/content_cut:"),
+        st.Page("pages/atlas.py", title="Atlas", icon=":material/map:"),
         st.Page("pages/variants.py", title="Variants", icon=":material/category:"),
         st.Page("pages/runs.py", title="Runs", icon=":material/history:"),
         st.Page("pages/guide.py", title="Guide", icon=":material/menu_book:"),
