@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import streamlit as st
+from streamlit import config
 
 from attnkit.logs import log, versions
 from attnkit.process import prepare_for_serving
@@ -25,6 +26,7 @@ def start() -> None:
     settings = server_settings()
     if settings.hosted:  # visitors are told that something went wrong, the log what
         st.set_option("client.showErrorDetails", "none")
+        config.set_option("server.maxUploadSize", 1)  # megabyte; nothing is uploaded there
     log("server started", versions=versions(), settings=settings.shown(), cores=os.cpu_count())
     prepare_for_serving()
     training_service()

@@ -1,0 +1,200 @@
+// Grids of heads: a panel per model and kind, rows layers, columns heads, a colour per number.
+// A grid is one stop of the Tab key; arrow keys go from cell to cell, Enter chooses.
+// data: {panels: [{model, kind, note, alt, layers, heads, values}], measure, low, high, signed, alt,
+//        chosen: [model, kind, layer, head] | null}
+
+const CELL = 20, CELL_LEAST = 6, TALLEST = 480, GAP = 28;
+
+export default function ({ data: packed, parentElement, setTriggerValue }) {
+  const data = unpacked(packed);
+  const root = once(parentElement, "div", "ak-atlas");
+  let state = states.get(root);
+  if (!state) {
+    state = mount(root);
+    states.set(root, state);
+  }
+  state.data = data;
+  state.choose = (panel, i, j) =>
+    setTriggerValue("chosen", [panel.model, panel.kind, panel.layers[i], panel.heads[j]]);
+  draw(root, state);
+  return whenGone(root, () => {
+    state.endWidth();
+    states.delete(root);
+  });
+}
+
+function mount(root) {
+  const state = { grids: [] };
+  state.top = el("div", "ak-atlas-top", root);
+  state.scale = scaleLegend(state.top);
+  state.named = saveMenu(state.top, () => ({
+    body: state.body,
+    heading: state.data.measure,
+    legend: state.scale.node,
+    name: "attnkit-atlas",
+    table: () => tableOf(state.data),
+  }));
+  state.body = el("div", "ak-atlas-panels", root);
+  state.body.setAttribute("role", "group");
+  state.tip = el("div", "ak-tip ak-atlas-tip", root, "");
+  state.endWidth = onWidth(root, () => draw(root, state));
+  return state;
+}
+
+function draw(root, state) {
+  const { data } = state;
+  const scale = data.signed ? diverging(data.high) : sequential(data.high);
+  state.scale.update(scale, data.measure);
+  state.named(data.measure);
+  state.body.setAttribute("aria-label", data.alt);
+  const width = root.clientWidth || 1000;
+  const shape = JSON.stringify([width, data.panels.map(({ model, kind, layers, heads }) => [model, kind, layers, heads])]);
+  if (state.shape !== shape) {
+    state.shape = shape;
+    state.tip.style.display = "none";
+    state.grids = data.panels.map((panel, place) => buildGrid(state, panel, place, width));
+    state.body.replaceChildren(...state.grids.map((grid) => grid.box));
+    const widest = Math.max(0, ...state.grids.map((grid) => grid.width));
+    state.body.classList.toggle("ak-atlas-columns", 2 * widest + GAP <= width); // tall beside low ones
+    state.body.style.columnWidth = `${widest}px`;
+  }
+  data.panels.forEach((panel, place) => fill(state, state.grids[place], panel, scale));
+}
+
+function buildGrid(state, first, place, width) {
+  const { layers, heads } = first;
+  const label = 10 + 7 * String(layers.at(-1)).length;
+  const across = clamp(Math.floor((width - label - 4) / heads.length), CELL_LEAST, CELL);
+  const down = clamp(Math.floor(TALLEST / layers.length), CELL_LEAST, CELL);
+  const box = el("div", "ak-atlas-panel");
+  const title = el("div", "ak-atlas-title", box);
+  const grid = {
+    box,
+    width: label + heads.length * across + 6,
+    model: el("b", "", title, ""),
+    kind: el("span", "", title, ""),
+    note: el("span", "ak-atlas-note", title, ""),
+    at: [0, 0],
+  };
+  const table = (grid.table = el("div", "ak-atlas-grid", box));
+  table.setAttribute("role", "grid");
+  table.tabIndex = 0;
+  table.style.cssText = `--across: ${across}px; --down: ${down}px; --label: ${label}px`;
+  const id = (i, j) => `ak-atlas-${place}-${i}-${j}`;
+  const row = (index) => {
+    const node = el("div", "ak-atlas-row", table);
+    node.setAttribute("role", "row");
+    node.setAttribute("aria-rowindex", index + 1);
+    return node;
+  };
+  const header = (parent, role, text, shown) => {
+    const node = el("span", "ak-atlas-header", parent, shown ? text : "");
+    node.setAttribute("role", role);
+    if (!shown) node.setAttribute("aria-label", text);
+    return node;
+  };
+  const top = row(0);
+  header(top, "columnheader", "layer", false);
+  const every = Math.ceil(16 / across);
+  heads.forEach((head, j) => header(top, "columnheader", String(head), j % every === 0));
+  const skipped = Math.ceil(12 / down);
+  grid.cells = layers.map((layer, i) => {
+    const line = row(i + 1);
+    header(line, "rowheader", String(layer), i % skipped === 0);
+    return heads.map((_, j) => {
+      const cell = el("div", "ak-atlas-cell", line);
+      cell.setAttribute("role", "gridcell");
+      cell.id = id(i, j);
+      cell.dataset.at = `${i} ${j}`;
+      return cell;
+    });
+  });
+  const point = (i, j) => {
+    const [a, b] = grid.at;
+    grid.cells[a][b].classList.remove("ak-pointed");
+    grid.at = [i, j];
+    grid.cells[i][j].classList.add("ak-pointed");
+    table.setAttribute("aria-activedescendant", id(i, j));
+    tell(state, grid, i, j);
+  };
+  const hide = () => {
+    grid.cells[grid.at[0]][grid.at[1]].classList.remove("ak-pointed");
+    state.tip.style.display = "none";
+  };
+  const of = (event) => event.target.closest?.(".ak-atlas-cell")?.dataset.at.split(" ").map(Number);
+  table.onpointermove = (event) => {
+    const at = of(event);
+    if (at) point(...at);
+  };
+  table.onpointerleave = hide;
+  table.onclick = (event) => {
+    const at = of(event);
+    if (!at) return;
+    point(...at);
+    state.choose(grid.panel, ...at);
+  };
+  table.onfocus = () => {
+    if (table.matches(":focus-visible")) point(...grid.at);
+  };
+  table.onblur = hide;
+  table.onkeydown = (event) => {
+    const [i, j] = grid.at, last = heads.length - 1;
+    const next = {
+      ArrowUp: [i - 1, j],
+      ArrowDown: [i + 1, j],
+      ArrowLeft: [i, j - 1],
+      ArrowRight: [i, j + 1],
+      Home: [event.ctrlKey ? 0 : i, 0],
+      End: [event.ctrlKey ? layers.length - 1 : i, last],
+    }[event.key];
+    if (next) point(clamp(next[0], 0, layers.length - 1), clamp(next[1], 0, last));
+    else if (event.key === "Enter" || event.key === " ") state.choose(grid.panel, i, j);
+    else if (event.key === "Escape") hide();
+    else return;
+    event.preventDefault();
+  };
+  return grid;
+}
+
+const valueOf = (value) => (value === null ? "none" : number(value, Math.abs(value) < 0.1 ? 3 : 2));
+
+const placeOf = (panel, i, j) => `layer ${panel.layers[i]}, head ${panel.heads[j]}`;
+
+function fill(state, grid, panel, scale) {
+  const [model, kind, layer, head] = state.data.chosen ?? [];
+  const own = panel.model === model && panel.kind === kind;
+  grid.panel = panel;
+  say(grid.model, panel.model);
+  say(grid.kind, panel.kind);
+  say(grid.note, panel.note);
+  set(grid.table, "aria-label", panel.alt);
+  grid.cells.forEach((line, i) => {
+    line.forEach((cell, j) => {
+      const value = panel.values[i][j];
+      const chosen = own && panel.layers[i] === layer && panel.heads[j] === head;
+      set(cell, "style", `background: ${scale.css(value ?? NaN)}`);
+      set(cell, "aria-label", `${placeOf(panel, i, j)}: ${valueOf(value)}`);
+      set(cell, "aria-selected", chosen);
+      if (chosen && !grid.chosen) grid.at = [i, j]; // where the keys begin
+      cell.classList.toggle("ak-chosen-cell", chosen);
+    });
+  });
+  grid.chosen = own;
+}
+
+/** The number of a cell, above it. */
+function tell(state, grid, i, j) {
+  const { panel } = grid, { tip } = state;
+  say(tip, `${panel.model}, ${panel.kind}\n${placeOf(panel, i, j)}: ${valueOf(panel.values[i][j])}`);
+  tip.style.display = "block";
+  const cell = grid.cells[i][j].getBoundingClientRect(), around = tip.parentElement.getBoundingClientRect();
+  const x = cell.left + cell.width / 2 - around.left - tip.offsetWidth / 2;
+  tip.style.left = `${clamp(x, 0, Math.max(0, around.width - tip.offsetWidth))}px`;
+  tip.style.top = `${cell.top - around.top - tip.offsetHeight - 6}px`;
+}
+
+function tableOf({ panels, measure }) {
+  const rows = panels.flatMap(({ model, kind, layers, heads, values }) =>
+    layers.flatMap((layer, i) => heads.map((head, j) => [model, kind, layer, head, values[i][j]])));
+  return { columns: ["model", "kind", "layer", "head", measure], rows };
+}

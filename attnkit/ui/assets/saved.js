@@ -1,0 +1,35 @@
+// A picture (picture.js, whose default export is called showPicture here) under a menu to save it.
+// data: {figure, alt, title, name}
+
+export default function (component) {
+  const { parentElement } = component, data = unpacked(component.data);
+  const above = once(parentElement, "div", "ak-saved");
+  const gone = showPicture(component);
+  let state = states.get(above);
+  if (!state) {
+    state = {};
+    states.set(above, state);
+    state.named = saveMenu(above, () => {
+      const body = parentElement.querySelector(":scope > .ak-chart");
+      for (const map of body.querySelectorAll("image")) map.setAttribute("image-rendering", "pixelated");
+      return {
+        body,
+        heading: state.data.title,
+        name: state.data.name,
+        table: () => marksOf(state.data.figure.data),
+      };
+    });
+  }
+  state.data = data;
+  state.named(data.title);
+  return gone;
+}
+
+/** Every mark of a figure, with what it says when it is pointed at. */
+function marksOf(traces) {
+  const rows = traces.flatMap(({ type, name, x, y, z, hovertext }) =>
+    type === "heatmap"
+      ? z.flatMap((line, i) => line.map((value, j) => [`${y[i]}, ${x[j]}`, x[j], y[i], value]))
+      : x.map((_, k) => [(hovertext?.[k] ?? name ?? "").replaceAll("<br>", ", "), x[k], y[k], ""]));
+  return { columns: ["what", "x", "y", "z"], rows };
+}

@@ -1,0 +1,226 @@
+"""What a visitor has chosen in the atlas of real models, its link, and how it is drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+import pandas as pd
+import streamlit as st
+
+from attnkit.figures.panels import Figure
+from attnkit.realmodels.atlas import PLACE, Atlas
+from attnkit.realmodels.measures import MEASURES
+from attnkit.realmodels.shipped import OFFSETS
+from attnkit.ui.session import LATE_SECONDS
+from attnkit.ui.standalone import asset
+
+_LONGEST = 60
+"""Letters of a faulty link that are said."""
+
+
+class Head(NamedTuple):
+    """A place in the atlas; layers and heads count from 0."""
+
+    model: str
+    kind: str
+    layer: int
+    head: int
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        return f"{self.model}, {self.kind}, layer {self.layer}, head {self.head}"
+
+    @property
+    def link(self) -> str:
+        """As it stands in an address."""
+        return "/".join(map(str, self))
+
+    @classmethod
+    def of(cls, text: str) -> Head | None:
+        """What `link` wrote; a model's name may have strokes."""
+        parts = text.rsplit("/", 3)
+        if len(parts) != 4 or not (parts[2] + parts[3]).isdecimal() or not (parts[2] and parts[3]):
+            return None
+        return cls(parts[0], parts[1], int(parts[2][:9]), int(parts[3][:9]))
+
+
+@dataclass
+class Chosen:
+    """One visitor's choices.
+
+    Attributes:
+        head: the one that is looked at; None: the first there is.
+        own: models that this visitor has measured.
+        link: the address as last read or written.
+        problem: what was wrong with it.
+    """
+
+    measure: str = "cos_qk"
+    head: Head | None = None
+    fold: bool = False
+    offset: int = 0
+    once: bool = True
+    toys: bool = False
+    own: Atlas | None = None
+    link: dict[str, str] = field(default_factory=dict)
+    problem: str = ""
+    _by_link: bool = False
+    _overwritten: tuple[dict[str, str], float] = field(default_factory=lambda: ({}, 0.0))
+
+    def follow(self, params: dict[str, str]) -> None:
+        """Take over what a link names; what there is not is said."""
+        self.link, self.problem, self._by_link = params, "", "head" in params
+        measure = params.get("measure", self.measure)
+        if measure in MEASURES:
+            self.measure = measure
+        else:
+            self._complain("measure", measure, ", ".join(MEASURES))
+        self.fold = params.get("fold", "0") == "1"
+        self.toys = params.get("toys", "0") == "1"
+        offset = params.get("offset", "0")
+        if offset in map(str, OFFSETS):
+            self.offset = int(offset)
+        else:
+            self._complain("offset", offset, ", ".join(map(str, OFFSETS)))
+        if "head" in params:
+            self.head = Head.of(params["head"])
+            if self.head is None:
+                self._complain("head", params["head"], "model/kind/layer/head")
+
+    def find(self, heads: pd.DataFrame) -> Head:
+        """The chosen head, or the nearest that there is."""
+        wanted = self.head
+        if wanted is not None and (heads["model"] == wanted.model).any():
+            for name, value in zip(PLACE, wanted, strict=True):
+                same = heads[heads[name] == value]
+                heads = same if len(same) else heads
+        first = heads.iloc[0]
+        self.head = Head(first["model"], first["kind"], int(first["layer"]), int(first["head"]))
+        if self._by_link and wanted is not None and wanted != self.head:
+            self._complain("head", wanted.link, f"model/kind/layer/head; shown is {self.head.link}")
+        self._by_link = False
+        return self.head
+
+    def write_link(self) -> None:
+        """Make the address bar name what is chosen."""
+        link = {"measure": self.measure}
+        if self.head is not None:
+            link["head"] = self.head.link
+        link |= {"fold": "1"} if self.fold else {}
+        link |= {"offset": str(self.offset)} if self.offset else {}
+        link |= {"toys": "1"} if self.toys else {}
+        shown = st.query_params.to_dict()
+        if shown != link:
+            self._overwritten = (shown, time.monotonic())
+            st.query_params.from_dict(link)
+        self.link = link
+
+    def is_new_link(self, params: dict[str, str]) -> bool:
+        """Whether somebody changed the address; not if it is the one that was just overwritten."""
+        overwritten, when = self._overwritten
+        late = params == overwritten and time.monotonic() - when < LATE_SECONDS
+        return params != self.link and not late
+
+    def _complain(self, name: str, value: str, allowed: str) -> None:
+        shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
+        self.problem = f"The link has {name}={shown!r}. Allowed: {allowed}."
+
+
+def open_chosen() -> Chosen:
+    """This visitor's choices, from the link if there are none yet or the link has changed."""
+    params = st.query_params.to_dict()
+    chosen: Chosen | None = st.session_state.get("atlas_chosen")
+    coming_back = st.session_state.get("page") != "atlas"  # then the address has lost them
+    if chosen is None:
+        chosen = st.session_state.atlas_chosen = Chosen()
+        chosen.follow(params)
+    elif chosen.is_new_link(params) and (params or not coming_back):
+        chosen.follow(params)
+    st.session_state.page = "atlas"
+    return chosen
+
+
+def heads_in(table: pd.DataFrame, fold: bool, offset: int) -> pd.DataFrame:
+    """A row per head, measured that way; as it is where there are no such rows.
+
+    Layers without rotary positions have rows of offset 0 only.
+    """
+    heads = table[table["head"].notna()]
+    kept = []
+    for _, own in heads.groupby(["model", "kind"], sort=False):
+        for name, value in (("folded", fold), ("offset", offset)):
+            same = own[own[name] == value]
+            own = same if len(same) else own[own[name] == own[name].iloc[0]]
+        kept.append(own)
+    return pd.concat(kept, ignore_index=True) if kept else heads
+
+
+def grid(
+    panels: dict[str, Any], chosen: Head | None, picked: Callable[[], None], *, key: str
+) -> None:
+    """Draw what `attnkit.figures.atlas.atlas_panels` gave.
+
+    Args:
+        picked: called when a cell was chosen; `st.session_state[key].chosen` is model, kind, layer
+            and head.
+    """
+    data = {**panels, "chosen": None if chosen is None else list(chosen)}
+    packed = json.dumps(data, separators=(",", ":")).encode()
+    _grid_component()(key=key, data=packed, on_chosen_change=picked)
+
+
+def picture(figure: Figure, *, key: str, alt: str, title: str) -> None:
+    """Draw a figure that brings its own height, with a menu that saves it."""
+    name = "attnkit-atlas-" + re.sub(r"\W+", "-", key.removeprefix("atlas_"))
+    data = {"figure": figure, "alt": alt, "title": title, "name": name}
+    _picture_component()(key=key, data=json.dumps(data, separators=(",", ":")).encode())
+
+
+@cache
+def _grid_component() -> Any:
+    return st.components.v2.component(
+        "attnkit_atlas",
+        js="\n".join(map(_script, ("panels", "ink", "save", "atlas"))),
+        css=_style(),
+        isolate_styles=False,
+    )
+
+
+@cache
+def _picture_component() -> Any:
+    shown, n_exports = re.subn(
+        r"^export default function ", "function showPicture", _script("picture"), flags=re.MULTILINE
+    )
+    assert n_exports == 1
+    parts = [_script("panels"), _script("ink"), _script("save"), shown, _script("saved")]
+    return st.components.v2.component(
+        "attnkit_saved", js="\n".join(parts), css=_style(), isolate_styles=False
+    )
+
+
+def _script(name: str) -> str:
+    return asset(f"{name}.js")
+
+
+def _style() -> str:
+    return asset("lab.css") + asset("film.css") + asset("atlas.css")
+
+
+def numbers(name: str, table: Callable[[], pd.DataFrame], alt: str) -> None:
+    """A fold with a figure's numbers, made when it is opened."""
+    fold = st.expander("Numbers", key=f"numbers_{name}", on_change="rerun")
+    if fold.open:
+        with fold:
+            st.dataframe(table(), hide_index=True, alt=alt, height=320)
+
+
+def heads_table(heads: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
+    """Places and some measures."""
+    return heads[[*PLACE, *measures]]

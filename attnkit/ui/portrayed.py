@@ -1,0 +1,151 @@
+"""One head of a real model: its numbers beside random ones, its form in two parts, its angles."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from attnkit.figures.groups import random_of, real
+from attnkit.figures.portrait import (
+    PAIR_NAMES,
+    describe_angles,
+    describe_spectra,
+    describe_split,
+    parts_of,
+    plot_angles,
+    plot_spectra,
+    plot_split,
+    random_squares,
+)
+from attnkit.realmodels.measures import MEASURES
+from attnkit.realmodels.portraits import Portrait
+from attnkit.ui.atlas import Head, numbers, picture
+from attnkit.ui.markdown import plain
+
+
+def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
+    """The numbers of a head that is in the table."""
+    own = heads[
+        (heads["model"] == head.model)
+        & (heads["kind"] == head.kind)
+        & (heads["layer"] == head.layer)
+        & (heads["head"] == head.head)
+    ]
+    row: pd.Series = own.iloc[0]
+    return row
+
+
+def numbers_table(heads: pd.DataFrame, head: Head) -> str:
+    """Every measure that a head has, as a table: its value, random matrices, heads of its kind."""
+    row = row_of(heads, head)
+    alike = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
+    lines = ["| Measure | Here | Random | SDs | Kind |", "|---|--:|--:|--:|--:|"]
+    for name, measure in MEASURES.items():
+        value = float(row[name])
+        if value != value:
+            continue
+        mean, sd = (float(row.get(f"{name}_{what}", float("nan"))) for what in _LEVEL)
+        random = f"{real(mean)}\u00a0±\u00a0{real(sd)}" if mean == mean else "–"
+        apart = real((value - mean) / sd) if sd > 0 else "–"
+        cells = (real(value), random, apart, real(float(alike[name].median())))
+        lines.append(f"| {plain(measure.title)} | {' | '.join(map(plain, cells))} |")
+    return "\n".join(lines)
+
+
+_LEVEL = ("random", "random_sd")
+
+
+def head_told(heads: pd.DataFrame, head: Head, measure: str) -> str:
+    """What is chosen, and its number."""
+    value = float(row_of(heads, head)[measure])
+    alike = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
+    told = f"{head.told}: {MEASURES[measure].title} {real(value)}"
+    mean, sd = random_of(alike, measure)
+    return told if mean != mean else f"{told} (random {real(mean)} ± {real(sd)})"
+
+
+def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> None:
+    """Its numbers and, where it was drawn, its pictures."""
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown(numbers_table(heads, head))
+        st.caption(
+            "Random: matrices of the same shape, mean ± SD; then how many SDs this head is from "
+            "it. Kind: the median of all heads of this kind in this model."
+        )
+    with right:
+        if portrait is None:
+            st.info("No pictures of this head: only its numbers were kept.")
+        else:
+            show_portrait(portrait, head, int(row_of(heads, head)["d_model"]))
+
+
+def show_portrait(portrait: Portrait, head: Head, d_model: int) -> None:
+    """Two parts, three spectra, three sets of angles, each with its finding and its numbers."""
+    st.markdown("**W_Q W_Kᵀ in two parts**")
+    told = describe_split(portrait)
+    picture(
+        plot_split(portrait),
+        key="atlas_split",
+        alt=f"{head.told}. {told}",
+        title=f"{head.told}: W_Q W_Kᵀ in two parts",
+    )
+    if head.kind == "cross":
+        told += " Cross-attention reads two streams, so the split says nothing here: a control."
+    st.caption(plain(told))
+    numbers("split", lambda: split_table(portrait), "Entries of both parts")
+    st.markdown("**Spectra**")
+    told = describe_spectra(portrait)
+    picture(
+        plot_spectra(portrait),
+        key="atlas_spectra",
+        alt=f"{head.told}. {told}",
+        title=f"{head.told}: spectra of W_Q W_Kᵀ",
+    )
+    st.caption(plain(told))
+    numbers("spectra", lambda: spectra_table(portrait), "Singular values and eigenvalues")
+    st.markdown("**Do Q, K and V read the same directions?**")
+    told = describe_angles(portrait, d_model)
+    picture(
+        plot_angles(portrait, d_model),
+        key="atlas_angles",
+        alt=f"{head.told}. {told}",
+        title=f"{head.told}: principal angles",
+    )
+    st.caption(plain(told))
+    numbers("angles", lambda: angles_table(portrait, d_model), "cos² of principal angles")
+
+
+def split_table(portrait: Portrait) -> pd.DataFrame:
+    """Entries of the pictures of both parts."""
+    symmetric, skew = parts_of(portrait)
+    n = len(symmetric)
+    return pd.DataFrame(
+        {
+            "asks": [i + 1 for i in range(n) for _ in range(n)],
+            "looked at": [j + 1 for _ in range(n) for j in range(n)],
+            "symmetric": symmetric.ravel(),
+            "skew": skew.ravel(),
+        }
+    )
+
+
+def spectra_table(portrait: Portrait) -> pd.DataFrame:
+    """All three spectra, side by side."""
+    spectra = {
+        "singular value": portrait.singular,
+        "eigenvalue, symmetric": portrait.symmetric,
+        "size, skew": portrait.skew,
+    }
+    table = pd.DataFrame({name: pd.Series(values) for name, values in spectra.items()})
+    table.insert(0, "number", table.index + 1)
+    return table
+
+
+def angles_table(portrait: Portrait, d_model: int) -> pd.DataFrame:
+    """cos² of every pair, and of random subspaces."""
+    columns = {name: pd.Series(portrait.angles[pair] ** 2) for pair, name in PAIR_NAMES.items()}
+    columns["random"] = pd.Series(random_squares(d_model, len(portrait.angles["qk"])))
+    table = pd.DataFrame(columns)
+    table.insert(0, "angle", table.index + 1)
+    return table

@@ -1,0 +1,159 @@
+"""The grid of heads in a real Chromium, without a server."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from browsing import LONG
+from made_atlas import READER, WRITER, heads_of, made_atlas
+from playwright.sync_api import expect
+
+from attnkit.figures.atlas import atlas_panels
+from attnkit.realmodels.measures import MEASURES
+from attnkit.ui.standalone import asset
+
+pytestmark = pytest.mark.browser
+
+CAUSAL, WIDE, NARROW = 1, 1200, 300
+
+REDRAW = "(change) => { Object.assign(data, change); redraw(); }"
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """A page with the grid: `opened(width)`; any error in it fails the test."""
+    pages, errors = [], []
+
+    def open_one(width=WIDE):
+        panels = atlas_panels(heads_of(made_atlas().table), MEASURES["cos_qk"])
+        data = json.dumps({**panels, "chosen": [READER, "encoder", 1, 3]})
+        script = "\n".join(asset(f"{name}.js") for name in ("panels", "ink", "save", "atlas"))
+        path = tmp_path / "atlas.html"
+        style = asset("lab.css") + asset("atlas.css")
+        path.write_text(f"""<!doctype html><meta charset="utf-8"><style>{style}</style>
+<div id="root"></div><script type="module">
+{script.replace("export default function ", "function showAtlas")}
+window.data = {data};
+window.chosen = [];
+const setTriggerValue = (name, value) => window.chosen.push([name, value]);
+const parentElement = document.getElementById("root");
+window.redraw = () => showAtlas({{ data, parentElement, setTriggerValue }});
+redraw();
+</script>""")
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        pages.append(page)
+        page.set_default_timeout(LONG)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(path.as_uri())
+        expect(page.get_by_role("grid")).to_have_count(3)
+        return page
+
+    yield open_one
+    for page in pages:
+        page.close()
+    assert errors == []
+
+
+def cell(page, panel, layer, head):
+    """The cell of a head."""
+    row = page.get_by_role("grid").nth(panel).get_by_role("row").nth(layer + 1)
+    return row.get_by_role("gridcell").nth(head)
+
+
+def chosen(page):
+    """What has been chosen, in its order."""
+    return [value for name, value in page.evaluate("chosen") if name == "chosen"]
+
+
+def test_a_press_chooses_the_head_of_the_cell(opened):
+    """With its model, kind, layer and number."""
+    page = opened()
+    cell(page, CAUSAL, 2, 4).click()
+    assert chosen(page) == [[WRITER, "causal", 2, 4]]
+
+
+def test_keys_go_from_cell_to_cell_and_choose(opened):
+    """From the chosen head on; they stop at the edges."""
+    page = opened()
+    page.get_by_role("grid").first.focus()
+    for key in ("ArrowUp", "ArrowUp", "ArrowRight", "ArrowRight", "Enter", "Home", "Space"):
+        page.keyboard.press(key)
+    page.keyboard.press("Control+End")
+    page.keyboard.press("Enter")
+    ends = [(0, 4), (0, 0), (1, 4)]
+    assert chosen(page) == [[READER, "encoder", layer, head] for layer, head in ends]
+    active = page.get_by_role("grid").first.get_attribute("aria-activedescendant")
+    assert page.locator(f"#{active}").get_attribute("aria-label").startswith("layer 1, head 4")
+
+
+@pytest.mark.parametrize("by", ["pointer", "keys"])
+def test_the_number_of_a_cell_is_shown(opened, by):
+    """Above it, and to whoever hears the page."""
+    page = opened()
+    (row,) = heads_of(made_atlas().table, model=WRITER, kind="causal", layer=0, head=1).itertuples()
+    if by == "pointer":
+        cell(page, CAUSAL, 0, 1).hover()
+    else:
+        page.get_by_role("grid").nth(CAUSAL).focus()
+        page.keyboard.press("ArrowRight")
+    tip = page.locator(".ak-atlas-tip")
+    expect(tip).to_be_visible()
+    assert tip.inner_text().startswith(f"{WRITER}, causal\nlayer 0, head 1: ")
+    told = cell(page, CAUSAL, 0, 1).get_attribute("aria-label").rpartition(": ")[2]
+    assert float(told.replace("−", "-")) == pytest.approx(row.cos_qk, abs=0.006)
+    page.keyboard.press("Escape") if by == "keys" else page.mouse.move(5, 895)
+    expect(tip).to_be_hidden()
+
+
+def test_one_cell_is_outlined_and_the_outline_moves_with_the_data(opened):
+    """Nodes stay."""
+    page = opened()
+    expect(page.locator("[aria-selected=true]")).to_have_count(1)
+    assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.at") == "1 3"
+    node = cell(page, CAUSAL, 2, 0).element_handle()
+    page.evaluate(REDRAW, {"chosen": [WRITER, "causal", 2, 0]})
+    assert node.get_attribute("aria-selected") == "true"
+    expect(page.locator("[aria-selected=true]")).to_have_count(1)
+
+
+def test_colours_have_zero_in_the_middle(opened):
+    """Blue below, red above, and grey for what was not measured."""
+    page = opened()
+    panel = {"model": "m", "kind": "causal", "note": "", "alt": "", "layers": [0]}
+    values = {"heads": [0, 1, 2, 3], "values": [[-1, 0, 1, None]]}
+    page.evaluate(REDRAW, {"panels": [{**panel, **values}], "low": -1, "high": 1, "signed": True})
+    colors = page.evaluate(
+        """() => [...document.querySelectorAll('.ak-atlas-cell')]
+          .map((node) => getComputedStyle(node).backgroundColor.match(/\\d+/g).map(Number))"""
+    )
+    (blue, middle, red, none) = colors
+    assert blue[2] > blue[0]
+    assert red[0] > red[2]
+    assert min(middle) > 240
+    assert none == [140] * 3
+    last = page.get_by_role("gridcell").last
+    assert last.get_attribute("aria-label") == "layer 0, head 3: none"
+
+
+def test_a_narrow_screen_has_narrower_cells(opened):
+    """None leaves it."""
+    page = opened(NARROW)
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+    page.set_viewport_size({"width": WIDE, "height": 900})
+    expect(page.locator(".ak-atlas-columns")).to_have_count(1)
+
+
+def test_the_grid_can_be_saved(opened):
+    """As a picture that is well-formed, and as numbers of every head."""
+    page = opened()
+    files = {}
+    for kind in ("SVG", "CSV"):
+        page.locator(".ak-save summary").click()
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Save as {kind}").click()
+        files[kind] = Path(download.value.path()).read_text("utf-8")
+    ET.fromstring(files["SVG"])
+    lines = files["CSV"].strip().splitlines()
+    assert lines[0].startswith("model,kind,layer,head,")
+    assert len(lines) == 1 + 10 + 18 + 3

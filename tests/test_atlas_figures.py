@@ -1,0 +1,307 @@
+"""Figures of real models' heads: Plotly accepts them, they show the table, they say it in words."""
+
+import json
+import math
+import re
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
+from pandas import concat
+
+from attnkit.figures.atlas import (
+    atlas_panels,
+    correlation,
+    describe_depth,
+    describe_scatter,
+    plot_depth,
+    plot_distribution,
+    plot_scatter,
+    relative_depth,
+)
+from attnkit.figures.groups import counted, describe_groups, groups_of, real
+from attnkit.figures.palette import COLORS, REFERENCE
+from attnkit.figures.portrait import (
+    describe_angles,
+    describe_spectra,
+    describe_split,
+    energy_of,
+    parts_of,
+    plot_angles,
+    plot_spectra,
+    plot_split,
+    random_squares,
+)
+from attnkit.realmodels.measures import MEASURES
+from attnkit.sharing import Sharing
+
+OVERLAP, COSINE = MEASURES["overlap_qk"], MEASURES["cos_qk"]
+
+
+@pytest.fixture(scope="module")
+def heads():
+    """Every head of both models."""
+    return heads_of(made_atlas().table)
+
+
+@pytest.fixture(scope="module")
+def all_heads(heads):
+    """And those of our own models."""
+    return concat([heads, heads_of(made_toys())], ignore_index=True)
+
+
+@pytest.fixture(scope="module", params=[(READER, "encoder"), (WRITER, "causal")])
+def portrait(request):
+    """A head of each model, as it stands in it, and the width of its stream."""
+    model, kind = request.param
+    return made_atlas().portrait(model, kind, 1, 2), 13 if model == READER else 17
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(-0.0512, "−0.051"), (0.25, "0.25"), (12.34, "12.3"), (0.0, "0.00"), (math.nan, "–")],
+)
+def test_numbers_are_told_as_one_reads_them(value, told):
+    """A true minus, few digits, a dash for none."""
+    assert real(value) == told
+
+
+def test_no_number_is_a_negative_zero():
+    """What rounds to nothing has no sign."""
+    assert real(-0.0001) == "0.000"
+
+
+# groups
+
+
+def test_groups_are_kinds_of_models_in_the_order_of_the_table(heads):
+    """With all their heads."""
+    groups = groups_of(heads, "cos_qk")
+    assert [(g.model, g.kind, len(g.values)) for g in groups] == [
+        (READER, "encoder", 10),
+        (WRITER, "causal", 18),
+        (WRITER, "cross", 3),
+    ]
+    assert groups[0].color != groups[1].color == groups[2].color
+    assert len({g.symbol for g in groups}) == 3
+
+
+def test_shared_heads_count_once_where_queries_play_no_part(heads):
+    """Three query heads share each of two key and value heads."""
+    causal = heads[heads["kind"] == "causal"]
+    for measure, n in {"cos_kv": 6, "norm_v": 6, "rank_k": 6, "cos_qk": 18, "rank_qk": 18}.items():
+        assert len(counted(causal, measure, once=True)) == n, measure
+        assert len(counted(causal, measure, once=False)) == 18, measure
+
+
+def test_our_own_models_are_grouped_by_variant(all_heads):
+    """In its colour, and hollow, for a real model may have that colour too."""
+    own = {g.model: g for g in groups_of(all_heads, "symmetry") if g.ours}
+    assert set(own) == {"toy QKV", "toy Q=K"}
+    assert own["toy Q=K"].color == COLORS[Sharing.Q_K]
+    assert own["toy Q=K"].symbol.endswith("-open")
+    assert own["toy Q=K"].median == pytest.approx(1)
+    assert TOYS[1] in own["toy Q=K"].tips("Symmetry")[0]
+
+
+def test_a_group_without_the_measure_is_left_out(heads):
+    """Models that were not run have no activations."""
+    assert groups_of(heads, "act_cka_qk") == []
+    assert describe_groups([], "CKA").startswith("CKA: 0 heads")
+
+
+def test_the_random_level_is_that_of_the_shape(heads):
+    """Overlap of random subspaces: the share of the stream that a head reads."""
+    reader, causal, _ = groups_of(heads, "overlap_qk")
+    assert reader.random[0] == pytest.approx(3 / 13, abs=0.02)
+    assert causal.random[0] == pytest.approx(4 / 17, abs=0.02)
+
+
+# the grid
+
+
+def test_a_cell_is_a_head(heads):
+    """Rows are layers, columns heads."""
+    found = heads.sample(frac=1, random_state=7)
+    panels = {(p["model"], p["kind"]): p for p in atlas_panels(found, COSINE)["panels"]}
+    panel = panels[WRITER, "causal"]
+    assert panel["layers"] == [0, 1, 2]
+    assert panel["heads"] == list(range(6))
+    (row,) = heads_of(heads, model=WRITER, kind="causal", layer=2, head=5).itertuples()
+    assert panel["values"][2][5] == pytest.approx(row.cos_qk, rel=1e-3)
+
+
+def test_colours_of_signed_measures_have_zero_in_the_middle(heads):
+    """Others begin at 0."""
+    signed, shares = atlas_panels(heads, COSINE), atlas_panels(heads, OVERLAP)
+    assert signed["low"] == -signed["high"]
+    assert signed["high"] == pytest.approx(heads["cos_qk"].abs().max(), rel=1e-3)
+    assert shares["low"] == 0
+    assert not shares["signed"]
+
+
+def test_what_goes_to_the_browser_is_json(heads):
+    """Which knows no NaN."""
+    broken = heads.copy()
+    broken.loc[broken.index[3], "cos_qk"] = math.nan
+    panels = atlas_panels(broken, COSINE)
+    json.dumps(panels, allow_nan=False)
+    assert panels["panels"][0]["values"][0][3] is None
+
+
+def test_the_grid_says_its_finding(heads):
+    """Every panel and all together: numbers, and the random level."""
+    panels = atlas_panels(heads, COSINE)
+    for text in (panels["alt"], *(panel["alt"] for panel in panels["panels"])):
+        assert re.search(r"median −?\d", text)
+    assert "random" in panels["alt"]
+
+
+# strips
+
+
+def test_every_head_is_a_dot_in_its_row(heads):
+    """With its median, beside the random level."""
+    groups = groups_of(heads, "overlap_qk")
+    figure = plot_distribution(groups, OVERLAP)
+    go.Figure(figure)
+    dots, medians = figure["data"][::2], figure["data"][1::2]
+    for y, (group, row, mark) in enumerate(zip(groups, dots, medians, strict=True)):
+        assert row["x"] == pytest.approx(group.values, rel=1e-3)
+        assert all(abs(place - y) < 0.5 for place in row["y"])
+        assert mark["x"] == [np.median(group.values)]
+        band = [s for s in figure["layout"]["shapes"] if s["y0"] == y - 0.46]
+        assert {s["type"] for s in band} == {"rect", "line"}
+        (level,) = [s["x0"] for s in band if s["type"] == "line"]
+        assert level == group.random[0]
+
+
+def test_strips_are_the_same_every_time(heads):
+    """Places across are no random numbers."""
+    groups = groups_of(heads, "cos_qk")
+    assert plot_distribution(groups, COSINE) == plot_distribution(groups, COSINE)
+
+
+# two measures
+
+
+def test_a_scatter_has_a_dot_for_every_head_with_both(heads):
+    """And says how the two go together."""
+    some = heads.copy()
+    some.loc[some.index[0], "overlap_qk"] = math.nan
+    figure = plot_scatter(some, OVERLAP, COSINE)
+    go.Figure(figure)
+    assert [len(trace["x"]) for trace in figure["data"]] == [9, 18, 3]
+    assert figure["data"][0]["y"] == pytest.approx(some["cos_qk"].iloc[1:10], rel=1e-3)
+    told = describe_scatter(some, OVERLAP, COSINE)
+    assert real(correlation(some["overlap_qk"].iloc[1:10], some["cos_qk"].iloc[1:10])) in told
+
+
+def test_random_levels_that_differ_have_the_colours_of_their_models(all_heads):
+    """One grey line where they do not; our own models have none."""
+    figure = plot_scatter(all_heads, MEASURES["rank_q"], COSINE)
+    colors = {trace["marker"]["color"] for trace in figure["data"][:3]}
+    across = [s for s in figure["layout"]["shapes"] if "xref" not in s]
+    level = [s for s in figure["layout"]["shapes"] if "xref" in s]
+    assert {s["line"]["color"] for s in across} == colors
+    assert [s["line"]["color"] for s in level] == [REFERENCE]
+
+
+def test_what_does_not_vary_has_no_correlation():
+    """Nor have two heads."""
+    assert math.isnan(correlation(np.ones(5), np.arange(5.0)))
+    assert math.isnan(correlation(np.arange(2.0), np.arange(2.0)))
+    assert correlation(np.arange(5.0), -np.arange(5.0)) == pytest.approx(-1)
+
+
+# depth
+
+
+def test_depth_runs_from_the_first_layer_to_the_last(heads):
+    """A single layer is the first."""
+    depth = {(g.model, g.kind): relative_depth(g.heads) for g in groups_of(heads, "cos_qk")}
+    assert sorted(set(depth[WRITER, "causal"])) == [0, 0.5, 1]
+    assert sorted(set(depth[READER, "encoder"])) == [0, 1]
+    assert set(depth[WRITER, "cross"]) == {0}
+
+
+def test_two_models_are_compared_by_their_medians(heads):
+    """The figure has both, and the words have the difference."""
+    a, b, _ = groups_of(heads, "overlap_qk")
+    figure = plot_depth(a, b, OVERLAP)
+    go.Figure(figure)
+    layers = figure["data"][3]
+    middle = heads_of(heads, model=WRITER, kind="causal", layer=1)["overlap_qk"].median()
+    assert layers["y"][1] == pytest.approx(middle, rel=1e-3)
+    assert f"difference {real(b.median - a.median)}" in describe_depth(a, b, OVERLAP)
+
+
+def test_two_kinds_of_one_model_can_be_told_apart(heads):
+    """They have the same colour elsewhere."""
+    _, causal, cross = groups_of(heads, "cos_qk")
+    figure = plot_depth(causal, cross, COSINE)
+    assert len({trace["marker"]["color"] for trace in figure["data"]}) == 2
+
+
+# a head from close by
+
+
+def test_the_two_parts_are_the_matrix(portrait):
+    """One is the same in both directions, the other turns its sign."""
+    drawn, _ = portrait
+    symmetric, skew = parts_of(drawn)
+    assert symmetric + skew == pytest.approx(drawn.matrix)
+    assert symmetric == pytest.approx(symmetric.T)
+    assert skew == pytest.approx(-skew.T)
+    figure = plot_split(drawn)
+    go.Figure(figure)
+    assert np.array(figure["data"][1]["z"]) == pytest.approx(skew, rel=1e-2, abs=1e-6)
+    assert figure["data"][0]["zmax"] == -figure["data"][1]["zmin"]
+
+
+def test_the_share_of_the_symmetric_part_is_the_head_s_symmetry():
+    """(1 + s) / 2 of the energy, out of the table."""
+    for row in heads_of(made_atlas().table, kind="causal").itertuples():
+        drawn = made_atlas().portrait(row.model, row.kind, row.layer, row.head)
+        assert energy_of(drawn) == pytest.approx((1 + row.symmetry) / 2, abs=1e-4)
+
+
+def test_the_share_is_told(portrait):
+    """In whole percent."""
+    drawn, _ = portrait
+    assert describe_split(drawn).startswith(f"{100 * energy_of(drawn):.0f}% of the energy")
+
+
+def test_spectra_are_those_of_the_portrait(portrait):
+    """Three panels on one scale; eigenvalues above and below 0 differ in colour."""
+    drawn, _ = portrait
+    figure = plot_spectra(drawn)
+    go.Figure(figure)
+    shown = [drawn.singular, drawn.symmetric, drawn.skew]
+    for trace, values in zip(figure["data"], shown, strict=True):
+        assert trace["y"] == pytest.approx(values, rel=1e-2, abs=1e-6)
+    colors = figure["data"][1]["marker"]["color"]
+    for value, color in zip(drawn.symmetric, colors, strict=True):
+        assert color == (COLORS[Sharing.Q_K] if value > 0 else COLORS[Sharing.QKV])
+    assert real(float(drawn.symmetric.max())) in describe_spectra(drawn)
+
+
+def test_angles_stand_beside_those_of_random_subspaces(portrait):
+    """Three pairs and chance, largest first, and their means in words."""
+    drawn, d_model = portrait
+    figure = plot_angles(drawn, d_model)
+    go.Figure(figure)
+    assert len(figure["data"]) == 4
+    for trace in figure["data"]:
+        assert all(np.diff(trace["y"]) <= 1e-6)
+    mean = (drawn.angles["kv"] ** 2).mean()
+    assert f"K and V {real(float(mean))}" in describe_angles(drawn, d_model)
+
+
+def test_random_subspaces_overlap_by_their_share_of_the_stream():
+    """Wide streams are drawn narrower, in the same proportion."""
+    assert random_squares(97, 23).mean() == pytest.approx(23 / 97, abs=0.03)
+    wide = random_squares(8192, 1024)
+    assert len(wide) == 1024
+    assert wide.mean() == pytest.approx(1 / 8, abs=0.01)

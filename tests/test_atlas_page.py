@@ -1,0 +1,411 @@
+"""The Atlas page without a browser: what it says, follows and keeps, and a model of one's own."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from idle import idle_service, show, visit
+from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
+from safetensors.numpy import save_file
+
+from attnkit.figures.groups import real
+from attnkit.realmodels import shipped, toys
+from attnkit.realmodels.answer import CAVEATS, answer_004
+from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.measures import MEASURES
+from attnkit.ui.atlas import Head, heads_in
+from attnkit.ui.measuring import ENDINGS, Measuring, keep_upload, upload_problem
+
+pytestmark = pytest.mark.server
+
+PATIENCE = 120.0
+"""Seconds after which a wait has failed."""
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch, tmp_path_factory):
+    """A small atlas, as if it were shipped; and what is uploaded stays in the test's folder."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("uploads")))
+    monkeypatch.setattr(shipped, "load_atlas", made_atlas)
+    monkeypatch.setattr(toys, "toy_table", made_toys)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy for oneself."""
+    with idle_service(tmp_path_factory.mktemp("store")):
+        yield
+
+
+@pytest.fixture
+def hosted(tmp_path_factory):
+    """A copy for many people."""
+    with idle_service(tmp_path_factory.mktemp("hosted"), hosted="true"):
+        yield
+
+
+@pytest.fixture
+def tiny_model(tmp_path):
+    """A folder as `transformers` writes it: one BERT layer of two heads."""
+    folder = tmp_path / "tiny-bert"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    place = "encoder.layer.0.attention.self"
+    tensors = {f"{place}.{role}.weight": rng.standard_normal((6, 6)) for role in ROLES}
+    tensors |= {f"{place}.{role}.bias": rng.standard_normal(6) for role in ROLES}
+    save_file(
+        {name: value.astype(np.float32) for name, value in tensors.items()},
+        folder / "model.safetensors",
+    )
+    config = {
+        "model_type": "bert",
+        "architectures": ["BertModel"],
+        "hidden_size": 6,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+ROLES = ("query", "key", "value")
+
+
+def turn(tab=None, **params):
+    """Open the page with a link."""
+    tab = visit() if tab is None else tab
+    tab.query_params.update(params)
+    return show(tab.switch_page("pages/atlas.py"))
+
+
+def texts(tab):
+    """All that is said in Markdown, without the backslashes that keep it away."""
+    kinds = (tab.markdown, tab.caption, tab.warning, tab.error, tab.info, tab.success)
+    return [re.sub(r"\\(\W|_)", r"\1", element.value) for kind in kinds for element in kind]
+
+
+def said(tab, words):
+    """The one text that has the words."""
+    (text,) = [text for text in texts(tab) if words in text]
+    return text
+
+
+def drawn(tab, key):
+    """What a component was given."""
+    (proto,) = [element.proto for element in tab.get("bidi_component") if element.key == key]
+    return json.loads(proto.bytes)
+
+
+def link(tab):
+    """The address, a value per name."""
+    params = tab.query_params.items()
+    return {name: value if isinstance(value, str) else value[0] for name, value in params}
+
+
+def test_the_page_answers_with_the_numbers_of_its_table(copy):
+    """Three sentences, and what is not comparable."""
+    tab = turn()
+    said(tab, "\n\n".join(answer_004(made_atlas().table)))
+    for caveat in CAVEATS:
+        assert caveat in said(tab, caveat)
+
+
+def test_every_figure_has_words_with_a_number(copy):
+    """For whoever does not see it."""
+    tab = turn()
+    found = {element.key: element for element in tab.get("bidi_component") if element.key}
+    figures = [key for key in found if key.startswith("atlas_")]
+    assert len(figures) == 7
+    for key in figures:
+        data = drawn(tab, key)
+        assert re.search(r"\d", data["alt"]), key
+
+
+def test_a_fold_under_every_figure_has_its_numbers(copy):
+    """Made only when it is opened."""
+    folds = [fold for fold in turn().expander if fold.label == "Numbers"]
+    assert len(folds) == 7
+    assert not any(fold.dataframe for fold in folds)
+
+
+def test_a_link_shows_a_head(copy):
+    """Outlined in the grid and looked at below; a model's name may have a stroke."""
+    tab = turn(head=f"{READER}/encoder/1/3", measure="symmetry")
+    (row,) = heads_of(made_atlas().table, model=READER, layer=1, head=3).itertuples()
+    assert real(row.symmetry) in said(tab, f"Outlined: {READER}, encoder, layer 1, head 3")
+    assert drawn(tab, "atlas_grid")["chosen"] == [READER, "encoder", 1, 3]
+    assert [tab.selectbox(key=f"atlas_head_{name}").value for name in Head._fields] == [
+        *(READER, "encoder", 1, 3)
+    ]
+    assert (
+        f"layer 1, head 3. {100 * (1 + row.symmetry) / 2:.0f}%" in drawn(tab, "atlas_split")["alt"]
+    )
+    assert link(tab) == {"head": f"{READER}/encoder/1/3", "measure": "symmetry"}
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"head": "nonsense"}, "head='nonsense'. Allowed: model/kind/layer/head"),
+        ({"head": f"{READER}/encoder/1/99"}, f"shown is {READER}/encoder/1/0"),
+        ({"head": "No such model/causal/0/0"}, "head='No such model/causal/0/0'"),
+        ({"measure": "<b>x</b>"}, "measure='<b>x</b>'. Allowed: cos_qk"),
+        ({"offset": "7"}, "offset='7'. Allowed: 0, 1, 4, 16"),
+        ({"head": "a" * 4000 + "/b/1/1"}, "…"),
+        ({"head": "a/b/" + "9" * 5000 + "/1"}, "head='a/b/999999999/1'"),
+    ],
+)
+def test_a_faulty_link_is_told_and_the_page_opens(copy, params, named):
+    """All else as it is by default."""
+    tab = turn(**params)
+    assert named in said(tab, "The link has")
+    assert link(tab)["head"].startswith(READER)
+    assert "The link" not in " ".join(texts(show(tab)))
+
+
+def test_lists_choose_a_head_as_the_grid_does(copy):
+    """Another model keeps as much of the place as it has."""
+    tab = turn(head=f"{READER}/encoder/1/4")
+    tab.selectbox(key="atlas_head_model").set_value(WRITER)
+    show(tab)
+    assert link(tab)["head"] == f"{WRITER}/causal/1/4"
+    assert "The link" not in " ".join(texts(tab))
+    tab.selectbox(key="atlas_head_kind").set_value("cross")
+    show(tab)
+    assert link(tab)["head"] == f"{WRITER}/cross/0/0"
+
+
+def test_the_page_remembers_what_was_chosen(copy):
+    """After a visit to another page, whose link is another."""
+    tab = turn(head=f"{WRITER}/causal/2/1", measure="rank_q", fold="1", offset="4")
+    before = link(tab)
+    tab.query_params.clear()
+    show(tab.switch_page("pages/guide.py"))
+    tab.query_params.clear()
+    show(tab.switch_page("pages/atlas.py"))
+    assert link(tab) == before
+    assert tab.selectbox(key="atlas_measure").value == "rank_q"
+    assert tab.toggle(key="atlas_fold").value
+
+
+@pytest.mark.parametrize(("fold", "offset"), [(False, 0), (True, 0), (False, 4), (True, 16)])
+def test_settings_change_the_numbers_of_models_that_have_them(copy, fold, offset):
+    """Others stay as they are: the reader has neither gains nor rotary positions."""
+    tab = turn(measure="cos_qk", head=f"{WRITER}/causal/1/2")
+    tab.toggle(key="atlas_fold").set_value(fold)
+    tab.button_group(key="atlas_offset").set_value(offset)
+    show(tab)
+    table = made_atlas().table
+    wanted = table[(table["folded"] == fold) & (table["offset"] == offset)]
+    (row,) = wanted[
+        (wanted["kind"] == "causal") & (wanted["layer"] == 1) & (wanted["head"] == 2)
+    ].itertuples()
+    panels = drawn(tab, "atlas_grid")["panels"]
+    assert panels[1]["values"][1][2] == pytest.approx(row.cos_qk, rel=1e-3)
+    known = heads_of(table, model=READER, layer=0, head=0)["cos_qk"].item()
+    assert panels[0]["values"][0][0] == pytest.approx(known, rel=1e-3)
+
+
+def test_every_head_has_one_row_whatever_the_setting():
+    """Also where a model has no rows of that setting."""
+    table = made_atlas().table
+    for fold in (False, True):
+        for offset in (0, 4):
+            heads = heads_in(table, fold, offset)
+            assert not heads.duplicated(["model", "kind", "layer", "head"]).any()
+            assert len(heads) == 2 * 5 + 3 * 6 + 3
+
+
+def test_shared_heads_can_count_per_query_head(copy):
+    """In distributions and medians."""
+    tab = turn(measure="overlap_kv")
+    assert f"{WRITER}, causal: median" in drawn(tab, "atlas_strips")["alt"]
+    assert "6 heads" in drawn(tab, "atlas_strips")["alt"]
+    tab.button_group(key="atlas_once").set_value(False)
+    assert "18 heads" in drawn(show(tab), "atlas_strips")["alt"]
+
+
+def test_our_own_models_join_all_figures(copy):
+    """And go again."""
+    tab = turn(measure="cos_qk")
+    tab.toggle(key="atlas_toys").set_value(True)
+    show(tab)
+    assert [panel["model"] for panel in drawn(tab, "atlas_grid")["panels"]][-2:] == list(TOYS)
+    assert "toy Q=K, encoder: median 1.00" in drawn(tab, "atlas_strips")["alt"]
+    assert link(tab)["toys"] == "1"
+    tab.selectbox(key="atlas_head_model").set_value(TOYS[1])
+    show(tab)
+    assert "only its numbers were kept" in " ".join(texts(tab))
+    tab.toggle(key="atlas_toys").set_value(False)
+    show(tab)
+    assert "toys" not in link(tab)
+    assert "The link" not in " ".join(texts(tab))
+
+
+def test_a_measure_that_no_model_has_is_said(copy):
+    """Activations are there only of models that were run."""
+    tab = turn(measure="act_cka_qk")
+    said(tab, "None of these models has this measure")
+    assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_every_measure_can_be_shown(copy, measure):
+    """Without a fault, whatever numbers are missing."""
+    assert link(turn(measure=measure))["measure"] == measure
+
+
+def test_a_damaged_atlas_is_told(copy, monkeypatch):
+    """The rest of the page stands, where a model can be measured."""
+
+    def fail():
+        raise Unreadable("shipped.parquet: not an atlas")
+
+    monkeypatch.setattr(shipped, "load_atlas", fail)
+    tab = turn()
+    said(tab, "shipped.parquet: not an atlas")
+    assert tab.button(key="own_measure")
+
+
+# a model of one's own
+
+
+def press(tab, key):
+    """Press a button."""
+    tab.button(key=key).click()
+    return show(tab)
+
+
+def measured(tab):
+    """Wait for the end of what is measured."""
+    tab.session_state["own_measuring"]._process.wait(PATIENCE)
+    return show(tab)
+
+
+def test_a_folder_is_measured_and_joins_the_figures(copy, tiny_model):
+    """With its pictures, and in the numbers that can be taken away."""
+    tab = turn(measure="cos_qk")
+    tab.text_input(key="own_source").set_value(str(tiny_model))
+    tab = measured(press(tab, "own_measure"))
+    said(tab, "Measured: tiny-bert, 2 heads")
+    panels = drawn(tab, "atlas_grid")["panels"]
+    assert [(p["model"], p["kind"]) for p in panels][-1] == ("tiny-bert", "encoder")
+    tab.selectbox(key="atlas_head_model").set_value("tiny-bert")
+    assert "tiny-bert" in drawn(show(tab), "atlas_split")["alt"]
+
+
+def test_why_nothing_was_measured_is_said_plainly(copy, tmp_path):
+    """In the command's own line."""
+    tab = turn()
+    tab.text_input(key="own_source").set_value(str(tmp_path))
+    tab = measured(press(tab, "own_measure"))
+    assert f"{tmp_path.name}: no *.safetensors" in said(tab, "no *.safetensors")
+    assert not tab.button(key="own_measure").disabled
+
+
+def test_nothing_named_is_told(copy):
+    """Without a process."""
+    tab = press(turn(), "own_measure")
+    said(tab, "Name a model or upload one")
+    assert "own_measuring" not in tab.session_state
+
+
+def test_what_is_measured_can_be_stopped(tmp_path):
+    """At once, and it says so; its process is gone."""
+    measuring = Measuring(str(tmp_path))
+    assert measuring.layers == (0, 0)
+    measuring.stop()
+    assert not measuring.moving
+    assert measuring.problem == "Stopped."
+    with pytest.raises(Unreadable, match="Stopped"):
+        measuring.atlas()
+
+
+def test_a_session_that_is_gone_measures_no_more(tmp_path):
+    """The process ends with the object, and its folder goes."""
+    measuring = Measuring(str(tmp_path))
+    process, folder = measuring._process, measuring._table.parent
+    del measuring
+    assert process.poll() is not None
+    assert not folder.exists()
+
+
+def test_a_source_is_never_an_option(tmp_path):
+    """Whatever it begins with, and no shell reads it."""
+    measuring = Measuring(f"--out={tmp_path}/x.parquet; touch {tmp_path}/y")
+    measuring._process.wait(PATIENCE)
+    assert "source: got '--out=" in measuring.problem
+    assert list(tmp_path.iterdir()) == []
+
+
+class _File:
+    """What the browser sends."""
+
+    def __init__(self, name, content=b"x"):
+        self.name, self._content = name, content
+
+    def getbuffer(self):
+        return memoryview(self._content)
+
+
+def test_uploads_get_names_of_our_own():
+    """A name from elsewhere is no path here."""
+    files = [_File("../../evil.safetensors", b"weights"), _File("some.json", b"{}")]
+    kept, source = keep_upload(files, "../../evil")
+    assert [path.name for path in kept.iterdir()] == ["evil"]
+    assert Path(source) == kept / "evil"
+    found = {path.name: path.read_bytes() for path in Path(source).iterdir()}
+    assert found == {"config.json": b"{}", "model.safetensors": b"weights"}
+
+
+def test_a_gguf_is_named_by_its_file():
+    """It has its configuration in it."""
+    kept, source = keep_upload([_File("a model.gguf")], "a model")
+    assert Path(source) == kept / "a-model" / "a-model.gguf"
+
+
+@pytest.mark.parametrize(
+    ("names", "good"),
+    [
+        (["a.gguf"], True),
+        (["a.safetensors", "config.json"], True),
+        (["a.safetensors"], False),
+        (["a.gguf", "b.gguf"], False),
+        (["a.bin"], False),
+    ],
+)
+def test_what_can_be_no_model_is_refused_before_it_is_kept(names, good):
+    """With what would do."""
+    assert (upload_problem(names) == "") == good
+
+
+def test_a_hosted_copy_measures_nothing(hosted):
+    """It says so, with the command; there is no field and no upload."""
+    tab = turn()
+    said(tab, "Off on this copy")
+    assert any("python -m attnkit models PATH" in code.value for code in tab.code)
+    assert not [w for w in tab.text_input if w.key == "own_source"]
+    assert not tab.get("file_uploader")
+    assert "own_measure" not in {button.key for button in tab.button}
+
+
+def test_uploads_are_of_kinds_that_are_read():
+    """No pickles."""
+    assert set(ENDINGS) == {"safetensors", "json", "gguf"}
+
+
+# places
+
+
+@pytest.mark.parametrize("text", ["", "a/b/c", "a/b/1/x", "a/b/-1/2", "a/b//", "a/b/1/", "a/b/²/1"])
+def test_what_names_no_head_is_none(text):
+    """Two whole numbers at the end."""
+    assert Head.of(text) is None
+
+
+def test_a_link_is_read_as_it_was_written():
+    """Strokes in a model's name included."""
+    head = Head("owner/name", "cross", 3, 11)
+    assert Head.of(head.link) == head
