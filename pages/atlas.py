@@ -14,7 +14,7 @@ from attnkit.figures.atlas import (
     plot_scatter,
 )
 from attnkit.figures.groups import KINDS, Group, describe_groups, groups_of
-from attnkit.realmodels.answer import CAVEATS, QUESTION, SOURCE, answer_004
+from attnkit.realmodels.answer import CAVEATS, QUESTION, SOURCE, answer_004, on_text
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
@@ -31,7 +31,7 @@ from attnkit.ui.atlas import (
     open_chosen,
     picture,
 )
-from attnkit.ui.markdown import plain
+from attnkit.ui.markdown import plain, with_formulas
 from attnkit.ui.own_model import own_model
 from attnkit.ui.portrayed import head_told, show_head
 from attnkit.ui.routing import require_route
@@ -44,9 +44,10 @@ def answer(table: pd.DataFrame) -> None:
     """Three sentences, and what to keep in mind."""
     st.caption(plain(f"“{QUESTION}”, asked in {SOURCE}."))
     with st.container(key="answer"):
-        st.markdown("\n\n".join(map(plain, answer_004(table))))
+        st.markdown("\n\n".join(map(with_formulas, answer_004(table))))
+        st.caption(with_formulas(on_text(table)))
     with st.expander("What is not comparable"):
-        st.markdown("\n".join(f"- {plain(caveat)}" for caveat in CAVEATS))
+        st.markdown("\n".join(f"- {with_formulas(caveat)}" for caveat in CAVEATS))
 
 
 def toys() -> pd.DataFrame:

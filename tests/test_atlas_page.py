@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from attnkit.figures.groups import real
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import CAVEATS, answer_004
+from attnkit.realmodels.atlas import PLACE
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES
 from attnkit.ui.atlas import Head, heads_in
@@ -81,9 +82,10 @@ def turn(tab=None, **params):
 
 
 def texts(tab):
-    """All that is said in Markdown, without the backslashes that keep it away."""
+    """All that is said in Markdown, without what keeps it away, and formulas as they are typed."""
     kinds = (tab.markdown, tab.caption, tab.warning, tab.error, tab.info, tab.success)
-    return [re.sub(r"\\(\W|_)", r"\1", element.value) for kind in kinds for element in kind]
+    found = [re.sub(r"\\(\W|_)", r"\1", element.value) for kind in kinds for element in kind]
+    return [re.sub(r"\$(W_.*?)\$", r"\1", text).replace(r"^\top", "ᵀ") for text in found]
 
 
 def said(tab, words):
@@ -130,6 +132,15 @@ def test_a_fold_under_every_figure_has_its_numbers(copy):
     assert not any(fold.dataframe for fold in folds)
 
 
+def test_the_page_opens_with_the_head_farthest_from_chance(copy):
+    """By the measure that is shown."""
+    table = made_atlas().table
+    heads = table[table["head"].notna() & ~table["folded"] & (table["offset"] == 0)]
+    away = (heads["cos_qk"] - heads["cos_qk_random"]).abs()
+    row = heads.loc[away.idxmax()]
+    assert link(turn())["head"] == "/".join(str(row[name]) for name in PLACE)
+
+
 def test_a_link_shows_a_head(copy):
     """Outlined in the grid and looked at below; a model's name may have a stroke."""
     tab = turn(head=f"{READER}/encoder/1/3", measure="symmetry")
@@ -161,7 +172,7 @@ def test_a_faulty_link_is_told_and_the_page_opens(copy, params, named):
     """All else as it is by default."""
     tab = turn(**params)
     assert named in said(tab, "The link has")
-    assert link(tab)["head"].startswith(READER)
+    assert link(tab)["head"].startswith("Made")
     assert "The link" not in " ".join(texts(show(tab)))
 
 

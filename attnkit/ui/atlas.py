@@ -56,7 +56,7 @@ class Chosen:
     """One visitor's choices.
 
     Attributes:
-        head: the one that is looked at; None: the first there is.
+        head: the one that is looked at; None: the one farthest from chance.
         own: models that this visitor has measured.
         link: the address as last read or written.
         problem: what was wrong with it.
@@ -101,6 +101,9 @@ class Chosen:
             for name, value in zip(PLACE, wanted, strict=True):
                 same = heads[heads[name] == value]
                 heads = same if len(same) else heads
+        else:
+            away = (heads[self.measure] - heads.get(f"{self.measure}_random", 0)).abs()
+            heads = heads.loc[[away.idxmax()]] if away.notna().any() else heads
         first = heads.iloc[0]
         self.head = Head(first["model"], first["kind"], int(first["layer"]), int(first["head"]))
         if self._by_link and wanted is not None and wanted != self.head:

@@ -8,3 +8,11 @@ import re
 def plain(text: str) -> str:
     """A text in which nothing is taken for Markdown or HTML."""
     return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=])", r"\\\1", text)
+
+
+def with_formulas(text: str) -> str:
+    """The same, but matrices as formulas: W_Q, W_K, W_V, and W_Q W_Kᵀ."""
+    parts = re.split(r"(W_[QKV](?: W_Kᵀ)?)", text)
+    words = map(plain, parts[::2])
+    matrices = ["$" + part.replace("ᵀ", r"^\top") + "$" for part in parts[1::2]] + [""]
+    return "".join(word + matrix for word, matrix in zip(words, matrices, strict=True))
