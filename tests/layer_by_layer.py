@@ -1,8 +1,8 @@
 """Reads a model layer by layer, in a process of its own, and says what memory that took.
 
-Arguments: what to open, and how many layers to read; of "all" it also measures the heads. Standard output: a JSON object; `layer` is the
-largest layer in single precision, `peak` by how much the greatest memory of the process grew, in
-megabytes; `layers`, how many were read.
+Arguments: what to open, and how many layers to read; of "all" it also measures the heads. Standard
+output: a JSON object; `layer` is the largest layer in single precision, `peak` by how much the
+greatest memory of the process grew, in megabytes; `layers`, how many were read.
 """
 
 from __future__ import annotations

@@ -1,30 +1,78 @@
 """What projections make of text: CKA of activations, and which models are run."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import tokenizers
+import torch
+import transformers as T
 
 from attnkit.realmodels import Projections, Unreadable
 from attnkit.realmodels.activations import activation_cka, with_activations
 from attnkit.realmodels.toys import toy_table
 from attnkit.similarity import linear_cka, projected_bands
 
-H, G, M, D, T = 6, 3, 31, 5, 83
+H, G, M, D, N_TOKENS = 6, 3, 31, 5, 83
 
 
 @pytest.fixture
 def layer():
-    """Gaussian matrices with biases, grouped."""
+    """Gaussian matrices, grouped."""
     generator = np.random.default_rng(5)
-    q, k, v = (generator.standard_normal((n, M, D)) for n in (H, G, G))
-    b_q, b_k = generator.standard_normal((H, D)), generator.standard_normal((G, D))
-    return Projections(q, k, v, b_q, b_k)
+    return Projections(*(generator.standard_normal((n, M, D)) for n in (H, G, G)))
+
+
+N_WORDS, N_LAYERS, N_HEADS, D_MODEL = 61, 3, 2, 14
+
+
+def save(folder, kind, config, n_words=N_WORDS):
+    """A small model with a tokenizer of n words, most of them never met."""
+    torch.manual_seed(5)
+    kind(config).save_pretrained(folder)
+    words = {"[UNK]": 0} | {f"word{i}": i for i in range(1, n_words - 1)} | {"the": n_words - 1}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    T.PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+    return str(folder)
+
+
+def sizes(**more):
+    """Of a configuration of BERT's relatives."""
+    return {
+        "vocab_size": N_WORDS,
+        "hidden_size": D_MODEL,
+        "num_hidden_layers": N_LAYERS,
+        "num_attention_heads": N_HEADS,
+        "intermediate_size": 17,
+    } | more
+
+
+def gpt2():
+    """A configuration of a decoder with 37 positions."""
+    return T.GPT2Config(
+        vocab_size=N_WORDS, n_positions=37, n_embd=D_MODEL, n_layer=N_LAYERS, n_head=N_HEADS
+    )
+
+
+def heads(kind):
+    """As much of a table of measures as is asked for: a row per head."""
+    places = [(kind, layer, head) for layer in range(N_LAYERS) for head in range(N_HEADS)]
+    return pd.DataFrame(places, columns=["kind", "layer", "head"])
+
+
+def refusal(source):
+    """Why a model is not run; one line."""
+    with pytest.raises(Unreadable) as caught:
+        with_activations(heads("encoder"), source)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
 
 
 def test_each_head_is_compared_with_its_own_keys_and_values(layer):
     """Query head 4 with key head 2, by the definition."""
-    rows = np.random.default_rng(6).standard_normal((T, M))
+    rows = np.random.default_rng(6).standard_normal((N_TOKENS, M))
     found = activation_cka(layer, rows)
-    q, k, v = rows @ layer.W_Q[4] + layer.b_Q[4], rows @ layer.W_K[2], rows @ layer.W_V[2]
+    q, k, v = rows @ layer.W_Q[4], rows @ layer.W_K[2], rows @ layer.W_V[2]
     assert found["act_cka_qk"][4] == pytest.approx(linear_cka(q, k))
     assert found["act_cka_qv"][4] == pytest.approx(linear_cka(q, v))
     assert found["act_cka_kv"][4] == pytest.approx(linear_cka(k, v))
@@ -32,7 +80,7 @@ def test_each_head_is_compared_with_its_own_keys_and_values(layer):
 
 def test_chance_is_that_of_the_same_inputs(layer):
     """Inputs that vary in one direction make random projections alike, too."""
-    rows = np.random.default_rng(6).standard_normal((T, M))
+    rows = np.random.default_rng(6).standard_normal((N_TOKENS, M))
     narrow = rows * np.where(np.arange(M) == 0, 30.0, 1.0)
     wide, alike = (activation_cka(layer, of)["act_cka_qk_random"] for of in (rows, narrow))
     assert (alike > wide + 0.3).all()
@@ -51,3 +99,46 @@ def test_weights_without_a_program_are_not_run(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"")
     with pytest.raises(Unreadable):
         with_activations(toy_table(), str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["encoder", "causal"])
+def test_a_model_of_few_positions_gets_shorter_pieces(tmp_path, kind):
+    """64 and 37 are fewer than a piece has elsewhere."""
+    config = T.BertConfig(**sizes(max_position_embeddings=64)) if kind == "encoder" else gpt2()
+    source = save(tmp_path, T.BertModel if kind == "encoder" else T.GPT2Model, config)
+    found = with_activations(heads(kind), source)
+    assert found["act_cka_qk"].between(0, 1).all()
+    assert found["act_cka_qk"].nunique() == N_LAYERS * N_HEADS
+
+
+def test_layers_with_the_same_weights_are_not_run(tmp_path):
+    """ALBERT's run three times, and are read once."""
+    config = T.AlbertConfig(**sizes(embedding_size=11, num_hidden_groups=1))
+    assert "1 attention layers were read, but 3" in refusal(save(tmp_path, T.AlbertModel, config))
+
+
+def test_a_tokenizer_of_another_model_is_told(tmp_path):
+    """It has more words than the model."""
+    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes()), n_words=N_WORDS + 10)
+    assert "does not run on text (IndexError" in refusal(source)
+
+
+def test_too_little_text_is_told(tmp_path):
+    """With one position, and without the first token of a piece, none is left."""
+    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes(max_position_embeddings=1)))
+    assert "in pieces of 1, are too few" in refusal(source)
+
+
+def test_inputs_that_are_not_finite_are_told(tmp_path):
+    """Rather than NaN in a table."""
+    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes(layer_norm_eps=float("nan"))))
+    assert "not finite" in refusal(source)
+
+
+def test_running_opens_no_pickle(tmp_path, monkeypatch):
+    """Not even where the safetensors beside it have a name that the library does not know."""
+    source = save(tmp_path, T.BertModel, T.BertConfig(**sizes()))
+    (tmp_path / "model.safetensors").rename(tmp_path / "odd.safetensors")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'exit'\ntR.")
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("opened"))
+    assert "transformers cannot load it" in refusal(source)

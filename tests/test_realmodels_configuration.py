@@ -1,6 +1,7 @@
 """What a configuration says of a model, in older and newer forms, true or not; and notes."""
 
 import contextlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from library_models import D_VOCAB
 
+from attnkit.realmodels import notes as told
 from attnkit.realmodels.base import Kind, Unreadable
 from attnkit.realmodels.families import hugging_face_layers
 
@@ -136,6 +138,16 @@ def test_layers_without_positions():
     assert "Some layers have no rotary positions." in notes
 
 
+def test_a_note_stands_in_one_module():
+    """So that every format says the same."""
+    folder = Path(told.__file__).parent
+    elsewhere = "".join(p.read_text() for p in folder.glob("*.py") if p.name != "notes.py")
+    sentences = [text for name, text in vars(told).items() if name.isupper()]
+    sentences += [told.scaled(), told.quantised({"Q4_1"}), told.others("here")]
+    assert len(sentences) >= 14
+    assert [text for text in sentences if text[:30] in elsewhere] == []
+
+
 def test_notes_say_what_is_not_shown():
     """Of norms after the projection, caps, windows, and of what else the model is."""
     shapes = _llama_file() | {f"model.layers.{i}.self_attn.q_norm.weight": (4,) for i in range(3)}
@@ -256,8 +268,14 @@ def test_a_quantised_layout_is_called_so():
 
 def test_an_empty_file_is_refused():
     """With no tensors there is no attention."""
-    with pytest.raises(Unreadable, match="the file holds no tensors"):
+    with pytest.raises(Unreadable, match="the file holds nothing"):
         hugging_face_layers(Named({}), _LLAMA)
+
+
+def test_many_tensors_are_counted():
+    """The first six are named."""
+    with pytest.raises(Unreadable, match=r"'attn5' and 11 more$"):
+        hugging_face_layers(Named({f"attn{i}": (1,) for i in range(17)}), _LLAMA)
 
 
 def test_names_from_others_do_not_break_messages():

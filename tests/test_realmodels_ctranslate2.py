@@ -1,5 +1,7 @@
 """What is read of a model.bin is what the library computes whose model was converted to it."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from ctranslate2.converters import TransformersConverter
 from ctranslate2.specs import TransformerDecoderModelSpec
 from hooked import compare, packaged, pattern, random_model, seen
 
-from attnkit.realmodels.base import Kind, Unreadable, per_head
+from attnkit.realmodels.base import CONVERT, Kind, Unreadable, per_head
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model, open_ctranslate2
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5]])
@@ -301,12 +303,21 @@ def test_scaling_that_is_not_read_leaves_no_rope_and_a_note(tmp_path):
     assert any("distance 0" in note for note in model.notes)
 
 
-@pytest.mark.parametrize("start", [b"PK\x03\x04zip", b"\x80\x02}q\x00."])
+@pytest.mark.parametrize("start", [b"PK\x03\x04zip", b"\x80\x02}q\x00.", b"(lp0\n.", b"cposix\n"])
 def test_a_pickle_is_refused_and_says_how_to_convert(tmp_path, start):
     """Models are also saved as pickles that are called so; they are never opened."""
     path = tmp_path / "model.bin"
     path.write_bytes(start + bytes(97))
-    with pytest.raises(Unreadable, match=r"never is; .*safe_serialization=True"):
+    with pytest.raises(Unreadable, match=re.escape(CONVERT)):
+        open_ctranslate2(path)
+
+
+@pytest.mark.parametrize("version", [0, 3, 7])
+def test_another_version_is_named(tmp_path, version):
+    """With what would do."""
+    path = tmp_path / "model.bin"
+    path.write_bytes(version.to_bytes(4, "little") + bytes(97))
+    with pytest.raises(Unreadable, match=f"version {version}, .*convert the model again"):
         open_ctranslate2(path)
 
 

@@ -7,13 +7,13 @@ from scipy.linalg import orthogonal_procrustes, svdvals
 
 from attnkit import metrics, similarity
 from attnkit.realmodels.base import Projections, Rope
+from attnkit.realmodels.chance import chance_levels
 from attnkit.realmodels.measures import (
     MEASURES,
     OF_WEIGHTS,
     bases_of,
     measure_layer,
     prepared,
-    random_levels,
 )
 from attnkit.realmodels.portraits import AXES, portraits_of
 
@@ -102,15 +102,35 @@ def test_a_skew_form_is_minus_one():
     assert measure_layer(layer).heads["symmetry"] == pytest.approx(-np.ones(H), abs=1e-5)
 
 
-def test_only_the_cosine_sees_the_basis_of_values():
-    """A turn of W_V's basis changes no head; what is called basis-free does not change either."""
-    layer = made()
+TURNS = {
+    "v": {"cos_qv", "cos_kv"},
+    "qk": {"cos_qv", "cos_kv"},
+    "q": {"cos_qk", "cos_qv", "symmetry", "directionality", "rank_qk"},
+}
+"""Which measures change when bases are turned alike. No head changes, but for W_Q alone."""
+
+
+@pytest.mark.parametrize("roles", TURNS)
+def test_turns_of_bases_are_seen_as_stated(roles):
+    """A turn of W_V, or of W_Q and W_K together, is seen by cosines with W_V alone."""
+    layer = made(n_kv_heads=H)
     turn = np.linalg.qr(np.random.default_rng(2).standard_normal((D, D)))[0].astype(np.float32)
-    turned = Projections(layer.W_Q, layer.W_K, layer.W_V @ turn)
-    before, after = measure_layer(layer).heads, measure_layer(turned).heads
-    for name in OF_WEIGHTS:
-        same = before[name] == pytest.approx(after[name], rel=1e-4, abs=1e-6)
-        assert same == (MEASURES[name].basis_free or name == "cos_qk"), name
+    w = {role: getattr(layer, f"W_{role.upper()}") for role in "qkv"}
+    w |= {role: w[role] @ turn for role in roles}
+    before, after = measure_layer(layer).heads, measure_layer(Projections(*w.values())).heads
+    changed = {n for n in OF_WEIGHTS if before[n] != pytest.approx(after[n], rel=1e-4, abs=1e-6)}
+    assert changed == TURNS[roles]
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e18])
+def test_very_small_and_very_large_weights_are_measured(scale):
+    """Only norms know of the scale."""
+    layer = made()
+    scaled = Projections(*(w * np.float32(scale) for w in (layer.W_Q, layer.W_K, layer.W_V)))
+    one, other = measure_layer(layer), measure_layer(scaled)
+    for name in ("symmetry", "directionality", "cos_qk"):
+        assert other.whole[name] == pytest.approx(one.whole[name], abs=1e-5), name
+        assert other.heads[name] == pytest.approx(one.heads[name], abs=1e-5), name
 
 
 def test_streams_of_two_widths_are_not_compared():
@@ -196,21 +216,45 @@ def test_an_offset_changes_only_what_hangs_on_the_basis_of_q():
 
 
 def test_chance_is_what_theory_says():
-    """Cosine 0 ± 1/√(m·d); overlap d/m."""
-    heads, whole = random_levels(12, 12, 96, 96, 8, 8)
-    mean, sd = heads["cos_qk"]
-    assert abs(mean) < 4 * sd / np.sqrt(96)
-    assert sd == pytest.approx(1 / np.sqrt(96 * 8), rel=0.25)
-    assert heads["overlap_qv"][0] == pytest.approx(8 / 96, rel=0.05)
-    assert abs(heads["symmetry"][0]) < 0.02
+    """Cosine 0 ± 1/√(m·d); overlap d/m; layers of all heads' numbers; symmetry near 0."""
+    layer = made(n_heads=12, n_kv_heads=4)
+    heads, whole = chance_levels(layer)
+    assert heads["cos_qk"] == (0, pytest.approx(1 / np.sqrt(M * D)))
+    assert whole["cos_qv"] == (0, pytest.approx(1 / np.sqrt(M * D * 12)))
+    assert whole["cos_kv"] == (0, pytest.approx(1 / np.sqrt(M * D * 4)))
+    assert heads["overlap_kv"][0] == pytest.approx(D / M)
+    assert abs(heads["symmetry"][0]) < 0.1
     assert not any(name.startswith("norm") for name in (*heads, *whole))
+
+
+@pytest.mark.parametrize("name", ["cos_qk", "overlap_qk", "rotated_kv", "cka_qv", "symmetry"])
+def test_random_layers_are_at_chance(name):
+    """Other draws than those that chance is made of, within five standard errors."""
+    mean, sd = chance_levels(made())[0][name]
+    drawn = np.concatenate([measure_layer(made(seed=seed)).heads[name] for seed in range(20)])
+    assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn) / 2)
+    assert drawn.std() == pytest.approx(sd, rel=0.35)
+
+
+def test_folded_gains_are_in_the_chance_too():
+    """A loud direction makes random matrices alike; without gains nothing changes."""
+    gain = np.where(np.arange(M) == 0, 9, 1).astype(np.float32)
+    layer = made(gain_q=gain, gain_kv=gain)
+    plain, folded = chance_levels(layer)[0], chance_levels(layer, fold=True)[0]
+    assert folded["overlap_qk"][0] > plain["overlap_qk"][0] + 0.05
+    drawn = measure_layer(prepared(layer, fold=True)).heads["overlap_qk"]
+    assert abs(drawn.mean() - folded["overlap_qk"][0]) < 3 * folded["overlap_qk"][1]
+    assert chance_levels(made(), fold=True) == chance_levels(made())
 
 
 def test_chance_is_always_the_same():
     """The draws hang on the shape alone."""
-    first = random_levels(2, 1, 31, 31, 5, 5)
-    random_levels.cache_clear()
-    assert random_levels(2, 1, 31, 31, 5, 5) == first
+    layer = made(n_heads=2, n_kv_heads=1, gain_q=np.arange(1, M + 1, dtype=np.float32))
+    first = chance_levels(layer, fold=True)
+    assert (
+        chance_levels(made(n_heads=2, n_kv_heads=1, gain_q=layer.gain_q, seed=3), fold=True)
+        == first
+    )
 
 
 # portraits

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 
-from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.base import CONVERT, Unreadable
 from attnkit.realmodels.safetensors_file import open_safetensors
 
 
@@ -89,8 +89,9 @@ def test_shards_are_one_file(given, tmp_path):
 
 def test_what_a_folder_holds_is_found(tmp_path):
     """model.safetensors before an index, an index before other files; never a guess."""
-    with pytest.raises(Unreadable, match=r"no \.safetensors file in this folder"):
+    with pytest.raises(Unreadable, match=r"no \.safetensors file in this folder") as error:
         open_safetensors(tmp_path)
+    assert CONVERT in str(error.value)
     save_file(_tensors(1), tmp_path / "odd.safetensors")
     assert np.array_equal(open_safetensors(tmp_path).read("one"), _tensors(1)["one"])
     save_file(_tensors(2), tmp_path / "even.safetensors")

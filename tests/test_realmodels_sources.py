@@ -2,6 +2,8 @@
 
 import json
 import sys
+from fnmatch import fnmatch
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -9,9 +11,9 @@ import pytest
 from safetensors.numpy import save_file
 
 from attnkit.__main__ import main
-from attnkit.realmodels import Unreadable, open_model
+from attnkit.realmodels import Unreadable, measure_model, open_model
 from attnkit.realmodels.atlas import Atlas
-from attnkit.realmodels.sources import find_files
+from attnkit.realmodels.sources import READ, find_files
 
 L, H, M = 2, 3, 33
 CONFIG = {
@@ -72,6 +74,26 @@ def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
     assert "holds_a_model" not in sys.modules
 
 
+def test_other_models_of_a_package_are_named(tmp_path, monkeypatch):
+    """In a note; that nearest to the top is read."""
+    for place in ("a/b/deep", "near", "c/deep"):
+        write_bert(tmp_path / "holds_models" / place)
+    (tmp_path / "holds_models" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_files("holds_models") == tmp_path / "holds_models" / "near"
+    (note,) = open_model("holds_models").notes
+    assert note.endswith("'holds_models/c/deep', 'holds_models/a/b/deep'.")
+
+
+def test_every_place_of_a_package_is_searched(tmp_path, monkeypatch):
+    """One without __init__.py may have several; here only the second has a model."""
+    (tmp_path / "one" / "in_places").mkdir(parents=True)
+    write_bert(tmp_path / "two" / "in_places" / "weights")
+    for place in ("two", "one"):
+        monkeypatch.syspath_prepend(tmp_path / place)
+    assert open_model("in_places").family == "bert"
+
+
 def test_a_path_comes_before_a_package(bert, monkeypatch):
     """A folder of that name here is meant."""
     monkeypatch.chdir(bert.parent)
@@ -88,6 +110,56 @@ def test_a_pickle_is_never_opened(tmp_path):
     assert "save_pretrained" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("ending", ["onnx", "h5", "npz", "msgpack"])
+def test_what_is_not_read_is_not_called_a_pickle(tmp_path, ending):
+    """Alone or in its folder."""
+    path = tmp_path / f"model.{ending}"
+    path.write_bytes(b"weights")
+    for source in (path, tmp_path):
+        said = refusal(source)
+        assert "is not read; allowed are *.safetensors" in said
+        assert "pickle" not in said
+
+
+def test_a_folder_is_called_by_its_name_however_it_is_given(bert, monkeypatch):
+    """Also as the place where one is, or from one's home."""
+    monkeypatch.chdir(bert)
+    monkeypatch.setenv("HOME", str(bert.parent))
+    for source in (".", "./", "model.safetensors", "~/tiny-bert", "~/tiny-bert/model.safetensors"):
+        assert open_model(source).name == "tiny-bert"
+    (bert / "config.json").unlink()
+    assert refusal(".").startswith("tiny-bert: ")
+    (bert / "model.safetensors").unlink()
+    assert refusal("./") == "tiny-bert: holds nothing; allowed are " + READ
+    assert refusal("/").startswith("/: ")
+
+
+def test_a_source_that_cannot_be_looked_at_is_told(bert, monkeypatch):
+    """Nobody's home, none at all, and what the system does not let us see."""
+    assert "a home that is not there" in refusal("~nosuchuser/x")
+    assert "is empty; allowed are" in refusal("")
+    for method, said in (("iterdir", "source: "), ("read_bytes", "config.json: ")):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, method, _forbid)
+            source = bert if method == "read_bytes" else bert.parent
+            assert refusal(source).startswith(said)
+            assert "cannot be opened (Permission denied)" in refusal(source)
+
+
+def _forbid(*_):
+    raise PermissionError(13, "Permission denied")
+
+
+def test_a_package_or_download_that_cannot_be_looked_at_is_told(tmp_path, monkeypatch):
+    """As a folder is."""
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: tmp_path)
+    for method, source in (("rglob", "json"), ("iterdir", "nobody/tiny")):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, method, _forbid)
+            assert "cannot be opened (Permission denied)" in refusal(source)
+
+
 def test_what_is_not_there_is_told_with_what_would_do(tmp_path, bert):
     """The source, what was found, what is allowed."""
     assert "no such file or folder" in refusal("nosuchthing")
@@ -102,6 +174,29 @@ def test_what_is_not_there_is_told_with_what_would_do(tmp_path, bert):
     assert "installed package without" in refusal("json")
     (bert / "config.json").unlink()
     assert "config.json" in refusal(bert)
+
+
+def test_a_hubs_model_comes_with_what_runs_it(tmp_path, monkeypatch):
+    """Weights, configuration and tokenizer; no pickle, and no program."""
+    pytest.importorskip("huggingface_hub")
+    asked = []
+
+    def download(name, allow_patterns, **_):
+        asked.extend(allow_patterns)
+        write_bert(tmp_path / "snapshot")
+        return str(tmp_path / "snapshot")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert open_model("nobody/tiny").name == "tiny"
+    wanted = (
+        "model-00001-of-00002.safetensors model.safetensors.index.json config.json vocab.txt "
+        "tokenizer.json tokenizer_config.json vocab.json merges.txt special_tokens_map.json "
+        "added_tokens.json spiece.model tokenizer.model"
+    )
+    for name in wanted.split():
+        assert any(fnmatch(name, pattern) for pattern in asked), name
+    for name in ("pytorch_model.bin", "modeling_own.py", "model.onnx", "tf_model.h5"):
+        assert not any(fnmatch(name, pattern) for pattern in asked), name
 
 
 def test_the_hub_without_a_network_is_told(monkeypatch):
@@ -157,7 +252,12 @@ def test_every_setting_gives_rows_of_its_own(bert, tmp_path):
         (["{bert}", "--out", "atlas.csv"], ".parquet"),
         (["{bert}", "--out", "nowhere/atlas.parquet"], "does not exist"),
         (["{bert}", "--offset", "many"], "--offset"),
+        (["{bert}", "--offset", "9" * 5000], "--offset"),
+        (["{bert}", "--offset", "4"], "rotary positions"),
+        (["{bert}", "--out", "/proc/atlas.parquet"], "/proc/atlas.parquet: No such file"),
         (["{bert}", "--readme", "nosuch.md"], "--readme"),
+        (["{bert}", "--readme", "nosuch.md", "--fold"], "leave out --fold"),
+        (["{bert}", "--ship"], "--ship"),
     ],
 )
 def test_bad_input_is_one_line(bert, monkeypatch, capsys, arguments, named):
@@ -167,6 +267,50 @@ def test_bad_input_is_one_line(bert, monkeypatch, capsys, arguments, named):
     said = capsys.readouterr().err
     assert named in said
     assert said.count("\n") == 1
+
+
+def test_models_of_one_name_are_told_apart(bert, tmp_path):
+    """The second gets a number."""
+    write_bert(tmp_path / "other" / "tiny-bert")
+    out = tmp_path / "atlas.parquet"
+    assert (
+        main(["models", str(bert), str(tmp_path / "other" / "tiny-bert"), "--out", str(out)]) == 0
+    )
+    assert list(pd.read_parquet(out)["model"].unique()) == ["tiny-bert", "tiny-bert (2)"]
+
+
+def test_what_is_finished_is_kept_when_interrupted(bert, tmp_path, monkeypatch):
+    """Exit code 130."""
+    write_bert(tmp_path / "second")
+    calls = iter([measure_model, _interrupt])
+    monkeypatch.setattr(
+        "attnkit.realmodels.atlas.measure_model", lambda *given, **more: next(calls)(*given, **more)
+    )
+    out = tmp_path / "atlas.parquet"
+    assert main(["models", str(bert), str(tmp_path / "second"), "--out", str(out)]) == 130
+    assert list(pd.read_parquet(out)["model"].unique()) == ["tiny-bert"]
+
+
+def _interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_what_was_there_stays_whole_until_the_new_one_is(bert, tmp_path, monkeypatch, capsys):
+    """A disk that is full in the middle leaves the old file."""
+    out = tmp_path / "atlas.parquet"
+    main(["models", str(bert), "--out", str(out)])
+    before = out.read_bytes()
+
+    def fail(self, path, **_):
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", fail)
+    capsys.readouterr()
+    assert main(["models", str(bert), "--out", str(out)]) == 2
+    assert "atlas.parquet: No space left" in capsys.readouterr().err
+    assert out.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["atlas.parquet", "tiny-bert"]
 
 
 def test_a_damaged_atlas_is_told(tmp_path):

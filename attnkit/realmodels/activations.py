@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import pydoc_data.topics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from attnkit.realmodels.sources import find_files, open_model
 from attnkit.similarity import Band, linear_cka, projected_bands
 
 WINDOW, N_WINDOWS = 128, 8
-"""Tokens of a piece of text, and pieces."""
+"""Tokens of a piece of text, and pieces; where a model has fewer positions, shorter and more."""
 
 _PROJECTIONS = {"query", "q_proj", "q_lin", "c_attn", "Wqkv", "qkv_proj", "query_key_value", "q"}
 """How families call the module that queries come from."""
@@ -36,10 +36,10 @@ _WIDTH = 2 * 1.959964
 def with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
     """The table of a model with its columns `act_cka_…` and their chance levels filled in.
 
-    Text is the help on Python's topics, in pieces of `WINDOW` tokens without the first, which
-    models use as a place to look at when there is nothing to look for. Queries and keys are taken
-    before rotary positions and norms of their own. Folding changes nothing here: rows are those
-    that the projections get.
+    Text is the help on Python's topics, in pieces of `WINDOW` tokens, read without the special
+    tokens of the model's tokenizer; the first of a piece is left out, which models use as a place
+    to look at when there is nothing to look for. Queries and keys are taken before rotary positions
+    and norms of their own. Folding changes nothing here: rows are those that the projections get.
 
     Raises:
         Unreadable: if the model cannot be run here; the message says why.
@@ -48,8 +48,14 @@ def with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
     inputs = _inputs(source, len(model.layers))
     table = table.copy()
     for layer, rows in zip(model.layers, inputs, strict=True):
+        read = layer.read()
+        if rows.shape[1] != read.W_Q.shape[1] or not np.isfinite(rows).all():
+            raise Unreadable(
+                f"{source}: when it runs, layer {layer.index} gets inputs that are not finite, or "
+                f"not {read.W_Q.shape[1]} wide as its weights are"
+            )
         place = (table["kind"] == str(layer.kind)) & (table["layer"] == layer.index)
-        values = activation_cka(layer.read(), rows)
+        values = activation_cka(read, rows)
         for name, column in values.items():
             for head in range(layer.n_heads):
                 table.loc[place & (table["head"] == head), name] = np.float32(column[head])
@@ -59,14 +65,16 @@ def with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
 def activation_cka(layer: Projections, rows: Float[Array, "t m"]) -> dict[str, Float[Array, " h"]]:
     """`act_cka_qk` … of every query head, with `…_random` and `…_random_sd`.
 
+    Biases make no difference: CKA takes the mean off.
+
     Args:
         rows: what the projections get, a row per token.
     """
     repeated = len(layer.W_Q) // len(layer.W_K)
     made = {
-        "q": _made(rows, layer.W_Q, layer.b_Q),
-        "k": np.repeat(_made(rows, layer.W_K, layer.b_K), repeated, 0),
-        "v": np.repeat(_made(rows, layer.W_V, layer.b_V), repeated, 0),
+        "q": rows @ layer.W_Q,
+        "k": np.repeat(rows @ layer.W_K, repeated, 0),
+        "v": np.repeat(rows @ layer.W_V, repeated, 0),
     }
     found = {}
     bands: dict[tuple[int, int], Band] = {}
@@ -83,69 +91,87 @@ def activation_cka(layer: Projections, rows: Float[Array, "t m"]) -> dict[str, F
     return found
 
 
-def _made(
-    rows: Float[Array, "t m"], w: Float[Array, "h m d"], b: Float[Array, "h d"] | None
-) -> Float[Array, "h t d"]:
-    made: Array = rows @ w
-    return made if b is None else made + b[:, None]
-
-
 def _inputs(source: str, n_layers: int) -> list[Float[Array, "t m"]]:
     """What each layer's projections get while the model reads."""
     try:
-        import torch
         import transformers
     except ImportError as error:
         raise Unreadable(
             "running a model needs transformers: pip install -e '.[models]'"
         ) from error
     with _quiet(transformers):
-        network, tokens = _loaded(transformers, source)
-        caught: list[Any] = []
-        leaves = [
-            module
-            for name, module in network.named_modules()
-            if name.rpartition(".")[2] in _PROJECTIONS and not list(module.children())
-        ]
-        if len(leaves) != n_layers:
-            raise Unreadable(
-                f"{source}: has {n_layers} attention layers, but {len(leaves)} were found to run; "
-                "models with one stack of layers are run"
-            )
-        hooks = [leaf.register_forward_pre_hook(_catch(caught)) for leaf in leaves]
-        with torch.inference_mode():
-            network(input_ids=torch.tensor(tokens))
-        for hook in hooks:
-            hook.remove()
-    return [rows[:, 1:].flatten(0, 1).float().numpy() for rows in caught]
-
-
-def _catch(caught: list[Any]) -> Callable[[Any, tuple[Any, ...]], None]:
-    def catch(_: Any, inputs: tuple[Any, ...]) -> None:
-        caught.append(inputs[0])
-
-    return catch
-
-
-def _loaded(transformers: Any, source: str) -> tuple[Any, list[list[int]]]:
-    """The model, and the pieces of text."""
-    folder, gguf = _folder(source)
-    given = {"gguf_file": gguf} if gguf else {}
-    options = {"local_files_only": True, **given}
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
-        network = transformers.AutoModel.from_pretrained(folder, dtype="float32", **options)
-    except Exception as error:  # whatever the library meets in somebody's files
+        tokenizer, network = _loaded(transformers, source)
+        if getattr(network.config, "is_encoder_decoder", False):
+            raise Unreadable(f"{source}: models with one stack of layers are run, this has two")
+        try:
+            caught = _caught(network, _pieces(tokenizer, network.config))
+        except Unreadable as error:
+            raise Unreadable(f"{source}: {error}") from error
+        except Exception as error:  # whatever a model does with text
+            raise _failed(source, "does not run on text", error) from error
+    if len(caught) != n_layers:
         raise Unreadable(
-            f"{source}: transformers cannot load it ({type(error).__name__}: "
-            f"{' '.join(str(error).split())[:150]})"
-        ) from error
-    if network.config.is_encoder_decoder:
-        raise Unreadable(f"{source}: models with one stack of layers are run, this has two")
+            f"{source}: {n_layers} attention layers were read, but {len(caught)} were seen to run; "
+            "models are run that have one stack of layers, each with weights of its own"
+        )
+    return caught
+
+
+def _loaded(transformers: Any, source: str) -> tuple[Any, Any]:
+    """The tokenizer and the model: no program that comes with it, and no pickle, is run."""
+    folder, gguf = _folder(source)
+    options = {"local_files_only": True, "trust_remote_code": False}
+    given: dict[str, Any] = {"gguf_file": gguf} if gguf else {}
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options, **given)
+        given = given or {"use_safetensors": True}
+        network = transformers.AutoModel.from_pretrained(
+            folder, dtype="float32", **options, **given
+        )
+    except Exception as error:  # whatever the library meets in somebody's files
+        raise _failed(source, "transformers cannot load it", error) from error
+    return tokenizer, network.eval()
+
+
+def _pieces(tokenizer: Any, config: Any) -> list[list[int]]:
+    """Pieces of text as long as the model has positions, as tokens."""
+    n_positions = getattr(config, "max_position_embeddings", None) or WINDOW  # GPT-2's, too
+    window = min(WINDOW, n_positions) if n_positions > 0 else WINDOW
     text = "\n\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))
     ids = tokenizer(text[: 40 * WINDOW * N_WINDOWS], add_special_tokens=False).input_ids
-    pieces = [ids[i * WINDOW : (i + 1) * WINDOW] for i in range(N_WINDOWS)]
-    return network.eval(), pieces
+    n_pieces = min(len(ids), WINDOW * N_WINDOWS) // window
+    if n_pieces * (window - 1) < WINDOW:
+        raise Unreadable(
+            f"{len(ids)} tokens of text, in pieces of {window}, are too few; the tokenizer should "
+            f"make {WINDOW * N_WINDOWS} and the model have {WINDOW} positions"
+        )
+    return [ids[i * window : (i + 1) * window] for i in range(n_pieces)]
+
+
+def _caught(network: Any, pieces: list[list[int]]) -> list[Float[Array, "t m"]]:
+    """What the projections of queries get, in the order in which they run."""
+    import torch
+
+    tokens = torch.tensor(pieces)
+    caught: list[Float[Array, "t m"]] = []
+
+    def catch(_: Any, inputs: tuple[Any, ...]) -> None:
+        (rows,) = inputs
+        if rows.shape[:-1] != tokens.shape:
+            raise Unreadable(f"a layer gets inputs of shape {tuple(rows.shape)}")
+        caught.append(rows[:, 1:].flatten(0, 1).float().numpy())
+
+    for name, module in network.named_modules():
+        if name.rpartition(".")[2] in _PROJECTIONS and not list(module.children()):
+            module.register_forward_pre_hook(catch)
+    with torch.inference_mode():
+        network(input_ids=tokens)
+    return caught
+
+
+def _failed(source: str, what: str, error: Exception) -> Unreadable:
+    said = " ".join(str(error).split())[:150]
+    return Unreadable(f"{source}: {what} ({type(error).__name__}: {said})")
 
 
 def _folder(source: str) -> tuple[Path, str | None]:

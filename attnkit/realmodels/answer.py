@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 
-from attnkit.realmodels.measures import PAIRS
+from attnkit.realmodels.base import Kind
 
 QUESTION = "How similar are the three matrices of an attention head in practice?"
 
@@ -12,79 +14,150 @@ SOURCE = "thread 004"
 
 CAVEATS = (
     "Three models are not a sample: they differ in size, data, age and training at once.",
-    "W_V's basis has nothing to do with W_Q's, so a cosine with W_V is an accident of bases; only "
-    "overlap, CKA and the best rotation speak of it.",
-    "Gains of the norm before attention can be folded into the matrices. That changes pre-norm "
-    "models (Whisper, SmolLM2), and MiniLM not at all: it is post-norm.",
-    "With rotary positions (SmolLM2) W_Q W_Kᵀ is what tokens at distance 0 see; at other distances "
-    "it is another matrix.",
+    "W_V's basis has nothing to do with W_Q's: a turn of it, undone in W_O, leaves the model as "
+    "it is and changes every cosine with W_V. Overlap, CKA and the best rotation do not see it.",
+    "Gains of the norm before attention can be folded into the matrices. MiniLM is post-norm and "
+    "has none; of Whisper's causal layers folding takes the median symmetry from 0.18 to −0.04. "
+    "Chance is then that of random matrices with the same gains.",
+    "With rotary positions (SmolLM2) W_Q W_Kᵀ is what tokens at distance 0 see. At other distances "
+    "its symmetry exchanges what two tokens are, but not their places, so it is no longer that of "
+    "the scores.",
     "SmolLM2's three query heads of a group share one W_K and one W_V: counted per query head, the "
     "same numbers count three times.",
     "SmolLM2 was read from 4-bit weights: that moves cosines by up to 0.004, symmetry by up to "
     "0.009, directionality by up to 0.13.",
     "Cross-attention reads two different streams, so nothing asks W_Q W_Kᵀ to be symmetric: a "
     "control, not a finding.",
-    "Alike weights are not alike activations: inputs that vary in few directions make any two "
-    "projections look alike.",
+    "Alike weights are not alike activations: text varies in few directions, and even random "
+    "projections of it look alike. Trained ones may be more alike than those, or less.",
 )
 """What is not comparable, or not what it seems."""
+
+_CLEAR = 2.0
+"""Standard errors by which a mean differs from chance before words say so."""
 
 
 def answer_004(table: pd.DataFrame) -> tuple[str, str, str]:
     """Three sentences, from the rows of heads as they stand in the models (nothing folded)."""
-    heads = table[table["head"].notna() & ~table["folded"] & (table["offset"] == 0)]
-    own = heads[heads["kind"] != "cross"]
-    cross = heads[heads["kind"] == "cross"]
+    rows = as_they_stand(table)
+    heads, layers = rows[rows["head"].notna()], rows[rows["head"].isna()]
+    own = heads[heads["kind"] != Kind.CROSS]
     groups = own.groupby(["model", "kind"], sort=False)
     means = groups["cos_qk"].mean()
-    flat = pd.concat([heads["cos_qv"], heads["cos_kv"]]).abs().mean()
-    factors = {
-        pair: (groups[f"overlap_{pair}"].mean() / groups[f"overlap_{pair}_random"].mean())
-        for pair in PAIRS
-    }
+    n_models = own["model"].nunique()
     first = (
-        f"Related, but far from equal: over {len(own)} self-attention heads of "
-        f"{own['model'].nunique()} models the cosine of W_Q and W_K is {_signed(means.min())} to "
-        f"{_signed(means.max())} on average (single heads {_signed(own['cos_qk'].min())} to "
-        f"{_signed(own['cos_qk'].max())}, chance 0.00)."
+        f"Related, but far from equal: over {len(own)} self-attention heads of {n_models} models "
+        f"the cosine of W_Q and W_K is {_signed(means.min())} to {_signed(means.max())} on average "
+        f"(single heads {_signed(own['cos_qk'].min())} to {_signed(own['cos_qk'].max())}, chance "
+        "0.00)."
     )
-    times = {pair: f"{of.min():.1f} to {of.max():.1f}" for pair, of in factors.items()}
+    once = own.drop_duplicates(["model", "kind", "layer", "kv_head"])
+    sizes = pd.concat([_size(own, "qv"), _size(once, "kv")])
+    overlaps = {
+        pair: (of.groupby(["model", "kind"])[f"overlap_{pair}"].mean())
+        / of.groupby(["model", "kind"])[f"overlap_{pair}_random"].mean()
+        for pair, of in {"qk": own, "qv": own, "kv": once}.items()
+    }
+    times = {pair: f"{of.min():.1f} to {of.max():.1f}" for pair, of in overlaps.items()}
     second = (
-        f"W_V's cosine with either is at chance ({flat:.3f} in size), but that hangs on bases; by "
-        "the directions they read, all three are more alike than random matrices: "
-        f"{times['qk']} times the overlap of chance for W_Q and W_K, {times['qv']} for W_Q and "
-        f"W_V, {times['kv']} for W_K and W_V."
+        f"W_V's cosine with either is close to 0 ({_range(sizes['size'], 3)} in size, where random "
+        f"matrices have {_range(sizes['chance'], 3)}), but a cosine hangs on bases; the directions "
+        f"that they read have {times['qk']} times the overlap of chance for W_Q and W_K, "
+        f"{times['qv']} for W_Q and W_V, {times['kv']} for W_K and W_V."
     )
-    layers = table[table["head"].isna() & ~table["folded"] & (table["offset"] == 0)]
-    medians = layers.groupby(["model", "kind"])["symmetry"].median()
-    both, one = (
-        medians[medians.index.get_level_values("kind") == of] for of in ("encoder", "causal")
-    )
+    medians = {
+        kind: of.groupby("model")["symmetry"].median() for kind, of in layers.groupby("kind")
+    }
     third = (
-        "Summed over a layer's heads, W_Q W_Kᵀ is more symmetric where tokens look both "
-        f"ways (median {_range(both)} of 1) than where they look back ({_range(one)}), and not at "
-        f"all in cross-attention, the control ({cross['symmetry'].mean():.2f})."
+        "Of whole layers W_Q W_Kᵀ, 0 when random and 1 when symmetric, has a median symmetry of "
+        + ", ".join(
+            f"{_range(medians[kind])} {words}"
+            for kind, words in _LOOKING.items()
+            if kind in medians
+        )
+        + "."
     )
     return first, second, third
 
 
+_LOOKING = {
+    Kind.ENCODER: "where tokens look both ways",
+    Kind.CAUSAL: "where they look back",
+    Kind.CROSS: "in cross-attention, the control",
+}
+
+
 def on_text(table: pd.DataFrame) -> str:
     """One sentence on activations, of the models that were run; "" if none was."""
-    ran = table[table["act_cka_qk"].notna() & ~table["folded"] & (table["offset"] == 0)]
+    rows = as_they_stand(table)
+    ran = rows[rows["act_cka_qk"].notna()]
     parts = [
-        f"{of['act_cka_qk'].mean():.2f} in {model} (random projections of the same inputs: "
-        f"{of['act_cka_qk_random'].mean():.2f})"
+        f"{of['act_cka_qk'].mean():.2f} in {model}, {_against_chance(of)} random projections of "
+        f"the same inputs ({of['act_cka_qk_random'].mean():.2f})"
         for model, of in ran.groupby("model", sort=False)
     ]
-    if not parts:
-        return ""
-    return f"What queries and keys make of text, as CKA: {', '.join(parts)}."
+    return f"The CKA of queries and keys on text: {'; '.join(parts)}." if parts else ""
+
+
+def _against_chance(heads: pd.DataFrame) -> str:
+    """In words, whether the heads of a model are alike by more than chance."""
+    away = heads["act_cka_qk"] - heads["act_cka_qk_random"]
+    errors = float(away.mean() / (away.std() / len(away) ** 0.5))
+    if abs(errors) < _CLEAR:
+        return "as alike as"
+    return "more alike than" if errors > 0 else "less alike than"
+
+
+def summary(table: pd.DataFrame) -> str:
+    """A table per model and kind, as in the project's notes: means, ranges, and chance."""
+    lines = [
+        "| model, kind (heads) | cosine Q,K mean [range] | mean size of cosine Q,V; K,V "
+        "| overlap QK/QV/KV (chance) | symmetry of heads mean [range] "
+        "| symmetry of layers median [range] |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (model, kind, folded, offset), rows in table.groupby(
+        ["model", "kind", "folded", "offset"], sort=False
+    ):
+        heads, layers = rows[rows["head"].notna()], rows[rows["head"].isna()]
+        named = f"{model} {kind}" + (" folded" if folded else "")
+        named += f" offset {offset}" if offset else ""
+        overlaps = "/".join(f"{heads[f'overlap_{pair}'].mean():.3f}" for pair in ("qk", "qv", "kv"))
+        lines.append(
+            f"| {named} ({len(heads)}) | {_mean(heads['cos_qk'])} "
+            f"| {heads['cos_qv'].abs().mean():.3f}; {heads['cos_kv'].abs().mean():.3f} "
+            f"| {overlaps} ({heads['overlap_qk_random'].mean():.3f}) "
+            f"| {_mean(heads['symmetry'])} "
+            f"| {layers['symmetry'].median():.2f} {_between(layers['symmetry'])} |"
+        )
+    return "\n".join(lines)
+
+
+def _mean(values: pd.Series[float]) -> str:
+    return f"{values.mean():+.3f} {_between(values)}"
+
+
+def _between(values: pd.Series[float]) -> str:
+    return f"[{values.min():.2f}, {values.max():.2f}]"
+
+
+def as_they_stand(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with nothing folded, at distance 0."""
+    return table[~table["folded"] & (table["offset"] == 0)]
+
+
+def _size(heads: pd.DataFrame, pair: str) -> pd.DataFrame:
+    """Mean size of a cosine by model and kind, and that of a normal distribution of chance's SD."""
+    groups = heads.groupby(["model", "kind"], sort=False)
+    size = groups[f"cos_{pair}"].agg(lambda values: values.abs().mean())
+    chance = groups[f"cos_{pair}_random_sd"].mean() * math.sqrt(2 / math.pi)
+    return pd.DataFrame({"size": size, "chance": chance})
 
 
 def _signed(value: float) -> str:
     return f"{value:+.2f}".replace("-", "−")
 
 
-def _range(values: pd.Series[float]) -> str:
-    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
-    return low if low == high else f"{low} to {high}"
+def _range(values: pd.Series[float], digits: int = 2) -> str:
+    low, high = (f"{value + 0.0:.{digits}f}" for value in (values.min(), values.max()))
+    return (low if low == high else f"{low} to {high}").replace("-", "−")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from attnkit.realmodels.base import AttentionLayer, Projections, RealModel, Unreadable
+from attnkit.realmodels.chance import Levels, chance_levels
 from attnkit.realmodels.measures import (
     MEASURES,
     PAIRS,
     measure_layer,
     prepared,
-    random_levels,
 )
 from attnkit.realmodels.portraits import Portrait, portraits_of
 
@@ -69,9 +70,19 @@ class Atlas:
 
     def joined(self, other: Atlas) -> Atlas:
         """Both; a model that both have is the other's."""
-        kept = self.table[~self.table["model"].isin(other.table["model"].unique())]
+        new = set(other.table["model"])
+        kept = self.table[~self.table["model"].isin(new)]
         table = pd.concat([kept, other.table], ignore_index=True)
-        return Atlas(table, {**self.arrays, **other.arrays})
+        arrays = {n: a for n, a in self.arrays.items() if n.rsplit("/", 4)[0] not in new}
+        return Atlas(table, {**arrays, **other.arrays})
+
+    @staticmethod
+    def together(several: Sequence[Atlas]) -> Atlas:
+        """All of them; of models of one name the last."""
+        first, *others = several
+        for other in others:
+            first = first.joined(other)
+        return first
 
     def save(self, table: Path | None = None, portraits: Path | None = None) -> None:
         """Write what is named; folders must be there.
@@ -80,9 +91,9 @@ class Atlas:
             OSError: if that cannot be done.
         """
         if table is not None:
-            self.table.to_parquet(table, index=False)
+            _replace(table, lambda path: self.table.to_parquet(path, index=False))
         if portraits is not None:
-            save_file(self.arrays, portraits)
+            _replace(portraits, lambda path: save_file(self.arrays, path))
 
     @staticmethod
     def load(table: Path, portraits: Path | None = None) -> Atlas:
@@ -100,6 +111,21 @@ class Atlas:
         except (ValueError, SafetensorError) as error:
             raise Unreadable(f"{table.name}: not an atlas ({error})") from error
         return Atlas(found, arrays)
+
+
+def _replace(target: Path, write: Callable[[Path], object]) -> None:
+    """Write beside, then replace: what was there stays whole until the new one is."""
+    beside = target.with_name(f".{target.name}.new")
+    try:
+        write(beside)
+        beside.replace(target)
+        target.chmod(0o644)
+    except (OSError, SafetensorError) as error:
+        number = getattr(error, "errno", None)
+        said = os.strerror(number) if number else " ".join(str(error).split())[:200]
+        raise OSError(number or 0, said, str(target)) from error
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def measure_model(
@@ -123,32 +149,40 @@ def measure_model(
         not defined.
 
     Raises:
-        Unreadable: if a layer cannot be read.
+        Unreadable: if a layer cannot be read, or there is nothing to measure at these settings.
     """
     rows: list[dict[str, object]] = []
     arrays: dict[str, np.ndarray] = {}
     for done, layer in enumerate(model.layers, 1):
         as_read = layer.read()
+        chance = {fold: chance_levels(as_read, fold=fold) for fold in {s.fold for s in settings}}
         for setting in settings:
             if setting.offset and as_read.rope is None:
                 continue
             one = prepared(as_read, fold=setting.fold, offset=setting.offset)
-            rows += _rows(model, layer, one, setting)
+            rows += _rows(model, layer, one, setting, chance[setting.fold])
             if portraits and not setting.offset:
                 place = f"{model.name}/{layer.kind}/{layer.index}/{int(setting.fold)}"
                 arrays |= {f"{place}/{name}": array for name, array in _arrays(one).items()}
         if progress is not None:
             progress(done, len(model.layers))
+    if not rows:
+        raise Unreadable(
+            f"{model.name}: no layer has rotary positions, so the only offset there is is 0"
+        )
     return Atlas(_table(rows), arrays)
 
 
 def _rows(
-    model: RealModel, layer: AttentionLayer, one: Projections, setting: Setting
+    model: RealModel,
+    layer: AttentionLayer,
+    one: Projections,
+    setting: Setting,
+    levels: tuple[Levels, Levels],
 ) -> Iterable[dict[str, object]]:
     measured = measure_layer(one)
     n_heads, d_model, d_head = one.W_Q.shape
-    n_kv_heads, d_source, d_value = one.W_V.shape
-    levels = random_levels(n_heads, n_kv_heads, d_model, d_source, d_head, d_value)
+    n_kv_heads = len(one.W_K)
     of_layer: dict[str, object] = {
         "model": model.name,
         "family": model.family,

@@ -2,13 +2,16 @@
 
 Row vectors, as everywhere: q = x @ W_Q[h] + b_Q[h], and a head's scores are q @ kᵀ. Numpy only; a
 reader opens a file, takes one layer, and closes it, so that a model of any size is never in memory.
+Whatever it refuses is told in the same words, from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import reprlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -16,9 +19,42 @@ from jaxtyping import Float
 
 Array = np.ndarray
 
+CONVERT = (
+    "pickles, PyTorch's files among them, run whatever they say, so they are never opened: where "
+    "you trust one, write safetensors with transformers, "
+    "AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
+)
+"""What would do instead of a pickle."""
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+_FEW = 6
+"""Names that a message lists."""
+
 
 class Unreadable(ValueError):
     """A file or model that cannot be read; the message is one line and says what would do."""
+
+
+def shown(value: object) -> str:
+    """A value of a file for an error message: short, on one line."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # a number of thousands of digits
+        return "a huge number"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names for one line of a message: the first few, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - _FEW:,} more" if len(every) > _FEW else ""
+    return (", ".join(shown(name) for name in every[:_FEW]) or "nothing") + more
+
+
+def called(folder: Path) -> str:
+    """A folder's name, also of one that is given as "." or "/"."""
+    return folder.resolve().name or str(folder)
 
 
 class Kind(StrEnum):

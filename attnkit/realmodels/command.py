@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnkit.readme import split_readme, write_part
-from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.base import RealModel, Unreadable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 
 ENDING = ".parquet"
 
-_FARTHEST = 1_000_000
+INTERRUPTED = 130
 
 
 def add_models(parser: argparse.ArgumentParser) -> None:
@@ -57,50 +61,80 @@ def add_models(parser: argparse.ArgumentParser) -> None:
 
 
 def _models(given: argparse.Namespace) -> int:
+    from attnkit.realmodels.atlas import Atlas
     from attnkit.realmodels.shipped import PACKAGES
 
     _check_targets(given)
+    if given.ship and given.sources:
+        raise Unreadable("--ship: measures what ships and nothing else; leave MODEL out")
     sources = given.sources or (list(PACKAGES) if given.ship else [])
     if not sources:
         raise Unreadable("MODEL: none given, allowed one or more; see --help")
-    atlas = _measured(sources, given)
-    as_they_stand = atlas.table[~atlas.table["folded"] & (atlas.table["offset"] == 0)]
-    print(summary(atlas.table if as_they_stand.empty else as_they_stand))
+    found: list[Atlas] = []
     try:
-        if given.readme:
-            write_part(Path(given.readme), "models", summary(as_they_stand))
-        atlas.save(
-            Path(given.out) if given.out else None,
-            Path(given.portraits) if given.portraits else None,
-        )
-        if given.ship:
-            _ship(atlas)
-    except OSError as error:
-        raise Unreadable(f"{error.filename}: {error.strerror}") from None
-    return 0
+        _measure(sources, given, found)
+        interrupted = False
+    except KeyboardInterrupt:
+        interrupted = True
+    if found:
+        atlas = Atlas.together(found)
+        _tell(atlas.table)
+        _save(atlas, given, complete=not interrupted)
+    return INTERRUPTED if interrupted else 0
 
 
-def _measured(sources: list[str], given: argparse.Namespace) -> Atlas:
+def _measure(sources: list[str], given: argparse.Namespace, found: list[Atlas]) -> None:
+    """Add each model's atlas when it is finished."""
     from attnkit.realmodels.atlas import Atlas, measure_model
     from attnkit.realmodels.sources import open_model
 
-    found: Atlas | None = None
-    models = [open_model(source) for source in sources]
+    settings = _settings(given)
+    models = _under_names_of_their_own([open_model(source) for source in sources])
     for source, model in zip(sources, models, strict=True):
         with _Progress(model.name) as progress:
             atlas = measure_model(
-                model,
-                _settings(given),
-                portraits=bool(given.portraits or given.ship),
-                progress=progress,
+                model, settings, portraits=bool(given.portraits or given.ship), progress=progress
             )
         for note in model.notes:
             print(f"{model.name}: {note}", file=sys.stderr)
         if given.activations or given.ship:
             atlas = Atlas(_with_activations(atlas.table, source), atlas.arrays)
-        found = atlas if found is None else found.joined(atlas)
-    assert found is not None
-    return found
+        found.append(atlas)
+
+
+def _under_names_of_their_own(models: list[RealModel]) -> list[RealModel]:
+    """The second of a name gets a number, and so on."""
+    seen: Counter[str] = Counter()
+    out = []
+    for model in models:
+        seen[model.name] += 1
+        n = seen[model.name]
+        out.append(model if n == 1 else replace(model, name=f"{model.name} ({n})"))
+    return out
+
+
+def _tell(table: pd.DataFrame) -> None:
+    from attnkit.realmodels.answer import as_they_stand, summary
+
+    plain = as_they_stand(table)
+    print(summary(table if plain.empty else plain))
+
+
+def _save(atlas: Atlas, given: argparse.Namespace, *, complete: bool) -> None:
+    """Write what was asked for; tables that are published only if no model is missing."""
+    from attnkit.realmodels.answer import as_they_stand, summary
+
+    try:
+        atlas.save(
+            Path(given.out) if given.out else None,
+            Path(given.portraits) if given.portraits else None,
+        )
+        if complete and given.readme:
+            write_part(Path(given.readme), "models", summary(as_they_stand(atlas.table)))
+        if complete and given.ship:
+            _ship(atlas)
+    except OSError as error:
+        raise Unreadable(f"{error.filename}: {error.strerror}") from None
 
 
 def _with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -119,10 +153,9 @@ def _settings(given: argparse.Namespace) -> tuple[Setting, ...]:
 
     if given.every_setting or given.ship:
         return SETTINGS
-    offset = given.offset.removeprefix("-")
-    if not (offset.isdecimal() and offset.isascii() and int(offset) <= _FARTHEST):
+    if not re.fullmatch(r"-?\d{1,6}", given.offset, re.ASCII):
         raise Unreadable(
-            f"--offset: got {given.offset!r}, allowed a whole number up to {_FARTHEST}"
+            f"--offset: got {given.offset[:20]!r}, allowed a whole number of at most six digits"
         )
     return (Setting(given.fold, int(given.offset)),)
 
@@ -135,11 +168,18 @@ def _check_targets(given: argparse.Namespace) -> None:
             continue
         if not target.endswith(ending):
             raise Unreadable(f"--{option}: got {target!r}, allowed a name that ends in {ending}")
-        if not Path(target).absolute().parent.is_dir():
+        folder = Path(target).absolute().parent
+        if not folder.is_dir():
             raise Unreadable(f"--{option}: the folder of {target} does not exist")
+        if not os.access(folder, os.W_OK):
+            raise Unreadable(f"--{option}: nothing can be written beside {target}")
         if Path(target).is_dir():
             raise Unreadable(f"--{option}: {target} is a folder, allowed a file")
     if given.readme:
+        if given.fold or given.offset != "0":
+            raise Unreadable(
+                "--readme: its table is of models as they stand; leave out --fold and --offset"
+            )
         try:
             split_readme(Path(given.readme), "models")
         except ValueError as error:
@@ -156,39 +196,6 @@ def _ship(atlas: Atlas) -> None:
     atlas.save(TABLE, PORTRAITS)
     prepare_for_training()
     toys.measure_toys().to_parquet(toys.FILE, index=False)
-
-
-def summary(table: pd.DataFrame) -> str:
-    """A table per model and kind, as in the project's notes: means, ranges, and chance."""
-    lines = [
-        "| model, kind (heads) | cosine Q,K mean [range] | mean size of cosine Q,V; K,V "
-        "| overlap QK/QV/KV (chance) | symmetry of heads mean [range] "
-        "| symmetry of layers median [range] |",
-        "|---|---|---|---|---|---|",
-    ]
-    for (model, kind, folded, offset), rows in table.groupby(
-        ["model", "kind", "folded", "offset"], sort=False
-    ):
-        heads, layers = rows[rows["head"].notna()], rows[rows["head"].isna()]
-        named = f"{model} {kind}" + (" folded" if folded else "")
-        named += f" offset {offset}" if offset else ""
-        overlaps = "/".join(f"{heads[f'overlap_{pair}'].mean():.3f}" for pair in ("qk", "qv", "kv"))
-        lines.append(
-            f"| {named} ({len(heads)}) | {_mean(heads['cos_qk'])} "
-            f"| {heads['cos_qv'].abs().mean():.3f}; {heads['cos_kv'].abs().mean():.3f} "
-            f"| {overlaps} ({heads['overlap_qk_random'].mean():.3f}) "
-            f"| {_mean(heads['symmetry'])} "
-            f"| {layers['symmetry'].median():.2f} {_range(layers['symmetry'])} |"
-        )
-    return "\n".join(lines)
-
-
-def _mean(values: pd.Series[float]) -> str:
-    return f"{values.mean():+.3f} {_range(values)}"
-
-
-def _range(values: pd.Series[float]) -> str:
-    return f"[{values.min():.2f}, {values.max():.2f}]"
 
 
 class _Progress:

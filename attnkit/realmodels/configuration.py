@@ -7,24 +7,13 @@ must be is refused, with the field, the value and what is allowed.
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attnkit.realmodels.base import Unreadable
+from attnkit.realmodels.base import Unreadable, shown
 
 _MOST = 1_000_000
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
-
-
-def shown(value: object) -> str:
-    """A value of a file for an error message: short, on one line."""
-    try:
-        return _SHORT.repr(value)
-    except ValueError:  # a number of thousands of digits
-        return "a huge number"
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnkit.realmodels.base import (
+    CONVERT,
     Array,
     AttentionLayer,
     Kind,
@@ -31,21 +32,12 @@ from attnkit.realmodels.base import (
     RealModel,
     Rope,
     Unreadable,
+    listed,
+    shown,
 )
-from attnkit.realmodels.cursor import Cursor, damaged, finite, header, listed, quoted, stretch
-from attnkit.realmodels.rows import (
-    BIASED,
-    NORMED,
-    SCALED,
-    SLOPED,
-    WINDOWED,
-    Three,
-    ThreeOrNone,
-    cut,
-    few,
-    in_heads,
-    quantised,
-)
+from attnkit.realmodels.cursor import Cursor, damaged, finite, header, stretch
+from attnkit.realmodels.notes import BIASED, NORMED, SLOPED, WINDOWED, quantised, scaled
+from attnkit.realmodels.rows import Three, ThreeOrNone, cut, few, in_heads
 
 U8, U16, U32 = struct.Struct("B"), struct.Struct("<H"), struct.Struct("<I")
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
@@ -54,6 +46,7 @@ TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 DTYPES = {"bfloat16": np.dtype("<u2")} | {
     name: np.dtype(name).newbyteorder("<") for name in TYPES if name != "bfloat16"
 }
+VERSIONS, FARTHEST_VERSION = range(4, 7), 99
 MOST_TENSORS = 2**14
 MOST_AXES = 8
 
@@ -116,11 +109,11 @@ class CTranslate2File:
         entry = self.entries.get(name)
         if entry is None:
             raise Unreadable(
-                f"{self.path.name} has no tensor {quoted(name)}; it has {listed(self.entries)}"
+                f"{self.path.name} has no tensor {shown(name)}; it has {listed(self.entries)}"
             )
         if f"{name}_zero" in self.entries:
             raise Unreadable(
-                f"{self.path.name} has {quoted(name)} packed in 4 bits (AWQ), which is not read; "
+                f"{self.path.name} has {shown(name)} packed in 4 bits (AWQ), which is not read; "
                 "convert the model without it, say with --quantization float16"
             )
         raw = stretch(self.path, entry.offset, entry.n_bytes, name)
@@ -128,13 +121,13 @@ class CTranslate2File:
         if entry.type.startswith("int") and entry.shape and not name.endswith("_scale"):
             if f"{name}_scale" not in self.entries:
                 raise Unreadable(
-                    f"{self.path.name} has {quoted(name)} in {entry.type} without a scale, so what "
+                    f"{self.path.name} has {shown(name)} in {entry.type} without a scale, so what "
                     "numbers it stands for is not known; convert the model to float16"
                 )
             scale = self.read(f"{name}_scale")
             if scale.size not in (1, entry.shape[0]):
                 raise damaged(
-                    self.path.name, f"{quoted(name)} has {scale.size:,} scales for {entry.shape}"
+                    self.path.name, f"{shown(name)} has {scale.size:,} scales for {entry.shape}"
                 )
             with np.errstate(all="ignore"):  # a scale of 0 is found right after
                 values /= scale.reshape(-1, *[1] * (values.ndim - 1))
@@ -146,7 +139,7 @@ class CTranslate2File:
             return otherwise
         value = self.settings.get(name, math.nan)
         if not math.isfinite(value):
-            raise damaged(self.path.name, f"{quoted(name)} is not one finite number")
+            raise damaged(self.path.name, f"{shown(name)} is not one finite number")
         return value
 
 
@@ -167,16 +160,17 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
     """
     with header(path) as cursor:
         if cursor.data[:2] == b"PK" or cursor.data[:1] == b"\x80":
-            raise Unreadable(
-                f"{path.name} is a pickle of PyTorch, which could run anything when opened and "
-                "never is; load the model where you trust it and write safetensors: "
-                "model.save_pretrained(folder, safe_serialization=True)"
-            )
+            raise Unreadable(f"{path.name} is a pickle; {CONVERT}")
         version = cursor.number(U32, "the version")
-        if not 4 <= version <= 6:
+        if version > FARTHEST_VERSION:  # then it is text, or a pickle of the oldest protocol
             raise Unreadable(
-                f"{path.name} is no CTranslate2 model, or one of version {version}; versions 4 to "
-                "6 are read: convert the model again with a current CTranslate2"
+                f"{path.name} is neither of CTranslate2, whose files begin with a version, nor "
+                f"safetensors; if it is of PyTorch: {CONVERT}"
+            )
+        if version not in VERSIONS:
+            raise Unreadable(
+                f"{path.name} is of CTranslate2's version {version}, and versions 4 to 6 are "
+                "read; convert the model again with a current CTranslate2"
             )
         built = _text(cursor, "what is built")
         cursor.number(U32, "the revision")
@@ -187,7 +181,7 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
         aliases: dict[str, str] = {}
         for i in range(n_tensors):
             name = _new_name(cursor, entries, f"tensor {i}")
-            entries[name] = entry = _entry(cursor, quoted(name))
+            entries[name] = entry = _entry(cursor, shown(name))
             if entry.shape == ():
                 raw = np.frombuffer(cursor.data[entry.offset : cursor.at], np.uint8)
                 settings[name] = float(_values(raw, entry.type)[0])
@@ -197,7 +191,7 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
             alias = _new_name(cursor, entries, f"alias {i}")
             name = _text(cursor, f"what alias {i} names")
             if name not in entries:
-                raise damaged(path.name, f"{quoted(alias)} is an alias of no tensor")
+                raise damaged(path.name, f"{shown(alias)} is an alias of no tensor")
             entries[alias] = entries[name]
             aliases[alias] = name
         for alias, name in aliases.items():  # which is that of its scale, too
@@ -223,7 +217,7 @@ def _new_name(cursor: Cursor, entries: Mapping[str, Entry], what: str) -> str:
     if not name or name in entries:
         raise damaged(
             cursor.name,
-            f"{what} is called {quoted(name)}, "
+            f"{what} is called {shown(name)}, "
             + ("which is another's name" if name else "which is no name"),
         )
     return name
@@ -283,7 +277,7 @@ def ctranslate2_model(path: Path) -> RealModel:
             )
         read = partial(_read, file, scope, n_heads, n_kv_heads)
         layers.append(AttentionLayer(kind, next(indices[kind]), n_heads, n_kv_heads, read))
-    family = FAMILIES.get(file.built, quoted(file.built).strip("'").removesuffix("Spec"))
+    family = FAMILIES.get(file.built, shown(file.built).strip("'").removesuffix("Spec"))
     scopes = [scope for *_, scope in found]
     name = path.resolve().parent.name
     return RealModel(name, family, "CTranslate2", tuple(layers), _notes(file, scopes))
@@ -300,7 +294,7 @@ def _notes(file: CTranslate2File, scopes: list[str]) -> tuple[str, ...]:
         SLOPED: bool(file.setting("decoder/alibi", 0))
         or any("/relative_position" in name for name in file.entries),
         WINDOWED: any(file.setting(f"{scope}/sliding_window", 0) > 0 for scope in scopes),
-        SCALED: any(_scaling(file, scope) not in (None, LINEAR_SCALING) for scope in scopes),
+        scaled(): any(_scaling(file, scope) not in (None, LINEAR_SCALING) for scope in scopes),
     }
     notes = [note for note, holds in said.items() if holds]
     return (*([quantised(types)] if types else []), *notes)
@@ -324,7 +318,7 @@ def _scaling(file: CTranslate2File, scope: str) -> int | None:
 
 def _read(file: CTranslate2File, scope: str, n_heads: int, n_kv_heads: int) -> Projections:
     """One layer's matrices; `scope` is what its tensors' names begin with."""
-    what = quoted(scope)
+    what = shown(scope)
     own = scope.endswith("self_attention")
     weights: Three
     biases: ThreeOrNone
@@ -358,7 +352,7 @@ def _linear(file: CTranslate2File, name: str) -> tuple[Array, Array | None]:
     if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         shape = None if bias is None else bias.shape
         raise damaged(
-            file.path.name, f"{quoted(name)} has a weight of {weight.shape} and a bias of {shape}"
+            file.path.name, f"{shown(name)} has a weight of {weight.shape} and a bias of {shape}"
         )
     return weight, bias
 
@@ -396,7 +390,7 @@ def _rope(file: CTranslate2File, scope: str, d_head: int) -> Rope | None:
     if n % 2 or n > d_head or base <= 0 or slower <= 0:
         raise damaged(
             file.path.name,
-            f"{quoted(scope)} turns {n:g} of a head's {d_head} dimensions at base {base:g}, "
+            f"{shown(scope)} turns {n:g} of a head's {d_head} dimensions at base {base:g}, "
             f"{slower:g} times slower",
         )
     frequencies = base ** (-np.arange(0, int(n), 2) / n) / slower

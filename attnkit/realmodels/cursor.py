@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +16,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.realmodels.base import Unreadable
-
-
-def quoted(text: str) -> str:
-    """A name out of a file, for one line of a message."""
-    return repr(text if len(text) <= 60 else text[:57] + "…")
-
-
-def listed(names: Iterable[str], most: int = 6) -> str:
-    """Names for one line of a message: the first few, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return (", ".join(quoted(n) for n in every[:most]) or "nothing") + more
+from attnkit.realmodels.base import Unreadable, shown
 
 
 def damaged(file: str, why: str) -> Unreadable:
@@ -115,7 +103,7 @@ def stretch(path: Path, start: int, n: int, name: str) -> np.ndarray:
     except OSError as error:
         raise Unreadable(f"{path.name} cannot be read: {error.strerror}") from error
     if len(raw) != n:
-        raise Unreadable(f"{path.name} has become shorter: {quoted(name)} is no longer in it")
+        raise Unreadable(f"{path.name} has become shorter: {shown(name)} is no longer in it")
     return raw
 
 
@@ -126,10 +114,10 @@ def finite(values: Float[np.ndarray, "..."], file: str, name: str) -> Float[np.n
         Unreadable: if there is none, or one is infinite or not a number.
     """
     if not values.size:
-        raise damaged(file, f"{quoted(name)} has no values")
+        raise damaged(file, f"{shown(name)} has no values")
     # A sum in double precision tells without a mask as large as the matrix.
     with np.errstate(invalid="ignore"):
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total):
-        raise damaged(file, f"{quoted(name)} has values that are infinite or not a number")
+        raise damaged(file, f"{shown(name)} has values that are infinite or not a number")
     return values

@@ -22,10 +22,13 @@ from attnkit.realmodels.base import (
     TensorFile,
     Unreadable,
     bias_per_head,
+    listed,
     per_head,
+    shown,
 )
-from attnkit.realmodels.configuration import Configuration, shown
+from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.layouts import FAMILIES, FIELD_NOTES, Stack
+from attnkit.realmodels.notes import NO_ENCODER, NORMED, SLOPED, TEXT_ONLY
 from attnkit.realmodels.rotary import ropes
 
 _WIDTH = ("hidden_size", "d_model", "n_embd", "dim")
@@ -34,7 +37,6 @@ _ATTENTION = ("attn", "attention", "q_proj", "query", "qkv")
 _QUANTISED = ("qweight", "weight_packed", "scb", "weight_scale", "weight_format", "absmax")
 _QK_NORM = re.compile(r"(q|k|query|key)_?(layer)?norm")
 _LONGEST_NAME = 300
-_LISTED = 8
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,11 @@ def hugging_face_layers(
         name = f"{expected.layer.format(0)}{expected.parts[0][0]}.weight"
         raise Unreadable(
             f"no attention found where a model of type {family} has it, say {name}; "
-            + _found(tensors.shapes, fields)
+            + _what_is_there(tensors.shapes, fields)
         )
     kinds = {layer.kind for layer in layers}
     if Kind.CROSS in kinds and len(FAMILIES[family]) == len(Kind) > len(kinds):
-        notes.append("There is no encoder in the file, so cross-attention may be untrained.")
+        notes.append(NO_ENCODER)
     notes += _field_notes(Configuration(fields))
     notes += _other_senses(tensors.shapes)
     return family, tuple(layers), tuple(dict.fromkeys(notes))
@@ -121,7 +123,7 @@ def _family(tensors: TensorFile, config: Mapping[str, Any]) -> tuple[str, Mappin
             return family, fields
     raise Unreadable(
         f"config.json: model_type is {shown(config.get('model_type'))}; it must be one of "
-        f"{', '.join(FAMILIES)}; {_found(tensors.shapes, config)}"
+        f"{', '.join(FAMILIES)}; {_what_is_there(tensors.shapes, config)}"
     )
 
 
@@ -129,15 +131,14 @@ def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _found(names: Iterable[str], config: Mapping[str, Any]) -> str:
+def _what_is_there(names: Iterable[str], config: Mapping[str, Any]) -> str:
     """What is there instead, for an error message."""
     names = list(names)
     look_alike = [name for name in names if any(word in name.lower() for word in _ATTENTION)]
-    listed = ", ".join(shown(name) for name in (look_alike or names)[:_LISTED])
     quantised = "quantization_config" in config or any(
         name.lower().endswith(_QUANTISED) for name in names
     )
-    return f"the file holds {listed or 'no tensors'}" + (
+    return f"the file holds {listed(look_alike or names)}" + (
         " and is quantised: take the unquantised model" if quantised else ""
     )
 
@@ -151,7 +152,7 @@ def _prefix(stack: Stack, tensors: TensorFile) -> str | None:
     if len(read) > 1:
         raise Unreadable(
             "this file holds several models, whose names begin with "
-            f"{', '.join(shown(prefix) for prefix in read[:_LISTED])}; save one of them alone"
+            f"{listed(read)}; save one of them alone"
         )
     return read[0] if read else None
 
@@ -169,7 +170,7 @@ def _other_senses(names: Iterable[str]) -> list[str]:
     """Of a model that also sees or hears."""
     tops = {name.split(".self_attn")[0] for name in names if ".self_attn" in name}
     if any(_other_sense(top) for top in tops):
-        return ["Only the part that reads text is shown."]
+        return [TEXT_ONLY]
     return []
 
 
@@ -227,7 +228,7 @@ def _places(
         places.append(place)
     modules = {places[0].layer + module.rpartition(".")[0] + "." for module, _ in stack.parts}
     if any(_QK_NORM.match(name.removeprefix(m)) for name in tensors.shapes for m in modules):
-        notes.append("Queries and keys are normalised after the projection, which is not shown.")
+        notes.append(NORMED)
     return places, notes
 
 
@@ -262,7 +263,7 @@ def _check(place: _Place, tensors: TensorFile) -> None:
 def _expect(tensors: TensorFile, name: str, shape: tuple[int, ...], said: str) -> None:
     found = tensors.shapes.get(name)
     if found is None:
-        raise Unreadable(f"there is no tensor {shown(name)}; {_found(tensors.shapes, {})}")
+        raise Unreadable(f"there is no tensor {shown(name)}; {_what_is_there(tensors.shapes, {})}")
     if found != shape:
         raise Unreadable(
             f"tensor {shown(name)} is of shape {shown(found)}; "
@@ -321,5 +322,5 @@ def _field_notes(config: Configuration) -> list[str]:
     ]
     _, positions = config.found("position_embedding_type")
     if isinstance(positions, str) and positions.startswith("relative"):
-        notes.append("Scores also get terms of the distance between tokens, which are not shown.")
+        notes.append(SLOPED)
     return notes

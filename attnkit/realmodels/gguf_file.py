@@ -28,22 +28,13 @@ from attnkit.realmodels.base import (
     RealModel,
     Rope,
     Unreadable,
+    listed,
+    shown,
 )
-from attnkit.realmodels.cursor import damaged, finite, listed, quoted, stretch
+from attnkit.realmodels.cursor import damaged, finite, stretch
 from attnkit.realmodels.gguf_header import Entry, Value, is_whole, read_header
-from attnkit.realmodels.rows import (
-    BIASED,
-    CAPPED,
-    NORMED,
-    SCALED,
-    WINDOWED,
-    Three,
-    ThreeOrNone,
-    cut,
-    few,
-    in_heads,
-    quantised,
-)
+from attnkit.realmodels.notes import BIASED, CAPPED, NORMED, WINDOWED, quantised, scaled
+from attnkit.realmodels.rows import Three, ThreeOrNone, cut, few, in_heads
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +68,7 @@ class GgufFile:
         entry = self.entries.get(name)
         if entry is None:
             raise Unreadable(
-                f"{self.path.name} has no tensor {quoted(name)}; it has {listed(self.entries)}"
+                f"{self.path.name} has no tensor {shown(name)}; it has {listed(self.entries)}"
             )
         raw = stretch(self.path, entry.offset, entry.n_bytes, name)
         library = _library()
@@ -88,7 +79,7 @@ class GgufFile:
                 )
             except NotImplementedError as error:
                 raise Unreadable(
-                    f"{self.path.name} has {quoted(name)} in {self.type_of(name)}, which is not "
+                    f"{self.path.name} has {shown(name)} in {self.type_of(name)}, which is not "
                     "read; convert the model to F16 or Q8_0"
                 ) from error
         return finite(np.asarray(values, np.float32).reshape(entry.shape), self.path.name, name)
@@ -167,7 +158,7 @@ def gguf_model(path: Path) -> RealModel:
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise Unreadable(
-            f"{path.name}: the architecture {quoted(str(name))} is not read; those read are "
+            f"{path.name}: the architecture {shown(name)} is not read; those read are "
             + ", ".join(ARCHITECTURES)
         )
     if _number(file, "split.count", 1) > 1:
@@ -244,7 +235,7 @@ def _number(file: GgufFile, key: str, otherwise: float) -> float:
     """A key's number, or another one where the key is missing."""
     value = file.metadata.get(key, otherwise)
     if isinstance(value, bool | str | tuple) or not math.isfinite(value):
-        raise damaged(file.path.name, f"{key} is {quoted(str(value))} and not a number")
+        raise damaged(file.path.name, f"{key} is {shown(value)} and not a number")
     return value
 
 
@@ -255,7 +246,7 @@ def _heads(file: GgufFile, key: str, layer: int, otherwise: int | None = None) -
         value = value[layer] if layer < len(value) else None
     if not is_whole(value) or not 0 < value < 2**16:
         raise damaged(
-            file.path.name, f"{key} is {quoted(str(value))}, and must be a positive whole number"
+            file.path.name, f"{key} is {shown(value)}, and must be a positive whole number"
         )
     return value
 
@@ -301,7 +292,7 @@ def _turning(
     key = f"{name}.rope"
     scaling = file.metadata.get(f"{key}.scaling.type", "linear")
     if scaling not in ("linear", "none") or "rope_factors_long.weight" in file.entries:
-        return None, (SCALED,)
+        return None, (scaled(),)
     slower = _number(file, f"{key}.scaling.factor", _number(file, f"{key}.scale_linear", 1))
     turning = Turning(
         _number(file, f"{key}.freq_base", 10_000),
@@ -324,7 +315,7 @@ def _read(
     turning: Turning | None,
 ) -> Projections:
     """One layer's matrices; `stem` is what its tensors' names begin with."""
-    architecture, what = ARCHITECTURES[name], quoted(stem)
+    architecture, what = ARCHITECTURES[name], shown(stem)
     widths = [_width(file, f"{name}.attention.{part}_length") for part in ("key", "value")]
     weights: Three
     biases: ThreeOrNone

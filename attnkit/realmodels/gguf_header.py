@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from attnkit.realmodels.base import Unreadable
-from attnkit.realmodels.cursor import Cursor, damaged, header, quoted
+from attnkit.realmodels.base import Unreadable, shown
+from attnkit.realmodels.cursor import Cursor, damaged, header
 
 Value = int | float | bool | str | tuple[int | float | bool, ...]
 """What a key holds; long texts and lists, and lists of texts, are passed over."""
@@ -71,14 +71,14 @@ def read_header(
         entries = {}
         for name, entry in tensors.items():
             if entry.offset % alignment:
-                raise damaged(path.name, f"{quoted(name)} is not aligned to {alignment} bytes")
+                raise damaged(path.name, f"{shown(name)} is not aligned to {alignment} bytes")
             cursor.at = min(data + entry.offset, len(cursor.data))
-            cursor.skip(entry.n_bytes + data + entry.offset - cursor.at, quoted(name))
+            cursor.skip(entry.n_bytes + data + entry.offset - cursor.at, shown(name))
             entries[name] = Entry(entry.shape, entry.kind, data + entry.offset, entry.n_bytes)
     end, before = 0, ""
     for name, entry in sorted(entries.items(), key=lambda item: item[1].offset):
         if entry.offset < end:
-            raise damaged(path.name, f"{quoted(before)} and {quoted(name)} share bytes")
+            raise damaged(path.name, f"{shown(before)} and {shown(name)} share bytes")
         end, before = entry.offset + entry.n_bytes, name
     return metadata, entries
 
@@ -130,9 +130,9 @@ def _metadata(cursor: Cursor, n_keys: int) -> dict[str, Value]:
     for i in range(n_keys):
         name = _name(cursor, f"key {i}")
         if name in seen:
-            raise damaged(cursor.name, f"the key {quoted(name)} is there twice")
+            raise damaged(cursor.name, f"the key {shown(name)} is there twice")
         seen.add(name)
-        what = f"the value of {quoted(name)}"
+        what = f"the value of {shown(name)}"
         kind = cursor.number(U32, what)
         listed = kind == LIST
         if listed:
@@ -177,7 +177,7 @@ def _tensors(
     tensors: dict[str, Entry] = {}
     for i in range(n_tensors):
         name = _name(cursor, f"tensor {i}")
-        what = quoted(name)
+        what = shown(name)
         if name in tensors:
             raise damaged(cursor.name, f"the tensor {what} is there twice")
         rank = cursor.number(U32, f"the rank of {what}")

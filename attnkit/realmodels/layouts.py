@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from attnkit.realmodels.base import Kind
+from attnkit.realmodels.notes import BIASED, CAPPED, REPEATED, SLOPED, UNDIVIDED, WINDOWED
 from attnkit.realmodels.rotary import Rotary
 
 
@@ -65,8 +66,6 @@ def _separate(module: str, q: str, k: str, v: str) -> tuple[tuple[str, str], ...
 
 _PROJ = ("q_proj", "k_proj", "v_proj")
 
-_DISTANCE_BIAS = "Scores also get a learned bias per distance, which is not shown."
-
 _DECODER_IF = (("is_decoder", True, Kind.CAUSAL),)
 
 _BERT = (
@@ -93,14 +92,14 @@ _DEBERTA = Stack(
     Kind.ENCODER,
     "encoder.layer.{}.",
     _separate("attention.self.", "query_proj", "key_proj", "value_proj"),
-    notes=("Scores also get terms of the distance between tokens, which are not shown.",),
+    notes=(SLOPED,),
 )
 
 _MPNET = Stack(
     Kind.ENCODER,
     "encoder.layer.{}.",
     _separate("attention.attn.", "q", "k", "v"),
-    notes=(_DISTANCE_BIAS,),
+    notes=(BIASED,),
 )
 
 _DISTILBERT = Stack(
@@ -112,7 +111,7 @@ _ALBERT = Stack(
     "encoder.albert_layer_groups.{}.albert_layers.0.",
     _separate("attention.", "query", "key", "value"),
     n_layers=("num_hidden_groups",),
-    notes=("All layers of a group share their weights, which are shown once.",),
+    notes=(REPEATED,),
     defaults=(("num_hidden_groups", 1),),
     only=(("inner_group_num", 1),),
 )
@@ -224,10 +223,7 @@ _T5_ENCODER = Stack(
     norm="layer.0.layer_norm",
     n_layers=("num_layers",),
     d_head=("d_kv",),
-    notes=(
-        "Self-attention's scores also get a learned bias per distance, which is not shown.",
-        "Scores are not divided by the root of the width of a head.",
-    ),
+    notes=(BIASED, UNDIVIDED),
 )
 _T5_DECODER = replace(
     _T5_ENCODER,
@@ -310,8 +306,8 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
 """By the model_type of a configuration: the attention of each kind, encoder, causal, cross."""
 
 FIELD_NOTES: Mapping[str, str] = {
-    "attn_logit_softcapping": "Scores are capped by a tanh before the softmax.",
-    "sliding_window": "Some or all layers look only at tokens within a window.",
-    "local_attention": "Some layers look only at tokens within a window.",
+    "attn_logit_softcapping": CAPPED,
+    "sliding_window": WINDOWED,
+    "local_attention": WINDOWED,
 }
 """What to say of a model whose configuration has a number in one of these fields."""

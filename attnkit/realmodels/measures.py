@@ -10,10 +10,11 @@
 | `directionality` | its rows against its columns | −1 … 1 | 0 |
 | `norm_q` …, `rank_q` …, `rank_qk` | one matrix; W_Q W_Kᵀ | 0 … | – |
 
-A head computes the same if one turn is put into both W_Q and W_K, so their cosine means something;
-W_V's basis has nothing to do with theirs, so that its cosine with them is an accident, and only
-`rotated`, `overlap` and `cka` speak of it. (They see no turn at all; with rotary positions W_Q and
-W_K cannot be turned freely either.)
+What a head computes hangs on W_Q W_Kᵀ and W_V W_O alone. One turn of the bases of W_Q and W_K
+together changes neither that nor any number here; a turn of W_V's basis (undone in W_O) changes
+nothing but its cosines, which therefore say nothing of the head. Other changes of basis (W_Q A with
+W_K A⁻ᵀ) leave only `overlap_qk`, `symmetry`, `directionality` and `rank_qk` as they are; training
+does not seem to need them, but that is an assumption of every cosine.
 
 Everything comes from products of thin matrices, head by head in double precision, so that a layer
 of any width needs little more memory than itself; the definitions are those of
@@ -24,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
@@ -40,9 +40,9 @@ class Measure:
     """One number per head.
 
     Attributes:
+        name: its column. title, help: on screen.
         low, high: its range; `high` is infinite where there is no limit.
         layers: whether whole layers have it, too.
-        basis_free: whether a turn of one matrix's basis leaves it as it is.
     """
 
     name: str
@@ -51,7 +51,6 @@ class Measure:
     low: float
     high: float
     layers: bool = False
-    basis_free: bool = True
 
     @property
     def signed(self) -> bool:
@@ -74,7 +73,6 @@ _ALL = [
         "Cosine of {} as lists of numbers: 1 if one is a multiple of the other.",
         -1.0,
         layers=True,
-        basis_free=False,
     ),
     *_pairwise(
         "overlap",
@@ -92,20 +90,23 @@ _ALL = [
     *_pairwise(
         "cka",
         "CKA of weights",
-        "Cosine of W Wᵀ of {}: do the same directions of the stream weigh much in both?",
+        "Cosine of W Wᵀ of {}, not centred: do the same directions of the stream weigh much in "
+        "both?",
         0.0,
     ),
     *_pairwise(
         "act_cka",
         "CKA of activations",
-        "Do {} make the same pairs of tokens look alike? Centred, on running text; high for random "
+        "Do {} make the same pairs of tokens look alike? Centred, on running text without its "
+        "first token, before rotary positions and norms of queries and keys; high for random "
         "matrices, too.",
         0.0,
     ),
     Measure(
         "symmetry",
         "Symmetry of W_Q W_Kᵀ",
-        "(‖S‖² − ‖A‖²) / ‖M‖² of M = W_Q W_Kᵀ = S + A: 1 symmetric, 0 random, −1 skew.",
+        "(‖S‖² − ‖A‖²) / ‖M‖² of M = W_Q W_Kᵀ = S + A: 1 symmetric, 0 random, −1 skew. For tokens "
+        "apart it exchanges what they are, not where: even Q=K is then below 1.",
         -1.0,
         1.0,
         layers=True,
@@ -157,12 +158,6 @@ _LEAST = 1e-14
 _ROUNDING = 1e-5
 """Norms that differ by less, relatively, count as equal."""
 
-_WORK = 2**23
-"""Random numbers drawn for one shape's chance level, about."""
-
-_DRAWS = (3, 8)
-"""Random layers, at least and at most."""
-
 
 def prepared(layer: Projections, *, fold: bool = False, offset: int = 0) -> Projections:
     """The layer as it is to be measured.
@@ -200,13 +195,14 @@ def measure_layer(layer: Projections) -> Measured:
     per_group = n_heads // n_kv_heads
     parts = []
     total = np.zeros((layer.W_Q.shape[1], layer.W_K.shape[1]), np.float32)
+    largest = [float(np.abs(w).max()) or 1.0 for w in (layer.W_Q, layer.W_K)]
     for group in range(n_kv_heads):
         heads = slice(group * per_group, (group + 1) * per_group)
         q, k, v = (
             w.astype(np.float64) for w in (layer.W_Q[heads], layer.W_K[group], layer.W_V[group])
         )
         parts.append(_of_group(q, k, v))
-        total += (q.sum(0) @ k.T).astype(np.float32)
+        total += ((q.sum(0) / largest[0]) @ (k / largest[1]).T).astype(np.float32)
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     heads_found = {name: found[name] for name in OF_WEIGHTS}
     return Measured(heads_found, _of_whole(layer, total, found))
@@ -375,46 +371,6 @@ def _of_whole(
         ]
         found["directionality"] = float(directionality_of(*norms))
     return found
-
-
-@lru_cache(64)
-def random_levels(
-    n_heads: int, n_kv_heads: int, d_q: int, d_kv: int, d_head: int, d_value: int
-) -> tuple[dict[str, tuple[float, float]], dict[str, tuple[float, float]]]:
-    """What independent Gaussian matrices of a layer's shape give: always the same draws.
-
-    Args:
-        d_q, d_kv: widths of the streams that are read by W_Q, and by W_K and W_V.
-
-    Returns:
-        Measure → (mean, standard deviation) of heads, and the same of whole layers. Norms are those
-        of matrices of standard deviation 1, so nothing to compare with: left out.
-    """
-    numbers = d_q * d_head * n_heads + d_kv * (d_head + d_value) * n_kv_heads
-    n_drawn = int(np.clip(_WORK // numbers, *_DRAWS))
-    generator = np.random.default_rng([n_heads, n_kv_heads, d_q, d_kv, d_head, d_value])
-    drawn = []
-    for _ in range(n_drawn):
-        q, k, v = (
-            generator.standard_normal(shape, np.float32)
-            for shape in (
-                (n_heads, d_q, d_head),
-                (n_kv_heads, d_kv, d_head),
-                (n_kv_heads, d_kv, d_value),
-            )
-        )
-        drawn.append(measure_layer(Projections(q, k, v)))
-    heads = {name: np.concatenate([one.heads[name] for one in drawn]) for name in OF_WEIGHTS}
-    whole = {name: np.array([one.whole[name] for one in drawn]) for name in drawn[0].whole}
-    return _levels(heads), _levels(whole)
-
-
-def _levels(values: dict[str, Array]) -> dict[str, tuple[float, float]]:
-    return {
-        name: (float(of.mean()), float(of.std(ddof=1)))
-        for name, of in values.items()
-        if not name.startswith("norm_")
-    }
 
 
 def _squares(matrices: Float[Array, "*n i j"]) -> Float[Array, " *n"]:

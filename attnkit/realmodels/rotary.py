@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnkit.realmodels.base import Rope, Unreadable
-from attnkit.realmodels.configuration import Configuration, shown
+from attnkit.realmodels.base import Rope, Unreadable, shown
+from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.notes import STRETCHED, UNTURNED, scaled
 
 _SLIDING = "sliding_attention"
 _FULL = "full_attention"
@@ -61,7 +62,7 @@ def ropes(
         out.append(made[kind][0] if turns is None or turns[layer] else None)
     notes = [note for _, note in made.values() if note]
     if turns is not None and not all(turns):
-        notes.append("Some layers have no rotary positions.")
+        notes.append(UNTURNED)
     return out, notes
 
 
@@ -123,11 +124,8 @@ def _scaled(
     if kind == "llama3":
         return _llama3(frequencies, fields, config), ""
     if kind == "dynamic":
-        return frequencies, "Rotary positions change beyond the trained length; shown is within it."
-    return None, (
-        f"Rotary positions are scaled by a rule that is not computed here ({shown(kind)}), so "
-        "scores are shown at distance 0 only."
-    )
+        return frequencies, STRETCHED
+    return None, scaled(shown(kind))
 
 
 def _llama3(frequencies: np.ndarray, fields: Configuration, config: Configuration) -> np.ndarray:

@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from jaxtyping import Float
 
 from attnkit.realmodels.base import Array, Projections, Rope, bias_per_head, per_head
 from attnkit.realmodels.cursor import damaged
-
-NORMED = "Queries and keys are normalised after the projection, which is not shown."
-BIASED = "Self-attention's scores also get a learned bias per distance, which is not shown."
-SLOPED = "Scores also get terms of the distance between tokens, which are not shown."
-CAPPED = "Scores are capped by a tanh before the softmax."
-WINDOWED = "Some or all layers look only at tokens within a window."
-SCALED = (
-    "Rotary positions are scaled by a rule that is not computed here, so scores are shown at "
-    "distance 0 only."
-)
-"""What to know of a layer beside its matrices; in the words of `layouts` and `rotary`."""
-
-
-def quantised(types: Iterable[str]) -> str:
-    """What to know of a model whose numbers are written so."""
-    return f"The weights are quantised ({', '.join(sorted(types))}), so their numbers are rounded."
-
 
 MOST_LAYERS = 2**12
 

@@ -20,8 +20,7 @@ import numpy as np
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 
-from attnkit.realmodels.base import Unreadable
-from attnkit.realmodels.configuration import shown
+from attnkit.realmodels.base import CONVERT, Unreadable, called, listed, shown
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 _INDEX = ".safetensors.index.json"
@@ -134,12 +133,11 @@ def _in_folder(folder: Path) -> Path:
         if len(found) == 1:
             return found[0]
         if found:
-            names = ", ".join(shown(p.name) for p in found[:8])
-            raise Unreadable(f"{folder.name}: which of these is meant? Name one file: {names}")
-    raise Unreadable(
-        f"{folder.name}: there is no .safetensors file in this folder "
-        "(a .bin or .pt file is never read: save the model with safe_serialization=True)"
-    )
+            raise Unreadable(
+                f"{called(folder)}: which of these is meant? Name one file: "
+                + listed(p.name for p in found)
+            )
+    raise Unreadable(f"{called(folder)}: there is no .safetensors file in this folder; {CONVERT}")
 
 
 def _sharded(index: Path) -> dict[Path, list[str]]:

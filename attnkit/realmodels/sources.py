@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from attnkit.realmodels.base import RealModel, Unreadable
+from attnkit.realmodels.base import CONVERT, RealModel, Unreadable, called, listed
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.gguf_file import gguf_model
+from attnkit.realmodels.notes import others
 from attnkit.realmodels.safetensors_file import open_safetensors
 
 NAMES = {
@@ -21,24 +23,25 @@ NAMES = {
 
 MODEL_BIN = "model.bin"
 
-REFUSED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".npz", ".onnx")
-"""Endings of weights that are not read: unpickling runs whatever a file says, and the others do
-not say which tensors are projections."""
+READ = "*.safetensors with a config.json beside it, *.gguf, and CTranslate2's model.bin"
 
-CONVERT = (
-    "pickles run whatever they say, so they are never opened: where you trust the file, write "
-    "safetensors with transformers, AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
-)
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+"""Endings of weights that are never opened."""
+
+NOT_READ = (".h5", ".msgpack", ".npz", ".onnx")
+"""Endings of weights that are not read: they do not say which tensors are projections."""
 
 _ENDINGS = ("*.safetensors", "*.gguf", MODEL_BIN)
 
-_WANTED = ("*.safetensors", "*.safetensors.index.json", "config.json")
-"""What of a hub's model is downloaded."""
+_TOKENIZER = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "*.model")
+
+_WANTED = ("*.safetensors", "*.safetensors.index.json", "config.json", *_TOKENIZER)
+"""What of a hub's model is downloaded; tokenizers are for running it."""
 
 _LARGEST_CONFIG = 2**22
 
-_LONGEST, _FEW = 80, 8
-"""Characters of a source, and names, that a message repeats."""
+_LONGEST = 80
+"""Characters of a source that a message repeats."""
 
 
 def open_model(source: str) -> RealModel:
@@ -50,16 +53,14 @@ def open_model(source: str) -> RealModel:
     Raises:
         Unreadable: one line that says what was found, and what would do.
     """
-    path = find_files(source)
-    name = NAMES.get(source, source)
-    if Path(source).exists():
-        name = (path if path.is_dir() else path.parent).resolve().name
-    name = name.rpartition("/")[2] or name
+    path, notes = _located(source)
     if path.suffix == ".gguf":
-        return gguf_model(path)
-    if path.suffix == ".bin":
-        return _named(ctranslate2_model(path), name)
-    return _hugging_face(path, name)
+        model = gguf_model(path)
+    elif path.suffix == ".bin":
+        model = replace(ctranslate2_model(path), name=_title(source, path))
+    else:
+        model = _hugging_face(path, _title(source, path))
+    return replace(model, notes=model.notes + notes)
 
 
 def find_files(source: str) -> Path:
@@ -68,8 +69,8 @@ def find_files(source: str) -> Path:
     Args:
         source: a path if there is one: a folder with safetensors and config.json, with one GGUF
             file, or with a CTranslate2 model.bin; or such a file. Otherwise an installed package
-            that has one of these in it. Otherwise "owner/name" on the hub, which needs
-            huggingface_hub and, the first time, a network.
+            that has one of these in it: of several, that nearest to its top. Otherwise
+            "owner/name" on the hub, which needs huggingface_hub and, the first time, a network.
 
     Returns:
         A GGUF file, a CTranslate2 model.bin, a safetensors file or index, or a folder with these.
@@ -77,24 +78,43 @@ def find_files(source: str) -> Path:
     Raises:
         Unreadable: one line that says what was found, and what would do.
     """
-    shown = repr(source[:_LONGEST])
-    path = Path(source).expanduser()
+    return _located(source)[0]
+
+
+def _located(source: str) -> tuple[Path, tuple[str, ...]]:
+    """The files that a source names, and what to know of the choice."""
+    short = repr(source[:_LONGEST])
+    if not source:
+        raise Unreadable(
+            "source: is empty; allowed are a folder, a file, an installed package, and owner/name "
+            "of a model on the hub"
+        )
+    try:
+        path = Path(source).expanduser()
+    except RuntimeError as error:
+        raise Unreadable(f"source: {short} names a home that is not there") from error
     try:
         if path.is_dir():
-            return _in_folder(path)
+            return _in_folder(path), ()
         if path.exists():
-            return _file(path)
+            return _file(path), ()
+        if places := _package(source):
+            return _in_package(places, source)
+        if source.count("/") == 1 and all(source.split("/")) and source[0] not in ".~":
+            return _in_folder(_download(source)), ()
     except OSError as error:  # a name that no file can have, or a folder that is not ours
-        raise Unreadable(f"source: {shown} cannot be opened ({error.strerror})") from error
-    folder = _package(source)
-    if folder is not None:
-        return _in_package(folder, source)
-    if source.count("/") == 1 and all(source.split("/")) and not source.startswith((".", "~")):
-        return _in_folder(_download(source))
+        raise Unreadable(f"source: {short} cannot be opened ({error.strerror})") from error
     raise Unreadable(
-        f"source: got {shown}, but there is no such file or folder, no installed package of that "
+        f"source: got {short}, but there is no such file or folder, no installed package of that "
         "name, and a model on the hub is written owner/name"
     )
+
+
+def _title(source: str, found: Path) -> str:
+    """How a model is called whose files do not say it."""
+    if Path(source).expanduser().exists():
+        return called(found if found.is_dir() else found.parent)
+    return NAMES.get(source, source).rpartition("/")[2]
 
 
 def _in_folder(folder: Path) -> Path:
@@ -107,14 +127,18 @@ def _in_folder(folder: Path) -> Path:
     if len(ggufs) == 1:
         return ggufs[0]
     if ggufs:
-        raise Unreadable(f"{folder.name}: {len(ggufs)} GGUF files; name the one that is meant")
+        raise Unreadable(
+            f"{called(folder)}: {len(ggufs)} GGUF files; name the one that is meant: "
+            + listed(path.name for path in ggufs)
+        )
     found = sorted(path.name for path in folder.iterdir())
-    refused = [name for name in found if name.endswith(REFUSED)]
-    if refused:
-        raise Unreadable(f"{folder.name}: {_listed(refused)} cannot be read; {CONVERT}")
+    if pickled := [name for name in found if name.endswith(PICKLED)]:
+        raise Unreadable(f"{called(folder)}: {listed(pickled)} cannot be read; {CONVERT}")
+    not_read = [name for name in found if name.endswith(NOT_READ)]
     raise Unreadable(
-        f"{folder.name}: no *.safetensors, *.gguf or CTranslate2 model.bin there, but "
-        + (_listed(found) or "nothing")
+        f"{called(folder)}: holds {listed(not_read or found)}"
+        + (", and that is not read" if found else "")
+        + f"; allowed are {READ}"
     )
 
 
@@ -123,11 +147,12 @@ def _file(path: Path) -> Path:
         return path
     if path.name.endswith(".safetensors.index.json"):
         return path
-    if path.suffix in REFUSED:
+    if path.suffix in PICKLED:
         raise Unreadable(f"{path.name}: *{path.suffix} cannot be read; {CONVERT}")
     raise Unreadable(
-        f"{path.name}: allowed are *.safetensors with a config.json beside it, *.gguf, and "
-        "CTranslate2's model.bin"
+        f"{path.name}: "
+        + (f"*{path.suffix} is not read; " if path.suffix in NOT_READ else "")
+        + f"allowed are {READ}"
     )
 
 
@@ -140,15 +165,19 @@ def _hugging_face(weights: Path, name: str) -> RealModel:
 
 def _config(path: Path) -> dict[str, Any]:
     """A Hugging Face configuration."""
-    if not path.is_file():
-        raise Unreadable(
-            f"{path.parent.name}: no config.json beside the weights; it says how many heads there "
-            "are"
-        )
-    if path.stat().st_size > _LARGEST_CONFIG:
-        raise Unreadable(f"config.json: larger than {_LARGEST_CONFIG} bytes")
     try:
-        config = json.loads(path.read_bytes())
+        if not path.is_file():
+            raise Unreadable(
+                f"{called(path.parent)}: no config.json beside the weights; it says how many "
+                "heads there are"
+            )
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise Unreadable(f"config.json: larger than {_LARGEST_CONFIG:,} bytes")
+        text = path.read_bytes()
+    except OSError as error:
+        raise Unreadable(f"config.json: cannot be opened ({error.strerror})") from error
+    try:
+        config = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Unreadable("config.json: not JSON, or cut short; download it again") from error
     if not isinstance(config, dict):
@@ -156,30 +185,31 @@ def _config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _package(source: str) -> Path | None:
-    """The folder of an installed package; it is not imported."""
+def _package(source: str) -> list[Path]:
+    """The folders of an installed package, none if there is none; it is not imported."""
     if not source.isidentifier():
-        return None
+        return []
     try:
         spec = find_spec(source)
     except (ImportError, ValueError):
-        return None
+        return []
     places = spec.submodule_search_locations if spec is not None else None
-    return Path(next(iter(places))) if places else None
+    return [Path(place) for place in places or ()]
 
 
-def _in_package(folder: Path, package: str) -> Path:
-    """The first model in a package, nearest to its top."""
-    found = sorted(
-        {path.parent for ending in _ENDINGS for path in folder.rglob(ending)},
-        key=lambda path: (len(path.parts), path),
-    )
+def _in_package(places: list[Path], package: str) -> tuple[Path, tuple[str, ...]]:
+    """The first model in a package, nearest to its top, and a note on the others."""
+    found = {
+        path.parent: path.parent.relative_to(place)
+        for place in places
+        for ending in _ENDINGS
+        for path in place.rglob(ending)
+    }
     if not found:
-        raise Unreadable(
-            f"{package}: an installed package without *.safetensors, *.gguf or CTranslate2 "
-            "model.bin"
-        )
-    return _in_folder(found[0])
+        raise Unreadable(f"{package}: an installed package without weights; allowed are {READ}")
+    first, *rest = sorted(found, key=lambda folder: (len(found[folder].parts), folder))
+    more = (others(listed((package / found[folder]).as_posix() for folder in rest)),)
+    return _in_folder(first), more if rest else ()
 
 
 def _download(name: str) -> Path:
@@ -202,13 +232,3 @@ def _download(name: str) -> Path:
         f"source: {name!r} is no file here, and could not be had from the hub "
         f"({type(last).__name__}): is there a network, and is the name right?"
     ) from last
-
-
-def _named(model: RealModel, name: str) -> RealModel:
-    return RealModel(name, model.family, model.format, model.layers, model.notes)
-
-
-def _listed(names: Any) -> str:
-    names = list(names)
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return ", ".join(names[:_FEW]) + more

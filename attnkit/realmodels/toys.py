@@ -26,7 +26,7 @@ FAMILY = "toy"
 
 @cache
 def toy_table() -> pd.DataFrame:
-    """Rows as of `measure_model`; heads are counted on over seeds.
+    """Rows of heads as of `measure_model`; heads are counted on over seeds.
 
     Raises:
         OSError, Unreadable: if the file is gone or damaged.
@@ -43,13 +43,14 @@ def measure_toys() -> pd.DataFrame:
     for task in TASKS:
         result = train(Experiment(task=task))
         tables += [measure_model(toy_model(result, v)).table for v in result.experiment.sharing]
-    return pd.concat(tables, ignore_index=True)
+    table = pd.concat(tables, ignore_index=True)
+    return table[table["head"].notna()]  # a layer of several seeds' heads is no model's
 
 
 def toy_model(result: Result, variant: Variant) -> RealModel:
     """The runs of one variant of a finished experiment, as one model with the heads of all seeds.
 
-    Numbers of whole layers are then those of the seeds' models side by side.
+    Head h of seed number s is its head s·n_heads + h.
     """
     import torch
 
