@@ -128,17 +128,22 @@ def summary(table: pd.DataFrame) -> str:
             f"| {heads['cos_qv'].abs().mean():.3f}; {heads['cos_kv'].abs().mean():.3f} "
             f"| {overlaps} ({heads['overlap_qk_random'].mean():.3f}) "
             f"| {_mean(heads['symmetry'])} "
-            f"| {layers['symmetry'].median():.2f} {_between(layers['symmetry'])} |"
+            f"| {_number(layers['symmetry'].median())} {_between(layers['symmetry'])} |"
         )
     return "\n".join(lines)
 
 
 def _mean(values: pd.Series[float]) -> str:
-    return f"{values.mean():+.3f} {_between(values)}"
+    return f"{_number(values.mean(), 3)} {_between(values)}"
 
 
 def _between(values: pd.Series[float]) -> str:
-    return f"[{values.min():.2f}, {values.max():.2f}]"
+    return f"[{_number(values.min())}, {_number(values.max())}]"
+
+
+def _number(value: float, digits: int = 2) -> str:
+    """With a true minus, but not before a zero."""
+    return f"{round(float(value), digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
 def as_they_stand(table: pd.DataFrame) -> pd.DataFrame:
@@ -159,5 +164,5 @@ def _signed(value: float) -> str:
 
 
 def _range(values: pd.Series[float], digits: int = 2) -> str:
-    low, high = (f"{value + 0.0:.{digits}f}" for value in (values.min(), values.max()))
-    return (low if low == high else f"{low} to {high}").replace("-", "−")
+    low, high = (_number(value, digits) for value in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"
