@@ -8,13 +8,22 @@ import streamlit as st
 from attnkit.figures.atlas import (
     atlas_panels,
     describe_depth,
+    describe_lacking,
     describe_scatter,
     plot_depth,
     plot_distribution,
     plot_scatter,
 )
 from attnkit.figures.groups import KINDS, Group, describe_groups, groups_of
-from attnkit.realmodels.answer import CAVEATS, QUESTION, SOURCE, answer_004, on_text
+from attnkit.realmodels.answer import (
+    CAVEATS,
+    QUESTION,
+    SOURCE,
+    answer_004,
+    as_they_stand,
+    on_text,
+    summary,
+)
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, Measure
@@ -41,11 +50,15 @@ GRID = "atlas_grid"
 
 
 def answer(table: pd.DataFrame) -> None:
-    """Three sentences, and what to keep in mind."""
+    """Three sentences, the numbers behind them, and what to keep in mind."""
     st.caption(plain(f"“{QUESTION}”, asked in {SOURCE}."))
     with st.container(key="answer"):
         st.markdown("\n\n".join(map(with_formulas, answer_004(table))))
-        st.caption(with_formulas(on_text(table)))
+    st.caption(
+        with_formulas(f"{on_text(table)} All as the models stand: nothing folded, distance 0.")
+    )
+    with st.expander("The numbers of these sentences"):
+        st.markdown(summary(as_they_stand(table)))
     with st.expander("What is not comparable"):
         st.markdown("\n".join(f"- {with_formulas(caveat)}" for caveat in CAVEATS))
 
@@ -83,8 +96,8 @@ def controls() -> None:
             on_change=take,
             args=("once",),
             required=True,
-            help="Several query heads may share one key and value head. It counts in distributions "
-            "and medians of measures that queries play no part in.",
+            help="Where several query heads share one key and value head, measures of K and V "
+            "alone can count it once, or once per query head.",
         )
         switch(
             "Fold norm gains",
@@ -140,6 +153,8 @@ def show_atlas(head: Head, measure: Measure) -> None:
         "press it to look at the head. By keys: Tab to a grid, arrows, Enter."
     )
     grid(panels, head, take_cell, key=GRID)
+    if lacking := describe_lacking(heads, measure):
+        st.caption(plain(lacking))
     st.markdown(f"Outlined: {plain(head_told(heads, head, measure.name))}. [Look at it](#head)")
     numbers("grid", lambda: heads_table(heads, [measure.name]), f"{measure.title} of every head")
 
@@ -223,7 +238,10 @@ def head_section(head: Head) -> None:
                 label, values, key=key, on_change=take_head, width=240 if field == "model" else 110
             )
             own = own[own[field] == getattr(head, field)]
-    st.caption("The address of this page names this head: send it on.")
+    if chosen.own is not None and head.model in set(chosen.own.table["model"]):
+        st.caption("You measured this model: a link to this page shows it to nobody else.")
+    else:
+        st.caption("The address of this page names this head: send it on.")
     show_head(heads, head, portrait_of(head))
 
 
@@ -329,7 +347,7 @@ if atlas is not None:
     if groups:
         show_depth(groups, measure)
 st.subheader("A model of your own", anchor=False)
-own_model(chosen)
+own_model(chosen, () if shipped is None else shipped.table["model"].unique())
 if atlas is not None:
     st.subheader("Take away", anchor=False)
     downloads(atlas.table)

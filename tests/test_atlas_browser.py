@@ -121,7 +121,7 @@ def test_colours_have_zero_in_the_middle(opened):
     """Blue below, red above, and grey for what was not measured."""
     page = opened()
     panel = {"model": "m", "kind": "causal", "note": "", "alt": "", "layers": [0]}
-    values = {"heads": [0, 1, 2, 3], "values": [[-1, 0, 1, None]]}
+    values = {"heads": [0, 1, 2, 3], "values": [[-1, 0, 1, None]], "below": [[0, 0, 0, 0]]}
     page.evaluate(REDRAW, {"panels": [{**panel, **values}], "low": -1, "high": 1, "signed": True})
     colors = page.evaluate(
         """() => [...document.querySelectorAll('.ak-atlas-cell')]
@@ -136,12 +136,54 @@ def test_colours_have_zero_in_the_middle(opened):
     assert last.get_attribute("aria-label") == "layer 0, head 3: none"
 
 
+ONE_ROW = {"model": "m", "kind": "causal", "note": "", "alt": "", "layers": [0]}
+
+
+def test_signs_can_be_seen_without_colours(opened):
+    """A stroke in cells below chance, light on dark and dark on light, and what it means."""
+    page = opened()
+    panel = {**ONE_ROW, "heads": [0, 1, 2], "values": [[-1, -0.2, 1]], "below": [[1, 1, 0]]}
+    page.evaluate(REDRAW, {"panels": [panel], "high": 1, "signed": True})
+    strokes = page.locator(".ak-atlas-below:visible")
+    expect(strokes).to_have_count(2)
+    inks = strokes.evaluate_all("nodes => nodes.map((node) => node.style.background)")
+    assert inks == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+    expect(page.get_by_text("− below chance")).to_be_visible()
+    page.evaluate(REDRAW, {"signed": False})
+    expect(strokes).to_have_count(0)
+    expect(page.get_by_text("− below chance")).to_be_hidden()
+
+
+def test_the_bar_of_colours_says_whether_cells_are_beyond_it(opened):
+    """Such a cell has the colour of the end, and its own number."""
+    page = opened()
+    panel = {**ONE_ROW, "heads": [0, 1], "values": [[0.45, 0.95]], "below": [[0, 0]]}
+    page.evaluate(REDRAW, {"panels": [panel], "high": 0.45, "beyond": True, "signed": True})
+    assert page.locator(".ak-scale > span").all_inner_texts()[1:3] == ["≤ −0.45", "≥ 0.45"]
+    colors = page.locator(".ak-atlas-cell").evaluate_all(
+        "all => all.map((n) => n.style.background)"
+    )
+    assert colors[0] == colors[1]
+    assert cell(page, 0, 0, 1).get_attribute("aria-label").endswith(": 0.95")
+    page.evaluate(REDRAW, {"beyond": False})
+    assert page.locator(".ak-scale > span").all_inner_texts()[1:3] == ["−0.45", "0.45"]
+
+
 def test_a_narrow_screen_has_narrower_cells(opened):
-    """None leaves it."""
+    """None leaves it, and all are in one column."""
     page = opened(NARROW)
     assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+    expect(page.locator(".ak-atlas-column")).to_have_count(1)
     page.set_viewport_size({"width": WIDE, "height": 900})
-    expect(page.locator(".ak-atlas-columns")).to_have_count(1)
+    expect(page.locator(".ak-atlas-column")).to_have_count(2)
+
+
+def test_grids_of_a_model_stand_together(opened):
+    """Side by side where there is room."""
+    page = opened()
+    boxes = [page.get_by_role("grid").nth(place).bounding_box() for place in (1, 2)]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert page.locator(".ak-atlas-model").nth(1).get_by_role("grid").count() == 2
 
 
 def test_the_grid_can_be_saved(opened):

@@ -14,6 +14,7 @@ from attnkit.figures.atlas import (
     atlas_panels,
     correlation,
     describe_depth,
+    describe_lacking,
     describe_scatter,
     plot_depth,
     plot_distribution,
@@ -136,9 +137,57 @@ def test_colours_of_signed_measures_have_zero_in_the_middle(heads):
     """Others begin at 0."""
     signed, shares = atlas_panels(heads, COSINE), atlas_panels(heads, OVERLAP)
     assert signed["low"] == -signed["high"]
-    assert signed["high"] == pytest.approx(heads["cos_qk"].abs().max(), rel=1e-3)
     assert shares["low"] == 0
     assert not shares["signed"]
+
+
+def test_an_outlier_does_not_take_the_colour_from_the_rest(heads):
+    """Colours end where 98% of heads are, and it is said that some are beyond."""
+    level = heads.assign(cos_qk=np.linspace(0, 0.5, len(heads)), cos_qk_random_sd=0.01)
+    level.loc[level.index[0], "cos_qk"] = -0.97
+    panels = atlas_panels(level, COSINE)
+    assert panels["high"] == pytest.approx(level["cos_qk"].abs().quantile(0.98))
+    assert panels["high"] < 0.97
+    assert panels["beyond"]
+    assert panels["panels"][0]["values"][0][0] == -0.97
+
+
+def test_our_own_models_do_not_take_the_colour_from_real_ones(heads, all_heads):
+    """Their cosines may be 1; the end of the colours is that of the others."""
+    assert atlas_panels(all_heads, COSINE)["high"] == atlas_panels(heads, COSINE)["high"]
+    ours = all_heads[all_heads["family"] == "toy"]
+    assert atlas_panels(ours, COSINE)["high"] == pytest.approx(1, abs=0.01)
+
+
+def test_colours_reach_as_far_as_chance_does(heads):
+    """Twice the largest deviation, so that noise is pale."""
+    calm = heads.assign(cos_qk=0.001, cos_qk_random_sd=np.linspace(0.01, 0.07, len(heads)))
+    panels = atlas_panels(calm, COSINE)
+    assert panels["high"] == pytest.approx(0.14)
+    assert not panels["beyond"]
+
+
+def test_heads_below_chance_are_marked(heads):
+    """By more than two deviations of their own."""
+    made = heads.assign(cos_qk=-0.05, cos_qk_random=0.0, cos_qk_random_sd=0.03)
+    made.loc[made.index[3], "cos_qk_random_sd"] = 0.01
+    made.loc[made.index[4], "cos_qk_random_sd"] = math.nan
+    panels = atlas_panels(made, COSINE)["panels"]
+    assert panels[0]["below"] == [[0, 0, 0, 1, 0], [0, 0, 0, 0, 0]]
+
+
+def test_models_and_kinds_without_a_measure_are_named(all_heads):
+    """Our own small models in one; nothing is said where nothing lacks."""
+    assert describe_lacking(all_heads, COSINE) == ""
+    activations = MEASURES["act_cka_qk"]
+    some = all_heads.assign(act_cka_qk=all_heads["cos_qk"].where(all_heads["model"] != READER))
+    assert describe_lacking(some, activations) == f"Not measured: {READER}, which was not run."
+    ours = all_heads.assign(act_cka_qk=all_heads["cos_qk"].where(all_heads["family"] != "toy"))
+    assert describe_lacking(ours, activations) == (
+        "Not measured: the toy models, which were not run."
+    )
+    crossed = all_heads.assign(cos_qk=all_heads["cos_qk"].where(all_heads["kind"] != "cross"))
+    assert describe_lacking(crossed, COSINE) == f"Not defined: {WRITER} (cross)."
 
 
 def test_what_goes_to_the_browser_is_json(heads):
@@ -271,6 +320,8 @@ def test_the_share_is_told(portrait):
     """In whole percent."""
     drawn, _ = portrait
     assert describe_split(drawn).startswith(f"{100 * energy_of(drawn):.0f}% of the energy")
+    titles = [note["text"] for note in plot_split(drawn)["layout"]["annotations"]]
+    assert "(chance 50%)" in titles[0]
 
 
 def test_spectra_are_those_of_the_portrait(portrait):

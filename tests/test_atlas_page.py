@@ -13,11 +13,17 @@ from safetensors.numpy import save_file
 from attnkit.figures.groups import real
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import CAVEATS, answer_004
-from attnkit.realmodels.atlas import PLACE
+from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
-from attnkit.realmodels.measures import MEASURES
+from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
 from attnkit.ui.atlas import Head, heads_in
-from attnkit.ui.measuring import ENDINGS, Measuring, keep_upload, upload_problem
+from attnkit.ui.measuring import (
+    ENDINGS,
+    Measuring,
+    keep_upload,
+    under_free_names,
+    upload_problem,
+)
 
 pytestmark = pytest.mark.server
 
@@ -160,8 +166,16 @@ def test_a_link_shows_a_head(copy):
     ("params", "named"),
     [
         ({"head": "nonsense"}, "head='nonsense'. Allowed: model/kind/layer/head"),
-        ({"head": f"{READER}/encoder/1/99"}, f"shown is {READER}/encoder/1/0"),
-        ({"head": "No such model/causal/0/0"}, "head='No such model/causal/0/0'"),
+        (
+            {"head": f"{READER}/encoder/1/99"},
+            f"but there is no such head here; shown is {READER}/encoder/1/0.",
+        ),
+        (
+            {"head": "No such model/causal/0/0"},
+            "head='No such model/causal/0/0', but there is no such head here; shown is Made",
+        ),
+        ({"head": "No such model/causal/0/0"}, "A model that its sender measured is only there."),
+        ({"kv": "twice"}, "kv='twice'. Allowed: once, query"),
         ({"measure": "<b>x</b>"}, "measure='<b>x</b>'. Allowed: cos_qk"),
         ({"offset": "7"}, "offset='7'. Allowed: 0, 1, 4, 16"),
         ({"head": "a" * 4000 + "/b/1/1"}, "…"),
@@ -234,8 +248,46 @@ def test_shared_heads_can_count_per_query_head(copy):
     tab = turn(measure="overlap_kv")
     assert f"{WRITER}, causal: median" in drawn(tab, "atlas_strips")["alt"]
     assert "6 heads" in drawn(tab, "atlas_strips")["alt"]
+    assert "kv" not in link(tab)
     tab.button_group(key="atlas_once").set_value(False)
     assert "18 heads" in drawn(show(tab), "atlas_strips")["alt"]
+    assert link(tab)["kv"] == "query"
+    assert "18 heads" in drawn(turn(measure="overlap_kv", kv="query"), "atlas_strips")["alt"]
+
+
+def test_pictures_of_another_distance_than_the_table_say_so(copy):
+    """Not where the table is at distance 0, too, for want of rotary positions."""
+    words = "The pictures are of tokens at distance 0."
+    assert said(turn(head=f"{WRITER}/causal/1/2", offset="4"), words) == words
+    assert words not in texts(turn(head=f"{WRITER}/causal/1/2"))
+    assert words not in texts(turn(head=f"{READER}/encoder/1/2", offset="4"))
+
+
+def test_the_random_level_beside_a_head_is_its_own(copy, monkeypatch):
+    """And not the mean of its kind."""
+    table = made_atlas().table.copy()
+    here = (table["model"] == READER) & (table["layer"] == 1) & (table["head"] == 3)
+    table.loc[here, ["symmetry_random", "symmetry_random_sd"]] = 0.23, 0.17
+    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
+    tab = turn(head=f"{READER}/encoder/1/3", measure="symmetry")
+    assert "(random 0.23 ± 0.17)" in said(tab, "Outlined:")
+
+
+def test_a_model_without_the_measure_is_named(copy, monkeypatch):
+    """Instead of vanishing from the grid."""
+    table = made_atlas().table.copy()
+    ran = table["model"] == WRITER
+    for name in OF_ACTIVATIONS:
+        table.loc[ran, [name, f"{name}_random", f"{name}_random_sd"]] = 0.5, 0.3, 0.1
+    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table))
+    told = f"Not measured: {READER}, which was not run."
+    assert said(turn(measure="act_cka_qk"), "Not measured") == told
+    assert "Not measured" not in " ".join(texts(turn(measure="cos_qk")))
+
+
+def test_the_table_of_a_head_names_its_columns(copy):
+    """The last is of all heads of its kind."""
+    assert "| Median of its kind |" in said(turn(), "| Measure | Here |")
 
 
 def test_our_own_models_join_all_figures(copy):
@@ -300,11 +352,17 @@ def test_a_folder_is_measured_and_joins_the_figures(copy, tiny_model):
     tab = turn(measure="cos_qk")
     tab.text_input(key="own_source").set_value(str(tiny_model))
     tab = measured(press(tab, "own_measure"))
-    said(tab, "Measured: tiny-bert, 2 heads")
+    told = said(tab, "Measured: tiny-bert, 2 heads")
+    assert "Choose it under One head and Two models" in told
+    assert "gone when the page is loaded again" in told
     panels = drawn(tab, "atlas_grid")["panels"]
     assert [(p["model"], p["kind"]) for p in panels][-1] == ("tiny-bert", "encoder")
     tab.selectbox(key="atlas_head_model").set_value("tiny-bert")
     assert "tiny-bert" in drawn(show(tab), "atlas_split")["alt"]
+    said(tab, "You measured this model")
+    assert "send it on" not in " ".join(texts(tab))
+    tab.selectbox(key="atlas_head_model").set_value(READER)
+    said(show(tab), "names this head: send it on")
 
 
 def test_why_nothing_was_measured_is_said_plainly(copy, tmp_path):
@@ -312,8 +370,52 @@ def test_why_nothing_was_measured_is_said_plainly(copy, tmp_path):
     tab = turn()
     tab.text_input(key="own_source").set_value(str(tmp_path))
     tab = measured(press(tab, "own_measure"))
-    assert f"{tmp_path.name}: no *.safetensors" in said(tab, "no *.safetensors")
+    told = said(tab, f"{tmp_path.name}: ")
+    assert told.count(tmp_path.name) == 1
     assert not tab.button(key="own_measure").disabled
+
+
+def test_a_stop_is_no_error(copy, tmp_path):
+    """The page says that it has stopped, and can measure again."""
+    tab = turn()
+    measuring = tab.session_state["own_measuring"] = Measuring(str(tmp_path))
+    measuring.stop()
+    measuring.stopped = True  # if it had failed before
+    show(tab)
+    assert said(tab, "Stopped") == "Stopped."
+    assert not tab.error
+    assert not tab.button(key="own_measure").disabled
+
+
+@pytest.mark.parametrize(
+    ("told", "error", "shown"),
+    [
+        ("blorp", "source: got 'blorp', but", "source: got 'blorp', but"),
+        ("/a/numpy", "numpy: holds nothing", "numpy: holds nothing"),
+        ("my.gguf", "upload: damaged", "upload: damaged"),
+        ("blorp", "out of memory", "blorp: out of memory"),
+    ],
+)
+def test_an_error_names_its_source_once(tmp_path, told, error, shown):
+    """As the error does, or before it."""
+    measuring = Measuring(str(tmp_path / "upload"), told=told)
+    assert measuring.problem_of(Unreadable(error)) == shown
+
+
+def test_uploads_replace_no_model():
+    """One whose name is taken gets a number; its pictures go with it."""
+    found = under_free_names(made_atlas(), [READER, f"{READER} (2)"])
+    assert list(found.table["model"].unique()) == [f"{READER} (3)", WRITER]
+    moved = found.portrait(f"{READER} (3)", "encoder", 1, 2)
+    assert (moved.matrix == made_atlas().portrait(READER, "encoder", 1, 2).matrix).all()
+    assert found.portrait(READER, "encoder", 1, 2) is None
+    assert len(found.arrays) == len(made_atlas().arrays)
+
+
+def test_model_is_no_name():
+    """It is what most files of weights are called."""
+    _, source = keep_upload([_File("model.safetensors"), _File("config.json")], "model")
+    assert Path(source).name == "upload"
 
 
 def test_nothing_named_is_told(copy):

@@ -16,6 +16,7 @@ import pandas as pd
 
 from attnkit.figures.groups import (
     LEGEND,
+    TOY,
     Group,
     colors_of_groups,
     describe_groups,
@@ -27,24 +28,23 @@ from attnkit.figures.groups import (
 from attnkit.figures.palette import FURTHER, REFERENCE, translucent
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import LINE, STRIPE, bare_layout, spread, x_axis
-from attnkit.realmodels.measures import Measure
+from attnkit.realmodels.measures import OF_ACTIVATIONS, Measure
 
 
 def atlas_panels(heads: pd.DataFrame, measure: Measure) -> dict[str, Any]:
     """A grid per group for `atlas.js`: rows are layers, columns heads.
 
     Colours of a signed measure are blue below 0 and red above, with the same range on both sides;
-    others go from 0 to their largest value.
+    others begin at 0. They end where all but the farthest heads are, so that one outlier does not
+    take the colour from the rest; `beyond` says whether there are any farther.
     """
     known_heads = heads[np.isfinite(heads[measure.name].to_numpy(float))]
     panels = [
         _panel(model, kind, own, measure.name)
         for (model, kind), own in known_heads.groupby(["model", "kind"], sort=False)
     ]
-    known = [
-        value for panel in panels for row in panel["values"] for value in row if value == value
-    ]
-    most = max(map(abs, known), default=1.0) or 1.0
+    trained = known_heads[known_heads["family"] != TOY]  # toys that share have cosines of 1
+    most = _end_of_colors(trained if len(trained) else known_heads, measure.name)
     for panel in panels:  # JSON has no NaN
         panel["values"] = [[v if v == v else None for v in row] for row in panel["values"]]
     return {
@@ -52,9 +52,25 @@ def atlas_panels(heads: pd.DataFrame, measure: Measure) -> dict[str, Any]:
         "measure": measure.title,
         "low": -most if measure.signed else 0.0,
         "high": most,
+        "beyond": bool((known_heads[measure.name].abs() > most).any()),
         "signed": measure.signed,
         "alt": describe_groups(groups_of(heads, measure.name), measure.title),
     }
+
+
+_SHOWN_SHARE = 0.98
+"""Of heads that the colours tell apart."""
+
+
+def _end_of_colors(heads: pd.DataFrame, measure: str) -> float:
+    """Of |value|, and no less than twice the largest deviation of random matrices."""
+    sizes = heads[measure].abs().to_numpy(float)
+    if not len(sizes):
+        return 1.0
+    spread = f"{measure}_random_sd"
+    sds = heads[spread].to_numpy(float) if spread in heads else np.zeros(1)
+    least = 2 * float(np.nan_to_num(sds).max())
+    return max(float(np.quantile(sizes, _SHOWN_SHARE)), least) or float(sizes.max()) or 1.0
 
 
 def _panel(model: str, kind: str, heads: pd.DataFrame, measure: str) -> dict[str, Any]:
@@ -64,6 +80,8 @@ def _panel(model: str, kind: str, heads: pd.DataFrame, measure: str) -> dict[str
     rows = np.searchsorted(layers, heads["layer"])
     places = np.searchsorted(columns, heads["head"].to_numpy(int))
     values[rows, places] = heads[measure].to_numpy(float)
+    below = np.zeros(values.shape, bool)
+    below[rows, places] = _is_below(heads, measure)
     mean, sd = random_of(heads, measure)
     note = f"random {real(mean)} ± {real(sd)}" if math.isfinite(mean) else ""
     found = heads[measure].to_numpy(float)
@@ -76,7 +94,40 @@ def _panel(model: str, kind: str, heads: pd.DataFrame, measure: str) -> dict[str
         "layers": layers,
         "heads": columns,
         "values": [[float(f"{value:.4g}") for value in row] for row in values],
+        "below": [[int(one) for one in row] for row in below],
     }
+
+
+def _is_below(heads: pd.DataFrame, measure: str) -> np.ndarray:
+    """Of every head whether it is below random matrices of its shape by more than two SDs."""
+    names = (f"{measure}_random", f"{measure}_random_sd")
+    if not all(name in heads for name in names):
+        return np.zeros(len(heads), bool)
+    mean, sd = (heads[name].to_numpy(float) for name in names)
+    below: np.ndarray = heads[measure].to_numpy(float) < mean - 2 * sd  # of NaN it is no
+    return below
+
+
+def describe_lacking(heads: pd.DataFrame, measure: Measure) -> str:
+    """Which models, or kinds of layers of a model, have no number of a measure; empty if none."""
+    ours = heads["family"] == TOY
+    names = heads["model"].where(~ours, "the toy models")
+    known = pd.Series(np.isfinite(heads[measure.name].to_numpy(float)), heads.index)
+    lacking = []
+    for name, own in known.groupby(names, sort=False):
+        if not own.any():
+            lacking.append(str(name))
+        elif name != "the toy models":
+            by_kind = own.groupby(heads.loc[own.index, "kind"], sort=False).any()
+            lacking += [f"{name} ({kind})" for kind in by_kind.index[~by_kind]]
+    if not lacking:
+        return ""
+    *first, last = lacking
+    named = f"{', '.join(first)} and {last}" if first else last
+    if measure.name not in OF_ACTIVATIONS:
+        return f"Not defined: {named}."
+    were = "were" if len(lacking) > 1 or lacking == ["the toy models"] else "was"
+    return f"Not measured: {named}, which {were} not run."
 
 
 def plot_distribution(groups: list[Group], measure: Measure) -> Figure:

@@ -66,7 +66,7 @@ def plot_split(portrait: Portrait) -> Figure:
         "margin": {"l": 44, "r": 8, "t": 30, "b": 44},
         "annotations": [],
     }
-    titles = (f"symmetric, {_percent(share)}", f"skew, {_percent(1 - share)}")
+    titles = (f"symmetric, {_percent(share)} (chance 50%)", f"skew, {_percent(1 - share)}")
     for place, (part, title) in enumerate(zip(parts_of(portrait), titles, strict=True)):
         suffix = "" if place == 0 else "2"
         data.append(
@@ -133,7 +133,8 @@ def describe_split(portrait: Portrait) -> str:
     """The shares of both parts."""
     share = energy_of(portrait)
     return (
-        f"{_percent(share)} of the energy of W_Q W_Kᵀ is symmetric, {_percent(1 - share)} skew. "
+        f"{_percent(share)} of the energy of W_Q W_Kᵀ is symmetric, {_percent(1 - share)} skew; "
+        "by chance each is 50%. "
         f"Shown are {len(portrait.matrix)} leading directions, which hold "
         f"{_percent(portrait.shown)} of it, turned so that the symmetric part is diagonal."
     )

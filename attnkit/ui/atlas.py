@@ -23,6 +23,9 @@ from attnkit.ui.standalone import asset
 _LONGEST = 60
 """Letters of a faulty link that are said."""
 
+_COUNTED = ("once", "query")
+"""How a link says what shared keys and values count: once, or per query head."""
+
 
 class Head(NamedTuple):
     """A place in the atlas; layers and heads count from 0."""
@@ -84,6 +87,11 @@ class Chosen:
             self._complain("measure", measure, ", ".join(MEASURES))
         self.fold = params.get("fold", "0") == "1"
         self.toys = params.get("toys", "0") == "1"
+        counted = params.get("kv", "once")
+        if counted in _COUNTED:
+            self.once = counted == "once"
+        else:
+            self._complain("kv", counted, ", ".join(_COUNTED))
         offset = params.get("offset", "0")
         if offset in map(str, OFFSETS):
             self.offset = int(offset)
@@ -97,7 +105,8 @@ class Chosen:
     def find(self, heads: pd.DataFrame) -> Head:
         """The chosen head, or the nearest that there is."""
         wanted = self.head
-        if wanted is not None and (heads["model"] == wanted.model).any():
+        known = wanted is not None and bool((heads["model"] == wanted.model).any())
+        if wanted is not None and known:
             for name, value in zip(PLACE, wanted, strict=True):
                 same = heads[heads[name] == value]
                 heads = same if len(same) else heads
@@ -107,7 +116,12 @@ class Chosen:
         first = heads.iloc[0]
         self.head = Head(first["model"], first["kind"], int(first["layer"]), int(first["head"]))
         if self._by_link and wanted is not None and wanted != self.head:
-            self._complain("head", wanted.link, f"model/kind/layer/head; shown is {self.head.link}")
+            self.problem = (
+                f"The link has head={_short(wanted.link)!r}, but there is no such head here; shown "
+                f"is {self.head.link}."
+            )
+            if not known:
+                self.problem += " A model that its sender measured is only there."
         self._by_link = False
         return self.head
 
@@ -118,6 +132,7 @@ class Chosen:
             link["head"] = self.head.link
         link |= {"fold": "1"} if self.fold else {}
         link |= {"offset": str(self.offset)} if self.offset else {}
+        link |= {} if self.once else {"kv": "query"}
         link |= {"toys": "1"} if self.toys else {}
         shown = st.query_params.to_dict()
         if shown != link:
@@ -132,8 +147,11 @@ class Chosen:
         return params != self.link and not late
 
     def _complain(self, name: str, value: str, allowed: str) -> None:
-        shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
-        self.problem = f"The link has {name}={shown!r}. Allowed: {allowed}."
+        self.problem = f"The link has {name}={_short(value)!r}. Allowed: {allowed}."
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def open_chosen() -> Chosen:

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
@@ -51,6 +52,9 @@ class Measuring:
         told: how it is called on the page.
         every_setting: whether gains are folded and positions turned, too.
         folder: what `keep_upload` made, or None; it goes with this object.
+
+    Attributes:
+        uploaded: whether it came through the browser.
     """
 
     def __init__(
@@ -61,8 +65,8 @@ class Measuring:
         every_setting: bool = False,
         folder: Path | None = None,
     ) -> None:
-        self.source_told = told or source
-        self.stopped = False
+        self.source, self.source_told = source, told or source
+        self.stopped, self.uploaded = False, folder is not None
         place = folder or new_folder()
         self._table, self._portraits = place / "atlas.parquet", place / "atlas.safetensors"
         self._told = place / "told.txt"
@@ -95,6 +99,13 @@ class Measuring:
         """How many layers are measured, of how many; zeros before it knows."""
         found = re.findall(r"(\d+)/(\d+) \[", self._tail())
         return (int(found[-1][0]), int(found[-1][1])) if found else (0, 0)
+
+    def problem_of(self, error: Exception) -> str:
+        """An error in words that name the source, once."""
+        words = str(error)
+        names = (self.source_told, Path(self.source_told).name, Path(self.source).name)
+        said = any(name and name in words for name in names)
+        return words if said else f"{self.source_told}: {words}"
 
     @property
     def problem(self) -> str:
@@ -167,10 +178,12 @@ def upload_problem(names: Iterable[str]) -> str:
 def keep_upload(files: Iterable[Uploaded], name: str) -> tuple[Path, str]:
     """Put uploaded files in a folder called `name`; returns what is around it, and the source.
 
-    Files are renamed, so that a name from elsewhere never is a path here.
+    Files are renamed, so that a name from elsewhere never is a path here. "model", which files of
+    most models are called, is no name.
     """
     kept = new_folder()
-    place = kept / (re.sub(r"[^\w.-]+", "-", name).strip(".-")[:80] or "model")
+    called = re.sub(r"[^\w.-]+", "-", name).strip(".-")[:80]
+    place = kept / (called if called not in ("", "model") else "upload")
     place.mkdir()
     source = place
     for file in files:
@@ -180,3 +193,21 @@ def keep_upload(files: Iterable[Uploaded], name: str) -> tuple[Path, str]:
         if ending == ".gguf":
             source = place / target
     return kept, str(source)
+
+
+def under_free_names(found: Atlas, taken: Iterable[str]) -> Atlas:
+    """The same models, each whose name is taken with a number: "upload (2)"."""
+    taken, names = set(taken), {}
+    for model in found.table["model"].unique():
+        names[model] = next(name for name in _numbered(model) if name not in taken)
+        taken.add(names[model])
+    arrays = {}
+    for place, array in found.arrays.items():
+        model, *rest = place.rsplit("/", 4)
+        arrays["/".join((names[model], *rest))] = array
+    return Atlas(found.table.assign(model=found.table["model"].map(names)), arrays)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name} ({n})" for n in count(2))

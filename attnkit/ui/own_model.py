@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 
 import streamlit as st
 
@@ -16,6 +17,7 @@ from attnkit.ui.measuring import (
     MOST_MEGABYTES,
     Measuring,
     keep_upload,
+    under_free_names,
     upload_problem,
 )
 
@@ -24,9 +26,19 @@ TICK_SECONDS = 0.5
 RUNNING, SAID = "own_measuring", "own_measured"
 """Keys of what is measured now, and of what was said of the last one."""
 
+_BOXES = {
+    "good": lambda words: st.success(words),
+    "bad": lambda words: st.error(words, icon=":material/error:"),
+    "stopped": lambda words: st.info(words),
+}
 
-def own_model(chosen: Chosen) -> None:
-    """The whole section; draws itself again while something is measured."""
+
+def own_model(chosen: Chosen, shipped: Iterable[str] = ()) -> None:
+    """The whole section; draws itself again while something is measured.
+
+    Args:
+        shipped: names of models that an upload does not replace.
+    """
     if server_settings().hosted:
         st.markdown(
             "Off on this copy, which many people share. On a copy of your own, or in a terminal:"
@@ -35,13 +47,13 @@ def own_model(chosen: Chosen) -> None:
         return
     running: Measuring | None = st.session_state.get(RUNNING)
     moving = running is not None and running.moving
-    st.fragment(_area, run_every=TICK_SECONDS if moving else None)(chosen)
+    st.fragment(_area, run_every=TICK_SECONDS if moving else None)(chosen, frozenset(shipped))
 
 
-def _area(chosen: Chosen) -> None:
+def _area(chosen: Chosen, shipped: frozenset[str]) -> None:
     running: Measuring | None = st.session_state.get(RUNNING)
     if running is not None and not running.moving:
-        _take(running, chosen)
+        _take(running, chosen, shipped)
         st.rerun()
     st.markdown(
         "A folder or file on this machine, an installed package, or `owner/name` on the Hugging "
@@ -62,6 +74,7 @@ def _area(chosen: Chosen) -> None:
             if running is not None:
                 running.stop()
             st.rerun()
+    _status(running)
     most = min(MOST_MEGABYTES, st.get_option("server.maxUploadSize"))
     st.file_uploader(
         f"Or upload a `.gguf`, or a `.safetensors` and `config.json`: {most} MB at most",
@@ -75,7 +88,6 @@ def _area(chosen: Chosen) -> None:
         value=True,
         key="own_every",
     )
-    _status(running)
 
 
 def _status(running: Measuring | None) -> None:
@@ -85,9 +97,9 @@ def _status(running: Measuring | None) -> None:
         words = f"Layer {done} of {of}" if of else "Reading"
         st.progress(done / of if of else 0.0, text=f"{words}: {plain(running.source_told)}")
         return
-    good, words = st.session_state.get(SAID, (True, ""))
-    if words:
-        (st.success if good else st.error)(plain(words), icon=None if good else ":material/error:")
+    if SAID in st.session_state:
+        box, words = st.session_state[SAID]
+        _BOXES[box](plain(words))
 
 
 def _begin() -> None:
@@ -96,9 +108,9 @@ def _begin() -> None:
     every = bool(st.session_state.own_every)
     folder, told = None, source
     if not source and not files:
-        st.session_state[SAID] = (False, "Name a model or upload one.")
+        st.session_state[SAID] = ("bad", "Name a model or upload one.")
     elif not source and upload_problem(file.name for file in files):
-        st.session_state[SAID] = (False, upload_problem(file.name for file in files))
+        st.session_state[SAID] = ("bad", upload_problem(file.name for file in files))
     else:
         if not source:
             told = next(file.name for file in files if not file.name.endswith(".json"))
@@ -108,26 +120,37 @@ def _begin() -> None:
                 source, told=told, every_setting=every, folder=folder
             )
         except OSError as error:
-            st.session_state[SAID] = (False, f"It could not be started: {error.strerror}.")
+            st.session_state[SAID] = ("bad", f"It could not be started: {error.strerror}.")
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
     st.rerun()
 
 
-def _take(running: Measuring, chosen: Chosen) -> None:
+def _take(running: Measuring, chosen: Chosen, shipped: frozenset[str]) -> None:
     """Put what was measured beside the other models."""
     del st.session_state[RUNNING]
+    if running.stopped:
+        st.session_state[SAID] = ("stopped", "Stopped.")
+        running.close()
+        return
     try:
         found = running.atlas()
     except (OSError, Unreadable) as error:
-        st.session_state[SAID] = (False, f"{running.source_told}: {error}")
+        st.session_state[SAID] = ("bad", running.problem_of(error))
         return
     finally:
         running.close()
+    if running.uploaded:
+        own = () if chosen.own is None else chosen.own.table["model"].unique()
+        found = under_free_names(found, shipped.union(own))
     chosen.own = found if chosen.own is None else chosen.own.joined(found)
     names = ", ".join(found.table["model"].unique())
     n = int(found.table["head"].notna().sum() // max(1, _settings(found)))
-    st.session_state[SAID] = (True, f"Measured: {names}, {n} heads. It is in all figures above.")
+    st.session_state[SAID] = (
+        "good",
+        f"Measured: {names}, {n} heads. It is in all figures above. Choose it under One head and "
+        "Two models. It is gone when the page is loaded again.",
+    )
 
 
 def _settings(found: Atlas) -> int:

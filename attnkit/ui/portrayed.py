@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import streamlit as st
 
-from attnkit.figures.groups import random_of, real
+from attnkit.figures.groups import real
 from attnkit.figures.portrait import (
     PAIR_NAMES,
     describe_angles,
@@ -39,12 +41,12 @@ def numbers_table(heads: pd.DataFrame, head: Head) -> str:
     """Every measure that a head has, as a table: its value, random matrices, heads of its kind."""
     row = row_of(heads, head)
     alike = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
-    lines = ["| Measure | Here | Random | SDs | Kind |", "|---|--:|--:|--:|--:|"]
+    lines = ["| Measure | Here | Random | SDs | Median of its kind |", "|---|--:|--:|--:|--:|"]
     for name, measure in MEASURES.items():
         value = float(row[name])
         if value != value:
             continue
-        mean, sd = (float(row.get(f"{name}_{what}", float("nan"))) for what in _LEVEL)
+        mean, sd = random_at(row, name)
         random = f"{real(mean)}\u00a0±\u00a0{real(sd)}" if mean == mean else "–"
         apart = real((value - mean) / sd) if sd > 0 else "–"
         cells = (real(value), random, apart, real(float(alike[name].median())))
@@ -52,32 +54,37 @@ def numbers_table(heads: pd.DataFrame, head: Head) -> str:
     return "\n".join(lines)
 
 
-_LEVEL = ("random", "random_sd")
+def random_at(row: pd.Series, measure: str) -> tuple[float, float]:
+    """Mean and standard deviation of random matrices of a head's shape; NaN if there are none."""
+    mean, sd = (float(row.get(f"{measure}_{what}", math.nan)) for what in ("random", "random_sd"))
+    return mean, sd
 
 
 def head_told(heads: pd.DataFrame, head: Head, measure: str) -> str:
-    """What is chosen, and its number."""
-    value = float(row_of(heads, head)[measure])
-    alike = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
-    told = f"{head.told}: {MEASURES[measure].title} {real(value)}"
-    mean, sd = random_of(alike, measure)
+    """What is chosen, its number, and that of random matrices of its shape."""
+    row = row_of(heads, head)
+    told = f"{head.told}: {MEASURES[measure].title} {real(float(row[measure]))}"
+    mean, sd = random_at(row, measure)
     return told if mean != mean else f"{told} (random {real(mean)} ± {real(sd)})"
 
 
 def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> None:
     """Its numbers and, where it was drawn, its pictures."""
+    row = row_of(heads, head)
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown(numbers_table(heads, head))
         st.caption(
             "Random: matrices of the same shape, mean ± SD; then how many SDs this head is from "
-            "it. Kind: the median of all heads of this kind in this model."
+            "it. The last column is of all heads of this kind in this model."
         )
     with right:
         if portrait is None:
             st.info("No pictures of this head: only its numbers were kept.")
-        else:
-            show_portrait(portrait, head, int(row_of(heads, head)["d_model"]))
+            return
+        if row["offset"]:
+            st.caption("The pictures are of tokens at distance 0.")
+        show_portrait(portrait, head, int(row["d_model"]))
 
 
 def show_portrait(portrait: Portrait, head: Head, d_model: int) -> None:

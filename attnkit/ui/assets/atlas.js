@@ -1,9 +1,10 @@
 // Grids of heads: a panel per model and kind, rows layers, columns heads, a colour per number.
 // A grid is one stop of the Tab key; arrow keys go from cell to cell, Enter chooses.
-// data: {panels: [{model, kind, note, alt, layers, heads, values}], measure, low, high, signed, alt,
-//        chosen: [model, kind, layer, head] | null}
+// data: {panels: [{model, kind, note, alt, layers, heads, values, below}], measure, low, high,
+//        beyond, signed, alt, chosen: [model, kind, layer, head] | null}
 
-const CELL = 20, CELL_LEAST = 6, TALLEST = 480, GAP = 28;
+const CELL = 20, CELL_LEAST = 6, TALLEST = 480, GAP = 28, PANEL_LEAST = 150;
+const INKS = ["#000000", "#ffffff"];
 
 export default function ({ data: packed, parentElement, setTriggerValue }) {
   const data = unpacked(packed);
@@ -27,6 +28,7 @@ function mount(root) {
   const state = { grids: [] };
   state.top = el("div", "ak-atlas-top", root);
   state.scale = scaleLegend(state.top);
+  state.below = el("span", "", state.scale.node, "− below chance");
   state.named = saveMenu(state.top, () => ({
     body: state.body,
     heading: state.data.measure,
@@ -44,7 +46,9 @@ function mount(root) {
 function draw(root, state) {
   const { data } = state;
   const scale = data.signed ? diverging(data.high) : sequential(data.high);
-  state.scale.update(scale, data.measure);
+  const [least, most] = [scale.low, scale.high].map((end) => number(end));
+  state.scale.update(scale, data.measure, data.beyond ? [data.signed ? `≤ ${least}` : least, `≥ ${most}`] : [least, most]);
+  show(state.below, data.signed && data.panels.some(({ below }) => below.flat().some(Boolean)));
   state.named(data.measure);
   state.body.setAttribute("aria-label", data.alt);
   const width = root.clientWidth || 1000;
@@ -53,12 +57,29 @@ function draw(root, state) {
     state.shape = shape;
     state.tip.style.display = "none";
     state.grids = data.panels.map((panel, place) => buildGrid(state, panel, place, width));
-    state.body.replaceChildren(...state.grids.map((grid) => grid.box));
-    const widest = Math.max(0, ...state.grids.map((grid) => grid.width));
-    state.body.classList.toggle("ak-atlas-columns", 2 * widest + GAP <= width); // tall beside low ones
-    state.body.style.columnWidth = `${widest}px`;
+    arrange(state, width);
   }
   data.panels.forEach((panel, place) => fill(state, state.grids[place], panel, scale));
+}
+
+/** Panels of a model stand together; the tallest model beside all others, if there is room. */
+function arrange(state, width) {
+  const models = new Map();
+  state.data.panels.forEach(({ model }, place) => {
+    models.set(model, [...(models.get(model) ?? []), state.grids[place]]);
+  });
+  const across = (grids) => grids.reduce((sum, grid) => sum + Math.max(grid.width, PANEL_LEAST) + GAP, 0);
+  const height = (grids) => Math.max(0, ...grids.map((grid) => grid.height));
+  const all = [...models.values()];
+  const tallest = all.reduce((best, grids) => (height(grids) > height(best) ? grids : best), []);
+  const others = all.filter((grids) => grids !== tallest);
+  const fits = others.length && width - across(tallest) >= Math.max(...others.flat().map((grid) => grid.width));
+  const columns = (fits ? [others, [tallest]] : [all]).map((some) => {
+    const column = el("div", "ak-atlas-column");
+    for (const grids of some) el("div", "ak-atlas-model", column).append(...grids.map((grid) => grid.box));
+    return column;
+  });
+  state.body.replaceChildren(...columns);
 }
 
 function buildGrid(state, first, place, width) {
@@ -71,6 +92,7 @@ function buildGrid(state, first, place, width) {
   const grid = {
     box,
     width: label + heads.length * across + 6,
+    height: layers.length * down,
     model: el("b", "", title, ""),
     kind: el("span", "", title, ""),
     note: el("span", "ak-atlas-note", title, ""),
@@ -106,6 +128,7 @@ function buildGrid(state, first, place, width) {
       cell.setAttribute("role", "gridcell");
       cell.id = id(i, j);
       cell.dataset.at = `${i} ${j}`;
+      show(el("i", "ak-atlas-below", cell), false);
       return cell;
     });
   });
@@ -177,6 +200,9 @@ function fill(state, grid, panel, scale) {
       set(cell, "aria-selected", chosen);
       if (chosen && !grid.chosen) grid.at = [i, j]; // where the keys begin
       cell.classList.toggle("ak-chosen-cell", chosen);
+      const below = state.data.signed && Boolean(panel.below[i][j]);
+      show(cell.firstChild, below);
+      if (below) cell.firstChild.style.background = inkOn(scale.rgb(value));
     });
   });
   grid.chosen = own;
@@ -191,6 +217,12 @@ function tell(state, grid, i, j) {
   const x = cell.left + cell.width / 2 - around.left - tip.offsetWidth / 2;
   tip.style.left = `${clamp(x, 0, Math.max(0, around.width - tip.offsetWidth))}px`;
   tip.style.top = `${cell.top - around.top - tip.offsetHeight - 6}px`;
+}
+
+/** Black or white, whichever stands out more. */
+function inkOn(rgb) {
+  const [r, g, b] = rgb.map((byte) => (byte / 255) ** 2.2);
+  return INKS[Number(0.2126 * r + 0.7152 * g + 0.0722 * b < 0.18)];
 }
 
 function tableOf({ panels, measure }) {

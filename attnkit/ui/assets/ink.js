@@ -4,7 +4,7 @@
 //   el(tag, class, parent, text)  svg(tag, attributes, parent)  say(node, text)
 //   number(x, digits)             "−0.52"; "–" if it is none      share(x)   two decimals, always
 //   sequential(high = 1), diverging(limit), limitOf(...arrays)   scales: {low, high, css(value)}
-//   scaleLegend(parent)                              .update(scale, "what it measures")
+//   scaleLegend(parent)                              .update(scale, "what it measures", words of both ends)
 //   panelGrid(film, parent, n, least)                n boxes side by side, wrapping
 //   panelTitle(parent, variant)                      .update(summary)
 //   heatMap(film, parent, options)                   .update(values, scale, {row, answers, right})
@@ -133,10 +133,9 @@ function scaleLegend(parent) {
   const values = new Float32Array(64);
   return {
     node,
-    update(scale, text = "") {
+    update(scale, text = "", ends = [number(scale.low), number(scale.high)]) {
       say(what, text);
-      say(numbers[0], number(scale.low));
-      say(numbers[1], number(scale.high));
+      numbers.forEach((node, place) => say(node, ends[place]));
       for (let i = 0; i < 64; i++) values[i] = scale.low + ((scale.high - scale.low) * i) / 63;
       paint(canvas, values, scale);
     },
