@@ -8,13 +8,18 @@ import streamlit as st
 from attnkit.figures.atlas import (
     atlas_panels,
     describe_depth,
-    describe_lacking,
     describe_scatter,
     plot_depth,
     plot_distribution,
     plot_scatter,
 )
-from attnkit.figures.groups import KINDS, Group, describe_groups, groups_of
+from attnkit.figures.groups import (
+    KINDS,
+    Group,
+    describe_groups,
+    describe_lacking,
+    groups_of,
+)
 from attnkit.realmodels.answer import (
     CAVEATS,
     QUESTION,
@@ -51,7 +56,7 @@ GRID = "atlas_grid"
 
 def answer(table: pd.DataFrame) -> None:
     """Three sentences, the numbers behind them, and what to keep in mind."""
-    st.caption(plain(f"“{QUESTION}”, asked in {SOURCE}."))
+    st.caption(plain(f"“{QUESTION}”: {SOURCE}"))
     with st.container(key="answer"):
         st.markdown("\n\n".join(map(with_formulas, answer_004(table))))
     st.caption(

@@ -14,14 +14,13 @@ from attnkit.figures.atlas import (
     atlas_panels,
     correlation,
     describe_depth,
-    describe_lacking,
     describe_scatter,
     plot_depth,
     plot_distribution,
     plot_scatter,
     relative_depth,
 )
-from attnkit.figures.groups import counted, describe_groups, groups_of, real
+from attnkit.figures.groups import counted, describe_groups, describe_lacking, groups_of, real
 from attnkit.figures.palette import COLORS, REFERENCE
 from attnkit.figures.portrait import (
     describe_angles,

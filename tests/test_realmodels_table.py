@@ -164,7 +164,7 @@ def test_the_answer_names_the_figures():
     assert len(sentences) == 3
     assert "+0.06 to +0.31" in sentences[0]
     assert "390" in sentences[0]
-    assert "0.005 to 0.011 in size, where random matrices have 0.004 to 0.007" in sentences[1]
+    assert "mean size 0.005 to 0.011; random matrices 0.004 to 0.007" in sentences[1]
     assert (
         "0.49 where tokens look both ways, 0.09 to 0.18 where they look back, 0.00" in sentences[2]
     )

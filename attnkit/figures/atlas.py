@@ -28,7 +28,7 @@ from attnkit.figures.groups import (
 from attnkit.figures.palette import FURTHER, REFERENCE, translucent
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import LINE, STRIPE, bare_layout, spread, x_axis
-from attnkit.realmodels.measures import OF_ACTIVATIONS, Measure
+from attnkit.realmodels.measures import Measure
 
 
 def atlas_panels(heads: pd.DataFrame, measure: Measure) -> dict[str, Any]:
@@ -106,28 +106,6 @@ def _is_below(heads: pd.DataFrame, measure: str) -> np.ndarray:
     mean, sd = (heads[name].to_numpy(float) for name in names)
     below: np.ndarray = heads[measure].to_numpy(float) < mean - 2 * sd  # of NaN it is no
     return below
-
-
-def describe_lacking(heads: pd.DataFrame, measure: Measure) -> str:
-    """Which models, or kinds of layers of a model, have no number of a measure; empty if none."""
-    ours = heads["family"] == TOY
-    names = heads["model"].where(~ours, "the toy models")
-    known = pd.Series(np.isfinite(heads[measure.name].to_numpy(float)), heads.index)
-    lacking = []
-    for name, own in known.groupby(names, sort=False):
-        if not own.any():
-            lacking.append(str(name))
-        elif name != "the toy models":
-            by_kind = own.groupby(heads.loc[own.index, "kind"], sort=False).any()
-            lacking += [f"{name} ({kind})" for kind in by_kind.index[~by_kind]]
-    if not lacking:
-        return ""
-    *first, last = lacking
-    named = f"{', '.join(first)} and {last}" if first else last
-    if measure.name not in OF_ACTIVATIONS:
-        return f"Not defined: {named}."
-    were = "were" if len(lacking) > 1 or lacking == ["the toy models"] else "was"
-    return f"Not measured: {named}, which {were} not run."
 
 
 def plot_distribution(groups: list[Group], measure: Measure) -> Figure:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from attnkit.figures.palette import COLORS, FURTHER
+from attnkit.realmodels.measures import OF_ACTIVATIONS, Measure
 
 LEGEND = {
     "orientation": "h",
@@ -181,3 +182,25 @@ def describe_groups(groups: list[Group], title: str) -> str:
     """What grids and strips show, for those who do not see them."""
     said = [f"{group.name}: {group.told}" for group in groups]
     return f"{title}. {'. '.join(said)}." if said else f"{title}: 0 heads have it."
+
+
+def describe_lacking(heads: pd.DataFrame, measure: Measure) -> str:
+    """Which models, or kinds of layers of a model, have no number of a measure; empty if none."""
+    ours = heads["family"] == TOY
+    names = heads["model"].where(~ours, "the toy models")
+    known = pd.Series(np.isfinite(heads[measure.name].to_numpy(float)), heads.index)
+    lacking = []
+    for name, own in known.groupby(names, sort=False):
+        if not own.any():
+            lacking.append(str(name))
+        elif name != "the toy models":
+            by_kind = own.groupby(heads.loc[own.index, "kind"], sort=False).any()
+            lacking += [f"{name} ({kind})" for kind in by_kind.index[~by_kind]]
+    if not lacking:
+        return ""
+    *first, last = lacking
+    named = f"{', '.join(first)} and {last}" if first else last
+    if measure.name not in OF_ACTIVATIONS:
+        return f"Not defined: {named}."
+    were = "were" if len(lacking) > 1 or lacking == ["the toy models"] else "was"
+    return f"Not measured: {named}, which {were} not run."

@@ -8,9 +8,9 @@ import pandas as pd
 
 from attnkit.realmodels.base import Kind
 
-QUESTION = "How similar are the three matrices of an attention head in practice?"
+QUESTION = "How similar are the three matrices of an attention head in practice …?"
 
-SOURCE = "thread 004"
+SOURCE = "Hans-Peter Stricker, Stack Exchange"
 
 CAVEATS = (
     "Three models are not a sample: they differ in size, data, age and training at once.",
@@ -60,22 +60,21 @@ def answer_004(table: pd.DataFrame) -> tuple[str, str, str]:
     }
     times = {pair: f"{of.min():.1f} to {of.max():.1f}" for pair, of in overlaps.items()}
     second = (
-        f"W_V's cosine with either is close to 0 ({_range(sizes['size'], 3)} in size, where random "
-        f"matrices have {_range(sizes['chance'], 3)}), but a cosine hangs on bases; the directions "
-        f"that they read have {times['qk']} times the overlap of chance for W_Q and W_K, "
-        f"{times['qv']} for W_Q and W_V, {times['kv']} for W_K and W_V."
+        f"W_V's cosine with either is close to 0 (mean size {_range(sizes['size'], 3)}; random "
+        f"matrices {_range(sizes['chance'], 3)}), but that number depends on an arbitrary choice "
+        "of basis; by the directions they read, W_Q and W_K overlap "
+        f"{times['qk']} times as much as random matrices, W_Q and W_V {times['qv']} times, W_K and "
+        f"W_V {times['kv']} times."
     )
     medians = {
         kind: of.groupby("model")["symmetry"].median() for kind, of in layers.groupby("kind")
     }
+    found = [
+        f"{_range(medians[kind])} {words}" for kind, words in _LOOKING.items() if kind in medians
+    ]
     third = (
-        "Of whole layers W_Q W_Kᵀ, 0 when random and 1 when symmetric, has a median symmetry of "
-        + ", ".join(
-            f"{_range(medians[kind])} {words}"
-            for kind, words in _LOOKING.items()
-            if kind in medians
-        )
-        + "."
+        "W_Q W_Kᵀ of a whole layer (symmetry 0 when random, 1 when symmetric) has a median of "
+        f"{', '.join(found)}."
     )
     return first, second, third
 
@@ -83,7 +82,7 @@ def answer_004(table: pd.DataFrame) -> tuple[str, str, str]:
 _LOOKING = {
     Kind.ENCODER: "where tokens look both ways",
     Kind.CAUSAL: "where they look back",
-    Kind.CROSS: "in cross-attention, the control",
+    Kind.CROSS: "in cross-attention, where nothing asks for symmetry",
 }
 
 
