@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
@@ -21,6 +21,9 @@ from attnkit.realmodels.measures import (
     prepared,
 )
 from attnkit.realmodels.portraits import Portrait, portraits_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PLACE = ("model", "kind", "layer", "head")
 """What names a row; whole layers have no head."""
@@ -70,6 +73,8 @@ class Atlas:
 
     def joined(self, other: Atlas) -> Atlas:
         """Both; a model that both have is the other's."""
+        import pandas as pd
+
         new = set(other.table["model"])
         kept = self.table[~self.table["model"].isin(new)]
         table = pd.concat([kept, other.table], ignore_index=True)
@@ -102,6 +107,8 @@ class Atlas:
         Raises:
             OSError, Unreadable: if it is not there, or not that.
         """
+        import pandas as pd
+
         try:
             found = pd.read_parquet(table)
             arrays = {}
@@ -228,6 +235,8 @@ _PRECISIONS = dict.fromkeys((*PAIRS, "shown"), np.float16)
 
 
 def _table(rows: list[dict[str, object]]) -> pd.DataFrame:
+    import pandas as pd
+
     table = pd.DataFrame(rows)
     levels = [f"{name}_{what}" for name in MEASURES for what in ("random", "random_sd")]
     for name in MEASURES:
