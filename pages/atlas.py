@@ -21,11 +21,11 @@ from attnkit.figures.groups import (
     groups_of,
 )
 from attnkit.realmodels.answer import (
-    CAVEATS,
     QUESTION,
     SOURCE,
     answer_004,
     as_they_stand,
+    caveats,
     on_text,
     summary,
 )
@@ -65,7 +65,7 @@ def answer(table: pd.DataFrame) -> None:
     with st.expander("The numbers of these sentences"):
         st.markdown(summary(as_they_stand(table)))
     with st.expander("What is not comparable"):
-        st.markdown("\n".join(f"- {with_formulas(caveat)}" for caveat in CAVEATS))
+        st.markdown("\n".join(f"- {with_formulas(caveat)}" for caveat in caveats(table)))
 
 
 def toys() -> pd.DataFrame:
@@ -317,7 +317,7 @@ def downloads(table: pd.DataFrame) -> None:
                 on_click="ignore",
                 key=f"atlas_{ending}",
             )
-    st.caption("The same table from a terminal:")
+    st.caption("The table of the three models that ship, from a terminal:")
     st.code(COMMAND, language="bash", wrap_lines=True)
 
 

@@ -11,7 +11,8 @@ from plotly.offline import get_plotlyjs
 from attnkit.figures.curves import plot_accuracy
 from attnkit.figures.maps import attention_maps
 from attnkit.ui import components
-from attnkit.ui.session import LATE_SECONDS, shipped_example
+from attnkit.ui.address import LATE_SECONDS
+from attnkit.ui.session import shipped_example
 from attnkit.ui.visitor import ROOT, dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]

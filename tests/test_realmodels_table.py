@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnkit.realmodels import Setting, measure_model, open_model
-from attnkit.realmodels.answer import answer_004, on_text
+from attnkit.realmodels.answer import answer_004, caveats, on_text
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS, measure_layer, prepared
 from attnkit.realmodels.shipped import PACKAGES, load_atlas
 from attnkit.realmodels.toys import toy_table
@@ -171,6 +171,14 @@ def test_the_answer_names_the_figures():
     assert f"0.71 in {MINILM}, more alike than" in on_text(load_atlas().table)
     assert f"0.56 in {SMOLLM}, less alike than" in on_text(load_atlas().table)
     assert on_text(toy_table()) == ""
+
+
+def test_the_caveat_on_folding_names_what_it_moves_most():
+    """By the table; of models without gains nothing is said."""
+    table = load_atlas().table
+    said = f"causal layers of {WHISPER} it takes the median symmetry from 0.18 to −0.04"
+    assert any(said in caveat for caveat in caveats(table))
+    assert not any("median" in caveat for caveat in caveats(table[~table["folded"]]))
 
 
 def test_what_the_table_lacks_is_not_answered():

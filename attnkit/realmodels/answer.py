@@ -12,27 +12,6 @@ QUESTION = "How similar are the three matrices of an attention head in practice 
 
 SOURCE = "Hans-Peter Stricker, Stack Exchange"
 
-CAVEATS = (
-    "Three models are not a sample: they differ in size, data, age and training at once.",
-    "W_V's basis has nothing to do with W_Q's: a turn of it, undone in W_O, leaves the model as "
-    "it is and changes every cosine with W_V. Overlap, CKA and the best rotation do not see it.",
-    "Gains of the norm before attention can be folded into the matrices. MiniLM is post-norm and "
-    "has none; of Whisper's causal layers folding takes the median symmetry from 0.18 to −0.04. "
-    "Chance is then that of random matrices with the same gains.",
-    "With rotary positions (SmolLM2) W_Q W_Kᵀ is what tokens at distance 0 see. At other distances "
-    "its symmetry exchanges what two tokens are, but not their places, so it is no longer that of "
-    "the scores.",
-    "SmolLM2's three query heads of a group share one W_K and one W_V: counted per query head, the "
-    "same numbers count three times.",
-    "SmolLM2 was read from 4-bit weights: that moves cosines by up to 0.004, symmetry by up to "
-    "0.009, directionality by up to 0.13.",
-    "Cross-attention reads two different streams, so nothing asks W_Q W_Kᵀ to be symmetric: a "
-    "control, not a finding.",
-    "Alike weights are not alike activations: text varies in few directions, and even random "
-    "projections of it look alike. Trained ones may be more alike than those, or less.",
-)
-"""What is not comparable, or not what it seems."""
-
 _CLEAR = 2.0
 """Standard errors by which a mean differs from chance before words say so."""
 
@@ -77,6 +56,44 @@ def answer_004(table: pd.DataFrame) -> tuple[str, str, str]:
         f"{', '.join(found)}."
     )
     return first, second, third
+
+
+def caveats(table: pd.DataFrame) -> tuple[str, ...]:
+    """What is not comparable, or not what it seems; in sentences."""
+    return (
+        "Three models are not a sample: they differ in size, data, age and training at once.",
+        "W_V's basis has nothing to do with W_Q's: a turn of it, undone in W_O, leaves the model "
+        "as it is and changes every cosine with W_V. Overlap, CKA and the best rotation do not see "
+        "it.",
+        "Gains of the norm before attention can be folded into the matrices; a post-norm model has "
+        f"none.{_folding(table)} Chance is then that of random matrices with the same gains.",
+        "With rotary positions (SmolLM2) W_Q W_Kᵀ is what tokens at distance 0 see. At other "
+        "distances its symmetry exchanges what two tokens are, but not their places, so it is no "
+        "longer that of the scores.",
+        "SmolLM2's three query heads of a group share one W_K and one W_V: counted per query head, "
+        "the same numbers count three times.",
+        "SmolLM2 was read from 4-bit weights: that moves cosines by up to 0.004, symmetry by up to "
+        "0.009, directionality by up to 0.13.",
+        "Cross-attention reads two different streams, so nothing asks W_Q W_Kᵀ to be symmetric: a "
+        "control, not a finding.",
+        "Alike weights are not alike activations: text varies in few directions, and even random "
+        "projections of it look alike. Trained ones may be more alike than those, or less.",
+    )
+
+
+def _folding(table: pd.DataFrame) -> str:
+    """Where folding moves the symmetry of layers most; "" where nothing was folded."""
+    layers = table[table["head"].isna() & (table["offset"] == 0)]
+    before, after = (
+        layers[layers["folded"] == folded].groupby(["model", "kind"])["symmetry"].median()
+        for folded in (False, True)
+    )
+    moved = (after - before).abs().dropna().sort_values()
+    if moved.empty:
+        return ""
+    model, kind = moved.index[-1]
+    values = f"{_number(before[model, kind])} to {_number(after[model, kind])}"
+    return f" In the {kind} layers of {model} it takes the median symmetry from {values}."
 
 
 _LOOKING = {

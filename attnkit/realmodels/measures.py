@@ -41,29 +41,21 @@ class Measure:
 
     Attributes:
         name: its column. title, help: on screen.
-        low, high: its range; `high` is infinite where there is no limit.
+        signed: whether 0 is its middle, and not its end.
         layers: whether whole layers have it, too.
     """
 
     name: str
     title: str
     help: str
-    low: float
-    high: float
+    signed: bool = False
     layers: bool = False
 
-    @property
-    def signed(self) -> bool:
-        """Whether 0 is its middle, and not its end."""
-        return self.low < 0
 
-
-def _pairwise(prefix: str, title: str, help: str, low: float, **rest: bool) -> Iterator[Measure]:
+def _pairwise(prefix: str, title: str, help: str, **rest: bool) -> Iterator[Measure]:
     for pair, names in PAIRS.items():
         letters = f"{pair[0].upper()},{pair[1].upper()}"
-        yield Measure(
-            f"{prefix}_{pair}", f"{title} {letters}", help.format(names), low, 1.0, **rest
-        )
+        yield Measure(f"{prefix}_{pair}", f"{title} {letters}", help.format(names), **rest)
 
 
 _ALL = [
@@ -71,7 +63,7 @@ _ALL = [
         "cos",
         "Cosine",
         "Cosine of {} as lists of numbers: 1 if one is a multiple of the other.",
-        -1.0,
+        signed=True,
         layers=True,
     ),
     *_pairwise(
@@ -79,20 +71,17 @@ _ALL = [
         "Overlap",
         "Share of the directions read by one of {} that the other reads, too: mean cos² of the "
         "principal angles.",
-        0.0,
     ),
     *_pairwise(
         "rotated",
         "Best-rotation cosine",
         "Cosine of {} after the turn of one of them that fits best.",
-        0.0,
     ),
     *_pairwise(
         "cka",
         "CKA of weights",
         "Cosine of W Wᵀ of {}, not centred: do the same directions of the stream weigh much in "
         "both?",
-        0.0,
     ),
     *_pairwise(
         "act_cka",
@@ -100,15 +89,13 @@ _ALL = [
         "Do {} make the same pairs of tokens look alike? Centred, on running text without its "
         "first token, before rotary positions and norms of queries and keys; high for random "
         "matrices, too.",
-        0.0,
     ),
     Measure(
         "symmetry",
         "Symmetry of W_Q W_Kᵀ",
         "(‖S‖² − ‖A‖²) / ‖M‖² of M = W_Q W_Kᵀ = S + A: 1 symmetric, 0 random, −1 skew. For tokens "
         "apart it exchanges what they are, not where: even Q=K is then below 1.",
-        -1.0,
-        1.0,
+        signed=True,
         layers=True,
     ),
     Measure(
@@ -116,8 +103,7 @@ _ALL = [
         "Directionality of W_Q W_Kᵀ",
         "(r − c) / (r + c) of what stands out among norms of rows (r, the token that asks) and of "
         "columns (c, the one looked at).",
-        -1.0,
-        1.0,
+        signed=True,
         layers=True,
     ),
     *(
@@ -125,8 +111,6 @@ _ALL = [
             f"norm_{role}",
             f"Norm of W_{role.upper()}",
             "Square root of the sum of squares.",
-            0.0,
-            np.inf,
             layers=True,
         )
         for role in "qkv"
@@ -137,8 +121,6 @@ _ALL = [
             f"Effective rank of {name}",
             "exp of the entropy of the singular values as shares of their sum: d_head if all "
             "are equal.",
-            0.0,
-            np.inf,
         )
         for role, name in {"q": "W_Q", "k": "W_K", "v": "W_V", "qk": "W_Q W_Kᵀ"}.items()
     ),
@@ -348,13 +330,11 @@ def _of_whole(
     """The measures of a whole layer, whose M is the sum over its heads."""
     nan = float("nan")
     found = dict.fromkeys((name for name, measure in MEASURES.items() if measure.layers), nan)
-    each_kv = slice(None, None, len(layer.W_Q) // len(layer.W_K))
-    squares = {
-        "q": float((heads["norm_q"] ** 2).sum()),
-        "k": float((heads["norm_k"] ** 2)[each_kv].sum()),
-        "v": float((heads["norm_v"] ** 2)[each_kv].sum()),
-    }
     repeated = len(layer.W_Q) // len(layer.W_K)
+    squares = {
+        role: float((heads[f"norm_{role}"][:: 1 if role == "q" else repeated] ** 2).sum())
+        for role in "qkv"
+    }
     for role, square in squares.items():
         found[f"norm_{role}"] = float(np.sqrt(square))
     for pair in PAIRS:

@@ -17,8 +17,11 @@ PACKAGES = {
 }
 """The packages they come in: modules, and how pip names them."""
 
-COMMAND = "python -m attnkit models " + " ".join(PACKAGES) + " --out atlas.parquet"
-"""What gives their table."""
+COMMAND = (
+    f"python -m attnkit models {' '.join(PACKAGES)} --every-setting --activations "
+    "--out atlas.parquet"
+)
+"""What gives the shipped table."""
 
 OFFSETS = (0, 1, 4, 16)
 """Relative positions at which models with rotary positions are measured."""

@@ -5,14 +5,13 @@ The link is `?question=` with a question's id, or `?claim=` with a claim's, or `
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import streamlit as st
 
 from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS, Question
-from attnkit.ui.session import LATE_SECONDS
+from attnkit.ui.address import Linked
 
 ALL = "all"
 """What is open when it is no question: all claims."""
@@ -30,25 +29,22 @@ def question_of(name: str) -> Question | None:
 
 
 @dataclass
-class Asked:
+class Asked(Linked):
     """One visitor's choice.
 
     Attributes:
         view: a question's id, or `ALL`.
         claim: of all claims, the one that is shown in full.
-        link: the address as last read or written.
-        problem: what was wrong with it.
+        problem: what was wrong with the link.
         direct: whether a claim was asked for from elsewhere, so that it comes before the others.
         version: of the table, which is made anew when a claim is chosen by something else.
     """
 
     view: str = QUESTIONS[0].id if QUESTIONS else ALL
     claim: str | None = None
-    link: dict[str, str] = field(default_factory=dict)
     problem: str = ""
     direct: bool = False
     version: int = 0
-    _overwritten: tuple[dict[str, str], float] = field(default_factory=lambda: ({}, 0.0))
 
     def follow(self, params: dict[str, str]) -> None:
         """Open what a link names; if there is no such thing, say so and stay."""
@@ -79,19 +75,8 @@ class Asked:
 
     def write_link(self) -> None:
         """Make the address bar name what is open."""
-        link, shown = {"question": self.view}, st.query_params.to_dict()
-        if self.view == ALL:
-            link = {"claim": self.claim or ALL}
-        if shown != link:
-            self._overwritten = (shown, time.monotonic())
-            st.query_params.from_dict(link)
-        self.link = link
-
-    def is_new_link(self, params: dict[str, str]) -> bool:
-        """Whether somebody changed the address; not if it is the one that was just overwritten."""
-        overwritten, when = self._overwritten
-        late = params == overwritten and time.monotonic() - when < LATE_SECONDS
-        return params != self.link and not late
+        every = self.view == ALL
+        self.set_link({"claim": self.claim or ALL} if every else {"question": self.view})
 
     def _complain(self, name: str, value: str, allowed: list[str]) -> None:
         shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
@@ -106,7 +91,7 @@ def open_asked() -> Asked:
     if asked is None:
         asked = st.session_state.asked = Asked()
         asked.follow(params)
-    elif asked.is_new_link(params) and (params or not coming_back):
+    elif asked.is_called(params, "questions"):
         asked.follow(params)
     elif VIEW not in st.session_state or CLAIM not in st.session_state:
         if coming_back:  # widgets of a page left are gone

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from attnkit.figures.panels import Figure
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
-from attnkit.ui.session import LATE_SECONDS
+from attnkit.ui.address import Linked
 from attnkit.ui.standalone import asset
 
 _LONGEST = 60
@@ -55,14 +54,13 @@ class Head(NamedTuple):
 
 
 @dataclass
-class Chosen:
+class Chosen(Linked):
     """One visitor's choices.
 
     Attributes:
         head: the one that is looked at; None: the one farthest from chance.
         own: models that this visitor has measured.
-        link: the address as last read or written.
-        problem: what was wrong with it.
+        problem: what was wrong with the link.
     """
 
     measure: str = "cos_qk"
@@ -72,10 +70,8 @@ class Chosen:
     once: bool = True
     toys: bool = False
     own: Atlas | None = None
-    link: dict[str, str] = field(default_factory=dict)
     problem: str = ""
     _by_link: bool = False
-    _overwritten: tuple[dict[str, str], float] = field(default_factory=lambda: ({}, 0.0))
 
     def follow(self, params: dict[str, str]) -> None:
         """Take over what a link names; what there is not is said."""
@@ -134,17 +130,7 @@ class Chosen:
         link |= {"offset": str(self.offset)} if self.offset else {}
         link |= {} if self.once else {"kv": "query"}
         link |= {"toys": "1"} if self.toys else {}
-        shown = st.query_params.to_dict()
-        if shown != link:
-            self._overwritten = (shown, time.monotonic())
-            st.query_params.from_dict(link)
-        self.link = link
-
-    def is_new_link(self, params: dict[str, str]) -> bool:
-        """Whether somebody changed the address; not if it is the one that was just overwritten."""
-        overwritten, when = self._overwritten
-        late = params == overwritten and time.monotonic() - when < LATE_SECONDS
-        return params != self.link and not late
+        self.set_link(link)
 
     def _complain(self, name: str, value: str, allowed: str) -> None:
         self.problem = f"The link has {name}={_short(value)!r}. Allowed: {allowed}."
@@ -158,11 +144,10 @@ def open_chosen() -> Chosen:
     """This visitor's choices, from the link if there are none yet or the link has changed."""
     params = st.query_params.to_dict()
     chosen: Chosen | None = st.session_state.get("atlas_chosen")
-    coming_back = st.session_state.get("page") != "atlas"  # then the address has lost them
     if chosen is None:
         chosen = st.session_state.atlas_chosen = Chosen()
         chosen.follow(params)
-    elif chosen.is_new_link(params) and (params or not coming_back):
+    elif chosen.is_called(params, "atlas"):
         chosen.follow(params)
     st.session_state.page = "atlas"
     return chosen

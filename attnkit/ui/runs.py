@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,33 +19,30 @@ from attnkit.results import Snapshot
 from attnkit.server import server_settings
 from attnkit.settings import ended
 from attnkit.store import Entry, ResultStore, Unavailable
+from attnkit.ui.address import Linked
 from attnkit.ui.owner import is_signed_in
-from attnkit.ui.session import LATE_SECONDS
 
 MOST = len(LETTERS)
 """Experiments that are compared at once."""
 
 
 @dataclass
-class Runs:
+class Runs(Linked):
     """One visitor's choice of stored experiments.
 
     Attributes:
         chosen: their hashes, in the order of their letters.
-        link: the hashes in the address as last read or written.
         problems: what went wrong since the page was last drawn, in sentences.
         version: of the table, which is made anew when rows are chosen by something else.
     """
 
     chosen: list[str] = field(default_factory=list)
-    link: str = ""
     problems: list[str] = field(default_factory=list)
     version: int = 0
-    _overwritten: tuple[str, float] = ("", 0.0)
 
     def follow(self, link: str) -> None:
         """Choose what a link names."""
-        self.link = link
+        self.link = _params(link)
         named = list(dict.fromkeys(text.strip() for text in link.split(",") if text.strip()))
         foreign = [text for text in named if not _HASH.fullmatch(text)]
         if foreign:
@@ -74,17 +70,7 @@ class Runs:
 
     def write_link(self) -> None:
         """Make the address bar name what is chosen."""
-        link, shown = ",".join(self.chosen), st.query_params.get("run", "")
-        if shown != link:
-            self._overwritten = (shown, time.monotonic())
-            st.query_params.from_dict({"run": link} if link else {})
-        self.link = link
-
-    def is_new_link(self, link: str) -> bool:
-        """Whether somebody changed the address; not if it is the one that was just overwritten."""
-        overwritten, when = self._overwritten
-        late = link == overwritten and time.monotonic() - when < LATE_SECONDS
-        return link != self.link and not late
+        self.set_link(_params(",".join(self.chosen)))
 
     def _choose(self, hashes: list[str]) -> None:
         self.chosen = hashes[:MOST]
@@ -96,15 +82,18 @@ class Runs:
             )
 
 
+def _params(link: str) -> dict[str, str]:
+    return {"run": link} if link else {}
+
+
 def open_runs() -> Runs:
     """This visitor's choice, made from the link if there is none yet or the link has changed."""
     link = st.query_params.get("run", "")
     runs: Runs | None = st.session_state.get("runs")
-    coming_back = st.session_state.get("page") != "runs"  # then the address has lost its choice
     if runs is None:
         runs = st.session_state.runs = Runs()
         runs.follow(link)
-    elif runs.is_new_link(link) and (link or not coming_back):
+    elif runs.is_called(_params(link), "runs"):
         runs.follow(link)
     st.session_state.page = "runs"
     return runs

@@ -6,7 +6,6 @@ browser's history), and written whenever a valid experiment has been set up.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -24,6 +23,7 @@ from attnkit.server import server_settings
 from attnkit.settings import InvalidExperiment, Problem
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
+from attnkit.ui.address import Linked
 from attnkit.ui.presence import watcher
 from attnkit.ui.service import training_service
 from attnkit.ui.shown import curves_only
@@ -70,7 +70,7 @@ def default_experiment(task: str) -> Experiment:
 
 
 @dataclass
-class Lab:
+class Lab(Linked):
     """One visitor's Lab.
 
     Attributes:
@@ -90,7 +90,6 @@ class Lab:
     """
 
     experiment: Experiment
-    link: dict[str, str] = field(default_factory=dict)
     offered: list[Variant] = field(default_factory=list)
     hidden: tuple[str, ...] = ()
     problems: list[Problem] = field(default_factory=list)
@@ -101,7 +100,6 @@ class Lab:
     refusal: str = ""
     previous: Snapshot | None = None
     filmed_id: str | None = None
-    _overwritten: tuple[dict[str, str], float] = ({}, 0.0)
     _answered: tuple[tuple[str, int, bytes], Answers] | None = None
 
     @property
@@ -327,20 +325,7 @@ class Lab:
 
     def write_link(self) -> None:
         """Make the address bar say what is set up."""
-        params, shown = link_params(self.experiment, self.hidden), st.query_params.to_dict()
-        if shown != params:
-            self._overwritten = (shown, time.monotonic())
-            st.query_params.from_dict(params)
-        self.link = params
-
-    def is_new_link(self, params: dict[str, str]) -> bool:
-        """Whether somebody changed the address, and not we a moment ago.
-
-        A click that left the browser before our change arrived still carries the old address.
-        """
-        overwritten, when = self._overwritten
-        late = params == overwritten and time.monotonic() - when < LATE_SECONDS
-        return params != self.link and not late
+        self.set_link(link_params(self.experiment, self.hidden))
 
     @property
     def _is_shared(self) -> bool:
@@ -377,9 +362,6 @@ class Lab:
         self.job_id, self.held = None, None
 
 
-LATE_SECONDS = 1.5
-"""How long an address that was just overwritten is taken for a late one, not for a new one."""
-
 FIRST_FRAME_SECONDS = 0.3
 """How long a click waits for the first snapshot, so that it shows without another tick."""
 
@@ -410,11 +392,10 @@ def open_lab(page: str = "lab") -> Lab:
     """
     params = st.query_params.to_dict()
     lab: Lab | None = st.session_state.get("lab")
-    coming_back = st.session_state.get("page") != page  # then the address has lost its settings
     if lab is None:
         lab = st.session_state.lab = Lab(default_experiment(DEFAULT_TASK), watcher=watcher())
         lab.follow(params)
-    elif lab.is_new_link(params) and (params or not coming_back):
+    elif lab.is_called(params, page):
         lab.follow(params)
     for name, value in lab.experiment.settings().items():  # widgets of a page left are gone
         st.session_state.setdefault(f"set_{name}", value)
