@@ -15,8 +15,17 @@ settings.load_profile("attnkit")
 
 
 def pytest_addoption(parser):
-    """`--long` runs what takes minutes, in its full length."""
-    parser.addoption("--long", action="store_true", help="the soak and the long fault runs")
+    """`--long` adds the tests that take minutes: fuzzing, the soak, kills, all of axe's matrix."""
+    parser.addoption("--long", action="store_true", help="run the tests marked `long`, too")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave the tests marked `long` out unless they are asked for."""
+    if config.getoption("--long"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")
