@@ -412,7 +412,7 @@ def test_a_closed_service_takes_commands_in_silence(closed_service):
     assert not closed_service.look(job_id).over
 
 
-RUN = {"paused": False, "seconds": 3600.0}
+RUN = {"paused": False, "seconds": 3600.0, "address": ""}
 """How a job is started."""
 
 
