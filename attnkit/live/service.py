@@ -54,7 +54,7 @@ CHECK_SECONDS = 1.0
 """Between two looks for what nobody watches; and how old an outlook may be."""
 
 CLOSED_SECONDS = 10.0
-"""After it, what trains and whose tab was closed is stopped when others wait; a reload is faster."""
+"""A job whose tab was closed for so long is stopped when others wait; a reload is faster."""
 
 SILENT_CHECKS = 15
 """Checks without a sign of life after which the training process is replaced.
@@ -360,7 +360,8 @@ class TrainingService:
     def stop_address(self, address: str) -> None:
         """End all jobs that were asked for from an address."""
         with self._changed:
-            for job in list(self._jobs.values()):
+            # those that wait first: otherwise they would begin as the others end
+            for job in sorted(self._jobs.values(), key=lambda job: job.begun):
                 if job.address == address and not job.over:
                     self.stop(job.id)
                     self._update(job.id, error="by the owner of this copy")

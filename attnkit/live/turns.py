@@ -35,6 +35,9 @@ TURNS_FOR_EACH_FREE = 15
 MEGABYTES_FOR_EACH_FREE = 3
 """The same for memory: three quarters if it is alone."""
 
+MOST_RATIO = 10.0
+"""What has waited for so many times its training time is overtaken by nothing that came later."""
+
 LEAST_SECONDS = 1.0
 """Training time that is taken into account at least, so that ratios stay finite."""
 
@@ -62,8 +65,8 @@ class Claim:
 
     @property
     def response_ratio(self) -> float:
-        """Waiting time in units of the training time; the highest goes next."""
-        return self.waited / max(self.seconds, LEAST_SECONDS)
+        """Waiting time in units of the training time; the highest goes next, then the oldest."""
+        return min(MOST_RATIO, self.waited / max(self.seconds, LEAST_SECONDS))
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,7 @@ class _Room:
 
     def take(self, claim: Claim, sign: int = 1) -> None:
         """Give a claim what it asks for; with the sign −1, take it back."""
-        if sign > 0:
-            self._holding.append(claim)
+        (self._holding.append if sign > 0 else self._holding.remove)(claim)
         for key in (claim.address, None):
             self._megabytes[key] += sign * claim.megabytes
             self._turns[key] += sign * (not claim.paused)
@@ -128,22 +130,21 @@ class _Room:
         most = self._settings.training_megabytes
         return not self._claims[None] or self._megabytes[None] + claim.megabytes <= most
 
-    def leaves_enough(self, claim: Claim) -> bool:
-        """Whether a claim's address, with this claim, leaves enough free for other addresses."""
+    def leaves_memory(self, claim: Claim) -> bool:
+        """Whether a claim's address, with this claim, leaves memory for other addresses."""
+        own, more, most = claim.address, claim.megabytes, self._settings.training_megabytes
+        if not own or not self._claims[own]:
+            return True
+        return _leaves(self._megabytes, own, more, most, MEGABYTES_FOR_EACH_FREE)
+
+    def leaves_turns(self, claim: Claim) -> bool:
+        """Whether a claim's address, with this claim, leaves turns and places for others."""
         own, settings = claim.address, self._settings
         if not own or not self._claims[own]:
             return True
-        n_claims = settings.max_active + settings.max_waiting
-        return (
-            _leaves(self._turns, own, 1, settings.max_active, TURNS_FOR_EACH_FREE)
-            and _leaves(self._claims, own, 1, n_claims, TURNS_FOR_EACH_FREE)
-            and _leaves(
-                self._megabytes,
-                own,
-                claim.megabytes,
-                settings.training_megabytes,
-                MEGABYTES_FOR_EACH_FREE,
-            )
+        most = settings.max_active + settings.max_waiting
+        return _leaves(self._turns, own, 1, settings.max_active, TURNS_FOR_EACH_FREE) and _leaves(
+            self._claims, own, 1, most, TURNS_FOR_EACH_FREE
         )
 
     def seconds_until_free(self, claim: Claim) -> float:
@@ -156,9 +157,16 @@ class _Room:
         for other in sorted(self._holding, key=lambda other: other.seconds):
             if not other.paused:
                 later.take(other, sign=-1)
-                if later.has_memory(claim) and later.leaves_enough(claim):
+                if later.has_memory(claim) and later.leaves_memory(claim):
                     return other.seconds
         return float("inf")
+
+    def fits_beside(self, claim: Claim, other: Claim) -> bool:
+        """Whether there is memory for a claim once another one has begun, too."""
+        self.take(other)
+        found = self.has_memory(claim) and self.leaves_memory(claim)
+        self.take(other, sign=-1)
+        return found
 
 
 def _leaves(
@@ -196,9 +204,9 @@ def _next(queue: Sequence[Claim], room: _Room) -> Claim | None:
     blocked: dict[str | None, Claim] = {}  # the first that is not to be delayed; None: by anybody
     able: list[Claim] = []
     for claim in sorted(queue, key=lambda claim: (share[claim.address], -claim.waited)):
-        if room.visitor_has_enough(claim):
-            continue  # it waits for its own visitor's, so nobody waits for it
-        fair = room.leaves_enough(claim)
+        if room.visitor_has_enough(claim) or not room.leaves_turns(claim):
+            continue  # it waits for its own visitor's or address's, so nobody waits for it
+        fair = room.leaves_memory(claim)
         if fair and room.has_memory(claim):
             first = [blocked[key] for key in (None, claim.address) if key in blocked]
             if all(claim.seconds < room.seconds_until_free(other) for other in first):
@@ -206,7 +214,12 @@ def _next(queue: Sequence[Claim], room: _Room) -> Claim | None:
         elif claim.waited > OVERTAKE_SECONDS:
             # what its own address holds is in the way of that address only
             blocked.setdefault(None if fair else claim.address, claim)
-    return min(able, key=lambda c: (share[c.address], -c.response_ratio), default=None)
+    if not able:
+        return None
+    best = min(able, key=lambda claim: (share[claim.address], -claim.response_ratio))
+    older = able[: able.index(best)]
+    kept_out = (c for c in older if c.waited > OVERTAKE_SECONDS and not room.fits_beside(c, best))
+    return next(kept_out, best)
 
 
 def gives_way(waiting: Sequence[Claim]) -> Claim:
@@ -275,4 +288,3 @@ def outlooks(
         for claim in [*waiting, *holding]
         if claim.id in places or not claim.paused
     }
-

@@ -130,7 +130,9 @@ class Worker:
 
     def _next(self, active: dict[str, _Job]) -> str:
         """Return the job whose turn it is: of the address served least, the job served least."""
-        return min(active, key=lambda name: (self._served[active[name].address], active[name].served))
+        return min(
+            active, key=lambda name: (self._served[active[name].address], active[name].served)
+        )
 
     def _enter(self, job: _Job) -> None:
         """Let a job that begins, or goes on, have had no less than those that are active."""
