@@ -125,8 +125,7 @@ def test_a_full_queue_takes_a_place_from_the_address_that_has_most(service, monk
     assert "your network had the most experiments" in service.look(waiting[1]).error
     assert service.look(other).queued
     monkeypatch.setattr(service, "settings", ONE_AT_A_TIME.model_copy(update={"max_active": 2}))
-    service._admit()
-    assert service.look(other).begun
+    wait_until(service, other, lambda job: job.begun)
     assert service.look(waiting[0]).queued
 
 
@@ -154,7 +153,8 @@ def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monk
     job_id = service.submit(unending(1), watcher=ANNA)
     service.leave(ANNA.tab)
     monkeypatch.setattr("attnkit.live.service.CLOSED_SECONDS", 0.0)
-    service._make_room()
+    with service._changed:
+        service._make_room()
     assert service._jobs[job_id].active  # `look` would be somebody who watches it
     other = service.submit(small(5, 2), watcher=BERT)
     assert wait_until(service, other, lambda job: job.over).state == "finished"
