@@ -132,6 +132,11 @@ def test_guesses_of_all_addresses_are_bounded(attempts):
     assert all(wait <= LONGEST_DELAY for wait in answered)
 
 
+def test_guesses_in_a_day_are_bounded():
+    """By the two lanes; no other constant of the gate allows more."""
+    assert 2 * ((DAY + LONGEST_DELAY) / LANE_SECONDS + 1) < 173_000
+
+
 def test_an_hour_of_guesses_from_one_address_is_few(gate, clock):
     """A dozen, however fast somebody tries."""
     compared = 0

@@ -1,9 +1,11 @@
 """Whose address counts: that of the socket, or the one that a trusted proxy wrote."""
 
 import pytest
+from idle import idle_service, show, visit
 from starlette.datastructures import Headers
 
 from attnkit.server import server_settings
+from attnkit.ui.service import training_service
 from attnkit.ui.visitor_address import session_address, visitor_address
 
 FORGED, TRUE, PEER = "192.0.2.1", "198.51.100.7", "203.0.113.9"
@@ -69,3 +71,13 @@ def test_addresses_have_one_canonical_form(peer, expected):
 def test_outside_a_page_the_address_is_loopback():
     """Nobody is connected there, and nothing raises."""
     assert session_address() == "127.0.0.1"
+
+
+@pytest.mark.parametrize(("hosted", "address"), [("true", "127.0.0.1"), ("false", "")])
+def test_what_a_page_asks_for_counts_for_its_address_on_hosted_copies(tmp_path, hosted, address):
+    """On one's own machine no limits of an address apply."""
+    with idle_service(tmp_path, hosted=hosted):
+        tab = visit(task="phonebook", n_seeds="1", steps="50")
+        tab.button(key="train").click()
+        show(tab)
+        assert [row["address"] for row in training_service().overview()] == [address]
