@@ -304,10 +304,10 @@ class Worker:
 
     def beat(self) -> None:
         """Send signs of life until the server is gone; runs in a thread of its own."""
+        never = threading.Event()
         with contextlib.suppress(OSError):
-            while True:
+            while not never.wait(HEARTBEAT_SECONDS):
                 self._write({"beat": True}, b"")
-                time.sleep(HEARTBEAT_SECONDS)
 
 
 def _drop_oldest(
