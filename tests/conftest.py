@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis searches, and no test that leaves torch changed."""
+"""What all tests share: how Hypothesis searches, one browser, one server, one thread of torch."""
 
 import contextlib
 import os
@@ -12,6 +12,10 @@ from attnkit.server import server_settings
 
 settings.register_profile("attnkit", deadline=None, print_blob=True)
 settings.load_profile("attnkit")
+
+# The products of tests are small, and tests run in one process per core: two threads in each would
+# wait for each other. Tests about threads set their own number with the fixture `threads`.
+torch.set_num_threads(1)
 
 
 def pytest_addoption(parser):
@@ -43,7 +47,7 @@ def postgres():
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser():
     """Debian's Chromium; without one the tests are skipped, but never in CI."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -106,9 +110,3 @@ def threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def one_thread(threads):
-    """Small products are not worth two threads, which wait for each other on busy cores."""
-    threads(1)

@@ -15,8 +15,6 @@ from attnkit.model import COHORT_ORDER, Model
 from attnkit.parameters import Parameters
 from attnkit.sharing import ROLES, Sharing
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}
 

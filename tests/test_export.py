@@ -44,8 +44,6 @@ from attnkit.training import train
 from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant, register_option
 from attnkit.variants.rules import Code
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 ROOT = Path(__file__).parent.parent
 FEW = [*map(Variant, ("QKV", "Q=K=V", "MQA", "MLA", "RoPE", "Differential", "ALBERT", "CLA"))]
 EXPERIMENTS = {

@@ -15,8 +15,6 @@ from attnkit.settings import InvalidExperiment
 from attnkit.sharing import Sharing
 from attnkit.variants import OPTIONS
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SHAPES = {f"one side, {name}": shape for name, shape in ONE_SIDE.items()} | {
     f"two sides, {name}": shape for name, shape in TWO_SIDES.items()
 }

@@ -16,8 +16,6 @@ from attnkit.tasks import NOTHING
 from attnkit.tasks.base import is_held_out
 from attnkit.tasks.fuzzy_recall import FuzzyRecall
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def seeded(seed=0):
     """A generator of its own."""

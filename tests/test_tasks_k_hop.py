@@ -14,8 +14,6 @@ from scipy.stats import chisquare
 from attnkit.tasks.base import NAMES, is_held_out
 from attnkit.tasks.k_hop import KHop
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def seeded(seed=0):
     """A generator of its own."""

@@ -22,8 +22,6 @@ from attnkit.experiment import Experiment
 from attnkit.settings import InvalidExperiment
 from attnkit.variants import OPTIONS, Variant
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 # The formula of every entry of the catalogue, and of compositions
 
 
