@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from kinds import KINDS, tiny
+from searching import briefly
 from torch.testing import assert_close
 
 import attnkit
@@ -152,14 +153,14 @@ def check_independence(experiment, n_steps):
 @pytest.mark.parametrize(
     ("task", "n_steps"),
     [
-        ("directed", 100),
+        ("directed", 30),
         ("phonebook", 30),
         ("mqar", 5),
         ("dictionary", 5),
-        ("reverse", 2),
+        ("reverse", 1),
         ("transfer", 5),
         ("neighbours", 5),
-        ("language", 3),
+        ("language", 1),
     ],
 )
 def test_independence_at_default_sizes(task, n_steps):
@@ -174,7 +175,7 @@ def test_independence_of_every_kind(kind):
 
 
 @given(sizes())
-@settings(max_examples=15)
+@briefly(7)
 @example(Experiment(d_model=16, n_heads=5, d_head=9, n_seeds=2, **TINY))
 @example(Experiment(d_model=48, n_heads=1, d_head=7, d_mlp=11, n_seeds=1, **TINY))
 def test_independence_at_any_size(experiment):
@@ -183,7 +184,7 @@ def test_independence_at_any_size(experiment):
 
 
 @given(st.sets(st.sampled_from(Sharing), min_size=1), st.integers(1, 4))
-@settings(max_examples=7)
+@briefly(4)
 def test_independence_of_any_company(chosen, n_seeds):
     """Any set of sharings and any number of seeds."""
     check_independence(Experiment(sharing=chosen, n_seeds=n_seeds, **TINY), 4)
@@ -219,7 +220,7 @@ def mixed(draw, **fixed):
 
 
 @given(mixed())
-@settings(max_examples=12)
+@briefly(5)
 @example(Experiment(sharing=COMPOSED, n_seeds=2, n_layers=3, steps=4, evaluate_every=2, **TINY))
 @example(
     Experiment(
@@ -309,7 +310,7 @@ def test_a_poisoned_run_is_missing_in_the_symmetry_of_heads_too():
 
 
 @given(sizes())
-@settings(max_examples=15)
+@briefly(7)
 def test_pairing_of_initial_numbers(experiment):
     """What a sharing owns starts as QKV's parameter of that name; other seeds differ."""
     model = Model(experiment, experiment.seeds, CPU)
@@ -325,7 +326,7 @@ def test_pairing_of_initial_numbers(experiment):
 
 
 @given(mixed())
-@settings(max_examples=15)
+@briefly(7)
 def test_pairing_of_initial_numbers_of_any_variants(experiment):
     """A parameter of one name and shape starts with the same numbers in all runs of a seed.
 
@@ -454,7 +455,7 @@ def copy_weights(source, target):
 
 
 @given(sizes(), st.sampled_from(Sharing))
-@settings(max_examples=25)
+@briefly(12)
 def test_a_tied_layer_equals_an_untied_one_with_copied_weights(experiment, sharing):
     """Of any kind, with any heads, layers, MLP, masks, positions and blocks, after two steps."""
     trained = one_cohort(experiment.replace(sharing=[sharing]))
@@ -500,7 +501,7 @@ def reference_logits(experiment, sharing, own, tokens):
 
 
 @given(sizes(tasks=ONE_SIDE, blocks="lean"))
-@settings(max_examples=25)
+@briefly(12)
 def test_the_model_equals_torch_attention(experiment):
     """Every run of one side and lean blocks, before and after a few steps, in plain PyTorch."""
     training = one_cohort(experiment)
@@ -553,7 +554,7 @@ def test_symmetry_holds_at_every_evaluation(kind, n_heads):
 
 
 @given(mixed(positions="none"))
-@settings(max_examples=15)
+@briefly(7)
 def test_symmetry_of_any_variants(experiment):
     """Where a wiring says that scores are symmetric they are, at every evaluation."""
     result = trained(experiment)
@@ -564,7 +565,7 @@ def test_symmetry_of_any_variants(experiment):
 
 
 @given(mixed())
-@settings(max_examples=15)
+@briefly(7)
 def test_tying_holds_for_any_variants(experiment):
     """Every run has the parameters of its wiring and no others, before and after training."""
     for n_steps in (0, experiment.training.steps):
@@ -722,7 +723,7 @@ def test_every_later_setting_is_told(name):
 
 
 @given(experiments())
-@settings(max_examples=200)
+@briefly(100)
 def test_round_trip_through_the_link(experiment):
     """As text with and without a question mark, and as parameters."""
     assert from_text(experiment.to_text()) == experiment
@@ -731,7 +732,7 @@ def test_round_trip_through_the_link(experiment):
 
 
 @given(experiments())
-@settings(max_examples=200)
+@briefly(100)
 def test_round_trip_through_json(experiment):
     """The canonical text, whatever its white space and order."""
     text = experiment.to_json()
@@ -802,7 +803,7 @@ def test_broken_json_says_so(text):
 
 
 @given(st.text())
-@settings(max_examples=300)
+@briefly(150)
 def test_any_other_text_is_refused_in_our_words(text):
     """Whatever is pasted: an experiment or an error that names a field."""
     try:
@@ -822,7 +823,7 @@ def test_any_other_text_is_refused_in_our_words(text):
         min_size=1,
     )
 )
-@settings(max_examples=300)
+@briefly(150)
 def test_any_other_json_is_refused_in_our_words(flat):
     """Values of every kind in every field."""
     try:

@@ -60,6 +60,7 @@ def test_the_hidden_half_of_the_entry_is_the_answer(task, seed):
 
 
 @both
+@pytest.mark.long
 def test_a_million_books(cls):
     """Half a million of each: every entry is asked once, and what is known is copied from it."""
     task, generator = cls(), seeded(1)
