@@ -211,112 +211,6 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
     assert "step 12 of 12" not in terminal.getvalue()
 
 
-# bad input
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--task", "phone"], "task: got 'phone', allowed " + ", ".join(TASKS)),
-        (["--sharing", "Q=K kv_heads=2"], "sharing: got 'Q=K kv_heads=2', but kv_heads does not"),
-        (
-            ["--sharing", "QKV kv_heads=3"],
-            "sharing: got 'QKV kv_heads=3', but kv_heads=3 does not divide n_heads=1",
-        ),
-        (["--sharing", "QKV V=I"], "sharing: got 'QKV V=I', but V=I needs n_heads · d_head"),
-        (["--sharing", "Q-K=V"], "sharing: got 'Q-K=V', but 'Q-K=V' is unknown, allowed: QKV"),
-        (["--sharing", ""], "sharing: got '', but nothing is named, allowed: QKV, Q=K"),
-        (["--set", "d_haed=8"], "d_haed: got '8', allowed a known setting (did you mean d_head?)"),
-        (["--set", "d_head"], "--set: got 'd_head', allowed NAME=VALUE"),
-        (["--set", "d_head=wide"], "d_head: got 'wide', allowed a whole number from 1 to 64"),
-        (["--set", "d_head=0"], "d_head: got '0', allowed a whole number from 1 to 64"),
-        (["--set", "causal=perhaps"], "causal: got 'perhaps', allowed true or false"),
-        (["--set", "learning_rate=nan"], "learning_rate: got 'nan', allowed a number from 1e-05"),
-        (
-            ["--set", "n_entries=9", "--set", "n_names=8"],
-            "n_entries: got 9, allowed at most n_names",
-        ),
-        (["--seeds", "many"], "n_seeds: got 'many', allowed a whole number from 1 to 20"),
-        (["--seeds", "21"], "n_seeds: got '21', allowed a whole number from 1 to 20"),
-        (["--first-seed", "-1"], "first_seed: got '-1', allowed a whole number from 0 to 999999"),
-        (["--steps", "0"], "steps: got '0', allowed a whole number from 1 to 20000"),
-        (["--link", "v=2"], "v: got '2', allowed 1, the version this copy reads"),
-        (["--link", "v=1&n_heads=x"], "n_heads: got 'x', allowed a whole number from 1 to 8"),
-        (["--json", "no/such/folder/numbers.json"], "no/such/folder/numbers.json: its folder"),
-        (["--out", "no/such/folder/result"], "no/such/folder/result: its folder does not exist"),
-        (["--device", "abacus"], "device: 'abacus' cannot be used"),
-        (["--unknown"], "unrecognized arguments: --unknown"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(run, arguments, named):
-    """The line names the field, the value and what is allowed; nothing is trained or printed."""
-    code, output, errors = run(*SMALL, *arguments)
-    assert code == 2
-    assert output == ""
-    assert len(errors.splitlines()) == 1
-    assert errors.startswith(f"attnkit: error: {named}")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--case", "phone"], "--case: got 'phone', allowed phonebook, MQAR T=24"),
-        (["--runs", "7"], "--runs: got 7, allowed 1 or a multiple of 5"),
-        (["--runs", "all"], "--runs: got 'all', allowed a whole number from 1 to 1000"),
-        (["--rounds", "0"], "--rounds: got '0', allowed a whole number from 1 to 1000"),
-        (["--json", "no/such/folder/numbers.json"], "no/such/folder/numbers.json: its folder"),
-        (["--readme", "no/such/README.md"], "--readme: no/such/README.md: No such file"),
-    ],
-)
-def test_bad_input_to_the_benchmark_is_told_before_it_begins(run, arguments, named):
-    """Nothing is timed for half an hour only to fail."""
-    code, output, errors = run("bench", *arguments)
-    assert (code, output) == (2, "")
-    assert errors == errors.splitlines()[0] + "\n"
-    assert errors.startswith(f"attnkit: error: {named}")
-
-
-def test_several_mistakes_are_told_at_once(run):
-    """Still in one line."""
-    code, _, errors = run(*SMALL, "--steps", "0", "--set", "d_head=0")
-    assert code == 2
-    assert len(errors.splitlines()) == 1
-    assert "steps: got '0'" in errors
-    assert "d_head: got '0'" in errors
-
-
-@pytest.mark.parametrize("arguments", [[], ["fly"]])
-def test_a_missing_or_unknown_command_is_one_line(run, arguments):
-    """argparse's own errors are no longer than ours."""
-    code, output, errors = run(*arguments)
-    assert code == 2
-    assert output == ""
-    assert len(errors.splitlines()) == 1
-
-
-@pytest.mark.parametrize("option", ["--json", "--out"])
-def test_a_target_that_cannot_be_written_is_found_before_training(run, tmp_path, option):
-    """Nobody waits for numbers that are then lost."""
-    target = tmp_path / "there"
-    if option == "--json":
-        target.mkdir()
-    else:
-        target.write_text("a file, not a folder")
-    code, output, errors = run(*SMALL, option, str(target))
-    assert code == 2
-    assert output == ""
-    assert len(errors.splitlines()) == 1
-    assert str(target) in errors
-
-
-def test_a_line_break_in_a_value_stays_one_line(run):
-    """Whatever was typed."""
-    for arguments in (["--set", "d_head=8\n9"], ["--set", "a\nb=1"], ["--task", "a\nb"]):
-        code, _, errors = run(*SMALL, *arguments)
-        assert code == 2
-        assert len(errors.splitlines()) == 1
-
-
 # tasks
 
 
@@ -383,13 +277,6 @@ def test_tasks_of_one_name_lists_all_its_settings(run):
         if name not in ("task", "sharing"):
             assert shown[name] == as_typed(value)
     assert "a whole number from 1 to 64" in output
-
-
-def test_tasks_of_an_unknown_name_is_bad_input(run):
-    """One line, with those there are."""
-    code, output, errors = run("tasks", "phone")
-    assert (code, output) == (2, "")
-    assert errors == f"attnkit: error: task: got 'phone', allowed {', '.join(TASKS)}\n"
 
 
 def test_tasks_as_json_lists_what_train_accepts(run):
