@@ -38,7 +38,7 @@ class Interrupts:
         """Handle the signals of this process from now on, except those it was told to ignore."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self._received)
+                signal.signal(number, self.received)
 
     def finish(self) -> None:
         """Ignore signals while the interpreter shuts down; everything is done by then."""
@@ -59,7 +59,8 @@ class Interrupts:
         """Count signals from now on without acting on them: results are being saved."""
         self._handle = self._count
 
-    def _received(self, *_: object) -> None:
+    def received(self, *_: object) -> None:
+        """Handle one signal."""
         self.n_signals += 1
         if self.n_signals >= _ENOUGH:
             self._leave()
