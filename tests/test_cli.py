@@ -1,14 +1,10 @@
-"""The command line: what it prints and writes, its exit codes, and one line for bad input."""
+"""The command line: what it prints, writes and stores."""
 
 import contextlib
 import io
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -362,20 +358,22 @@ register("Mine", "Q=K doubled", "Why not?", "me")
 """
 
 
-def test_variants_of_ones_own_appear(tmp_path):
+def test_variants_of_ones_own_appear(run, tmp_path, monkeypatch):
     """A module named in the environment: in the table, and trained by its name."""
     (tmp_path / "my_variants.py").write_text(OWN, encoding="utf-8")
-    environment = {**os.environ, "ATTNKIT_MODULES": "my_variants", "PYTHONPATH": str(tmp_path)}
-    for arguments, shown in ((["variants"], "Q=K doubled"), ([*SMALL, "--sharing", "mine"], "Q=K")):
-        done = subprocess.run(
-            [sys.executable, "-m", "attnkit", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
-        assert shown in done.stdout
+    monkeypatch.setenv("ATTNKIT_MODULES", "my_variants")
+    monkeypatch.syspath_prepend(tmp_path)
+    known = [(registry, dict(registry)) for registry in (CATALOGUE, OPTIONS)]
+    try:
+        for arguments in (["variants"], [*SMALL, "--sharing", "mine"]):
+            code, output, errors = run(*arguments)
+            assert code == 0, errors
+            assert "Q=K doubled" in output
+    finally:
+        sys.modules.pop("my_variants", None)
+        for registry, before in known:
+            registry.clear()
+            registry.update(before)
 
 
 def test_a_module_that_cannot_be_imported_is_bad_input(run, monkeypatch):

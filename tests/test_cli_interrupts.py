@@ -179,7 +179,9 @@ COMMANDS = [["train", *SMALL, "--steps", "40"]] * 14 + [
     ("arguments", "seconds"),
     [(words, MOMENTS.uniform(0, 0.3 if n % 2 else 4)) for n, words in enumerate(COMMANDS)],
 )
-def test_an_interrupt_at_a_random_moment_has_no_traceback(tmp_path, monkeypatch, arguments, seconds):
+def test_an_interrupt_at_a_random_moment_has_no_traceback(
+    tmp_path, monkeypatch, arguments, seconds
+):
     """Import, training, saving, shutdown: 130, unless the command was done by then."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with start(*arguments) as process:
