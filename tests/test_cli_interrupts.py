@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.command.interrupts import Interrupts
+from attnkit.__main__ import main
+from attnkit.command.interrupts import Interrupts, interrupts
 from attnkit.results import Result
+from attnkit.training import Training
 
 ROOT = Path(__file__).parents[1]
 SMALL = "--sharing QKV,Q=K=V --seeds 2 --set d_head=3 --set batch_size=16 --set n_eval=16".split()
@@ -161,6 +163,21 @@ def test_five_signals_end_the_process_even_while_it_saves(handler):
             handler.received()
         with pytest.raises(Left):
             handler.received()
+
+
+def test_a_signal_after_the_last_step_costs_no_result(tmp_path, monkeypatch):
+    """The result is put together, saved and printed before the command ends."""
+    put_together = Training.result
+
+    def interrupted_result(training):
+        interrupts.received()
+        return put_together(training)
+
+    monkeypatch.setattr(Training, "result", interrupted_result)
+    monkeypatch.setattr(interrupts, "n_signals", 0)
+    path = tmp_path / "numbers.json"
+    assert main(["train", *SMALL, "--steps", "2", "--json", str(path)]) == 130
+    assert json.loads(path.read_text())["status"] == "finished"
 
 
 MOMENTS = random.Random(17)
