@@ -29,6 +29,7 @@ from attnkit.experiment import Experiment
 from attnkit.model import COHORT_ORDER
 from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
+from attnkit.settings import InvalidExperiment, Problem
 from attnkit.variants import Variant
 
 RUNS_PER_COHORT = 10
@@ -49,7 +50,7 @@ class Training:
 
     Args:
         experiment: what to train.
-        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one; see `pick_device`.
 
     Attributes:
         cohorts: the independent parts it was cut into, which `plan_cohorts` made.
@@ -60,7 +61,7 @@ class Training:
     def __init__(self, experiment: Experiment, device: str = "auto") -> None:
         started = time.perf_counter()
         self.experiment = experiment
-        self.device = _pick_device(device)
+        self.device = pick_device(device)
         plan = plan_cohorts(experiment, self.device)
         self.cohorts = list(_pool().map(self._make_cohort, plan))
         runs = [run for cohort in self.cohorts for run in cohort.runs]
@@ -299,7 +300,17 @@ def _pool() -> ThreadPoolExecutor:
     )
 
 
-def _pick_device(device: str) -> torch.device:
+def pick_device(device: str) -> torch.device:
+    """Return the device of a name: "cpu", "cuda", "cuda:1", "mps", or "auto" for the fastest.
+
+    Raises:
+        InvalidExperiment: if this machine has no such device; names those it has.
+    """
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    known = ["cpu", *["cuda"][:n_gpus], *(f"cuda:{n}" for n in range(n_gpus))]
+    known += ["mps"] if torch.backends.mps.is_available() else []
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if n_gpus else "cpu")
+    if device not in known:
+        raise InvalidExperiment([Problem("device", device, ", ".join(["auto", *known]))])
     return torch.device(device)

@@ -368,7 +368,7 @@ def test_the_command_makes_the_experiment(given, monkeypatch):
         trained.append(one)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnkit.__main__._trained", interrupted)
+    monkeypatch.setattr("attnkit.command.train.trained", interrupted)
     words = shlex.split(command_line(experiment))
     assert words[:3] == ["python", "-m", "attnkit"]
     assert main(words[3:]) == 130
