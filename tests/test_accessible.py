@@ -42,7 +42,7 @@ READY = """(figures) => {
   const all = (selector) => [...document.querySelectorAll(selector)];
   return all('h1').length > 0
     && all('[data-testid=stApp][data-test-script-state=notRunning]').length > 0
-    && all('[data-testid=stSkeleton]').length === 0
+    && all('[data-testid=stSkeleton], [data-stale=true]').length === 0
     && all('.ak-plot').every((plot) => plot.dataset.draws)
     && all('.ak-picture').every((picture) => picture.firstChild)
     && all('.ak-example-strip').every((strip) => strip.querySelector('.ak-token-box'))

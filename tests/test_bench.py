@@ -84,7 +84,6 @@ def test_peers_take_the_same_sizes():
     assert loop.losses(2)["QKV"] > 0
 
 
-@pytest.mark.usefixtures("one_thread")
 def test_all_ways_reach_the_same_losses():
     """The cohort, the clean loop and the fused loop of a process."""
     ways = [BUILDERS[name](TINY, 5) for name in ("cohort", "clean loop, 1 threads", "process 0")]

@@ -34,9 +34,11 @@ def interruptible():
 
 
 def start(*arguments):
-    """Start the command line in a process of its own."""
+    """Start the command line in a process of its own, where coverage handles no signals."""
+    environment = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE")}
     return subprocess.Popen(
         [sys.executable, "-m", "attnkit", *arguments],
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
