@@ -17,7 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
-from attnkit.migrations import FOREIGN
+from attnkit.migrations import FOREIGN, NO_VERSION
 
 FILE = "results.sqlite"
 """The database in a data folder."""
@@ -53,6 +53,8 @@ def open_engine(where: str | Path | Engine) -> tuple[Engine, Path | None]:
     """
     if isinstance(where, Engine):
         return _of_engine(where), None
+    if "\0" in str(where):
+        raise Unavailable("its address contains a NUL character: write it without one")
     if isinstance(where, str) and "://" in where:
         try:
             return _of_url(make_url(where)), None
@@ -241,6 +243,9 @@ OPENING = "it is being opened"
 """By another thread, which may have much to read."""
 
 REASONS = frozenset(
-    {_CROWDED, _GONE, OPENING, FOREIGN, *_DAMAGED.values(), *_MEANINGS.values(), *_STATES.values()}
+    {
+        *(_CROWDED, _GONE, OPENING, FOREIGN, NO_VERSION),
+        *(*_DAMAGED.values(), *_MEANINGS.values(), *_STATES.values()),
+    }
 )
 """What is said of a database; of a folder it is what the system says."""

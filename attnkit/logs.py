@@ -35,6 +35,7 @@ EVENTS = {
     "experiment stopped": logging.INFO,
     "experiment failed": logging.WARNING,
     "training process died": logging.WARNING,
+    "training process silent": logging.WARNING,
     "result not stored": logging.WARNING,
     "database moved aside": logging.WARNING,
     "owner signed in": logging.INFO,

@@ -70,6 +70,8 @@ _VERSIONS = Table("results_schema", MetaData(), Column("version", Integer, nulla
 
 FOREIGN = "its table `results` is not ours"
 
+NO_VERSION = "the version in its table `results_schema` is no whole number from 0 on"
+
 
 class Unusable(Exception):
     """A database that this copy cannot use; the text says why, for people."""
@@ -116,6 +118,8 @@ def migrate(connection: Connection) -> None:
     if taken is None:
         connection.execute(insert(_VERSIONS).values(version=0))
         taken = 0
+    if not isinstance(taken, int) or taken < 0:  # SQLite keeps anything in any column
+        raise NotOurs(NO_VERSION)
     if taken > len(STEPS):
         raise NewerSchema(
             f"a newer attnkit wrote it (version {taken} of its tables, allowed at most "

@@ -207,8 +207,8 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
 def queue_line(job: Job) -> str:
     """The place of a job that waits for its turn."""
     if job.state == "stopped":
-        why = f" {plain(job.error)}" if job.error else ""
-        return f"Stopped{why} before its turn came. Press **Train** to ask again."
+        why = f", {plain(job.error)}" if job.error else ""
+        return f"Stopped before its turn came{why}. Press **Train** to ask again."
     if job.state == "paused":
         return "Paused before its turn came. **Train** takes its place in the queue again."
     outlook = training_service().outlook(job.id)

@@ -1,5 +1,8 @@
 """The owner's page: who trains and waits, memory, versions and settings of this copy."""
 
+import math
+from collections import Counter
+
 import pandas as pd
 import streamlit as st
 
@@ -8,11 +11,11 @@ from attnkit.machine import megabytes_of, room
 from attnkit.server import PREFIX, server_settings
 from attnkit.ui.markdown import plain
 from attnkit.ui.owner import (
-    gate,
     has_page,
     is_signed_in,
     n_sessions,
     queue_table,
+    shut_seconds,
     sign_in,
     sign_out,
     store_megabytes,
@@ -43,11 +46,11 @@ def door() -> None:
             key="owner_secret",
         )
         st.form_submit_button("Sign in", on_click=try_secret, key="owner_sign_in")
-    shut = gate().shut_seconds
-    if shut:
-        st.error(f"Too many wrong secrets: nobody can sign in for {shut:.0f} s.", width=420)
-    elif st.session_state.pop("owner_was_wrong", False):
-        st.error("That is not the secret.", width=420)
+    said = ["That is not the secret."] if st.session_state.pop("owner_was_wrong", False) else []
+    if shut := shut_seconds():
+        said.append(f"Your network can try again in {math.ceil(shut)} s.")
+    if said:
+        st.error(" ".join(said), width=420)
 
 
 @st.fragment(run_every=TICK_SECONDS)
@@ -83,6 +86,9 @@ def now() -> None:
                 "Anew", width=50, help="How often it began anew, its process having died."
             ),
             "stored": st.column_config.CheckboxColumn("Kept", width=45, help="In the store."),
+            "address": st.column_config.TextColumn(
+                "Address", width=110, help="The network that asked for it; on hosted copies."
+            ),
         },
         alt="Experiments that train, wait or have ended",
     )
@@ -104,6 +110,26 @@ def now() -> None:
             on_click=lambda: service.stop(st.session_state.owner_chosen),
             disabled=chosen not in going,
             key="owner_stop",
+        )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        addresses = Counter(job["address"] for job in jobs if job["state"] not in OVER)
+        del addresses[""]
+        address = st.selectbox(
+            "Stop all of one address",
+            [address for address, _ in addresses.most_common()],
+            index=None,
+            format_func=lambda address: f"{address}: {addresses[address]}",
+            placeholder="Choose an address" if addresses else "No address has any",
+            disabled=not addresses,
+            key="owner_address",
+            width=420,
+        )
+        st.button(
+            "Stop them",
+            icon=":material/stop:",
+            on_click=lambda: service.stop_address(st.session_state.owner_address),
+            disabled=address not in addresses,
+            key="owner_stop_address",
         )
 
 

@@ -272,7 +272,7 @@ def training_line(job: Job) -> str:
     if job.state == "failed":
         return f"Training failed: {plain(job.error)}."
     if job.snapshot is None and job.over:
-        return "Stopped before it began."
+        return f"Stopped before it began{f', {plain(job.error)}' if job.error else ''}."
     if not job.begun:
         outlook = training_service().outlook(job.id)
         place = f": place {outlook.place} in the queue" if outlook and outlook.place else ""

@@ -45,6 +45,9 @@ class IdleProcess:
             raise OSError("the process has ended")
         return reply, b""
 
+    def kill(self):
+        """There is nothing to kill."""
+
     def hang_up(self):
         """Let whoever reads go."""
         self._replies.put(None)

@@ -25,6 +25,20 @@ def test_a_tab_that_left_has_watched_until_then():
     assert leases.n_watchers("job", 100.0 + WATCHED_SECONDS + 1) == 0
 
 
+def test_a_job_is_closed_when_the_last_tab_that_cares_for_it_has_left():
+    """Not while another one is there, nor if a program looks at it."""
+    leases = Leases()
+    for tab, watcher in (("tab", TAB), ("other", OTHER)):
+        leases.arrive(tab)
+        leases.look("job", watcher, 5.0)
+    leases.leave("tab", 100.0)
+    assert leases.left_at("job") == float("inf")
+    leases.leave("other", 200.0)
+    assert leases.left_at("job") == 200.0
+    leases.look("job", NOBODY, 201.0)
+    assert leases.left_at("job") == leases.left_at("unknown") == float("inf")
+
+
 def test_a_tab_that_comes_back_goes_on():
     """A dropped socket is no end."""
     leases = Leases()

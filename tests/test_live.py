@@ -366,6 +366,19 @@ def test_a_paused_job_whose_process_is_killed_stays_paused(service):
     assert held.snapshot.step == 0
 
 
+def test_a_process_that_is_stopped_is_replaced(service, monkeypatch):
+    """It is there and does not answer: what it trained begins anew and keeps its bits."""
+    monkeypatch.setattr(live, "SILENT_CHECKS", 5)
+    before = wait_until(service, service.submit(small(5)), lambda job: job.over)
+    job_id = service.submit(small(1000))
+    wait_until(service, job_id, lambda job: job.snapshot is not None)
+    os.kill(service.process_id, signal.SIGSTOP)
+    ended = wait_until(service, job_id, lambda job: job.over)
+    assert (ended.state, ended.restarts) == ("finished", 1)
+    assert_same_bits(ended.snapshot, train(small(1000), "cpu").snapshot)
+    assert service.look(before.id).state == "finished"
+
+
 def test_a_job_whose_process_always_dies_fails(service, monkeypatch):
     """It is not begun anew for ever, and jobs after it are."""
     monkeypatch.setattr(live, "MAX_RESTARTS", 0)
@@ -412,7 +425,7 @@ def test_a_closed_service_takes_commands_in_silence(closed_service):
     assert not closed_service.look(job_id).over
 
 
-RUN = {"paused": False, "seconds": 3600.0}
+RUN = {"paused": False, "seconds": 3600.0, "address": ""}
 """How a job is started."""
 
 
@@ -707,3 +720,53 @@ def test_questions_to_a_process_that_dies_are_told():
         assert asked == ["The training process died and began anew: ask again"]
         service.example(small(5).replace(n_values=8), PATIENCE)
         assert len(the_example(service, small(5).replace(n_values=8)).tokens) == 5
+
+
+def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
+    """A thread of its own sends them: a process that is busy for long is not replaced."""
+    monkeypatch.setattr(worker, "HEARTBEAT_SECONDS", 0.001)
+    commands, beats, busy = queue.Queue(), [], threading.Event()
+
+    class Output(Frames):
+        def write(self, frame):
+            if b"beat" in frame and busy.is_set():
+                beats.append(frame)
+                if len(beats) == 3:
+                    busy.clear()
+                    raise BrokenPipeError  # the server is gone: no more of them
+            elif b"beat" not in frame:
+                super().write(frame)
+
+    def advance(training, n_steps, advance=Training.advance):
+        busy.set()
+        thread.join(PATIENCE)
+        return advance(training, n_steps)
+
+    monkeypatch.setattr(Training, "advance", advance)
+    own = Worker(Output(commands, 1))
+    thread = threading.Thread(target=own.beat, daemon=True)
+    thread.start()
+    commands.put({"do": "start", "job": "a", "experiment": small(1).to_json(), **RUN})
+    own.run(commands)
+    assert len(beats) == 3
+
+
+def test_addresses_take_turns_however_many_jobs_they_have():
+    """Three of one address have together what one of another has."""
+    commands, turns = queue.Queue(), []
+    own = Worker(Frames(commands, 99))
+    steps = dict.fromkeys("abcd", 0)
+    for name in steps:
+        address = "home" if name == "d" else "script"
+        given = {"do": "start", "job": name, "experiment": unending(0).to_json()}
+        own._obey({**given, **RUN, "address": address})
+    for _ in range(40):
+        name = own._next(own._active)
+        turns.append(name)
+        job = own._jobs[name]
+        job.served += 1
+        own._served[job.address] += 1
+    assert [turns.count(name) for name in "abcd"] == [7, 7, 6, 20]
+    own._obey({"do": "pause", "job": "d", "number": 1})
+    own._obey({"do": "resume", "job": "d", "number": 2})
+    assert turns.count("d") == own._served["home"]

@@ -503,6 +503,11 @@ def fake_job(state, **given):
             {"pause", "stop"},
         ),
         (
+            fake_job("stopped", begun=False, error="because the queue was full"),
+            "Stopped before its turn came, because the queue was full. Press **Train** to ask",
+            {"pause", "stop"},
+        ),
+        (
             fake_job("running"),
             "about 45 s left: 32 experiments take turns",
             {"train", "step"},
@@ -526,6 +531,7 @@ def fake_job(state, **given):
         "failed at once",
         "queued",
         "stopped in the queue",
+        "its place given away",
         "one of many",
         "unwatched",
         "not stored",

@@ -114,6 +114,65 @@ def test_a_full_queue_refuses(service):
         service.submit(unending(3))
 
 
+def test_a_full_queue_takes_a_place_from_the_address_that_has_most(service, monkeypatch):
+    """Its page says why; who comes from elsewhere waits, or trains at once where there is room."""
+    script = [Watcher(f"tab {n}", f"script {n}", "198.51.100.7") for n in range(4)]
+    first, *waiting = [service.submit(unending(n), watcher=script[n]) for n in range(3)]
+    with pytest.raises(Refused, match="2 experiments wait already"):
+        service.submit(unending(3), watcher=script[3])
+    other = service.submit(unending(4), watcher=Watcher("t", "Anna", "203.0.113.9"))
+    assert [service.look(job_id).over for job_id in (first, *waiting)] == [False, False, True]
+    assert "your network had the most experiments" in service.look(waiting[1]).error
+    assert service.look(other).queued
+    monkeypatch.setattr(service, "settings", ONE_AT_A_TIME.model_copy(update={"max_active": 2}))
+    wait_until(service, other, lambda job: job.begun)
+    assert service.look(waiting[0]).queued
+
+
+def test_the_place_of_a_closed_tab_is_free(service):
+    """In the queue at once, if somebody needs it; before, whoever comes back keeps it."""
+    watchers = [Watcher(f"tab {n}", f"visitor {n}") for n in range(3)]
+    for watcher in watchers:
+        service.arrive(watcher.tab)
+    ids = [service.submit(unending(n), watcher=watchers[n]) for n in range(3)]
+    service.leave(watchers[1].tab)
+    assert service.outlook(ids[2]).place == 1
+    again = Watcher("again", watchers[1].visitor)
+    service.arrive(again.tab)
+    service.look(ids[1], again)
+    service._outlooks = (0.0, {})
+    assert service.outlook(ids[2]).place == 2
+    service.leave(again.tab)
+    service.submit(unending(4), watcher=ANNA)
+    assert service.look(ids[1]).error == "because its tab was closed while others waited"
+
+
+def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monkeypatch):
+    """Not before somebody waits, and not while the tab may come back."""
+    service.arrive(ANNA.tab)
+    job_id = service.submit(unending(1), watcher=ANNA)
+    service.leave(ANNA.tab)
+    monkeypatch.setattr("attnkit.live.service.CLOSED_SECONDS", 0.0)
+    with service._changed:
+        service._make_room()
+    assert service._jobs[job_id].active  # `look` would be somebody who watches it
+    other = service.submit(small(5, 2), watcher=BERT)
+    assert wait_until(service, other, lambda job: job.over).state == "finished"
+    assert service._jobs[job_id].error == "because its tab was closed while others waited"
+
+
+def test_all_of_an_address_can_be_stopped(service):
+    """What waits and what trains; nobody else's, and nothing of it begins meanwhile."""
+    script = [Watcher(f"tab {n}", f"script {n}", "198.51.100.7") for n in range(2)]
+    ids = [service.submit(unending(n), watcher=own) for n, own in enumerate(script)]
+    other = service.submit(unending(3), watcher=Watcher("t", "Anna", "203.0.113.9"))
+    service.stop_address("198.51.100.7")
+    stopped = [service.look(job_id) for job_id in ids]
+    assert [(job.state, job.begun) for job in stopped] == [("stopped", True), ("stopped", False)]
+    assert {job.error for job in stopped} == {"by the owner of this copy"}
+    assert service.look(other).begun
+
+
 def test_limits_hold_whatever_the_page_allows(service, monkeypatch):
     """Each is named with what is allowed, and nothing begins."""
     limits = {"max_steps": 3, "max_runs": 1, "max_parameters": 10, "max_megabytes": 1}

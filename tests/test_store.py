@@ -628,6 +628,13 @@ def test_nowhere_is_this_users_folder(tmp_path, open_store, monkeypatch):
     assert (tmp_path / "attnkit" / FILE).is_file()
 
 
+@pytest.mark.parametrize("where", ["a\0b", "sqlite:///a\0b", "postgresql://a\0b/c", Path("a\0b")])
+def test_an_address_with_a_nul_is_refused(where):
+    """In one sentence, before anything is opened."""
+    with pytest.raises(Unavailable, match="contains a NUL character: write it without one"):
+        ResultStore(where)
+
+
 def test_nothing_is_opened_before_the_first_use(tmp_path, open_store):
     """A store may be described before its database is there."""
     open_store(tmp_path / "later")

@@ -250,6 +250,19 @@ def test_tables_that_are_dropped_are_made_anew(where, open_store):
     assert works(store)
 
 
+@pytest.mark.parametrize("version", ["'three'", "2.5", "x'00'", "-1"])
+def test_a_version_that_is_no_number_is_said(tmp_path, open_store, version):
+    """The file is moved aside, and its results are kept."""
+    store = open_store(tmp_path)
+    hashes = put(store, 1, 2)
+    store.close()
+    with connected(tmp_path) as connection:
+        connection.execute(text(f"UPDATE results_schema SET version = {version}"))
+    store = open_store(tmp_path)
+    assert stored(store) == set(hashes)
+    assert "`results_schema` is no whole number from 0 on. It is called" in store.notes[0]
+
+
 # A full disk
 
 

@@ -1,9 +1,11 @@
-"""Who trains and who waits: the order of asking, memory, and equal turns."""
+"""Who trains and who waits: shares of addresses, memory, and equal turns."""
 
-from hypothesis import given
+from itertools import count
+
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from attnkit.live.turns import OVERTAKE_SECONDS, Claim, admitted, outlooks
+from attnkit.live.turns import MOST_RATIO, OVERTAKE_SECONDS, Claim, admitted, gives_way, outlooks
 from attnkit.server import ServerSettings
 
 SETTINGS = ServerSettings(max_active=3, training_megabytes=100, visitor_active=1, visitor_waiting=1)
@@ -16,7 +18,10 @@ CLAIMS = st.builds(
     seconds=st.floats(0, 1000),
     waited=st.floats(0, 200),
     paused=st.booleans(),
+    address=st.sampled_from(["", "home", "school", "script"]),
 )
+
+HOSTED = ServerSettings.of({"ATTNKIT_HOSTED": "true"})
 
 
 def claims(*sizes, **others):
@@ -111,3 +116,173 @@ def test_everybody_who_waits_or_trains_has_an_outlook(waiting, holding):
     expected = {claim.id for claim in waiting} | {c.id for c in holding if not c.paused}
     assert found.keys() == expected
     assert all(0 <= outlook.begins <= outlook.ends for outlook in found.values())
+
+
+# Addresses
+
+
+def tabs(address, n, megabytes, seconds, **others):
+    """Claims of as many visitors of one address."""
+    names = [f"{address} {number}" for number in range(n)]
+    return [Claim(x, x, megabytes, seconds, address=address, **others) for x in names]
+
+
+def begin(waiting, holding=(), settings=HOSTED):
+    """Those that have begun once all that may begin has, and those that wait."""
+    found = admitted(waiting, holding, settings)
+    return [*holding, *found], [claim for claim in waiting if claim not in found]
+
+
+LOADS = st.lists(
+    st.builds(
+        Claim,
+        id=st.uuids().map(str),
+        visitor=st.uuids().map(str),
+        megabytes=st.floats(1, HOSTED.max_megabytes),
+        seconds=st.floats(1, 600),
+        waited=st.floats(0, 5000),
+        address=st.just("script"),
+    ),
+    max_size=60,
+)
+"""All that one address may ask for, in any number of tabs."""
+
+
+@settings(max_examples=50)
+@given(LOADS, st.floats(0, 1))
+def test_a_small_job_of_another_address_never_waits_for_a_script(load, part):
+    """It begins at once, and ends within twice the time that it takes alone.
+
+    Small is a quarter of what the address leaves: its largest experiment may be all that it has.
+    """
+    holding, waiting = begin(load)
+    free = HOSTED.training_megabytes - sum(claim.megabytes for claim in holding)
+    if len(holding) != 1:
+        assert free >= HOSTED.training_megabytes / 4
+    small = Claim("small", "Anna", part * min(free, 300), 5, address="home")
+    found = outlooks([*waiting, small], holding, HOSTED)["small"]
+    assert found.begins == 0
+    assert found.ends <= 2 * small.seconds + 1e-6
+
+
+def test_a_class_behind_one_router_trains_beside_a_script():
+    """It has half of the time, though the script came first; most pupils begin at once."""
+    holding, waiting = begin(tabs("script", 140, 240, 600, waited=1000))
+    assert len(holding) == 3
+    pupils = tabs("school", 30, 10, 5)
+    found = outlooks([*waiting, *pupils], holding, HOSTED)
+    assert sum(found[claim.id].begins == 0 for claim in pupils) >= 25
+    assert max(found[claim.id].ends for claim in pupils) <= 2 * 30 * 5 + 1e-6
+
+
+def test_a_class_alone_trains_at_once():
+    """Thirty of the default experiment; two turns and a quarter of the memory stay free."""
+    holding, waiting = begin(tabs("school", 33, 27, 5))
+    assert (len(holding), len(waiting)) == (30, 3)
+
+
+def test_the_next_to_begin_is_of_the_address_that_holds_least():
+    """Whoever asked first."""
+    holding = [*tabs("script", 1, 40, 50), *tabs("home", 1, 10, 50)]
+    waiting = [
+        Claim("c", "Cleo", 10, waited=9, address="script"),
+        Claim("a", "Anna", 10, waited=1, address="home"),
+    ]
+    four_turns = SETTINGS.model_copy(update={"max_active": 4})
+    assert ids(admitted(waiting, holding, four_turns)) == "a"
+
+
+def test_a_small_one_overtakes_large_ones_of_its_address():
+    """Once it has waited for a share of its own time as long as theirs."""
+    waiting = tabs("school", 5, 10, 600, waited=300)
+    small = Claim("small", "Anna", 10, 5, waited=2, address="school")
+    one_turn = HOSTED.model_copy(update={"max_active": 1})
+    assert small not in admitted([*waiting, small], [], one_turn)
+    small.waited = 3
+    assert admitted([*waiting, small], [], one_turn) == [small]
+
+
+def test_a_large_one_is_overtaken_only_by_those_that_end_before_it_can_begin():
+    """Memory for it is free when the longer of the two that train has ended."""
+    holding = [Claim("x", "", 40, 20), Claim("y", "", 40, 100)]
+    large = Claim("l", "", 90, 50, waited=OVERTAKE_SECONDS + 1)
+    waiting = [large, Claim("a", "", 10, 99), Claim("b", "", 10, 100)]
+    assert ids(admitted(waiting, holding, SETTINGS)) == "a"
+
+
+def test_a_large_one_that_waits_for_its_own_address_is_in_nobody_else_s_way():
+    """Others begin, however long they take; of its own address only what ends before."""
+    holding, waiting = begin(tabs("script", 6, 240, 600, waited=OVERTAKE_SECONDS + 1))
+    assert len(waiting) == 3
+    other = tabs("home", 1, 240, 600)
+    own = tabs("script", 1, 10, 600)
+    assert admitted([*waiting, *own, *other], holding, HOSTED) == other
+
+
+@given(st.lists(CLAIMS, min_size=1, max_size=8))
+def test_something_trains_whenever_something_waits(waiting):
+    """No rule leaves the machine idle."""
+    assert admitted(waiting, [], SETTINGS)
+
+
+def begins_after(claim, arrivals, settings):
+    """The seconds after which a claim begins, if others arrive before it and in every second."""
+    waiting = [other for second in range(-10, 0) for other in arrivals(second)] + [claim]
+    holding = []
+    for second in range(600):
+        waiting += arrivals(second)
+        holding, waiting = begin(waiting, holding, settings)
+        if claim in holding:
+            return second
+        addresses = {other.address for other in holding}
+        for other in holding:
+            beside = sum(one.address == other.address for one in holding)
+            other.seconds -= 1 / len(addresses) / beside
+        for other in waiting:
+            other.waited += 1
+        holding = [other for other in holding if other.seconds > 0]
+        waiting = waiting[-50:] if claim in waiting[-50:] else [claim, *waiting[-49:]]
+    return None
+
+
+@settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
+@given(
+    st.floats(1, 100),
+    st.floats(1, 20),
+    st.floats(5, 40),
+    st.sampled_from(["home", "school", None]),
+)
+def test_nothing_starves(megabytes, seconds, size, address):
+    """A large one begins though smaller ones arrive faster than they can train.
+
+    At first they may overtake; then nothing does that would be in its way.
+    """
+    names = count()
+
+    def arrivals(second):
+        of = f"street {second}" if address is None else address
+        return [Claim(f"{next(names)}", "", size, seconds, address=of)]
+
+    settings = ServerSettings(max_active=4, training_megabytes=100)
+    large = Claim("large", "", megabytes, 20, address="home")
+    begins = begins_after(large, arrivals, settings)
+    assert begins is not None
+    assert begins <= max(OVERTAKE_SECONDS, MOST_RATIO * 20) + 4 * 4 * (seconds + 1)
+
+
+def test_a_full_queue_takes_from_the_address_that_has_most():
+    """The largest there, of equal ones the newest; and never from those who have few places."""
+    waiting = [*tabs("script", 3, 10, 600), *tabs("school", 2, 10, 900)]
+    waiting[1].seconds = 700
+    assert gives_way(waiting).id == "script 1"
+    waiting[1].seconds = 600
+    assert gives_way(waiting).id == "script 2"
+
+
+def test_a_class_and_a_script_have_as_many_places():
+    """Whoever came first."""
+    waiting = tabs("script", 100, 10, 600)
+    for pupil in tabs("school", 70, 10, 600):
+        waiting.append(pupil)
+        waiting.remove(gives_way(waiting))
+    assert sum(claim.address == "school" for claim in waiting) == 50

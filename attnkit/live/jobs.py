@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from attnkit.experiment import Experiment
@@ -18,14 +18,18 @@ Opening = Literal["run", "pause", "step"]
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who asks and looks: a tab, and the browser that limits count for.
+    """Who asks and looks: a tab, and the browser and the address that limits count for.
 
     Attributes:
-        tab: one session. visitor: one browser; empty: nobody whom limits concern.
+        tab: One session.
+        visitor: One browser; empty if limits of a visitor do not apply.
+        address: Where the browser connects from; empty if limits of an address do not apply. It
+            may change, so two watchers with the same tab and visitor are equal.
     """
 
     tab: str = ""
     visitor: str = ""
+    address: str = field(default="", compare=False)
 
 
 NOBODY = Watcher()
@@ -38,6 +42,7 @@ class Job:
     Attributes:
         filmed: the experiment of the one seed that its film shows.
         visitor: who asked for it; empty: nobody whom limits concern.
+        address: The address that asked for it.
         megabytes: memory it takes, estimated.
         opening: what it does once its turn has come.
         begun: whether the training process has been given it; until then it stands in the queue.
@@ -59,6 +64,7 @@ class Job:
     experiment: Experiment
     filmed: Experiment | None = None
     visitor: str = ""
+    address: str = ""
     state: State = "waiting"
     opening: Opening = "run"
     megabytes: float = 0.0

@@ -47,6 +47,14 @@ class Leases:
         """When a job was last watched; infinite if a tab that cares for it is there."""
         return max(self._times(job).values(), default=0.0)
 
+    def left_at(self, job: str) -> float:
+        """Return when the last tab that cares for a job was closed.
+
+        Infinite if one is still there, if a program looks at the job, or if nobody ever has.
+        """
+        seen = self._seen.get(job, {})
+        return max((self._present.get(w.tab, float("inf")) for w in seen), default=float("inf"))
+
     def n_watchers(
         self, job: str, now: float, but: Watcher = NOBODY, within: float = WATCHED_SECONDS
     ) -> int:

@@ -62,6 +62,10 @@ class TrainingProcess:
             raise OSError("the training process ended in the middle of a frame")
         return header, blob
 
+    def kill(self) -> None:
+        """End the process at once; `read` then raises."""
+        self._process.kill()
+
     def hang_up(self) -> None:
         """Say nothing more, so that it ends by itself."""
         self._commands.put(None)

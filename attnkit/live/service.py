@@ -25,7 +25,7 @@ from attnkit.live.keeping import Keeper
 from attnkit.live.leases import Leases
 from attnkit.live.process import TrainingProcess
 from attnkit.live.questions import Questions
-from attnkit.live.turns import Claim, Outlook, admitted, outlooks
+from attnkit.live.turns import Claim, Outlook, admitted, gives_way, outlooks
 from attnkit.live.views import Answers, Example
 from attnkit.logs import log
 from attnkit.results import Snapshot
@@ -53,6 +53,19 @@ PAUSED_IN_THE_WAY_SECONDS = 120.0
 CHECK_SECONDS = 1.0
 """Between two looks for what nobody watches; and how old an outlook may be."""
 
+CLOSED_SECONDS = 10.0
+"""A job whose tab was closed for so long is stopped when others wait; a reload is faster."""
+
+SILENT_CHECKS = 15
+"""Checks without a sign of life after which the training process is replaced.
+
+They are counted, not timed: while a whole machine is suspended, no check takes place either.
+"""
+
+STARTING_CHECKS = 120
+"""The same for a process from which nothing has come: it imports torch, perhaps from a slow disk.
+"""
+
 
 class Refused(Exception):
     """An experiment that this copy does not train now; the text says why and what to do."""
@@ -77,6 +90,8 @@ class TrainingService:
         self._rate = FIRST_RATE
         self._storing: set[str] = set()  # finished, and on their way into the store
         self._filmless: set[str] = set()  # jobs whose film is not kept any more
+        self._silent_checks = 0  # since the last frame
+        self._heard = False  # whether a frame has come of this training process
         self._turn = ""  # the job or question whose turn it is
         self._changed = threading.Condition()  # its lock is reentrant
         self._closed = threading.Event()
@@ -129,6 +144,7 @@ class TrainingService:
                 experiment,
                 filmed=experiment.replace(n_seeds=1),
                 visitor=watcher.visitor,
+                address=watcher.address,
                 state="paused" if paused else "waiting",
                 opening="pause" if paused else "run",
                 megabytes=_memory_of(experiment),
@@ -137,6 +153,7 @@ class TrainingService:
                 seen_at=now,
             )
             self._jobs[job.id] = job
+            self._outlooks = (0.0, {})
             self._watch(job.id, watcher)
             self._forget_old()
             log("experiment submitted", hash=experiment.hash, runs=experiment.n_runs)
@@ -260,7 +277,7 @@ class TrainingService:
             job = self._jobs.get(job_id)
             if job is None or job.over:
                 return None
-            if now - self._outlooks[0] > CHECK_SECONDS or job_id not in self._outlooks[1]:
+            if now - self._outlooks[0] > CHECK_SECONDS or not self._outlooks[1]:
                 found = outlooks(self._waiting(), self._holding(), self.settings)
                 self._outlooks = (now, found)
             return self._outlooks[1].get(job_id)
@@ -280,6 +297,7 @@ class TrainingService:
                     "id": job.id,
                     "hash": job.experiment.hash,
                     "task": job.experiment.task.name,
+                    "address": job.address,
                     "state": "queued" if job.queued and job.active else job.state,
                     "place": outlook.place if (outlook := self.outlook(job.id)) else 0,
                     "runs": job.experiment.n_runs,
@@ -339,6 +357,15 @@ class TrainingService:
         """End the job for good; its last snapshot stays."""
         self._steer(job_id, "stop", "stopped")
 
+    def stop_address(self, address: str) -> None:
+        """End all jobs that were asked for from an address."""
+        with self._changed:
+            # those that wait first: otherwise they would begin as the others end
+            for job in sorted(self._jobs.values(), key=lambda job: job.begun):
+                if job.address == address and not job.over:
+                    self.stop(job.id)
+                    self._update(job.id, error="by the owner of this copy")
+
     def close(self) -> None:
         """End the training process and all threads; what waits for the store is tried once more."""
         with self._changed:
@@ -379,9 +406,10 @@ class TrainingService:
         problems = self.settings.problems(experiment)
         if problems:
             raise Refused("; ".join(map(str, problems)))
-        claim = Claim("", watcher.visitor, _memory_of(experiment))
+        job = Job("", experiment, visitor=watcher.visitor, address=watcher.address)
+        claim = self._claim(replace(job, megabytes=_memory_of(experiment)))
         waiting = self._waiting()
-        if admitted([*waiting, claim], self._holding(), self.settings)[-1:] == [claim]:
+        if claim in admitted([*waiting, claim], self._holding(), self.settings):
             return
         own = sum(other.visitor == watcher.visitor for other in waiting) if watcher.visitor else 0
         if watcher.visitor and own >= self.settings.visitor_waiting:
@@ -389,8 +417,18 @@ class TrainingService:
                 "you have as many experiments training and waiting in other tabs as this copy "
                 "allows: stop one of them, or wait for its end"
             )
-        if len(waiting) >= self.settings.max_waiting:
-            raise Refused(f"{len(waiting)} experiments wait already: try again in a few minutes")
+        n_queued = sum(job.queued for job in self._jobs.values())
+        if n_queued < self.settings.max_waiting:
+            return
+        if n_queued > len(waiting):  # what nobody waits for any more
+            gone = [job.id for job in self._jobs.values() if job.queued and self._is_closed(job)]
+            loser, why = min(gone, key=self._leases.left_at), _CLOSED
+        else:
+            loser, why = gives_way([*waiting, claim]).id, _CROWDED
+        if loser == claim.id:
+            raise Refused(f"{n_queued} experiments wait already: try again in a few minutes")
+        self.stop(loser)
+        self._update(loser, error=why)
 
     def _admit(self) -> None:
         """Let those begin whose turn has come."""
@@ -402,7 +440,13 @@ class TrainingService:
             log("experiment started", hash=job.experiment.hash, waited=waited)
 
     def _waiting(self) -> list[Claim]:
-        return [self._claim(job) for job in self._jobs.values() if job.queued]
+        """Claims of jobs that wait, but for those whose tab is closed, perhaps for a moment."""
+        queued = [job for job in self._jobs.values() if job.queued]
+        return [self._claim(job) for job in queued if not self._is_closed(job)]
+
+    def _is_closed(self, job: Job, seconds: float = 0.0) -> bool:
+        """Whether all tabs that care for a job were closed more than so many seconds ago."""
+        return time.monotonic() - self._leases.left_at(job.id) > seconds
 
     def _holding(self) -> list[Claim]:
         return [
@@ -418,13 +462,14 @@ class TrainingService:
             seconds = job.snapshot.seconds / job.step * job.experiment.training.steps * left
         waited = time.monotonic() - job.asked_at
         paused = job.state == "paused"
-        return Claim(job.id, job.visitor, job.megabytes, seconds, waited, paused)
+        return Claim(job.id, job.visitor, job.megabytes, seconds, waited, paused, job.address)
 
     def _tell_start(self, job: Job) -> None:
         self._process.tell(
             {
                 "do": "start",
                 "job": job.id,
+                "address": job.address,
                 "experiment": job.experiment.to_json(),
                 "paused": job.opening != "run",
                 "seconds": self.settings.job_seconds,
@@ -450,11 +495,12 @@ class TrainingService:
                 continue
             silent_deaths = 0
             with self._changed:
+                self._silent_checks, self._heard = 0, True
                 if "request" in header:
                     self._questions.take(header, blob)
                 elif "turn" in header:
                     self._turn = header["turn"]
-                else:
+                elif "beat" not in header:
                     self._take(header, snapshot, blob)
 
     def _take(self, header: dict[str, Any], snapshot: Snapshot | None, blob: bytes) -> None:
@@ -519,6 +565,7 @@ class TrainingService:
             self.n_restarts += 1
             log("training process died", restarts=self.n_restarts)
             self._process.close()
+            self._silent_checks, self._heard = 0, False
             try:
                 self._process = TrainingProcess(self.settings.training_megabytes)
             except (OSError, RuntimeError):  # no memory for it; to read of none tries again
@@ -553,12 +600,23 @@ class TrainingService:
     # Leases and memory
 
     def _keep_order(self) -> None:
-        """End what nobody watches, and admit who waits; runs in a thread of its own."""
+        """Replace a silent process, end what nobody watches, and admit who waits, in a thread."""
         while not self._closed.wait(CHECK_SECONDS):
             with self._changed:
+                self._end_silent_process()
                 self._admit()
                 self._stop_unwatched()
                 self._make_room()
+
+    def _end_silent_process(self) -> None:
+        """Kill a training process that is there and gives no sign of life, as one that is stopped.
+
+        Whoever reads from it then starts another one, as after any other death.
+        """
+        self._silent_checks += 1
+        if self._silent_checks == (SILENT_CHECKS if self._heard else STARTING_CHECKS):
+            log("training process silent", seconds=self._silent_checks * CHECK_SECONDS)
+            self._process.kill()
 
     def _watch(self, job_id: str, watcher: Watcher) -> None:
         job = self._jobs.get(job_id)
@@ -581,18 +639,20 @@ class TrainingService:
         self._leases.forget_tabs(long_ago)
 
     def _make_room(self) -> None:
-        """Stop what has long been paused, if somebody who waits can begin then."""
+        """Stop what has long been paused or closed, if somebody who waits can begin then."""
         long_ago = time.monotonic() - PAUSED_IN_THE_WAY_SECONDS
-        held = [
-            job.id
-            for job in self._jobs.values()
-            if job.begun and job.state == "paused" and max(job.paused_at, job.begun_at) < long_ago
-        ]
+        held: dict[str, str] = {}
+        for job in self._jobs.values():
+            if job.begun and not job.over and job.id not in self._storing:
+                if self._is_closed(job, CLOSED_SECONDS):
+                    held[job.id] = _CLOSED
+                elif job.state == "paused" and max(job.paused_at, job.begun_at) < long_ago:
+                    held[job.id] = "because others waited for its memory"
         others = [claim for claim in self._holding() if claim.id not in held]
         if held and admitted(self._waiting(), others, self.settings):
-            for job_id in held:
+            for job_id, why in held.items():
                 self.stop(job_id)
-                self._update(job_id, error="because others waited for its memory")
+                self._update(job_id, error=why)
 
     def _forget_old(self) -> None:
         """Forget ended jobs beyond a number and a size; the last that was seen ending stays."""
@@ -608,6 +668,10 @@ class TrainingService:
             n_bytes -= job.n_bytes
             n_ended -= 1
 
+
+_CLOSED = "because its tab was closed while others waited"
+
+_CROWDED = "because the queue was full and your network had the most experiments in it"
 
 _TELLING_STEPS = 20
 """Steps after which a job's own speed tells how long it will take."""

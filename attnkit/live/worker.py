@@ -36,6 +36,9 @@ from attnkit.own_book import can_be_asked
 from attnkit.process import give_memory_back, limit_memory, prepare_for_training
 from attnkit.training import Training
 
+HEARTBEAT_SECONDS = 1.0
+"""Between two signs of life, which a thread of its own sends: a step or a question may be long."""
+
 SLICE_SECONDS = 0.1
 """A job's turn; a command waits until it is over."""
 
@@ -79,8 +82,10 @@ class _Job:
     """Seconds per step, as last measured."""
     most_seconds: float = float("inf")
     """Training time after which it is stopped, whatever its experiment asks for."""
+    address: str = ""
+    """Jobs of one address share its turns."""
     served: float = 0.0
-    """Time it has had, counted from what the others had when it began."""
+    """Time it has had, counted from what the others of its address had when it began."""
 
 
 class FilmGone(Exception):
@@ -91,8 +96,9 @@ class Worker:
     """Takes commands and trains; one per process."""
 
     def __init__(self, output: BinaryIO) -> None:
-        self._output = output
+        self._output, self._writing = output, threading.Lock()
         self._jobs: dict[str, _Job] = {}
+        self._served: dict[str, float] = {}  # time that each address has had, counted likewise
         self._ended: dict[str, Weights] = {}
         self._films: dict[str, Film] = {}  # of ended jobs, the last looked at last
         self._trim_at = 0.0
@@ -104,7 +110,7 @@ class Worker:
             try:
                 command = commands.get(block=not active)
             except queue.Empty:
-                self._take_turn(min(active, key=lambda name: active[name].served))
+                self._take_turn(self._next(active))
                 if len(active) > 1 and time.monotonic() > self._trim_at:
                     self._trim()
                 continue
@@ -112,7 +118,7 @@ class Worker:
                 return
             self._obey(command)
             if command["do"] in QUESTIONS and active:  # many who ask must not stop who trains
-                self._take_turn(min(active, key=lambda name: active[name].served))
+                self._take_turn(self._next(active))
 
     def _trim(self) -> None:
         give_memory_back()
@@ -122,9 +128,22 @@ class Worker:
     def _active(self) -> dict[str, _Job]:
         return {name: job for name, job in self._jobs.items() if not job.paused}
 
-    def _served_least(self) -> float:
-        """What a job that begins, or goes on, is taken to have had: no less than the others."""
-        return min((job.served for job in self._active.values()), default=0.0)
+    def _next(self, active: dict[str, _Job]) -> str:
+        """Return the job whose turn it is: of the address served least, the job served least."""
+        return min(
+            active, key=lambda name: (self._served[active[name].address], active[name].served)
+        )
+
+    def _enter(self, job: _Job) -> None:
+        """Let a job that begins, or goes on, have had no less than those that are active."""
+        active = [other for other in self._active.values() if other is not job]
+        own = [other.served for other in active if other.address == job.address]
+        job.served = max(job.served, min(own, default=0.0))
+        if not own:
+            served = min((self._served[other.address] for other in active), default=0.0)
+            self._served[job.address] = max(self._served.get(job.address, 0.0), served)
+        known = {other.address for other in self._jobs.values()}
+        self._served = {address: self._served[address] for address in known}
 
     def _obey(self, command: dict[str, Any]) -> None:
         verb = command["do"]
@@ -140,7 +159,7 @@ class Worker:
             return
         job.obeyed = command["number"]
         if job.paused:
-            job.served = max(job.served, self._served_least())
+            self._enter(job)
         if verb == "pause":
             job.paused = True
             self._send(name, job, "paused")
@@ -199,9 +218,9 @@ class Worker:
             self._fail(name, error)
             return
         paused, seconds = command["paused"], command["seconds"]
-        job = _Job(training, camera, paused=paused, most_seconds=seconds)
-        job.served = self._served_least()
+        job = _Job(training, camera, paused, most_seconds=seconds, address=command["address"])
         self._jobs[name] = job
+        self._enter(job)
         self._send(name, job, "paused" if job.paused else "running")
 
     def _take_turn(self, name: str) -> None:
@@ -225,6 +244,7 @@ class Worker:
         seconds = time.monotonic() - started
         job.pace = seconds / n_steps
         job.served += seconds
+        self._served[job.address] += seconds
         if job.training.finished:
             self._end(name, "finished")
         elif job.training.seconds > job.most_seconds:
@@ -278,8 +298,16 @@ class Worker:
         self._write({"turn": name}, b"")
 
     def _write(self, header: dict[str, Any], blob: bytes) -> None:
-        self._output.write(encode(header, blob))
-        self._output.flush()
+        with self._writing:
+            self._output.write(encode(header, blob))
+            self._output.flush()
+
+    def beat(self) -> None:
+        """Send signs of life until the server is gone; runs in a thread of its own."""
+        with contextlib.suppress(OSError):
+            while True:
+                self._write({"beat": True}, b"")
+                time.sleep(HEARTBEAT_SECONDS)
 
 
 def _drop_oldest(
@@ -318,13 +346,15 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
     os.nice(NICENESS)
     commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
+    worker = Worker(output)
+    for work, given in ((_read_commands, (commands,)), (worker.beat, ())):
+        threading.Thread(target=work, args=given, daemon=True).start()
     prepare_for_training()
     _warm_up()
     if len(sys.argv) > 1:
         limit_memory(SPARE * int(sys.argv[1]))
     try:
-        Worker(output).run(commands)
+        worker.run(commands)
     except (BrokenPipeError, KeyboardInterrupt):  # the server is gone
         os._exit(0)
 

@@ -264,6 +264,8 @@ def _status(job: Job | None, seed: int) -> str:
         return "Nothing to look into."
     if job.state == "failed":
         return f"Training failed: {plain(job.error)}."
+    if job.state == "stopped" and not job.begun:
+        return f"Stopped before it began{f', {plain(job.error)}' if job.error else ''}."
     if not job.begun or job.snapshot is None:
         return "Waiting for a turn to train it." if not job.begun else "Training begins."
     where = f"step {job.step} of {job.experiment.training.steps}"

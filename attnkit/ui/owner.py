@@ -15,6 +15,7 @@ from attnkit.logs import log
 from attnkit.server import server_settings
 from attnkit.store import ResultStore, Unavailable
 from attnkit.ui.storage import result_store
+from attnkit.ui.visitor_address import session_address
 
 SIGNED_IN = "owner"
 """What the session says of whoever has signed in."""
@@ -40,13 +41,18 @@ def gate() -> Gate:
 
 def sign_in(secret: str) -> bool:
     """Make this session the owner's if the secret is right."""
-    if gate().shut_seconds:
+    if shut_seconds():
         return False
-    right = gate().opens(secret)
+    right = gate().opens(secret, session_address())
     if right:
         st.session_state[SIGNED_IN] = True
-    log("owner signed in" if right else "owner refused", seconds=gate().shut_seconds)
+    log("owner signed in" if right else "owner refused", seconds=shut_seconds())
     return right
+
+
+def shut_seconds() -> float:
+    """Return for how long this visitor's address may not try a secret."""
+    return gate().shut_seconds(session_address())
 
 
 def sign_out() -> None:
@@ -97,5 +103,5 @@ def queue_table(jobs: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 _COLUMNS = [
     *("state", "place", "task", "hash", "runs", "step", "steps", "seconds", "waited"),
-    *("megabytes", "watchers", "restarts", "stored"),
+    *("megabytes", "watchers", "restarts", "stored", "address"),
 ]

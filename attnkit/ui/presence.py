@@ -1,4 +1,4 @@
-"""Who looks at the page: a tab, which ends, and a browser, for which limits count."""
+"""Who looks at the page: a tab, which ends, and the browser and address that limits count for."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ import streamlit as st
 
 from attnkit.live.jobs import Watcher
 from attnkit.process import give_memory_back
+from attnkit.server import server_settings
 from attnkit.ui.service import training_service
+from attnkit.ui.visitor_address import session_address
 
 SWEEP_SECONDS = 5.0
 """Between two collections at least; each holds the server for some 50 ms."""
 
 
 def watcher() -> Watcher:
-    """This session's tab and visitor. Neither says who somebody is."""
+    """Return this session's tab and visitor, on a hosted copy with the address."""
     if "visitor" not in st.session_state:
         st.session_state.visitor = _browser() or uuid.uuid4().hex
-    return Watcher(_tab(), st.session_state.visitor)
+    address = session_address() if server_settings().hosted else ""
+    return Watcher(_tab(), st.session_state.visitor, address)
 
 
 def _gone(tab: str) -> None:
