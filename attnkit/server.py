@@ -72,6 +72,12 @@ class ServerSettings(BaseModel):
         120.0, gt=0, description="After it, what trains and nobody watches is stopped."
     )
     paused_seconds: float = Field(1800.0, gt=0, description="The same for what is paused.")
+    address_header: str = Field(
+        "",
+        pattern="^[A-Za-z0-9-]*$",
+        description="Header in which a trusted proxy writes a visitor's address, such as "
+        "`X-Forwarded-For`; the last address in it counts. Empty: the socket's address.",
+    )
     log_level: Literal["info", "warning", "error"] = Field(
         "warning",
         description="Events told on standard error: from `info`, `warning` or `error` on.",

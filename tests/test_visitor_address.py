@@ -1,0 +1,71 @@
+"""Whose address counts: that of the socket, or the one that a trusted proxy wrote."""
+
+import pytest
+from starlette.datastructures import Headers
+
+from attnkit.server import server_settings
+from attnkit.ui.visitor_address import session_address, visitor_address
+
+FORGED, TRUE, PEER = "192.0.2.1", "198.51.100.7", "203.0.113.9"
+
+
+@pytest.fixture
+def header(monkeypatch):
+    """Set `ATTNKIT_ADDRESS_HEADER` for one test."""
+
+    def set_header(name):
+        monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", name)
+        server_settings.cache_clear()
+
+    yield set_header
+    monkeypatch.undo()
+    server_settings.cache_clear()
+
+
+def address(peer=PEER, *pairs):
+    """The visitor's address for a socket's peer and some headers."""
+    raw = [(name.lower().encode(), value.encode()) for name, value in pairs]
+    return visitor_address(Headers(raw=raw).getlist, peer)
+
+
+def test_without_the_setting_no_header_is_believed():
+    """Anybody can send a header."""
+    assert address(PEER, ("X-Forwarded-For", FORGED)) == PEER
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[TRUE], [f"{FORGED}, {TRUE}"], [FORGED, TRUE], [f" {TRUE} "], [f"nonsense,{TRUE}"]],
+)
+def test_the_last_address_in_the_named_header_counts(header, values):
+    """The proxy appends to what the visitor sent, in the same header or in another one."""
+    header("x-forwarded-for")
+    assert address(PEER, *[("X-Forwarded-For", value) for value in values]) == TRUE
+
+
+@pytest.mark.parametrize("value", ["", ",", "unknown", "1.2.3", f"{TRUE}, ", "\x00", "1" * 5000])
+def test_a_header_without_an_address_leaves_the_peer(header, value):
+    """A wrong value does not make an identity of its own."""
+    header("X-Forwarded-For")
+    assert address(PEER, ("X-Forwarded-For", value)) == PEER
+
+
+@pytest.mark.parametrize(
+    ("peer", "expected"),
+    [
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+        ("::ffff:198.51.100.7", TRUE),
+        ("fe80::1%eth0", "fe80::/64"),
+        (None, "127.0.0.1"),
+        ("testclient", "127.0.0.1"),
+    ],
+)
+def test_addresses_have_one_canonical_form(peer, expected):
+    """One visitor has a /64 of IPv6 addresses, and those are one."""
+    assert address(peer) == expected
+
+
+def test_outside_a_page_the_address_is_loopback():
+    """Nobody is connected there, and nothing raises."""
+    assert session_address() == "127.0.0.1"
