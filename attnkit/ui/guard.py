@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
@@ -67,8 +68,8 @@ _PROXIED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' blob:; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
-    "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; form-action 'self'; "
-    "frame-ancestors {}"
+    "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
+    "base-uri 'self'; form-action 'self'; frame-ancestors {}"
 )
 """Streamlit's page has a script of its own inline, and so have its styles and our components."""
 
@@ -253,6 +254,10 @@ class _Connection:
         return 0, kind in KINDS and _FRAGMENT.fullmatch(rerun.fragment_id) is not None
 
 
+in_front = threading.Event()
+"""Whether the guard was put in front of this server; not if a host runs the script alone."""
+
+
 def guards() -> list[Middleware]:
     """Return the middleware of this copy: the guard if strangers use it.
 
@@ -262,6 +267,7 @@ def guards() -> list[Middleware]:
     settings = server_settings()
     if not settings.hosted:
         return []
+    in_front.set()
     # The log of a hosted copy names nobody; uvicorn tells the address of every connection.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return [

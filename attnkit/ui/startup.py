@@ -12,6 +12,7 @@ from attnkit.logs import log, versions
 from attnkit.process import prepare_for_serving
 from attnkit.server import server_settings
 from attnkit.store import ResultStore
+from attnkit.ui import guard
 from attnkit.ui.once import Once
 from attnkit.ui.presence import sweep
 from attnkit.ui.service import training_service
@@ -30,6 +31,8 @@ def start() -> None:
         st.set_option("client.showErrorDetails", "none")
         config.set_option("server.maxUploadSize", 1)  # megabyte; nothing is uploaded there
     log("server started", versions=versions(), settings=settings.shown(), cores=os.cpu_count())
+    if settings.hosted and not guard.in_front.is_set():
+        log("not guarded")
     prepare_for_serving()
     training_service()
     sweep()
