@@ -6,6 +6,7 @@ import pytest
 from attacks import message, rerun, with_states
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from attnkit.server import InvalidSettings, ServerSettings, server_settings
 from attnkit.ui import guard
@@ -58,7 +59,8 @@ class Guarded:
                 await send({"type": "websocket.accept"})
             else:
                 self.got.append(event.get("bytes"))
-        await send({"type": "websocket.send", "bytes": b"too late"})
+        late = ForwardMsg(ref_hash="too late").SerializeToString()
+        await send({"type": "websocket.send", "bytes": late})
 
     def visit(self, *payloads, client=VISITOR, headers=()):
         """Connect and send messages; what the visitor is told."""

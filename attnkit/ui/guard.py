@@ -14,10 +14,9 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 
 from google.protobuf.message import DecodeError
@@ -27,12 +26,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from attnkit.server import server_settings
 from attnkit.ui.visitor_address import visitor_address
 
-KINDS = frozenset({"rerun_script", "stop_script", "app_heartbeat"})
-"""Kinds of message that our pages need; all others are dropped."""
+OTHER_KINDS = ("stop_script", "app_heartbeat")
+"""Kinds of message that our pages need besides `rerun_script`; all others are dropped."""
 
 MOST_BYTES = 2**18
 """Size of one message. Those of our pages have some kilobytes."""
@@ -49,8 +49,21 @@ CONNECTION_RATE, CONNECTION_BURST = 20, 100
 BURST_SECONDS = 5
 """An address may at once cause what it may cause in so many seconds."""
 
-OPENING_COST = 5
+OPENING_COST = 10
 """What a new connection costs its address, besides its messages."""
+
+DRAWN_AT_ONCE = 3
+"""Connections of one address that are drawn for at once; the others wait for their turn.
+
+Drawing takes the interpreter's one lock, so that more at once are not faster for their address but
+slower for all others.
+"""
+
+PAGE_SECONDS, FRAGMENT_SECONDS = 3.0, 0.5
+"""A turn ends when the page or fragment has been drawn, at the latest after so long.
+
+A browser may ask for a fragment that is gone, which is never answered.
+"""
 
 MOST_CONNECTIONS = 250
 """Open connections of one address."""
@@ -61,7 +74,8 @@ MOST_ADDRESSES = 4096
 TOO_OFTEN, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE = 1008, 1002, 1003, 1009
 """Codes with which connections are closed."""
 
-_FRAGMENT = re.compile("[0-9a-zA-Z_-]{0,128}")
+_FRAGMENT = re.compile("[0-9a-zA-Z_-]{0,128}")  # Streamlit logs the name of one that is gone
+_LARGEST_END = 2000  # bytes of a message that says that a page was drawn
 _LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0")  # as Streamlit has it
 _PROXIED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
@@ -110,6 +124,7 @@ class _Address:
 
     bucket: Bucket
     n_connections: int = 0
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN_AT_ONCE))
 
 
 class Guard:
@@ -177,12 +192,13 @@ class Guard:
             await send({"type": "websocket.close", "code": TOO_OFTEN})
             return
         limit_message_size(receive)
-        connection = _Connection(receive, send, address.bucket, self._clock)
+        connection = _Connection(receive, send, address, self._clock)
         address.n_connections += 1
         try:
             await self._app(scope, connection.receive, connection.send)
         finally:
             address.n_connections -= 1
+            connection.end_turn()
 
     def _address(self, name: str) -> _Address:
         """Return what is known of an address; the one idle longest makes room for a new one."""
@@ -201,11 +217,12 @@ class _Connection:
     """One visitor's WebSocket between the server and Streamlit."""
 
     def __init__(
-        self, receive: Receive, send: Send, address: Bucket, clock: Callable[[], float]
+        self, receive: Receive, send: Send, address: _Address, clock: Callable[[], float]
     ) -> None:
         self._receive, self._send, self._address = receive, send, address
         self._own = Bucket(CONNECTION_RATE, CONNECTION_BURST, clock)
         self._closed = False
+        self._turn: asyncio.TimerHandle | None = None  # ends the turn that the connection has
         self._written = asyncio.Event()  # whether the client has taken all that was sent
         self._written.set()
 
@@ -218,6 +235,8 @@ class _Connection:
             await self._send(message)
         finally:
             self._written.set()
+        if is_script_finished(message):
+            self.end_turn()
 
     async def receive(self) -> Message:
         """Return the next message that may pass, or the end of the connection."""
@@ -226,32 +245,46 @@ class _Connection:
             message = await self._receive()
             if message["type"] != "websocket.receive":
                 return message
-            code, passes = self._judge(message)
-            if code:
+            parsed = self._judge(message.get("bytes"))
+            if isinstance(parsed, int):
                 self._closed = True
-                await self._send({"type": "websocket.close", "code": code})
-                return {"type": "websocket.disconnect", "code": code}
-            if passes:
+                await self._send({"type": "websocket.close", "code": parsed})
+                return {"type": "websocket.disconnect", "code": parsed}
+            kind, fragment = parsed.WhichOneof("type"), parsed.rerun_script.fragment_id
+            if kind == "rerun_script" and _FRAGMENT.fullmatch(fragment):
+                await self._begin_turn(FRAGMENT_SECONDS if fragment else PAGE_SECONDS)
+                return message
+            if kind in OTHER_KINDS:
                 return message
 
-    def _judge(self, message: MutableMapping[str, Any]) -> tuple[int, bool]:
-        """Return the code to close the connection with, or 0, and whether the message may pass."""
-        data = message.get("bytes")
+    def end_turn(self) -> None:
+        """Let another connection of the address be drawn for."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+            self._address.turns.release()
+
+    async def _begin_turn(self, seconds: float) -> None:
+        """Wait until the connection may be drawn for; who has the turn may ask again."""
+        if self._turn is None:
+            await self._address.turns.acquire()
+        else:
+            self._turn.cancel()
+        self._turn = asyncio.get_running_loop().call_later(seconds, self.end_turn)
+
+    def _judge(self, data: bytes | None) -> BackMsg | int:
+        """Return a message that may be considered, or the code to close the connection with."""
         if data is None:
-            return NO_TEXT, False
+            return NO_TEXT
         if len(data) > MOST_BYTES:
-            return TOO_LARGE, False
+            return TOO_LARGE
         try:
             parsed = BackMsg.FromString(data)
         except DecodeError:
-            return NOT_UNDERSTOOD, False
-        kind, rerun = parsed.WhichOneof("type"), parsed.rerun_script
-        draws_page = kind == "rerun_script" and not rerun.fragment_id
+            return NOT_UNDERSTOOD
+        draws_page = parsed.HasField("rerun_script") and not parsed.rerun_script.fragment_id
         cost = (PAGE_COST if draws_page else 1) + len(data) // BYTES_PER_COST
-        if not (self._own.take(cost) and self._address.take(cost)):
-            return TOO_OFTEN, False
-        # Streamlit logs the name of a fragment that is gone, as it came
-        return 0, kind in KINDS and _FRAGMENT.fullmatch(rerun.fragment_id) is not None
+        return parsed if self._own.take(cost) and self._address.bucket.take(cost) else TOO_OFTEN
 
 
 in_front = threading.Event()
@@ -328,6 +361,16 @@ def add_headers(message: Message, policy: str, *, secure: bool) -> None:
             else (name, value)
             for name, value in message["headers"]
         ]
+
+
+def is_script_finished(message: Message) -> bool:
+    """Return whether a message to the visitor says that a page or fragment has been drawn."""
+    data = message.get("bytes") or b""
+    if not 0 < len(data) <= _LARGEST_END:
+        return False
+    sent = ForwardMsg.FromString(data)
+    early = ForwardMsg.FINISHED_EARLY_FOR_RERUN
+    return bool(sent.HasField("script_finished") and sent.script_finished != early)
 
 
 def limit_message_size(receive: Receive) -> None:
