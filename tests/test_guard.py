@@ -1,15 +1,19 @@
 """The guard of a hosted copy, without a server: what passes, what is dropped, what is closed."""
 
+import ast
 import asyncio
+import threading
+from unittest.mock import Mock
 
 import pytest
 from attacks import message, rerun, with_states
+from dockerfile import ROOT
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from attnkit.server import InvalidSettings, ServerSettings, server_settings
-from attnkit.ui import guard
+from attnkit.ui import guard, startup
 from attnkit.ui.guard import Bucket, Guard, guards, is_foreign
 
 HOST = (b"host", b"copy.example")
@@ -186,8 +190,65 @@ def test_an_address_shares_one_limit_over_all_its_connections(clock):
     assert guarded.visit(*first) == ["accept", "send"]
     assert guarded.visit(rerun()) == [guard.TOO_OFTEN]
     assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
-    clock.now += 1
+    clock.now += 2
     assert guarded.visit(rerun()) == ["accept", "send"]
+
+
+@pytest.mark.parametrize(
+    ("end", "client", "waits"),
+    [
+        (None, VISITOR, True),
+        (ForwardMsg.FINISHED_EARLY_FOR_RERUN, VISITOR, True),
+        (ForwardMsg.FINISHED_SUCCESSFULLY, VISITOR, False),
+        (ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY, VISITOR, False),
+        (None, OTHER, False),
+    ],
+)
+def test_few_connections_of_one_address_are_drawn_for_at_once(
+    clock, monkeypatch, end, client, waits
+):
+    """The next turn comes when a page has been drawn; other addresses have their own turns."""
+    monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
+    assert asyncio.run(second_waits(Guarded(clock), end, client)) == waits
+
+
+def test_a_turn_ends_without_an_answer(clock, monkeypatch):
+    """A fragment that is gone is never drawn."""
+    monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
+    monkeypatch.setattr(guard, "PAGE_SECONDS", 0.0)
+    assert not asyncio.run(second_waits(Guarded(clock), None, VISITOR))
+
+
+async def second_waits(guarded, end, client):
+    """Whether a second connection's page waits after the first one's page has come to an end."""
+    served = []
+    forever = asyncio.Event()
+
+    async def app(scope, receive, send):
+        served.append(await receive())
+        if end is not None:
+            done = ForwardMsg(script_finished=end).SerializeToString()
+            await send({"type": "websocket.send", "bytes": done})
+        await forever.wait()
+
+    async def receive():
+        return {"type": "websocket.receive", "bytes": rerun()}
+
+    async def send(event):
+        pass
+
+    guarded.guard._app = app
+    tasks = []
+    for address in (VISITOR, client):
+        scope = {"type": "websocket", "client": (address, 1), "headers": [HOST]}
+        tasks.append(asyncio.create_task(guarded.guard(scope, receive, send)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+    n_served = len(served)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return n_served == 1
 
 
 def test_the_named_header_tells_addresses_apart(clock, monkeypatch):
@@ -196,7 +257,7 @@ def test_the_named_header_tells_addresses_apart(clock, monkeypatch):
     server_settings.cache_clear()
     guarded = Guarded(clock, address_rate=10.0)
     codes = [
-        guarded.visit(*[rerun()] * 9, headers=[(b"x-forwarded-for", end)])[-1]
+        guarded.visit(*[rerun()] * 8, headers=[(b"x-forwarded-for", end)])[-1]
         for end in (b"1.1.1.1", b"1.1.1.1", b"9.9.9.9, 1.1.1.1", b"2.2.2.2")
     ]
     monkeypatch.undo()
@@ -296,6 +357,15 @@ def test_cookies_are_secure_behind_https(guarded, scheme, headers, secure):
     assert guarded.headers["set-cookie"].endswith("; Secure") == secure
 
 
+@pytest.mark.parametrize("path", [*ROOT.glob("attnkit/ui/*.py"), *ROOT.glob("pages/*.py")], ids=str)
+def test_every_text_field_says_how_much_it_takes(path):
+    """A text beyond the size of a message would close the connection again and again."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    for call in calls:
+        if getattr(call.func, "attr", "") in ("text_input", "text_area", "chat_input"):
+            assert "max_chars" in [keyword.arg for keyword in call.keywords], call.lineno
+
+
 def test_a_copy_for_oneself_has_no_guard(monkeypatch):
     """Its owner may upload models, and ask as often as they like."""
     monkeypatch.delenv("ATTNKIT_HOSTED", raising=False)
@@ -306,6 +376,24 @@ def test_a_copy_for_oneself_has_no_guard(monkeypatch):
     assert [one.cls for one in guards()] == [Guard]
     monkeypatch.undo()
     server_settings.cache_clear()
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_hosted_copy_without_its_guard_says_so_in_its_log(monkeypatch, capsys, guarded):
+    """As where a host runs the script alone."""
+    monkeypatch.setenv("ATTNKIT_HOSTED", "true")
+    monkeypatch.setattr(guard, "in_front", threading.Event())
+    for name in ("prepare_for_serving", "training_service", "sweep", "st", "config"):
+        monkeypatch.setattr(startup, name, Mock())
+    server_settings.cache_clear()
+    if guarded:
+        guards()
+    startup.start.clear()
+    startup.start()
+    startup.start.clear()
+    monkeypatch.undo()
+    server_settings.cache_clear()
+    assert ('"event": "not guarded"' in capsys.readouterr().err) != guarded
 
 
 @pytest.mark.parametrize("bad", ["'self'; script-src *", "a\nb", "a,b", "ü"])

@@ -46,6 +46,11 @@ def page(browser):
 def open_page(page, url):
     """Open a page and wait until it is drawn."""
     page.goto(url)
+    settled(page)
+
+
+def settled(page):
+    """Wait until a page is drawn."""
     expect(page.locator("h1").first).to_be_visible()
     expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
 
@@ -55,8 +60,11 @@ def test_no_page_asks_a_foreign_host_or_needs_what_the_policy_forbids(page, addr
     open_page(page, address)
     paths = [link.get_attribute("href") for link in page.locator(LINKS).all()]
     assert len(paths) == 10
-    for path in [*paths[1:], f"{address}/owner"]:
-        open_page(page, path)
+    for path in paths[1:]:
+        page.locator(f"{LINKS}[href='{path}']").click()
+        page.wait_for_url(path)
+        settled(page)
+    open_page(page, f"{address}/owner")
     assert page.foreign == []
     assert page.locator("link[rel='shortcut icon']").get_attribute("href").startswith("data:image")
 

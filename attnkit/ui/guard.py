@@ -319,7 +319,7 @@ def is_foreign(headers: Headers) -> bool:
     server waits up to 2 s for the answer.
     """
     origin = headers.get("origin")
-    if origin is None:
+    if origin is None or not config.get_option("server.enableCORS"):
         return False
     options = ("browser.serverAddress", "server.corsAllowedOrigins")
     server, allowed = (config.get_option(option) for option in options)
