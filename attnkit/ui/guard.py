@@ -265,12 +265,10 @@ class _Connection:
             self._address.turns.release()
 
     async def _begin_turn(self, seconds: float) -> None:
-        """Wait until the connection may be drawn for; who has the turn may ask again."""
+        """Wait until the connection may be drawn for; who has the turn need not wait again."""
         if self._turn is None:
             await self._address.turns.acquire()
-        else:
-            self._turn.cancel()
-        self._turn = asyncio.get_running_loop().call_later(seconds, self.end_turn)
+            self._turn = asyncio.get_running_loop().call_later(seconds, self.end_turn)
 
     def _judge(self, data: bytes | None) -> BackMsg | int:
         """Return a message that may be considered, or the code to close the connection with."""
