@@ -170,10 +170,10 @@ def test_what_no_browser_sends_ends_the_connection(guarded, sent, code):
 def test_a_connection_that_asks_too_often_is_closed(guarded):
     """A burst passes, of which a whole page takes more than a fragment."""
     assert guarded.visit(*[rerun()] * 30) == ["accept", guard.TOO_OFTEN]
-    assert len(guarded.got) == guard.CONNECTION_BURST // guard.PAGE_COST
+    assert len(guarded.got) == guard.CONNECTION_START // guard.PAGE_COST
     guarded.got.clear()
     assert guarded.visit(*[message(app_heartbeat=True)] * 200) == ["accept", guard.TOO_OFTEN]
-    assert len(guarded.got) == guard.CONNECTION_BURST
+    assert len(guarded.got) == guard.CONNECTION_START
 
 
 def test_large_messages_count_more(guarded):
@@ -186,11 +186,11 @@ def test_an_address_shares_one_limit_over_all_its_connections(clock):
     """And other addresses have theirs; after a while it may come again."""
     guarded = Guarded(clock, address_rate=10.0)
     burst = 10 * guard.BURST_SECONDS
-    first = [message(app_heartbeat=True)] * (burst - guard.OPENING_COST - 4)
-    assert guarded.visit(*first) == ["accept", "send"]
-    assert guarded.visit(rerun()) == [guard.TOO_OFTEN]
+    for n_sent in (guard.CONNECTION_START, burst - guard.CONNECTION_START - 4):
+        assert guarded.visit(*[message(app_heartbeat=True)] * n_sent) == ["accept", "send"]
+    assert guarded.visit(rerun()) == ["accept", guard.TOO_OFTEN]
     assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
-    clock.now += 2
+    clock.now += 1
     assert guarded.visit(rerun()) == ["accept", "send"]
 
 
@@ -249,6 +249,15 @@ async def second_waits(guarded, end, client):
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     return n_served == 1
+
+
+def test_an_address_opens_a_class_at_once_and_then_a_few_in_a_second(guarded, clock):
+    """Each connection draws a first page."""
+    opened = [guarded.visit() == ["accept", "send"] for _ in range(guard.OPENING_BURST + 5)]
+    assert sum(opened) == guard.OPENING_BURST
+    assert guarded.visit(client=OTHER) == ["accept", "send"]
+    clock.now += 1
+    assert sum(guarded.visit() == ["accept", "send"] for _ in range(20)) == guard.OPENING_RATE
 
 
 def test_the_named_header_tells_addresses_apart(clock, monkeypatch):

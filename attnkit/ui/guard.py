@@ -46,11 +46,14 @@ BYTES_PER_COST = 2**13
 CONNECTION_RATE, CONNECTION_BURST = 20, 100
 """Costs that one connection may cause in a second, and at once."""
 
+CONNECTION_START = 40
+"""What a new connection may cause at once, so that closing it and opening another gains nothing."""
+
+OPENING_RATE, OPENING_BURST = 5, 100
+"""Connections that one address may open in a second, and at once: each draws a first page."""
+
 BURST_SECONDS = 5
 """An address may at once cause what it may cause in so many seconds."""
-
-OPENING_COST = 10
-"""What a new connection costs its address, besides its messages."""
 
 DRAWN_AT_ONCE = 3
 """Connections of one address that are drawn for at once; the others wait for their turn.
@@ -123,6 +126,7 @@ class _Address:
     """What all connections of one address share."""
 
     bucket: Bucket
+    openings: Bucket
     n_connections: int = 0
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN_AT_ONCE))
 
@@ -186,7 +190,7 @@ class Guard:
         if (
             is_foreign(headers)
             or address.n_connections >= MOST_CONNECTIONS
-            or not address.bucket.take(OPENING_COST)
+            or not address.openings.take(1)
         ):
             await receive()
             await send({"type": "websocket.close", "code": TOO_OFTEN})
@@ -205,7 +209,7 @@ class Guard:
         known = self._addresses.pop(name, None)
         if known is None:
             bucket = Bucket(self._rate, BURST_SECONDS * self._rate, self._clock)
-            known = _Address(bucket)
+            known = _Address(bucket, Bucket(OPENING_RATE, OPENING_BURST, self._clock))
         self._addresses[name] = known  # at the end
         if len(self._addresses) > MOST_ADDRESSES:
             idle = (n for n, other in self._addresses.items() if not other.n_connections)
@@ -221,6 +225,7 @@ class _Connection:
     ) -> None:
         self._receive, self._send, self._address = receive, send, address
         self._own = Bucket(CONNECTION_RATE, CONNECTION_BURST, clock)
+        self._own.take(CONNECTION_BURST - CONNECTION_START)
         self._closed = False
         self._turn: asyncio.TimerHandle | None = None  # ends the turn that the connection has
         self._written = asyncio.Event()  # whether the client has taken all that was sent
