@@ -1,34 +1,35 @@
-"""The dashboard: routes to the pages. Start it with `streamlit run dashboard.py`."""
+"""The dashboard: routes to the pages. Start it with `streamlit run dashboard.py`.
 
-import gc
+Streamlit imports this file once, to serve the `app` that it finds here, and runs it as a script for
+every visit. A host that runs only the script shows the same pages, but without the guard.
+"""
 
 import streamlit as st
 
-from attnkit.ui.routing import route
-from attnkit.ui.session import stay
-from attnkit.ui.startup import start
 
-st.set_page_config(
-    page_title="attnkit: why do Q, K and V need different matrices?",
-    page_icon=":material/hub:",
-    layout="wide",
-    initial_sidebar_state=270,
-)
+def draw() -> None:
+    """Draw the page that the address asks for."""
+    from attnkit.ui.routing import route
+    from attnkit.ui.session import stay
+    from attnkit.ui.standalone import asset
+    from attnkit.ui.startup import settle
 
-
-@st.cache_resource(show_spinner=False)
-def settle() -> None:
-    """Once per server: start it, and keep what is imported out of the collector.
-
-    Streamlit's own collection after every script run is switched off in .streamlit/config.toml;
-    the ordinary, incremental one goes on.
-    """
-    start()
-    gc.collect()
-    gc.freeze()
+    st.set_page_config(
+        page_title="attnkit: why do Q, K and V need different matrices?",
+        page_icon=asset("icon.svg"),  # a Material icon would be loaded from a foreign host
+        layout="wide",
+        initial_sidebar_state=270,
+    )
+    page = route()
+    settle()
+    stay()
+    page.run()
 
 
-page = route()
-settle()
-stay()
-page.run()
+if __name__ == "__main__":
+    draw()
+else:
+    from attnkit.ui.guard import guards
+    from attnkit.ui.lifespan import lifespan
+
+    app = st.App(__file__, lifespan=lifespan, middleware=guards())

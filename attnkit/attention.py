@@ -271,7 +271,7 @@ class Attention:
         patterns, d_patterns, dzs = (part.split(sizes) for part in (pattern, d_pattern, dz))
         for read, to, d in zip(plan.as_values, d_patterns, dzs, strict=True):
             multiply(to, d, read.of(made, each).transpose(1, 2))
-        d_scores = _softmax_backward(d_pattern, pattern)
+        d_scores = torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
         sizes = [read.n_runs * each for read in plan.as_keys]
         keyed = zip(plan.as_keys, d_scores.split(sizes), asking.split(sizes), strict=True)
         for read, d, q in keyed:
@@ -339,18 +339,6 @@ class Attention:
             return z.view(n_runs, -1, d_head)
         heads = z.view(n_runs * n_batch, n_heads, -1, d_head).transpose(1, 2)
         return heads.reshape(n_runs, -1, n_heads * d_head)
-
-
-def _softmax_backward(d_pattern: Tensor, pattern: Tensor) -> Tensor:
-    """On one thread: of all that is computed here, its rounding alone depends on their number."""
-    n_threads = torch.get_num_threads() if pattern.device.type == "cpu" else 1
-    if n_threads == 1:
-        return torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
-    torch.set_num_threads(1)
-    try:
-        return torch._softmax_backward_data(d_pattern, pattern, -1, pattern.dtype)
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def _part(x: Tensor, runs: slice) -> Tensor:

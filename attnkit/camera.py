@@ -69,9 +69,17 @@ class Camera:
 def record(experiment: Experiment, seed: int | None = None, device: str = "auto") -> Film:
     """Train one seed of an experiment and film it.
 
+    On a CPU the last frame holds, bit for bit, the weights that `train` gives this seed on the same
+    kind of processor with the same version of torch, whichever other seeds train beside it. Another
+    processor rounds differently, so there the weights agree within rounding.
+
     Args:
-        experiment: what to train. seed: None: its first.
-        device: "cpu", "cuda", or "auto".
+        experiment: The experiment to train.
+        seed: The seed to film. None: the first one of the experiment.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+
+    Returns:
+        The film, with up to 100 frames from step 0 to the last step.
     """
     first = experiment.first_seed if seed is None else seed
     training = Training(experiment.replace(first_seed=first, n_seeds=1), device)

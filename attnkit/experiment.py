@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from attnkit.architecture import Place, places_of
 from attnkit.costs import Adjusted, Costs, Equal, count_costs, equalise
 from attnkit.recipe import MEASURED_TOGETHER, Size, Training
-from attnkit.settings import InvalidExperiment, Problem, Setting, setting_of
+from attnkit.settings import InvalidExperiment, Problem, Setting, names, setting_of
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS, Task
 from attnkit.tasks.base import dial, disagreement
@@ -371,7 +371,7 @@ def _grouped(given: dict[str, Any]) -> dict[str, Any]:
         values = {**name.model_dump(), **values}
         name = name.name
     if not isinstance(name, str) or name not in TASKS:
-        raise InvalidExperiment([Problem("task", name, ", ".join(TASKS))])
+        raise InvalidExperiment([Problem("task", name, names(TASKS, str(name)))])
     defaults = default_settings(name)
     problems = [_unknown(key, values[key], defaults) for key in values if key not in defaults]
     values = {**defaults, **values}

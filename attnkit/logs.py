@@ -28,6 +28,7 @@ from attnkit.server import server_settings
 EVENTS = {
     "server started": logging.INFO,
     "server stopped": logging.INFO,
+    "not guarded": logging.WARNING,
     "experiment submitted": logging.INFO,
     "experiment refused": logging.INFO,
     "experiment started": logging.INFO,

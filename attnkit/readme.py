@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from attnkit.files import write_file
+
 
 def marks(name: str) -> tuple[str, str]:
     """The lines around the part that a command writes."""
@@ -35,4 +37,4 @@ def write_part(path: Path, name: str, body: str) -> None:
     """
     before, after = split_readme(path, name)
     begin, end = marks(name)
-    path.write_text(f"{before}{begin}\n{body}\n{end}{after}", encoding="utf-8")
+    write_file(path, f"{before}{begin}\n{body}\n{end}{after}")

@@ -17,6 +17,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from attnkit.experiment import Experiment, from_text
+from attnkit.files import write_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,13 +254,16 @@ class Result:
         }
 
     def save(self, folder: str | Path) -> None:
-        """Write `result.json` (readable), `snapshot.safetensors`, `parameters.safetensors`."""
+        """Write the files of `SAVED`: JSON for people, the last snapshot, the parameters.
+
+        Raises:
+            OSError: if one cannot be written; each file is whole or as it was before.
+        """
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-        (path / "result.json").write_text(text + "\n", encoding="utf-8")
-        for name, blob in zip(_FILES, self.to_blobs(), strict=True):
-            (path / name).write_bytes(blob)
+        for name, blob in zip(SAVED, ((text + "\n").encode(), *self.to_blobs()), strict=True):
+            write_file(path / name, blob)
 
     @staticmethod
     def load(folder: str | Path) -> Result:
@@ -268,7 +272,7 @@ class Result:
         Raises:
             OSError: if a file is missing. ValueError: if one is not ours.
         """
-        return Result.from_blobs(*[(Path(folder) / name).read_bytes() for name in _FILES])
+        return Result.from_blobs(*[(Path(folder) / name).read_bytes() for name in SAVED[1:]])
 
     def to_blobs(self) -> tuple[bytes, bytes]:
         """The snapshot and the parameters of every run, each one safetensors blob."""
@@ -298,8 +302,8 @@ class Result:
         return Result(read, found)
 
 
-_FILES = ("snapshot.safetensors", "parameters.safetensors")
-"""What a saved result consists of, besides the table for people."""
+SAVED = ("result.json", "snapshot.safetensors", "parameters.safetensors")
+"""Files of a saved result; the first one is for people and is not read again."""
 
 _PER_ANSWER = ("labels", "target", "reverse")
 

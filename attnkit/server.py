@@ -78,6 +78,18 @@ class ServerSettings(BaseModel):
         description="Header in which a trusted proxy writes a visitor's address, such as "
         "`X-Forwarded-For`; the last address in it counts. Empty: the socket's address.",
     )
+    address_rate: float = Field(
+        300.0,
+        ge=10,
+        description="Messages a second from one address; beyond it connections are closed. "
+        "Drawing a whole page counts as 5.",
+    )
+    frame_ancestors: str = Field(
+        "'self'",
+        pattern="^[A-Za-z0-9'*:/. -]+$",
+        description="Sites that may show the pages in a frame, as `frame-ancestors` of a "
+        "Content-Security-Policy wants it.",
+    )
     log_level: Literal["info", "warning", "error"] = Field(
         "warning",
         description="Events told on standard error: from `info`, `warning` or `error` on.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -22,15 +24,32 @@ class Problem:
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        shown = repr(self.value) if isinstance(self.value, str) else str(self.value)
-        shown = shown if len(shown) <= 60 else shown[:57] + "..."
         allowed = self.allowed if self.allowed.startswith("but ") else f"allowed {self.allowed}"
-        return f"{self.field}: got {shown}, {allowed}"
+        return f"{shown(self.field)}: got {shown(self.value, quoted=True)}, {allowed}"
 
     @property
     def sentence(self) -> str:
         """The same with its full stop, for a page."""
         return ended(str(self))
+
+
+def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
+    """Return a value for an error message: printable, on one line, with at most `most` characters.
+
+    Args:
+        quoted: whether a text stands in quotation marks.
+    """
+    text = repr(value) if isinstance(value, str) else str(value)
+    if isinstance(value, str) and not quoted:
+        text = text[1:-1]
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def names(known: Iterable[str], given: str) -> str:
+    """Return the known names for an error message, and which one of them may have been meant."""
+    known = list(known)
+    close = difflib.get_close_matches(given.lower(), known, n=1)
+    return ", ".join(known) + (f" (did you mean {close[0]}?)" if close else "")
 
 
 def ended(text: str) -> str:

@@ -3,11 +3,11 @@
 `Training` is the experiment in progress: it advances by any number of steps and can be looked at
 between them. When it is looked at changes no number. `stream` and `train` drive it.
 
-An experiment is cut into cohorts of a few runs each, which one thread per core advances; only a
-lone large run has all cores to itself. Small cohorts fit the cache, and threads that never wait for
-each other within a step keep their speed when something else, a browser say, wants a core: one
-cohort on two threads fell to a third of its speed beside one busy process, two threads with cohorts
-of their own to three quarters.
+An experiment is cut into cohorts of a few runs each, and one thread per core advances them. A
+cohort always computes on a single thread: Intel's MKL and other libraries round a matrix product
+differently with one thread and with two, so the bits of a run would depend on its company. Small
+cohorts fit the cache, and threads that never wait for each other within a step keep their speed
+when something else, for example a browser, wants a core.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from attnkit.data import draw_probe
 from attnkit.experiment import Experiment
 from attnkit.model import COHORT_ORDER
 from attnkit.process import n_cores
-from attnkit.recipe import ALIGNED
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
+from attnkit.settings import InvalidExperiment, Problem
 from attnkit.variants import Variant
 
 RUNS_PER_COHORT = 10
@@ -50,7 +50,7 @@ class Training:
 
     Args:
         experiment: what to train.
-        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one; see `pick_device`.
 
     Attributes:
         cohorts: the independent parts it was cut into, which `plan_cohorts` made.
@@ -61,10 +61,9 @@ class Training:
     def __init__(self, experiment: Experiment, device: str = "auto") -> None:
         started = time.perf_counter()
         self.experiment = experiment
-        self.device = _pick_device(device)
+        self.device = pick_device(device)
         plan = plan_cohorts(experiment, self.device)
         self.cohorts = list(_pool().map(self._make_cohort, plan))
-        self._n_threads = threads_per_cohort(experiment, len(plan))
         runs = [run for cohort in self.cohorts for run in cohort.runs]
         self._order = [runs.index(run) for run in experiment.runs]
         self._probe = draw_probe(experiment.task)
@@ -83,7 +82,7 @@ class Training:
         """
         started = time.perf_counter()
         target = min(self.step + n_steps, self.experiment.training.steps)
-        race = _Race(self.cohorts, target, self._n_threads)
+        race = _Race(self.cohorts, target)
         try:
             race.run()
         finally:
@@ -125,7 +124,7 @@ class Training:
         return Cohort(self.experiment, part.seeds, self.device, part.sharing)
 
     def _answer_probe(self) -> Probe:
-        answered = [cohort.answer(self._probe) for cohort in self.cohorts]
+        answered = list(_pool().map(lambda cohort: cohort.answer(self._probe), self.cohorts))
         target, reverse = self._probe.target[0].numpy(), self._probe.reverse
         return Probe(
             tokens=self._probe.tokens[0].numpy(),
@@ -196,21 +195,6 @@ def _plan_plain(experiment: Experiment, variants: list[Variant], fitting: int) -
     ]
 
 
-def threads_per_cohort(experiment: Experiment, n_cohorts: int) -> int:
-    """More than one only where cores would idle, tensors are large, and rounding stays the same.
-
-    Matrices whose rows do not fill cache lines are rounded differently by different numbers of
-    threads, and a run must not depend on how many others there are.
-    """
-    wirings = [experiment.wiring(variant) for variant in experiment.sharing]
-    aligned = all(
-        wiring.plain and wiring.sizes.d_head % ALIGNED == wiring.sizes.d_mlp % ALIGNED == 0
-        for wiring in wirings
-    )
-    large = _largest_intermediate(experiment) >= _SHARED_FLOATS
-    return n_cores() // n_cohorts if n_cohorts < n_cores() and aligned and large else 1
-
-
 def _largest_intermediate(experiment: Experiment) -> int:
     """Numbers in the largest tensor of one run's step."""
     n_ctx = experiment.task.n_ctx
@@ -270,15 +254,10 @@ def train(
 
 
 class _Race:
-    """Brings cohorts to a common step; every thread takes the one furthest behind.
+    """Bring cohorts to a common step; every thread takes the one furthest behind."""
 
-    Args:
-        n_threads: what torch may use within a cohort.
-    """
-
-    def __init__(self, cohorts: list[Cohort], target: int, n_threads: int) -> None:
+    def __init__(self, cohorts: list[Cohort], target: int) -> None:
         self.target = target
-        self._n_threads = n_threads
         self._cohorts = cohorts
         self._free = list(cohorts)
         self._lock = threading.Lock()
@@ -299,13 +278,6 @@ class _Race:
             worker.result()
 
     def _work(self) -> None:
-        torch.set_num_threads(self._n_threads)
-        try:
-            self._advance_those_behind()
-        finally:
-            torch.set_num_threads(1)  # the thread outlives this training
-
-    def _advance_those_behind(self) -> None:
         while True:
             with self._lock:
                 behind = [cohort for cohort in self._free if cohort.step < self.target]
@@ -322,13 +294,23 @@ class _Race:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """The process's training threads, one per core, each of which computes on one core."""
+    """Return the training threads of this process: one per core, each computing on one core."""
     return ThreadPoolExecutor(
         n_cores(), "attnkit", initializer=torch.set_num_threads, initargs=(1,)
     )
 
 
-def _pick_device(device: str) -> torch.device:
+def pick_device(device: str) -> torch.device:
+    """Return the device of a name: "cpu", "cuda", "cuda:1", "mps", or "auto" for the fastest.
+
+    Raises:
+        InvalidExperiment: if this machine has no such device; names those it has.
+    """
+    n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    known = ["cpu", *["cuda"][:n_gpus], *(f"cuda:{n}" for n in range(n_gpus))]
+    known += ["mps"] if torch.backends.mps.is_available() else []
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if n_gpus else "cpu")
+    if device not in known:
+        raise InvalidExperiment([Problem("device", device, ", ".join(["auto", *known]))])
     return torch.device(device)

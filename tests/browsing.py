@@ -1,5 +1,8 @@
 """What browser tests ask of a page that shows a film."""
 
+OWNER_SECRET = "correct horse"
+"""What opens the owner's page of the server that browser tests share."""
+
 LONG = 60_000
 """Milliseconds; a shared machine may be slow, and waiting ends with the condition."""
 

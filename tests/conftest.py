@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis searches, and no test that leaves torch changed."""
+"""What all tests share: how Hypothesis searches, one browser, one server, one thread of torch."""
 
 import contextlib
 import os
@@ -10,8 +10,15 @@ from hypothesis import settings
 
 from attnkit.server import server_settings
 
-settings.register_profile("attnkit", deadline=None, print_blob=True)
-settings.load_profile("attnkit")
+for _profile in ("quick", "long"):
+    settings.register_profile(_profile, deadline=None, print_blob=True)
+
+# The products of tests are small, and tests run in one process per core: two threads in each would
+# wait for each other. Tests about threads set their own number with the fixture `threads`.
+torch.set_num_threads(1)
+
+
+_LONG, _WAITING = ("long", "weights"), ("browser", "server")
 
 
 def pytest_addoption(parser):
@@ -19,13 +26,21 @@ def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run the tests marked `long`, too")
 
 
+def pytest_configure(config):
+    """Let `searching.briefly` know how long Hypothesis may search."""
+    settings.load_profile("long" if config.getoption("--long") else "quick")
+
+
 def pytest_collection_modifyitems(config, items):
-    """Leave the tests marked `long` out unless they are asked for."""
-    if config.getoption("--long"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("long")]
-    items[:] = [item for item in items if not item.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=left_out)
+    """Leave out what takes minutes unless it is asked for; begin with what waits for servers.
+
+    Processes of pytest-xdist take whole files in this order, so a long file is never the last one.
+    """
+    if not config.getoption("--long"):
+        left_out = [item for item in items if any(map(item.get_closest_marker, _LONG))]
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
+    items.sort(key=lambda item: not any(map(item.get_closest_marker, _WAITING)))
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +58,7 @@ def postgres():
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser():
     """Debian's Chromium; without one the tests are skipped, but never in CI."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -59,6 +74,34 @@ def browser():
         chromium = playwright.chromium.launch(executable_path=path, args=options)
         yield chromium
         chromium.close()
+
+
+@pytest.fixture(scope="session")
+def server_store(tmp_path_factory):
+    """The folder in which the server of the browser tests keeps results."""
+    return tmp_path_factory.mktemp("server_store")
+
+
+@pytest.fixture(scope="session")
+def port(server_store):
+    """The port of the dashboard server that all tests of this process visit; it has an owner."""
+    from browsing import OWNER_SECRET
+
+    from attnkit.ui.visitor import dashboard
+
+    environment = {
+        "ATTNKIT_STORE": str(server_store),
+        "ATTNKIT_OWNER_SECRET": OWNER_SECRET,
+        "STREAMLIT_SERVER_FILE_WATCHER_TYPE": "none",
+    }
+    with dashboard(environment=environment) as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def address(port):
+    """The address of that server."""
+    return f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +149,3 @@ def threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def one_thread(threads):
-    """Small products are not worth two threads, which wait for each other on busy cores."""
-    threads(1)

@@ -12,13 +12,13 @@ from unittest.mock import patch
 import pytest
 import streamlit
 from axe_playwright_python.sync_playwright import Axe
+from browsing import OWNER_SECRET
 from finished import store_finished
 from kinds import tiny
 from playwright.sync_api import Error, Page, expect
 
 from attnkit.store import ResultStore
 from attnkit.ui import routing
-from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
@@ -26,7 +26,6 @@ LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends wi
 LAID_OUT = 15_000
 
 WIDE, NARROW = 1440, 640
-SECRET = "correct horse"
 NO_FIGURE = {"owner"}
 """Pages that draw nothing."""
 
@@ -43,7 +42,7 @@ READY = """(figures) => {
   const all = (selector) => [...document.querySelectorAll(selector)];
   return all('h1').length > 0
     && all('[data-testid=stApp][data-test-script-state=notRunning]').length > 0
-    && all('[data-testid=stSkeleton]').length === 0
+    && all('[data-testid=stSkeleton], [data-stale=true]').length === 0
     && all('.ak-plot').every((plot) => plot.dataset.draws)
     && all('.ak-picture').every((picture) => picture.firstChild)
     && all('.ak-example-strip').every((strip) => strip.querySelector('.ak-token-box'))
@@ -163,33 +162,21 @@ PAGES = pages_of_the_navigation()
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory):
-    """A folder with two results, and the link that compares them."""
-    folder = tmp_path_factory.mktemp("store")
-    with contextlib.closing(ResultStore(folder)) as store:
+def compared(server_store):
+    """The link that compares two results of the server's store."""
+    with contextlib.closing(ResultStore(server_store)) as store:
         experiments = [tiny("directed", n_seeds=3), tiny("directed", first_seed=1, d_head=5)]
-        return folder, ",".join(store_finished(store, one) for one in experiments)
-
-
-@pytest.fixture(scope="module")
-def address(stored):
-    """A server on that store, with a page for its owner."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("ATTNKIT_STORE", str(stored[0]))
-        environment.setenv("ATTNKIT_OWNER_SECRET", SECRET)
-        environment.setenv("STREAMLIT_SERVER_FILE_WATCHER_TYPE", "none")
-        with dashboard() as port:
-            yield f"http://127.0.0.1:{port}"
+        return ",".join(store_finished(store, one) for one in experiments)
 
 
 @pytest.fixture(scope="module", params=PAGES)
-def opened(request, browser, address, stored):
+def opened(request, browser, address, compared):
     """A page of the navigation, all of it drawn and unfolded."""
     name = request.param
-    query = f"?run={stored[1]}" if name == "runs" else ""
+    query = f"?run={compared}" if name == "runs" else ""
     page = visit(browser, f"{address}/{PAGES[name]}{query}")
     if name == "owner":
-        page.locator(".st-key-owner_secret input").fill(SECRET)
+        page.locator(".st-key-owner_secret input").fill(OWNER_SECRET)
         page.locator(".st-key-owner_sign_in button").click()
         page.wait_for_selector("[data-testid=stMetric]")
     settle(page, name not in NO_FIGURE)
@@ -245,7 +232,10 @@ def is_exempt(page: Page, rule: str, target: str) -> bool:
     return rule in EXEMPT and page.locator(target).first.evaluate(within, EXEMPT[rule])
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(WIDE, "light"), (WIDE, "dark"), pytest.param(NARROW, "light", marks=pytest.mark.long)],
+)
 def test_axe_finds_no_serious_fault(opened, width, scheme):
     """Contrast, names, roles, order."""
     show(opened, width, scheme)
@@ -286,7 +276,7 @@ def test_a_narrow_screen_cuts_nothing(opened):
     assert opened.evaluate(CUT) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
 def test_axe_finds_no_serious_fault_in_what_the_lab_says_and_opens(browser, address, scheme):
     """A faulty link, settings that are not trained yet, the gallery, Share and Add a variant."""
     page = visit(browser, f"{address}/?v=1&steps=70&nonsense=1")

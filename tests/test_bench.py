@@ -1,6 +1,8 @@
 """The benchmark: what it compares is the same work, and its report says what was found."""
 
 import dataclasses
+import os
+import signal
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ import torch
 from attnkit.bench.bound import SplitBound, WholeBound, products
 from attnkit.bench.cases import CASES, N_RUNS
 from attnkit.bench.compare import Comparison, Rates, Ratio
-from attnkit.bench.contenders import Team
+from attnkit.bench.contenders import BUILDERS, CHECKED_STEPS, Team
 from attnkit.bench.loop import Loop, PeerTransformer
 from attnkit.bench.report import Report, describe_machine
 from attnkit.sharing import Sharing
@@ -82,16 +84,23 @@ def test_peers_take_the_same_sizes():
     assert loop.losses(2)["QKV"] > 0
 
 
-@pytest.mark.server
 def test_all_ways_reach_the_same_losses():
-    """The cohort, the clean loop and the fused one, each in a process of its own."""
-    losses = []
-    for name in ("cohort", "clean loop, 1 threads", "process 0"):
-        with Team([name], TINY, 5) as team:
-            assert team.turn(2).model_steps == 10
-            losses.append(team.losses())
+    """The cohort, the clean loop and the fused loop of a process."""
+    ways = [BUILDERS[name](TINY, 5) for name in ("cohort", "clean loop, 1 threads", "process 0")]
+    losses = [way.losses(CHECKED_STEPS) for way in ways]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
     assert losses[2] == pytest.approx(losses[0], rel=1e-5)
+
+
+@pytest.mark.server
+def test_a_team_works_in_processes_of_its_own():
+    """Its losses are those of this process, and Ctrl-C is not for it."""
+    with Team(["cohort"], TINY, 5) as team:
+        (process,) = team._processes
+        os.kill(process.pid, signal.SIGINT)
+        assert team.turn(2).model_steps == 10
+        assert team.losses() == pytest.approx(BUILDERS["cohort"](TINY, 5).losses(CHECKED_STEPS))
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
 def test_ratios_are_of_the_same_round():

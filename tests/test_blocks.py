@@ -3,8 +3,9 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from searching import briefly
 from torch.testing import assert_close
 
 from attnkit.bench.loop import Attention, Mlp, Transformer
@@ -14,8 +15,6 @@ from attnkit.experiment import Experiment
 from attnkit.model import COHORT_ORDER, Model
 from attnkit.parameters import Parameters
 from attnkit.sharing import ROLES, Sharing
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}
@@ -63,7 +62,7 @@ def reference(experiment, sharing, seed, tokens, labels):
 
 
 @given(experiments())
-@settings(max_examples=25)
+@briefly(12)
 @example(Experiment(task="phonebook", n_seeds=2, d_head=24, causal=True, self_mask=True, **TINY))
 @example(Experiment(task="phonebook", n_seeds=1, n_heads=2, n_layers=2, d_mlp=5, **TINY))
 def test_logits_and_gradients_are_those_of_autograd(experiment):

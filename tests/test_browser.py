@@ -56,13 +56,6 @@ def serve():
         yield f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture(scope="module")
-def address():
-    """One server for the module."""
-    with serve() as address:
-        yield address
-
-
 @pytest.fixture
 def page(browser):
     """A visitor of its own, who fails the test if the page reports an error."""
@@ -457,7 +450,9 @@ def test_the_example_follows_the_dials_and_the_pointer(page, address):
     assert page.locator(".st-key-example path").first.get_attribute("d")
 
 
-@pytest.mark.parametrize("task", ["language", "mqar", "dictionary"])
+@pytest.mark.parametrize(
+    "task", [pytest.param("language", marks=pytest.mark.long), "mqar", "dictionary"]
+)
 def test_tasks_of_every_shape_train_and_show_maps(page, address, task):
     """A text, questions here and there, an encoder and a decoder."""
     query = f"?v=1&task={task}&sharing=QKV,Q%3DK&n_seeds=1&steps=4&evaluate_every=2&first_seed=800"
@@ -555,11 +550,10 @@ def test_guide_sets_the_lab_up(page, address):
     expect(page.locator(".st-key-set_d_head input")).to_have_value("3")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("path", [f"/?v=1&sharing={SIX}", "/?v=1&task=language", "/?v=1&task=mqar"])
-def test_narrow_screens_cut_nothing(browser, address, path, scheme):
+def test_narrow_screens_cut_nothing(browser, address, path):
     """At 640 px nothing is wider than the screen; see test_accessible.py for every page."""
-    context = browser.new_context(viewport={"width": 640, "height": 900}, color_scheme=scheme)
+    context = browser.new_context(viewport={"width": 640, "height": 900})
     page = context.new_page()
     page.goto(address + path)
     page.wait_for_selector(".ak-card .ak-diagram")

@@ -280,11 +280,17 @@ def test_an_interrupt_replaces_nothing_that_is_shipped(run, tmp_path, monkeypatc
         (["--ship", "--quick"], "--ship: allowed for all claims, in full"),
         (["--ship", "--list"], "--ship: allowed for all claims, in full"),
         (["--ship", "first"], "--ship: allowed for all claims, in full"),
-        (["--json", "nowhere/numbers.json"], "nowhere/numbers.json: its folder does not exist"),
-        (["--html", "nowhere/page.html"], "nowhere/page.html: its folder does not exist"),
-        (["--html", "."], "--html: . is a folder, allowed a file"),
-        (["--json", "."], "--json: . is a folder, allowed a file"),
-        (["--readme", "nowhere.md"], "--readme: nowhere.md: No such file"),
+        (
+            ["--json", "nowhere/numbers.json"],
+            "--json: got 'nowhere/numbers.json', but its folder does",
+        ),
+        (
+            ["--html", "nowhere/page.html"],
+            "--html: got 'nowhere/page.html', but its folder does not",
+        ),
+        (["--html", "."], "--html: got '.', but it is a folder, allowed a file"),
+        (["--json", "."], "--json: got '.', but it is a folder, allowed a file"),
+        (["--readme", "nowhere.md"], "--readme: got 'nowhere.md', but it cannot be used (No such"),
         (["--twice"], "unrecognized arguments: --twice"),
     ],
 )
@@ -297,12 +303,8 @@ def test_bad_input_is_one_line(run, trained, tmp_path, monkeypatch, arguments, b
 
 
 def test_a_device_that_there_is_not_is_bad_input(run):
-    """One line, as of `train`."""
-    code, output, errors = run("--device", "abacus")
-    assert (code, output) == (2, "")
-    last = errors.splitlines()[-1]
-    assert last.startswith("attnkit: error: device: 'abacus' cannot be used")
-    assert "Traceback" not in errors
+    """One line before anything is trained, as with `train`."""
+    assert refused(run("--device", "abacus"), "device: got 'abacus', allowed auto, cpu")
 
 
 def test_what_is_ones_own_is_not_shipped(run, trained, monkeypatch):

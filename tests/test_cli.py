@@ -1,14 +1,10 @@
-"""The command line: what it prints and writes, its exit codes, and one line for bad input."""
+"""The command line: what it prints, writes and stores."""
 
 import contextlib
 import io
 import json
-import os
 import re
-import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -211,112 +207,6 @@ def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
     assert "step 12 of 12" not in terminal.getvalue()
 
 
-# bad input
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--task", "phone"], "task: got 'phone', allowed " + ", ".join(TASKS)),
-        (["--sharing", "Q=K kv_heads=2"], "sharing: got 'Q=K kv_heads=2', but kv_heads does not"),
-        (
-            ["--sharing", "QKV kv_heads=3"],
-            "sharing: got 'QKV kv_heads=3', but kv_heads=3 does not divide n_heads=1",
-        ),
-        (["--sharing", "QKV V=I"], "sharing: got 'QKV V=I', but V=I needs n_heads · d_head"),
-        (["--sharing", "Q-K=V"], "sharing: got 'Q-K=V', but 'Q-K=V' is unknown, allowed: QKV"),
-        (["--sharing", ""], "sharing: got '', but nothing is named, allowed: QKV, Q=K"),
-        (["--set", "d_haed=8"], "d_haed: got '8', allowed a known setting (did you mean d_head?)"),
-        (["--set", "d_head"], "--set: got 'd_head', allowed NAME=VALUE"),
-        (["--set", "d_head=wide"], "d_head: got 'wide', allowed a whole number from 1 to 64"),
-        (["--set", "d_head=0"], "d_head: got '0', allowed a whole number from 1 to 64"),
-        (["--set", "causal=perhaps"], "causal: got 'perhaps', allowed true or false"),
-        (["--set", "learning_rate=nan"], "learning_rate: got 'nan', allowed a number from 1e-05"),
-        (
-            ["--set", "n_entries=9", "--set", "n_names=8"],
-            "n_entries: got 9, allowed at most n_names",
-        ),
-        (["--seeds", "many"], "n_seeds: got 'many', allowed a whole number from 1 to 20"),
-        (["--seeds", "21"], "n_seeds: got '21', allowed a whole number from 1 to 20"),
-        (["--first-seed", "-1"], "first_seed: got '-1', allowed a whole number from 0 to 999999"),
-        (["--steps", "0"], "steps: got '0', allowed a whole number from 1 to 20000"),
-        (["--link", "v=2"], "v: got '2', allowed 1, the version this copy reads"),
-        (["--link", "v=1&n_heads=x"], "n_heads: got 'x', allowed a whole number from 1 to 8"),
-        (["--json", "no/such/folder/numbers.json"], "no/such/folder/numbers.json: its folder"),
-        (["--out", "no/such/folder/result"], "no/such/folder/result: its folder does not exist"),
-        (["--device", "abacus"], "device: 'abacus' cannot be used"),
-        (["--unknown"], "unrecognized arguments: --unknown"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(run, arguments, named):
-    """The line names the field, the value and what is allowed; nothing is trained or printed."""
-    code, output, errors = run(*SMALL, *arguments)
-    assert code == 2
-    assert output == ""
-    assert len(errors.splitlines()) == 1
-    assert errors.startswith(f"attnkit: error: {named}")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--case", "phone"], "--case: got 'phone', allowed phonebook, MQAR T=24"),
-        (["--runs", "7"], "--runs: got 7, allowed 1 or a multiple of 5"),
-        (["--runs", "all"], "--runs: got 'all', allowed a whole number from 1 to 1000"),
-        (["--rounds", "0"], "--rounds: got '0', allowed a whole number from 1 to 1000"),
-        (["--json", "no/such/folder/numbers.json"], "no/such/folder/numbers.json: its folder"),
-        (["--readme", "no/such/README.md"], "--readme: no/such/README.md: No such file"),
-    ],
-)
-def test_bad_input_to_the_benchmark_is_told_before_it_begins(run, arguments, named):
-    """Nothing is timed for half an hour only to fail."""
-    code, output, errors = run("bench", *arguments)
-    assert (code, output) == (2, "")
-    assert errors == errors.splitlines()[0] + "\n"
-    assert errors.startswith(f"attnkit: error: {named}")
-
-
-def test_several_mistakes_are_told_at_once(run):
-    """Still in one line."""
-    code, _, errors = run(*SMALL, "--steps", "0", "--set", "d_head=0")
-    assert code == 2
-    assert len(errors.splitlines()) == 1
-    assert "steps: got '0'" in errors
-    assert "d_head: got '0'" in errors
-
-
-@pytest.mark.parametrize("arguments", [[], ["fly"]])
-def test_a_missing_or_unknown_command_is_one_line(run, arguments):
-    """argparse's own errors are no longer than ours."""
-    code, output, errors = run(*arguments)
-    assert code == 2
-    assert output == ""
-    assert len(errors.splitlines()) == 1
-
-
-@pytest.mark.parametrize("option", ["--json", "--out"])
-def test_a_target_that_cannot_be_written_is_found_before_training(run, tmp_path, option):
-    """Nobody waits for numbers that are then lost."""
-    target = tmp_path / "there"
-    if option == "--json":
-        target.mkdir()
-    else:
-        target.write_text("a file, not a folder")
-    code, output, errors = run(*SMALL, option, str(target))
-    assert code == 2
-    assert output == ""
-    assert len(errors.splitlines()) == 1
-    assert str(target) in errors
-
-
-def test_a_line_break_in_a_value_stays_one_line(run):
-    """Whatever was typed."""
-    for arguments in (["--set", "d_head=8\n9"], ["--set", "a\nb=1"], ["--task", "a\nb"]):
-        code, _, errors = run(*SMALL, *arguments)
-        assert code == 2
-        assert len(errors.splitlines()) == 1
-
-
 # tasks
 
 
@@ -383,13 +273,6 @@ def test_tasks_of_one_name_lists_all_its_settings(run):
         if name not in ("task", "sharing"):
             assert shown[name] == as_typed(value)
     assert "a whole number from 1 to 64" in output
-
-
-def test_tasks_of_an_unknown_name_is_bad_input(run):
-    """One line, with those there are."""
-    code, output, errors = run("tasks", "phone")
-    assert (code, output) == (2, "")
-    assert errors == f"attnkit: error: task: got 'phone', allowed {', '.join(TASKS)}\n"
 
 
 def test_tasks_as_json_lists_what_train_accepts(run):
@@ -475,20 +358,22 @@ register("Mine", "Q=K doubled", "Why not?", "me")
 """
 
 
-def test_variants_of_ones_own_appear(tmp_path):
+def test_variants_of_ones_own_appear(run, tmp_path, monkeypatch):
     """A module named in the environment: in the table, and trained by its name."""
     (tmp_path / "my_variants.py").write_text(OWN, encoding="utf-8")
-    environment = {**os.environ, "ATTNKIT_MODULES": "my_variants", "PYTHONPATH": str(tmp_path)}
-    for arguments, shown in ((["variants"], "Q=K doubled"), ([*SMALL, "--sharing", "mine"], "Q=K")):
-        done = subprocess.run(
-            [sys.executable, "-m", "attnkit", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
-        assert shown in done.stdout
+    monkeypatch.setenv("ATTNKIT_MODULES", "my_variants")
+    monkeypatch.syspath_prepend(tmp_path)
+    known = [(registry, dict(registry)) for registry in (CATALOGUE, OPTIONS)]
+    try:
+        for arguments in (["variants"], [*SMALL, "--sharing", "mine"]):
+            code, output, errors = run(*arguments)
+            assert code == 0, errors
+            assert "Q=K doubled" in output
+    finally:
+        sys.modules.pop("my_variants", None)
+        for registry, before in known:
+            registry.clear()
+            registry.update(before)
 
 
 def test_a_module_that_cannot_be_imported_is_bad_input(run, monkeypatch):
@@ -598,56 +483,3 @@ def test_a_file_that_was_moved_aside_is_told(run, tmp_path):
     code, _, errors = run(*SMALL, "--store", str(tmp_path))
     assert code == 0
     assert "It is called results.sqlite.broken-1 now.\n" in errors
-
-
-# as a process
-
-
-@pytest.fixture
-def interruptible():
-    """Let child processes hear Ctrl-C even where this one was told to ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def start(*arguments):
-    """The command line in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "attnkit", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[1],
-    )
-
-
-@pytest.mark.server
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_keeps_what_is_finished(tmp_path):
-    """Ctrl-C in the middle: exit code 130, numbers and weights as they were then."""
-    path, folder = tmp_path / "numbers.json", tmp_path / "result"
-    targets = ["--json", str(path), "--out", str(folder)]
-    with start(*SMALL, "--steps", "6000", *targets) as process:
-        assert process.stderr.readline().startswith("step ")
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
-    document = json.loads(path.read_text())
-    assert process.returncode == 130
-    assert "(interrupted)" in output
-    assert "Traceback" not in errors
-    assert document["status"] == "stopped"
-    assert 0 < document["steps"] < 6000
-    assert len(document["runs"]) == 4
-    assert all(own["accuracy"] is not None for own in document["runs"])
-    assert Result.load(folder).snapshot.step == document["steps"]
-
-
-@pytest.mark.server
-def test_a_reader_that_has_enough_is_no_error():
-    """`python -m attnkit tasks | head -1`."""
-    with start("tasks") as process:
-        process.stdout.close()
-        errors = process.stderr.read()
-        assert process.wait(60) == 0
-    assert errors == ""

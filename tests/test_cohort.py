@@ -1,7 +1,6 @@
 """A cohort: runs computed as one batch, evaluated on the experiment's cadence."""
 
 import numpy as np
-import pytest
 import torch
 from kinds import tiny
 
@@ -9,8 +8,6 @@ from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
 from attnkit.results import METRICS
 from attnkit.sharing import Sharing
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 EXPERIMENT = Experiment(
     n_entries=5,

@@ -15,8 +15,6 @@ from attnkit.settings import InvalidExperiment
 from attnkit.sharing import Sharing
 from attnkit.variants import CATALOGUE
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 COMPOSED = (
     "K=V n_heads=4 kv_heads=2 d_mlp=7 positions=learned",

@@ -10,8 +10,6 @@ from attnkit.model import Model
 from attnkit.settings import InvalidExperiment
 from attnkit.variants import CATALOGUE
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 SIZES = {"n_entries": 5, "n_names": 11, "n_values": 7, "n_layers": 3, "causal": True}
 COMPOSED = (

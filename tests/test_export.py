@@ -44,8 +44,6 @@ from attnkit.training import train
 from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant, register_option
 from attnkit.variants.rules import Code
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 ROOT = Path(__file__).parent.parent
 FEW = [*map(Variant, ("QKV", "Q=K=V", "MQA", "MLA", "RoPE", "Differential", "ALBERT", "CLA"))]
 EXPERIMENTS = {
@@ -370,7 +368,7 @@ def test_the_command_makes_the_experiment(given, monkeypatch):
         trained.append(one)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnkit.__main__._trained", interrupted)
+    monkeypatch.setattr("attnkit.command.train.trained", interrupted)
     words = shlex.split(command_line(experiment))
     assert words[:3] == ["python", "-m", "attnkit"]
     assert main(words[3:]) == 130

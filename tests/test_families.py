@@ -19,8 +19,6 @@ from attnkit.attention import Layer
 from attnkit.data import stack
 from attnkit.initial import generator_for
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 # No projection, heads and widths
 
 

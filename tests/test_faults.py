@@ -475,7 +475,7 @@ def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered)
     """The page says so, and the result is the one that it would have been."""
     folder, port = littered
     experiment = small(1500, first_seed=5)
-    (server,) = [own for own in psutil.Process().children() if "dashboard.py" in own.cmdline()]
+    (server,) = [own for own in psutil.Process().children() if str(port) in own.cmdline()]
     with visit(port, experiment) as visitor:
         visitor.press("train")
         visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)

@@ -6,16 +6,15 @@ A sample of the catalogue; all of it in lean blocks stands in `test_variants`.
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import CPU, KNOWN, ONE_SIDE, SAMPLE, TWO_SIDES, Looked, looks_at, shake, sized
+from searching import briefly
 
 from attnkit.cohort import Cohort
 from attnkit.settings import InvalidExperiment
 from attnkit.sharing import Sharing
 from attnkit.variants import OPTIONS
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 SHAPES = {f"one side, {name}": shape for name, shape in ONE_SIDE.items()} | {
     f"two sides, {name}": shape for name, shape in TWO_SIDES.items()
@@ -87,7 +86,7 @@ def compositions(draw):
 
 
 @given(compositions())
-@settings(max_examples=100)
+@briefly(30)
 def test_any_composition_is_refused_or_computes_its_formula(experiment):
     """Whatever words, blocks, sides and positions come together; after one step."""
     if experiment is None:

@@ -15,8 +15,6 @@ from attnkit.initial import generator_for
 from attnkit.model import COHORT_ORDER, Model
 from attnkit.sharing import ROLES, Sharing
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 SIZES = {"n_seeds": 2, "n_entries": 5, "n_names": 11, "n_values": 13, "n_heads": 3, "d_head": 7}
 subsets = st.sets(st.sampled_from(Sharing), min_size=1)

@@ -1,13 +1,12 @@
 """Tasks of one's own: the example of README, and what is refused."""
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from attnkit.__main__ import main
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS, Task, register_task
 from attnkit.tasks.phonebook import Phonebook
@@ -23,6 +22,7 @@ def untouched():
     yield
     TASKS.clear()
     TASKS.update(before)
+    sys.modules.pop("my_task", None)
 
 
 def example():
@@ -39,25 +39,15 @@ def test_the_readme_s_task_trains_in_python():
     assert result.snapshot.history["accuracy"][-1, 0] > 0.9
 
 
-def test_the_readme_s_task_is_known_to_the_command_line(tmp_path):
-    """Listed with its dials, and trained, in a process that names its module."""
+def test_the_readme_s_task_is_known_to_the_command_line(tmp_path, monkeypatch, capsys):
+    """Listed with its dials, and trained, where the environment names its module."""
     (tmp_path / "my_task.py").write_text(example(), encoding="utf-8")
-    environment = {**os.environ, "ATTNKIT_MODULES": "my_task", "PYTHONPATH": str(tmp_path)}
-
-    def command(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "attnkit", *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            cwd=README.parent,
-            check=True,
-        )
-        return done.stdout
-
-    assert re.search(r"^largest +Largest\. Which number", command("tasks"), re.MULTILINE)
-    trained = command("train", "--task", "largest", "--seeds", "1", "--steps", "2")
-    assert "largest: 5 runs, step 2 of 2" in trained
+    monkeypatch.setenv("ATTNKIT_MODULES", "my_task")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["tasks"]) == 0
+    assert re.search(r"^largest +Largest\. Which number", capsys.readouterr().out, re.MULTILINE)
+    assert main("train --task largest --seeds 1 --steps 2".split()) == 0
+    assert "largest: 5 runs, step 2 of 2" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("missing", ["title", "question", "source", "family"])

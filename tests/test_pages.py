@@ -24,7 +24,7 @@ from attnkit.training import Training
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.service import training_service
 from attnkit.ui.session import Lab, shipped_example
-from attnkit.ui.visitor import Visitor, dashboard
+from attnkit.ui.visitor import Visitor
 from attnkit.variants import CATALOGUE, OPTIONS, register
 from attnkit.variants.catalogue import find
 
@@ -550,13 +550,6 @@ def test_troubles_are_told(monkeypatch, job, said, grey):
 
 
 # a real server
-
-
-@pytest.fixture(scope="module")
-def port():
-    """A dashboard server for visitors that answer timers, as a browser does."""
-    with dashboard() as port:
-        yield port
 
 
 def test_live_data_come_by_themselves_until_the_end(port):

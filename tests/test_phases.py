@@ -16,8 +16,6 @@ from attnkit.settings import InvalidExperiment
 from attnkit.training import Training
 from attnkit.variants import Variant
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 TEXTS = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V", "QKV qk_norm", "K=V n_heads=4 kv_heads=2"]
 

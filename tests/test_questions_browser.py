@@ -10,7 +10,6 @@ from test_accessible import CUT, NARROW, WIDE, grave_faults, settle, show
 
 from attnkit.claims import CLAIMS
 from attnkit.evidence.record import QUICK_SEEDS, load_shipped
-from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
@@ -21,15 +20,6 @@ ROW, HEADER, CHECKBOX = 35, 35, 20
 """Pixels of the table."""
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A server with a store of its own."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("ATTNKIT_STORE", str(tmp_path_factory.mktemp("store")))
-        with dashboard() as port:
-            yield f"http://127.0.0.1:{port}"
-
-
 def open_page(browser, link):
     """A visitor who waits patiently."""
     page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
@@ -38,6 +28,7 @@ def open_page(browser, link):
     return page
 
 
+@pytest.mark.long
 def test_a_claim_is_guessed_run_and_told(browser, address):
     """By keyboard; the picture fills on one node, and is there again after another page."""
     page = open_page(browser, f"{address}/questions?claim={CLAIM}")
@@ -68,7 +59,14 @@ def test_a_claim_is_guessed_run_and_told(browser, address):
     page.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(WIDE, "light"), (WIDE, "dark"), (NARROW, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (WIDE, "dark"),
+        pytest.param(WIDE, "light", marks=pytest.mark.long),
+        pytest.param(NARROW, "light", marks=pytest.mark.long),
+    ],
+)
 def test_axe_finds_no_serious_fault_in_the_list_of_claims(browser, address, width, scheme):
     """With one of them shown in full."""
     page = open_page(browser, f"{address}/questions?claim=direction")

@@ -273,7 +273,7 @@ def test_a_guess_is_not_needed(small):
 
 def test_a_run_can_be_stopped_and_taken_up_again(nothing_shipped, monkeypatch):
     """With the same seeds; what was finished is not trained again."""
-    slow = {**TINY, "steps": 3000, "evaluate_every": 30}
+    slow = {**TINY, "steps": 1000, "evaluate_every": 10}
     arms = (arm("Q=K", **slow), arm("QKV", **slow))
     claim = small_claim(arms=arms, statements=(worse("Q=K", "QKV"),))
     monkeypatch.setitem(CLAIMS, "small", claim)

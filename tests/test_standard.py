@@ -14,8 +14,6 @@ from attnkit.data import TrainingData
 from attnkit.experiment import Experiment
 from attnkit.variants import Variant, Wiring
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 
 

@@ -16,8 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from searching import briefly
 from sqlalchemy import Engine, create_engine, event, text
 from storing import answer, ask, made, storing
 from test_store import connected, put, stored
@@ -186,7 +187,7 @@ def test_damage_found_while_running_is_mended(tmp_path, open_store, whole):
     assert all(stored(store) == set(BLOBS) for store in stores)
 
 
-@settings(max_examples=40)
+@briefly(10)
 @given(data=st.data())
 def test_any_damage_is_mended_or_said(whole, data):
     """Wrong bytes, missing bytes, empty pages anywhere: never another result, never a traceback."""

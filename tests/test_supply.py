@@ -17,8 +17,6 @@ from attnkit.initial import generator_for
 from attnkit.tasks import NOTHING
 from attnkit.training import Training
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 every_kind = pytest.mark.parametrize("kind", KINDS)
 

@@ -14,7 +14,6 @@ from test_pages import PATIENCE, drawn, press, show, told, visit, watch
 from attnkit.live.service import Refused, TrainingService
 from attnkit.server import server_settings
 from attnkit.ui.service import training_service
-from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
@@ -248,43 +247,41 @@ def test_a_failure_is_told_and_can_be_tried_again():
 
 
 @pytest.mark.browser
-def test_tied_trained_on_and_taken_away_in_a_browser(browser, tmp_path, monkeypatch):
+def test_tied_trained_on_and_taken_away_in_a_browser(browser, address):
     """By keyboard: choose, train on, see the curve grow on one node; download; nothing is cut."""
-    monkeypatch.setenv("ATTNKIT_STORE", str(tmp_path))
     link = "&".join(f"{name}={value}" for name, value in small_link(steps="400").items())
-    with dashboard() as port:
-        page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
-        page.set_default_timeout(LONG)
-        page.goto(f"http://127.0.0.1:{port}/surgery?{link}")
-        expect(page.locator(".ak-ways caption")).to_have_count(4)
-        expect(page.locator(".ak-heads caption")).to_have_count(2)
-        expect(page.get_by_text("Trained for 400 steps")).to_be_visible()
-        page.get_by_role("radio", name="K=V", exact=True).last.focus()
-        page.keyboard.press("Enter")
-        expect(page.locator(".ak-ways tr[aria-current]")).to_contain_text("average")
-        expect(page.locator(".st-key-tie_finding")).to_contain_text("QKV: K=V, average")
-        page.locator(".st-key-train_on button").focus()
-        page.keyboard.press("Enter")
-        plot = page.locator(".st-key-recovery .ak-plot[data-draws]")
-        plot.evaluate("node => node.dataset.mine = 'yes'")
-        expect(page.locator(".st-key-recovery_csv")).to_be_visible()
-        expect(plot).to_have_attribute("data-mine", "yes")
-        expect(plot).to_have_attribute("data-step", "800")
-        finding = page.locator(".st-key-recovery_finding").inner_text()
-        assert finding in page.locator(".st-key-recovery [role=img]").get_attribute("aria-label")
-        for key, header in (
-            ("ways_csv", "by"),
-            ("heads_csv", "head_off"),
-            ("recovery_csv", "seed"),
-        ):
-            with page.expect_download() as download:
-                page.locator(f".st-key-{key} button").click()
-            text = Path(download.value.path()).read_text(encoding="utf-8")
-            assert header in next(csv.reader(text.splitlines()))
-        page.set_viewport_size({"width": 640, "height": 1400})
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)
-            expect(plot).to_be_visible()
-            assert page.evaluate(WIDER) == []
-        expect(page.locator("[data-testid=stException]")).to_have_count(0)
-        page.close()
+    page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
+    page.set_default_timeout(LONG)
+    page.goto(f"{address}/surgery?{link}")
+    expect(page.locator(".ak-ways caption")).to_have_count(4)
+    expect(page.locator(".ak-heads caption")).to_have_count(2)
+    expect(page.get_by_text("Trained for 400 steps")).to_be_visible()
+    page.get_by_role("radio", name="K=V", exact=True).last.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".ak-ways tr[aria-current]")).to_contain_text("average")
+    expect(page.locator(".st-key-tie_finding")).to_contain_text("QKV: K=V, average")
+    page.locator(".st-key-train_on button").focus()
+    page.keyboard.press("Enter")
+    plot = page.locator(".st-key-recovery .ak-plot[data-draws]")
+    plot.evaluate("node => node.dataset.mine = 'yes'")
+    expect(page.locator(".st-key-recovery_csv")).to_be_visible()
+    expect(plot).to_have_attribute("data-mine", "yes")
+    expect(plot).to_have_attribute("data-step", "800")
+    finding = page.locator(".st-key-recovery_finding").inner_text()
+    assert finding in page.locator(".st-key-recovery [role=img]").get_attribute("aria-label")
+    for key, header in (
+        ("ways_csv", "by"),
+        ("heads_csv", "head_off"),
+        ("recovery_csv", "seed"),
+    ):
+        with page.expect_download() as download:
+            page.locator(f".st-key-{key} button").click()
+        text = Path(download.value.path()).read_text(encoding="utf-8")
+        assert header in next(csv.reader(text.splitlines()))
+    page.set_viewport_size({"width": 640, "height": 1400})
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        expect(plot).to_be_visible()
+        assert page.evaluate(WIDER) == []
+    expect(page.locator("[data-testid=stException]")).to_have_count(0)
+    page.close()

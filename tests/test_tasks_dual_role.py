@@ -57,7 +57,8 @@ def test_the_next_name_answers_and_the_one_before_is_a_decoy(task, seed):
         assert all(len({*three}) == 3 for three in zip(here, targets, reverses, strict=True))
 
 
-def test_a_million_books(one_thread):
+@pytest.mark.long
+def test_a_million_books():
     """Whole circles in any order; target and reverse undo each other, and three steps lead back."""
     task, generator = DualRole(), seeded(1)
     for _ in range(250):

@@ -85,7 +85,8 @@ def test_names_of_a_book_differ_enough(task, seed):
             assert differences(one, other) >= 2 * task.n_wrong + 1
 
 
-def test_a_million_books(one_thread):
+@pytest.mark.long
+def test_a_million_books():
     """The entry that is meant is at distance one, all others at two or more; each is asked once."""
     task, generator = FuzzyPhonebook(), seeded(1)
     n = task.n_entries

@@ -16,8 +16,6 @@ from attnkit.tasks import NOTHING
 from attnkit.tasks.base import is_held_out
 from attnkit.tasks.fuzzy_recall import FuzzyRecall
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def seeded(seed=0):
     """A generator of its own."""
@@ -82,6 +80,7 @@ def test_a_key_is_followed_by_its_value_again(case):
         assert groups[row].tolist() == group
 
 
+@pytest.mark.long
 def test_a_million_examples_keep_the_rule():
     """What is asked, where it is found, and that values follow their keys in both parts."""
     task, generator = FuzzyRecall(), seeded(1)

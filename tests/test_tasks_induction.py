@@ -14,8 +14,6 @@ from scipy.stats import chisquare
 from attnkit.tasks.base import is_held_out
 from attnkit.tasks.induction import Induction
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def seeded(seed=0):
     """A generator of its own."""
@@ -55,6 +53,7 @@ def test_the_answer_is_what_came_next(case):
         assert labels == [row[place] for place in target]
 
 
+@pytest.mark.long
 def test_a_million_examples_keep_the_rule():
     """Nothing twice in the row, all but its last asked once, answers after their tokens."""
     task = Induction()

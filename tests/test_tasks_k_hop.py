@@ -14,8 +14,6 @@ from scipy.stats import chisquare
 from attnkit.tasks.base import NAMES, is_held_out
 from attnkit.tasks.k_hop import KHop
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def seeded(seed=0):
     """A generator of its own."""
@@ -75,6 +73,7 @@ def test_slices_are_the_hops_that_the_question_names(case):
         assert named == [task.slice_names[group] for group in groups]
 
 
+@pytest.mark.long
 def test_a_million_examples_keep_the_rule():
     """One cycle, each name asked once, answers as many hops on, at the right entry."""
     task = KHop(n_hops=3)

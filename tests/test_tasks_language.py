@@ -192,6 +192,7 @@ def test_windows_are_drawn_evenly():
 # What is asked
 
 
+@pytest.mark.long
 def test_next_characters_are_the_labels_of_a_million_windows():
     """Each place answers what the following one shows; the last sees beyond the window."""
     generator, task = seeded(), Language(length=16)

@@ -94,6 +94,7 @@ def test_the_docstrings_example_is_true(cls):
 
 
 @every_task
+@pytest.mark.long
 def test_a_million_lists_hold_their_answers(cls):
     """The symbol at the target is the answer, or what is left of it."""
     task = cls(length=6)
@@ -105,6 +106,7 @@ def test_a_million_lists_hold_their_answers(cls):
         assert known.all() or cls is Sort
 
 
+@pytest.mark.long
 def test_a_million_sorted_lists_ascend_and_keep_their_symbols():
     """Sorting is a permutation; the target is unknown exactly where neighbours are alike."""
     for examples in million(Sort(length=6)):
@@ -120,6 +122,7 @@ def test_a_million_sorted_lists_ascend_and_keep_their_symbols():
         assert torch.equal(after.gather(1, labels) > 1, examples.target == NOTHING)
 
 
+@pytest.mark.long
 def test_symbols_are_even_and_independent_over_a_million_lists():
     """Every symbol at every place, and every pair of neighbours, six sigma at most."""
     counts, pairs = torch.zeros(6, 10), torch.zeros(5, 100)

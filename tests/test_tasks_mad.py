@@ -15,8 +15,6 @@ from attnkit.tasks import NOTHING
 from attnkit.tasks.base import is_held_out
 from attnkit.tasks.mad import LETTERS, NoisyRecall, SelectiveCopy
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def seeded(seed=0):
     """A generator of its own."""
@@ -107,6 +105,7 @@ def test_a_stream_is_made_of_whole_pairs(case):
         assert last < task.n_keys
 
 
+@pytest.mark.long
 def test_a_million_streams_keep_the_rule():
     """One value for each key, no answer without an earlier pair, and the earlier value is it."""
     task = NoisyRecall()
@@ -208,6 +207,7 @@ def test_slices_are_quarters_of_the_tokens(case):
     assert (task.slices(examples).diff(dim=1) >= 0).all()
 
 
+@pytest.mark.long
 def test_a_million_copies_keep_the_rule():
     """Places rise, tokens stand there, all else is blank."""
     task = SelectiveCopy()

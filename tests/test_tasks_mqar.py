@@ -15,8 +15,6 @@ from attnkit.tasks import NOTHING
 from attnkit.tasks.base import is_held_out
 from attnkit.tasks.mqar import Mqar, choose_few
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def seeded(seed=0):
     """A generator of its own."""
@@ -113,6 +111,7 @@ def test_slices_are_distances(task, seed):
 # The rule, in a million examples
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("random_fill", [False, True])
 def test_a_million_examples_keep_the_rule(random_fill):
     """Ranges, no repetition, one query for each key, labels from targets, fill."""

@@ -78,7 +78,8 @@ def test_a_book_has_some_members_of_each_family(task, seed):
         assert asked == {(name, rank) for name in askers for rank in range(task.n_alike)}
 
 
-def test_a_million_books(one_thread):
+@pytest.mark.long
+def test_a_million_books():
     """The label is the number at the target, of the right family and rank; targets differ."""
     task, generator = Neighbours(), seeded(1)
     n = task.n_entries

@@ -60,7 +60,8 @@ def test_the_hidden_half_of_the_entry_is_the_answer(task, seed):
 
 
 @both
-def test_a_million_books(cls, one_thread):
+@pytest.mark.long
+def test_a_million_books(cls):
     """Half a million of each: every entry is asked once, and what is known is copied from it."""
     task, generator = cls(), seeded(1)
     hidden = 0 if cls is Transfer else 1

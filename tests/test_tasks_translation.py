@@ -85,7 +85,8 @@ def test_a_dictionary_stays_as_it_is():
     assert [numbers[name] for name in range(8)] == [7, 6, 0, 5, 2, 1, 4, 3]
 
 
-def test_a_million_sentences(one_thread):
+@pytest.mark.long
+def test_a_million_sentences():
     """Words differ, labels are the source's translations in either order."""
     generator = seeded(1)
     for order in ("same", "reversed"):
@@ -247,7 +248,8 @@ def test_no_english_name_is_on_both_sides(task):
     assert len(names[1]) / n == pytest.approx(1 / 8, abs=5 * math.sqrt(7 / 64 / n))
 
 
-def test_a_million_names(one_thread):
+@pytest.mark.long
+def test_a_million_names():
     """Drawn alike, and written as they are to be."""
     task, generator = Translation(), seeded(1)
     counts: Counter[int] = Counter()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kinds import KINDS, tiny
 
 from attnkit import training as training_module
+from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
-from attnkit.process import n_cores
 from attnkit.results import METRICS
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
@@ -20,7 +20,6 @@ from attnkit.training import (
     Training,
     plan_cohorts,
     stream,
-    threads_per_cohort,
     train,
 )
 
@@ -296,20 +295,22 @@ def test_large_models_train_in_small_cohorts():
     assert max(len(part.sharing) * len(part.seeds) for part in plan) <= 2
 
 
-@pytest.mark.parametrize(("d_model", "n_threads"), [(16, 1), (128, n_cores())])
-def test_cores_share_a_single_large_run_only(d_model, n_threads):
-    """More threads than one within a cohort: where cores would idle otherwise, if it pays."""
-    single = small(
-        sharing=["QKV"],
-        n_seeds=1,
-        d_model=d_model,
-        d_head=16,
-        n_entries=16,
-        n_names=16,
-        batch_size=64,
-    )
-    assert threads_per_cohort(single, 1) == n_threads
-    assert threads_per_cohort(single, n_cores()) == 1
+def test_every_cohort_computes_on_one_thread(monkeypatch, threads):
+    """A lone run, its evaluations and its probe, too: its bits must not depend on its company."""
+    threads(2)
+    seen = set()
+    for name in ("advance", "_evaluate", "answer"):
+        method = getattr(Cohort, name)
+
+        def noting(cohort, *given, method=method, name=name):
+            seen.add((name, torch.get_num_threads()))
+            return method(cohort, *given)
+
+        monkeypatch.setattr(Cohort, name, noting)
+    training = Training(small(sharing=["QKV"], n_seeds=1, d_model=128), "cpu")
+    training.advance(2)
+    training.snapshot()
+    assert seen == {("advance", 1), ("_evaluate", 1), ("answer", 1)}
 
 
 def test_auto_takes_a_gpu_if_there_is_one():

@@ -18,8 +18,6 @@ from attnkit.sharing import ROLES, Sharing
 from attnkit.training import Training
 from attnkit.variants import CATALOGUE
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 N = 5  # words of a sentence: positions 0 to 4 are the encoder's, 5 to 9 the decoder's
 every_sharing = pytest.mark.parametrize("sharing", Sharing)

@@ -10,8 +10,6 @@ from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
 from attnkit.variants import OPTIONS, Variant
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 # Tied for a time, and settings of one's own
 
 SCHEDULE = {"steps": 20, "evaluate_every": 5, "n_layers": 2, "n_heads": 2, "d_head": 7}

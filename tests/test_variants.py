@@ -1,7 +1,7 @@
 """Every variant computes its formula, with its gradients; what is tied stays one."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import (
     CPU,
@@ -16,13 +16,12 @@ from reference import (
     shake,
     two_models,
 )
+from searching import briefly
 
 from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
 from attnkit.settings import InvalidExperiment
 from attnkit.variants import OPTIONS, Variant
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 # The formula of every entry of the catalogue, and of compositions
 
@@ -99,7 +98,7 @@ def check_formulas(experiment):
 
 
 @given(compositions())
-@settings(max_examples=300)
+@briefly(60)
 def test_any_composition_is_refused_or_computes_its_formula(experiment):
     """No combination of words is accepted and then computes something else, or nothing."""
     if experiment is not None:

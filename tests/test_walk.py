@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from attnkit.ui.visitor import dashboard
-
-pytestmark = [pytest.mark.browser, pytest.mark.server]
+pytestmark = [pytest.mark.browser, pytest.mark.server, pytest.mark.long]
 
 LONG = 120_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
 
@@ -65,15 +63,14 @@ class Newcomer:
 
 
 @pytest.fixture
-def newcomer(browser):
-    """At the Lab, on a server of their own."""
-    with dashboard() as port:
-        context = browser.new_context(viewport={"width": 1440, "height": 1000})
-        context.set_default_timeout(LONG)
-        page = context.new_page()
-        page.goto(f"http://127.0.0.1:{port}/{SHORT}")
-        yield Newcomer(page)
-        context.close()
+def newcomer(browser, address):
+    """At the Lab."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(LONG)
+    page = context.new_page()
+    page.goto(f"{address}/{SHORT}")
+    yield Newcomer(page)
+    context.close()
 
 
 def numbers(text, pattern):

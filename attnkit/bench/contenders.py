@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -142,13 +143,18 @@ class Team:
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes = []
-        for name in names:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, name, case, n_runs), daemon=True)
-            process.start()
-            theirs.close()
-            self._pipes.append(ours)
-            self._processes.append(process)
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the processes inherit this:
+        try:  # they end with their pipes, and would answer Ctrl-C with tracebacks
+            for name in names:
+                ours, theirs = context.Pipe()
+                given = (theirs, name, case, n_runs)
+                process = context.Process(target=_serve, args=given, daemon=True)
+                process.start()
+                theirs.close()
+                self._pipes.append(ours)
+                self._processes.append(process)
+        finally:
+            signal.signal(signal.SIGINT, before)
         for pipe in self._pipes:
             pipe.recv()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
+from attnkit.files import replace_file
 from attnkit.realmodels.base import AttentionLayer, Projections, RealModel, Unreadable
 from attnkit.realmodels.chance import Levels, chance_levels
 from attnkit.realmodels.measures import (
@@ -96,9 +96,9 @@ class Atlas:
             OSError: if that cannot be done.
         """
         if table is not None:
-            _replace(table, lambda path: self.table.to_parquet(path, index=False))
+            replace_file(table, lambda path: self.table.to_parquet(path, index=False))
         if portraits is not None:
-            _replace(portraits, lambda path: save_file(self.arrays, path))
+            replace_file(portraits, lambda path: path.write_bytes(save(self.arrays)))
 
     @staticmethod
     def load(table: Path, portraits: Path | None = None) -> Atlas:
@@ -118,21 +118,6 @@ class Atlas:
         except (ValueError, SafetensorError) as error:
             raise Unreadable(f"{table.name}: not an atlas ({error})") from error
         return Atlas(found, arrays)
-
-
-def _replace(target: Path, write: Callable[[Path], object]) -> None:
-    """Write beside, then replace: what was there stays whole until the new one is."""
-    beside = target.with_name(f".{target.name}.new")
-    try:
-        write(beside)
-        beside.replace(target)
-        target.chmod(0o644)
-    except (OSError, SafetensorError) as error:
-        number = getattr(error, "errno", None)
-        said = os.strerror(number) if number else " ".join(str(error).split())[:200]
-        raise OSError(number or 0, said, str(target)) from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def measure_model(

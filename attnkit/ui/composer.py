@@ -12,6 +12,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
 from attnkit.variants.catalogue import find
+from attnkit.variants.text import LONGEST
 
 OPEN = "add_variant"
 """Key of the popover: whether it is open."""
@@ -33,6 +34,7 @@ def variant_form(lab: Lab) -> None:
     st.text_input(
         "Or write one",
         placeholder="K=V n_heads=4 kv_heads=1",
+        max_chars=LONGEST,
         key=_TEXT,
         on_change=_take_name,
         live=True,

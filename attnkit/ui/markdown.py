@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 
+_WORD_JOINER = "\u2060"
+"""A character without width, at which no line is broken."""
+
 
 def plain(text: str) -> str:
-    """A text in which nothing is taken for Markdown or HTML."""
+    """Return a text in which nothing is taken for Markdown, HTML or an address to link to.
+
+    Addresses of sites and of people are found after the escapes have been resolved, so no escape
+    keeps them from becoming links; a character that nobody sees does.
+    """
+    text = re.sub(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)", _WORD_JOINER, text, flags=re.IGNORECASE)
     return re.sub(r"([\\`*_{}\[\]()<>#+\-.!|~$:&^=])", r"\\\1", text)
 
 

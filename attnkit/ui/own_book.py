@@ -7,7 +7,7 @@ import streamlit as st
 from attnkit.figures.answers import answers_table
 from attnkit.figures.maps import telling_layer
 from attnkit.live.jobs import Job
-from attnkit.own_book import ask, can_be_asked, most_entries, read_book
+from attnkit.own_book import MOST_CHARACTERS, ask, can_be_asked, most_entries, read_book
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui import components
@@ -34,6 +34,7 @@ def own_book(lab: Lab) -> None:
                 key=f"book_{task.name}",
                 value=OWN_BOOK,
                 height=190,
+                max_chars=MOST_CHARACTERS,
                 help="A name and a number on each line, parted by a comma, a semicolon, a "
                 "colon, a tab or spaces. The number is what comes after the last of them, of "
                 f"digits, spaces and ( ) . / + -; 2 to {most_entries(task)} lines.",
@@ -43,6 +44,7 @@ def own_book(lab: Lab) -> None:
                 "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
                 key=f"asked_{task.name}",
                 value=task.own_question,
+                max_chars=MOST_CHARACTERS,
             )
             if isinstance(task, FuzzyPhonebook):
                 st.caption(

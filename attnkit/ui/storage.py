@@ -11,6 +11,7 @@ from attnkit.experiment import Experiment
 from attnkit.logs import log
 from attnkit.server import server_settings
 from attnkit.store import ResultStore, Unavailable
+from attnkit.ui.once import Once
 
 CONNECTION = "attnkit"
 """The connection of Streamlit's secrets that comes before the server's settings."""
@@ -18,9 +19,9 @@ CONNECTION = "attnkit"
 _NAMED = f"[connections.{CONNECTION}] in the secrets"
 
 
-@st.cache_resource(show_spinner=False)
+@Once
 def result_store() -> ResultStore | Unavailable:
-    """The store, opened at its first use; or why the settings describe none, for people.
+    """Return the store, or the reason why the settings describe none, in words for people.
 
     A database that is gone does not show here: each use of the store may raise `Unavailable`.
     """

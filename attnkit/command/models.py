@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections import Counter
@@ -11,8 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnkit.readme import split_readme, write_part
+from attnkit.command.arguments import BadInput, Commands
+from attnkit.command.interrupts import INTERRUPTED, interrupts
+from attnkit.command.outputs import Saving, check_files, check_readme, given_as
+from attnkit.readme import write_part
 from attnkit.realmodels.base import RealModel, Unreadable
+from attnkit.settings import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,12 +24,11 @@ if TYPE_CHECKING:
 
 ENDING = ".parquet"
 
-INTERRUPTED = 130
 
-
-def add_models(parser: argparse.ArgumentParser) -> None:
-    """The command's arguments."""
-    parser.set_defaults(run=_models)
+def add(commands: Commands) -> None:
+    """Add the parser of the command."""
+    parser = commands.add_parser("models", help="measure trained models, head by head")
+    parser.set_defaults(run=_run, parser=parser)
     parser.add_argument(
         "sources",
         nargs="*",
@@ -60,26 +62,27 @@ def add_models(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _models(given: argparse.Namespace) -> int:
+def _run(given: argparse.Namespace) -> int:
+    import pandas  # noqa: F401  # imported here, as Ctrl-C must not hit it half imported
+
     from attnkit.realmodels.atlas import Atlas
     from attnkit.realmodels.shipped import PACKAGES
 
-    _check_targets(given)
+    _check(given)
     if given.ship and given.sources:
-        raise Unreadable("--ship: measures what ships and nothing else; leave MODEL out")
+        raise BadInput("--ship: measures what ships and nothing else; leave MODEL out")
     sources = given.sources or (list(PACKAGES) if given.ship else [])
     if not sources:
-        raise Unreadable("MODEL: none given, allowed one or more; see --help")
+        raise BadInput("MODEL: none given, allowed one or more; see --help")
     found: list[Atlas] = []
     try:
-        _measure(sources, given, found)
+        with interrupts:
+            _measure(sources, given, found)
         interrupted = False
     except KeyboardInterrupt:
         interrupted = True
     if found:
-        atlas = Atlas.together(found)
-        _tell(atlas.table)
-        _save(atlas, given, complete=not interrupted)
+        _save(Atlas.together(found), given, complete=not interrupted)
     return INTERRUPTED if interrupted else 0
 
 
@@ -103,7 +106,7 @@ def _measure(sources: list[str], given: argparse.Namespace, found: list[Atlas]) 
 
 
 def _under_names_of_their_own(models: list[RealModel]) -> list[RealModel]:
-    """The second of a name gets a number, and so on."""
+    """Return the models with numbers after names that occur more than once."""
     seen: Counter[str] = Counter()
     out = []
     for model in models:
@@ -113,28 +116,26 @@ def _under_names_of_their_own(models: list[RealModel]) -> list[RealModel]:
     return out
 
 
-def _tell(table: pd.DataFrame) -> None:
-    from attnkit.realmodels.answer import as_they_stand, summary
-
-    plain = as_they_stand(table)
-    print(summary(table if plain.empty else plain))
-
-
 def _save(atlas: Atlas, given: argparse.Namespace, *, complete: bool) -> None:
-    """Write what was asked for; tables that are published only if no model is missing."""
+    """Write and print what was asked for; published tables only if no model is missing."""
     from attnkit.realmodels.answer import as_they_stand, summary
 
-    try:
-        atlas.save(
-            Path(given.out) if given.out else None,
-            Path(given.portraits) if given.portraits else None,
-        )
+    plain = as_they_stand(atlas.table)
+    with Saving() as saving:
+        if given.out:
+            saving.attempt("--out", given.out, lambda: atlas.save(table=Path(given.out)))
+        if given.portraits:
+            path = Path(given.portraits)
+            saving.attempt("--portraits", given.portraits, lambda: atlas.save(portraits=path))
         if complete and given.readme:
-            write_part(Path(given.readme), "models", summary(as_they_stand(atlas.table)))
+            table = summary(plain)
+            path_of_readme = Path(given.readme)
+            saving.attempt(
+                "--readme", given.readme, lambda: write_part(path_of_readme, "models", table)
+            )
         if complete and given.ship:
-            _ship(atlas)
-    except OSError as error:
-        raise Unreadable(f"{error.filename}: {error.strerror}") from None
+            saving.attempt("--ship", "the shipped atlas", lambda: _ship(atlas))
+        print(summary(atlas.table if plain.empty else plain))
 
 
 def _with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
@@ -154,38 +155,24 @@ def _settings(given: argparse.Namespace) -> tuple[Setting, ...]:
     if given.every_setting or given.ship:
         return SETTINGS
     if not re.fullmatch(r"-?\d{1,6}", given.offset, re.ASCII):
-        raise Unreadable(
-            f"--offset: got {given.offset[:20]!r}, allowed a whole number of at most six digits"
-        )
+        got = shown(given.offset, quoted=True)
+        raise BadInput(f"--offset: got {got}, allowed a whole number of at most six digits")
     return (Setting(given.fold, int(given.offset)),)
 
 
-def _check_targets(given: argparse.Namespace) -> None:
-    """Find out before measuring what could not be written after it."""
+def _check(given: argparse.Namespace) -> None:
+    """Check before measuring what will be written after it."""
     for option, ending in (("out", ENDING), ("portraits", ".safetensors")):
         target = getattr(given, option)
-        if target is None:
-            continue
-        if not target.endswith(ending):
-            raise Unreadable(f"--{option}: got {target!r}, allowed a name that ends in {ending}")
-        folder = Path(target).absolute().parent
-        if not folder.is_dir():
-            raise Unreadable(f"--{option}: the folder of {target} does not exist")
-        if not os.access(folder, os.W_OK):
-            raise Unreadable(f"--{option}: nothing can be written beside {target}")
-        if Path(target).is_dir():
-            raise Unreadable(f"--{option}: {target} is a folder, allowed a file")
-    if given.readme:
-        if given.fold or given.offset != "0":
-            raise Unreadable(
-                "--readme: its table is of models as they stand; leave out --fold and --offset"
-            )
-        try:
-            split_readme(Path(given.readme), "models")
-        except ValueError as error:
-            raise Unreadable(f"--readme: {error}") from None
-        except OSError as error:
-            raise Unreadable(f"--readme: {error.filename}: {error.strerror}") from None
+        if target is not None and not target.endswith(ending):
+            got = given_as(f"--{option}", target)
+            raise BadInput(f"{got}, allowed a name that ends in {ending}")
+    check_files(given, "out", "portraits", "readme")
+    if given.readme and (given.fold or given.offset != "0"):
+        raise BadInput(
+            "--readme: its table is of models as they stand; leave out --fold and --offset"
+        )
+    check_readme(given.readme, "models")
 
 
 def _ship(atlas: Atlas) -> None:
@@ -199,7 +186,7 @@ def _ship(atlas: Atlas) -> None:
 
 
 class _Progress:
-    """A bar of layers on standard error."""
+    """Progress bar on standard error that counts layers."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,0 +1,126 @@
+"""`python -m attnkit claims`: put what people and papers say to the test."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnkit.command.arguments import BadInput, Commands, known_name, whole_number
+from attnkit.command.interrupts import INTERRUPTED, interrupts
+from attnkit.command.outputs import SCREEN, Saving, check_files, check_readme
+from attnkit.command.train import enough_memory
+from attnkit.own import OWN_MODULES
+
+if TYPE_CHECKING:
+    from attnkit.claims import Claim
+    from attnkit.evidence.record import Evidence
+
+LAST_FIRST_SEED = 800_000
+"""Largest first seed: learning rates of claims are tuned on the seeds beyond it."""
+
+
+def add(commands: Commands) -> None:
+    """Add the parser of the command."""
+    parser = commands.add_parser("claims", help="put what people and papers say to the test")
+    parser.set_defaults(run=_run, parser=parser)
+    parser.add_argument("claims", nargs="*", metavar="ID", help="only these; without, all")
+    parser.add_argument("--list", action="store_true", help="run nothing: table of what is shipped")
+    parser.add_argument(
+        "--quick", action="store_true", help="eight seeds, at the learning rates of what is shipped"
+    )
+    parser.add_argument("--first-seed", default="100", help="seeds count up from here")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
+    parser.add_argument("--html", metavar="FILE", help="write one standalone page")
+    parser.add_argument("--readme", metavar="FILE", help="write the table into this file, too")
+    parser.add_argument(
+        "--fresh", action="store_true", help="do not go on from what an earlier run has finished"
+    )
+    parser.add_argument(
+        "--ship", action="store_true", help="replace the evidence that ships with the package"
+    )
+
+
+def _run(given: argparse.Namespace) -> int:
+    from attnkit.claims import CLAIMS
+    from attnkit.evidence.record import SHIPPED, load_shipped, readable, to_json, to_markdown
+    from attnkit.evidence.report import to_html
+    from attnkit.readme import write_part
+
+    for name in given.claims:
+        known_name("claim", name, CLAIMS)
+    if given.ship and (given.claims or given.quick or given.list or os.environ.get(OWN_MODULES)):
+        raise BadInput(f"--ship: allowed for all claims, in full, without {OWN_MODULES}")
+    first_seed = whole_number("--first-seed", given.first_seed, 0, LAST_FIRST_SEED)
+    check_files(given, "json", "html", "readme")
+    check_readme(given.readme, "claims")
+    chosen = [CLAIMS[name] for name in dict.fromkeys(given.claims or CLAIMS)]
+    interrupted = False
+    if given.list:
+        shipped = load_shipped()
+        found = [shipped[claim.id] for claim in chosen if claim.id in shipped]
+        missing = [claim.id for claim in chosen if claim.id not in shipped]
+        if missing:
+            print(f"nothing is shipped for {', '.join(missing)}", file=sys.stderr)
+    else:
+        found, interrupted = _gather(given, chosen, first_seed)
+    with Saving() as saving:
+        saving.file("--json", given.json, to_json(found))
+        if found:
+            saving.file("--html", given.html, to_html(found) if given.html else "")
+        if given.ship and not interrupted:
+            saving.file("--ship", str(SHIPPED), to_json(found))
+        if given.readme is not None and not interrupted:
+            table = to_markdown(found)
+            target = Path(given.readme)
+            saving.attempt("--readme", given.readme, lambda: write_part(target, "claims", table))
+        if given.json == SCREEN:
+            sys.stdout.write(to_json(found))
+        elif found:
+            print(readable(found))
+    return INTERRUPTED if interrupted else 0
+
+
+def _gather(
+    given: argparse.Namespace, chosen: list[Claim], first_seed: int
+) -> tuple[list[Evidence], bool]:
+    """Return the evidence as far as it was gathered, and whether that was interrupted."""
+    from platformdirs import user_cache_path
+
+    from attnkit import __version__
+    from attnkit.evidence.gathering import Bench, Interrupted, gather
+    from attnkit.evidence.record import load_shipped
+    from attnkit.process import prepare_for_training
+    from attnkit.training import pick_device
+
+    pick_device(given.device)
+    prepare_for_training()
+    folder = user_cache_path("attnkit") / "claims" / __version__
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{error.filename}: {error.strerror}") from None
+    bench = Bench(
+        folder,
+        given.device,
+        lambda text: print(text, file=sys.stderr, flush=True),
+        fresh=given.fresh,
+    )
+    found: list[Evidence] = []
+    gathered = gather(chosen, bench, quick=given.quick, first_seed=first_seed, known=load_shipped())
+    try:
+        with enough_memory(), interrupts:
+            for evidence in gathered:
+                found.append(evidence)
+                done = f"{evidence.judgement.verdict}, {evidence.seconds:.0f} s of training"
+                print(f"    {done}", file=sys.stderr, flush=True)
+    except (Interrupted, KeyboardInterrupt):  # the latter between two experiments
+        return found, True
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    except OSError as error:
+        raise BadInput(f"{error.filename}: {error.strerror}") from None
+    return found, False

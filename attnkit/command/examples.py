@@ -1,0 +1,49 @@
+"""`python -m attnkit examples`: make the examples that pages open with."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from attnkit.command.arguments import BadInput, Commands
+from attnkit.command.interrupts import INTERRUPTED, interrupts
+from attnkit.command.outputs import Saving
+from attnkit.experiment import Experiment
+from attnkit.own import OWN_MODULES
+from attnkit.tasks import TASKS
+
+
+def add(commands: Commands) -> None:
+    """Add the parser of the command."""
+    parser = commands.add_parser("examples", help="make the examples that pages open with")
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(_: argparse.Namespace) -> int:
+    from attnkit.examples import FOLDER, VARIANTS, measure_variants
+    from attnkit.process import prepare_for_training
+    from attnkit.training import train
+
+    if os.environ.get(OWN_MODULES):
+        raise BadInput(f"examples: {OWN_MODULES} is set, but modules of one's own are not shipped")
+    prepare_for_training()
+    for name in TASKS:
+        with interrupts:
+            result = train(Experiment(task=name))
+        if result.snapshot.status != "finished":
+            return INTERRUPTED
+        _save(FOLDER / f"{name}.safetensors", result.snapshot.to_bytes())
+        print(f"{name}.safetensors: {result.seconds:.1f} s")
+    with interrupts:
+        measured = measure_variants()
+    if measured is None:
+        return INTERRUPTED
+    _save(FOLDER / VARIANTS, json.dumps(measured, indent=1, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _save(path: Path, content: str | bytes) -> None:
+    with Saving() as saving:
+        saving.file("examples", str(path), content)

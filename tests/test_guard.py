@@ -1,0 +1,412 @@
+"""The guard of a hosted copy, without a server: what passes, what is dropped, what is closed."""
+
+import ast
+import asyncio
+import threading
+from unittest.mock import Mock
+
+import pytest
+from attacks import message, rerun, with_states
+from dockerfile import ROOT
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+
+from attnkit.server import InvalidSettings, ServerSettings, server_settings
+from attnkit.ui import guard, startup
+from attnkit.ui.guard import Bucket, Guard, guards, is_foreign
+
+HOST = (b"host", b"copy.example")
+VISITOR, OTHER = "198.51.100.7", "203.0.113.9"
+
+
+class Clock:
+    """Seconds that a test turns on."""
+
+    now = 1000.0
+
+    def __call__(self):
+        """Tell the time."""
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    """A clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+def guarded(clock):
+    """The guard in front of an application that notes what reaches it."""
+    return Guarded(clock)
+
+
+class Guarded:
+    """The guard, and what a visitor and the application see of a connection."""
+
+    def __init__(self, clock, **given):
+        settings = {"address_rate": 300.0, "frame_ancestors": "'self'", **given}
+        self.guard = Guard(self.app, clock=clock, **settings)
+        self.got, self.headers = [], {}
+
+    async def app(self, scope, receive, send):
+        """Take everything until the connection ends; answer a request with a cookie."""
+        if scope["type"] == "http":
+            self.seen = Headers(scope=scope)
+            response = PlainTextResponse("page")
+            response.headers["set-cookie"] = "a=b; Path=/"
+            await response(scope, receive, send)
+            return
+        while (event := await receive())["type"] != "websocket.disconnect":
+            if event["type"] == "websocket.connect":
+                await send({"type": "websocket.accept"})
+            else:
+                self.got.append(event.get("bytes"))
+        late = ForwardMsg(ref_hash="too late").SerializeToString()
+        await send({"type": "websocket.send", "bytes": late})
+
+    def visit(self, *payloads, client=VISITOR, headers=()):
+        """Connect and send messages; what the visitor is told."""
+        events = [{"type": "websocket.connect"}]
+        for payload in payloads:
+            kind = "text" if isinstance(payload, str) else "bytes"
+            events.append({"type": "websocket.receive", kind: payload})
+        events.append({"type": "websocket.disconnect", "code": 1005})
+        told = []
+
+        async def receive():
+            return events.pop(0)
+
+        async def send(event):
+            told.append(event)
+
+        scope = {"type": "websocket", "client": (client, 1), "headers": [HOST, *headers]}
+        asyncio.run(self.guard(scope, receive, send))
+        return [event.get("code", event["type"].removeprefix("websocket.")) for event in told]
+
+    def get(self, path, client=VISITOR, headers=(), scheme="http"):
+        """Ask for a page; its status, and the headers of the answer in `headers`."""
+        told = []
+
+        async def receive():
+            return {"type": "http.request", "body": b""}
+
+        async def send(event):
+            told.append(event)
+
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "scheme": scheme,
+            "client": (client, 1),
+            "server": ("192.0.2.1", 8501),
+            "headers": [HOST, *headers],
+        }
+        asyncio.run(self.guard(scope, receive, send))
+        self.headers = Headers(raw=told[0]["headers"])
+        return told[0]["status"]
+
+
+def test_a_bucket_gives_back_at_its_rate(clock):
+    """A burst at once, then the rate, and never more than the burst."""
+    bucket = Bucket(rate=2, burst=3, clock=clock)
+    assert [bucket.take(1) for _ in range(4)] == [True, True, True, False]
+    clock.now += 0.5
+    assert [bucket.take(1), bucket.take(1)] == [True, False]
+    clock.now += 1000
+    assert [bucket.take(3), bucket.take(1)] == [True, False]
+
+
+def test_the_messages_of_our_pages_pass(guarded):
+    """Drawing a page, a fragment, stopping it, and the sign of life."""
+    sent = [
+        rerun(),
+        rerun(fragment_id="0123456789abcdef" * 2),
+        message(stop_script=True),
+        message(app_heartbeat=True),
+    ]
+    assert guarded.visit(*sent) == ["accept", "send"]
+    assert guarded.got == sent
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        message(clear_cache=True),
+        message(set_run_on_save=True),
+        message(load_git_info=True),
+        message(debug_disconnect_websocket=True),
+        message(debug_shutdown_runtime=True),
+        message(file_urls_request={"request_id": "a", "file_names": ["b"]}),
+        message(backend_operation_request={"request_id": "a"}),
+        message(),
+        b"",
+        rerun(fragment_id='a\n{"event": "owner signed in"}'),
+        rerun(fragment_id="a" * 1000),
+    ],
+)
+def test_other_messages_are_dropped_without_a_word(guarded, dropped):
+    """They reach nobody, and the visitor's next message passes."""
+    assert guarded.visit(dropped, rerun()) == ["accept", "send"]
+    assert guarded.got == [rerun()]
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (b"\xff\xff\xff", guard.NOT_UNDERSTOOD),
+        ("text", guard.NO_TEXT),
+        (with_states(guard.MOST_BYTES), guard.TOO_LARGE),
+    ],
+)
+def test_what_no_browser_sends_ends_the_connection(guarded, sent, code):
+    """The reason is in the code; what the application still says is not sent."""
+    assert guarded.visit(rerun(), sent, rerun()) == ["accept", code]
+    assert guarded.got == [rerun()]
+
+
+def test_a_connection_that_asks_too_often_is_closed(guarded):
+    """A burst passes, of which a whole page takes more than a fragment."""
+    assert guarded.visit(*[rerun()] * 30) == ["accept", guard.TOO_OFTEN]
+    assert len(guarded.got) == guard.CONNECTION_START // guard.PAGE_COST
+    guarded.got.clear()
+    assert guarded.visit(*[message(app_heartbeat=True)] * 200) == ["accept", guard.TOO_OFTEN]
+    assert len(guarded.got) == guard.CONNECTION_START
+
+
+def test_large_messages_count_more(guarded):
+    """They are read, copied and kept."""
+    guarded.visit(*[with_states(guard.MOST_BYTES - 1000)] * 30)
+    assert 1 <= len(guarded.got) <= 3
+
+
+def test_an_address_shares_one_limit_over_all_its_connections(clock):
+    """And other addresses have theirs; after a while it may come again."""
+    guarded = Guarded(clock, address_rate=10.0)
+    burst = 10 * guard.BURST_SECONDS
+    for n_sent in (guard.CONNECTION_START, burst - guard.CONNECTION_START - 4):
+        assert guarded.visit(*[message(app_heartbeat=True)] * n_sent) == ["accept", "send"]
+    assert guarded.visit(rerun()) == ["accept", guard.TOO_OFTEN]
+    assert guarded.visit(rerun(), client=OTHER) == ["accept", "send"]
+    clock.now += 1
+    assert guarded.visit(rerun()) == ["accept", "send"]
+
+
+@pytest.mark.parametrize(
+    ("end", "client", "waits"),
+    [
+        (None, VISITOR, True),
+        (ForwardMsg.FINISHED_EARLY_FOR_RERUN, VISITOR, True),
+        (ForwardMsg.FINISHED_SUCCESSFULLY, VISITOR, False),
+        (ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY, VISITOR, False),
+        (None, OTHER, False),
+    ],
+)
+def test_few_connections_of_one_address_are_drawn_for_at_once(
+    clock, monkeypatch, end, client, waits
+):
+    """The next turn comes when a page has been drawn; other addresses have their own turns."""
+    monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
+    assert asyncio.run(second_waits(Guarded(clock), end, client)) == waits
+
+
+def test_a_turn_ends_without_an_answer(clock, monkeypatch):
+    """A fragment that is gone is never drawn."""
+    monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
+    monkeypatch.setattr(guard, "PAGE_SECONDS", 0.0)
+    assert not asyncio.run(second_waits(Guarded(clock), None, VISITOR))
+
+
+async def second_waits(guarded, end, client):
+    """Whether a second connection's page waits after the first one's page has come to an end."""
+    served = []
+    forever = asyncio.Event()
+
+    async def app(scope, receive, send):
+        served.append(await receive())
+        if end is not None:
+            done = ForwardMsg(script_finished=end).SerializeToString()
+            await send({"type": "websocket.send", "bytes": done})
+        await forever.wait()
+
+    async def receive():
+        return {"type": "websocket.receive", "bytes": rerun()}
+
+    async def send(event):
+        pass
+
+    guarded.guard._app = app
+    tasks = []
+    for address in (VISITOR, client):
+        scope = {"type": "websocket", "client": (address, 1), "headers": [HOST]}
+        tasks.append(asyncio.create_task(guarded.guard(scope, receive, send)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+    n_served = len(served)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return n_served == 1
+
+
+def test_an_address_opens_a_class_at_once_and_then_a_few_in_a_second(guarded, clock):
+    """Each connection draws a first page."""
+    opened = [guarded.visit() == ["accept", "send"] for _ in range(guard.OPENING_BURST + 5)]
+    assert sum(opened) == guard.OPENING_BURST
+    assert guarded.visit(client=OTHER) == ["accept", "send"]
+    clock.now += 1
+    assert sum(guarded.visit() == ["accept", "send"] for _ in range(20)) == guard.OPENING_RATE
+
+
+def test_the_named_header_tells_addresses_apart(clock, monkeypatch):
+    """Behind a proxy all come from one socket address."""
+    monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", "X-Forwarded-For")
+    server_settings.cache_clear()
+    guarded = Guarded(clock, address_rate=10.0)
+    codes = [
+        guarded.visit(*[rerun()] * 8, headers=[(b"x-forwarded-for", end)])[-1]
+        for end in (b"1.1.1.1", b"1.1.1.1", b"9.9.9.9, 1.1.1.1", b"2.2.2.2")
+    ]
+    monkeypatch.undo()
+    server_settings.cache_clear()
+    assert codes == ["send", guard.TOO_OFTEN, guard.TOO_OFTEN, "send"]
+
+
+def test_addresses_that_are_gone_are_forgotten(clock, monkeypatch):
+    """An attacker with many addresses fills no memory."""
+    monkeypatch.setattr(guard, "MOST_ADDRESSES", 3)
+    guarded = Guarded(clock)
+    for number in range(20):
+        guarded.visit(rerun(), client=f"10.0.0.{number}")
+    assert len(guarded.guard._addresses) == 3
+
+
+@pytest.mark.parametrize(
+    ("origin", "foreign"),
+    [
+        (None, False),
+        (b"http://copy.example", False),
+        (b"http://localhost:8501", False),
+        (b"http://evil.example", True),
+        (b"http://copy.example.evil.example", True),
+        (b"null", True),
+        (b"http://[", True),
+    ],
+)
+def test_pages_of_other_sites_open_no_connection(guarded, origin, foreign):
+    """Streamlit would ask the network who it is, while all others wait."""
+    given = [] if origin is None else [(b"origin", origin)]
+    assert is_foreign(Headers(raw=[HOST, *given])) == foreign
+    assert (guarded.visit(rerun(), headers=given) == [guard.TOO_OFTEN]) == foreign
+    guarded.get("/_stcore/health", headers=given)
+    assert ("origin" in guarded.seen) == (origin is not None and not foreign)
+
+
+@pytest.mark.parametrize("path", ["/_stcore/upload_file/a/b", "/base/_stcore/upload_file/a/b"])
+def test_nothing_is_uploaded(guarded, path):
+    """The addresses do not exist."""
+    assert guarded.get(path) == 404
+
+
+@pytest.mark.parametrize(
+    ("client", "headers", "status"),
+    [
+        ("127.0.0.1", [], 200),
+        ("::1", [], 200),
+        ("192.0.2.1", [], 200),
+        (VISITOR, [], 404),
+        ("127.0.0.1", [(b"x-forwarded-for", b"127.0.0.1")], 404),
+        ("127.0.0.1", [(b"via", b"1.1 proxy")], 404),
+    ],
+)
+def test_metrics_are_for_this_machine(guarded, client, headers, status):
+    """Neither others nor a proxy on this machine may ask."""
+    assert guarded.get("/_stcore/metrics", client, headers) == status
+
+
+def test_every_answer_says_what_a_page_may_load(guarded):
+    """Nothing from elsewhere, no guessed types, no address passed on."""
+    assert guarded.get("/") == 200
+    assert "default-src 'self'" in guarded.headers["content-security-policy"]
+    assert "frame-ancestors 'self'" in guarded.headers["content-security-policy"]
+    assert guarded.headers["x-content-type-options"] == "nosniff"
+    assert guarded.headers["referrer-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/", "https://huggingface.co"),
+        ("/runs", "https://huggingface.co"),
+        ("/owner", "'none'"),
+        ("/owner/", "'none'"),
+        ("/base/Owner", "'none'"),
+    ],
+)
+def test_a_setting_says_who_frames_the_pages_but_never_the_owners(clock, path, expected):
+    """Nobody must get the owner to click what they do not see."""
+    guarded = Guarded(clock, frame_ancestors="https://huggingface.co")
+    guarded.get(path)
+    assert guarded.headers["content-security-policy"].endswith(f"frame-ancestors {expected}")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "headers", "secure"),
+    [
+        ("http", [], False),
+        ("https", [], True),
+        ("http", [(b"x-forwarded-proto", b"https")], True),
+    ],
+)
+def test_cookies_are_secure_behind_https(guarded, scheme, headers, secure):
+    """A browser then sends them by HTTPS only."""
+    guarded.get("/", headers=headers, scheme=scheme)
+    assert guarded.headers["set-cookie"].endswith("; Secure") == secure
+
+
+@pytest.mark.parametrize("path", [*ROOT.glob("attnkit/ui/*.py"), *ROOT.glob("pages/*.py")], ids=str)
+def test_every_text_field_says_how_much_it_takes(path):
+    """A text beyond the size of a message would close the connection again and again."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    for call in calls:
+        if getattr(call.func, "attr", "") in ("text_input", "text_area", "chat_input"):
+            assert "max_chars" in [keyword.arg for keyword in call.keywords], call.lineno
+
+
+def test_a_copy_for_oneself_has_no_guard(monkeypatch):
+    """Its owner may upload models, and ask as often as they like."""
+    monkeypatch.delenv("ATTNKIT_HOSTED", raising=False)
+    server_settings.cache_clear()
+    assert guards() == []
+    monkeypatch.setenv("ATTNKIT_HOSTED", "true")
+    server_settings.cache_clear()
+    assert [one.cls for one in guards()] == [Guard]
+    monkeypatch.undo()
+    server_settings.cache_clear()
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_hosted_copy_without_its_guard_says_so_in_its_log(monkeypatch, capsys, guarded):
+    """As where a host runs the script alone."""
+    monkeypatch.setenv("ATTNKIT_HOSTED", "true")
+    monkeypatch.setattr(guard, "in_front", threading.Event())
+    for name in ("prepare_for_serving", "training_service", "sweep", "st", "config"):
+        monkeypatch.setattr(startup, name, Mock())
+    server_settings.cache_clear()
+    if guarded:
+        guards()
+    startup.start.clear()
+    startup.start()
+    startup.start.clear()
+    monkeypatch.undo()
+    server_settings.cache_clear()
+    assert ('"event": "not guarded"' in capsys.readouterr().err) != guarded
+
+
+@pytest.mark.parametrize("bad", ["'self'; script-src *", "a\nb", "a,b", "ü"])
+def test_the_setting_cannot_break_out_of_its_header(bad):
+    """It is written into the policy as it is."""
+    with pytest.raises(InvalidSettings, match="ATTNKIT_FRAME_ANCESTORS"):
+        ServerSettings.of({"ATTNKIT_FRAME_ANCESTORS": bad})
