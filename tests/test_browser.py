@@ -545,6 +545,7 @@ def test_variants_page_leads_to_the_lab(page, address):
 def test_guide_sets_the_lab_up(page, address):
     """A suggestion of the Guide opens the Lab with its settings."""
     page.goto(f"{address}/guide")
+    thumbnails_drawn(page, ".st-key-tasks")
     page.get_by_text("Set it up in the Lab").nth(3).click()
     page.wait_for_url("**d_head=3**")
     expect(page.locator(".st-key-set_d_head input")).to_have_value("3")

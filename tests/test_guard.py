@@ -3,6 +3,7 @@
 import ast
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import pytest
@@ -40,6 +41,12 @@ def clock():
 def guarded(clock):
     """The guard in front of an application that notes what reaches it."""
     return Guarded(clock)
+
+
+def run(coroutine):
+    """Run a coroutine in a thread of its own; the shared browser has its loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 class Guarded:
@@ -82,7 +89,7 @@ class Guarded:
             told.append(event)
 
         scope = {"type": "websocket", "client": (client, 1), "headers": [HOST, *headers]}
-        asyncio.run(self.guard(scope, receive, send))
+        run(self.guard(scope, receive, send))
         return [event.get("code", event["type"].removeprefix("websocket.")) for event in told]
 
     def get(self, path, client=VISITOR, headers=(), scheme="http"):
@@ -104,7 +111,7 @@ class Guarded:
             "server": ("192.0.2.1", 8501),
             "headers": [HOST, *headers],
         }
-        asyncio.run(self.guard(scope, receive, send))
+        run(self.guard(scope, receive, send))
         self.headers = Headers(raw=told[0]["headers"])
         return told[0]["status"]
 
@@ -209,14 +216,14 @@ def test_few_connections_of_one_address_are_drawn_for_at_once(
 ):
     """The next turn comes when a page has been drawn; other addresses have their own turns."""
     monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
-    assert asyncio.run(second_waits(Guarded(clock), end, client)) == waits
+    assert run(second_waits(Guarded(clock), end, client)) == waits
 
 
 def test_a_turn_ends_without_an_answer(clock, monkeypatch):
     """A fragment that is gone is never drawn."""
     monkeypatch.setattr(guard, "DRAWN_AT_ONCE", 1)
     monkeypatch.setattr(guard, "PAGE_SECONDS", 0.0)
-    assert not asyncio.run(second_waits(Guarded(clock), None, VISITOR))
+    assert not run(second_waits(Guarded(clock), None, VISITOR))
 
 
 async def second_waits(guarded, end, client):
