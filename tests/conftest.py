@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from attnkit.process import n_cores
 from attnkit.server import server_settings
 
 for _profile in ("quick", "long"):
@@ -16,7 +17,6 @@ for _profile in ("quick", "long"):
 # The products of tests are small, and tests run in one process per core: two threads in each would
 # wait for each other. Tests about threads set their own number with the fixture `threads`.
 torch.set_num_threads(1)
-
 
 _LONG, _WAITING = ("long", "weights"), ("browser", "server")
 
@@ -31,6 +31,11 @@ def pytest_configure(config):
     settings.load_profile("long" if config.getoption("--long") else "quick")
 
 
+def pytest_xdist_auto_num_workers():
+    """Run half as many processes again as there are cores: tests in a browser mostly wait."""
+    return n_cores() * 3 // 2
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave out what takes minutes unless it is asked for; begin with what waits for servers.
 
@@ -38,7 +43,7 @@ def pytest_collection_modifyitems(config, items):
     """
     if not config.getoption("--long"):
         left_out = [item for item in items if any(map(item.get_closest_marker, _LONG))]
-        items[:] = [item for item in items if item not in set(left_out)]
+        items[:] = [item for item in items if not any(map(item.get_closest_marker, _LONG))]
         config.hook.pytest_deselected(items=left_out)
     items.sort(key=lambda item: not any(map(item.get_closest_marker, _WAITING)))
 

@@ -1,9 +1,9 @@
-"""A class at once: a short form of what `tests/crowd.py` measures; the long one with `--long`."""
+"""A class at once, open tabs, and many who come and go: what `tests/crowd.py` measures."""
 
 import pytest
 from crowd import SMALL, Visitor, crowd, finished, hosted, idle, soak
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -16,26 +16,24 @@ def server():
         yield started
 
 
-def test_who_presses_train_together_ends_together(server, long):
+def test_who_presses_train_together_ends_together(server):
     """Nobody's equal work takes more than half as long again, and nothing goes wrong on a page."""
-    report = crowd(server, 30 if long else 6, "" if long else "steps=300&n_seeds=2")
+    report = crowd(server, 30, "")
     assert report.exceptions == []
     assert report.finished == report.visitors
     assert report.ratio <= 1.5
     assert report.megabytes <= 2500
-    if long:
-        assert report.answer_95 <= 1.0
+    assert report.answer_95 <= 1.0
 
 
-def test_open_tabs_cost_next_to_nothing(server, long):
+def test_open_tabs_cost_next_to_nothing(server):
     """Twenty of them a twentieth of a core."""
-    n_tabs = 20 if long else 5
-    assert idle(server, n_tabs, 30.0 if long else 6.0) <= 0.05
+    assert idle(server, 20, 30.0) <= 0.05
 
 
-def test_nothing_is_left_of_those_who_come_and_go(server, long):
+def test_nothing_is_left_of_those_who_come_and_go(server):
     """No process, thread or file; memory as after the first of them; no job that trains on."""
-    report = soak(server, 300 if long else 40)
+    report = soak(server, 300)
     assert report.exceptions == []
     assert report.finished + report.vanished == report.experiments
     assert report.after["processes"] == report.before["processes"]
