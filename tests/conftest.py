@@ -31,6 +31,7 @@ def pytest_configure(config):
     settings.load_profile("long" if config.getoption("--long") else "quick")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Run half as many processes again as there are cores: tests in a browser mostly wait."""
     return n_cores() * 3 // 2
