@@ -33,8 +33,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Run half as many processes again as there are cores: tests in a browser mostly wait."""
-    return n_cores() * 3 // 2
+    """Run one process for every core that may be used, also where two share a physical one."""
+    return n_cores()
 
 
 def pytest_collection_modifyitems(config, items):

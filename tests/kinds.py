@@ -4,6 +4,8 @@ Together they have one side and two, labels everywhere and few, positions and no
 standard blocks, fresh examples, a stock and a corpus, given embeddings, and an earlier task.
 """
 
+import pytest
+
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
 
@@ -19,6 +21,12 @@ KINDS = {
     "neighbours": {"n_asking": 2, "n_families": 3, "n_values": 7, "d_head": 6},
     "language": {"length": 16, **_SIZES},
 }
+
+every_task = pytest.mark.parametrize(
+    "task",
+    [task if task in KINDS else pytest.param(task, marks=pytest.mark.long) for task in TASKS],
+)
+"""Run an expensive test on one task of every kind, and on all tasks with `--long`."""
 
 SMALL = {
     "sharing": ["QKV", "Q=K=V"],

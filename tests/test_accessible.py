@@ -234,7 +234,11 @@ def is_exempt(page: Page, rule: str, target: str) -> bool:
 
 @pytest.mark.parametrize(
     ("width", "scheme"),
-    [(WIDE, "light"), (WIDE, "dark"), pytest.param(NARROW, "light", marks=pytest.mark.long)],
+    [
+        (WIDE, "light"),
+        pytest.param(WIDE, "dark", marks=pytest.mark.long),
+        pytest.param(NARROW, "light", marks=pytest.mark.long),
+    ],
 )
 def test_axe_finds_no_serious_fault(opened, width, scheme):
     """Contrast, names, roles, order."""

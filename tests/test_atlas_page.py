@@ -314,7 +314,10 @@ def test_a_measure_that_no_model_has_is_said(copy):
     assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
 
 
-@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize(
+    "measure",
+    [pytest.param(name, marks=[pytest.mark.long] * (i % 4 > 0)) for i, name in enumerate(MEASURES)],
+)
 def test_every_measure_can_be_shown(copy, measure):
     """Without a fault, whatever numbers are missing."""
     assert link(turn(measure=measure))["measure"] == measure

@@ -280,6 +280,7 @@ def test_reset_goes_back_to_the_same_start(page, address):
     assert page.evaluate(LAST_ACCURACY) == first
 
 
+@pytest.mark.long
 def test_new_seeds_train_other_runs_and_fade_the_old_ones(page, address):
     """New seeds change the link and keep the previous experiment behind the new one."""
     open_lab(page, address, "?v=1&first_seed=400&steps=30")
@@ -304,6 +305,7 @@ def test_link_opens_the_same_experiment_and_reload_finds_the_run(page, address):
     press(page, "stop")
 
 
+@pytest.mark.long
 def test_run_goes_on_while_another_page_is_open(page, address):
     """Switching page and back finds the run still going."""
     open_lab(page, address, "?v=1&first_seed=600&steps=4000")
@@ -317,6 +319,7 @@ def test_run_goes_on_while_another_page_is_open(page, address):
     press(page, "stop")
 
 
+@pytest.mark.long
 def test_broken_link_names_the_field_and_uses_defaults(page, address):
     """A hand-broken link is no dead end."""
     open_lab(page, address, "?v=1&d_head=999&nonsense=1")
@@ -465,6 +468,7 @@ def test_tasks_of_every_shape_train_and_show_maps(page, address, task):
     expect(empty).to_have_count(0)
 
 
+@pytest.mark.long
 def test_trained_models_answer_a_book_of_ones_own(page, address):
     """Type three names, ask for one; then a line without a number is named."""
     query = "?v=1&task=phonebook&sharing=QKV,Q%3DK&n_seeds=2&steps=250&first_seed=850"
@@ -501,6 +505,7 @@ def test_trained_models_answer_a_book_of_ones_own(page, address):
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_quick_preset_is_one_press_away(page, address):
     """Small settings, which the address says; then there is nothing to offer any more."""
     page.goto(f"{address}/?v=1&task=reverse")

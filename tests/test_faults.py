@@ -145,7 +145,7 @@ def assert_found(folder, hashes):
 def test_what_a_killed_server_reported_is_there(tmp_path, long):
     """Killed at random moments, some right after a report: 4 times, with --long 50 times."""
     moment, told = random.Random(6), set()
-    for kill in range(50 if long else 4):
+    for kill in range(50 if long else 2):
         with serving(tmp_path, 10_000 * kill) as (server, training_process):
             own = {server.stdout.readline().strip() for _ in range(moment.randrange(1, 16))}
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from filming import film_of, film_of_shape
+from kinds import every_task
 from numpy.testing import assert_allclose
 from reference import VARIANTS, Reference, norm
 
@@ -18,7 +19,7 @@ from attnkit.inspection.lookup import UNKNOWN, inspect_attention, inspect_exampl
 from attnkit.inspection.probes import N_EXAMPLES, examples_of
 from attnkit.inspection.replay import is_tied
 from attnkit.inspection.request import Inspection
-from attnkit.tasks import NOTHING, TASKS
+from attnkit.tasks import NOTHING
 
 NEAR = 1e-5
 """Of the largest magnitude of an array."""
@@ -181,7 +182,7 @@ def test_every_number_is_that_of_the_formula(variant, case):
     check(film, film.experiment.sharing.index(variant), inspected(film, **asked))
 
 
-@pytest.mark.parametrize("task", TASKS)
+@every_task
 def test_every_number_is_that_of_the_formula_on_every_task(task):
     """Whatever is asked, of how many sides, with which blocks, in the first layer and the last."""
     film = film_of(task, **{"length": 24} if task == "language" else {})

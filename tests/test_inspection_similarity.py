@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from kinds import every_task
 from reference import TINY, Reference
 from scipy.linalg import orth, subspace_angles
 
@@ -312,7 +313,7 @@ def test_a_tie_in_training_shows():
         assert (measured == 1).all() == (step >= tied)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@every_task
 def test_every_task_can_be_looked_into(task):
     """All numbers are there, in a blob that can be read back, of a bounded size."""
     settings = {**SHORT, "sharing": ["QKV", "Q=K"]}

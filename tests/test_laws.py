@@ -220,7 +220,7 @@ def mixed(draw, **fixed):
 
 
 @given(mixed())
-@briefly(5)
+@briefly(3)
 @example(Experiment(sharing=COMPOSED, n_seeds=2, n_layers=3, steps=4, evaluate_every=2, **TINY))
 @example(
     Experiment(

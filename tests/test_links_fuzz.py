@@ -177,7 +177,7 @@ def test_ten_thousand_links_are_read(long, monkeypatch):
     monkeypatch.setattr(links, "from_params", count)
 
     @fuzz(
-        (10_000 if long else 500) // LINKS_EACH,
+        (10_000 if long else 250) // LINKS_EACH,
         st.lists(fuzzed_links(), min_size=LINKS_EACH, max_size=LINKS_EACH),
     )
     def read(batch):
@@ -189,7 +189,7 @@ def test_ten_thousand_links_are_read(long, monkeypatch):
             check(fields, link)
             n_read += 1
 
-    assert n_read >= (10_000 if long else 500)
+    assert n_read >= (10_000 if long else 250)
     assert kilobytes() - before < MOST_KILOBYTES
 
 
@@ -218,7 +218,7 @@ def test_three_hundred_pages_open_on_fuzzed_links(long, tmp_path):
         show(visit())  # all that every page needs is there
         before = kilobytes()
 
-        @fuzz(300 if long else 8, fuzzed_links())
+        @fuzz(300 if long else 4, fuzzed_links())
         def open_page(fields):
             nonlocal n_pages
             n_pages += 1
@@ -230,7 +230,7 @@ def test_three_hundred_pages_open_on_fuzzed_links(long, tmp_path):
             train.click()
             show(tab)
 
-        assert n_pages >= (300 if long else 8)
+        assert n_pages >= (300 if long else 4)
         assert kilobytes() - before < MOST_KILOBYTES
         assert len(processes) == 1
         begun = processes[0].begun

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from kinds import every_task
 from streamlit.testing.v1 import AppTest
 
 import attnkit as ak
@@ -245,7 +246,7 @@ TINY = {"v": "1", "sharing": "QKV,Q=K", "n_seeds": "1", "steps": "4", "evaluate_
 """For any task."""
 
 
-@pytest.mark.parametrize("task", TASKS)
+@every_task
 def test_train_runs_to_the_end(task):
     """From the button to the finished tables, on every task."""
     more = {"batch_size": "16", "n_eval": "16", "first_seed": next(FRESH_SEED)}

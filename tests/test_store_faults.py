@@ -319,9 +319,9 @@ def test_a_file_that_may_not_grow_is_said_and_loses_nothing(tmp_path, open_store
 
 @pytest.mark.server
 def test_what_was_reported_before_a_kill_is_there(tmp_path, open_store, long):
-    """The storing process is killed at random moments: 5 times, with --long 50 times."""
+    """The storing process is killed at random moments: twice, with --long 50 times."""
     moment, told = random.Random(0), set()
-    for kill in range(50 if long else 5):
+    for kill in range(50 if long else 2):
         with storing(tmp_path) as process:
             ask(process, *(f"put {1000 * kill + number}" for number in range(999)))
             own = {answer(process)}
