@@ -81,8 +81,8 @@ class ServerSettings(BaseModel):
     address_rate: float = Field(
         300.0,
         ge=10,
-        description="Messages a second from one address; beyond it connections are closed. "
-        "Drawing a whole page counts as 5.",
+        description="Messages a second from one address; beyond it they wait up to 5 s, then "
+        "connections are closed. Drawing a whole page counts as 5.",
     )
     frame_ancestors: str = Field(
         "'self'",

@@ -189,8 +189,9 @@ def test_large_messages_count_more(guarded):
     assert 1 <= len(guarded.got) <= 3
 
 
-def test_an_address_shares_one_limit_over_all_its_connections(clock):
+def test_an_address_shares_one_limit_over_all_its_connections(clock, monkeypatch):
     """And other addresses have theirs; after a while it may come again."""
+    monkeypatch.setattr(guard, "ADDRESS_SECONDS", 0.0)
     guarded = Guarded(clock, address_rate=10.0)
     burst = 10 * guard.BURST_SECONDS
     for n_sent in (guard.CONNECTION_START, burst - guard.CONNECTION_START - 4):
@@ -267,9 +268,26 @@ def test_an_address_opens_a_class_at_once_and_then_a_few_in_a_second(guarded, cl
     assert sum(guarded.visit() == ["accept", "send"] for _ in range(20)) == guard.OPENING_RATE
 
 
+def test_beyond_the_limit_of_an_address_messages_wait(clock, monkeypatch):
+    """A class behind one router is slowed, not cut off."""
+    guarded = Guarded(clock, address_rate=10.0)
+    for _ in range(2):
+        guarded.visit(*[message(app_heartbeat=True)] * 25)
+    waited = []
+
+    async def pass_time(seconds):
+        waited.append(seconds)
+        clock.now += seconds
+
+    monkeypatch.setattr(guard.asyncio, "sleep", pass_time)
+    assert guarded.visit(rerun()) == ["accept", "send"]
+    assert 0.5 <= sum(waited) <= 0.7
+
+
 def test_the_named_header_tells_addresses_apart(clock, monkeypatch):
     """Behind a proxy all come from one socket address."""
     monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", "X-Forwarded-For")
+    monkeypatch.setattr(guard, "ADDRESS_SECONDS", 0.0)
     server_settings.cache_clear()
     guarded = Guarded(clock, address_rate=10.0)
     codes = [

@@ -49,6 +49,9 @@ CONNECTION_RATE, CONNECTION_BURST = 20, 100
 CONNECTION_START = 40
 """What a new connection may cause at once, so that closing it and opening another gains nothing."""
 
+ADDRESS_SECONDS, ADDRESS_TRIES = 5.0, 50
+"""So long a message waits until its address may cause more, and how often that is looked up."""
+
 OPENING_RATE, OPENING_BURST = 5, 100
 """Connections that one address may open in a second, and at once: each draws a first page."""
 
@@ -250,7 +253,7 @@ class _Connection:
             message = await self._receive()
             if message["type"] != "websocket.receive":
                 return message
-            parsed = self._judge(message.get("bytes"))
+            parsed = await self._judge(message.get("bytes"))
             if isinstance(parsed, int):
                 self._closed = True
                 await self._send({"type": "websocket.close", "code": parsed})
@@ -275,19 +278,25 @@ class _Connection:
             await self._address.turns.acquire()
             self._turn = asyncio.get_running_loop().call_later(seconds, self.end_turn)
 
-    def _judge(self, data: bytes | None) -> BackMsg | int:
+    async def _judge(self, data: bytes | None) -> BackMsg | int:
         """Return a message that may be considered, or the code to close the connection with."""
         if data is None:
             return NO_TEXT
         if len(data) > MOST_BYTES:
             return TOO_LARGE
         try:
-            parsed = BackMsg.FromString(data)
+            parsed: BackMsg = BackMsg.FromString(data)
         except DecodeError:
             return NOT_UNDERSTOOD
         draws_page = parsed.HasField("rerun_script") and not parsed.rerun_script.fragment_id
         cost = (PAGE_COST if draws_page else 1) + len(data) // BYTES_PER_COST
-        return parsed if self._own.take(cost) and self._address.bucket.take(cost) else TOO_OFTEN
+        if not self._own.take(cost):
+            return TOO_OFTEN
+        for _ in range(ADDRESS_TRIES):  # many visitors behind one router are slowed, not cut off
+            if self._address.bucket.take(cost):
+                return parsed
+            await asyncio.sleep(ADDRESS_SECONDS / ADDRESS_TRIES)
+        return TOO_OFTEN
 
 
 in_front = threading.Event()
