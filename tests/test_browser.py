@@ -226,6 +226,7 @@ def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
     assert not still_plotted
 
 
+@pytest.mark.long
 def test_hover_labels_stay_while_data_change(page, address):
     """Reading a value is not interrupted by the next tick."""
     open_lab(page, address, "?v=1&first_seed=250&steps=5000")
@@ -515,6 +516,7 @@ def test_a_quick_preset_is_one_press_away(page, address):
     expect(page.get_by_role("button", name="Quick preset")).to_have_count(0)
 
 
+@pytest.mark.long
 def test_a_task_of_ones_own_is_in_the_gallery_and_trains(page, tmp_path, monkeypatch):
     """README's example, named in the environment of the server."""
     (tmp_path / "my_task.py").write_text(readme_task(), encoding="utf-8")
@@ -575,6 +577,7 @@ def test_narrow_screens_cut_nothing(browser, address, path):
     context.close()
 
 
+@pytest.mark.long
 def test_first_visitor_of_a_server_may_come_by_an_inner_link(browser):
     """The Guide has its surroundings even if nobody opened the Lab before."""
     with serve() as fresh:

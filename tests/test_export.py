@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from kinds import every_task
 from reference import (
     CPU,
     ONE_SIDE,
@@ -116,7 +117,7 @@ def test_a_module_answers_as_the_model(name, variant):
     answered(name).check(EXPERIMENTS[name], variant)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@every_task
 def test_a_module_answers_as_the_model_on_every_task(task):
     """At the task's own sizes; whatever a token has, an answer is, or is embedded in."""
     experiment = fitting(task, FEW)

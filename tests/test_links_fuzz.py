@@ -177,7 +177,7 @@ def test_ten_thousand_links_are_read(long, monkeypatch):
     monkeypatch.setattr(links, "from_params", count)
 
     @fuzz(
-        (10_000 if long else 250) // LINKS_EACH,
+        (10_000 if long else 240) // LINKS_EACH,
         st.lists(fuzzed_links(), min_size=LINKS_EACH, max_size=LINKS_EACH),
     )
     def read(batch):
@@ -189,7 +189,7 @@ def test_ten_thousand_links_are_read(long, monkeypatch):
             check(fields, link)
             n_read += 1
 
-    assert n_read >= (10_000 if long else 250)
+    assert n_read >= (10_000 if long else 240)
     assert kilobytes() - before < MOST_KILOBYTES
 
 

@@ -157,7 +157,7 @@ def test_the_first_visit_shows_a_finished_example():
     assert disabled(tab) == {"pause", "stop"}
 
 
-@pytest.mark.parametrize("task", TASKS)
+@every_task
 def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
     """Whether or not a finished example is shipped."""
     tab = visit(v="1", task=task)
