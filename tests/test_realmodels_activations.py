@@ -7,7 +7,7 @@ import tokenizers
 import torch
 import transformers as T
 
-from attnkit.realmodels import Projections, Unreadable
+from attnkit.realmodels import Projections, Unreadable, activations
 from attnkit.realmodels.activations import activation_cka, with_activations
 from attnkit.realmodels.toys import toy_table
 from attnkit.similarity import linear_cka, projected_bands
@@ -99,6 +99,23 @@ def test_weights_without_a_program_are_not_run(tmp_path):
     (tmp_path / "model.bin").write_bytes(b"")
     with pytest.raises(Unreadable):
         with_activations(toy_table(), str(tmp_path))
+
+
+def test_no_program_of_a_model_is_run(tmp_path):
+    """Neither from a network, nor one that lies beside its weights, nor a pickle."""
+    source, given = save(tmp_path, T.GPT2Model, gpt2()), []
+
+    class Library:
+        def from_pretrained(self, _, **options):
+            given.append(options)
+            return torch.nn.Identity()
+
+        AutoTokenizer = AutoModel = property(lambda self: self)
+
+    activations._loaded(Library(), source)
+    tokenizer, network = given
+    assert tokenizer == {"local_files_only": True, "trust_remote_code": False}
+    assert network == {**tokenizer, "dtype": "float32", "use_safetensors": True}
 
 
 @pytest.mark.parametrize("kind", ["encoder", "causal"])
