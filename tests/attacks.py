@@ -347,7 +347,7 @@ def megabytes(server: Server) -> float:
 
 
 def measure(server: Server, name: str, seconds: float, source: str, calm: float = 10.0) -> dict:
-    """What an attack does to another visitor who opens pages, and to the server."""
+    """Effects of an attack on another visitor who opens pages, and on the server."""
     before, most, pages = megabytes(server), 0.0, []
     with under_attack(name, server.port, seconds, source) as counts:
         deadline = time.monotonic() + seconds + 2

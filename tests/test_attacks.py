@@ -55,7 +55,7 @@ def nothing_is_lost(server, trained):
 
 
 def log_of(server):
-    """What the server has said; its log is a file without a name."""
+    """Return the log of the server, which is a file without a name."""
     return Path(f"/proc/{server.process.pid}/fd/1").read_text(encoding="utf-8")
 
 

@@ -390,7 +390,7 @@ def test_a_full_device_is_one_line(run, arguments):
     "arguments", [["tasks"], ["variants"], ["train", "--json", "-", "--out", "out"], ["--help"]]
 )
 def test_a_full_standard_output_is_one_line(run, monkeypatch, arguments):
-    """What goes into files is written first."""
+    """Files are written before anything is printed."""
     with open("/dev/full", "w") as full, monkeypatch.context() as patch:  # noqa: PTH123
         patch.setattr(sys, "stdout", full)
         code, _, errors = run(*arguments)

@@ -117,7 +117,7 @@ def test_interrupts_during_training_keep_what_is_finished(tmp_path):
 
 
 class Left(BaseException):
-    """In place of the end of the process."""
+    """Exception that stands for the end of the process."""
 
 
 @pytest.fixture

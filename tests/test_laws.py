@@ -600,7 +600,7 @@ def test_determinism_does_not_depend_on_the_state_of_torch():
 
 @every_kind
 def test_determinism_does_not_depend_on_the_threads_of_torch(kind, threads):
-    """Whatever number of threads the caller has set, at default sizes and for a lone run."""
+    """The caller may set any number of threads, at default sizes and for a lone run."""
     found = []
     for n_threads in (1, 2):
         threads(n_threads)

@@ -155,7 +155,7 @@ def test_a_wrong_secret_keeps_its_own_address_waiting_and_nobody_else(monkeypatc
 
 
 def test_signing_in_and_wrong_secrets_are_told_without_the_secret(capsys, monkeypatch):
-    """What is tried while an address waits is not: nobody can fill the log."""
+    """Attempts while an address waits are not logged, so that nobody can fill the log."""
     monkeypatch.setenv("ATTNKIT_LOG_LEVEL", "info")
     server_settings.cache_clear()
     logs._logger.cache_clear()

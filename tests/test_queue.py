@@ -162,7 +162,7 @@ def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monk
 
 
 def test_all_of_an_address_can_be_stopped(service):
-    """What waits and what trains; nobody else's, and nothing of it begins meanwhile."""
+    """Stop waiting and training experiments of one address only; none of them begins meanwhile."""
     script = [Watcher(f"tab {n}", f"script {n}", "198.51.100.7") for n in range(2)]
     ids = [service.submit(unending(n), watcher=own) for n, own in enumerate(script)]
     other = service.submit(unending(3), watcher=Watcher("t", "Anna", "203.0.113.9"))

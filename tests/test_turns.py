@@ -128,7 +128,7 @@ def tabs(address, n, megabytes, seconds, **others):
 
 
 def begin(waiting, holding=(), settings=HOSTED):
-    """Those that have begun once all that may begin has, and those that wait."""
+    """Return the claims that have begun once all that may begin has, and those that wait."""
     found = admitted(waiting, holding, settings)
     return [*holding, *found], [claim for claim in waiting if claim not in found]
 

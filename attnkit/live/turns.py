@@ -87,7 +87,7 @@ class Outlook:
 
 
 class _Room:
-    """What addresses and visitors hold, and what is left."""
+    """Turns, memory and places that addresses and visitors hold, and how much of each is left."""
 
     def __init__(self, holding: Sequence[Claim], settings: ServerSettings) -> None:
         self._settings = settings

@@ -126,7 +126,7 @@ class Bucket:
 
 @dataclass
 class _Address:
-    """What all connections of one address share."""
+    """Limits and turns that all connections of one address share."""
 
     bucket: Bucket
     openings: Bucket
