@@ -32,6 +32,18 @@ class IdleProcess:
         """The experiments that were to be trained."""
         return [from_text(c["experiment"]) for c in self.told if c["do"] == "start"]
 
+    @property
+    def most_active(self):
+        """Return the largest number of experiments that were to be trained at the same time."""
+        active, most = set(), 0
+        for command in self.told:
+            if command["do"] == "start":
+                active.add(command["job"])
+            elif command["do"] == "stop":
+                active.discard(command["job"])
+            most = max(most, len(active))
+        return most
+
     def tell(self, command):
         """Take a command."""
         self.told.append(command)
@@ -72,19 +84,21 @@ def idle_service(folder, **environment):
         processes.append(IdleProcess(megabytes))
         return processes[-1]
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"store": str(folder), **environment}.items():
-            patch.setenv(f"ATTNKIT_{name.upper()}", value)
-        patch.setattr("attnkit.live.service.TrainingProcess", start)
-        patch.setattr("attnkit.ui.startup.start", lambda: None)  # it sets options of the server
-        caches = (training_service, result_store)
-        for cache in caches:
-            cache.clear()
+    def clear():
+        training_service.clear()
+        result_store.clear()
         server_settings.cache_clear()
-        yield processes
-        for cache in caches:
-            cache.clear()
-    server_settings.cache_clear()
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {"store": str(folder), **environment}.items():
+                patch.setenv(f"ATTNKIT_{name.upper()}", value)
+            patch.setattr("attnkit.live.service.TrainingProcess", start)
+            patch.setattr("attnkit.ui.startup.start", lambda: None)  # it sets options of the server
+            clear()
+            yield processes
+    finally:  # also after a test that failed: the next one must not find these settings
+        clear()
 
 
 def visit(**params):

@@ -92,15 +92,24 @@ def test_all_ways_reach_the_same_losses():
     assert losses[2] == pytest.approx(losses[0], rel=1e-5)
 
 
+@pytest.fixture
+def interruptible():
+    """Let this process answer Ctrl-C: in a job in the background of a shell it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.server
+@pytest.mark.usefixtures("interruptible")
 def test_a_team_works_in_processes_of_its_own():
-    """Its losses are those of this process, and Ctrl-C is not for it."""
+    """The losses equal those of this process, and Ctrl-C interrupts this process only."""
     with Team(["cohort"], TINY, 5) as team:
         (process,) = team._processes
         os.kill(process.pid, signal.SIGINT)
         assert team.turn(2).model_steps == 10
         assert team.losses() == pytest.approx(BUILDERS["cohort"](TINY, 5).losses(CHECKED_STEPS))
-    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_ratios_are_of_the_same_round():
