@@ -345,6 +345,7 @@ def test_angles_stand_beside_those_of_random_subspaces(portrait):
     assert len(figure["data"]) == 4
     for trace in figure["data"]:
         assert all(np.diff(trace["y"]) <= 1e-6)
+        assert list(trace["x"]) == list(range(1, len(trace["y"]) + 1))
     mean = (drawn.angles["kv"] ** 2).mean()
     assert f"K and V {real(float(mean))}" in describe_angles(drawn, d_model)
 

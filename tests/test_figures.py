@@ -21,7 +21,7 @@ from attnkit.figures.curves import (
     plot_attention_measures,
     plot_loss,
 )
-from attnkit.figures.diagram import _DRAWN, _NOTES, variant_diagram
+from attnkit.figures.diagram import _DRAWN, _NOTES, _spread, variant_diagram
 from attnkit.figures.example import example_cells
 from attnkit.figures.maps import (
     MOST_COLUMNS,
@@ -393,6 +393,15 @@ def test_diagram_shows_every_matrix_of_the_catalogue_within_its_frame(named):
         for i, (x, y) in enumerate(spots)
         for other_x, other_y in spots[:i]
     )
+
+
+@pytest.mark.parametrize("wanted", [[20.0, 40.0], [80.0, 100.0], [90.0, 95.0, 100.0]])
+def test_boxes_that_would_touch_are_moved_apart_within_the_drawing(wanted):
+    """At either edge the others make room."""
+    centres = np.array(_spread(wanted))
+    assert centres.min() >= 15
+    assert centres.max() <= 120 - 15
+    assert np.diff(centres).min() >= 30
 
 
 @pytest.mark.parametrize(

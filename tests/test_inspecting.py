@@ -1,14 +1,18 @@
 """The pages that look inside models: whose film they show, from where it comes, what they say."""
 
 import time
+from unittest.mock import Mock
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 from test_filming import fail
 from test_pages import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, press, show, told, visit, watch
 
 from attnkit.inspection.inspected import Inspected
+from attnkit.inspection.request import Inspection
 from attnkit.live.service import Refused, TrainingService
+from attnkit.ui import takeaway
 from attnkit.ui.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
@@ -170,6 +174,19 @@ def test_everything_can_be_taken_away(page):
     assert any("class Transformer(nn.Module)" in text for text in code)
     assert any(text.startswith("python -m attnkit train") for text in code)
     assert any(text.startswith("import attnkit as ak") for text in code)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"), [(None, "the film is not there any more"), ("no memory", "no memory")]
+)
+def test_a_page_that_cannot_be_taken_away_says_why(monkeypatch, found, message):
+    """The download names the reason of the service, or that the film is gone."""
+    pages = []
+    monkeypatch.setattr(st, "download_button", lambda _, page, *__, **___: pages.append(page))
+    subject = Mock(inspect=lambda _: found)
+    takeaway._page_as_file(subject, Inspection("attention"), "attention", "Attention")
+    with pytest.raises(RuntimeError, match=message):
+        pages[0]()
 
 
 def test_what_was_picked_holds_on_all_pages():

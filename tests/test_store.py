@@ -127,11 +127,12 @@ def test_a_result_reads_back_from_both_databases(where, open_store):
         assert store.snapshot(result.experiment.hash).to_bytes() == result.snapshot.to_bytes()
 
 
-def test_putting_again_changes_nothing(where, open_store):
-    """One row, whatever later bytes of the same experiment say."""
+def test_putting_again_changes_nothing(where, open_store, monkeypatch):
+    """One row, whatever later bytes of the same experiment say; no space is given back."""
     store = open_store(where)
     result, other = made(1), made(1, n_numbers=6000)
     assert store.put(*result.to_blobs()) is True
+    monkeypatch.setattr(store._database, "give_back_space", pytest.fail)
     assert store.put(*other.to_blobs()) is False
     assert store.result(result.experiment.hash).to_blobs() == result.to_blobs()
     assert len(store.entries()) == 1
