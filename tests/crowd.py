@@ -27,7 +27,7 @@ from dockerfile import read
 from attnkit.ui.visitor import HOST, Visitor, dashboard
 
 PATIENCE = 900.0
-"""Seconds that any wait lasts at most."""
+"""Seconds that any wait lasts at most; training may take longer as long as its steps advance."""
 
 SMALL = "sharing=QKV,Q%3DK&n_seeds=1&steps=40&n_entries=5&n_names=11&n_values=7&d_head=3"
 """An experiment of a moment."""
@@ -151,20 +151,26 @@ def finished(visitor: Visitor) -> bool:
 
 
 def train(port: int, link: str, together: threading.Barrier, change_seconds: float) -> Visit:
-    """Open a page, press Train when all are there, change settings until the end comes."""
+    """Open a page, press Train when all are there, change settings until the end comes.
+
+    Beside other busy processes, training takes many times as long, because it has the lowest
+    priority. So a visitor gives up only if no step has been taken for `PATIENCE` seconds.
+    """
     visit = Visit()
     with Visitor(port, link, patience=PATIENCE) as visitor:
         together.wait(PATIENCE)
-        began = time.monotonic()
+        began = advanced = time.monotonic()
         visitor.press("train")
-        width = 9
+        width, step = 9, 0
         moments = random.Random(link)
         while not visitor.watch(
             moments.uniform(0.5, 1.5) * change_seconds, lambda: finished(visitor)
         ):
             width = 9 if width == 10 else 10
             visit.answers.append(visitor.set(CHANGED, float(width)))
-            if time.monotonic() - began > PATIENCE:
+            if visitor.progress() != step:
+                step, advanced = visitor.progress(), time.monotonic()
+            if time.monotonic() - advanced > PATIENCE:
                 break
         else:
             visit.seconds = time.monotonic() - began

@@ -15,6 +15,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.server, pytest.mark.long]
 
 LONG = 120_000  # milliseconds; a shared machine may be slow, and waiting ends with the condition
 
+TRAINED = 900_000
+"""Milliseconds for one training: it has the lowest priority, so others on the machine delay it."""
+
 MOST_CLICKS = 6
 
 SHORT = "?v=1&sharing=QKV,Q%3DK&n_seeds=3"
@@ -56,7 +59,7 @@ class Newcomer:
         self.click(self.page.get_by_role("button", name=label))
         told = re.compile(rf"Q=K: .*{label} .*95% interval", re.IGNORECASE)
         sentence = self.page.locator(".st-key-rescue li", has_text=told)
-        expect(sentence).to_be_visible()
+        expect(sentence).to_be_visible(timeout=TRAINED)
         text = sentence.inner_text()
         before, after = re.findall(r"\b[01]\.\d\d\b", text)[:2]
         return float(before), float(after), text.rpartition(": ")[2]
@@ -82,7 +85,7 @@ def test_a_newcomer_sees_why_tied_scores_fail_and_what_rescues_them(newcomer):
     """Train, open Asymmetry, see the even split; then heads, a wider model, an MLP."""
     page = newcomer.page
     newcomer.click(page.locator(".st-key-train button"))
-    expect(page.get_by_text(re.compile("^Finished:")).first).to_be_visible()
+    expect(page.get_by_text(re.compile("^Finished:")).first).to_be_visible(timeout=TRAINED)
     newcomer.keep("lab")
     newcomer.click(page.locator("[data-testid=stSidebarNav]").get_by_text("Asymmetry"))
     expect(page.locator(f"{MEANING} .ak-verdict").first).to_be_visible()
