@@ -44,9 +44,12 @@ def guarded(clock):
 
 
 def run(coroutine):
-    """Run a coroutine in a thread of its own; the shared browser has its loop in this one."""
+    """Run a coroutine in a thread of its own; the shared browser has its loop in this one.
+
+    A coroutine that waits for what never comes fails, as no other limit ends it.
+    """
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, coroutine).result()
+        return pool.submit(asyncio.run, asyncio.wait_for(coroutine, 20)).result()
 
 
 class Guarded:
