@@ -143,6 +143,7 @@ def test_others_open_pages_during_a_flood(server):
 
 
 @pytest.mark.long
+@pytest.mark.alone
 @pytest.mark.parametrize("name", ATTACKS)
 def test_attack_in_full(server, name):
     """Another visitor's page in seconds, during and after, and how far the memory grew."""

@@ -3,7 +3,7 @@
 import pytest
 from crowd import SMALL, Visitor, crowd, finished, hosted, idle, soak
 
-pytestmark = [pytest.mark.server, pytest.mark.long]
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.alone]
 
 
 @pytest.fixture(scope="module")
