@@ -128,6 +128,13 @@ def own_data_folder(tmp_path_factory):
     server_settings.cache_clear()
 
 
+@pytest.fixture(autouse=True)
+def settings_are_read_anew():
+    """Forget the settings that a test has set in the environment, also if it fails."""
+    yield
+    server_settings.cache_clear()
+
+
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
 def where(request, tmp_path):
     """An empty place for results: a data folder, then a database of a PostgreSQL server."""

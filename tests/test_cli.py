@@ -431,10 +431,7 @@ def test_store_alone_is_where_the_environment_says(run, tmp_path, monkeypatch, v
     monkeypatch.delenv("ATTNKIT_STORE", raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
     server_settings.cache_clear()
-    try:
-        code, _, _ = run("train", "--store", *SMALL[1:])
-    finally:
-        server_settings.cache_clear()
+    code, _, _ = run("train", "--store", *SMALL[1:])
     folder = tmp_path if variable == "ATTNKIT_STORE" else tmp_path / "attnkit"
     assert code == 0
     assert (folder / "results.sqlite").is_file()

@@ -297,8 +297,6 @@ def test_the_named_header_tells_addresses_apart(clock, monkeypatch):
         guarded.visit(*[rerun()] * 8, headers=[(b"x-forwarded-for", end)])[-1]
         for end in (b"1.1.1.1", b"1.1.1.1", b"9.9.9.9, 1.1.1.1", b"2.2.2.2")
     ]
-    monkeypatch.undo()
-    server_settings.cache_clear()
     assert codes == ["send", guard.TOO_OFTEN, guard.TOO_OFTEN, "send"]
 
 
@@ -411,8 +409,6 @@ def test_a_copy_for_oneself_has_no_guard(monkeypatch):
     monkeypatch.setenv("ATTNKIT_HOSTED", "true")
     server_settings.cache_clear()
     assert [one.cls for one in guards()] == [Guard]
-    monkeypatch.undo()
-    server_settings.cache_clear()
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -428,8 +424,6 @@ def test_a_hosted_copy_without_its_guard_says_so_in_its_log(monkeypatch, capsys,
     startup.start.clear()
     startup.start()
     startup.start.clear()
-    monkeypatch.undo()
-    server_settings.cache_clear()
     assert ('"event": "not guarded"' in capsys.readouterr().err) != guarded
 
 

@@ -25,8 +25,6 @@ def anew(tmp_path, monkeypatch):
     server_settings.cache_clear()
     result_store.clear()
     yield
-    monkeypatch.undo()
-    server_settings.cache_clear()
     result_store.clear()
 
 

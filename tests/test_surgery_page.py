@@ -154,11 +154,7 @@ def test_a_copy_that_takes_no_more_steps_ties_it_halfway(monkeypatch):
     """And says when."""
     monkeypatch.setenv("ATTNKIT_MAX_STEPS", "40")
     server_settings.cache_clear()
-    try:
-        assert "for 40 steps with 1 seed: once tied at step 20" in said(operated())
-    finally:
-        monkeypatch.undo()
-        server_settings.cache_clear()
+    assert "for 40 steps with 1 seed: once tied at step 20" in said(operated())
 
 
 def test_where_all_is_tied_nothing_is_left_to_tie():

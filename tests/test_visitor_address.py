@@ -19,9 +19,7 @@ def header(monkeypatch):
         monkeypatch.setenv("ATTNKIT_ADDRESS_HEADER", name)
         server_settings.cache_clear()
 
-    yield set_header
-    monkeypatch.undo()
-    server_settings.cache_clear()
+    return set_header
 
 
 def address(peer=PEER, *pairs):
