@@ -150,6 +150,11 @@ def finished(visitor: Visitor) -> bool:
     return any(text.startswith("Finished") for text in visitor.texts())
 
 
+def failures(visitor: Visitor) -> list[str]:
+    """Return the messages of the page that training has failed."""
+    return [text for text in visitor.texts() if text.startswith("Training failed")]
+
+
 def train(port: int, link: str, together: threading.Barrier, change_seconds: float) -> Visit:
     """Open a page, press Train when all are there, change settings until the end comes.
 
@@ -170,11 +175,11 @@ def train(port: int, link: str, together: threading.Barrier, change_seconds: flo
             visit.answers.append(visitor.set(CHANGED, float(width)))
             if visitor.progress() != step:
                 step, advanced = visitor.progress(), time.monotonic()
-            if time.monotonic() - advanced > PATIENCE:
+            if failures(visitor) or time.monotonic() - advanced > PATIENCE:
                 break
         else:
             visit.seconds = time.monotonic() - began
-        visit.exceptions = visitor.exceptions
+        visit.exceptions = [*visitor.exceptions, *failures(visitor)]
     return visit
 
 

@@ -345,11 +345,11 @@ def main() -> None:
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
     os.nice(NICENESS)
+    prepare_for_training()
     commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
     worker = Worker(output)
     for work, given in ((_read_commands, (commands,)), (worker.beat, ())):
         threading.Thread(target=work, args=given, daemon=True).start()
-    prepare_for_training()
     _warm_up()
     if len(sys.argv) > 1:
         limit_memory(SPARE * int(sys.argv[1]))
