@@ -1,0 +1,1 @@
+"""Training and evaluation of one run per call on a CPU, compiled by numba."""

@@ -1,0 +1,275 @@
+"""Where the numbers of a run lie, and what the kernel computes with them.
+
+Everything that the kernel reads or writes is found here and checked here: afterwards no bounds are
+checked any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from attnkit.architecture import Place
+from attnkit.kernel.step import BLOCK, LAYER, MATRIX, NONE, RUN
+from attnkit.recipe import ALIGNED
+from attnkit.sharing import ROLES
+from attnkit.tasks import Task
+from attnkit.variants.wiring import TOKEN, Wiring
+
+ROWS_TOGETHER = 64
+"""Rows of a chunk, about: enough for the products, few enough for the cache."""
+
+Offsets = Mapping[str, tuple[int, tuple[int, ...]]]
+"""Name of a parameter → its place in the run's numbers, and its shape."""
+
+
+def known(wiring: Wiring) -> bool:
+    """Return whether the kernel computes this wiring; otherwise torch does."""
+    return wiring.plain or (
+        wiring.sizes.two_sided and all(rule.plain for rule in wiring.rules)
+    )
+
+
+@dataclass
+class _Memory:
+    """Scratch memory as it is given out: every buffer on a cache line, with a gap behind it.
+
+    Attributes:
+        size: floats so far. gaps: places of gaps, which a test fills and looks at again.
+    """
+
+    size: int = 0
+    gaps: list[int] = field(default_factory=list)
+
+    def take(self, *shape: int) -> int:
+        """Return the place of a new buffer."""
+        start, n_numbers = self.size, int(np.prod(shape))
+        stop = start + n_numbers
+        self.gaps.append(stop)
+        self.size = stop + 1 + -(stop + 1) % ALIGNED
+        return start
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What the kernel is called with, besides numbers and examples.
+
+    Attributes:
+        run, matrices, layers: tables of `attnkit.kernel.step`; `run` has one row.
+        gaps: places in scratch memory that nothing may write to.
+        shapes: for each layer (h, i, j) of its scores.
+    """
+
+    run: np.ndarray
+    matrices: np.ndarray
+    layers: np.ndarray
+    gaps: tuple[int, ...]
+    shapes: tuple[tuple[int, int, int], ...]
+
+    @property
+    def n_recorded(self) -> int:
+        """Scores and pattern of one example over all layers."""
+        return 2 * sum(h * i * j for h, i, j in self.shapes)
+
+
+def describe(
+    wiring: Wiring,
+    places: Sequence[Place],
+    task: Task,
+    offsets: Offsets,
+    n_numbers: int,
+    *,
+    everyone_asks: bool = False,
+) -> Description:
+    """Describe the runs of one variant.
+
+    Args:
+        offsets: the places of its parameters. n_numbers: size of the run's numbers.
+        everyone_asks: whether all positions ask in the last layer, so that its whole pattern can be
+            recorded; otherwise those that answer do, where that makes no difference.
+
+    Raises:
+        ValueError: if a parameter does not fit: names it.
+    """
+    return _Writer(wiring, places, task, offsets, n_numbers, everyone_asks).write()
+
+
+class _Writer:
+    """Fills the tables of one description."""
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        places: Sequence[Place],
+        task: Task,
+        offsets: Offsets,
+        n_numbers: int,
+        everyone_asks: bool,
+    ) -> None:
+        self.wiring, self.places, self.task = wiring, places, task
+        self.offsets, self.n_numbers = offsets, n_numbers
+        self.everyone_asks = everyone_asks
+        self.memory = _Memory()
+        self.matrices: dict[str, tuple[int, ...]] = {}
+        self.n_together = max(1, ROWS_TOGETHER // task.n_ctx)
+
+    def write(self) -> Description:
+        task, sizes = self.task, self.wiring.sizes
+        n_ctx, m = task.n_ctx, sizes.d_model
+        layers = np.full(len(self.places), NONE, LAYER)
+        shapes = []
+        recorded = 0
+        for number, place in enumerate(self.places):
+            for name, value in self._layer(number, place):
+                layers[number][name] = value
+            n_heads, n_asks, n_looks = (
+                int(layers[number][name]) for name in ("n_heads", "n_asks", "n_looks")
+            )
+            shapes.append((n_heads, n_asks, n_looks))
+            layers[number]["recorded"] = recorded
+            recorded += 2 * n_heads * n_asks * n_looks
+        run = np.full(1, NONE, RUN)
+        for name, value in self._run(layers).items():
+            run[0][name] = value
+        matrices = np.array(list(self.matrices.values()), MATRIX)
+        run[0]["n_scratch"] = self.memory.size
+        del n_ctx, m
+        return Description(run, matrices, layers, tuple(self.memory.gaps), tuple(shapes))
+
+    def _run(self, layers: np.ndarray) -> dict[str, int]:
+        task, sizes, take = self.task, self.wiring.sizes, self.memory.take
+        m, lean = sizes.d_model, not sizes.standard
+        rows, n_answers = self.n_together * task.n_ctx, task.n_ctx - task.answers_from
+        answers = self.n_together * n_answers
+        widest_head = max(sizes.d_k, sizes.d_v)
+        return {
+            "n_ctx": task.n_ctx,
+            "n_fields": task.n_fields,
+            "d_model": m,
+            "d_vocab": task.d_vocab,
+            "n_classes": task.n_classes,
+            "answers_from": task.answers_from,
+            "n_together": self.n_together,
+            "n_numbers": self.n_numbers,
+            "lean": int(lean),
+            "W_E": self._place("W_E", (task.d_vocab, m)),
+            "W_pos": self._place("W_pos", (task.n_ctx, m), optional=True),
+            "b_E": self._place("b_E", (m,), optional=True),
+            "W_U": self._matrix("W_U", m, task.n_classes),
+            "normed": take(answers, m),
+            "inverse": take(answers),
+            "answers": take(answers, m),
+            "logits": take(answers, task.n_classes),
+            "x": take(rows, m),
+            "dx": take(rows, m),
+            "some": take(rows, m),
+            "d_some": take(rows, m),
+            "d_rows": take(rows, m),
+            "d_asked": take(rows, m),
+            "d_looked": take(rows, m),
+            "dz": take(rows, sizes.n_heads * sizes.d_v),
+            "d_hidden": take(rows, sizes.d_mlp),
+            "turned": take(widest_head, task.n_ctx),
+            "d_pattern": take(task.n_ctx, task.n_ctx),
+        }
+
+    def _layer(self, number: int, place: Place) -> Iterator[tuple[str, Any]]:
+        """Yield the columns of one layer."""
+        wiring, sizes, task, take = self.wiring, self.wiring.sizes, self.task, self.memory.take
+        last = number == len(self.places) - 1 and not task.n_source and not self.everyone_asks
+        position = task.answers_from if last else 0
+        asks_from, asks_to = place.asks[0] + position, place.asks[1]
+        looks_from, looks_to = place.looks
+        n_asks, n_looks = asks_to - asks_from, looks_to - looks_from
+        rows, m = self.n_together * task.n_ctx, sizes.d_model
+        asked, looked = self.n_together * n_asks, self.n_together * n_looks
+        yield from {
+            "asks_from": asks_from,
+            "n_asks": n_asks,
+            "looks_from": looks_from,
+            "n_looks": n_looks,
+            "position": position,
+            "causal": int(place.causal),
+            "self_mask": int(sizes.self_mask and place.square),
+            "n_heads": sizes.n_heads,
+            "kv_heads": sizes.kv_heads,
+            "d_k": sizes.d_k,
+            "d_v": sizes.d_v,
+            "scale": wiring.scale,
+        }.items()
+        owner = {role: wiring.roles[role] for role in ROLES}
+        for role in ROLES:
+            vector = wiring.vectors[owner[role]]
+            yield f"W_{role}", self._matrix(f"{number}.{vector.weight}", m, vector.n_numbers)
+        yield "W_O", self._matrix(f"{number}.W_O", wiring.n_inner, m)
+        normed = take(rows, m)
+        yield "normed", normed
+        yield "rows", take(rows, m) if sizes.standard else normed
+        yield "inverse", take(rows)
+        yield "asked", take(asked, m)
+        yield "looked", take(looked, m)
+        # Queries that are keys or values are read where those were made, if they ask there.
+        q_is = next((role for role in ("K", "V") if owner[role] == owner["Q"]), "Q")
+        if not place.square:
+            q_is = "Q"
+        v_is = "K" if owner["V"] == owner["K"] else "V"
+        yield from {
+            "makes_K": 1,
+            "makes_V": int(v_is == "V"),
+            "makes_Q": int(q_is == "Q"),
+            "q_each": n_asks if q_is == "Q" else n_looks,
+            "q_first": 0 if q_is == "Q" else position,
+        }.items()
+        for prefix in ("", "d"):
+            at = {"K": take(looked, sizes.kv_heads * sizes.d_k)}
+            at["V"] = take(looked, sizes.kv_heads * sizes.d_v) if v_is == "V" else at["K"]
+            at["Q"] = take(asked, sizes.n_heads * sizes.d_k) if q_is == "Q" else at[q_is]
+            for role in ROLES:
+                yield prefix + role.lower(), at[role]
+        yield "pattern", take(self.n_together, sizes.n_heads, n_asks, n_looks)
+        yield "z", take(asked, wiring.n_inner)
+        if sizes.standard:
+            yield "ln1_w", self._place(f"{number}.ln1.w", (m,))
+            yield "ln1_b", self._place(f"{number}.ln1.b", (m,))
+        if sizes.d_mlp and place.has_mlp:
+            yield "W_in", self._matrix(f"{number}.W_in", m, sizes.d_mlp)
+            yield "W_out", self._matrix(f"{number}.W_out", sizes.d_mlp, m)
+            normed = take(asked, m)
+            yield "normed2", normed
+            yield "rows2", take(asked, m) if sizes.standard else normed
+            yield "inverse2", take(asked)
+            yield "hidden", take(asked, sizes.d_mlp)
+            yield "active", take(asked, sizes.d_mlp)
+            if sizes.standard:
+                yield "ln2_w", self._place(f"{number}.ln2.w", (m,))
+                yield "ln2_b", self._place(f"{number}.ln2.b", (m,))
+
+    def _matrix(self, name: str, n_in: int, n_out: int) -> int:
+        """Return a matrix's place in their table; one that is read twice stands there once."""
+        if name not in self.matrices:
+            bias = self._place(_bias_of(name), (n_out,), optional=True)
+            weight = self._place(name, (n_in, n_out))
+            turned = self.memory.take(n_out, n_in)
+            self.matrices[name] = (weight, bias, n_in, n_out, turned)
+        return list(self.matrices).index(name)
+
+    def _place(self, name: str, shape: tuple[int, ...], *, optional: bool = False) -> int:
+        """Return the place of a parameter, after checking that it lies where it should."""
+        if name not in self.offsets:
+            if optional:
+                return NONE
+            raise ValueError(f"{name}: the run has no such parameter")
+        start, found = self.offsets[name]
+        if tuple(found) != shape:
+            raise ValueError(f"{name}: has shape {tuple(found)}, expected {shape}")
+        if start < 0 or start + int(np.prod(shape)) > self.n_numbers:
+            raise ValueError(f"{name}: lies outside of the run's {self.n_numbers} numbers")
+        return start
+
+
+def _bias_of(weight: str) -> str:
+    """Return the name of the bias of a matrix."""
+    return weight.replace("W_", "b_")

@@ -1,0 +1,323 @@
+"""Matrix products whose accumulators stay in vector registers, written in LLVM's instructions.
+
+numba's loops store every partial sum, and a BLAS library costs a call that is longer than most
+products of a small transformer. LLVM vectors need neither a compiler on the machine nor a processor
+of one kind. A block of rows and two vectors of columns are accumulated in registers over the whole
+inner axis; columns that fill no vector are masked. Nothing outside of this module knows of vectors.
+
+Shapes are the caller's to get right: as everywhere in the kernel, no bounds are checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract"},
+}
+"""Options of every function of the kernel. Sums may be reordered; NaN and infinity keep their meaning."""
+
+_FEATURES = llvm.get_host_cpu_features()
+LANES = 16 if _FEATURES.get("avx512f") else 8 if _FEATURES.get("avx") else 4
+"""Floats in a vector register."""
+
+_ROWS = (6, 4, 2, 1) if LANES == 8 else (12, 8, 4, 2, 1)
+"""Rows that are accumulated together: as many as the registers hold beside two vectors."""
+
+_TILE = 8
+"""Rows and columns that `transpose` moves at once."""
+
+_FLOAT, _INDEX, _INT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_POINTER = types.CPointer(types.float32)
+
+_Body = Callable[[ir.IRBuilder, Any, list[Any]], list[Any]]
+
+
+@njit(**OPTIONS)
+def multiply(out, a, b):
+    """Write the product of two matrices.
+
+    Args:
+        out: (i, j), rows without gaps between their numbers.
+        a: (i, k), any strides, so that a transpose costs nothing.
+        b: (k, j), rows without gaps between their numbers.
+    """
+    _multiply(
+        *(address(out, 0), out.strides[0] // 4),
+        *(address(a, 0), a.strides[0] // 4, a.strides[1] // 4),
+        *(address(b, 0), b.strides[0] // 4),
+        *(a.shape[0], b.shape[1], a.shape[1]),
+    )
+
+
+@njit(**OPTIONS)
+def multiply_add(out, a, b):
+    """Add the product of two matrices to `out`; shapes as for `multiply`."""
+    _multiply_add(
+        *(address(out, 0), out.strides[0] // 4),
+        *(address(a, 0), a.strides[0] // 4, a.strides[1] // 4),
+        *(address(b, 0), b.strides[0] // 4),
+        *(a.shape[0], b.shape[1], a.shape[1]),
+    )
+
+
+@njit(**OPTIONS)
+def transpose(out, a):
+    """Write the transpose of a matrix whose rows have no gaps between their numbers."""
+    n_rows, n_columns = a.shape
+    to, out_stride = address(out, 0), out.strides[0] // 4
+    source, stride = address(a, 0), a.strides[0] // 4
+    whole_rows, whole_columns = n_rows // _TILE * _TILE, n_columns // _TILE * _TILE
+    for i in range(0, whole_rows, _TILE):
+        for j in range(0, whole_columns, _TILE):
+            _transpose_tile(to, j * out_stride + i, out_stride, source, i * stride + j, stride)
+        for j in range(whole_columns, n_columns):
+            for row in range(i, i + _TILE):
+                out[j, row] = a[row, j]
+    for i in range(whole_rows, n_rows):
+        for j in range(n_columns):
+            out[j, i] = a[i, j]
+
+
+@intrinsic
+def address(typing_context, array, start):
+    """Return the address of a number in an array without gaps, counted from its beginning."""
+
+    def generate(context, builder, signature, arguments):
+        first = context.make_array(array)(context, builder, arguments[0]).data
+        return builder.gep(first, [context.cast(builder, arguments[1], start, types.int64)])
+
+    return _POINTER(array, start), generate
+
+
+@intrinsic
+def bits_as_float(typing_context, bits):
+    """Return the float32 whose representation is a 32-bit integer."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], _FLOAT)
+
+    return types.float32(types.int32), generate
+
+
+def _loop(
+    builder: ir.IRBuilder, start: Any, stop: Any, step: Any, initial: Sequence[Any], body: _Body
+) -> list[Any]:
+    """Write `for i in range(start, stop, step)` that carries values from turn to turn."""
+    before = builder.block
+    head, inside, after = (
+        builder.append_basic_block(name) for name in ("head", "inside", "after")
+    )
+    builder.branch(head)
+    builder.position_at_end(head)
+    counter = builder.phi(_INDEX)
+    counter.add_incoming(start, before)
+    carried = []
+    for value in initial:
+        carried.append(builder.phi(value.type))
+        carried[-1].add_incoming(value, before)
+    builder.cbranch(builder.icmp_signed("<", counter, stop), inside, after)
+    builder.position_at_end(inside)
+    results = body(builder, counter, carried)
+    counter.add_incoming(builder.add(counter, step), builder.block)
+    for phi, value in zip(carried, results, strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return carried
+
+
+def _index(value: int) -> ir.Constant:
+    return ir.Constant(_INDEX, value)
+
+
+def _at(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
+    return builder.gep(pointer, [offset])
+
+
+def _load(builder: ir.IRBuilder, vector: Any, pointer: Any) -> Any:
+    """Load a vector that begins at any number."""
+    return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
+
+
+def _store(builder: ir.IRBuilder, value: Any, pointer: Any) -> None:
+    """Store a vector from any number on."""
+    builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=4)
+
+
+def _spread(builder: ir.IRBuilder, value: Any) -> Any:
+    """A vector with one number in every lane."""
+    first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.Constant(_INT, 0))
+    lanes = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
+    return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), lanes)
+
+
+class _Columns:
+    """How a block reads and writes its columns: whole vectors, or one of which some lanes count."""
+
+    def __init__(self, builder: ir.IRBuilder, n_vectors: int, n_left: Any = None) -> None:
+        self.n_vectors = n_vectors
+        self._mask = None
+        if n_left is not None:
+            lanes = ir.VectorType(_INT, LANES)
+            n = builder.insert_element(
+                ir.Constant(lanes, ir.Undefined), builder.trunc(n_left, _INT), ir.Constant(_INT, 0)
+            )
+            n = builder.shuffle_vector(n, ir.Constant(lanes, ir.Undefined), ir.Constant(lanes, [0] * LANES))
+            self._mask = builder.icmp_signed("<", ir.Constant(lanes, list(range(LANES))), n)
+
+    def load(self, builder: ir.IRBuilder, pointer: Any) -> list[Any]:
+        if self._mask is None:
+            return [
+                _load(builder, _VECTOR, _at(builder, pointer, _index(v * LANES)))
+                for v in range(self.n_vectors)
+            ]
+        nothing = ir.Constant(_VECTOR, [0.0] * LANES)
+        place = builder.bitcast(pointer, _VECTOR.as_pointer())
+        arguments = (place, ir.Constant(_INT, 4), self._mask, nothing)
+        return [_call(builder, "masked.load", _VECTOR, arguments, ".p0")]
+
+    def store(self, builder: ir.IRBuilder, vectors: Sequence[Any], pointer: Any) -> None:
+        if self._mask is None:
+            for v, vector in enumerate(vectors):
+                _store(builder, vector, _at(builder, pointer, _index(v * LANES)))
+            return
+        place = builder.bitcast(pointer, _VECTOR.as_pointer())
+        arguments = (vectors[0], place, ir.Constant(_INT, 4), self._mask)
+        _call(builder, "masked.store", ir.VoidType(), arguments, ".p0")
+
+
+def _call(builder: ir.IRBuilder, name: str, result: Any, arguments: Sequence[Any], suffix: str = "") -> Any:
+    """Call one of LLVM's own functions for vectors of our width."""
+    signature = ir.FunctionType(result, [argument.type for argument in arguments])
+    full = f"llvm.{name}.v{LANES}f32{suffix}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, full), arguments)
+
+
+def _block(
+    builder: ir.IRBuilder, columns: _Columns, n_rows: int, operands: Sequence[Any], *, adds: bool
+) -> None:
+    """Some rows of the product and one group of its columns."""
+    out, out_stride, a, a_down, a_right, b, b_down, n_inner = operands
+    rows = [_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
+    to = [_at(builder, out, builder.mul(_index(row), out_stride)) for row in range(n_rows)]
+    zero = [ir.Constant(_VECTOR, [0.0] * LANES)] * columns.n_vectors
+    initial = [columns.load(builder, place) if adds else zero for place in to]
+
+    def accumulate(builder: ir.IRBuilder, k: Any, sums: list[Any]) -> list[Any]:
+        vectors = columns.load(builder, _at(builder, b, builder.mul(k, b_down)))
+        right = builder.mul(k, a_right)
+        results = []
+        for row in range(n_rows):
+            factor = _spread(builder, builder.load(_at(builder, rows[row], right)))
+            for v, vector in enumerate(vectors):
+                known = sums[row * columns.n_vectors + v]
+                results.append(_call(builder, "fma", _VECTOR, (factor, vector, known)))
+        return results
+
+    flat = [vector for row in initial for vector in row]
+    sums = _loop(builder, _index(0), n_inner, _index(1), flat, accumulate)
+    for row in range(n_rows):
+        own = sums[row * columns.n_vectors : (row + 1) * columns.n_vectors]
+        columns.store(builder, own, to[row])
+
+
+def _generate(builder: ir.IRBuilder, arguments: Sequence[Any], *, adds: bool) -> None:
+    """Write the loops over groups of columns, and in each over groups of rows."""
+    out, out_stride, a, a_down, a_right, b, b_down, n_rows, n_columns, n_inner = arguments
+
+    def all_rows(builder: ir.IRBuilder, columns: _Columns, j: Any) -> None:
+        out_j, b_j = _at(builder, out, j), _at(builder, b, j)
+        i = _index(0)
+        for together in _ROWS:
+
+            def rows(builder: ir.IRBuilder, _: Any, carried: list[Any], n: int = together) -> list[Any]:
+                (i,) = carried
+                operands = (
+                    _at(builder, out_j, builder.mul(i, out_stride)),
+                    out_stride,
+                    _at(builder, a, builder.mul(i, a_down)),
+                    *(a_down, a_right, b_j, b_down, n_inner),
+                )
+                _block(builder, columns, n, operands, adds=adds)
+                return [builder.add(i, _index(n))]
+
+            stop = builder.sub(n_rows, _index(together - 1))
+            (i,) = _loop(builder, i, stop, _index(together), [i], rows)
+
+    j = _index(0)
+    for n_vectors in (2, 1):
+        width = n_vectors * LANES
+
+        def whole(builder: ir.IRBuilder, _: Any, carried: list[Any], n: int = n_vectors) -> list[Any]:
+            (j,) = carried
+            all_rows(builder, _Columns(builder, n), j)
+            return [builder.add(j, _index(n * LANES))]
+
+        stop = builder.sub(n_columns, _index(width - 1))
+        (j,) = _loop(builder, j, stop, _index(width), [j], whole)
+    with builder.if_then(builder.icmp_signed("<", j, n_columns)):
+        all_rows(builder, _Columns(builder, 1, builder.sub(n_columns, j)), j)
+
+
+def _make_product(name: str, *, adds: bool) -> Any:
+    """Return a compiled function of addresses, strides and sizes."""
+
+    @intrinsic
+    def product(typing_context, out, o0, a, a0, a1, b, b0, i, j, k):
+        def generate(context, builder, signature, arguments):
+            _generate(builder, arguments, adds=adds)
+            return context.get_dummy_value()
+
+        return types.void(*(_POINTER if n in (0, 2, 5) else types.int64 for n in range(10))), generate
+
+    @njit(inline="never", **OPTIONS)
+    def compiled(out, o0, a, a0, a1, b, b0, i, j, k):
+        product(out, o0, a, a0, a1, b, b0, i, j, k)
+
+    return compiled
+
+
+_multiply = _make_product("multiply", adds=False)
+_multiply_add = _make_product("multiply_add", adds=True)
+
+
+@intrinsic
+def _transpose_tile(typing_context, out, out_start, out_stride, a, start, stride):
+    """Transpose a square of `_TILE` rows and columns by exchanging halves, quarters and so on."""
+    vector, lanes = ir.VectorType(_FLOAT, _TILE), ir.VectorType(_INT, _TILE)
+
+    def generate(context, builder, signature, arguments):
+        out, out_start, out_stride, a, start, stride = arguments
+
+        def place(pointer, first, stride, row):
+            return _at(builder, pointer, builder.add(first, builder.mul(_index(row), stride)))
+
+        rows = [_load(builder, vector, place(a, start, stride, row)) for row in range(_TILE)]
+        for half in (4, 2, 1):
+            for row in range(_TILE):
+                if row & half:
+                    continue
+                low = [lane if not lane & half else lane - half + _TILE for lane in range(_TILE)]
+                high = [lane + half if not lane & half else lane + _TILE for lane in range(_TILE)]
+                pair = rows[row], rows[row + half]
+                rows[row] = builder.shuffle_vector(*pair, ir.Constant(lanes, low))
+                rows[row + half] = builder.shuffle_vector(*pair, ir.Constant(lanes, high))
+        for row in range(_TILE):
+            _store(builder, rows[row], place(out, out_start, out_stride, row))
+        return context.get_dummy_value()
+
+    index = types.int64
+    return types.void(_POINTER, index, index, _POINTER, index, index), generate

@@ -1,0 +1,549 @@
+"""One training step of one run: from the embedding to the gradients, a few examples at a time.
+
+A chunk of examples with about 64 rows goes through all layers and back while it is in the
+processor's cache; gradients of weights accumulate over the chunks. What a run computes, and where
+its numbers lie, is said by three tables (`MATRIX`, `LAYER`, `RUN`), which
+`attnkit.kernel.description` writes and checks. A tied role has its owner's place there: that is all
+that sharing is.
+
+Index letters as in `attnkit.model`; rows are those of a chunk, (b·i, m). `d_` names the gradient of
+what follows it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray, njit
+
+from attnkit.kernel.elementwise import (
+    add_rows,
+    exponentials,
+    gelu,
+    gelu_back,
+    normalise,
+    normalise_back,
+    sum_rows,
+)
+from attnkit.kernel.products import OPTIONS, address, multiply, multiply_add, transpose
+
+NONE = -1
+"""The place of a parameter, matrix or buffer that a run does not have."""
+
+BLOCK = 16
+"""Query rows of causal attention that are computed together: keys after the last are left out."""
+
+_HIDDEN = np.float32(-3e38)
+"""The score of a key that a query must not see."""
+
+_SELF_MASK = np.float32(-1e5)
+"""As `attnkit.model.SELF_MASK`."""
+
+
+def _table(*names: str) -> np.dtype:
+    return np.dtype([(name, np.int64) for name in names])
+
+
+MATRIX = _table("weight", "bias", "n_in", "n_out", "transposed")
+"""A linear map: places of its weight and its bias in the run's numbers, and of its transpose in
+scratch memory. `weight` is `NONE` for the identity."""
+
+LAYER = np.dtype(
+    [
+        (name, np.int64)
+        for name in (
+            # who asks and who is looked at, from which position on and how many
+            *("asks_from", "n_asks", "looks_from", "n_looks", "position"),
+            *("causal", "self_mask", "n_heads", "kv_heads", "d_k", "d_v"),
+            # places in the table of matrices; a tied role has its owner's
+            *("W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"),
+            # places in the run's numbers
+            *("ln1_w", "ln1_b", "ln2_w", "ln2_b"),
+            # which of the roles are projected here: a tied one reads what its owner's made
+            *("makes_Q", "makes_K", "makes_V", "q_each", "q_first"),
+            # places in scratch memory
+            *("normed", "inverse", "rows", "asked", "looked", "q", "k", "v", "pattern", "z"),
+            *("dq", "dk", "dv", "normed2", "inverse2", "rows2", "hidden", "active"),
+            # place in a record of scores and patterns, for one example
+            "recorded",
+        )
+    ]
+    + [("scale", np.float32)]
+)
+"""One attention layer and its MLP."""
+
+RUN = _table(
+    *("n_ctx", "n_fields", "d_model", "d_vocab", "n_classes", "answers_from", "n_together"),
+    *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "rows", "answers", "logits", "lean"),
+    *("x", "dx", "some", "d_some", "d_rows", "d_asked", "d_looked", "dz", "d_hidden"),
+    *("turned", "d_pattern", "n_scratch", "n_numbers"),
+)
+"""One run: sizes, places of the parameters outside of layers, and places in scratch memory."""
+
+
+@njit(**OPTIONS)
+def differentiate(run, matrices, layers, numbers, gradient, tokens, labels, fixed, scratch):
+    """Write the gradient of one run's mean cross-entropy over a batch.
+
+    Args:
+        numbers, gradient: the run's.
+        tokens: (b, i, fields).
+        labels: (b, a); negative where nothing is asked.
+        fixed: (vocab,) tokens whose embedding does not change.
+        scratch: at least `run.n_scratch` numbers.
+    """
+    gradient[:] = np.float32(0.0)
+    _transpose_all(matrices, numbers, scratch)
+    each = np.float32(1.0) / np.float32((labels >= 0).sum())
+    for first in range(0, len(tokens), run.n_together):
+        n = min(run.n_together, len(tokens) - first)
+        some, their_labels = tokens[first : first + n], labels[first : first + n]
+        _embed(run, numbers, some, scratch)
+        for place in range(len(layers)):
+            _attend(run, matrices, layers[place], numbers, scratch, n, scratch[:0], 0, 0)
+            _mlp(run, matrices, layers[place], numbers, scratch, n)
+        _read_out(run, matrices, numbers, scratch, n)
+        _cross_entropy_back(run, their_labels, each, scratch)
+        _read_out_back(run, matrices, numbers, gradient, scratch, n)
+        for place in range(len(layers) - 1, -1, -1):
+            _mlp_back(run, matrices, layers[place], numbers, gradient, scratch, n)
+            _attend_back(run, matrices, layers[place], numbers, gradient, scratch, n)
+        _embed_back(run, gradient, some, scratch)
+    d_table = _view(gradient, run.W_E, run.d_vocab, run.d_model)
+    for token in range(run.d_vocab):
+        if fixed[token]:
+            d_table[token] = np.float32(0.0)
+
+
+@njit(**OPTIONS)
+def answer(run, matrices, layers, numbers, tokens, logits, record, scratch):
+    """Write one run's logits of a batch, and what its attention layers compute.
+
+    Args:
+        logits: (b·a, c).
+        record: for each layer the scaled scores before masks of all examples, (b, h, i, j), then
+            the patterns; empty if they are not wanted.
+    """
+    n_answers = run.n_ctx - run.answers_from
+    n_examples = len(tokens)
+    for first in range(0, n_examples, run.n_together):
+        n = min(run.n_together, n_examples - first)
+        _embed(run, numbers, tokens[first : first + n], scratch)
+        for place in range(len(layers)):
+            layer = layers[place]
+            _attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples)
+            _mlp(run, matrices, layer, numbers, scratch, n)
+        _read_out(run, matrices, numbers, scratch, n)
+        found = _view(scratch, run.logits, n * n_answers, run.n_classes)
+        logits[first * n_answers : (first + n) * n_answers] = found
+
+
+@njit(**OPTIONS)
+def _embed(run, numbers, tokens, scratch):
+    """Write the residual stream: the sum of a token's fields, of its position, and a bias."""
+    n, m = len(tokens), run.d_model
+    table = _view(numbers, run.W_E, run.d_vocab, m)
+    x = _view(scratch, run.x, n * run.n_ctx, m)
+    for b in range(n):
+        for i in range(run.n_ctx):
+            row, source = x[b * run.n_ctx + i], table[tokens[b, i, 0]]
+            for c in range(m):
+                row[c] = source[c]
+            for field in range(1, run.n_fields):
+                source = table[tokens[b, i, field]]
+                for c in range(m):
+                    row[c] += source[c]
+            if run.W_pos != NONE:
+                position = _view(numbers, run.W_pos + i * m, 1, m)[0]
+                for c in range(m):
+                    row[c] += position[c]
+            if run.b_E != NONE:
+                bias = _view(numbers, run.b_E, 1, m)[0]
+                for c in range(m):
+                    row[c] += bias[c]
+
+
+@njit(**OPTIONS)
+def _embed_back(run, gradient, tokens, scratch):
+    n, m = len(tokens), run.d_model
+    d_table = _view(gradient, run.W_E, run.d_vocab, m)
+    dx = _view(scratch, run.dx, n * run.n_ctx, m)
+    for b in range(n):
+        for i in range(run.n_ctx):
+            row = dx[b * run.n_ctx + i]
+            for field in range(run.n_fields):
+                to = d_table[tokens[b, i, field]]
+                for c in range(m):
+                    to[c] += row[c]
+            if run.W_pos != NONE:
+                to = _view(gradient, run.W_pos + i * m, 1, m)[0]
+                for c in range(m):
+                    to[c] += row[c]
+    if run.b_E != NONE:
+        sum_rows(_view(gradient, run.b_E, 1, m)[0], dx)
+
+
+@njit(**OPTIONS)
+def _attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples):
+    """Add what attention reads to the residual stream of those who ask."""
+    m, n_rows = run.d_model, n * run.n_ctx
+    x = _view(scratch, run.x, n_rows, m)
+    normed, rows = _view(scratch, layer.normed, n_rows, m), _view(scratch, layer.rows, n_rows, m)
+    normalise(rows, normed, _vector(scratch, layer.inverse, n_rows), x, numbers, layer.ln1_w, layer.ln1_b)
+    asked = _window(scratch, layer.asked, rows, layer.asks_from, layer.n_asks, n)
+    looked = _window(scratch, layer.looked, rows, layer.looks_from, layer.n_looks, n)
+    q, k, v = _roles(layer, scratch, layer.q, layer.k, layer.v, n)
+    if layer.makes_Q:
+        _linear(q, asked, matrices[layer.W_Q], numbers)
+    if layer.makes_K:
+        _linear(k, looked, matrices[layer.W_K], numbers)
+    if layer.makes_V:
+        _linear(v, looked, matrices[layer.W_V], numbers)
+    z = _view(scratch, layer.z, n * layer.n_asks, layer.n_heads * layer.d_v)
+    _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples)
+    some = _window(scratch, run.some, x, layer.asks_from, layer.n_asks, n)
+    _linear_add(some, z, matrices[layer.W_O], numbers)
+    _put_back(x, some, layer.asks_from, layer.n_asks, n)
+
+
+@njit(**OPTIONS)
+def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
+    """Write the values of every head, weighted and summed: softmax of q kᵀ, times v."""
+    n_asks, n_looks, d_k, d_v = layer.n_asks, layer.n_looks, layer.d_k, layer.d_v
+    n_each = layer.n_heads // layer.kv_heads
+    keys = _view(scratch, run.turned, d_k, n_looks)
+    block = BLOCK if layer.causal and len(record) == 0 else n_asks
+    n_record = layer.n_heads * n_asks * n_looks
+    for b in range(n):
+        for h in range(layer.n_heads):
+            kv = h // n_each
+            transpose(keys, k[b * n_looks : (b + 1) * n_looks, kv * d_k : (kv + 1) * d_k])
+            for i in range(0, n_asks, block):
+                n_rows = min(block, n_asks - i)
+                seen = min(layer.position + i + n_rows, n_looks) if block == BLOCK else n_looks
+                start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * n_looks
+                pattern = _view(scratch, start, n_rows, n_looks)
+                query = b * layer.q_each + layer.q_first + i
+                own = q[query : query + n_rows, h * d_k : (h + 1) * d_k]
+                multiply(pattern[:, :seen], own, keys[:, :seen])
+                if len(record):
+                    at = layer.recorded * n_examples + (first + b) * n_record + h * n_asks * n_looks
+                    _keep(record, at, pattern, layer.scale)
+                _soften(layer, pattern, layer.position + i, seen)
+                if len(record):
+                    _keep(record, at + n_examples * n_record, pattern, np.float32(1.0))
+                ask = b * n_asks + i
+                read = v[b * n_looks : b * n_looks + seen, kv * d_v : (kv + 1) * d_v]
+                to = z[ask : ask + n_rows, h * d_v : (h + 1) * d_v]
+                multiply(to, pattern[:, :seen], read)
+
+
+@njit(**OPTIONS)
+def _keep(record, start, values, factor):
+    to = _view(record, start, values.shape[0], values.shape[1])
+    for i in range(values.shape[0]):
+        for j in range(values.shape[1]):
+            to[i, j] = values[i, j] * factor
+
+
+@njit(**OPTIONS)
+def _soften(layer, scores, position, seen):
+    """Replace scores by the pattern: scale, mask, and softmax of every row."""
+    n_rows, n_looks = scores.shape
+    for i in range(n_rows):
+        row = scores[i]
+        n = min(position + i + 1, n_looks) if layer.causal else n_looks
+        for j in range(n):
+            row[j] *= layer.scale
+        if layer.self_mask and position + i < n_looks:
+            row[position + i] += _SELF_MASK
+        largest = row[0]
+        for j in range(1, n):
+            if row[j] > largest:
+                largest = row[j]
+        for j in range(n):
+            row[j] -= largest
+        for j in range(n, n_looks):
+            row[j] = _HIDDEN
+    exponentials(_vector(scores, 0, n_rows * n_looks))
+    for i in range(n_rows):
+        row, total = scores[i], np.float32(0.0)
+        for j in range(seen):
+            total += row[j]
+        share = np.float32(1.0) / total
+        for j in range(seen):
+            row[j] *= share
+
+
+@njit(**OPTIONS)
+def _attend_back(run, matrices, layer, numbers, gradient, scratch, n):
+    """Go back through attention: add to the gradients of its weights and of the stream before."""
+    m, n_rows, n_asked = run.d_model, n * run.n_ctx, n * layer.n_asks
+    dx = _view(scratch, run.dx, n_rows, m)
+    d_some = _window(scratch, run.d_some, dx, layer.asks_from, layer.n_asks, n)
+    z = _view(scratch, layer.z, n_asked, layer.n_heads * layer.d_v)
+    dz = _view(scratch, run.dz, n_asked, layer.n_heads * layer.d_v)
+    dz[:] = np.float32(0.0)
+    _linear_back(dz, d_some, z, matrices[layer.W_O], gradient, scratch)
+    q, k, v = _roles(layer, scratch, layer.q, layer.k, layer.v, n)
+    dq, dk, dv = _roles(layer, scratch, layer.dq, layer.dk, layer.dv, n)
+    dq[:] = np.float32(0.0)
+    dk[:] = np.float32(0.0)
+    dv[:] = np.float32(0.0)
+    _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n)
+    rows = _view(scratch, layer.rows, n_rows, m)
+    asked = _window(scratch, layer.asked, rows, layer.asks_from, layer.n_asks, n)
+    looked = _window(scratch, layer.looked, rows, layer.looks_from, layer.n_looks, n)
+    d_rows = _view(scratch, run.d_rows, n_rows, m)
+    d_rows[:] = np.float32(0.0)
+    d_asked = _window(scratch, run.d_asked, d_rows, layer.asks_from, layer.n_asks, n)
+    if layer.makes_Q:
+        _linear_back(d_asked, dq, asked, matrices[layer.W_Q], gradient, scratch)
+    _put_back(d_rows, d_asked, layer.asks_from, layer.n_asks, n)
+    d_looked = _window(scratch, run.d_looked, d_rows, layer.looks_from, layer.n_looks, n)
+    if layer.makes_K:
+        _linear_back(d_looked, dk, looked, matrices[layer.W_K], gradient, scratch)
+    if layer.makes_V:
+        _linear_back(d_looked, dv, looked, matrices[layer.W_V], gradient, scratch)
+    _put_back(d_rows, d_looked, layer.looks_from, layer.n_looks, n)
+    normed, inverse = _view(scratch, layer.normed, n_rows, m), _vector(scratch, layer.inverse, n_rows)
+    normalise_back(dx, d_rows, normed, inverse, numbers, gradient, layer.ln1_w, layer.ln1_b)
+
+
+@njit(**OPTIONS)
+def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
+    """Add to the gradients of queries, keys and values."""
+    n_asks, n_looks, d_k, d_v = layer.n_asks, layer.n_looks, layer.d_k, layer.d_v
+    n_each = layer.n_heads // layer.kv_heads
+    values = _view(scratch, run.turned, d_v, n_looks)
+    block = BLOCK if layer.causal else n_asks
+    for b in range(n):
+        for h in range(layer.n_heads):
+            kv = h // n_each
+            transpose(values, v[b * n_looks : (b + 1) * n_looks, kv * d_v : (kv + 1) * d_v])
+            for i in range(0, n_asks, block):
+                n_rows = min(block, n_asks - i)
+                seen = min(layer.position + i + n_rows, n_looks) if layer.causal else n_looks
+                start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * n_looks
+                pattern = _view(scratch, start, n_rows, n_looks)[:, :seen]
+                d_pattern = _view(scratch, run.d_pattern, n_rows, n_looks)[:, :seen]
+                ask, look = b * n_asks + i, b * n_looks
+                query = b * layer.q_each + layer.q_first + i
+                of_k, of_v = slice(kv * d_k, (kv + 1) * d_k), slice(kv * d_v, (kv + 1) * d_v)
+                of_q = slice(h * d_k, (h + 1) * d_k)
+                d_head = dz[ask : ask + n_rows, h * d_v : (h + 1) * d_v]
+                multiply(d_pattern, d_head, values[:, :seen])
+                for row in range(n_rows):
+                    _soften_back(d_pattern[row], pattern[row], layer.scale)
+                own = q[query : query + n_rows, of_q]
+                multiply_add(dk[look : look + seen, of_k], d_pattern.T, own)
+                multiply_add(dv[look : look + seen, of_v], pattern.T, d_head)
+                multiply_add(dq[query : query + n_rows, of_q], d_pattern, k[look : look + seen, of_k])
+
+
+@njit(**OPTIONS)
+def _soften_back(d_row, row, scale):
+    """Replace the gradient of a row of the pattern by that of its unscaled scores."""
+    along = np.float32(0.0)
+    for j in range(len(row)):
+        along += d_row[j] * row[j]
+    for j in range(len(row)):
+        d_row[j] = (d_row[j] - along) * row[j] * scale
+
+
+@njit(**OPTIONS)
+def _mlp(run, matrices, layer, numbers, scratch, n):
+    """Add W_out of GELU of W_in to the residual stream of those who ask."""
+    if layer.W_in == NONE:
+        return
+    m, n_rows = run.d_model, n * layer.n_asks
+    d_mlp = matrices[layer.W_in].n_out
+    x = _view(scratch, run.x, n * run.n_ctx, m)
+    some = _window(scratch, run.some, x, layer.asks_from, layer.n_asks, n)
+    normed, rows = _view(scratch, layer.normed2, n_rows, m), _view(scratch, layer.rows2, n_rows, m)
+    normalise(rows, normed, _vector(scratch, layer.inverse2, n_rows), some, numbers, layer.ln2_w, layer.ln2_b)
+    hidden = _view(scratch, layer.hidden, n_rows, d_mlp)
+    active = _view(scratch, layer.active, n_rows, d_mlp)
+    _linear(hidden, rows, matrices[layer.W_in], numbers)
+    gelu(_vector(active, 0, active.size), _vector(hidden, 0, hidden.size))
+    _linear_add(some, active, matrices[layer.W_out], numbers)
+    _put_back(x, some, layer.asks_from, layer.n_asks, n)
+
+
+@njit(**OPTIONS)
+def _mlp_back(run, matrices, layer, numbers, gradient, scratch, n):
+    """Go back through the MLP: add to the gradients of its weights and of the stream before."""
+    if layer.W_in == NONE:
+        return
+    m, n_rows = run.d_model, n * layer.n_asks
+    d_mlp = matrices[layer.W_in].n_out
+    dx = _view(scratch, run.dx, n * run.n_ctx, m)
+    d_some = _window(scratch, run.d_some, dx, layer.asks_from, layer.n_asks, n)
+    hidden = _view(scratch, layer.hidden, n_rows, d_mlp)
+    active = _view(scratch, layer.active, n_rows, d_mlp)
+    d_hidden = _view(scratch, run.d_hidden, n_rows, d_mlp)
+    d_hidden[:] = np.float32(0.0)
+    _linear_back(d_hidden, d_some, active, matrices[layer.W_out], gradient, scratch)
+    gelu_back(_vector(d_hidden, 0, d_hidden.size), _vector(hidden, 0, hidden.size))
+    normed, rows = _view(scratch, layer.normed2, n_rows, m), _view(scratch, layer.rows2, n_rows, m)
+    d_rows = _view(scratch, run.d_rows, n_rows, m)
+    d_rows[:] = np.float32(0.0)
+    _linear_back(d_rows, d_hidden, rows, matrices[layer.W_in], gradient, scratch)
+    inverse = _vector(scratch, layer.inverse2, n_rows)
+    normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, layer.ln2_w, layer.ln2_b)
+    _put_back(dx, d_some, layer.asks_from, layer.n_asks, n)
+
+
+@njit(**OPTIONS)
+def _read_out(run, matrices, numbers, scratch, n):
+    """Write the logits of the answering positions."""
+    m, n_answers = run.d_model, run.n_ctx - run.answers_from
+    n_rows = n * n_answers
+    x = _view(scratch, run.x, n * run.n_ctx, m)
+    some = _window(scratch, run.answers, x, run.answers_from, n_answers, n)
+    rows = some
+    if run.lean:
+        rows = _view(scratch, run.normed, n_rows, m)
+        normalise(rows, rows, _vector(scratch, run.inverse, n_rows), some, numbers, NONE, NONE)
+    _linear(_view(scratch, run.logits, n_rows, run.n_classes), rows, matrices[run.W_U], numbers)
+
+
+@njit(**OPTIONS)
+def _cross_entropy_back(run, labels, each, scratch):
+    """Replace logits by their gradient; `each` is the share of an answer in the mean."""
+    n, n_answers = labels.shape
+    logits = _view(scratch, run.logits, n * n_answers, run.n_classes)
+    for b in range(n):
+        for a in range(n_answers):
+            row, label = logits[b * n_answers + a], labels[b, a]
+            if label < 0:
+                row[:] = np.float32(0.0)
+                continue
+            largest = row[0]
+            for c in range(1, len(row)):
+                if row[c] > largest:
+                    largest = row[c]
+            for c in range(len(row)):
+                row[c] -= largest
+    exponentials(_vector(logits, 0, logits.size))
+    for b in range(n):
+        for a in range(n_answers):
+            row, label = logits[b * n_answers + a], labels[b, a]
+            if label < 0:
+                row[:] = np.float32(0.0)
+                continue
+            total = np.float32(0.0)
+            for c in range(len(row)):
+                total += row[c]
+            share = each / total
+            for c in range(len(row)):
+                row[c] *= share
+            row[label] -= each
+
+
+@njit(**OPTIONS)
+def _read_out_back(run, matrices, numbers, gradient, scratch, n):
+    """Write the gradient of the residual stream after the last layer."""
+    m, n_answers = run.d_model, run.n_ctx - run.answers_from
+    n_rows = n * n_answers
+    dx = _view(scratch, run.dx, n * run.n_ctx, m)
+    dx[:] = np.float32(0.0)
+    d_some = _window(scratch, run.d_some, dx, run.answers_from, n_answers, n)
+    d_logits = _view(scratch, run.logits, n_rows, run.n_classes)
+    if run.lean:
+        normed, d_rows = _view(scratch, run.normed, n_rows, m), _view(scratch, run.d_rows, n_rows, m)
+        d_rows[:] = np.float32(0.0)
+        _linear_back(d_rows, d_logits, normed, matrices[run.W_U], gradient, scratch)
+        inverse = _vector(scratch, run.inverse, n_rows)
+        normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, NONE, NONE)
+    else:
+        x = _view(scratch, run.x, n * run.n_ctx, m)
+        some = _window(scratch, run.answers, x, run.answers_from, n_answers, n)
+        _linear_back(d_some, d_logits, some, matrices[run.W_U], gradient, scratch)
+    _put_back(dx, d_some, run.answers_from, n_answers, n)
+
+
+@njit(**OPTIONS)
+def _transpose_all(matrices, numbers, scratch):
+    """Write the transposes of all weights, with which gradients go back."""
+    for place in range(len(matrices)):
+        matrix = matrices[place]
+        if matrix.weight != NONE:
+            weight = _view(numbers, matrix.weight, matrix.n_in, matrix.n_out)
+            transpose(_view(scratch, matrix.transposed, matrix.n_out, matrix.n_in), weight)
+
+
+@njit(**OPTIONS)
+def _linear(out, rows, matrix, numbers):
+    """Write rows times a weight, plus its bias."""
+    if matrix.weight == NONE:
+        out[:] = rows
+        return
+    multiply(out, rows, _view(numbers, matrix.weight, matrix.n_in, matrix.n_out))
+    if matrix.bias != NONE:
+        add_rows(out, _vector(numbers, matrix.bias, matrix.n_out))
+
+
+@njit(**OPTIONS)
+def _linear_add(out, rows, matrix, numbers):
+    """Add rows times a weight, and its bias."""
+    if matrix.weight == NONE:
+        out += rows
+        return
+    multiply_add(out, rows, _view(numbers, matrix.weight, matrix.n_in, matrix.n_out))
+    if matrix.bias != NONE:
+        add_rows(out, _vector(numbers, matrix.bias, matrix.n_out))
+
+
+@njit(**OPTIONS)
+def _linear_back(d_rows, d_out, rows, matrix, gradient, scratch):
+    """Add to the gradients of a weight, its bias, and the rows that it multiplied."""
+    if matrix.weight == NONE:
+        d_rows += d_out
+        return
+    multiply_add(_view(gradient, matrix.weight, matrix.n_in, matrix.n_out), rows.T, d_out)
+    if matrix.bias != NONE:
+        sum_rows(_vector(gradient, matrix.bias, matrix.n_out), d_out)
+    multiply_add(d_rows, d_out, _view(scratch, matrix.transposed, matrix.n_out, matrix.n_in))
+
+
+@njit(**OPTIONS)
+def _roles(layer, scratch, q_at, k_at, v_at, n):
+    """Return the rows of queries, keys and values, or of their gradients; tied ones are the same."""
+    return (
+        _view(scratch, q_at, n * layer.q_each, layer.n_heads * layer.d_k),
+        _view(scratch, k_at, n * layer.n_looks, layer.kv_heads * layer.d_k),
+        _view(scratch, v_at, n * layer.n_looks, layer.kv_heads * layer.d_v),
+    )
+
+
+@njit(**OPTIONS)
+def _window(scratch, at, x, first, count, n):
+    """Return some positions' rows of every example: x itself if they are all, else a copy."""
+    n_ctx = len(x) // n
+    if count == n_ctx:
+        return x
+    copy = _view(scratch, at, n * count, x.shape[1])
+    for b in range(n):
+        copy[b * count : (b + 1) * count] = x[b * n_ctx + first : b * n_ctx + first + count]
+    return copy
+
+
+@njit(**OPTIONS)
+def _put_back(x, rows, first, count, n):
+    """Write rows that `_window` has returned where they came from, if they are a copy."""
+    n_ctx = len(x) // n
+    if count != n_ctx:
+        for b in range(n):
+            x[b * n_ctx + first : b * n_ctx + first + count] = rows[b * count : (b + 1) * count]
+
+
+@njit(**OPTIONS)
+def _view(vector, start, n_rows, n_columns):
+    """Return a part of a vector as a matrix."""
+    return carray(address(vector, start), (n_rows, n_columns))
+
+
+@njit(**OPTIONS)
+def _vector(vector, start, size):
+    """Return a part of the memory behind an array."""
+    return carray(address(vector, start), (size,))
