@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.architecture import Place
-from attnkit.kernel.step import BLOCK, LAYER, MATRIX, NONE, RUN
+from attnkit.kernel.step import LAYER, MATRIX, NONE, RUN, padded
 from attnkit.recipe import ALIGNED
 from attnkit.sharing import ROLES
 from attnkit.tasks import Task
@@ -46,7 +46,7 @@ class _Memory:
 
     def take(self, *shape: int) -> int:
         """Return the place of a new buffer."""
-        start, n_numbers = self.size, int(np.prod(shape))
+        start, n_numbers = self.size, padded(int(np.prod(shape)))
         stop = start + n_numbers
         self.gaps.append(stop)
         self.size = stop + 1 + -(stop + 1) % ALIGNED
@@ -162,7 +162,7 @@ class _Writer:
             "normed": take(answers, m),
             "inverse": take(answers),
             "answers": take(answers, m),
-            "logits": take(answers, task.n_classes),
+            "logits": take(answers, padded(task.n_classes)),
             "x": take(rows, m),
             "dx": take(rows, m),
             "some": take(rows, m),
@@ -173,7 +173,7 @@ class _Writer:
             "dz": take(rows, sizes.n_heads * sizes.d_v),
             "d_hidden": take(rows, sizes.d_mlp),
             "turned": take(widest_head, task.n_ctx),
-            "d_pattern": take(task.n_ctx, task.n_ctx),
+            "d_pattern": take(task.n_ctx, padded(task.n_ctx)),
         }
 
     def _layer(self, number: int, place: Place) -> Iterator[tuple[str, Any]]:
@@ -229,7 +229,7 @@ class _Writer:
             at["Q"] = take(asked, sizes.n_heads * sizes.d_k) if q_is == "Q" else at[q_is]
             for role in ROLES:
                 yield prefix + role.lower(), at[role]
-        yield "pattern", take(self.n_together, sizes.n_heads, n_asks, n_looks)
+        yield "pattern", take(self.n_together, sizes.n_heads, n_asks, padded(n_looks))
         yield "z", take(asked, wiring.n_inner)
         if sizes.standard:
             yield "ln1_w", self._place(f"{number}.ln1.w", (m,))

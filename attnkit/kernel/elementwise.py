@@ -11,72 +11,110 @@ import math
 import numpy as np
 from numba import njit
 
-from attnkit.kernel.products import OPTIONS, bits_as_float
+from attnkit.kernel.vectors import (
+    LANES,
+    OPTIONS,
+    address,
+    exp,
+    first_lanes,
+    fma,
+    larger,
+    largest,
+    load,
+    spread,
+    store,
+    total,
+)
 
 _ONE, _HALF, _ZERO = np.float32(1.0), np.float32(0.5), np.float32(0.0)
 _EPSILON_OF_RMS, _EPSILON_OF_LAYER_NORM = np.float32(1e-6), np.float32(1e-5)
-_SMALLEST, _LARGEST = np.float32(-87.0), np.float32(88.0)
-_LOG2_E = np.float32(1.4426950408889634)
-_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
-_E5, _E4, _E3 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
-_E2, _E1, _E0 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
-_ROOT_HALF, _DENSITY = np.float32(math.sqrt(0.5)), np.float32(1 / math.sqrt(2 * math.pi))
-_P = np.float32(0.3275911)
+_HIDDEN = np.float32(-3e38)
+"""Before a softmax, the score of what must not be seen."""
+
+PIECE = 16
+"""Rows that go through a softmax are stored in multiples of so many numbers."""
+
+_DENSITY, _P = np.float32(1 / math.sqrt(2 * math.pi)), np.float32(0.3275911 * math.sqrt(0.5))
+_TINY = np.float32(1e-30)
 _A1, _A2, _A3 = np.float32(0.254829592), np.float32(-0.284496736), np.float32(1.421413741)
 _A4, _A5 = np.float32(-1.453152027), np.float32(1.061405429)
 
 
 @njit(**OPTIONS)
-def exponential(x):
-    """Return e to a float32, to about one part in 10⁷; zero below e⁻⁸⁷.
+def softmax(row, n, scale, share):
+    """Replace a row by the softmax of its first `n` numbers, and by zeros behind them.
 
-    Source:
-        Range reduction to ±½ ln 2 and the polynomial of the Cephes library's `expf`.
+    Args:
+        row: its length is a multiple of `PIECE`.
+        scale: what the numbers are multiplied with before. share: what the softmax is, afterwards.
     """
-    bounded = x if x < _LARGEST else _LARGEST  # NaN becomes the bound, and NaN again at the end
-    bounded = bounded if bounded > _SMALLEST else _SMALLEST
-    n = math.floor(bounded * _LOG2_E + _HALF)
-    r = bounded - np.float32(n) * _LN2_HIGH
-    r = r - np.float32(n) * _LN2_LOW
-    p = ((((_E5 * r + _E4) * r + _E3) * r + _E2) * r + _E1) * r + _E0
-    y = (p * r * r + r + _ONE) * bits_as_float((np.int32(n) + np.int32(127)) << np.int32(23))
-    y = _ZERO if x < _SMALLEST else y
-    return y if x == x else x  # noqa: PLR0124
+    at = address(row, 0)
+    nothing, factor = spread(_HIDDEN), spread(scale)
+    highest = nothing
+    for j in range(0, len(row), LANES):
+        scores = first_lanes(load(at, j) * factor, n - j, nothing)
+        store(at, j, scores)
+        highest = larger(scores, highest)
+    top, sums = spread(largest(highest)), spread(_ZERO)
+    for j in range(0, len(row), LANES):
+        grown = exp(load(at, j) - top)
+        store(at, j, grown)
+        sums = sums + grown
+    each = spread(share / total(sums))
+    for j in range(0, len(row), LANES):
+        store(at, j, load(at, j) * each)
 
 
 @njit(**OPTIONS)
-def exponentials(values):
-    """Replace numbers by their exponentials."""
-    for j in range(len(values)):
-        values[j] = exponential(values[j])
+def softmax_back(d_row, row, n, scale):
+    """Replace the gradient of a softmax by that of the numbers before it, times `scale`.
 
-
-@njit(**OPTIONS)
-def _normal_distribution(x):
-    """Return the standard normal distribution function, to 10⁻⁷.
-
-    Source:
-        Abramowitz and Stegun, formula 7.1.26.
+    Args:
+        n: how many numbers of the rows count; the rest becomes zero.
     """
-    z = abs(x) * _ROOT_HALF
-    t = _ONE / (_P * z + _ONE)
-    tail = ((((_A5 * t + _A4) * t + _A3) * t + _A2) * t + _A1) * t * exponential(-z * z) * _HALF
-    return tail if x < _ZERO else _ONE - tail
+    d_at, at = address(d_row, 0), address(row, 0)
+    nothing, along = spread(_ZERO), spread(_ZERO)
+    for j in range(0, len(row), LANES):
+        d_own = first_lanes(load(d_at, j), n - j, nothing)
+        store(d_at, j, d_own)
+        along = fma(d_own, load(at, j), along)
+    mean, factor = spread(total(along)), spread(scale)
+    for j in range(0, len(row), LANES):
+        store(d_at, j, (load(d_at, j) - mean) * load(at, j) * factor)
 
 
 @njit(**OPTIONS)
 def gelu(out, x):
-    """Write x times the normal distribution function of x."""
-    for j in range(len(x)):
-        out[j] = x[j] * _normal_distribution(x[j])
+    """Write x times the normal distribution function of x, and replace x by the derivative.
+
+    Args:
+        out, x: matrices without gaps, with numbers behind them up to a multiple of `PIECE`.
+
+    Source:
+        The distribution function: Abramowitz and Stegun, formula 7.1.26, to 10⁻⁷.
+    """
+    at, to = address(x, 0), address(out, 0)
+    zero, one, half = spread(_ZERO), spread(_ONE), spread(_HALF)
+    for j in range(0, x.size, LANES):
+        own = load(at, j)
+        density = exp(own * own * spread(-_HALF))
+        size = larger(own, zero - own)
+        t = one / fma(spread(_P), size, one)
+        p = fma(fma(fma(spread(_A5), t, spread(_A4)), t, spread(_A3)), t, spread(_A2))
+        tail = fma(p, t, spread(_A1)) * t * density * half  # beyond the size, on one side
+        sign = (own + spread(_TINY)) / (size + spread(_TINY))
+        below = fma(half - tail, sign, half)
+        store(to, j, own * below)
+        store(at, j, fma(own * density, spread(_DENSITY), below))
 
 
 @njit(**OPTIONS)
-def gelu_back(d_out, x):
-    """Replace the gradient of GELU's output by that of its input."""
-    for j in range(len(x)):
-        density = exponential(x[j] * x[j] * -_HALF) * _DENSITY
-        d_out[j] *= x[j] * density + _normal_distribution(x[j])
+def copy(out, rows):
+    """Copy rows."""
+    for i in range(len(rows)):
+        to, row = out[i], rows[i]
+        for c in range(len(row)):
+            to[c] = row[c]
 
 
 @njit(**OPTIONS)

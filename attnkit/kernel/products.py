@@ -13,34 +13,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
-import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "cache": True,
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract"},
-}
-"""Options of every function of the kernel. Sums may be reordered; NaN and infinity keep their meaning."""
-
-_FEATURES = llvm.get_host_cpu_features()
-LANES = 16 if _FEATURES.get("avx512f") else 8 if _FEATURES.get("avx") else 4
-"""Floats in a vector register."""
+from attnkit.kernel.vectors import (
+    FLOAT,
+    INDEX,
+    INT,
+    INTS,
+    LANES,
+    OPTIONS,
+    POINTER,
+    VECTOR,
+    address,
+    call_llvm,
+    load_vector,
+    place_at,
+    spread_over,
+    store_vector,
+)
 
 _ROWS = (6, 4, 2, 1) if LANES == 8 else (12, 8, 4, 2, 1)
 """Rows that are accumulated together: as many as the registers hold beside two vectors."""
 
 _TILE = 8
 """Rows and columns that `transpose` moves at once."""
-
-_FLOAT, _INDEX, _INT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
-_POINTER = types.CPointer(types.float32)
 
 _Body = Callable[[ir.IRBuilder, Any, list[Any]], list[Any]]
 
@@ -91,27 +89,6 @@ def transpose(out, a):
             out[j, i] = a[i, j]
 
 
-@intrinsic
-def address(typing_context, array, start):
-    """Return the address of a number in an array without gaps, counted from its beginning."""
-
-    def generate(context, builder, signature, arguments):
-        first = context.make_array(array)(context, builder, arguments[0]).data
-        return builder.gep(first, [context.cast(builder, arguments[1], start, types.int64)])
-
-    return _POINTER(array, start), generate
-
-
-@intrinsic
-def bits_as_float(typing_context, bits):
-    """Return the float32 whose representation is a 32-bit integer."""
-
-    def generate(context, builder, signature, arguments):
-        return builder.bitcast(arguments[0], _FLOAT)
-
-    return types.float32(types.int32), generate
-
-
 def _loop(
     builder: ir.IRBuilder, start: Any, stop: Any, step: Any, initial: Sequence[Any], body: _Body
 ) -> list[Any]:
@@ -122,7 +99,7 @@ def _loop(
     )
     builder.branch(head)
     builder.position_at_end(head)
-    counter = builder.phi(_INDEX)
+    counter = builder.phi(INDEX)
     counter.add_incoming(start, before)
     carried = []
     for value in initial:
@@ -140,28 +117,7 @@ def _loop(
 
 
 def _index(value: int) -> ir.Constant:
-    return ir.Constant(_INDEX, value)
-
-
-def _at(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
-    return builder.gep(pointer, [offset])
-
-
-def _load(builder: ir.IRBuilder, vector: Any, pointer: Any) -> Any:
-    """Load a vector that begins at any number."""
-    return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
-
-
-def _store(builder: ir.IRBuilder, value: Any, pointer: Any) -> None:
-    """Store a vector from any number on."""
-    builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=4)
-
-
-def _spread(builder: ir.IRBuilder, value: Any) -> Any:
-    """A vector with one number in every lane."""
-    first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), value, ir.Constant(_INT, 0))
-    lanes = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
-    return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), lanes)
+    return ir.Constant(INDEX, value)
 
 
 class _Columns:
@@ -171,39 +127,28 @@ class _Columns:
         self.n_vectors = n_vectors
         self._mask = None
         if n_left is not None:
-            lanes = ir.VectorType(_INT, LANES)
-            n = builder.insert_element(
-                ir.Constant(lanes, ir.Undefined), builder.trunc(n_left, _INT), ir.Constant(_INT, 0)
-            )
-            n = builder.shuffle_vector(n, ir.Constant(lanes, ir.Undefined), ir.Constant(lanes, [0] * LANES))
-            self._mask = builder.icmp_signed("<", ir.Constant(lanes, list(range(LANES))), n)
+            n = spread_over(builder, builder.trunc(n_left, INT), INTS)
+            self._mask = builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), n)
 
     def load(self, builder: ir.IRBuilder, pointer: Any) -> list[Any]:
         if self._mask is None:
             return [
-                _load(builder, _VECTOR, _at(builder, pointer, _index(v * LANES)))
+                load_vector(builder, VECTOR, place_at(builder, pointer, _index(v * LANES)))
                 for v in range(self.n_vectors)
             ]
-        nothing = ir.Constant(_VECTOR, [0.0] * LANES)
-        place = builder.bitcast(pointer, _VECTOR.as_pointer())
-        arguments = (place, ir.Constant(_INT, 4), self._mask, nothing)
-        return [_call(builder, "masked.load", _VECTOR, arguments, ".p0")]
+        nothing = ir.Constant(VECTOR, [0.0] * LANES)
+        place = builder.bitcast(pointer, VECTOR.as_pointer())
+        arguments = (place, ir.Constant(INT, 4), self._mask, nothing)
+        return [call_llvm(builder, "masked.load", VECTOR, arguments, ".p0")]
 
     def store(self, builder: ir.IRBuilder, vectors: Sequence[Any], pointer: Any) -> None:
         if self._mask is None:
             for v, vector in enumerate(vectors):
-                _store(builder, vector, _at(builder, pointer, _index(v * LANES)))
+                store_vector(builder, vector, place_at(builder, pointer, _index(v * LANES)))
             return
-        place = builder.bitcast(pointer, _VECTOR.as_pointer())
-        arguments = (vectors[0], place, ir.Constant(_INT, 4), self._mask)
-        _call(builder, "masked.store", ir.VoidType(), arguments, ".p0")
-
-
-def _call(builder: ir.IRBuilder, name: str, result: Any, arguments: Sequence[Any], suffix: str = "") -> Any:
-    """Call one of LLVM's own functions for vectors of our width."""
-    signature = ir.FunctionType(result, [argument.type for argument in arguments])
-    full = f"llvm.{name}.v{LANES}f32{suffix}"
-    return builder.call(cgutils.get_or_insert_function(builder.module, signature, full), arguments)
+        place = builder.bitcast(pointer, VECTOR.as_pointer())
+        arguments = (vectors[0], place, ir.Constant(INT, 4), self._mask)
+        call_llvm(builder, "masked.store", ir.VoidType(), arguments, ".p0")
 
 
 def _block(
@@ -211,20 +156,20 @@ def _block(
 ) -> None:
     """Some rows of the product and one group of its columns."""
     out, out_stride, a, a_down, a_right, b, b_down, n_inner = operands
-    rows = [_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
-    to = [_at(builder, out, builder.mul(_index(row), out_stride)) for row in range(n_rows)]
-    zero = [ir.Constant(_VECTOR, [0.0] * LANES)] * columns.n_vectors
+    rows = [place_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
+    to = [place_at(builder, out, builder.mul(_index(row), out_stride)) for row in range(n_rows)]
+    zero = [ir.Constant(VECTOR, [0.0] * LANES)] * columns.n_vectors
     initial = [columns.load(builder, place) if adds else zero for place in to]
 
     def accumulate(builder: ir.IRBuilder, k: Any, sums: list[Any]) -> list[Any]:
-        vectors = columns.load(builder, _at(builder, b, builder.mul(k, b_down)))
+        vectors = columns.load(builder, place_at(builder, b, builder.mul(k, b_down)))
         right = builder.mul(k, a_right)
         results = []
         for row in range(n_rows):
-            factor = _spread(builder, builder.load(_at(builder, rows[row], right)))
+            factor = spread_over(builder, builder.load(place_at(builder, rows[row], right)))
             for v, vector in enumerate(vectors):
                 known = sums[row * columns.n_vectors + v]
-                results.append(_call(builder, "fma", _VECTOR, (factor, vector, known)))
+                results.append(call_llvm(builder, "fma", VECTOR, (factor, vector, known)))
         return results
 
     flat = [vector for row in initial for vector in row]
@@ -239,16 +184,16 @@ def _generate(builder: ir.IRBuilder, arguments: Sequence[Any], *, adds: bool) ->
     out, out_stride, a, a_down, a_right, b, b_down, n_rows, n_columns, n_inner = arguments
 
     def all_rows(builder: ir.IRBuilder, columns: _Columns, j: Any) -> None:
-        out_j, b_j = _at(builder, out, j), _at(builder, b, j)
+        out_j, b_j = place_at(builder, out, j), place_at(builder, b, j)
         i = _index(0)
         for together in _ROWS:
 
             def rows(builder: ir.IRBuilder, _: Any, carried: list[Any], n: int = together) -> list[Any]:
                 (i,) = carried
                 operands = (
-                    _at(builder, out_j, builder.mul(i, out_stride)),
+                    place_at(builder, out_j, builder.mul(i, out_stride)),
                     out_stride,
-                    _at(builder, a, builder.mul(i, a_down)),
+                    place_at(builder, a, builder.mul(i, a_down)),
                     *(a_down, a_right, b_j, b_down, n_inner),
                 )
                 _block(builder, columns, n, operands, adds=adds)
@@ -281,7 +226,7 @@ def _make_product(name: str, *, adds: bool) -> Any:
             _generate(builder, arguments, adds=adds)
             return context.get_dummy_value()
 
-        return types.void(*(_POINTER if n in (0, 2, 5) else types.int64 for n in range(10))), generate
+        return types.void(*(POINTER if n in (0, 2, 5) else types.int64 for n in range(10))), generate
 
     @njit(inline="never", **OPTIONS)
     def compiled(out, o0, a, a0, a1, b, b0, i, j, k):
@@ -297,15 +242,15 @@ _multiply_add = _make_product("multiply_add", adds=True)
 @intrinsic
 def _transpose_tile(typing_context, out, out_start, out_stride, a, start, stride):
     """Transpose a square of `_TILE` rows and columns by exchanging halves, quarters and so on."""
-    vector, lanes = ir.VectorType(_FLOAT, _TILE), ir.VectorType(_INT, _TILE)
+    vector, lanes = ir.VectorType(FLOAT, _TILE), ir.VectorType(INT, _TILE)
 
     def generate(context, builder, signature, arguments):
         out, out_start, out_stride, a, start, stride = arguments
 
         def place(pointer, first, stride, row):
-            return _at(builder, pointer, builder.add(first, builder.mul(_index(row), stride)))
+            return place_at(builder, pointer, builder.add(first, builder.mul(_index(row), stride)))
 
-        rows = [_load(builder, vector, place(a, start, stride, row)) for row in range(_TILE)]
+        rows = [load_vector(builder, vector, place(a, start, stride, row)) for row in range(_TILE)]
         for half in (4, 2, 1):
             for row in range(_TILE):
                 if row & half:
@@ -316,8 +261,8 @@ def _transpose_tile(typing_context, out, out_start, out_stride, a, start, stride
                 rows[row] = builder.shuffle_vector(*pair, ir.Constant(lanes, low))
                 rows[row + half] = builder.shuffle_vector(*pair, ir.Constant(lanes, high))
         for row in range(_TILE):
-            _store(builder, rows[row], place(out, out_start, out_stride, row))
+            store_vector(builder, rows[row], place(out, out_start, out_stride, row))
         return context.get_dummy_value()
 
     index = types.int64
-    return types.void(_POINTER, index, index, _POINTER, index, index), generate
+    return types.void(POINTER, index, index, POINTER, index, index), generate

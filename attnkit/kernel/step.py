@@ -16,15 +16,18 @@ import numpy as np
 from numba import carray, njit
 
 from attnkit.kernel.elementwise import (
+    PIECE,
     add_rows,
-    exponentials,
+    copy,
     gelu,
-    gelu_back,
     normalise,
     normalise_back,
+    softmax,
+    softmax_back,
     sum_rows,
 )
-from attnkit.kernel.products import OPTIONS, address, multiply, multiply_add, transpose
+from attnkit.kernel.products import multiply, multiply_add, transpose
+from attnkit.kernel.vectors import OPTIONS, address
 
 NONE = -1
 """The place of a parameter, matrix or buffer that a run does not have."""
@@ -32,9 +35,7 @@ NONE = -1
 BLOCK = 16
 """Query rows of causal attention that are computed together: keys after the last are left out."""
 
-_HIDDEN = np.float32(-3e38)
-"""The score of a key that a query must not see."""
-
+_ONE = np.float32(1.0)
 _SELF_MASK = np.float32(-1e5)
 """As `attnkit.model.SELF_MASK`."""
 
@@ -133,8 +134,8 @@ def answer(run, matrices, layers, numbers, tokens, logits, record, scratch):
             _attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples)
             _mlp(run, matrices, layer, numbers, scratch, n)
         _read_out(run, matrices, numbers, scratch, n)
-        found = _view(scratch, run.logits, n * n_answers, run.n_classes)
-        logits[first * n_answers : (first + n) * n_answers] = found
+        found = _logits(run, scratch, n * n_answers)[:, : run.n_classes]
+        copy(logits[first * n_answers : (first + n) * n_answers], found)
 
 
 @njit(**OPTIONS)
@@ -211,7 +212,7 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
     n_asks, n_looks, d_k, d_v = layer.n_asks, layer.n_looks, layer.d_k, layer.d_v
     n_each = layer.n_heads // layer.kv_heads
     keys = _view(scratch, run.turned, d_k, n_looks)
-    block = BLOCK if layer.causal and len(record) == 0 else n_asks
+    block, width = BLOCK if layer.causal and len(record) == 0 else n_asks, padded(n_looks)
     n_record = layer.n_heads * n_asks * n_looks
     for b in range(n):
         for h in range(layer.n_heads):
@@ -220,17 +221,17 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
             for i in range(0, n_asks, block):
                 n_rows = min(block, n_asks - i)
                 seen = min(layer.position + i + n_rows, n_looks) if block == BLOCK else n_looks
-                start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * n_looks
-                pattern = _view(scratch, start, n_rows, n_looks)
+                start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * width
+                pattern = _view(scratch, start, n_rows, width)
                 query = b * layer.q_each + layer.q_first + i
                 own = q[query : query + n_rows, h * d_k : (h + 1) * d_k]
                 multiply(pattern[:, :seen], own, keys[:, :seen])
                 if len(record):
                     at = layer.recorded * n_examples + (first + b) * n_record + h * n_asks * n_looks
-                    _keep(record, at, pattern, layer.scale)
-                _soften(layer, pattern, layer.position + i, seen)
+                    _keep(record, at, pattern[:, :n_looks], layer.scale)
+                _soften(layer, pattern[:, : padded(seen)], layer.position + i)
                 if len(record):
-                    _keep(record, at + n_examples * n_record, pattern, np.float32(1.0))
+                    _keep(record, at + n_examples * n_record, pattern[:, :n_looks], np.float32(1.0))
                 ask = b * n_asks + i
                 read = v[b * n_looks : b * n_looks + seen, kv * d_v : (kv + 1) * d_v]
                 to = z[ask : ask + n_rows, h * d_v : (h + 1) * d_v]
@@ -246,32 +247,14 @@ def _keep(record, start, values, factor):
 
 
 @njit(**OPTIONS)
-def _soften(layer, scores, position, seen):
+def _soften(layer, scores, position):
     """Replace scores by the pattern: scale, mask, and softmax of every row."""
-    n_rows, n_looks = scores.shape
-    for i in range(n_rows):
-        row = scores[i]
-        n = min(position + i + 1, n_looks) if layer.causal else n_looks
-        for j in range(n):
-            row[j] *= layer.scale
+    n_looks = layer.n_looks
+    for i in range(len(scores)):
         if layer.self_mask and position + i < n_looks:
-            row[position + i] += _SELF_MASK
-        largest = row[0]
-        for j in range(1, n):
-            if row[j] > largest:
-                largest = row[j]
-        for j in range(n):
-            row[j] -= largest
-        for j in range(n, n_looks):
-            row[j] = _HIDDEN
-    exponentials(_vector(scores, 0, n_rows * n_looks))
-    for i in range(n_rows):
-        row, total = scores[i], np.float32(0.0)
-        for j in range(seen):
-            total += row[j]
-        share = np.float32(1.0) / total
-        for j in range(seen):
-            row[j] *= share
+            scores[i, position + i] += _SELF_MASK / layer.scale
+        n = min(position + i + 1, n_looks) if layer.causal else n_looks
+        softmax(scores[i], n, layer.scale, _ONE)
 
 
 @njit(**OPTIONS)
@@ -315,7 +298,7 @@ def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
     n_asks, n_looks, d_k, d_v = layer.n_asks, layer.n_looks, layer.d_k, layer.d_v
     n_each = layer.n_heads // layer.kv_heads
     values = _view(scratch, run.turned, d_v, n_looks)
-    block = BLOCK if layer.causal else n_asks
+    block, width = BLOCK if layer.causal else n_asks, padded(n_looks)
     for b in range(n):
         for h in range(layer.n_heads):
             kv = h // n_each
@@ -323,31 +306,22 @@ def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
             for i in range(0, n_asks, block):
                 n_rows = min(block, n_asks - i)
                 seen = min(layer.position + i + n_rows, n_looks) if layer.causal else n_looks
-                start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * n_looks
-                pattern = _view(scratch, start, n_rows, n_looks)[:, :seen]
-                d_pattern = _view(scratch, run.d_pattern, n_rows, n_looks)[:, :seen]
+                start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * width
+                pattern = _view(scratch, start, n_rows, width)[:, : padded(seen)]
+                d_pattern = _view(scratch, run.d_pattern, n_rows, width)[:, : padded(seen)]
                 ask, look = b * n_asks + i, b * n_looks
                 query = b * layer.q_each + layer.q_first + i
                 of_k, of_v = slice(kv * d_k, (kv + 1) * d_k), slice(kv * d_v, (kv + 1) * d_v)
                 of_q = slice(h * d_k, (h + 1) * d_k)
                 d_head = dz[ask : ask + n_rows, h * d_v : (h + 1) * d_v]
-                multiply(d_pattern, d_head, values[:, :seen])
+                multiply(d_pattern[:, :seen], d_head, values[:, :seen])
                 for row in range(n_rows):
-                    _soften_back(d_pattern[row], pattern[row], layer.scale)
+                    softmax_back(d_pattern[row], pattern[row], seen, layer.scale)
+                pattern, d_pattern = pattern[:, :seen], d_pattern[:, :seen]
                 own = q[query : query + n_rows, of_q]
                 multiply_add(dk[look : look + seen, of_k], d_pattern.T, own)
                 multiply_add(dv[look : look + seen, of_v], pattern.T, d_head)
                 multiply_add(dq[query : query + n_rows, of_q], d_pattern, k[look : look + seen, of_k])
-
-
-@njit(**OPTIONS)
-def _soften_back(d_row, row, scale):
-    """Replace the gradient of a row of the pattern by that of its unscaled scores."""
-    along = np.float32(0.0)
-    for j in range(len(row)):
-        along += d_row[j] * row[j]
-    for j in range(len(row)):
-        d_row[j] = (d_row[j] - along) * row[j] * scale
 
 
 @njit(**OPTIONS)
@@ -364,7 +338,7 @@ def _mlp(run, matrices, layer, numbers, scratch, n):
     hidden = _view(scratch, layer.hidden, n_rows, d_mlp)
     active = _view(scratch, layer.active, n_rows, d_mlp)
     _linear(hidden, rows, matrices[layer.W_in], numbers)
-    gelu(_vector(active, 0, active.size), _vector(hidden, 0, hidden.size))
+    gelu(active, hidden)
     _linear_add(some, active, matrices[layer.W_out], numbers)
     _put_back(x, some, layer.asks_from, layer.n_asks, n)
 
@@ -383,7 +357,10 @@ def _mlp_back(run, matrices, layer, numbers, gradient, scratch, n):
     d_hidden = _view(scratch, run.d_hidden, n_rows, d_mlp)
     d_hidden[:] = np.float32(0.0)
     _linear_back(d_hidden, d_some, active, matrices[layer.W_out], gradient, scratch)
-    gelu_back(_vector(d_hidden, 0, d_hidden.size), _vector(hidden, 0, hidden.size))
+    for i in range(n_rows):
+        d_row, slope = d_hidden[i], hidden[i]
+        for c in range(d_mlp):
+            d_row[c] *= slope[c]
     normed, rows = _view(scratch, layer.normed2, n_rows, m), _view(scratch, layer.rows2, n_rows, m)
     d_rows = _view(scratch, run.d_rows, n_rows, m)
     d_rows[:] = np.float32(0.0)
@@ -404,39 +381,21 @@ def _read_out(run, matrices, numbers, scratch, n):
     if run.lean:
         rows = _view(scratch, run.normed, n_rows, m)
         normalise(rows, rows, _vector(scratch, run.inverse, n_rows), some, numbers, NONE, NONE)
-    _linear(_view(scratch, run.logits, n_rows, run.n_classes), rows, matrices[run.W_U], numbers)
+    _linear(_logits(run, scratch, n_rows)[:, : run.n_classes], rows, matrices[run.W_U], numbers)
 
 
 @njit(**OPTIONS)
 def _cross_entropy_back(run, labels, each, scratch):
     """Replace logits by their gradient; `each` is the share of an answer in the mean."""
     n, n_answers = labels.shape
-    logits = _view(scratch, run.logits, n * n_answers, run.n_classes)
+    logits = _logits(run, scratch, n * n_answers)
     for b in range(n):
         for a in range(n_answers):
             row, label = logits[b * n_answers + a], labels[b, a]
             if label < 0:
                 row[:] = np.float32(0.0)
                 continue
-            largest = row[0]
-            for c in range(1, len(row)):
-                if row[c] > largest:
-                    largest = row[c]
-            for c in range(len(row)):
-                row[c] -= largest
-    exponentials(_vector(logits, 0, logits.size))
-    for b in range(n):
-        for a in range(n_answers):
-            row, label = logits[b * n_answers + a], labels[b, a]
-            if label < 0:
-                row[:] = np.float32(0.0)
-                continue
-            total = np.float32(0.0)
-            for c in range(len(row)):
-                total += row[c]
-            share = each / total
-            for c in range(len(row)):
-                row[c] *= share
+            softmax(row, run.n_classes, _ONE, each)
             row[label] -= each
 
 
@@ -448,7 +407,7 @@ def _read_out_back(run, matrices, numbers, gradient, scratch, n):
     dx = _view(scratch, run.dx, n * run.n_ctx, m)
     dx[:] = np.float32(0.0)
     d_some = _window(scratch, run.d_some, dx, run.answers_from, n_answers, n)
-    d_logits = _view(scratch, run.logits, n_rows, run.n_classes)
+    d_logits = _logits(run, scratch, n_rows)[:, : run.n_classes]
     if run.lean:
         normed, d_rows = _view(scratch, run.normed, n_rows, m), _view(scratch, run.d_rows, n_rows, m)
         d_rows[:] = np.float32(0.0)
@@ -476,7 +435,7 @@ def _transpose_all(matrices, numbers, scratch):
 def _linear(out, rows, matrix, numbers):
     """Write rows times a weight, plus its bias."""
     if matrix.weight == NONE:
-        out[:] = rows
+        copy(out, rows)
         return
     multiply(out, rows, _view(numbers, matrix.weight, matrix.n_in, matrix.n_out))
     if matrix.bias != NONE:
@@ -522,10 +481,11 @@ def _window(scratch, at, x, first, count, n):
     n_ctx = len(x) // n
     if count == n_ctx:
         return x
-    copy = _view(scratch, at, n * count, x.shape[1])
+    rows = _view(scratch, at, n * count, x.shape[1])
     for b in range(n):
-        copy[b * count : (b + 1) * count] = x[b * n_ctx + first : b * n_ctx + first + count]
-    return copy
+        start = b * n_ctx + first
+        copy(rows[b * count : (b + 1) * count], x[start : start + count])
+    return rows
 
 
 @njit(**OPTIONS)
@@ -534,7 +494,20 @@ def _put_back(x, rows, first, count, n):
     n_ctx = len(x) // n
     if count != n_ctx:
         for b in range(n):
-            x[b * n_ctx + first : b * n_ctx + first + count] = rows[b * count : (b + 1) * count]
+            start = b * n_ctx + first
+            copy(x[start : start + count], rows[b * count : (b + 1) * count])
+
+
+@njit(**OPTIONS)
+def padded(n):
+    """Return the next multiple of `PIECE`."""
+    return (n + PIECE - 1) // PIECE * PIECE
+
+
+@njit(**OPTIONS)
+def _logits(run, scratch, n_rows):
+    """Return the rows of logits; behind the classes there may be numbers that do not count."""
+    return _view(scratch, run.logits, n_rows, padded(run.n_classes))
 
 
 @njit(**OPTIONS)
