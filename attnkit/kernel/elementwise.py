@@ -124,26 +124,29 @@ def normalise(rows, normed, inverse, x, numbers, gain, shift):
     Args:
         rows: what follows reads; the same as `normed` for RMSNorm.
         normed: rows before gain and shift. inverse: what they were multiplied with.
+        x: (i, m), m a multiple of `PIECE`.
         gain, shift: their places in `numbers`; negative: RMSNorm.
     """
     n, m = x.shape
     share = _ONE / np.float32(m)
+    source, to, out = address(x, 0), address(normed, 0), address(rows, 0)
     for i in range(n):
-        source, to, out = x[i], normed[i], rows[i]
-        mean, epsilon = _ZERO, _EPSILON_OF_RMS
+        mean, epsilon, squares = spread(_ZERO), _EPSILON_OF_RMS, spread(_ZERO)
         if gain >= 0:
-            for c in range(m):
-                mean += source[c]
-            mean, epsilon = mean * share, _EPSILON_OF_LAYER_NORM
-        square = _ZERO
-        for c in range(m):
-            square += (source[c] - mean) * (source[c] - mean)
-        inverse[i] = _ONE / np.float32(math.sqrt(square * share + epsilon))
-        for c in range(m):
-            to[c] = (source[c] - mean) * inverse[i]
+            for c in range(i * m, (i + 1) * m, LANES):
+                mean = mean + load(source, c)
+            mean, epsilon = spread(total(mean) * share), _EPSILON_OF_LAYER_NORM
+        for c in range(i * m, (i + 1) * m, LANES):
+            centred = load(source, c) - mean
+            squares = fma(centred, centred, squares)
+        inverse[i] = _ONE / np.float32(math.sqrt(total(squares) * share + epsilon))
+        factor = spread(inverse[i])
+        for c in range(i * m, (i + 1) * m, LANES):
+            store(to, c, (load(source, c) - mean) * factor)
         if gain >= 0:
-            for c in range(m):
-                out[c] = to[c] * numbers[gain + c] + numbers[shift + c]
+            gains, shifts = address(numbers, gain), address(numbers, shift)
+            for c in range(0, m, LANES):
+                store(out, i * m + c, fma(load(to, i * m + c), load(gains, c), load(shifts, c)))
 
 
 @njit(**OPTIONS)
@@ -151,21 +154,34 @@ def normalise_back(dx, d_rows, normed, inverse, numbers, gradient, gain, shift):
     """Add the gradient of x to `dx`, and those of gain and shift; `d_rows` is overwritten."""
     n, m = d_rows.shape
     share = _ONE / np.float32(m)
+    d_out, own, to = address(d_rows, 0), address(normed, 0), address(dx, 0)
     for i in range(n):
-        d_row, own, to = d_rows[i], normed[i], dx[i]
-        mean = _ZERO
+        mean, along, start = spread(_ZERO), spread(_ZERO), i * m
         if gain >= 0:
-            for c in range(m):
-                gradient[gain + c] += d_row[c] * own[c]
-                gradient[shift + c] += d_row[c]
-                d_row[c] *= numbers[gain + c]
-                mean += d_row[c]
-        along = _ZERO
-        for c in range(m):
-            along += d_row[c] * own[c]
-        mean, along = mean * share, along * share
-        for c in range(m):
-            to[c] += (d_row[c] - mean - own[c] * along) * inverse[i]
+            gains = address(numbers, gain)
+            d_gains, d_shifts = address(gradient, gain), address(gradient, shift)
+            for c in range(0, m, LANES):
+                d_row = load(d_out, start + c)
+                store(d_gains, c, fma(d_row, load(own, start + c), load(d_gains, c)))
+                store(d_shifts, c, load(d_shifts, c) + d_row)
+                d_row = d_row * load(gains, c)
+                store(d_out, start + c, d_row)
+                mean = mean + d_row
+            mean = spread(total(mean) * share)
+        for c in range(start, start + m, LANES):
+            along = fma(load(d_out, c), load(own, c), along)
+        along, factor = spread(total(along) * share), spread(inverse[i])
+        for c in range(start, start + m, LANES):
+            d_x = load(d_out, c) - mean - load(own, c) * along
+            store(to, c, fma(d_x, factor, load(to, c)))
+
+
+@njit(**OPTIONS)
+def add_row(out, start, vector, place, n):
+    """Add `n` numbers of one vector, a multiple of `PIECE`, to those of another one."""
+    to, source = address(out, start), address(vector, place)
+    for c in range(0, n, LANES):
+        store(to, c, load(to, c) + load(source, c))
 
 
 @njit(**OPTIONS)

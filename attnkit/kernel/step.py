@@ -17,6 +17,7 @@ from numba import carray, njit
 
 from attnkit.kernel.elementwise import (
     PIECE,
+    add_row,
     add_rows,
     copy,
     gelu,
@@ -141,46 +142,32 @@ def answer(run, matrices, layers, numbers, tokens, logits, record, scratch):
 @njit(**OPTIONS)
 def _embed(run, numbers, tokens, scratch):
     """Write the residual stream: the sum of a token's fields, of its position, and a bias."""
-    n, m = len(tokens), run.d_model
-    table = _view(numbers, run.W_E, run.d_vocab, m)
-    x = _view(scratch, run.x, n * run.n_ctx, m)
-    for b in range(n):
+    m = run.d_model
+    scratch[run.x : run.x + len(tokens) * run.n_ctx * m] = np.float32(0.0)
+    for b in range(len(tokens)):
         for i in range(run.n_ctx):
-            row, source = x[b * run.n_ctx + i], table[tokens[b, i, 0]]
-            for c in range(m):
-                row[c] = source[c]
-            for field in range(1, run.n_fields):
-                source = table[tokens[b, i, field]]
-                for c in range(m):
-                    row[c] += source[c]
+            row = run.x + (b * run.n_ctx + i) * m
+            for field in range(run.n_fields):
+                add_row(scratch, row, numbers, run.W_E + tokens[b, i, field] * m, m)
             if run.W_pos != NONE:
-                position = _view(numbers, run.W_pos + i * m, 1, m)[0]
-                for c in range(m):
-                    row[c] += position[c]
+                add_row(scratch, row, numbers, run.W_pos + i * m, m)
             if run.b_E != NONE:
-                bias = _view(numbers, run.b_E, 1, m)[0]
-                for c in range(m):
-                    row[c] += bias[c]
+                add_row(scratch, row, numbers, run.b_E, m)
 
 
 @njit(**OPTIONS)
 def _embed_back(run, gradient, tokens, scratch):
-    n, m = len(tokens), run.d_model
-    d_table = _view(gradient, run.W_E, run.d_vocab, m)
-    dx = _view(scratch, run.dx, n * run.n_ctx, m)
-    for b in range(n):
+    """Add to the gradients of the embedding, of positions, and of the bias."""
+    m = run.d_model
+    for b in range(len(tokens)):
         for i in range(run.n_ctx):
-            row = dx[b * run.n_ctx + i]
+            row = run.dx + (b * run.n_ctx + i) * m
             for field in range(run.n_fields):
-                to = d_table[tokens[b, i, field]]
-                for c in range(m):
-                    to[c] += row[c]
+                add_row(gradient, run.W_E + tokens[b, i, field] * m, scratch, row, m)
             if run.W_pos != NONE:
-                to = _view(gradient, run.W_pos + i * m, 1, m)[0]
-                for c in range(m):
-                    to[c] += row[c]
-    if run.b_E != NONE:
-        sum_rows(_view(gradient, run.b_E, 1, m)[0], dx)
+                add_row(gradient, run.W_pos + i * m, scratch, row, m)
+            if run.b_E != NONE:
+                add_row(gradient, run.b_E, scratch, row, m)
 
 
 @njit(**OPTIONS)
