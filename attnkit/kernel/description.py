@@ -119,6 +119,9 @@ class _Writer:
     def write(self) -> Description:
         task, sizes = self.task, self.wiring.sizes
         n_ctx, m = task.n_ctx, sizes.d_model
+        rows = self.n_together * n_ctx
+        self.stream = self.memory.take(rows, m), self.memory.take(rows, m)
+        self.last = n_ctx, *self.stream, task.answers_from
         layers = np.full(len(self.places), NONE, LAYER)
         shapes = []
         recorded = 0
@@ -136,7 +139,6 @@ class _Writer:
             run[0][name] = value
         matrices = np.array(list(self.matrices.values()), MATRIX)
         run[0]["n_scratch"] = self.memory.size
-        del n_ctx, m
         return Description(run, matrices, layers, tuple(self.memory.gaps), tuple(shapes))
 
     def _run(self, layers: np.ndarray) -> dict[str, int]:
@@ -163,8 +165,9 @@ class _Writer:
             "inverse": take(answers),
             "answers": take(answers, m),
             "logits": take(answers, padded(task.n_classes)),
-            "x": take(rows, m),
-            "dx": take(rows, m),
+            "x": self.stream[0],
+            "dx": self.stream[1],
+            **dict(zip(("n_last", "x_last", "dx_last", "answers_in_last"), self.last, strict=True)),
             "some": take(rows, m),
             "d_some": take(rows, m),
             "d_rows": take(rows, m),
@@ -186,6 +189,13 @@ class _Writer:
         n_asks, n_looks = asks_to - asks_from, looks_to - looks_from
         rows, m = self.n_together * task.n_ctx, sizes.d_model
         asked, looked = self.n_together * n_asks, self.n_together * n_looks
+        x, dx = self.stream
+        yield from {"n_before": task.n_ctx, "x": x, "dx": dx}.items()
+        if position:  # from here on there are the answering positions only
+            x, dx = take(asked, m), take(asked, m)
+            self.last = n_asks, x, dx, 0
+        yield from {"n_after": self.last[0], "x_after": x, "dx_after": dx}.items()
+        yield "after_from", 0 if position else asks_from
         yield from {
             "asks_from": asks_from,
             "n_asks": n_asks,

@@ -109,6 +109,14 @@ def gelu(out, x):
 
 
 @njit(**OPTIONS)
+def clear(rows):
+    """Set all numbers of a matrix without gaps to zero, and those up to a multiple of `PIECE`."""
+    at, zero = address(rows, 0), spread(_ZERO)
+    for j in range(0, rows.size, LANES):
+        store(at, j, zero)
+
+
+@njit(**OPTIONS)
 def copy(out, rows):
     """Copy rows."""
     for i in range(len(rows)):

@@ -19,6 +19,7 @@ from attnkit.kernel.elementwise import (
     PIECE,
     add_row,
     add_rows,
+    clear,
     copy,
     gelu,
     normalise,
@@ -55,6 +56,8 @@ LAYER = np.dtype(
         for name in (
             # who asks and who is looked at, from which position on and how many
             *("asks_from", "n_asks", "looks_from", "n_looks", "position"),
+            # the residual stream: positions and place in scratch memory before and after it
+            *("n_before", "x", "dx", "n_after", "x_after", "dx_after", "after_from"),
             *("causal", "self_mask", "n_heads", "kv_heads", "d_k", "d_v"),
             # places in the table of matrices; a tied role has its owner's
             *("W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"),
@@ -75,8 +78,9 @@ LAYER = np.dtype(
 
 RUN = _table(
     *("n_ctx", "n_fields", "d_model", "d_vocab", "n_classes", "answers_from", "n_together"),
-    *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "rows", "answers", "logits", "lean"),
-    *("x", "dx", "some", "d_some", "d_rows", "d_asked", "d_looked", "dz", "d_hidden"),
+    *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "answers", "logits", "lean"),
+    *("x", "dx", "n_last", "x_last", "dx_last", "answers_in_last"),
+    *("some", "d_some", "d_rows", "d_asked", "d_looked", "dz", "d_hidden"),
     *("turned", "d_pattern", "n_scratch", "n_numbers"),
 )
 """One run: sizes, places of the parameters outside of layers, and places in scratch memory."""
@@ -173,8 +177,8 @@ def _embed_back(run, gradient, tokens, scratch):
 @njit(**OPTIONS)
 def _attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples):
     """Add what attention reads to the residual stream of those who ask."""
-    m, n_rows = run.d_model, n * run.n_ctx
-    x = _view(scratch, run.x, n_rows, m)
+    m, n_rows = run.d_model, n * layer.n_before
+    x = _view(scratch, layer.x, n_rows, m)
     normed, rows = _view(scratch, layer.normed, n_rows, m), _view(scratch, layer.rows, n_rows, m)
     normalise(rows, normed, _vector(scratch, layer.inverse, n_rows), x, numbers, layer.ln1_w, layer.ln1_b)
     asked = _window(scratch, layer.asked, rows, layer.asks_from, layer.n_asks, n)
@@ -188,9 +192,13 @@ def _attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples
         _linear(v, looked, matrices[layer.W_V], numbers)
     z = _view(scratch, layer.z, n * layer.n_asks, layer.n_heads * layer.d_v)
     _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples)
-    some = _window(scratch, run.some, x, layer.asks_from, layer.n_asks, n)
+    after = _view(scratch, layer.x_after, n * layer.n_after, m)
+    narrows = layer.x_after != layer.x
+    to = layer.x_after if narrows else run.some
+    some = _window(scratch, to, x, layer.asks_from, layer.n_asks, n)
     _linear_add(some, z, matrices[layer.W_O], numbers)
-    _put_back(x, some, layer.asks_from, layer.n_asks, n)
+    if not narrows:
+        _put_back(after, some, layer.asks_from, layer.n_asks, n)
 
 
 @njit(**OPTIONS)
@@ -247,34 +255,40 @@ def _soften(layer, scores, position):
 @njit(**OPTIONS)
 def _attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     """Go back through attention: add to the gradients of its weights and of the stream before."""
-    m, n_rows, n_asked = run.d_model, n * run.n_ctx, n * layer.n_asks
-    dx = _view(scratch, run.dx, n_rows, m)
-    d_some = _window(scratch, run.d_some, dx, layer.asks_from, layer.n_asks, n)
+    m, n_rows, n_asked = run.d_model, n * layer.n_before, n * layer.n_asks
+    dx, after = _view(scratch, layer.dx, n_rows, m), _view(scratch, layer.dx_after, n * layer.n_after, m)
+    d_some = _window(scratch, run.d_some, after, layer.after_from, layer.n_asks, n)
     z = _view(scratch, layer.z, n_asked, layer.n_heads * layer.d_v)
     dz = _view(scratch, run.dz, n_asked, layer.n_heads * layer.d_v)
-    dz[:] = np.float32(0.0)
-    _linear_back(dz, d_some, z, matrices[layer.W_O], gradient, scratch)
+    _linear_back(dz, d_some, z, matrices[layer.W_O], gradient, scratch, False)
     q, k, v = _roles(layer, scratch, layer.q, layer.k, layer.v, n)
     dq, dk, dv = _roles(layer, scratch, layer.dq, layer.dk, layer.dv, n)
-    dq[:] = np.float32(0.0)
-    dk[:] = np.float32(0.0)
-    dv[:] = np.float32(0.0)
+    if layer.makes_Q:
+        clear(dq)
+    if layer.makes_K:
+        clear(dk)
+    if layer.makes_V:
+        clear(dv)
     _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n)
     rows = _view(scratch, layer.rows, n_rows, m)
     asked = _window(scratch, layer.asked, rows, layer.asks_from, layer.n_asks, n)
     looked = _window(scratch, layer.looked, rows, layer.looks_from, layer.n_looks, n)
     d_rows = _view(scratch, run.d_rows, n_rows, m)
-    d_rows[:] = np.float32(0.0)
-    d_asked = _window(scratch, run.d_asked, d_rows, layer.asks_from, layer.n_asks, n)
-    if layer.makes_Q:
-        _linear_back(d_asked, dq, asked, matrices[layer.W_Q], gradient, scratch)
-    _put_back(d_rows, d_asked, layer.asks_from, layer.n_asks, n)
+    if layer.n_looks < layer.n_before:
+        clear(d_rows)
     d_looked = _window(scratch, run.d_looked, d_rows, layer.looks_from, layer.n_looks, n)
     if layer.makes_K:
-        _linear_back(d_looked, dk, looked, matrices[layer.W_K], gradient, scratch)
+        _linear_back(d_looked, dk, looked, matrices[layer.W_K], gradient, scratch, False)
     if layer.makes_V:
-        _linear_back(d_looked, dv, looked, matrices[layer.W_V], gradient, scratch)
+        _linear_back(d_looked, dv, looked, matrices[layer.W_V], gradient, scratch, layer.makes_K)
     _put_back(d_rows, d_looked, layer.looks_from, layer.n_looks, n)
+    if layer.makes_Q:
+        d_asked = _window(scratch, run.d_asked, d_rows, layer.asks_from, layer.n_asks, n)
+        _linear_back(d_asked, dq, asked, matrices[layer.W_Q], gradient, scratch, True)
+        _put_back(d_rows, d_asked, layer.asks_from, layer.n_asks, n)
+    if layer.dx_after != layer.dx:
+        clear(dx)
+        _put_back(dx, d_some, layer.asks_from, layer.n_asks, n)
     normed, inverse = _view(scratch, layer.normed, n_rows, m), _vector(scratch, layer.inverse, n_rows)
     normalise_back(dx, d_rows, normed, inverse, numbers, gradient, layer.ln1_w, layer.ln1_b)
 
@@ -318,8 +332,8 @@ def _mlp(run, matrices, layer, numbers, scratch, n):
         return
     m, n_rows = run.d_model, n * layer.n_asks
     d_mlp = matrices[layer.W_in].n_out
-    x = _view(scratch, run.x, n * run.n_ctx, m)
-    some = _window(scratch, run.some, x, layer.asks_from, layer.n_asks, n)
+    x = _view(scratch, layer.x_after, n * layer.n_after, m)
+    some = _window(scratch, run.some, x, layer.after_from, layer.n_asks, n)
     normed, rows = _view(scratch, layer.normed2, n_rows, m), _view(scratch, layer.rows2, n_rows, m)
     normalise(rows, normed, _vector(scratch, layer.inverse2, n_rows), some, numbers, layer.ln2_w, layer.ln2_b)
     hidden = _view(scratch, layer.hidden, n_rows, d_mlp)
@@ -327,7 +341,7 @@ def _mlp(run, matrices, layer, numbers, scratch, n):
     _linear(hidden, rows, matrices[layer.W_in], numbers)
     gelu(active, hidden)
     _linear_add(some, active, matrices[layer.W_out], numbers)
-    _put_back(x, some, layer.asks_from, layer.n_asks, n)
+    _put_back(x, some, layer.after_from, layer.n_asks, n)
 
 
 @njit(**OPTIONS)
@@ -337,24 +351,22 @@ def _mlp_back(run, matrices, layer, numbers, gradient, scratch, n):
         return
     m, n_rows = run.d_model, n * layer.n_asks
     d_mlp = matrices[layer.W_in].n_out
-    dx = _view(scratch, run.dx, n * run.n_ctx, m)
-    d_some = _window(scratch, run.d_some, dx, layer.asks_from, layer.n_asks, n)
+    dx = _view(scratch, layer.dx_after, n * layer.n_after, m)
+    d_some = _window(scratch, run.d_some, dx, layer.after_from, layer.n_asks, n)
     hidden = _view(scratch, layer.hidden, n_rows, d_mlp)
     active = _view(scratch, layer.active, n_rows, d_mlp)
     d_hidden = _view(scratch, run.d_hidden, n_rows, d_mlp)
-    d_hidden[:] = np.float32(0.0)
-    _linear_back(d_hidden, d_some, active, matrices[layer.W_out], gradient, scratch)
+    _linear_back(d_hidden, d_some, active, matrices[layer.W_out], gradient, scratch, False)
     for i in range(n_rows):
         d_row, slope = d_hidden[i], hidden[i]
         for c in range(d_mlp):
             d_row[c] *= slope[c]
     normed, rows = _view(scratch, layer.normed2, n_rows, m), _view(scratch, layer.rows2, n_rows, m)
     d_rows = _view(scratch, run.d_rows, n_rows, m)
-    d_rows[:] = np.float32(0.0)
-    _linear_back(d_rows, d_hidden, rows, matrices[layer.W_in], gradient, scratch)
+    _linear_back(d_rows, d_hidden, rows, matrices[layer.W_in], gradient, scratch, False)
     inverse = _vector(scratch, layer.inverse2, n_rows)
     normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, layer.ln2_w, layer.ln2_b)
-    _put_back(dx, d_some, layer.asks_from, layer.n_asks, n)
+    _put_back(dx, d_some, layer.after_from, layer.n_asks, n)
 
 
 @njit(**OPTIONS)
@@ -362,8 +374,8 @@ def _read_out(run, matrices, numbers, scratch, n):
     """Write the logits of the answering positions."""
     m, n_answers = run.d_model, run.n_ctx - run.answers_from
     n_rows = n * n_answers
-    x = _view(scratch, run.x, n * run.n_ctx, m)
-    some = _window(scratch, run.answers, x, run.answers_from, n_answers, n)
+    x = _view(scratch, run.x_last, n * run.n_last, m)
+    some = _window(scratch, run.answers, x, run.answers_in_last, n_answers, n)
     rows = some
     if run.lean:
         rows = _view(scratch, run.normed, n_rows, m)
@@ -391,21 +403,20 @@ def _read_out_back(run, matrices, numbers, gradient, scratch, n):
     """Write the gradient of the residual stream after the last layer."""
     m, n_answers = run.d_model, run.n_ctx - run.answers_from
     n_rows = n * n_answers
-    dx = _view(scratch, run.dx, n * run.n_ctx, m)
-    dx[:] = np.float32(0.0)
-    d_some = _window(scratch, run.d_some, dx, run.answers_from, n_answers, n)
+    dx = _view(scratch, run.dx_last, n * run.n_last, m)
+    clear(dx)
+    d_some = _window(scratch, run.d_some, dx, run.answers_in_last, n_answers, n)
     d_logits = _logits(run, scratch, n_rows)[:, : run.n_classes]
     if run.lean:
         normed, d_rows = _view(scratch, run.normed, n_rows, m), _view(scratch, run.d_rows, n_rows, m)
-        d_rows[:] = np.float32(0.0)
-        _linear_back(d_rows, d_logits, normed, matrices[run.W_U], gradient, scratch)
+        _linear_back(d_rows, d_logits, normed, matrices[run.W_U], gradient, scratch, False)
         inverse = _vector(scratch, run.inverse, n_rows)
         normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, NONE, NONE)
     else:
-        x = _view(scratch, run.x, n * run.n_ctx, m)
-        some = _window(scratch, run.answers, x, run.answers_from, n_answers, n)
-        _linear_back(d_some, d_logits, some, matrices[run.W_U], gradient, scratch)
-    _put_back(dx, d_some, run.answers_from, n_answers, n)
+        x = _view(scratch, run.x_last, n * run.n_last, m)
+        some = _window(scratch, run.answers, x, run.answers_in_last, n_answers, n)
+        _linear_back(d_some, d_logits, some, matrices[run.W_U], gradient, scratch, False)
+    _put_back(dx, d_some, run.answers_in_last, n_answers, n)
 
 
 @njit(**OPTIONS)
@@ -441,15 +452,21 @@ def _linear_add(out, rows, matrix, numbers):
 
 
 @njit(**OPTIONS)
-def _linear_back(d_rows, d_out, rows, matrix, gradient, scratch):
-    """Add to the gradients of a weight, its bias, and the rows that it multiplied."""
+def _linear_back(d_rows, d_out, rows, matrix, gradient, scratch, adds):
+    """Add to the gradients of a weight and its bias; write that of the rows, or add to it."""
     if matrix.weight == NONE:
+        if not adds:
+            clear(d_rows)
         d_rows += d_out
         return
     multiply_add(_view(gradient, matrix.weight, matrix.n_in, matrix.n_out), rows.T, d_out)
     if matrix.bias != NONE:
         sum_rows(_vector(gradient, matrix.bias, matrix.n_out), d_out)
-    multiply_add(d_rows, d_out, _view(scratch, matrix.transposed, matrix.n_out, matrix.n_in))
+    turned = _view(scratch, matrix.transposed, matrix.n_out, matrix.n_in)
+    if adds:
+        multiply_add(d_rows, d_out, turned)
+    else:
+        multiply(d_rows, d_out, turned)
 
 
 @njit(**OPTIONS)
