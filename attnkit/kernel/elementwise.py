@@ -46,18 +46,16 @@ def softmax(row, n, scale, share):
 
     Args:
         row: its length is a multiple of `PIECE`.
-        scale: what the numbers are multiplied with before. share: what the softmax is, afterwards.
+        scale: what the numbers are multiplied with before, positive. share: what the softmax is, afterwards.
     """
     at = address(row, 0)
     nothing, factor = spread(_HIDDEN), spread(scale)
     highest = nothing
     for j in range(0, len(row), LANES):
-        scores = first_lanes(load(at, j) * factor, n - j, nothing)
-        store(at, j, scores)
-        highest = larger(scores, highest)
+        highest = larger(first_lanes(load(at, j), n - j, nothing), highest)
     top, sums = spread(largest(highest)), spread(_ZERO)
     for j in range(0, len(row), LANES):
-        grown = exp(load(at, j) - top)
+        grown = exp((first_lanes(load(at, j), n - j, nothing) - top) * factor)
         store(at, j, grown)
         sums = sums + grown
     each = spread(share / total(sums))

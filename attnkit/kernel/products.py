@@ -10,7 +10,7 @@ Shapes are the caller's to get right: as everywhere in the kernel, no bounds are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -121,34 +121,46 @@ def _index(value: int) -> ir.Constant:
 
 
 class _Columns:
-    """How a block reads and writes its columns: whole vectors, or one of which some lanes count."""
+    """How a block reads and writes its columns: in vectors, of whose last some lanes may count.
+
+    Args:
+        n_left: how many columns there are; None: they fill all vectors.
+    """
 
     def __init__(self, builder: ir.IRBuilder, n_vectors: int, n_left: Any = None) -> None:
-        self.n_vectors = n_vectors
-        self._mask = None
+        self.n_vectors, self._mask = n_vectors, None
         if n_left is not None:
-            n = spread_over(builder, builder.trunc(n_left, INT), INTS)
-            self._mask = builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), n)
+            n_last = builder.sub(n_left, _index((n_vectors - 1) * LANES))
+            wanted = spread_over(builder, builder.trunc(n_last, INT), INTS)
+            self._mask = builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), wanted)
 
     def load(self, builder: ir.IRBuilder, pointer: Any) -> list[Any]:
-        if self._mask is None:
-            return [
-                load_vector(builder, VECTOR, place_at(builder, pointer, _index(v * LANES)))
-                for v in range(self.n_vectors)
-            ]
-        nothing = ir.Constant(VECTOR, [0.0] * LANES)
-        place = builder.bitcast(pointer, VECTOR.as_pointer())
-        arguments = (place, ir.Constant(INT, 4), self._mask, nothing)
-        return [call_llvm(builder, "masked.load", VECTOR, arguments, ".p0")]
+        """Write the loading of one row."""
+        return [self._load(builder, place, mask) for place, mask in self._places(builder, pointer)]
 
     def store(self, builder: ir.IRBuilder, vectors: Sequence[Any], pointer: Any) -> None:
-        if self._mask is None:
-            for v, vector in enumerate(vectors):
-                store_vector(builder, vector, place_at(builder, pointer, _index(v * LANES)))
-            return
-        place = builder.bitcast(pointer, VECTOR.as_pointer())
-        arguments = (vectors[0], place, ir.Constant(INT, 4), self._mask)
-        call_llvm(builder, "masked.store", ir.VoidType(), arguments, ".p0")
+        """Write the storing of one row."""
+        for vector, (place, mask) in zip(vectors, self._places(builder, pointer), strict=True):
+            if mask is None:
+                store_vector(builder, vector, place)
+            else:
+                place = builder.bitcast(place, VECTOR.as_pointer())
+                arguments = (vector, place, ir.Constant(INT, 4), mask)
+                call_llvm(builder, "masked.store", ir.VoidType(), arguments, ".p0")
+
+    def _load(self, builder: ir.IRBuilder, place: Any, mask: Any) -> Any:
+        if mask is None:
+            return load_vector(builder, VECTOR, place)
+        nothing = ir.Constant(VECTOR, [0.0] * LANES)
+        place = builder.bitcast(place, VECTOR.as_pointer())
+        arguments = (place, ir.Constant(INT, 4), mask, nothing)
+        return call_llvm(builder, "masked.load", VECTOR, arguments, ".p0")
+
+    def _places(self, builder: ir.IRBuilder, pointer: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield the address and the mask of every vector."""
+        for v in range(self.n_vectors):
+            mask = self._mask if v == self.n_vectors - 1 else None
+            yield place_at(builder, pointer, _index(v * LANES)), mask
 
 
 def _block(
@@ -202,19 +214,21 @@ def _generate(builder: ir.IRBuilder, arguments: Sequence[Any], *, adds: bool) ->
             stop = builder.sub(n_rows, _index(together - 1))
             (i,) = _loop(builder, i, stop, _index(together), [i], rows)
 
-    j = _index(0)
-    for n_vectors in (2, 1):
-        width = n_vectors * LANES
+    def two_vectors(builder: ir.IRBuilder, j: Any, _: list[Any]) -> list[Any]:
+        all_rows(builder, _Columns(builder, 2), j)
+        return [builder.add(j, _index(2 * LANES))]
 
-        def whole(builder: ir.IRBuilder, _: Any, carried: list[Any], n: int = n_vectors) -> list[Any]:
-            (j,) = carried
-            all_rows(builder, _Columns(builder, n), j)
-            return [builder.add(j, _index(n * LANES))]
-
-        stop = builder.sub(n_columns, _index(width - 1))
-        (j,) = _loop(builder, j, stop, _index(width), [j], whole)
-    with builder.if_then(builder.icmp_signed("<", j, n_columns)):
-        all_rows(builder, _Columns(builder, 1, builder.sub(n_columns, j)), j)
+    width = _index(2 * LANES)
+    stop = builder.sub(n_columns, _index(2 * LANES - 1))
+    (j,) = _loop(builder, _index(0), stop, width, [_index(0)], two_vectors)
+    n_left = builder.sub(n_columns, j)
+    with builder.if_then(builder.icmp_signed(">", n_left, _index(LANES))):
+        all_rows(builder, _Columns(builder, 2, n_left), j)
+    with builder.if_then(builder.icmp_signed("==", n_left, _index(LANES))):
+        all_rows(builder, _Columns(builder, 1), j)
+    some = builder.icmp_signed(">", n_left, _index(0))
+    with builder.if_then(builder.and_(some, builder.icmp_signed("<", n_left, _index(LANES)))):
+        all_rows(builder, _Columns(builder, 1, n_left), j)
 
 
 def _make_product(name: str, *, adds: bool) -> Any:

@@ -231,24 +231,26 @@ def _finish_exp(typing_context, x, y):
     return _vector(_vector, _vector), generate
 
 
-_SMALLEST, _LARGEST = -87.0, 88.0
+_SMALLEST = -87.0
 _HIGH, _LOW = np.float32(-0.693359375), np.float32(2.12194440e-4)
-_LOG2_E, _BOUND, _LEAST = np.float32(1.4426950408889634), np.float32(-_LARGEST), np.float32(_SMALLEST)
+_LOG2_E, _LEAST = np.float32(1.4426950408889634), np.float32(_SMALLEST)
 _E5, _E4 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3)
 _E3, _E2 = np.float32(8.3334519073e-3), np.float32(4.1665795894e-2)
 _E1, _E0 = np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
-_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_ONE = np.float32(1.0)
 
 
 @njit(**OPTIONS)
 def exp(x):
-    """Return e to every lane, to about one part in 10⁷; e⁸⁸ above 88, zero below −87.
+    """Return e to every lane, to about one part in 10⁷; zero below −87.
+
+    Args:
+        x: at most zero, or NaN, which stays.
 
     Source:
         Range reduction to ±½ ln 2 and the polynomial of the Cephes library's `expf`.
     """
     bounded = larger(x, spread(_LEAST))  # NaN becomes the bound, and NaN again at the end
-    bounded = spread(_ZERO) - larger(spread(_ZERO) - bounded, spread(_BOUND))
     power, n = _power_of_two(bounded * spread(_LOG2_E))
     r = fma(n, spread(_LOW), fma(n, spread(_HIGH), bounded))
     p = fma(fma(spread(_E5), r, spread(_E4)), r, spread(_E3))
