@@ -50,7 +50,7 @@ class _Product(torch.autograd.Function):
         d_a = _multiply(d_out, b.transpose(1, 2)) if ctx.needs_input_grad[0] else None
         if not ctx.needs_input_grad[1]:
             return d_a, None, None
-        d_b = torch.empty_like(b, memory_format=torch.contiguous_format)
+        d_b = torch.empty_like(b)
         if ctx.is_weight:
             n_numbers = b.shape[1] * b.shape[2]
             stride = (n_numbers + -n_numbers % ALIGNED, b.shape[2], 1)

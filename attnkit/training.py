@@ -151,14 +151,17 @@ def plan_cohorts(experiment: Experiment, device: torch.device) -> list[Part]:
         return [Part(variants, seeds)]
     fitting = min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment))
     together = max(1, min(fitting, math.ceil(experiment.n_runs / n_cores())))
-    n_parts = math.ceil(len(seeds) / together)
-    n_seeds = math.ceil(len(seeds) / n_parts)
-    n_variants = max(1, together // n_seeds)
-    return [
-        Part(variants[first : first + n_variants], seeds[start : start + n_seeds])
-        for start in range(0, len(seeds), n_seeds)
-        for first in range(0, len(variants), n_variants)
-    ]
+    while True:
+        n_seeds = math.ceil(len(seeds) / math.ceil(len(seeds) / together))
+        n_variants = max(1, together // n_seeds)
+        parts = [
+            Part(variants[first : first + n_variants], seeds[start : start + n_seeds])
+            for start in range(0, len(seeds), n_seeds)
+            for first in range(0, len(variants), n_variants)
+        ]
+        if len(parts) >= min(n_cores(), experiment.n_runs):
+            return parts
+        together -= 1
 
 
 def _largest_intermediate(experiment: Experiment) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -127,8 +128,10 @@ class Transformer:
         """
         W_E = self.weights["W_E"]  # (s, v, m)
         first = torch.arange(len(W_E), device=W_E.device) * W_E.shape[1]
-        rows = (tokens + first[:, None, None, None]).flatten()
-        x = W_E.flatten(0, 1).index_select(0, rows).view(*tokens.shape, -1).sum(3)
+        fields = (tokens + first[:, None, None, None]).flatten(0, 2).unbind(1)
+        table = W_E.flatten(0, 1)
+        x = reduce(torch.add, (table.index_select(0, rows) for rows in fields))
+        x = x.view(*tokens.shape[:3], -1)
         if "W_pos" in self.weights:  # (s, n, m)
             x = x + self.weights["W_pos"][:, None, position : position + x.shape[2]]
         if "b_E" in self.weights:  # (s, m)
@@ -200,7 +203,8 @@ class Transformer:
     def norm(self, x: Float[Tensor, "s b n m"], name: str) -> Float[Tensor, "s b n m"]:
         """Return the rows after RMSNorm, or after LayerNorm in standard blocks."""
         if not self.wiring.sizes.standard:
-            return F.rms_norm(x, x.shape[-1:], eps=1e-6)
+            mean_square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square() / x.shape[-1]
+            return x * (mean_square + 1e-6).rsqrt()
         gain, shift = (self.weights[f"{name}.{part}"][:, None, None] for part in "wb")
         return F.layer_norm(x, x.shape[-1:], eps=1e-5) * gain + shift
 
