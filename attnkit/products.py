@@ -66,6 +66,7 @@ def _multiply(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     twice, which costs next to nothing.
     """
     if len(a) == 1 and min(a.shape[1], *b.shape[1:]) < NARROW:
-        both = torch.bmm(a.expand(2, -1, -1), b.expand(2, -1, -1))
-        return both[:1] if out is None else out.copy_(both[:1])
+        if out is not None:  # of the same layout, by which BLAS is chosen, too
+            out = out.new_empty_strided((2, *out.shape[1:]), out.stride())
+        return torch.bmm(a.expand(2, -1, -1), b.expand(2, -1, -1), out=out)[:1]
     return torch.bmm(a, b, out=out)
