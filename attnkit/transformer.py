@@ -204,7 +204,8 @@ class Transformer:
         """Return the rows after RMSNorm, or after LayerNorm in standard blocks."""
         if not self.wiring.sizes.standard:
             mean_square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square() / x.shape[-1]
-            return x * (mean_square + 1e-6).rsqrt()
+            normed: Tensor = x * (mean_square + 1e-6).rsqrt()
+            return normed
         gain, shift = (self.weights[f"{name}.{part}"][:, None, None] for part in "wb")
         return F.layer_norm(x, x.shape[-1:], eps=1e-5) * gain + shift
 
