@@ -26,7 +26,6 @@ import torch
 from attnkit.cohort import Cohort
 from attnkit.data import draw_probe
 from attnkit.experiment import Experiment
-from attnkit.model import COHORT_ORDER
 from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
 from attnkit.settings import InvalidExperiment, Problem
@@ -37,9 +36,6 @@ RUNS_PER_COHORT = 10
 
 _CACHED_FLOATS = 2**20
 """A cohort's largest intermediate, about, so that a core's cache holds it."""
-
-_SHARED_FLOATS = 2**17
-"""The least largest intermediate at which arithmetic outweighs the calls."""
 
 _BLOCK_STEPS = 2
 """Steps a thread takes with one cohort before it turns to the one furthest behind."""
@@ -145,54 +141,27 @@ class Part:
 
 
 def plan_cohorts(experiment: Experiment, device: torch.device) -> list[Part]:
-    """Which runs train together; a GPU takes them all at once.
+    """Return which runs train together; a GPU takes them all at once.
 
     On a CPU as many as fit the cache, up to `RUNS_PER_COHORT`, and few enough that every core has
-    some. Plain variants are computed as one, so all of them stand beside as few seeds as needed;
-    any other is computed by itself, so it has as many seeds as possible.
+    some. Each variant is computed by itself, so a cohort has many seeds of few variants.
     """
-    seeds = list(experiment.seeds)
+    variants, seeds = experiment.sharing, list(experiment.seeds)
     if device.type != "cpu":
-        return [Part(experiment.sharing, seeds)]
-    plain = [v for v in experiment.sharing if experiment.wiring(v).plain]
-    wired = [v for v in experiment.sharing if v not in plain]
-    in_order = sorted(plain, key=lambda variant: COHORT_ORDER.index(variant.sharing))
-    fitting = max(1, min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment)))
-    parts = _plan_plain(experiment, in_order, fitting) if plain else []
-    n_wired = len(wired) * len(seeds)
-    n_fair = math.ceil(n_cores() * n_wired / experiment.n_runs)
-    n_cohorts = max(1, min(max(n_cores() - len(parts), n_fair), n_wired))
-    together = max(1, min(fitting, math.ceil(n_wired / n_cohorts)))
-    n_seeds = min(together, len(seeds))
-    n_seeds = math.ceil(len(seeds) / math.ceil(len(seeds) / n_seeds))
-    n_variants = max(1, together // n_seeds)
-    return parts + [
-        Part(tuple(wired[first : first + n_variants]), seeds[start : start + n_seeds])
-        for start in range(0, len(seeds), n_seeds)
-        for first in range(0, len(wired), n_variants)
-    ]
-
-
-def _plan_plain(experiment: Experiment, variants: list[Variant], fitting: int) -> list[Part]:
-    """Cohorts of plain variants, given in cohort order, of at most so many runs."""
-    seeds, n_variants = list(experiment.seeds), len(variants)
-    n_runs = n_variants * len(seeds)
-    per_core = experiment.n_runs / n_cores()
-    for share in (math.ceil(per_core), max(1, math.floor(per_core))):
-        together = min(fitting, share)
-        n_together = max(1, together // n_variants)
-        n_groups = 1 if together >= n_variants else math.ceil(n_variants / together)
-        if math.ceil(len(seeds) / n_together) * n_groups >= min(n_cores(), n_runs):
-            break
-    large = _largest_intermediate(experiment) >= _SHARED_FLOATS
-    if large and len(seeds) * n_groups == n_cores() and n_variants % n_groups:
-        n_groups += 1  # cores that would wait for the one with most take turns with the smallest
-    groups = np.array_split(np.arange(n_variants), n_groups)
-    return [
-        Part(tuple(variants[place] for place in group), seeds[start : start + n_together])
-        for start in range(0, len(seeds), n_together)
-        for group in groups
-    ]
+        return [Part(variants, seeds)]
+    fitting = min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment))
+    together = max(1, min(fitting, math.ceil(experiment.n_runs / n_cores())))
+    while True:
+        n_seeds = math.ceil(len(seeds) / math.ceil(len(seeds) / together))
+        n_variants = max(1, together // n_seeds)
+        parts = [
+            Part(variants[first : first + n_variants], seeds[start : start + n_seeds])
+            for start in range(0, len(seeds), n_seeds)
+            for first in range(0, len(variants), n_variants)
+        ]
+        if len(parts) >= min(n_cores(), experiment.n_runs):
+            return parts
+        together -= 1
 
 
 def _largest_intermediate(experiment: Experiment) -> int:
