@@ -32,7 +32,7 @@ from sqlalchemy import (
 
 from attnkit import __version__
 from attnkit.database import Database
-from attnkit.engines import Unavailable, is_file, lock_writers
+from attnkit.database_engines import Unavailable, is_file, lock_writers
 from attnkit.experiment import Experiment, from_text, hash_of
 from attnkit.migrations import RESULTS, NotOurs, checksum, has_whole_snapshot, is_whole
 from attnkit.results import Result, Snapshot

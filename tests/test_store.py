@@ -16,9 +16,9 @@ from sqlalchemy.engine import make_url
 from storing import answer, ask, made, storing
 from test_results import same_arrays
 
-from attnkit import __version__, engines
+from attnkit import __version__, database_engines
 from attnkit import store as store_module
-from attnkit.engines import FILE, open_engine
+from attnkit.database_engines import FILE, open_engine
 from attnkit.experiment import hash_of
 from attnkit.migrations import RESULTS, STEPS, checksum
 from attnkit.store import LONGEST_NAME, Entry, ResultStore, TooLarge, Unavailable
@@ -714,14 +714,16 @@ def test_an_engine_of_another_kind_is_refused(monkeypatch):
 
 def test_a_user_without_a_folder_is_told_to_name_one(monkeypatch):
     """As in a container that runs under any number."""
-    monkeypatch.setattr(engines, "user_data_dir", lambda name: f"~nobody-has-this-name/{name}")
+    monkeypatch.setattr(
+        database_engines, "user_data_dir", lambda name: f"~nobody-has-this-name/{name}"
+    )
     with pytest.raises(Unavailable, match="this user has no folder: name one"):
         ResultStore("")
 
 
 def test_a_missing_driver_is_said(monkeypatch):
     """With the extra that brings it."""
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(database_engines, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pip install 'attnkit\[postgres\]'"):
         ResultStore("postgresql://me@host/db")
 
