@@ -20,6 +20,7 @@ from attnkit.adam import Adam
 from attnkit.architecture import Place
 from attnkit.attention import Layer
 from attnkit.data import TrainingData, held_out_examples, stack
+from attnkit.engine import Engine
 from attnkit.experiment import Experiment
 from attnkit.model import Model
 from attnkit.parameters import TABLE
@@ -54,6 +55,7 @@ class Cohort:
         seeds: which of its seeds are in this cohort.
         sharing: which of its variants are; None: all.
         device: where to train.
+        engine: what trains the runs that the kernel knows.
 
     Attributes:
         evaluations: one per evaluation so far, first at step 0.
@@ -66,8 +68,10 @@ class Cohort:
         seeds: Sequence[int],
         device: torch.device,
         sharing: Sequence[Variant] | None = None,
+        engine: Engine = "torch",
     ) -> None:
         self.experiment = experiment
+        self.engine = engine
         self.sharing = experiment.sharing if sharing is None else tuple(sharing)
         self.seeds = list(seeds)
         self.device = device

@@ -44,7 +44,7 @@ EVENTS = {
 }
 """What is told, and how loudly."""
 
-PACKAGES = ("streamlit", "torch", "plotly", "numpy", "sqlalchemy", "psycopg")
+PACKAGES = ("streamlit", "torch", "plotly", "numpy", "numba", "sqlalchemy", "psycopg")
 """Whose versions are told."""
 
 

@@ -25,7 +25,9 @@ import torch
 
 from attnkit.cohort import Cohort
 from attnkit.data import draw_probe
+from attnkit.engine import Engine, ready_engine
 from attnkit.experiment import Experiment
+from attnkit.machine import processor_kind
 from attnkit.model import COHORT_ORDER
 from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
@@ -51,17 +53,22 @@ class Training:
     Args:
         experiment: what to train.
         device: "cpu", "cuda", or "auto" for a GPU if there is one; see `pick_device`.
+        engine: "kernel" or "torch". None: as `ATTNKIT_ENGINE` says; see `ready_engine`.
 
     Attributes:
+        engine: what trains it, from its first step to its last.
         cohorts: the independent parts it was cut into, which `plan_cohorts` made.
         step: optimiser steps that every run has taken.
         seconds: time spent training and evaluating so far.
     """
 
-    def __init__(self, experiment: Experiment, device: str = "auto") -> None:
-        started = time.perf_counter()
+    def __init__(
+        self, experiment: Experiment, device: str = "auto", engine: Engine | None = None
+    ) -> None:
         self.experiment = experiment
         self.device = pick_device(device)
+        self.engine = ready_engine(self.device, engine)
+        started = time.perf_counter()
         plan = plan_cohorts(experiment, self.device)
         self.cohorts = list(_pool().map(self._make_cohort, plan))
         runs = [run for cohort in self.cohorts for run in cohort.runs]
@@ -108,6 +115,8 @@ class Training:
             slice_accuracy=self._joined([own[-1].slice_accuracy for own in evaluations], 0),
             diverged_at=self._joined([cohort.diverged_at for cohort in self.cohorts], 0),
             probe=self._answer_probe(),
+            engine=self.engine,
+            processor=processor_kind(self.device),
         )
 
     def result(self) -> Result:
@@ -121,7 +130,7 @@ class Training:
         return np.concatenate(per_cohort, axis).take(self._order, axis)
 
     def _make_cohort(self, part: Part) -> Cohort:
-        return Cohort(self.experiment, part.seeds, self.device, part.sharing)
+        return Cohort(self.experiment, part.seeds, self.device, part.sharing, self.engine)
 
     def _answer_probe(self) -> Probe:
         answered = list(_pool().map(lambda cohort: cohort.answer(self._probe), self.cohorts))

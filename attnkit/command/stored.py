@@ -58,13 +58,10 @@ class Stored:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Raise errors of the store as `BadInput`, and print its notes on files it moved aside."""
-        from attnkit.server import InvalidSettings
         from attnkit.store import Unavailable
 
         try:
             yield
-        except InvalidSettings as error:
-            raise BadInput(str(error)) from None
         except Unavailable as error:
             raise BadInput(f"--store: {error}") from None
         finally:
