@@ -69,13 +69,22 @@ def ready_engine(device: torch.device, engine: Engine | None = None) -> Engine:
     return "kernel" if wanted == "kernel" and device.type == "cpu" and _compiles() else "torch"
 
 
+def in_words(engine: Engine, processor: str) -> str:
+    """Return what trained a result, such as "the compiled kernel on Intel AVX-512"."""
+    name = "the compiled kernel" if engine == "kernel" else "torch"
+    return f"{name} on {processor}" if processor else name
+
+
 @cache
 def _compiles() -> bool:
-    """Compile the kernel if necessary; return whether it can be used."""
+    """Compile the kernel if necessary and load it; return whether it can be used."""
     try:
         from attnkit.kernel.cache import ensure_compiled
 
         ensure_compiled(_tell)
+        from attnkit.kernel.compiling import compile_all
+
+        compile_all()  # loads what the child process compiled, so that no run waits for it
     except Exception as error:  # numba, its libraries and file systems raise many kinds
         reason = str(error).strip() or type(error).__name__
         _tell(f"The training kernel cannot be compiled ({reason}): torch trains instead, slower.")

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from attnkit.engine import Engine
+from attnkit.engine import Engine, in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.files import write_file
 
@@ -94,6 +94,16 @@ class Snapshot:
     probe: Probe
     engine: Engine = "torch"
     processor: str = ""
+
+    @property
+    def maker(self) -> tuple[Engine, str]:
+        """The engine and the kind of processor: bits are equal only where both are equal."""
+        return self.engine, self.processor
+
+    @property
+    def trained_by(self) -> str:
+        """The engine and the kind of processor, in words."""
+        return in_words(self.engine, self.processor)
 
     @property
     def model_steps_per_second(self) -> float:

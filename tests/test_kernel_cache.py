@@ -59,17 +59,9 @@ def test_functions_are_loaded_from_the_folder_of_this_kernel(place):
         "print(sum(d.stats.cache_hits.total() for d in vars(c).values() if hasattr(d, 'stats')))"
     )
     environment = environment_with_package()
-    hits = [
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for _ in range(2)
-    ]
-    assert int(hits[0]) == 0 < int(hits[1])
+    command = [sys.executable, "-c", code]
+    hits = [int(subprocess.check_output(command, env=environment)) for _ in range(2)]
+    assert hits[0] == 0 < hits[1]
     assert {path.name for path in (place / "caches").iterdir()} == {cache.cache_key()}
 
 

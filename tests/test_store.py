@@ -1,6 +1,7 @@
 """The store: what is put is there, whole, on SQLite and on PostgreSQL alike."""
 
 import contextlib
+import dataclasses
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from attnkit import store as store_module
 from attnkit.database_engines import FILE, open_engine
 from attnkit.experiment import hash_of
 from attnkit.migrations import RESULTS, STEPS, checksum
+from attnkit.results import Result
 from attnkit.store import LONGEST_NAME, Entry, ResultStore, TooLarge, Unavailable
 from attnkit.training import Training
 
@@ -135,6 +137,24 @@ def test_putting_again_changes_nothing(where, open_store):
     assert store.put(*other.to_blobs()) is False
     assert store.result(result.experiment.hash).to_blobs() == result.to_blobs()
     assert len(store.entries()) == 1
+
+
+@pytest.mark.parametrize("change", [{"engine": "kernel"}, {"processor": "Intel AVX-512"}])
+def test_a_result_of_another_engine_or_processor_replaces_the_one_that_is_there(
+    where, open_store, change
+):
+    """Its bits differ; the name that people gave it stays, and so does its pin."""
+    store, first = open_store(where), made(1)
+    store.put(*first.to_blobs())
+    key = first.experiment.hash
+    assert store.rename(key, "mine")
+    assert store.pin(key, True)
+    second = Result(dataclasses.replace(first.snapshot, **change), first.parameters)
+    assert store.put(*second.to_blobs()) is True
+    assert store.put(*second.to_blobs()) is False
+    assert store.snapshot(key).maker == second.snapshot.maker != first.snapshot.maker
+    (entry,) = store.entries()
+    assert (entry.name, entry.pinned) == ("mine", True)
 
 
 @pytest.mark.parametrize("status", ["running", "stopped"])
