@@ -90,8 +90,8 @@ class ServerSettings(BaseModel):
         description="Sites that may show the pages in a frame, as `frame-ancestors` of a "
         "Content-Security-Policy wants it.",
     )
-    engine: Literal["kernel", "torch"] | None = Field(
-        None,
+    engine: Literal["kernel", "torch", ""] = Field(
+        "",
         description="What trains on a CPU: the compiled `kernel`, or `torch`. Empty: the kernel "
         "where numba can be imported.",
     )

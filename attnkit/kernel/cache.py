@@ -8,6 +8,7 @@ cannot write to, also for reading: a cache that ships with an image is copied be
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -91,9 +92,10 @@ def is_compiled() -> bool:
     complete, shipped = cache_folder() / _COMPLETE, os.environ.get(SHIPPED)
     if not complete.exists() and shipped:
         source = Path(shipped) / cache_key()
-        if (source / _COMPLETE).exists():
-            with _lock():
-                _copy(source, cache_folder())
+        with contextlib.suppress(OSError):  # what cannot be copied is compiled
+            if (source / _COMPLETE).exists():
+                with _lock():
+                    _copy(source, cache_folder())
     return complete.exists()
 
 
