@@ -79,12 +79,10 @@ def in_words(engine: Engine, processor: str) -> str:
 def _compiles() -> bool:
     """Compile the kernel if necessary and load it; return whether it can be used."""
     try:
-        from attnkit.kernel.cache import ensure_compiled
+        from attnkit.kernel.cache import ensure_compiled, load
 
         ensure_compiled(_tell)
-        from attnkit.kernel.compiling import compile_all
-
-        compile_all()  # loads what the child process compiled, so that no run waits for it
+        load()  # so that no run waits for it
     except Exception as error:  # numba, its libraries and file systems raise many kinds
         reason = str(error).strip() or type(error).__name__
         _tell(f"The training kernel cannot be compiled ({reason}): torch trains instead, slower.")

@@ -90,10 +90,11 @@ def test_an_engine_that_must_be_compiled_is_not_ready(monkeypatch):
     assert not is_ready("kernel")
 
 
-def test_choosing_torch_imports_no_numba():
-    """A quarter of a second, and where it fails it is not needed."""
+def test_training_on_torch_imports_no_numba():
+    """It takes a second and 130 MB, and some platforms lack it."""
     code = (
-        "import sys, torch; from attnkit.engine import ready_engine;"
-        "ready_engine(torch.device('cpu'), 'torch'); raise SystemExit('numba' in sys.modules)"
+        "import sys; from attnkit import Experiment, Training;"
+        "Training(Experiment(n_seeds=1, steps=1, n_eval=16), 'cpu', 'torch').advance(1);"
+        "raise SystemExit('numba' in sys.modules or 'attnkit.kernel' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

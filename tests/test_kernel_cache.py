@@ -65,6 +65,18 @@ def test_functions_are_loaded_from_the_folder_of_this_kernel(place):
     assert {path.name for path in (place / "caches").iterdir()} == {cache.cache_key()}
 
 
+def test_a_damaged_cache_is_deleted(place):
+    """One process falls back to torch, and the next one compiles the kernel again."""
+    cache.ensure_compiled(lambda _: None)
+    for data in cache.cache_folder().glob("kernel_*/*.nb?"):
+        data.write_bytes(b"")
+    code = "from attnkit.kernel.cache import load; load()"
+    command, environment = [sys.executable, "-c", code], environment_with_package()
+    found = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert (found.returncode, cache.cache_folder().exists()) == (1, False)
+    subprocess.run(command, env=environment, check=True)
+
+
 def test_processes_that_compile_at_once_do_no_harm(place, child):
     """One compiles, the others wait for it."""
     runs = place / "runs"

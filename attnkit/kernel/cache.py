@@ -122,6 +122,21 @@ def ensure_compiled(say: Callable[[str], None]) -> None:
             _compile_in_child()
 
 
+def load() -> None:
+    """Load all functions from the cache folder.
+
+    A folder from which they cannot be loaded, for example one that was being written when the
+    machine lost its power, is deleted, so that the next process compiles them again.
+    """
+    try:
+        from attnkit.kernel.compiling import compile_all
+
+        compile_all()
+    except Exception:
+        shutil.rmtree(cache_folder(), ignore_errors=True)
+        raise
+
+
 def _compile_in_child() -> None:
     """Run `python -m attnkit.kernel`: this process may be training and keeps its own memory."""
     environment = environment_with_package() | {"NUMBA_CACHE_DIR": str(cache_folder().parent)}
