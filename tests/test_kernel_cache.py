@@ -124,18 +124,16 @@ def test_where_the_cache_folder_cannot_be_written_a_private_temporary_one_serves
 
 
 def test_folders_that_others_could_write_are_not_used(place):
-    """Neither a cache folder, nor a temporary one, nor a link to a folder."""
+    """Neither a cache folder, nor a temporary one, a link to a folder, or a file."""
     open_to_all = place / "caches" / cache.cache_key()
     open_to_all.mkdir(parents=True)
     open_to_all.chmod(0o777)
+    (place / f"{cache._PREFIX}0").touch(mode=0o600)
     (place / f"{cache._PREFIX}1").mkdir(mode=0o755)
     (place / "elsewhere").mkdir(mode=0o700)
     (place / f"{cache._PREFIX}2").symlink_to(place / "elsewhere")
-    assert cache.cache_folder().parent.name not in (
-        "caches",
-        f"{cache._PREFIX}1",
-        f"{cache._PREFIX}2",
-    )
+    refused = {"caches", *(f"{cache._PREFIX}{n}" for n in range(3))}
+    assert cache.cache_folder().parent.name not in refused
 
 
 def test_a_folder_of_another_user_is_not_used(place, monkeypatch):
@@ -166,6 +164,20 @@ def test_a_shipped_cache_that_is_not_complete_is_left_alone(place, monkeypatch):
     monkeypatch.setenv(cache.SHIPPED, str(place / "image"))
     complete(place / "image" / cache.cache_key())
     (place / "image" / cache.cache_key() / "complete").unlink()
+    assert not cache.is_compiled()
+
+
+def test_a_copy_that_fails_half_way_is_not_complete(place, monkeypatch):
+    """The disk may be full; the kernel is compiled then."""
+
+    def copy(source, target, copy=cache.shutil.copyfile):
+        if source.suffix == ".nbi":
+            raise OSError("the disk is full")
+        copy(source, target)
+
+    monkeypatch.setattr(cache.shutil, "copyfile", copy)
+    monkeypatch.setenv(cache.SHIPPED, str(place / "image"))
+    complete(place / "image" / cache.cache_key())
     assert not cache.is_compiled()
 
 
