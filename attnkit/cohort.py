@@ -19,6 +19,7 @@ from attnkit import metrics
 from attnkit.adam import Adam
 from attnkit.architecture import Place
 from attnkit.data import TrainingData, held_out_examples, stack
+from attnkit.engine import Engine, kernel_knows
 from attnkit.experiment import Experiment
 from attnkit.model import Model
 from attnkit.parameters import TABLE
@@ -54,6 +55,7 @@ class Cohort:
         seeds: which of its seeds are in this cohort.
         sharing: which of its variants are; None: all.
         device: where to train.
+        engine: what trains the runs that the kernel knows.
 
     Attributes:
         evaluations: one per evaluation so far, first at step 0.
@@ -66,11 +68,16 @@ class Cohort:
         seeds: Sequence[int],
         device: torch.device,
         sharing: Sequence[Variant] | None = None,
+        engine: Engine = "torch",
     ) -> None:
         self.experiment = experiment
+        self.engine = engine
         self.sharing = experiment.sharing if sharing is None else tuple(sharing)
         self.seeds = list(seeds)
         self.device = device
+        self._on_kernel = engine == "kernel" and all(
+            kernel_knows(experiment, variant) for variant in self.sharing
+        )
         self._frozen = False
         self.model = self._make_model()
         self.step = 0
@@ -152,7 +159,10 @@ class Cohort:
         self._turn_to(self.experiment.task)
 
     def _make_model(self, tied: Collection[Variant] = ()) -> Model:
-        return Model(
+        kind = Model
+        if self._on_kernel:
+            from attnkit.kernel.model import KernelModel as kind
+        return kind(
             self.experiment,
             self.seeds,
             self.device,
@@ -168,7 +178,10 @@ class Cohort:
         ]
         if len({rate for _, rate in rates}) == 1:
             rates = [(slice(None), rates[0][1])]
-        return Adam(self.model.numbers, self.model.gradient, rates)
+        kind = Adam
+        if self._on_kernel:
+            from attnkit.kernel.model import KernelAdam as kind
+        return kind(self.model.numbers, self.model.gradient, rates)
 
     def _learning_rate(self, variant: Variant) -> float:
         own = variant.given.get("learning_rate")

@@ -45,6 +45,7 @@ class Model:
         wirings: variant → what its attention computes at this stage.
         numbers: the parameters of all runs as one vector; see `attnkit.parameters`.
         gradient: the gradient of `numbers` after `differentiate`.
+        movable: 1 for every number that training may change, else 0; None: it may change all.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Model:
         }
         if drawn:
             self._initialise()
-        self._movable = self._find_movable(embedding_frozen)
+        self.movable = self._find_movable(embedding_frozen)
 
     @torch.no_grad()
     def logits(
@@ -109,8 +110,8 @@ class Model:
             gradients = self._parameters.of_variant(place, self.gradient)
             for gradient, value in zip(gradients.values(), found, strict=True):
                 gradient.copy_(value)
-        if self._movable is not None:
-            self.gradient.mul_(self._movable)
+        if self.movable is not None:
+            self.gradient.mul_(self.movable)
 
     def transformer(
         self, variant: Variant, weights: dict[str, Tensor] | None = None

@@ -416,6 +416,18 @@ def test_a_stored_experiment_is_not_trained_again(run, tmp_path):
     assert Result.load(tmp_path / "result").to_dict() == document
 
 
+def test_a_stored_result_of_another_engine_is_trained_again(run, tmp_path, monkeypatch):
+    """Its bits are others; what is trained now takes its place, and the line says so."""
+    where = str(tmp_path)
+    for engine, then in (("kernel", ""), ("torch", "again"), ("torch", "nothing is trained")):
+        monkeypatch.setenv("ATTNKIT_ENGINE", engine)
+        code, output, errors = run(*SMALL, "--store", where, "--json", "-")
+        assert (code, json.loads(output)["engine"]) == (0, engine)
+        assert then in errors
+    with contextlib.closing(ResultStore(tmp_path)) as store:
+        assert store.snapshot(json.loads(output)["hash"]).engine == "torch"
+
+
 def test_another_experiment_is_trained_and_stored_beside_it(run, tmp_path):
     """Whatever differs makes another experiment."""
     for steps in ("12", "13"):

@@ -26,13 +26,6 @@ Offsets = Mapping[str, tuple[int, tuple[int, ...]]]
 """Name of a parameter → its place in the run's numbers, and its shape."""
 
 
-def known(wiring: Wiring) -> bool:
-    """Return whether the kernel computes this wiring; otherwise torch does."""
-    return wiring.plain or (
-        wiring.sizes.two_sided and all(rule.plain for rule in wiring.rules)
-    )
-
-
 @dataclass
 class _Memory:
     """Scratch memory as it is given out: every buffer on a cache line, with a gap behind it.
@@ -68,6 +61,16 @@ class Description:
     layers: np.ndarray
     gaps: tuple[int, ...]
     shapes: tuple[tuple[int, int, int], ...]
+
+    @property
+    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The three tables, in the order in which the kernel takes them."""
+        return self.run, self.matrices, self.layers
+
+    @property
+    def n_scratch(self) -> int:
+        """Numbers of scratch memory."""
+        return int(self.run[0]["n_scratch"])
 
     @property
     def n_recorded(self) -> int:
@@ -211,10 +214,12 @@ class _Writer:
             "scale": wiring.scale,
         }.items()
         owner = {role: wiring.roles[role] for role in ROLES}
+        names = wiring.names(number)  # some layers have the parameters of the first
         for role in ROLES:
             vector = wiring.vectors[owner[role]]
-            yield f"W_{role}", self._matrix(f"{number}.{vector.weight}", m, vector.n_numbers)
-        yield "W_O", self._matrix(f"{number}.W_O", wiring.n_inner, m)
+            name = names[vector.weight] if vector.weight else ""
+            yield f"W_{role}", self._matrix(name, m, vector.n_numbers)
+        yield "W_O", self._matrix(names["W_O"] if wiring.has_output else "", wiring.n_inner, m)
         normed = take(rows, m)
         yield "normed", normed
         yield "rows", take(rows, m) if sizes.standard else normed
@@ -258,8 +263,16 @@ class _Writer:
                 yield "ln2_b", self._place(f"{number}.ln2.b", (m,))
 
     def _matrix(self, name: str, n_in: int, n_out: int) -> int:
-        """Return a matrix's place in their table; one that is read twice stands there once."""
-        if name not in self.matrices:
+        """Return a matrix's place in their table; one that is read twice stands there once.
+
+        Args:
+            name: empty for the identity.
+        """
+        if not name and n_in != n_out:
+            raise ValueError(f"identity: reads {n_in} numbers and writes {n_out}")
+        if not name:
+            self.matrices[name] = (NONE, NONE, n_in, n_out, NONE)
+        elif name not in self.matrices:
             bias = self._place(_bias_of(name), (n_out,), optional=True)
             weight = self._place(name, (n_in, n_out))
             turned = self.memory.take(n_out, n_in)

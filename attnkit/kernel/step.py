@@ -87,6 +87,22 @@ RUN = _table(
 
 
 @njit(**OPTIONS)
+def differentiate_all(run, matrices, layers, numbers, gradient, tokens, labels, fixed, scratch):
+    """Write the gradients of all runs of one variant; arrays have a leading axis of seeds."""
+    for seed in range(len(numbers)):
+        own = numbers[seed], gradient[seed], tokens[seed], labels[seed], fixed[seed]
+        differentiate(run[0], matrices, layers, *own, scratch)
+
+
+@njit(**OPTIONS)
+def answer_all(run, matrices, layers, numbers, tokens, logits, record, scratch):
+    """Write the answers of all runs of one variant; arrays have a leading axis of seeds."""
+    for seed in range(len(numbers)):
+        own = numbers[seed], tokens[seed], logits[seed], record[seed]
+        answer(run[0], matrices, layers, *own, scratch)
+
+
+@njit(**OPTIONS)
 def differentiate(run, matrices, layers, numbers, gradient, tokens, labels, fixed, scratch):
     """Write the gradient of one run's mean cross-entropy over a batch.
 
