@@ -34,7 +34,7 @@ from attnkit.kernel.vectors import (
     store_vector,
 )
 
-_ROWS = (6, 4, 2, 1) if LANES == 8 else (12, 8, 4, 2, 1)
+_ROWS = (6, 4, 1) if LANES == 8 else (12, 8, 4, 1)
 """Rows that are accumulated together: as many as the registers hold beside two vectors."""
 
 _TILE = 8
@@ -52,22 +52,22 @@ def multiply(out, a, b):
         a: (i, k), any strides, so that a transpose costs nothing.
         b: (k, j), rows without gaps between their numbers.
     """
-    _multiply(
+    _product(
         *(address(out, 0), out.strides[0] // 4),
         *(address(a, 0), a.strides[0] // 4, a.strides[1] // 4),
         *(address(b, 0), b.strides[0] // 4),
-        *(a.shape[0], b.shape[1], a.shape[1]),
+        *(a.shape[0], b.shape[1], a.shape[1], 0),
     )
 
 
 @njit(**OPTIONS)
 def multiply_add(out, a, b):
     """Add the product of two matrices to `out`; shapes as for `multiply`."""
-    _multiply_add(
+    _product(
         *(address(out, 0), out.strides[0] // 4),
         *(address(a, 0), a.strides[0] // 4, a.strides[1] // 4),
         *(address(b, 0), b.strides[0] // 4),
-        *(a.shape[0], b.shape[1], a.shape[1]),
+        *(a.shape[0], b.shape[1], a.shape[1], 1),
     )
 
 
@@ -164,14 +164,23 @@ class _Columns:
 
 
 def _block(
-    builder: ir.IRBuilder, columns: _Columns, n_rows: int, operands: Sequence[Any], *, adds: bool
+    builder: ir.IRBuilder, columns: _Columns, n_rows: int, operands: Sequence[Any]
 ) -> None:
-    """Some rows of the product and one group of its columns."""
-    out, out_stride, a, a_down, a_right, b, b_down, n_inner = operands
+    """Write some rows of the product and one group of its columns."""
+    out, out_stride, a, a_down, a_right, b, b_down, n_inner, adds = operands
     rows = [place_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
     to = [place_at(builder, out, builder.mul(_index(row), out_stride)) for row in range(n_rows)]
-    zero = [ir.Constant(VECTOR, [0.0] * LANES)] * columns.n_vectors
-    initial = [columns.load(builder, place) if adds else zero for place in to]
+    nothing = [ir.Constant(VECTOR, [0.0] * LANES)] * (n_rows * columns.n_vectors)
+    before = builder.block
+    with builder.if_then(adds):
+        known = [vector for place in to for vector in columns.load(builder, place)]
+        loading = builder.block
+    initial = []
+    for vector in known:
+        initial.append(builder.phi(VECTOR))
+        initial[-1].add_incoming(vector, loading)
+    for phi, zero in zip(initial, nothing, strict=True):
+        phi.add_incoming(zero, before)
 
     def accumulate(builder: ir.IRBuilder, k: Any, sums: list[Any]) -> list[Any]:
         vectors = columns.load(builder, place_at(builder, b, builder.mul(k, b_down)))
@@ -184,16 +193,16 @@ def _block(
                 results.append(call_llvm(builder, "fma", VECTOR, (factor, vector, known)))
         return results
 
-    flat = [vector for row in initial for vector in row]
-    sums = _loop(builder, _index(0), n_inner, _index(1), flat, accumulate)
+    sums = _loop(builder, _index(0), n_inner, _index(1), initial, accumulate)
     for row in range(n_rows):
         own = sums[row * columns.n_vectors : (row + 1) * columns.n_vectors]
         columns.store(builder, own, to[row])
 
 
-def _generate(builder: ir.IRBuilder, arguments: Sequence[Any], *, adds: bool) -> None:
+def _generate(builder: ir.IRBuilder, arguments: Sequence[Any]) -> None:
     """Write the loops over groups of columns, and in each over groups of rows."""
-    out, out_stride, a, a_down, a_right, b, b_down, n_rows, n_columns, n_inner = arguments
+    out, out_stride, a, a_down, a_right, b, b_down, n_rows, n_columns, n_inner, adds = arguments
+    adds = builder.icmp_signed("!=", adds, _index(0))
 
     def all_rows(builder: ir.IRBuilder, columns: _Columns, j: Any) -> None:
         out_j, b_j = place_at(builder, out, j), place_at(builder, b, j)
@@ -206,9 +215,9 @@ def _generate(builder: ir.IRBuilder, arguments: Sequence[Any], *, adds: bool) ->
                     place_at(builder, out_j, builder.mul(i, out_stride)),
                     out_stride,
                     place_at(builder, a, builder.mul(i, a_down)),
-                    *(a_down, a_right, b_j, b_down, n_inner),
+                    *(a_down, a_right, b_j, b_down, n_inner, adds),
                 )
-                _block(builder, columns, n, operands, adds=adds)
+                _block(builder, columns, n, operands)
                 return [builder.add(i, _index(n))]
 
             stop = builder.sub(n_rows, _index(together - 1))
@@ -231,26 +240,20 @@ def _generate(builder: ir.IRBuilder, arguments: Sequence[Any], *, adds: bool) ->
         all_rows(builder, _Columns(builder, 1, n_left), j)
 
 
-def _make_product(name: str, *, adds: bool) -> Any:
-    """Return a compiled function of addresses, strides and sizes."""
+@intrinsic
+def _write_product(typing_context, out, o0, a, a0, a1, b, b0, i, j, k, adds):
+    def generate(context, builder, signature, arguments):
+        _generate(builder, arguments)
+        return context.get_dummy_value()
 
-    @intrinsic
-    def product(typing_context, out, o0, a, a0, a1, b, b0, i, j, k):
-        def generate(context, builder, signature, arguments):
-            _generate(builder, arguments, adds=adds)
-            return context.get_dummy_value()
-
-        return types.void(*(POINTER if n in (0, 2, 5) else types.int64 for n in range(10))), generate
-
-    @njit(inline="never", **OPTIONS)
-    def compiled(out, o0, a, a0, a1, b, b0, i, j, k):
-        product(out, o0, a, a0, a1, b, b0, i, j, k)
-
-    return compiled
+    kinds = (POINTER if n in (0, 2, 5) else types.int64 for n in range(11))
+    return types.void(*kinds), generate
 
 
-_multiply = _make_product("multiply", adds=False)
-_multiply_add = _make_product("multiply_add", adds=True)
+@njit(inline="never", **OPTIONS)
+def _product(out, o0, a, a0, a1, b, b0, i, j, k, adds):
+    """Write or add a product, given addresses, strides, sizes, and whether it is added."""
+    _write_product(out, o0, a, a0, a1, b, b0, i, j, k, adds)
 
 
 @intrinsic
