@@ -159,9 +159,11 @@ class Cohort:
         self._turn_to(self.experiment.task)
 
     def _make_model(self, tied: Collection[Variant] = ()) -> Model:
-        kind = Model
+        kind: type[Model] = Model
         if self._on_kernel:
-            from attnkit.kernel.model import KernelModel as kind
+            from attnkit.kernel.model import KernelModel
+
+            kind = KernelModel
         return kind(
             self.experiment,
             self.seeds,
@@ -178,9 +180,11 @@ class Cohort:
         ]
         if len({rate for _, rate in rates}) == 1:
             rates = [(slice(None), rates[0][1])]
-        kind = Adam
+        kind: type[Adam] = Adam
         if self._on_kernel:
-            from attnkit.kernel.model import KernelAdam as kind
+            from attnkit.kernel.model import KernelAdam
+
+            kind = KernelAdam
         return kind(self.model.numbers, self.model.gradient, rates)
 
     def _learning_rate(self, variant: Variant) -> float:

@@ -24,6 +24,7 @@ from torch.testing import assert_close
 import attnkit
 from attnkit import training as training_module
 from attnkit.data import stack
+from attnkit.engine import kernel_knows
 from attnkit.experiment import Experiment, from_params, from_text
 from attnkit.experiment import settings as settings_of
 from attnkit.initial import generator_for
@@ -103,13 +104,18 @@ def trained(experiment, n_steps=None):
 
 
 def one_cohort(experiment):
-    """A training that computes all runs in one batch, as it would on a GPU."""
+    """A training that computes all runs of an engine in one batch, as a GPU would."""
+    seeds = list(experiment.seeds)
+
+    def whole(experiment, device, engine):
+        variants = experiment.sharing if engine == "kernel" else ()
+        known = [variant for variant in variants if kernel_knows(experiment, variant)]
+        others = [variant for variant in experiment.sharing if variant not in known]
+        return [training_module.Part(tuple(some), seeds) for some in (known, others) if some]
+
     with pytest.MonkeyPatch.context() as patch:
-        whole = training_module.Part(experiment.sharing, list(experiment.seeds))
-        patch.setattr(training_module, "plan_cohorts", lambda *_: [whole])
-        training = Training(experiment, "cpu")
-    assert len(training.cohorts) == 1
-    return training
+        patch.setattr(training_module, "plan_cohorts", whole)
+        return Training(experiment, "cpu")
 
 
 def bits(result, run):

@@ -6,6 +6,7 @@ checked any more.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from attnkit.kernel.step import LAYER, MATRIX, NONE, RUN, padded
 from attnkit.recipe import ALIGNED
 from attnkit.sharing import ROLES
 from attnkit.tasks import Task
-from attnkit.variants.wiring import TOKEN, Wiring
+from attnkit.variants.wiring import Wiring
 
 ROWS_TOGETHER = 64
 """Rows of a chunk, about: enough for the products, few enough for the cache."""
@@ -39,7 +40,7 @@ class _Memory:
 
     def take(self, *shape: int) -> int:
         """Return the place of a new buffer."""
-        start, n_numbers = self.size, padded(int(np.prod(shape)))
+        start, n_numbers = self.size, padded(math.prod(shape))
         stop = start + n_numbers
         self.gaps.append(stop)
         self.size = stop + 1 + -(stop + 1) % ALIGNED
@@ -60,7 +61,7 @@ class Description:
     matrices: np.ndarray
     layers: np.ndarray
     gaps: tuple[int, ...]
-    shapes: tuple[tuple[int, int, int], ...]
+    shapes: tuple[tuple[int, ...], ...]
 
     @property
     def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -120,31 +121,26 @@ class _Writer:
         self.n_together = max(1, ROWS_TOGETHER // task.n_ctx)
 
     def write(self) -> Description:
-        task, sizes = self.task, self.wiring.sizes
-        n_ctx, m = task.n_ctx, sizes.d_model
+        """Fill all tables."""
+        m, n_ctx = self.wiring.sizes.d_model, self.task.n_ctx
         rows = self.n_together * n_ctx
         self.stream = self.memory.take(rows, m), self.memory.take(rows, m)
-        self.last = n_ctx, *self.stream, task.answers_from
-        layers = np.full(len(self.places), NONE, LAYER)
-        shapes = []
-        recorded = 0
-        for number, place in enumerate(self.places):
+        self.last = n_ctx, *self.stream, self.task.answers_from
+        layers, shapes, recorded = np.full(len(self.places), NONE, LAYER), [], 0
+        for layer, (number, place) in zip(layers, enumerate(self.places), strict=True):
             for name, value in self._layer(number, place):
-                layers[number][name] = value
-            n_heads, n_asks, n_looks = (
-                int(layers[number][name]) for name in ("n_heads", "n_asks", "n_looks")
-            )
-            shapes.append((n_heads, n_asks, n_looks))
-            layers[number]["recorded"] = recorded
-            recorded += 2 * n_heads * n_asks * n_looks
+                layer[name] = value
+            shapes.append(tuple(int(layer[name]) for name in ("n_heads", "n_asks", "n_looks")))
+            layer["recorded"] = recorded
+            recorded += 2 * math.prod(shapes[-1])
         run = np.full(1, NONE, RUN)
-        for name, value in self._run(layers).items():
+        for name, value in self._run().items():
             run[0][name] = value
-        matrices = np.array(list(self.matrices.values()), MATRIX)
         run[0]["n_scratch"] = self.memory.size
+        matrices = np.array(list(self.matrices.values()), MATRIX)
         return Description(run, matrices, layers, tuple(self.memory.gaps), tuple(shapes))
 
-    def _run(self, layers: np.ndarray) -> dict[str, int]:
+    def _run(self) -> dict[str, int]:
         task, sizes, take = self.task, self.wiring.sizes, self.memory.take
         m, lean = sizes.d_model, not sizes.standard
         rows, n_answers = self.n_together * task.n_ctx, task.n_ctx - task.answers_from
@@ -288,7 +284,7 @@ class _Writer:
         start, found = self.offsets[name]
         if tuple(found) != shape:
             raise ValueError(f"{name}: has shape {tuple(found)}, expected {shape}")
-        if start < 0 or start + int(np.prod(shape)) > self.n_numbers:
+        if start < 0 or start + math.prod(shape) > self.n_numbers:
             raise ValueError(f"{name}: lies outside of the run's {self.n_numbers} numbers")
         return start
 

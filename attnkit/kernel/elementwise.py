@@ -46,7 +46,8 @@ def softmax(row, n, scale, share):
 
     Args:
         row: its length is a multiple of `PIECE`.
-        scale: what the numbers are multiplied with before, positive. share: what the softmax is, afterwards.
+        scale: what the numbers are multiplied with before the softmax, positive.
+        share: what the softmax is multiplied with.
     """
     at = address(row, 0)
     nothing, factor = spread(_HIDDEN), spread(scale)
@@ -212,13 +213,16 @@ def sum_rows(out, rows):
 def clip(gradient, largest):
     """Shorten a run's gradient to this norm if it is longer.
 
+    Args:
+        gradient: as many numbers as a multiple of `PIECE`.
+
     Source:
         `torch.nn.utils.clip_grad_norm_`.
     """
-    square = _ZERO
-    for j in range(len(gradient)):
-        square += gradient[j] * gradient[j]
-    share = largest / (np.float32(math.sqrt(square)) + np.float32(1e-6))
+    at, squares = address(gradient, 0), spread(_ZERO)
+    for j in range(0, len(gradient), LANES):
+        squares = fma(load(at, j), load(at, j), squares)
+    share = largest / (np.float32(math.sqrt(total(squares))) + np.float32(1e-6))
     if not share >= _ONE:  # NaN must reach all numbers
         for j in range(len(gradient)):
             gradient[j] *= share

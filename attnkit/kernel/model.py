@@ -98,9 +98,7 @@ class _Kernel:
         plan, arrays = self._training, (self.numbers, self.gradient, tokens, labels, self._fixed)
         step.differentiate_all(*plan.tables, *arrays, _scratch(plan))
 
-    def answer(
-        self, tokens: np.ndarray, layers: list[Layer] | None
-    ) -> Float[Tensor, "s b a c"]:
+    def answer(self, tokens: np.ndarray, layers: list[Layer] | None) -> Float[Tensor, "s b a c"]:
         """Return the logits of a batch for each seed, and append what its layers compute."""
         plan = self._training if layers is None else self._recording
         seeds, n_examples = tokens.shape[:2]

@@ -94,9 +94,7 @@ def _loop(
 ) -> list[Any]:
     """Write `for i in range(start, stop, step)` that carries values from turn to turn."""
     before = builder.block
-    head, inside, after = (
-        builder.append_basic_block(name) for name in ("head", "inside", "after")
-    )
+    head, inside, after = (builder.append_basic_block(name) for name in ("head", "inside", "after"))
     builder.branch(head)
     builder.position_at_end(head)
     counter = builder.phi(INDEX)
@@ -163,9 +161,7 @@ class _Columns:
             yield place_at(builder, pointer, _index(v * LANES)), mask
 
 
-def _block(
-    builder: ir.IRBuilder, columns: _Columns, n_rows: int, operands: Sequence[Any]
-) -> None:
+def _block(builder: ir.IRBuilder, columns: _Columns, n_rows: int, operands: Sequence[Any]) -> None:
     """Write some rows of the product and one group of its columns."""
     out, out_stride, a, a_down, a_right, b, b_down, n_inner, adds = operands
     rows = [place_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
@@ -209,7 +205,9 @@ def _generate(builder: ir.IRBuilder, arguments: Sequence[Any]) -> None:
         i = _index(0)
         for together in _ROWS:
 
-            def rows(builder: ir.IRBuilder, _: Any, carried: list[Any], n: int = together) -> list[Any]:
+            def rows(
+                builder: ir.IRBuilder, _: Any, carried: list[Any], n: int = together
+            ) -> list[Any]:
                 (i,) = carried
                 operands = (
                     place_at(builder, out_j, builder.mul(i, out_stride)),

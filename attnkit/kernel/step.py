@@ -196,7 +196,9 @@ def _attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples
     m, n_rows = run.d_model, n * layer.n_before
     x = _view(scratch, layer.x, n_rows, m)
     normed, rows = _view(scratch, layer.normed, n_rows, m), _view(scratch, layer.rows, n_rows, m)
-    normalise(rows, normed, _vector(scratch, layer.inverse, n_rows), x, numbers, layer.ln1_w, layer.ln1_b)
+    normalise(
+        rows, normed, _vector(scratch, layer.inverse, n_rows), x, numbers, layer.ln1_w, layer.ln1_b
+    )
     asked = _window(scratch, layer.asked, rows, layer.asks_from, layer.n_asks, n)
     looked = _window(scratch, layer.looked, rows, layer.looks_from, layer.n_looks, n)
     q, k, v = _roles(layer, scratch, layer.q, layer.k, layer.v, n)
@@ -272,7 +274,10 @@ def _soften(layer, scores, position):
 def _attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     """Go back through attention: add to the gradients of its weights and of the stream before."""
     m, n_rows, n_asked = run.d_model, n * layer.n_before, n * layer.n_asks
-    dx, after = _view(scratch, layer.dx, n_rows, m), _view(scratch, layer.dx_after, n * layer.n_after, m)
+    dx, after = (
+        _view(scratch, layer.dx, n_rows, m),
+        _view(scratch, layer.dx_after, n * layer.n_after, m),
+    )
     d_some = _window(scratch, run.d_some, after, layer.after_from, layer.n_asks, n)
     z = _view(scratch, layer.z, n_asked, layer.n_heads * layer.d_v)
     dz = _view(scratch, run.dz, n_asked, layer.n_heads * layer.d_v)
@@ -305,7 +310,10 @@ def _attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     if layer.dx_after != layer.dx:
         clear(dx)
         _put_back(dx, d_some, layer.asks_from, layer.n_asks, n)
-    normed, inverse = _view(scratch, layer.normed, n_rows, m), _vector(scratch, layer.inverse, n_rows)
+    normed, inverse = (
+        _view(scratch, layer.normed, n_rows, m),
+        _vector(scratch, layer.inverse, n_rows),
+    )
     normalise_back(dx, d_rows, normed, inverse, numbers, gradient, layer.ln1_w, layer.ln1_b)
 
 
@@ -338,7 +346,9 @@ def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
                 own = q[query : query + n_rows, of_q]
                 multiply_add(dk[look : look + seen, of_k], d_pattern.T, own)
                 multiply_add(dv[look : look + seen, of_v], pattern.T, d_head)
-                multiply_add(dq[query : query + n_rows, of_q], d_pattern, k[look : look + seen, of_k])
+                multiply_add(
+                    dq[query : query + n_rows, of_q], d_pattern, k[look : look + seen, of_k]
+                )
 
 
 @njit(**OPTIONS)
@@ -351,7 +361,15 @@ def _mlp(run, matrices, layer, numbers, scratch, n):
     x = _view(scratch, layer.x_after, n * layer.n_after, m)
     some = _window(scratch, run.some, x, layer.after_from, layer.n_asks, n)
     normed, rows = _view(scratch, layer.normed2, n_rows, m), _view(scratch, layer.rows2, n_rows, m)
-    normalise(rows, normed, _vector(scratch, layer.inverse2, n_rows), some, numbers, layer.ln2_w, layer.ln2_b)
+    normalise(
+        rows,
+        normed,
+        _vector(scratch, layer.inverse2, n_rows),
+        some,
+        numbers,
+        layer.ln2_w,
+        layer.ln2_b,
+    )
     hidden = _view(scratch, layer.hidden, n_rows, d_mlp)
     active = _view(scratch, layer.active, n_rows, d_mlp)
     _linear(hidden, rows, matrices[layer.W_in], numbers)
@@ -424,7 +442,10 @@ def _read_out_back(run, matrices, numbers, gradient, scratch, n):
     d_some = _window(scratch, run.d_some, dx, run.answers_in_last, n_answers, n)
     d_logits = _logits(run, scratch, n_rows)[:, : run.n_classes]
     if run.lean:
-        normed, d_rows = _view(scratch, run.normed, n_rows, m), _view(scratch, run.d_rows, n_rows, m)
+        normed, d_rows = (
+            _view(scratch, run.normed, n_rows, m),
+            _view(scratch, run.d_rows, n_rows, m),
+        )
         _linear_back(d_rows, d_logits, normed, matrices[run.W_U], gradient, scratch, False)
         inverse = _vector(scratch, run.inverse, n_rows)
         normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, NONE, NONE)
@@ -487,7 +508,7 @@ def _linear_back(d_rows, d_out, rows, matrix, gradient, scratch, adds):
 
 @njit(**OPTIONS)
 def _roles(layer, scratch, q_at, k_at, v_at, n):
-    """Return the rows of queries, keys and values, or of their gradients; tied ones are the same."""
+    """Return queries, keys and values, or their gradients; tied ones are the same rows."""
     return (
         _view(scratch, q_at, n * layer.q_each, layer.n_heads * layer.d_k),
         _view(scratch, k_at, n * layer.n_looks, layer.kv_heads * layer.d_k),

@@ -22,10 +22,10 @@ OPTIONS: dict[str, Any] = {
     "nogil": True,
     "cache": True,
     "error_model": "numpy",
-    "fastmath": {"reassoc", "contract"},
+    "fastmath": {"contract"},
 }
-"""Options of every function of the kernel. Sums may be reordered; NaN and infinity keep their
-meaning."""
+"""Options of every function of the kernel. A product and a sum may be rounded together; nothing is
+reordered, so that bits depend on the length of vectors alone, and NaN and infinity stay."""
 
 _FEATURES = llvm.get_host_cpu_features()
 LANES = 16 if _FEATURES.get("avx512f") else 8 if _FEATURES.get("avx") else 4
@@ -213,7 +213,9 @@ def _power_of_two(typing_context, x):
         n = call_llvm(builder, "rint", VECTOR, arguments)
         bits = builder.add(builder.fptosi(n, INTS), ir.Constant(INTS, [127] * LANES))
         bits = builder.shl(bits, ir.Constant(INTS, [23] * LANES))
-        return context.make_tuple(builder, signature.return_type, [builder.bitcast(bits, VECTOR), n])
+        return context.make_tuple(
+            builder, signature.return_type, [builder.bitcast(bits, VECTOR), n]
+        )
 
     return types.UniTuple(_vector, 2)(_vector), generate
 
