@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from attnkit.server import PREFIX, ServerSettings
 from attnkit.settings import InvalidExperiment, Problem
+from attnkit.variants.normalised import NormalisedOption
+from attnkit.variants.positions import RotaryPositions
+from attnkit.variants.rules import HOOKS, Rule
+from attnkit.variants.scaling import ScaledOption, SignedOption
+from attnkit.variants.scores import UnitKeyOption
 from attnkit.variants.wiring import TOKEN
 
 if TYPE_CHECKING:
@@ -80,11 +85,24 @@ def kernel_knows(experiment: Experiment, variant: Variant) -> bool:
 
 def _knows(wiring: Wiring) -> bool:
     """Return whether the kernel computes this wiring."""
+    narrow = {v.reads for v in wiring.vectors.values() if v.reads != TOKEN}
     return (
-        all(rule.plain for rule in wiring.rules)
+        all(_acts_nowhere(rule) or type(rule) in KERNEL_RULES for rule in wiring.rules)
         and wiring.reuse == 1
-        and all(v.reads == TOKEN and not v.per_head for v in wiring.vectors.values())
+        and len(narrow) <= 1
+        and all(wiring.vectors[name].reads == TOKEN for name in narrow)
+        and not narrow & set(wiring.roles.values())
+        and not any(vector.per_head for vector in wiring.vectors.values())
     )
+
+
+KERNEL_RULES = (NormalisedOption, RotaryPositions, ScaledOption, SignedOption, UnitKeyOption)
+"""Rules that the kernel has code for, besides those that change sizes and weights alone."""
+
+
+def _acts_nowhere(rule: Rule) -> bool:
+    """Return whether a rule leaves vectors, scores and patterns as they are."""
+    return all(getattr(type(rule), hook) is getattr(Rule, hook) for hook in HOOKS)
 
 
 def in_words(engine: Engine, processor: str) -> str:

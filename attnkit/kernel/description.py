@@ -16,9 +16,12 @@ import numpy as np
 from attnkit.architecture import Place
 from attnkit.kernel.step import LAYER, MATRIX, NONE, RUN, padded
 from attnkit.recipe import ALIGNED
-from attnkit.sharing import ROLES
+from attnkit.sharing import ROLES, Role
 from attnkit.tasks import Task
-from attnkit.variants.wiring import Wiring
+from attnkit.variants.positions import RotaryPositions
+from attnkit.variants.rules import Rule
+from attnkit.variants.scores import UnitKeyOption
+from attnkit.variants.wiring import TOKEN, Wiring
 
 ROWS_TOGETHER = 64
 """Rows of a chunk, about: enough for the products, few enough for the cache."""
@@ -175,8 +178,16 @@ class _Writer:
             "dz": take(rows, sizes.n_heads * sizes.d_v),
             "d_hidden": take(rows, sizes.d_mlp),
             "turned": take(widest_head, task.n_ctx),
+            **self._waves(),
             "d_pattern": take(task.n_ctx, padded(task.n_ctx)),
         }
+
+    def _waves(self) -> dict[str, int]:
+        """Return the places of what turns rows by their positions, if anything does."""
+        turns = self._has(RotaryPositions)
+        n_waves, width = (self.task.n_ctx if turns else 0), self.wiring.sizes.d_k
+        at = self.memory.take(max(n_waves, 1), width)
+        return {"waves": at, "n_waves": n_waves, "d_turned": width}
 
     def _layer(self, number: int, place: Place) -> Iterator[tuple[str, Any]]:
         """Yield the columns of one layer."""
@@ -213,8 +224,18 @@ class _Writer:
         names = wiring.names(number)  # some layers have the parameters of the first
         for role in ROLES:
             vector = wiring.vectors[owner[role]]
+            narrow = None if vector.reads == TOKEN else wiring.vectors[vector.reads]
             name = names[vector.weight] if vector.weight else ""
-            yield f"W_{role}", self._matrix(name, m, vector.n_numbers)
+            n_in = narrow.n_numbers if narrow else m
+            yield f"W_{role}", self._matrix(name, n_in, vector.n_numbers)
+            if role != "Q":
+                yield f"narrow_{role}", int(narrow is not None)
+            if narrow is not None:
+                assert narrow.weight is not None
+                yield "W_narrow", self._matrix(names[narrow.weight], m, narrow.n_numbers)
+                yield "narrow", take(looked, narrow.n_numbers)
+                yield "d_narrow", take(looked, narrow.n_numbers)
+        yield from self._adjustments(names, asked, looked)
         yield "W_O", self._matrix(names["W_O"] if wiring.has_output else "", wiring.n_inner, m)
         normed = take(rows, m)
         yield "normed", normed
@@ -228,7 +249,6 @@ class _Writer:
             q_is = "Q"
         v_is = "K" if owner["V"] == owner["K"] else "V"
         yield from {
-            "makes_K": 1,
             "makes_V": int(v_is == "V"),
             "makes_Q": int(q_is == "Q"),
             "q_each": n_asks if q_is == "Q" else n_looks,
@@ -257,6 +277,36 @@ class _Writer:
             if sizes.standard:
                 yield "ln2_w", self._place(f"{number}.ln2.w", (m,))
                 yield "ln2_b", self._place(f"{number}.ln2.b", (m,))
+
+    def _adjustments(
+        self, names: Mapping[str, str], asked: int, looked: int
+    ) -> Iterator[tuple[str, int]]:
+        """Yield what rules do to the rows of roles, and the places of adjusted rows."""
+        sizes = self.wiring.sizes
+        turns, unit = self._has(RotaryPositions), self._has(UnitKeyOption)
+        yield from {"turns": int(turns), "unit_key": int(unit)}.items()
+        shapes: dict[Role, tuple[int, int, int]] = {
+            "Q": (asked, sizes.n_heads, sizes.d_k),
+            "K": (looked, sizes.kv_heads, sizes.d_k),
+            "V": (looked, sizes.kv_heads, sizes.d_v),
+        }
+        for role, (rows, n_heads, width) in shapes.items():
+            factors, gains = f"D_{role}", f"g_{role}"
+            if role == "K" and "D" in names:  # `signed` has factors of keys only
+                factors = "D"
+            adjusts = (turns and role != "V") or (unit and role == "K")
+            if factors in names:
+                yield f"D_{role}", self._place(names[factors], (n_heads, 1, width))
+                adjusts = True
+            if gains in names:
+                yield gains, self._place(names[gains], (width,))
+                adjusts = True
+            for prefix in ("", "d") if adjusts else ():
+                yield f"{prefix}{role.lower()}_seen", self.memory.take(rows, n_heads * width)
+
+    def _has(self, kind: type[Rule]) -> bool:
+        """Return whether the variant has a rule of this kind."""
+        return any(type(rule) is kind for rule in self.wiring.rules)
 
     def _matrix(self, name: str, n_in: int, n_out: int) -> int:
         """Return a matrix's place in their table; one that is read twice stands there once.

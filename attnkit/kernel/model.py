@@ -96,7 +96,7 @@ class _Kernel:
     def differentiate(self, tokens: np.ndarray, labels: np.ndarray) -> None:
         """Write the gradients of a batch for each seed."""
         plan, arrays = self._training, (self.numbers, self.gradient, tokens, labels, self._fixed)
-        step.differentiate_all(*plan.tables, *arrays, _scratch(plan))
+        step.differentiate(*plan.tables, *arrays, _scratch(plan))
 
     def answer(self, tokens: np.ndarray, layers: list[Layer] | None) -> Float[Tensor, "s b a c"]:
         """Return the logits of a batch for each seed, and append what its layers compute."""
@@ -105,7 +105,7 @@ class _Kernel:
         logits = np.empty((seeds, n_examples * self._n_answers, self._n_classes), np.float32)
         n_recorded = 0 if layers is None else plan.n_recorded * n_examples
         record = np.empty((seeds, n_recorded), np.float32)
-        step.answer_all(*plan.tables, self.numbers, tokens, logits, record, _scratch(plan))
+        step.answer(*plan.tables, self.numbers, tokens, logits, record, _scratch(plan))
         if layers is not None:
             start = 0
             for heads, asks, looks in plan.shapes:

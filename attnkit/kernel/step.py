@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numba import carray, njit
 
+from attnkit.kernel.adjustments import adjust, adjust_back, write_waves
 from attnkit.kernel.elementwise import (
     PIECE,
     add_row,
@@ -61,10 +62,16 @@ LAYER = np.dtype(
             *("causal", "self_mask", "n_heads", "kv_heads", "d_k", "d_v"),
             # places in the table of matrices; a tied role has its owner's
             *("W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"),
+            # a narrow vector between the token and its keys, values or both
+            *("W_narrow", "narrow", "d_narrow", "narrow_K", "narrow_V"),
+            # learnt factors and gains of the roles, and whether keys have length 1 and rows turn
+            *("D_Q", "D_K", "D_V", "g_Q", "g_K", "unit_key", "turns"),
+            # places in scratch memory of roles as the scores and the read-out see them
+            *("q_seen", "k_seen", "v_seen", "dq_seen", "dk_seen", "dv_seen"),
             # places in the run's numbers
             *("ln1_w", "ln1_b", "ln2_w", "ln2_b"),
-            # which of the roles are projected here: a tied one reads what its owner's made
-            *("makes_Q", "makes_K", "makes_V", "q_each", "q_first"),
+            # whether Q and V are projected, as K always is: a tied role reads its owner's rows
+            *("makes_Q", "makes_V", "q_each", "q_first"),
             # places in scratch memory
             *("normed", "inverse", "rows", "asked", "looked", "q", "k", "v", "pattern", "z"),
             *("dq", "dk", "dv", "normed2", "inverse2", "rows2", "hidden", "active"),
@@ -78,85 +85,79 @@ LAYER = np.dtype(
 
 RUN = _table(
     *("n_ctx", "n_fields", "d_model", "d_vocab", "n_classes", "answers_from", "n_together"),
-    *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "answers", "logits", "lean"),
+    *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "answers", "logits", "lean", "no_gain"),
     *("x", "dx", "n_last", "x_last", "dx_last", "answers_in_last"),
     *("some", "d_some", "d_rows", "d_asked", "d_looked", "dz", "d_hidden"),
-    *("turned", "d_pattern", "n_scratch", "n_numbers"),
+    *("turned", "d_pattern", "waves", "n_waves", "d_turned", "n_scratch", "n_numbers"),
 )
 """One run: sizes, places of the parameters outside of layers, and places in scratch memory."""
 
 
 @njit(**OPTIONS)
-def differentiate_all(run, matrices, layers, numbers, gradient, tokens, labels, fixed, scratch):
-    """Write the gradients of all runs of one variant; arrays have a leading axis of seeds."""
-    for seed in range(len(numbers)):
-        own = numbers[seed], gradient[seed], tokens[seed], labels[seed], fixed[seed]
-        differentiate(run[0], matrices, layers, *own, scratch)
-
-
-@njit(**OPTIONS)
-def answer_all(run, matrices, layers, numbers, tokens, logits, record, scratch):
-    """Write the answers of all runs of one variant; arrays have a leading axis of seeds."""
-    for seed in range(len(numbers)):
-        own = numbers[seed], tokens[seed], logits[seed], record[seed]
-        answer(run[0], matrices, layers, *own, scratch)
-
-
-@njit(**OPTIONS)
-def differentiate(run, matrices, layers, numbers, gradient, tokens, labels, fixed, scratch):
-    """Write the gradient of one run's mean cross-entropy over a batch.
+def differentiate(table, matrices, layers, numbers, gradient, tokens, labels, fixed, scratch):
+    """Write the gradient of the mean cross-entropy of a batch, for each run of one variant.
 
     Args:
-        numbers, gradient: the run's.
-        tokens: (b, i, fields).
-        labels: (b, a); negative where nothing is asked.
-        fixed: (vocab,) tokens whose embedding does not change.
-        scratch: at least `run.n_scratch` numbers.
+        table: `RUN` of one row. matrices, layers: the other tables.
+        numbers, gradient: (s, n) the numbers of each run.
+        tokens: (s, b, i, fields).
+        labels: (s, b, a); negative where nothing is asked.
+        fixed: (s, vocab) tokens whose embedding does not change.
+        scratch: at least `n_scratch` numbers.
     """
-    gradient[:] = np.float32(0.0)
-    _transpose_all(matrices, numbers, scratch)
-    each = np.float32(1.0) / np.float32((labels >= 0).sum())
-    for first in range(0, len(tokens), run.n_together):
-        n = min(run.n_together, len(tokens) - first)
-        some, their_labels = tokens[first : first + n], labels[first : first + n]
-        _embed(run, numbers, some, scratch)
-        for place in range(len(layers)):
-            _attend(run, matrices, layers[place], numbers, scratch, n, scratch[:0], 0, 0)
-            _mlp(run, matrices, layers[place], numbers, scratch, n)
-        _read_out(run, matrices, numbers, scratch, n)
-        _cross_entropy_back(run, their_labels, each, scratch)
-        _read_out_back(run, matrices, numbers, gradient, scratch, n)
-        for place in range(len(layers) - 1, -1, -1):
-            _mlp_back(run, matrices, layers[place], numbers, gradient, scratch, n)
-            _attend_back(run, matrices, layers[place], numbers, gradient, scratch, n)
-        _embed_back(run, gradient, some, scratch)
-    d_table = _view(gradient, run.W_E, run.d_vocab, run.d_model)
-    for token in range(run.d_vocab):
-        if fixed[token]:
-            d_table[token] = np.float32(0.0)
+    run = table[0]
+    write_waves(run, scratch)
+    for seed in range(len(numbers)):
+        own, d_own = numbers[seed], gradient[seed]
+        d_own[:] = np.float32(0.0)
+        _transpose_all(matrices, own, scratch)
+        each = _ONE / np.float32((labels[seed] >= 0).sum())
+        n_examples = tokens.shape[1]
+        for first in range(0, n_examples, run.n_together):
+            n = min(run.n_together, n_examples - first)
+            some, asked = tokens[seed, first : first + n], labels[seed, first : first + n]
+            _embed(run, own, some, scratch)
+            for place in range(len(layers)):
+                layer = layers[place]
+                _attend(run, matrices, layer, own, scratch, n, scratch[:0], first, n_examples)
+                _mlp(run, matrices, layer, own, scratch, n)
+            _read_out(run, matrices, own, scratch, n)
+            _cross_entropy_back(run, asked, each, scratch)
+            _read_out_back(run, matrices, own, d_own, scratch, n)
+            for place in range(len(layers) - 1, -1, -1):
+                _mlp_back(run, matrices, layers[place], own, d_own, scratch, n)
+                _attend_back(run, matrices, layers[place], own, d_own, scratch, n)
+            _embed_back(run, d_own, some, scratch)
+        d_table = _view(d_own, run.W_E, run.d_vocab, run.d_model)
+        for token in range(run.d_vocab):
+            if fixed[seed, token]:
+                d_table[token] = np.float32(0.0)
 
 
 @njit(**OPTIONS)
-def answer(run, matrices, layers, numbers, tokens, logits, record, scratch):
-    """Write one run's logits of a batch, and what its attention layers compute.
+def answer(table, matrices, layers, numbers, tokens, logits, record, scratch):
+    """Write the logits of a batch, and what attention layers compute, for each run of one variant.
 
     Args:
-        logits: (b·a, c).
-        record: for each layer the scaled scores before masks of all examples, (b, h, i, j), then
-            the patterns; empty if they are not wanted.
+        logits: (s, b·a, c).
+        record: (s, n) for each layer the scaled scores before masks of all examples, (b, h, i, j),
+            then the patterns; n is 0 if they are not wanted.
     """
-    n_answers = run.n_ctx - run.answers_from
-    n_examples = len(tokens)
-    for first in range(0, n_examples, run.n_together):
-        n = min(run.n_together, n_examples - first)
-        _embed(run, numbers, tokens[first : first + n], scratch)
-        for place in range(len(layers)):
-            layer = layers[place]
-            _attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples)
-            _mlp(run, matrices, layer, numbers, scratch, n)
-        _read_out(run, matrices, numbers, scratch, n)
-        found = _logits(run, scratch, n * n_answers)[:, : run.n_classes]
-        copy(logits[first * n_answers : (first + n) * n_answers], found)
+    run = table[0]
+    n_answers, n_examples = run.n_ctx - run.answers_from, tokens.shape[1]
+    write_waves(run, scratch)
+    for seed in range(len(numbers)):
+        own = numbers[seed]
+        for first in range(0, n_examples, run.n_together):
+            n = min(run.n_together, n_examples - first)
+            _embed(run, own, tokens[seed, first : first + n], scratch)
+            for place in range(len(layers)):
+                layer = layers[place]
+                _attend(run, matrices, layer, own, scratch, n, record[seed], first, n_examples)
+                _mlp(run, matrices, layer, own, scratch, n)
+            _read_out(run, matrices, own, scratch, n)
+            found = _logits(run, scratch, n * n_answers)[:, : run.n_classes]
+            copy(logits[seed, first * n_answers : (first + n) * n_answers], found)
 
 
 @njit(**OPTIONS)
@@ -201,13 +202,16 @@ def _attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples
     )
     asked = _window(scratch, layer.asked, rows, layer.asks_from, layer.n_asks, n)
     looked = _window(scratch, layer.looked, rows, layer.looks_from, layer.n_looks, n)
+    narrow = _narrow(layer, matrices, scratch, layer.narrow, n)
+    if layer.W_narrow != NONE:
+        _linear(narrow, looked, matrices[layer.W_narrow], numbers)
     q, k, v = _roles(layer, scratch, layer.q, layer.k, layer.v, n)
     if layer.makes_Q:
         _linear(q, asked, matrices[layer.W_Q], numbers)
-    if layer.makes_K:
-        _linear(k, looked, matrices[layer.W_K], numbers)
+    _linear(k, narrow if layer.narrow_K else looked, matrices[layer.W_K], numbers)
     if layer.makes_V:
-        _linear(v, looked, matrices[layer.W_V], numbers)
+        _linear(v, narrow if layer.narrow_V else looked, matrices[layer.W_V], numbers)
+    q, k, v = _adjust(run, layer, q, k, v, numbers, scratch, n)
     z = _view(scratch, layer.z, n * layer.n_asks, layer.n_heads * layer.d_v)
     _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples)
     after = _view(scratch, layer.x_after, n * layer.n_after, m)
@@ -224,6 +228,7 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
     """Write the values of every head, weighted and summed: softmax of q kᵀ, times v."""
     n_asks, n_looks, d_k, d_v = layer.n_asks, layer.n_looks, layer.d_k, layer.d_v
     n_each = layer.n_heads // layer.kv_heads
+    each, skipped = _of_queries(layer)
     keys = _view(scratch, run.turned, d_k, n_looks)
     block, width = BLOCK if layer.causal and len(record) == 0 else n_asks, padded(n_looks)
     n_record = layer.n_heads * n_asks * n_looks
@@ -236,7 +241,7 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
                 seen = min(layer.position + i + n_rows, n_looks) if block == BLOCK else n_looks
                 start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * width
                 pattern = _view(scratch, start, n_rows, width)
-                query = b * layer.q_each + layer.q_first + i
+                query = b * each + skipped + i
                 own = q[query : query + n_rows, h * d_k : (h + 1) * d_k]
                 multiply(pattern[:, :seen], own, keys[:, :seen])
                 if len(record):
@@ -281,31 +286,40 @@ def _attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     d_some = _window(scratch, run.d_some, after, layer.after_from, layer.n_asks, n)
     z = _view(scratch, layer.z, n_asked, layer.n_heads * layer.d_v)
     dz = _view(scratch, run.dz, n_asked, layer.n_heads * layer.d_v)
-    _linear_back(dz, d_some, z, matrices[layer.W_O], gradient, scratch, False)
+    _linear_back(dz, d_some, z, matrices[layer.W_O], gradient, scratch)
     q, k, v = _roles(layer, scratch, layer.q, layer.k, layer.v, n)
     dq, dk, dv = _roles(layer, scratch, layer.dq, layer.dk, layer.dv, n)
-    if layer.makes_Q:
-        clear(dq)
-    if layer.makes_K:
-        clear(dk)
-    if layer.makes_V:
-        clear(dv)
-    _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n)
+    for d_made in (dq, dk, dv):
+        clear(d_made)
+    seen = _seen(layer, scratch, q, k, v, layer.q_seen, layer.k_seen, layer.v_seen, n)
+    d_seen = _seen(layer, scratch, dq, dk, dv, layer.dq_seen, layer.dk_seen, layer.dv_seen, n)
+    _clear_seen(layer, d_seen)
+    _mix_back(run, layer, *seen, *d_seen, dz, scratch, n)
+    _adjust_back(run, layer, q, k, v, dq, dk, dv, d_seen, numbers, gradient, scratch, n)
     rows = _view(scratch, layer.rows, n_rows, m)
     asked = _window(scratch, layer.asked, rows, layer.asks_from, layer.n_asks, n)
     looked = _window(scratch, layer.looked, rows, layer.looks_from, layer.n_looks, n)
     d_rows = _view(scratch, run.d_rows, n_rows, m)
-    if layer.n_looks < layer.n_before:
-        clear(d_rows)
+    clear(d_rows)
     d_looked = _window(scratch, run.d_looked, d_rows, layer.looks_from, layer.n_looks, n)
-    if layer.makes_K:
-        _linear_back(d_looked, dk, looked, matrices[layer.W_K], gradient, scratch, False)
-    if layer.makes_V:
-        _linear_back(d_looked, dv, looked, matrices[layer.W_V], gradient, scratch, layer.makes_K)
+    narrow = _narrow(layer, matrices, scratch, layer.narrow, n)
+    d_narrow = _narrow(layer, matrices, scratch, layer.d_narrow, n)
+    if layer.W_narrow != NONE:
+        clear(d_narrow)
+    if layer.narrow_K:
+        _linear_back_add(d_narrow, dk, narrow, matrices[layer.W_K], gradient, scratch)
+    else:
+        _linear_back_add(d_looked, dk, looked, matrices[layer.W_K], gradient, scratch)
+    if layer.makes_V and layer.narrow_V:
+        _linear_back_add(d_narrow, dv, narrow, matrices[layer.W_V], gradient, scratch)
+    elif layer.makes_V:
+        _linear_back_add(d_looked, dv, looked, matrices[layer.W_V], gradient, scratch)
+    if layer.W_narrow != NONE:
+        _linear_back_add(d_looked, d_narrow, looked, matrices[layer.W_narrow], gradient, scratch)
     _put_back(d_rows, d_looked, layer.looks_from, layer.n_looks, n)
     if layer.makes_Q:
         d_asked = _window(scratch, run.d_asked, d_rows, layer.asks_from, layer.n_asks, n)
-        _linear_back(d_asked, dq, asked, matrices[layer.W_Q], gradient, scratch, True)
+        _linear_back_add(d_asked, dq, asked, matrices[layer.W_Q], gradient, scratch)
         _put_back(d_rows, d_asked, layer.asks_from, layer.n_asks, n)
     if layer.dx_after != layer.dx:
         clear(dx)
@@ -322,6 +336,7 @@ def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
     """Add to the gradients of queries, keys and values."""
     n_asks, n_looks, d_k, d_v = layer.n_asks, layer.n_looks, layer.d_k, layer.d_v
     n_each = layer.n_heads // layer.kv_heads
+    each, skipped = _of_queries(layer)
     values = _view(scratch, run.turned, d_v, n_looks)
     block, width = BLOCK if layer.causal else n_asks, padded(n_looks)
     for b in range(n):
@@ -335,7 +350,7 @@ def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
                 pattern = _view(scratch, start, n_rows, width)[:, : padded(seen)]
                 d_pattern = _view(scratch, run.d_pattern, n_rows, width)[:, : padded(seen)]
                 ask, look = b * n_asks + i, b * n_looks
-                query = b * layer.q_each + layer.q_first + i
+                query = b * each + skipped + i
                 of_k, of_v = slice(kv * d_k, (kv + 1) * d_k), slice(kv * d_v, (kv + 1) * d_v)
                 of_q = slice(h * d_k, (h + 1) * d_k)
                 d_head = dz[ask : ask + n_rows, h * d_v : (h + 1) * d_v]
@@ -390,14 +405,14 @@ def _mlp_back(run, matrices, layer, numbers, gradient, scratch, n):
     hidden = _view(scratch, layer.hidden, n_rows, d_mlp)
     active = _view(scratch, layer.active, n_rows, d_mlp)
     d_hidden = _view(scratch, run.d_hidden, n_rows, d_mlp)
-    _linear_back(d_hidden, d_some, active, matrices[layer.W_out], gradient, scratch, False)
+    _linear_back(d_hidden, d_some, active, matrices[layer.W_out], gradient, scratch)
     for i in range(n_rows):
         d_row, slope = d_hidden[i], hidden[i]
         for c in range(d_mlp):
             d_row[c] *= slope[c]
     normed, rows = _view(scratch, layer.normed2, n_rows, m), _view(scratch, layer.rows2, n_rows, m)
     d_rows = _view(scratch, run.d_rows, n_rows, m)
-    _linear_back(d_rows, d_hidden, rows, matrices[layer.W_in], gradient, scratch, False)
+    _linear_back(d_rows, d_hidden, rows, matrices[layer.W_in], gradient, scratch)
     inverse = _vector(scratch, layer.inverse2, n_rows)
     normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, layer.ln2_w, layer.ln2_b)
     _put_back(dx, d_some, layer.after_from, layer.n_asks, n)
@@ -413,7 +428,15 @@ def _read_out(run, matrices, numbers, scratch, n):
     rows = some
     if run.lean:
         rows = _view(scratch, run.normed, n_rows, m)
-        normalise(rows, rows, _vector(scratch, run.inverse, n_rows), some, numbers, NONE, NONE)
+        normalise(
+            rows,
+            rows,
+            _vector(scratch, run.inverse, n_rows),
+            some,
+            numbers,
+            run.no_gain,
+            run.no_gain,
+        )
     _linear(_logits(run, scratch, n_rows)[:, : run.n_classes], rows, matrices[run.W_U], numbers)
 
 
@@ -446,13 +469,13 @@ def _read_out_back(run, matrices, numbers, gradient, scratch, n):
             _view(scratch, run.normed, n_rows, m),
             _view(scratch, run.d_rows, n_rows, m),
         )
-        _linear_back(d_rows, d_logits, normed, matrices[run.W_U], gradient, scratch, False)
+        _linear_back(d_rows, d_logits, normed, matrices[run.W_U], gradient, scratch)
         inverse = _vector(scratch, run.inverse, n_rows)
-        normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, NONE, NONE)
+        normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, run.no_gain, run.no_gain)
     else:
         x = _view(scratch, run.x_last, n * run.n_last, m)
         some = _window(scratch, run.answers, x, run.answers_in_last, n_answers, n)
-        _linear_back(d_some, d_logits, some, matrices[run.W_U], gradient, scratch, False)
+        _linear_back(d_some, d_logits, some, matrices[run.W_U], gradient, scratch)
     _put_back(dx, d_some, run.answers_in_last, n_answers, n)
 
 
@@ -489,21 +512,23 @@ def _linear_add(out, rows, matrix, numbers):
 
 
 @njit(**OPTIONS)
-def _linear_back(d_rows, d_out, rows, matrix, gradient, scratch, adds):
-    """Add to the gradients of a weight and its bias; write that of the rows, or add to it."""
+def _linear_back(d_rows, d_out, rows, matrix, gradient, scratch):
+    """Add to the gradients of a weight and its bias, and write that of the rows."""
+    clear(d_rows)
+    _linear_back_add(d_rows, d_out, rows, matrix, gradient, scratch)
+
+
+@njit(**OPTIONS)
+def _linear_back_add(d_rows, d_out, rows, matrix, gradient, scratch):
+    """Add to the gradients of a weight, its bias, and the rows that it multiplied."""
     if matrix.weight == NONE:
-        if not adds:
-            clear(d_rows)
         d_rows += d_out
         return
     multiply_add(_view(gradient, matrix.weight, matrix.n_in, matrix.n_out), rows.T, d_out)
     if matrix.bias != NONE:
         sum_rows(_vector(gradient, matrix.bias, matrix.n_out), d_out)
     turned = _view(scratch, matrix.transposed, matrix.n_out, matrix.n_in)
-    if adds:
-        multiply_add(d_rows, d_out, turned)
-    else:
-        multiply(d_rows, d_out, turned)
+    multiply_add(d_rows, d_out, turned)
 
 
 @njit(**OPTIONS)
@@ -514,6 +539,91 @@ def _roles(layer, scratch, q_at, k_at, v_at, n):
         _view(scratch, k_at, n * layer.n_looks, layer.kv_heads * layer.d_k),
         _view(scratch, v_at, n * layer.n_looks, layer.kv_heads * layer.d_v),
     )
+
+
+@njit(**OPTIONS)
+def _narrow(layer, matrices, scratch, at, n):
+    """Return the rows of the narrow vector, or of its gradient; none if there is no such vector."""
+    width = matrices[layer.W_narrow].n_out if layer.W_narrow != NONE else 0
+    return _view(scratch, max(at, 0), n * layer.n_looks, width)
+
+
+@njit(**OPTIONS)
+def _of_queries(layer):
+    """Return how many rows of queries an example has, and which of them is the first that asks."""
+    if layer.q_seen != NONE:
+        return layer.n_asks, 0
+    return layer.q_each, layer.q_first
+
+
+@njit(**OPTIONS)
+def _seen(layer, scratch, q, k, v, q_at, k_at, v_at, n):
+    """Return the roles as scores and read-out see them: as they were made, or adjusted copies."""
+    if q_at != NONE:
+        q = _view(scratch, q_at, n * layer.n_asks, q.shape[1])
+    if k_at != NONE:
+        k = _view(scratch, k_at, k.shape[0], k.shape[1])
+    if v_at != NONE:
+        v = _view(scratch, v_at, v.shape[0], v.shape[1])
+    return q, k, v
+
+
+@njit(**OPTIONS)
+def _clear_seen(layer, d_seen):
+    """Clear the gradients of adjusted copies."""
+    dq, dk, dv = d_seen
+    if layer.dq_seen != NONE:
+        clear(dq)
+    if layer.dk_seen != NONE:
+        clear(dk)
+    if layer.dv_seen != NONE:
+        clear(dv)
+
+
+@njit(**OPTIONS)
+def _adjust(run, layer, q, k, v, numbers, scratch, n):
+    """Return the roles after their factors, norms and turns."""
+    seen = _seen(layer, scratch, q, k, v, layer.q_seen, layer.k_seen, layer.v_seen, n)
+    waves = _view(scratch, run.waves, run.n_waves, layer.d_k)
+    nothing = waves[:0]
+    turns = waves if layer.turns else nothing
+    keys, asks, position = layer.n_looks, layer.n_asks, layer.position
+    if layer.q_seen != NONE:
+        rows = layer.q_each, layer.q_first, asks, position
+        adjust(
+            seen[0], q, rows, layer.d_k, layer.D_Q, layer.g_Q, layer.unit_key * 0, turns, numbers
+        )
+    if layer.k_seen != NONE:
+        rows = keys, layer.n_asks * 0, keys, layer.n_asks * 0
+        adjust(seen[1], k, rows, layer.d_k, layer.D_K, layer.g_K, layer.unit_key, turns, numbers)
+    if layer.v_seen != NONE:
+        rows = keys, layer.n_asks * 0, keys, layer.n_asks * 0
+        factors = layer.D_V
+        adjust(
+            seen[2], v, rows, layer.d_v, factors, run.no_gain, layer.unit_key * 0, nothing, numbers
+        )
+    return seen
+
+
+@njit(**OPTIONS)
+def _adjust_back(run, layer, q, k, v, dq, dk, dv, d_seen, numbers, gradient, scratch, n):
+    """Add to the gradients of the roles before their factors, norms and turns, and of those."""
+    waves = _view(scratch, run.waves, run.n_waves, layer.d_k)
+    nothing = waves[:0]
+    turns = waves if layer.turns else nothing
+    keys, asks, position, none = layer.n_looks, layer.n_asks, layer.position, layer.n_asks * 0
+    both = numbers, gradient
+    if layer.q_seen != NONE:
+        rows = layer.q_each, layer.q_first, asks, position
+        adjust_back(dq, d_seen[0], q, rows, layer.d_k, layer.D_Q, layer.g_Q, none, turns, both)
+    if layer.k_seen != NONE:
+        rows = keys, none, keys, none
+        adjust_back(
+            dk, d_seen[1], k, rows, layer.d_k, layer.D_K, layer.g_K, layer.unit_key, turns, both
+        )
+    if layer.v_seen != NONE:
+        rows = keys, none, keys, none
+        adjust_back(dv, d_seen[2], v, rows, layer.d_v, layer.D_V, run.no_gain, none, nothing, both)
 
 
 @njit(**OPTIONS)
@@ -553,8 +663,11 @@ def _logits(run, scratch, n_rows):
 
 @njit(**OPTIONS)
 def _view(vector, start, n_rows, n_columns):
-    """Return a part of a vector as a matrix."""
-    return carray(address(vector, start), (n_rows, n_columns))
+    """Return a part of a vector as a matrix, of the one kind of which parts of matrices are.
+
+    Functions are compiled for each kind of matrix that they are called with.
+    """
+    return carray(address(vector, start), (n_rows, n_columns))[:, :]
 
 
 @njit(**OPTIONS)
