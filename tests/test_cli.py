@@ -331,6 +331,7 @@ def test_variants_as_json_can_be_trained(run):
     for entry in listing:
         assert ak.Experiment(sharing=[entry["variant"]]).sharing == (entry["variant"],)
         assert entry["accuracy"] is None or 0 < entry["accuracy"] <= 1
+    assert {entry["engine"] for entry in listing} == {"kernel", "torch"}
 
 
 def test_train_takes_text_forms_and_names(run):

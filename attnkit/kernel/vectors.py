@@ -11,11 +11,11 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic, models, overload, register_model
 
 OPTIONS: dict[str, Any] = {
@@ -27,8 +27,8 @@ OPTIONS: dict[str, Any] = {
 """Options of every function of the kernel. A product and a sum may be rounded together; nothing is
 reordered, so that bits depend on the length of vectors alone, and NaN and infinity stay."""
 
-_FEATURES = llvm.get_host_cpu_features()
-LANES = 16 if _FEATURES.get("avx512f") else 8 if _FEATURES.get("avx") else 4
+_FEATURES = cpu_target.target_context.codegen().magic_tuple()[2]  # of what numba compiles for
+LANES = 16 if "+avx512f" in _FEATURES else 8 if "+avx" in _FEATURES else 4
 """Floats in a vector register."""
 
 FLOAT, INDEX, INT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
