@@ -6,6 +6,9 @@ its numbers lie, is said by three tables (`MATRIX`, `LAYER`, `RUN`), which
 `attnkit.kernel.description` writes and checks. A tied role has its owner's place there: that is all
 that sharing is.
 
+Functions below the first two get addresses of the run's numbers, of its gradient and of scratch
+memory rather than arrays: numba counts who uses an array, which costs more than a short row.
+
 Index letters as in `attnkit.model`; rows are those of a chunk, (b·i, m). `d_` names the gradient of
 what follows it.
 """
@@ -106,28 +109,29 @@ def differentiate(table, matrices, layers, numbers, gradient, tokens, labels, fi
         scratch: at least `n_scratch` numbers.
     """
     run = table[0]
-    write_waves(run, scratch)
+    memory, nothing = address(scratch, 0), scratch[:0]
+    write_waves(run, memory)
     for seed in range(len(numbers)):
-        own, d_own = numbers[seed], gradient[seed]
-        d_own[:] = np.float32(0.0)
-        _transpose_all(matrices, own, scratch)
+        own, d_own = address(numbers[seed], 0), address(gradient[seed], 0)
+        clear(_view(d_own, 0, 1, run.n_numbers))
+        _transpose_all(matrices, own, memory)
         each = _ONE / np.float32((labels[seed] >= 0).sum())
         n_examples = tokens.shape[1]
         for first in range(0, n_examples, run.n_together):
             n = min(run.n_together, n_examples - first)
             some, asked = tokens[seed, first : first + n], labels[seed, first : first + n]
-            _embed(run, own, some, scratch)
+            _embed(run, own, some, memory)
             for place in range(len(layers)):
                 layer = layers[place]
-                _attend(run, matrices, layer, own, scratch, n, scratch[:0], first, n_examples)
-                _mlp(run, matrices, layer, own, scratch, n)
-            _read_out(run, matrices, own, scratch, n)
-            _cross_entropy_back(run, asked, each, scratch)
-            _read_out_back(run, matrices, own, d_own, scratch, n)
+                _attend(run, matrices, layer, own, memory, n, nothing, first, n_examples)
+                _mlp(run, matrices, layer, own, memory, n)
+            _read_out(run, matrices, own, memory, n)
+            _cross_entropy_back(run, asked, each, memory)
+            _read_out_back(run, matrices, own, d_own, memory, n)
             for place in range(len(layers) - 1, -1, -1):
-                _mlp_back(run, matrices, layers[place], own, d_own, scratch, n)
-                _attend_back(run, matrices, layers[place], own, d_own, scratch, n)
-            _embed_back(run, d_own, some, scratch)
+                _mlp_back(run, matrices, layers[place], own, d_own, memory, n)
+                _attend_back(run, matrices, layers[place], own, d_own, memory, n)
+            _embed_back(run, d_own, some, memory)
         d_table = _view(d_own, run.W_E, run.d_vocab, run.d_model)
         for token in range(run.d_vocab):
             if fixed[seed, token]:
@@ -145,18 +149,19 @@ def answer(table, matrices, layers, numbers, tokens, logits, record, scratch):
     """
     run = table[0]
     n_answers, n_examples = run.n_ctx - run.answers_from, tokens.shape[1]
-    write_waves(run, scratch)
+    memory = address(scratch, 0)
+    write_waves(run, memory)
     for seed in range(len(numbers)):
-        own = numbers[seed]
+        own = address(numbers[seed], 0)
         for first in range(0, n_examples, run.n_together):
             n = min(run.n_together, n_examples - first)
-            _embed(run, own, tokens[seed, first : first + n], scratch)
+            _embed(run, own, tokens[seed, first : first + n], memory)
             for place in range(len(layers)):
                 layer = layers[place]
-                _attend(run, matrices, layer, own, scratch, n, record[seed], first, n_examples)
-                _mlp(run, matrices, layer, own, scratch, n)
-            _read_out(run, matrices, own, scratch, n)
-            found = _logits(run, scratch, n * n_answers)[:, : run.n_classes]
+                _attend(run, matrices, layer, own, memory, n, record[seed], first, n_examples)
+                _mlp(run, matrices, layer, own, memory, n)
+            _read_out(run, matrices, own, memory, n)
+            found = _logits(run, memory, n * n_answers)[:, : run.n_classes]
             copy(logits[seed, first * n_answers : (first + n) * n_answers], found)
 
 
@@ -164,7 +169,7 @@ def answer(table, matrices, layers, numbers, tokens, logits, record, scratch):
 def _embed(run, numbers, tokens, scratch):
     """Write the residual stream: the sum of a token's fields, of its position, and a bias."""
     m = run.d_model
-    scratch[run.x : run.x + len(tokens) * run.n_ctx * m] = np.float32(0.0)
+    clear(_view(scratch, run.x, len(tokens) * run.n_ctx, m))
     for b in range(len(tokens)):
         for i in range(run.n_ctx):
             row = run.x + (b * run.n_ctx + i) * m
@@ -612,7 +617,7 @@ def _adjust_back(run, layer, q, k, v, dq, dk, dv, d_seen, numbers, gradient, scr
     nothing = waves[:0]
     turns = waves if layer.turns else nothing
     keys, asks, position, none = layer.n_looks, layer.n_asks, layer.position, layer.n_asks * 0
-    both = numbers, gradient
+    both = _vector(numbers, 0, run.n_numbers), _vector(gradient, 0, run.n_numbers)
     if layer.q_seen != NONE:
         rows = layer.q_each, layer.q_first, asks, position
         adjust_back(dq, d_seen[0], q, rows, layer.d_k, layer.D_Q, layer.g_Q, none, turns, both)
@@ -672,5 +677,5 @@ def _view(vector, start, n_rows, n_columns):
 
 @njit(**OPTIONS)
 def _vector(vector, start, size):
-    """Return a part of the memory behind an array."""
+    """Return a part of a vector."""
     return carray(address(vector, start), (size,))

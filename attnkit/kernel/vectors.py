@@ -84,14 +84,16 @@ def call_llvm(
 
 
 @intrinsic
-def address(typing_context, array, start):
-    """Return the address of a number in an array without gaps, counted from its beginning."""
+def address(typing_context, numbers, start):
+    """Return the address of a number, counted from another address or from an array's beginning."""
 
     def generate(context, builder, signature, arguments):
-        first = context.make_array(array)(context, builder, arguments[0]).data
+        first = arguments[0]
+        if numbers != POINTER:
+            first = context.make_array(numbers)(context, builder, first).data
         return place_at(builder, first, context.cast(builder, arguments[1], start, types.int64))
 
-    return POINTER(array, start), generate
+    return POINTER(numbers, start), generate
 
 
 @intrinsic
