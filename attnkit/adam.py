@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -17,8 +17,8 @@ class Adam:
 
     Args:
         numbers: what is trained. gradient: read at every step.
-        learning_rates: the largest ones; see `step`.
-        which: for each number the place of its learning rate; None: all have the first.
+        learning_rates: for parts of the numbers, which cover all of them, the largest learning
+            rate; see `step`.
 
     Attributes:
         mean, square: the running averages of the gradient and of its square.
@@ -31,13 +31,12 @@ class Adam:
         self,
         numbers: Float[Tensor, " n"],
         gradient: Float[Tensor, " n"],
-        learning_rates: Sequence[float],
-        which: Int64[Tensor, " n"] | None = None,
+        learning_rates: Sequence[tuple[slice, float]],
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-8,
     ) -> None:
         self._numbers, self._gradient = numbers, gradient
-        self._learning_rates, self._which = list(learning_rates), which
+        self._learning_rates = list(learning_rates)
         self._betas, self._epsilon = betas, epsilon
         self.mean = torch.zeros_like(numbers)
         self.square = torch.zeros_like(numbers)
@@ -53,13 +52,8 @@ class Adam:
         self.mean.lerp_(self._gradient, 1 - first)
         self.square.mul_(second).addcmul_(self._gradient, self._gradient, value=1 - second)
         torch.sqrt(self.square, out=self._root).add_(self._epsilon * unbiased)
-        rates = [rate * factor for rate in self._learning_rates]
-        if self._which is None:
-            self._numbers.addcdiv_(self.mean, self._root, value=-rates[0])
-            return
-        table = torch.tensor(rates, dtype=self._numbers.dtype, device=self._numbers.device)
-        step = table.index_select(0, self._which).mul_(self.mean)
-        self._numbers.addcdiv_(step, self._root, value=-1)  # rounded as with one rate
+        for part, rate in self._learning_rates:
+            self._numbers[part].addcdiv_(self.mean[part], self._root[part], value=-rate * factor)
 
     def go_on_as(self, other: Adam) -> None:
         """Let another optimiser, whose averages have been set, take over at this step."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from attnkit.experiment import Experiment
 from attnkit.film import Film, Frame, filmed_steps
+from attnkit.machine import processor_kind
 from attnkit.results import METRICS
 from attnkit.training import Training
 
@@ -23,7 +24,12 @@ class Camera:
         self._training = training
         experiment = training.experiment
         self._seed = experiment.first_seed if seed is None else seed
-        self._film = Film(experiment.replace(first_seed=self._seed, n_seeds=1), [])
+        self._film = Film(
+            experiment.replace(first_seed=self._seed, n_seeds=1),
+            [],
+            training.engine,
+            processor_kind(training.device),
+        )
         self._due = filmed_steps(self._film.experiment)
         self.shoot()
 
@@ -70,8 +76,9 @@ def record(experiment: Experiment, seed: int | None = None, device: str = "auto"
     """Train one seed of an experiment and film it.
 
     On a CPU the last frame holds, bit for bit, the weights that `train` gives this seed on the same
-    kind of processor with the same version of torch, whichever other seeds train beside it. Another
-    processor rounds differently, so there the weights agree within rounding.
+    engine, the same kind of processor and the same version of torch, whichever other seeds train
+    beside it. Another engine or processor rounds differently, so there the weights agree within
+    rounding.
 
     Args:
         experiment: The experiment to train.

@@ -18,14 +18,15 @@ from torch import Tensor
 from attnkit import metrics
 from attnkit.adam import Adam
 from attnkit.architecture import Place
-from attnkit.attention import Layer
 from attnkit.data import TrainingData, held_out_examples, stack
+from attnkit.engine import Engine, kernel_knows
 from attnkit.experiment import Experiment
 from attnkit.model import Model
 from attnkit.parameters import TABLE
 from attnkit.recipe import ALIGNED, MEASURED_TOGETHER
 from attnkit.sharing import ROLES
 from attnkit.tasks import Examples, Task
+from attnkit.transformer import Layer
 from attnkit.variants import Variant
 from attnkit.variants.tying import kept_role
 
@@ -54,6 +55,7 @@ class Cohort:
         seeds: which of its seeds are in this cohort.
         sharing: which of its variants are; None: all.
         device: where to train.
+        engine: what trains the runs that the kernel knows.
 
     Attributes:
         evaluations: one per evaluation so far, first at step 0.
@@ -66,11 +68,16 @@ class Cohort:
         seeds: Sequence[int],
         device: torch.device,
         sharing: Sequence[Variant] | None = None,
+        engine: Engine = "torch",
     ) -> None:
         self.experiment = experiment
+        self.engine = engine
         self.sharing = experiment.sharing if sharing is None else tuple(sharing)
         self.seeds = list(seeds)
         self.device = device
+        self._on_kernel = engine == "kernel" and all(
+            kernel_knows(experiment, variant) for variant in self.sharing
+        )
         self._frozen = False
         self.model = self._make_model()
         self.step = 0
@@ -109,7 +116,7 @@ class Cohort:
         answers = self.model.logits(same_for_all.tokens, layers).argmax(-1)
         pattern = self._by_head(lambda layer, place: self._framed(layer.pattern, place), layers)
         pattern = pattern.movedim(3, 1)  # (r, b, l, h, i, j)
-        return self._in_order(answers)[:, :n_given], self._in_order(pattern)[:, :n_given]
+        return _as_numpy(answers)[:, :n_given], _as_numpy(pattern)[:, :n_given]
 
     def parameters(self, seed: int | None = None) -> list[dict[str, np.ndarray]]:
         """A copy of each run's own parameters, in the experiment's order.
@@ -117,13 +124,12 @@ class Cohort:
         Args:
             seed: whose runs; None: those of all.
         """
-        runs = zip(self.runs, self.model.to_experiment_order, strict=True)
         return [
             {
                 name: value.cpu().numpy().copy()
                 for name, value in self.model.run_parameters(run).items()
             }
-            for (_, own_seed), run in runs
+            for run, (_, own_seed) in enumerate(self.runs)
             if seed in (None, own_seed)
         ]
 
@@ -145,15 +151,20 @@ class Cohort:
         """After the earlier task: keep the embedding and freeze it, begin with all else."""
         if self.step != self.experiment.training.earlier_steps:
             return
-        table = self.model.parameters[TABLE]
-        self._frozen = True
+        old, self._frozen = self.model, True
         self.model = self._make_model({v for v, at in self._tie_at.items() if at < self.step})
-        self.model.parameters[TABLE].copy_(table)
+        for run in range(self.model.n_runs):
+            self.model.run_parameters(run)[TABLE].copy_(old.run_parameters(run)[TABLE])
         self._optimiser = self._make_optimiser()
         self._turn_to(self.experiment.task)
 
     def _make_model(self, tied: Collection[Variant] = ()) -> Model:
-        return Model(
+        kind: type[Model] = Model
+        if self._on_kernel:
+            from attnkit.kernel.model import KernelModel
+
+            kind = KernelModel
+        return kind(
             self.experiment,
             self.seeds,
             self.device,
@@ -163,8 +174,18 @@ class Cohort:
         )
 
     def _make_optimiser(self) -> Adam:
-        rates, which = self.model.rates(self._learning_rate)
-        return Adam(self.model.numbers, self.model.gradient, rates, which)
+        rates = [
+            (self.model.block(run), self._learning_rate(variant))
+            for run, (variant, _) in enumerate(self.runs)
+        ]
+        if len({rate for _, rate in rates}) == 1:
+            rates = [(slice(None), rates[0][1])]
+        kind: type[Adam] = Adam
+        if self._on_kernel:
+            from attnkit.kernel.model import KernelAdam
+
+            kind = KernelAdam
+        return kind(self.model.numbers, self.model.gradient, rates)
 
     def _learning_rate(self, variant: Variant) -> float:
         own = variant.given.get("learning_rate")
@@ -184,26 +205,15 @@ class Cohort:
             (optimiser.mean, self._optimiser.mean),
             (optimiser.square, self._optimiser.square),
         )
-        for place, variant in enumerate(self.model.variants):
-            for seed in range(len(self.seeds)):
-                run = place * len(self.seeds) + seed
-                before = old.variants.index(variant) * len(self.seeds) + seed
-                for source, target in vectors:
-                    own = self.model.run_parameters(run, target)
-                    for name, value in tie(variant, old.run_parameters(before, source), own):
-                        own[name].copy_(value)
+        for run, (variant, _) in enumerate(self.runs):
+            for source, target in vectors:
+                own = self.model.run_parameters(run, target)
+                for name, value in tie(variant, old.run_parameters(run, source), own):
+                    own[name].copy_(value)
 
     def _for_runs(self, by_seed: Tensor) -> Tensor:
-        """Repeat what belongs to seeds for the runs, in cohort order."""
+        """Repeat what belongs to seeds for all runs."""
         return by_seed.expand(len(self.model.variants), *by_seed.shape).flatten(0, 1)
-
-    def _in_order(self, by_run: Tensor) -> np.ndarray:
-        """From cohort order to the experiment's, as numpy; floats as float32."""
-        ordered = by_run[self.model.to_experiment_order]
-        array: np.ndarray = (
-            (ordered.float() if ordered.is_floating_point() else ordered).cpu().numpy()
-        )
-        return array
 
     def _evaluate(self) -> None:
         examples, layers = self._held_out, list[Layer]()
@@ -222,10 +232,10 @@ class Cohort:
             "mass_on_target": self._mass(layers, examples.target),
             "mass_on_reverse": self._mass(layers, examples.reverse),
         }  # those of attention on the first examples only
-        row = {name: self._in_order(values) for name, values in measured.items()}
+        row = {name: _as_numpy(values) for name, values in measured.items()}
         self.diverged_at[~np.isfinite(row["loss"]) & (self.diverged_at < 0)] = self.step
-        head_symmetry = self._in_order(symmetry)
-        slice_accuracy = self._in_order(self._slice_accuracy(logits, labels))
+        head_symmetry = _as_numpy(symmetry)
+        slice_accuracy = _as_numpy(self._slice_accuracy(logits, labels))
         for values in (*row.values(), head_symmetry, slice_accuracy):
             values[self.diverged_at >= 0] = np.nan
         self.evaluations.append(Evaluation(self.step, row, head_symmetry, slice_accuracy))
@@ -280,14 +290,14 @@ class Cohort:
     def _by_layer(
         self, measure: Callable[[Layer, Place, slice], Tensor], layers: list[Layer]
     ) -> Tensor:
-        """What is measured on each group of each layer, (r, l, …)."""
-        groups, places = self.model.groups, self.model.places
-        parts = []
-        for number, group in enumerate(groups):
-            of_group = zip(layers[number :: len(groups)], places, strict=True)
-            measured = [measure(layer, place, group.runs) for layer, place in of_group]
+        """Return what is measured on each layer of each variant, (r, l, …)."""
+        places, n_seeds, parts = self.model.places, len(self.seeds), list[Tensor]()
+        for variant in range(len(self.sharing)):
+            own = layers[variant * len(places) : (variant + 1) * len(places)]
+            runs = slice(variant * n_seeds, (variant + 1) * n_seeds)
+            measured = [measure(*each, runs) for each in zip(own, places, strict=True)]
             parts.append(torch.stack(measured, 1))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return torch.cat(parts)
 
     def _by_head(self, measure: Callable[[Layer, Place], Tensor], layers: list[Layer]) -> Tensor:
         """What is measured on each head, (r, l, h, …), with NaN for heads that a variant lacks."""
@@ -306,13 +316,13 @@ class Cohort:
     def _weight_symmetry(self) -> Tensor:
         per_layer = []
         for layer in range(len(self.model.places)):
-            of_groups = []
+            of_variants = []
             queries, keys = (self.model.role_weights(layer, role) for role in (ROLES[:2]))
             for q, k in zip(queries, keys, strict=True):
                 padding = (0, -q.shape[-1] % ALIGNED)  # for law 1
                 found = metrics.weight_symmetry(F.pad(q, padding), F.pad(k, padding))
-                of_groups.append(found.mean(1))
-            per_layer.append(torch.cat(of_groups))
+                of_variants.append(found.mean(1))
+            per_layer.append(torch.cat(of_variants))
         return torch.stack(per_layer, 1).mean(1)  # row by row, for law 1
 
 
@@ -335,6 +345,12 @@ def tie(
         owners = [before.owner(role) for role in (members if kept is None else (kept,))]
         sources = [old[name[:-1] + owner] for owner in dict.fromkeys(owners)]
         yield name, torch.stack(sources).mean(0)
+
+
+def _as_numpy(by_run: Tensor) -> np.ndarray:
+    """Return an array; floats as float32."""
+    array: np.ndarray = (by_run.float() if by_run.is_floating_point() else by_run).cpu().numpy()
+    return array
 
 
 def _symmetry_error(layer: Layer, place: Place, _: slice) -> Tensor:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, Row, insert
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from attnkit.damage import Identity, identity, move_aside, readable_rows
-from attnkit.engines import (
+from attnkit.database_engines import (
     CHANGES,
     CONNECT_SECONDS,
     NO_DATABASE,

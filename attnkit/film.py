@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float32
 
+from attnkit.engine import Engine
 from attnkit.experiment import Experiment
 
 MOST_FRAMES = 100
@@ -50,10 +51,13 @@ class Film:
         experiment: of that seed alone.
         frames: in the order of their steps; all steps from 0 that `filmed_steps` names, unless
             it was thinned or cut.
+        engine: what trained it. processor: the kind of processor. See `Snapshot`.
     """
 
     experiment: Experiment
     frames: list[Frame]
+    engine: Engine = "torch"
+    processor: str = ""
 
     @property
     def steps(self) -> list[int]:

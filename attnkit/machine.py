@@ -1,12 +1,48 @@
-"""How much memory a server takes, and how much its machine or container lets it take."""
+"""The machine: its processor, and the memory that a server takes and may take."""
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
+if TYPE_CHECKING:
+    import torch
+
 CGROUPS = Path("/sys/fs/cgroup")
+
+
+def processor_name() -> str:
+    """Return the processor's own name where the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def processor_kind(device: torch.device) -> str:
+    """Return the kind of processor on which the bits of a training depend.
+
+    A CPU's maker and widest vector instructions, such as "Intel AVX-512"; a GPU's name.
+    """
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type != "cpu":
+        return device.type
+    name = processor_name()
+    maker = next((one for one in ("Intel", "AMD") if one in name), platform.machine())
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return f"{maker} {_VECTORS.get(vectors, vectors)}".strip()
+
+
+_VECTORS = {"AVX512": "AVX-512", "DEFAULT": ""}
+"""Instruction sets whose usual names differ from those that torch gives."""
 
 
 def megabytes_of(process_id: int | None = None) -> float | None:

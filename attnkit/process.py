@@ -90,6 +90,13 @@ def limit_memory(megabytes: float) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
+def environment_with_package() -> dict[str, str]:
+    """Return this process's environment for a child that imports the same copy of attnkit."""
+    known = os.environ.get("PYTHONPATH")
+    root = str(Path(__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
+
+
 def n_cores() -> int:
     """Cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

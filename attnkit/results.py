@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from attnkit.engine import Engine, in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.files import write_file
 
@@ -77,6 +78,8 @@ class Snapshot:
             that a variant lacks.
         slice_accuracy: (r, slices) accuracy on the task's groups of answers at the last evaluation.
         diverged_at: (r,) step of the evaluation that found a run diverged, else −1.
+        engine: what trained it. processor: the kind of processor, empty where it is not known.
+            Equal experiments have equal bits where these two are equal.
     """
 
     experiment: Experiment
@@ -89,6 +92,18 @@ class Snapshot:
     slice_accuracy: Float32[np.ndarray, "r slices"]
     diverged_at: Int64[np.ndarray, " r"]
     probe: Probe
+    engine: Engine = "torch"
+    processor: str = ""
+
+    @property
+    def maker(self) -> tuple[Engine, str]:
+        """The engine and the kind of processor: bits are equal only where both are equal."""
+        return self.engine, self.processor
+
+    @property
+    def trained_by(self) -> str:
+        """The engine and the kind of processor, in words."""
+        return in_words(self.engine, self.processor)
 
     @property
     def model_steps_per_second(self) -> float:
@@ -139,6 +154,8 @@ class Snapshot:
             "status": self.status,
             "step": str(self.step),
             "seconds": repr(self.seconds),
+            "engine": self.engine,
+            "processor": self.processor,
         }
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         return save_arrays(contiguous, metadata={"snapshot": json.dumps(head)})
@@ -155,6 +172,9 @@ class Snapshot:
             head = json.loads(metadata_of(blob)["snapshot"])
             if head["status"] not in get_args(Status):
                 raise ValueError(f"status: got {head['status']!r}")
+            engine = head.get("engine", "torch")  # the only one there was before it was recorded
+            if engine not in get_args(Engine):
+                raise ValueError(f"engine: got {engine!r}, allowed {', '.join(get_args(Engine))}")
             snapshot = Snapshot(
                 experiment=from_text(head["experiment"]),
                 status=head["status"],
@@ -166,6 +186,8 @@ class Snapshot:
                 slice_accuracy=arrays["slice_accuracy"],
                 diverged_at=arrays["diverged_at"],
                 probe=Probe(**{name: arrays[f"probe.{name}"] for name in Probe.__annotations__}),
+                engine=engine,
+                processor=str(head.get("processor", "")),
             )
             snapshot._check_shapes()
             task = snapshot.experiment.task
@@ -250,6 +272,8 @@ class Result:
             "steps": self.snapshot.step,
             "seconds": self.seconds,
             "model_steps_per_second": self.model_steps_per_second,
+            "engine": self.snapshot.engine,
+            "processor": self.snapshot.processor,
             "runs": rows,
         }
 

@@ -90,6 +90,11 @@ class ServerSettings(BaseModel):
         description="Sites that may show the pages in a frame, as `frame-ancestors` of a "
         "Content-Security-Policy wants it.",
     )
+    engine: Literal["kernel", "torch", ""] = Field(
+        "",
+        description="What trains on a CPU: the compiled `kernel`, or `torch`. Empty: the kernel "
+        "where numba can be imported.",
+    )
     log_level: Literal["info", "warning", "error"] = Field(
         "warning",
         description="Events told on standard error: from `info`, `warning` or `error` on.",

@@ -2,6 +2,9 @@
 
 What `put` has returned for is on the disk, whole. What is read of a row and is torn or altered, or
 made of another text than this copy has, counts as absent, and the next `put` replaces the row.
+
+There is one result per experiment, whichever engine and kind of processor trained it; its snapshot
+names both. A result of another engine or processor, whose bits differ, replaces it.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from sqlalchemy import (
 
 from attnkit import __version__
 from attnkit.database import Database
-from attnkit.engines import Unavailable, is_file, lock_writers
+from attnkit.database_engines import Unavailable, is_file, lock_writers
 from attnkit.experiment import Experiment, from_text, hash_of
 from attnkit.migrations import RESULTS, NotOurs, checksum, has_whole_snapshot, is_whole
 from attnkit.results import Result, Snapshot
@@ -130,7 +133,7 @@ class ResultStore:
         """Store a finished result, as `Result.to_blobs` writes it.
 
         Returns:
-            False if it was there already.
+            False if there was one already of the same engine and kind of processor.
 
         Raises:
             ValueError: if the bytes hold no finished result. TooLarge: if it is not stored, nor
@@ -156,7 +159,10 @@ class ResultStore:
             "checksum": checksum(experiment.hash, snapshot, parameters),
             "snapshot_checksum": checksum(experiment.hash, snapshot),
         }
-        new, n_forgotten = self._database.do(lambda connection: self._put(connection, values))
+        maker = result.snapshot.maker
+        new, n_forgotten = self._database.do(
+            lambda connection: self._put(connection, values, maker)
+        )
         if not new:
             self._touch(experiment.hash)
         if n_forgotten:
@@ -169,10 +175,13 @@ class ResultStore:
             taken = math.ceil(10 * n_bytes / 2**20) / 10  # never told as what is allowed
             raise TooLarge(f"it takes {taken:,.1f} MB, allowed at most {most:,} MB on this copy")
 
-    def _put(self, connection: Connection, values: dict[str, Any]) -> tuple[bool, int]:
+    def _put(
+        self, connection: Connection, values: dict[str, Any], maker: tuple[str, str]
+    ) -> tuple[bool, int]:
         lock_writers(connection)
-        there = _row(connection, values["hash"])
-        if there is not None and has_whole_snapshot(there) and _result(there) is not None:
+        row = _row(connection, values["hash"])
+        there = _result(row) if row is not None and has_whole_snapshot(row) else None
+        if there is not None and there.snapshot.maker == maker:
             return False, 0
         own = RESULTS.c.hash == values["hash"]
         kept = connection.execute(select(RESULTS.c.name, RESULTS.c.pinned).where(own)).one_or_none()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
@@ -25,8 +25,9 @@ import torch
 
 from attnkit.cohort import Cohort
 from attnkit.data import draw_probe
+from attnkit.engine import Engine, kernel_knows, ready_engine
 from attnkit.experiment import Experiment
-from attnkit.model import COHORT_ORDER
+from attnkit.machine import processor_kind
 from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
 from attnkit.settings import InvalidExperiment, Problem
@@ -38,9 +39,6 @@ RUNS_PER_COHORT = 10
 _CACHED_FLOATS = 2**20
 """A cohort's largest intermediate, about, so that a core's cache holds it."""
 
-_SHARED_FLOATS = 2**17
-"""The least largest intermediate at which arithmetic outweighs the calls."""
-
 _BLOCK_STEPS = 2
 """Steps a thread takes with one cohort before it turns to the one furthest behind."""
 
@@ -51,18 +49,23 @@ class Training:
     Args:
         experiment: what to train.
         device: "cpu", "cuda", or "auto" for a GPU if there is one; see `pick_device`.
+        engine: "kernel" or "torch". None: as `ATTNKIT_ENGINE` says; see `ready_engine`.
 
     Attributes:
+        engine: what trains it, from its first step to its last.
         cohorts: the independent parts it was cut into, which `plan_cohorts` made.
         step: optimiser steps that every run has taken.
         seconds: time spent training and evaluating so far.
     """
 
-    def __init__(self, experiment: Experiment, device: str = "auto") -> None:
-        started = time.perf_counter()
+    def __init__(
+        self, experiment: Experiment, device: str = "auto", engine: Engine | None = None
+    ) -> None:
         self.experiment = experiment
         self.device = pick_device(device)
-        plan = plan_cohorts(experiment, self.device)
+        self.engine = ready_engine(self.device, engine)
+        started = time.perf_counter()
+        plan = plan_cohorts(experiment, self.device, self.engine)
         self.cohorts = list(_pool().map(self._make_cohort, plan))
         runs = [run for cohort in self.cohorts for run in cohort.runs]
         self._order = [runs.index(run) for run in experiment.runs]
@@ -108,6 +111,8 @@ class Training:
             slice_accuracy=self._joined([own[-1].slice_accuracy for own in evaluations], 0),
             diverged_at=self._joined([cohort.diverged_at for cohort in self.cohorts], 0),
             probe=self._answer_probe(),
+            engine=self.engine,
+            processor=processor_kind(self.device),
         )
 
     def result(self) -> Result:
@@ -121,7 +126,7 @@ class Training:
         return np.concatenate(per_cohort, axis).take(self._order, axis)
 
     def _make_cohort(self, part: Part) -> Cohort:
-        return Cohort(self.experiment, part.seeds, self.device, part.sharing)
+        return Cohort(self.experiment, part.seeds, self.device, part.sharing, self.engine)
 
     def _answer_probe(self) -> Probe:
         answered = list(_pool().map(lambda cohort: cohort.answer(self._probe), self.cohorts))
@@ -144,54 +149,48 @@ class Part:
     seeds: list[int]
 
 
-def plan_cohorts(experiment: Experiment, device: torch.device) -> list[Part]:
-    """Which runs train together; a GPU takes them all at once.
+def plan_cohorts(
+    experiment: Experiment, device: torch.device, engine: Engine = "torch"
+) -> list[Part]:
+    """Return which runs train together; a GPU takes them all at once.
 
-    On a CPU as many as fit the cache, up to `RUNS_PER_COHORT`, and few enough that every core has
-    some. Plain variants are computed as one, so all of them stand beside as few seeds as needed;
-    any other is computed by itself, so it has as many seeds as possible.
+    On a CPU, every core has some, and no cohort has more than `RUNS_PER_COHORT`. The kernel
+    computes each run by itself: its cohorts have few seeds, so that examples are drawn once for
+    many variants. Torch computes the seeds of a variant together, as many as fit the cache.
     """
-    seeds = list(experiment.seeds)
+    variants, seeds = experiment.sharing, list(experiment.seeds)
     if device.type != "cpu":
-        return [Part(experiment.sharing, seeds)]
-    plain = [v for v in experiment.sharing if experiment.wiring(v).plain]
-    wired = [v for v in experiment.sharing if v not in plain]
-    in_order = sorted(plain, key=lambda variant: COHORT_ORDER.index(variant.sharing))
-    fitting = max(1, min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment)))
-    parts = _plan_plain(experiment, in_order, fitting) if plain else []
-    n_wired = len(wired) * len(seeds)
-    n_fair = math.ceil(n_cores() * n_wired / experiment.n_runs)
-    n_cohorts = max(1, min(max(n_cores() - len(parts), n_fair), n_wired))
-    together = max(1, min(fitting, math.ceil(n_wired / n_cohorts)))
-    n_seeds = min(together, len(seeds))
-    n_seeds = math.ceil(len(seeds) / math.ceil(len(seeds) / n_seeds))
-    n_variants = max(1, together // n_seeds)
-    return parts + [
-        Part(tuple(wired[first : first + n_variants]), seeds[start : start + n_seeds])
-        for start in range(0, len(seeds), n_seeds)
-        for first in range(0, len(wired), n_variants)
-    ]
+        return [Part(variants, seeds)]
+    on_kernel = [v for v in variants if engine == "kernel" and kernel_knows(experiment, v)]
+    by_torch = [v for v in variants if v not in on_kernel]
+    share = math.ceil(experiment.n_runs / n_cores())
+    parts = []
+    if on_kernel:
+        share_of_kernel = math.ceil(len(on_kernel) * len(seeds) / n_cores())
+        n_variants = min(len(on_kernel), RUNS_PER_COHORT, share_of_kernel)
+        n_seeds = min(RUNS_PER_COHORT, share_of_kernel) // n_variants
+        parts += _cut(on_kernel, n_variants, seeds, n_seeds)
+    if by_torch:
+        fitting = min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment))
+        for together in range(max(1, min(fitting, share)), 0, -1):
+            n_seeds = min(together, len(seeds))
+            found = _cut(by_torch, together // n_seeds, seeds, n_seeds)
+            if parts or len(found) >= min(n_cores(), experiment.n_runs):
+                break
+        parts += found
+    return parts
 
 
-def _plan_plain(experiment: Experiment, variants: list[Variant], fitting: int) -> list[Part]:
-    """Cohorts of plain variants, given in cohort order, of at most so many runs."""
-    seeds, n_variants = list(experiment.seeds), len(variants)
-    n_runs = n_variants * len(seeds)
-    per_core = experiment.n_runs / n_cores()
-    for share in (math.ceil(per_core), max(1, math.floor(per_core))):
-        together = min(fitting, share)
-        n_together = max(1, together // n_variants)
-        n_groups = 1 if together >= n_variants else math.ceil(n_variants / together)
-        if math.ceil(len(seeds) / n_together) * n_groups >= min(n_cores(), n_runs):
-            break
-    large = _largest_intermediate(experiment) >= _SHARED_FLOATS
-    if large and len(seeds) * n_groups == n_cores() and n_variants % n_groups:
-        n_groups += 1  # cores that would wait for the one with most take turns with the smallest
-    groups = np.array_split(np.arange(n_variants), n_groups)
+def _cut(
+    variants: Sequence[Variant], n_variants: int, seeds: list[int], n_seeds: int
+) -> list[Part]:
+    """Cut variants and seeds into parts of about equal size, of at most so many of each."""
+    of_variants = np.array_split(np.arange(len(variants)), math.ceil(len(variants) / n_variants))
+    of_seeds = np.array_split(np.array(seeds), math.ceil(len(seeds) / n_seeds))
     return [
-        Part(tuple(variants[place] for place in group), seeds[start : start + n_together])
-        for start in range(0, len(seeds), n_together)
-        for group in groups
+        Part(tuple(variants[place] for place in some), [int(seed) for seed in their_seeds])
+        for their_seeds in of_seeds
+        for some in of_variants
     ]
 
 
@@ -295,9 +294,17 @@ class _Race:
 @cache
 def _pool() -> ThreadPoolExecutor:
     """Return the training threads of this process: one per core, each computing on one core."""
-    return ThreadPoolExecutor(
-        n_cores(), "attnkit", initializer=torch.set_num_threads, initargs=(1,)
-    )
+    return ThreadPoolExecutor(n_cores(), "attnkit", initializer=_prepare_thread)
+
+
+def _prepare_thread() -> None:
+    """Let a training thread compute by itself, and take numbers next to zero for zero.
+
+    A run whose patterns are all ones and zeros would otherwise be half as fast: processors compute
+    with such numbers in many more steps.
+    """
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
 
 
 def pick_device(device: str) -> torch.device:

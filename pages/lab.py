@@ -168,7 +168,8 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
             return "Your settings are not trained yet. Press **Train**."
         return (
             f"A finished example: {snapshot.experiment.n_runs} models, "
-            f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s. "
+            f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s "
+            f"by {plain(snapshot.trained_by)}. "
             "Press **Train** to watch it happen."
         )
     if job.state == "failed":
@@ -189,7 +190,8 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
             yet = " yet" if job.tried_again else ""
             notes = f" Not stored{yet}: {plain(job.unstored)}.{notes}"
         verb = "Finished" if job.asked_at else "Finished before, from the store"
-        return f"{verb}: {where} in {snapshot.seconds:.1f} s{pace}.{notes}"
+        maker = f", by {plain(snapshot.trained_by)}"
+        return f"{verb}: {where} in {snapshot.seconds:.1f} s{pace}{maker}.{notes}"
     if job.state in ("paused", "stopped"):
         confirmed = job.state.capitalize()
         asked = {"paused": "Pausing", "stopped": "Stopping"}[job.state]

@@ -71,8 +71,9 @@ def chosen_list(compared: Sequence[Compared], entries: Sequence[Entry]) -> None:
         for one, entry in zip(compared, entries, strict=True):
             with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
                 square = f'<span style="color:{style_of(one)[0]}">■</span>'
+                notes = [changed_settings(entry.text), f"by {one.snapshot.trained_by}"]
                 changed = (
-                    f"<small style='opacity: 0.75'>{escape(changed_settings(entry.text))}</small>"
+                    f"<small style='opacity: 0.75'>{escape('; '.join(filter(None, notes)))}</small>"
                 )
                 name = f"{square} <b>{one.letter}</b> {escape(one.name)} {changed}"
                 st.html(name, width="content")

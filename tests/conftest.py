@@ -7,7 +7,9 @@ import shutil
 import pytest
 import torch
 from hypothesis import settings
+from platformdirs import user_cache_path
 
+from attnkit.engine import choose_engine, ready_engine
 from attnkit.process import n_cores
 from attnkit.server import server_settings
 
@@ -17,6 +19,9 @@ for _profile in ("quick", "long"):
 # The products of tests are small, and tests run in one process per core: two threads in each would
 # wait for each other. Tests about threads set their own number with the fixture `threads`.
 torch.set_num_threads(1)
+
+# The kernel is compiled once, also for processes that a test starts with another home.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(user_cache_path("attnkit") / "kernel"))
 
 _LONG, _WAITING = ("long", "weights"), ("browser", "server")
 
@@ -133,6 +138,13 @@ def settings_are_read_anew():
     """Forget the settings that a test has set in the environment, also if it fails."""
     yield
     server_settings.cache_clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_kernel():
+    """Compile the kernel before the first test, so that none waits for it or hears of it."""
+    cpu = torch.device("cpu")
+    assert ready_engine(cpu) == choose_engine(cpu), "the kernel cannot be compiled"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])

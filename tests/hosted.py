@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,14 +41,15 @@ mount -t tmpfs -o mode=1777,size=64m tmp "$root/tmp"
 mount --bind "$data" "$root/data"
 mount --rbind /dev "$root/dev"
 mount -t proc proc "$root/proc"
-read_only "$app" /app
+if [ "$USER_ID" = 0 ]; then mkdir "$root/app"; mount --bind "$app" "$root/app"
+else read_only "$app" /app; fi
 read_only "$python" "$python"
 read_only "$environment" "$environment"
 mount -o remount,ro "$root"
 exec setpriv --no-new-privs chroot --userspec="$USER_ID:$USER_ID" "$root" \
   /usr/bin/env -i --chdir=/app "$@"
 """
-"""Run by a shell in a mount namespace and a process namespace of its own."""
+"""Run by a shell in mount and process namespaces of its own; root may write to /app."""
 
 
 def main() -> None:
@@ -60,12 +61,15 @@ def main() -> None:
             (folder / part).mkdir()
         os.chown(folder / "data", USER, USER)
         copy_app(image, folder / "app")
+        compile_kernel(image, folder)
         with serving(image, folder) as (port, server):
             say(f"serves after {server.seconds:.1f} s as user {server.process.uids().real}")
             with Visitor(port, link=EXPERIMENT, patience=PATIENCE) as visitor:
                 visitor.press("train")
                 visitor.wait_for("the end of training", lambda: is_finished(visitor))
                 assert not visitor.exceptions, visitor.exceptions
+                assert any(", by the compiled kernel on " in text for text in visitor.texts())
+            assert "Compiling" not in server.log, server.log
         events = [line["event"] for line in server.told]
         assert events[0] == "server started", events
         assert events[-1] == "server stopped", events
@@ -92,10 +96,14 @@ class Server:
         self.process, self.seconds, self._log = process, seconds, log
 
     @property
+    def log(self) -> str:
+        """All that it wrote on standard output and standard error."""
+        return self._log.read_text(encoding="utf-8")
+
+    @property
     def told(self) -> list[dict[str, object]]:
         """Its lines of JSON."""
-        lines = self._log.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
 
 
 @contextmanager
@@ -120,9 +128,15 @@ def serving(image: Dockerfile, folder: Path) -> Iterator[tuple[int, Server]]:
 
 
 def start(
-    image: Dockerfile, folder: Path, changes: dict[str, str], log: Path
+    image: Dockerfile,
+    folder: Path,
+    changes: dict[str, str],
+    log: Path,
+    *,
+    command: Sequence[str] = (),
+    user: int = USER,
 ) -> subprocess.Popen[bytes]:
-    """The image's command in its box."""
+    """Start a command in the box, by default the image's own."""
     environment = {
         "PATH": f"{sys.prefix}/bin:/usr/bin:/bin",
         **image.environment,
@@ -133,14 +147,27 @@ def start(
     places = [folder / "root", folder / "app", folder / "data", sys.base_prefix, sys.prefix]
     namespaces = ["unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]
     variables = [f"{name}={value}" for name, value in environment.items()]
+    program = command or image.command
     with log.open("wb") as told:
         return subprocess.Popen(
-            [*namespaces, "sh", "-euc", BOX, "sh", *map(str, places), *variables, *image.command],
-            env={**os.environ, "USER_ID": str(USER)},
+            [*namespaces, "sh", "-euc", BOX, "sh", *map(str, places), *variables, *program],
+            env={**os.environ, "USER_ID": str(user)},
             stdin=subprocess.DEVNULL,
             stdout=told,
             stderr=subprocess.STDOUT,
         )
+
+
+def compile_kernel(image: Dockerfile, folder: Path) -> None:
+    """Run the instruction that compiles the kernel, as root, who alone may write to /app."""
+    (text,) = (text for text in image.all("RUN") if "attnkit.kernel" in text)
+    log = folder / "log"
+    box = start(image, folder, {}, log, command=["sh", "-c", text], user=0)
+    try:
+        assert box.wait(timeout=PATIENCE) == 0, log.read_text(encoding="utf-8")
+    finally:
+        box.kill()
+        box.wait()
 
 
 def check_refusal(image: Dockerfile, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 `Reference` shares with the library nothing but the names of parameters. It reads a text form by
 itself and follows the papers, in lean and standard blocks, with one side or two. Index letters as
-in `attnkit.model`; rows are (b, h, i, d).
+in `attnkit.transformer`; rows are (b, h, i, d).
 """
 
 import math
@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from attnkit.attention import Layer
 from attnkit.cohort import Cohort
 from attnkit.data import stack
 from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
 from attnkit.model import Model
 from attnkit.tasks import TASKS
+from attnkit.transformer import Layer
 from attnkit.variants import CATALOGUE, Variant
 
 CPU = torch.device("cpu")
@@ -341,12 +341,13 @@ class Looked:
         self.of_answers = model.logits(self.tokens)
         self.of_all = model.logits(self.tokens, recorded)
         self.layers = {}
-        for place, group in enumerate(model.groups):
-            for run in range(group.runs.start, group.runs.stop):
-                self.layers[run] = [
-                    (layer.scores[run - group.runs.start], layer.pattern[run - group.runs.start])
-                    for layer in recorded[place :: len(model.groups)]
-                ]
+        n_layers, n_seeds = len(model.places), len(model.seeds)
+        for run in range(model.n_runs):
+            place, seed = divmod(run, n_seeds)
+            self.layers[run] = [
+                (layer.scores[seed], layer.pattern[seed])
+                for layer in recorded[place * n_layers : (place + 1) * n_layers]
+            ]
         model.differentiate(self.tokens, self.labels)
         self.numbers, self.gradient = model.numbers.clone(), model.gradient.clone()
 
@@ -396,9 +397,10 @@ class Looked:
 def shake(model):
     """Move what starts at zero or one, so that it matters: biases, diagonals, λ, w of (X)⁺."""
     generator = torch.Generator().manual_seed(2)
-    for name, value in model.parameters.items():
-        if re.match(r"\d+\.(b_|D|g_|lambda|w_|ln)", name):
-            value += 0.3 * torch.randn(value.shape, generator=generator)
+    for run in range(model.n_runs):
+        for name, value in model.run_parameters(run).items():
+            if re.match(r"\d+\.(b_|D|g_|lambda|w_|ln)", name):
+                value += 0.3 * torch.randn(value.shape, generator=generator)
 
 
 def sized(variants, shape):

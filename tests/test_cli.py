@@ -331,6 +331,7 @@ def test_variants_as_json_can_be_trained(run):
     for entry in listing:
         assert ak.Experiment(sharing=[entry["variant"]]).sharing == (entry["variant"],)
         assert entry["accuracy"] is None or 0 < entry["accuracy"] <= 1
+    assert {entry["engine"] for entry in listing} == {"kernel", "torch"}
 
 
 def test_train_takes_text_forms_and_names(run):
@@ -414,6 +415,18 @@ def test_a_stored_experiment_is_not_trained_again(run, tmp_path):
     told = f"experiment {document['hash']} is stored: nothing is trained\n"
     assert again == (0, output, told)
     assert Result.load(tmp_path / "result").to_dict() == document
+
+
+def test_a_stored_result_of_another_engine_is_trained_again(run, tmp_path, monkeypatch):
+    """Its bits are others; what is trained now takes its place, and the line says so."""
+    where = str(tmp_path)
+    for engine, then in (("kernel", ""), ("torch", "again"), ("torch", "nothing is trained")):
+        monkeypatch.setenv("ATTNKIT_ENGINE", engine)
+        code, output, errors = run(*SMALL, "--store", where, "--json", "-")
+        assert (code, json.loads(output)["engine"]) == (0, engine)
+        assert then in errors
+    with contextlib.closing(ResultStore(tmp_path)) as store:
+        assert store.snapshot(json.loads(output)["hash"]).engine == "torch"
 
 
 def test_another_experiment_is_trained_and_stored_beside_it(run, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 from attnkit.__main__ import main
 from attnkit.command.interrupts import Interrupts, interrupts
+from attnkit.kernel import cache
 from attnkit.results import Result
 from attnkit.training import Training
 
@@ -93,6 +94,17 @@ def test_an_interrupt_while_torch_is_imported_is_one_line():
     """Imports cannot be interrupted cleanly, so the process just ends."""
     with start("train") as process:
         wait_for(process, imports_torch)
+        assert interrupted(process) == ("", [LINE])
+
+
+def test_an_interrupt_while_the_kernel_is_compiled_is_one_line(tmp_path, monkeypatch):
+    """Here another process has been compiling it, and the command waits."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("ATTNKIT_ENGINE", "kernel")
+    cold = tmp_path / cache.cache_key()
+    cold.mkdir(mode=0o700)
+    with cache.FileLock(cold / "lock"), start("train", *SMALL) as process:
+        assert process.stderr.readline().startswith("Compiling the training kernel once")
         assert interrupted(process) == ("", [LINE])
 
 

@@ -28,8 +28,9 @@ def shaken(experiment):
     """A model whose parameters are all random, biases and factors among them."""
     model = Model(experiment, experiment.seeds, CPU)
     generator = torch.Generator().manual_seed(0)
-    for value in model.parameters.values():
-        value += 0.1 * torch.randn(value.shape, generator=generator)
+    for run in range(model.n_runs):
+        for value in model.run_parameters(run).values():
+            value += 0.1 * torch.randn(value.shape, generator=generator)
     return model
 
 
@@ -44,6 +45,16 @@ def test_decoding_gives_the_logits_of_the_whole_sequence(variant):
     decoder = Decoder(model, 1)
     found = torch.stack([decoder.read(token) for token in tokens[1, 0]])
     assert_close(found, expected[1, 0], atol=1e-5, rtol=1e-4)
+
+
+def test_standard_blocks_are_decoded_too():
+    """LayerNorm, biases and the lack of a norm before the read-out are those of training."""
+    sizes = {**SIZES, "blocks": "standard", "d_mlp": 7, "positions": "learned"}
+    model = shaken(Experiment(task="directed", sharing=["Q=K"], n_seeds=1, **sizes))
+    tokens = model.task.make_examples(1, torch.Generator().manual_seed(1)).tokens
+    decoder = Decoder(model, 0)
+    found = torch.stack([decoder.read(token) for token in tokens[0]])
+    assert_close(found, model.logits(tokens.unsqueeze(0))[0, 0], atol=1e-5, rtol=1e-4)
 
 
 @every_variant

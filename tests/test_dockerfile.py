@@ -12,6 +12,7 @@ import pytest
 from dockerfile import ROOT, read
 from streamlit import config
 
+from attnkit.kernel.cache import SHIPPED
 from attnkit.server import ServerSettings
 
 PRODUCTION = {
@@ -69,9 +70,21 @@ def test_environment_names_settings_of_ours_and_of_streamlit(image):
     given = image.environment
     ours = {name for name in given if name.startswith("ATTNKIT_")}
     theirs = {name for name in given if name.startswith("STREAMLIT_")}
-    assert ours <= {f"ATTNKIT_{name.upper()}" for name in ServerSettings.model_fields}
+    assert ours <= {SHIPPED, *(f"ATTNKIT_{name.upper()}" for name in ServerSettings.model_fields)}
     assert theirs <= {option.env_var for option in known_options().values()}
     assert ServerSettings.of(given).hosted
+
+
+def test_the_kernel_is_compiled_where_the_server_looks_for_it(image):
+    """By root, after the code was copied, and so that the server's user may read it."""
+    place = image.environment[SHIPPED]
+    assert place.startswith("/app/")
+    kinds = [(kind, text) for kind, text in image.instructions if kind in ("COPY", "RUN", "USER")]
+    compiling = next(i for i, (_, text) in enumerate(kinds) if "-m attnkit.kernel" in text)
+    assert ("COPY", "attnkit attnkit/") in kinds[:compiling]
+    assert ("USER", "1000:1000") in kinds[compiling:]
+    assert f'NUMBA_CACHE_DIR="${SHIPPED}"' in kinds[compiling][1]
+    assert f'chmod --recursive a+rX "${SHIPPED}"' in kinds[compiling][1]
 
 
 def test_data_folder_belongs_to_the_user_who_is_not_root(image):

@@ -6,6 +6,7 @@ from math import inf, nan
 
 import numpy as np
 import pytest
+import torch
 from small_claims import MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS
@@ -21,6 +22,7 @@ from attnkit.evidence.record import (
     verdicts_of,
 )
 from attnkit.evidence.verdict import find
+from attnkit.machine import processor_kind
 
 PROMISED = {"id", "source", "prediction", "verdict", "effect", "interval", "seeds"}
 """What design.md promises of every claim in `claims --json`."""
@@ -77,6 +79,17 @@ def test_a_record_is_read_as_it_was_written(known, options, accuracy):
     for name, tuned in before.tuned.items():
         assert after.tuned[name].rate == pytest.approx(tuned.rate)
         assert after.tuned[name].tried == pytest.approx(tuned.tried, nan_ok=True)
+
+
+def test_a_record_names_its_engine_and_processor(known, monkeypatch):
+    """A record from before they were named is torch's."""
+    monkeypatch.setenv("ATTNKIT_ENGINE", "kernel")
+    written = made_up(known).to_dict()
+    assert written["engine"] == "kernel"
+    assert written["processor"] == processor_kind(torch.device("cpu"))
+    after = Evidence.from_dict(written)
+    assert (after.engine, after.processor) == (written.pop("engine"), written.pop("processor"))
+    assert Evidence.from_dict(written).engine == "torch"
 
 
 def test_json_has_every_promised_key(known):

@@ -582,7 +582,7 @@ def test_parameter_count_is_that_of_the_real_tensors(sharing, given):
     for beside in (Sharing, [sharing]):
         experiment = Experiment(sharing=beside, n_seeds=2, **given)
         model = Model(experiment, experiment.seeds, torch.device("cpu"))
-        own = model.run_parameters(2 * model.sharings.index(sharing))
+        own = model.run_parameters(2 * model.variants.index(sharing))
         count = sum(value.numel() for value in own.values())
         assert experiment.costs(sharing).parameters == count
 

@@ -15,9 +15,9 @@ from reference import (
 )
 from torch.testing import assert_close
 
-from attnkit.attention import Layer
 from attnkit.data import stack
 from attnkit.initial import generator_for
+from attnkit.transformer import Layer
 
 # No projection, heads and widths
 

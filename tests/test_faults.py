@@ -40,7 +40,7 @@ from test_results import same_arrays
 from test_store import connected
 
 import attnkit as ak
-from attnkit.engines import FILE
+from attnkit.database_engines import FILE
 from attnkit.experiment import Experiment
 from attnkit.links import link_params
 from attnkit.live import service as live

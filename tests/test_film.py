@@ -57,6 +57,16 @@ def test_frames_are_those_of_the_evaluations():
         assert all((own[name] == wanted[name]).all() for name in own)
 
 
+@pytest.mark.parametrize("engine", ["kernel", "torch"])
+def test_a_film_names_its_engine_and_processor(monkeypatch, engine):
+    """As the result of the same training does, and so do parts of it."""
+    monkeypatch.setenv("ATTNKIT_ENGINE", engine)
+    experiment = experiment_of(task="directed", sharing=["QKV"], steps=1)
+    film, snapshot = record(experiment), train(experiment).snapshot
+    assert (film.engine, film.processor) == snapshot.maker
+    assert film.engine == film.at(0).engine == engine
+
+
 def test_frames_are_copies():
     """Training goes on, a frame stays."""
     film = record(experiment_of(**SETTINGS))

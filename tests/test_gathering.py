@@ -82,6 +82,16 @@ def test_another_experiment_is_another_file(tmp_path, trained):
     assert len(trained) == len(list(tmp_path.iterdir())) == 3
 
 
+def test_scores_of_another_engine_are_not_taken_over(tmp_path, trained, monkeypatch):
+    """The record names the engine of every number in it."""
+    for engine in ("kernel", "torch", "torch"):
+        monkeypatch.setenv("ATTNKIT_ENGINE", engine)
+        bench = Bench(tmp_path)
+        bench.measure(ONE)
+        assert bench.engine == engine
+    assert trained == [ONE, ONE]
+
+
 def test_a_fresh_bench_trains_anew_but_each_experiment_once(tmp_path, trained):
     """What lay there is not believed, and is replaced."""
     expected = Bench(tmp_path).measure(ONE)

@@ -23,8 +23,8 @@ from torch.testing import assert_close
 
 import attnkit
 from attnkit import training as training_module
-from attnkit.attention import Layer
 from attnkit.data import stack
+from attnkit.engine import kernel_knows
 from attnkit.experiment import Experiment, from_params, from_text
 from attnkit.experiment import settings as settings_of
 from attnkit.initial import generator_for
@@ -35,6 +35,7 @@ from attnkit.sharing import ROLES, Sharing
 from attnkit.tasks import TASKS
 from attnkit.tasks.base import Task
 from attnkit.training import Training, stream
+from attnkit.transformer import Layer
 from attnkit.variants import CATALOGUE
 
 ROOT = Path(__file__).parents[1]
@@ -103,13 +104,18 @@ def trained(experiment, n_steps=None):
 
 
 def one_cohort(experiment):
-    """A training that computes all runs in one batch, as it would on a GPU."""
+    """A training that computes all runs of an engine in one batch, as a GPU would."""
+    seeds = list(experiment.seeds)
+
+    def whole(experiment, device, engine):
+        variants = experiment.sharing if engine == "kernel" else ()
+        known = [variant for variant in variants if kernel_knows(experiment, variant)]
+        others = [variant for variant in experiment.sharing if variant not in known]
+        return [training_module.Part(tuple(some), seeds) for some in (known, others) if some]
+
     with pytest.MonkeyPatch.context() as patch:
-        whole = training_module.Part(experiment.sharing, list(experiment.seeds))
-        patch.setattr(training_module, "plan_cohorts", lambda *_: [whole])
-        training = Training(experiment, "cpu")
-    assert len(training.cohorts) == 1
-    return training
+        patch.setattr(training_module, "plan_cohorts", whole)
+        return Training(experiment, "cpu")
 
 
 def bits(result, run):
@@ -277,7 +283,6 @@ def test_a_poisoned_run_is_marked_and_leaves_its_neighbours_alone(name):
     poison(training.cohorts[0].model, run := 3, name)
     training.advance(13)
     poisoned = training.result()
-    run = training.cohorts[0].model.to_experiment_order.index(run)
     expected = [10 if other == run else -1 for other in range(experiment.n_runs)]
     assert poisoned.snapshot.diverged_at.tolist() == expected
     assert poisoned.table["diverged_at"].iloc[run] == 10
@@ -315,7 +320,7 @@ def test_pairing_of_initial_numbers(experiment):
     """What a sharing owns starts as QKV's parameter of that name; other seeds differ."""
     model = Model(experiment, experiment.seeds, CPU)
     n_seeds = experiment.n_seeds
-    qkv = model.sharings.index(Sharing.QKV) * n_seeds
+    qkv = model.variants.index(Sharing.QKV) * n_seeds
     for run in range(model.n_runs):
         own, reference = model.run_parameters(run), model.run_parameters(qkv + run % n_seeds)
         assert all(torch.equal(value, reference[name]) for name, value in own.items())
@@ -417,11 +422,11 @@ def test_tied_roles_use_one_matrix(sharing, n_steps):
     training = Training(Experiment(n_layers=2, n_heads=3, n_seeds=2, **TINY), "cpu")
     training.advance(n_steps)
     for model in (cohort.model for cohort in training.cohorts):
-        if sharing not in model.sharings:
+        if sharing not in model.variants:
             continue
-        run = model.sharings.index(sharing) * len(model.seeds)
+        place = model.variants.index(sharing)
         for layer in range(2):
-            weights = {role: model.role_weights(layer, role)[0][run] for role in ROLES}
+            weights = {role: model.role_weights(layer, role)[place][0] for role in ROLES}
             for one, other in combinations(ROLES, 2):
                 tied = sharing.owner(one) == sharing.owner(other)
                 assert torch.equal(weights[one], weights[other]) == tied
@@ -436,8 +441,8 @@ def test_a_tied_gradient_is_the_sum_of_its_roles():
     examples = stack([tied.task.draw(16, generator_for(0, "test"), held_out=False)], CPU)
     for model in (tied, untied):
         model.differentiate(examples.tokens, examples.labels)
-    parts = [untied.gradients[f"0.W_{role}"] for role in ROLES]
-    assert_close(tied.gradients["0.W_Q"], sum(parts))
+    of_tied, of_untied = (model.run_parameters(0, model.gradient) for model in (tied, untied))
+    assert_close(of_tied["0.W_Q"], sum(of_untied[f"0.W_{role}"] for role in ROLES))
 
 
 # 4. Equivalence: tied equals untied with copied weights; untied equals torch's attention
@@ -448,7 +453,7 @@ def copy_weights(source, target):
     with torch.no_grad():
         for run in range(source.n_runs):
             own, theirs = source.run_parameters(run), target.run_parameters(run)
-            owner = source.sharings[run // len(source.seeds)].owner
+            owner = source.forms[run // len(source.seeds)].sharing.owner
             for name, value in theirs.items():
                 read = name[:-1] + owner(name[-1]) if name[-1] in ROLES else name
                 value.copy_(own[read])
@@ -510,7 +515,7 @@ def test_the_model_equals_torch_attention(experiment):
     for _ in range(2):
         logits = model.logits(tokens).double()
         for run in range(model.n_runs):
-            own, sharing = model.run_parameters(run), model.sharings[run // n_seeds]
+            own, sharing = model.run_parameters(run), model.forms[run // n_seeds].sharing
             expected = reference_logits(experiment, sharing, own, tokens[run % n_seeds])
             assert_close(logits[run], expected, rtol=1e-4, atol=1e-4)
         training.advance(2)

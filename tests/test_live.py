@@ -10,14 +10,17 @@ import sys
 import threading
 import time
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 from kinds import SMALL
 
+from attnkit.engine import ENGINE
 from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
+from attnkit.kernel import cache
 from attnkit.live import service as live
 from attnkit.live import worker
 from attnkit.live.asking import Weights, answer
@@ -457,6 +460,32 @@ def work(*experiments):
     Worker(frames).run(commands)
     jobs = [header for header in frames.headers if "job" in header]
     return list({header["job"]: header for header in jobs}.values())
+
+
+def test_jobs_begin_on_torch_while_the_kernel_is_compiled(tmp_path, monkeypatch):
+    """A job keeps the engine that it began with; one that begins later trains on the kernel."""
+    cache.ensure_compiled(lambda _: None)
+    monkeypatch.delenv(ENGINE, raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    cold = tmp_path / cache.cache_key()
+    cold.mkdir(mode=0o700)
+    compiling = cache.FileLock(cold / "lock")  # as if another process were compiling
+    compiling.acquire()
+    with closing(TrainingService()) as opened:
+        first = opened.submit(unending())
+        wait_until(opened, first, lambda job: step_of(job) > 0)
+        cache._copy(cache.cache_folder(), cold)
+        compiling.release()
+        engine, deadline = "torch", time.monotonic() + PATIENCE
+        for seed in count(1):
+            job = opened.submit(small(1, seed))
+            engine = wait_until(opened, job, lambda job: job.over).snapshot.engine
+            if engine == "kernel":
+                break
+            assert time.monotonic() < deadline
+        before = step_of(opened.look(first))
+        later = wait_until(opened, first, lambda job: step_of(job) > before)
+        assert later.snapshot.engine == "torch"
 
 
 def test_a_job_that_cannot_begin_fails_alone():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnkit import logs
-from attnkit.engines import REASONS
+from attnkit.database_engines import REASONS
 from attnkit.experiment import Experiment
 from attnkit.logs import EVENTS, FIELDS, log, versions
 from attnkit.server import ServerSettings, server_settings

@@ -6,10 +6,28 @@ import sys
 
 import psutil
 import pytest
+import torch
 
-from attnkit.machine import megabytes_of, room
+from attnkit import machine
+from attnkit.machine import megabytes_of, processor_kind, room
 
 TOTAL = psutil.virtual_memory().total / 2**20
+
+
+@pytest.mark.parametrize(
+    ("name", "vectors", "kind"),
+    [
+        ("Intel(R) Xeon(R) Processor", "AVX512", "Intel AVX-512"),
+        ("AMD EPYC 7763 64-Core Processor", "AVX2", "AMD AVX2"),
+        ("arm", "DEFAULT", "arm64"),
+    ],
+)
+def test_the_kind_of_a_processor_is_its_maker_and_its_vectors(monkeypatch, name, vectors, kind):
+    """Where the maker is not known, the architecture."""
+    monkeypatch.setattr(machine, "processor_name", lambda: name)
+    monkeypatch.setattr(machine.platform, "machine", lambda: "arm64")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)
+    assert processor_kind(torch.device("cpu")) == kind
 
 
 def write(folder, **files):

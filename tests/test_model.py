@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from attnkit.attention import Layer
 from attnkit.data import stack
 from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
-from attnkit.model import COHORT_ORDER, Model
+from attnkit.model import Model
 from attnkit.sharing import ROLES, Sharing
+from attnkit.transformer import Layer
 
 CPU = torch.device("cpu")
 SIZES = {"n_seeds": 2, "n_entries": 5, "n_names": 11, "n_values": 13, "n_heads": 3, "d_head": 7}
@@ -42,35 +42,29 @@ def answer(model, tokens):
 # Runs and their parameters
 
 
-def test_cohort_order_holds_every_sharing_once():
-    """It is a permutation of the sharings."""
-    assert sorted(COHORT_ORDER) == sorted(Sharing)
-
-
 @given(subsets, st.integers(1, 3))
 def test_every_run_finds_the_parameters_it_owns(chosen, n_seeds):
-    """In any set of sharings, the runs that own a role's matrix are contiguous."""
+    """In any set of sharings, a run has the matrices that its sharing owns, and no others."""
     model = build(sharing=chosen, n_seeds=n_seeds, n_layers=2)
     names = {f"{layer}.W_{role}" for layer in range(2) for role in ROLES}
     for run in range(model.n_runs):
-        sharing = model.sharings[run // n_seeds]
+        sharing = model.forms[run // n_seeds].sharing
         own = {name for name in model.run_parameters(run) if name in names}
         assert own == {name for name in names if sharing.owns(name[-1])}
 
 
 @given(subsets, st.integers(1, 3))
-def test_results_can_be_put_in_the_order_of_the_experiment(chosen, n_seeds):
-    """Indexing with `to_experiment_order` turns cohort order into `Experiment.runs`."""
+def test_runs_are_in_the_order_of_the_experiment(chosen, n_seeds):
+    """Variants stand as they are given, each with its seeds."""
     experiment = Experiment(**{**SIZES, "sharing": chosen, "n_seeds": n_seeds})
     model = Model(experiment, experiment.seeds, CPU)
-    cohort = [(sharing, seed) for sharing in model.sharings for seed in model.seeds]
-    assert [cohort[run] for run in model.to_experiment_order] == experiment.runs
+    assert [(v, seed) for v in model.variants for seed in model.seeds] == experiment.runs
 
 
 def test_parameters_have_the_documented_shapes():
     """One run's parameters, all of them, with distinct sizes."""
     model = build(n_layers=1, d_mlp=17, positions="learned", d_model=32)
-    shapes = {name: tuple(value.shape) for name, value in model.run_parameters(2).items()}
+    shapes = {name: tuple(value.shape) for name, value in model.run_parameters(0).items()}
     assert shapes == {
         "W_E": (2 * 11 + 13, 32),
         "W_pos": (5, 32),
@@ -101,7 +95,7 @@ def test_run_parameters_are_the_model_itself():
 def test_initial_numbers_have_the_documented_spread(task):
     """Matrices keep the size of their input; a token's fields add up to 0.5."""
     model = build(task=task, d_model=128, d_head=61, d_mlp=127, positions="learned", n_names=64)
-    own = model.run_parameters(2)
+    own = model.run_parameters(0)
     for name, value in own.items():
         fan_in = value.shape[0]
         expected = {"W_E": 0.5 / math.sqrt(model.task.n_fields), "W_pos": 0.5}
@@ -142,12 +136,12 @@ def test_a_model_of_some_seeds_is_a_part_of_that_of_all():
 
 @pytest.mark.parametrize(("task", "n_ctx", "n_answers"), [("directed", 5, 5), ("phonebook", 10, 5)])
 def test_shapes_of_logits_and_layers(task, n_ctx, n_answers):
-    """(r, b, a, c) logits; (r, b, h, i, j) scores and pattern of every layer."""
+    """(r, b, a, c) logits; (s, b, h, i, j) scores and pattern of every variant and layer."""
     model = build(task=task, n_layers=2)
     logits, layers = answer(model, tokens_for(model))
     assert logits.shape == (10, 3, n_answers, 13)
-    assert [layer.scores.shape for layer in layers] == [(10, 3, 3, n_ctx, n_ctx)] * 2
-    assert [layer.pattern.shape for layer in layers] == [(10, 3, 3, n_ctx, n_ctx)] * 2
+    assert [layer.scores.shape for layer in layers] == [(2, 3, 3, n_ctx, n_ctx)] * 10
+    assert [layer.pattern.shape for layer in layers] == [(2, 3, 3, n_ctx, n_ctx)] * 10
 
 
 def test_recording_layers_changes_no_logit():
@@ -205,16 +199,16 @@ def test_causal_answers_do_not_depend_on_later_tokens():
 def test_self_mask_takes_all_weight_from_oneself():
     """With other tokens to see, the diagonal is zero."""
     model = build(self_mask=True, causal=False)
-    (layer,) = answer(model, tokens_for(model))[1]
-    assert (layer.pattern.diagonal(dim1=-2, dim2=-1) == 0).all()
+    for layer in answer(model, tokens_for(model))[1]:
+        assert (layer.pattern.diagonal(dim1=-2, dim2=-1) == 0).all()
 
 
 def test_self_mask_is_soft():
     """The first token of a causal model sees no other and attends to itself."""
     model = build(self_mask=True, causal=True)
-    (layer,) = answer(model, tokens_for(model))[1]
-    assert (layer.pattern[..., 0, 0] == 1).all()
-    assert (layer.pattern.diagonal(dim1=-2, dim2=-1)[..., 1:] == 0).all()
+    for layer in answer(model, tokens_for(model))[1]:
+        assert (layer.pattern[..., 0, 0] == 1).all()
+        assert (layer.pattern.diagonal(dim1=-2, dim2=-1)[..., 1:] == 0).all()
 
 
 @pytest.mark.parametrize("positions", ["none", "learned"])
@@ -262,18 +256,18 @@ def test_every_parameter_learns(task):
     drawn = [model.task.draw(16, generator_for(s, "test"), held_out=False) for s in model.seeds]
     examples = stack(drawn, torch.device("cpu"))
     model.differentiate(examples.tokens, examples.labels)
-    for name, value in model.gradients.items():
-        parts = value.flatten(1).unbind(0) if name != "W_E" else value.split(32, 1)
-        assert all(part.abs().sum() > 0 for part in parts), name
+    for run in range(model.n_runs):
+        for name, value in model.run_parameters(run, model.gradient).items():
+            assert value.abs().sum() > 0, name
 
 
 def test_role_weights_are_those_of_the_owner():
-    """In cohort order, each run's matrix for a role is its owner's, head by head."""
+    """Each run's matrix for a role is its owner's, head by head."""
     model = build(n_layers=2)
     for role in ROLES:
-        (weights,) = model.role_weights(1, role)
-        assert weights.shape == (10, 3, 32, 7)
+        weights = model.role_weights(1, role)
+        assert [each.shape for each in weights] == [(2, 3, 32, 7)] * 5
         for run in range(model.n_runs):
-            owner = model.sharings[run // 2].owner(role)
-            whole = weights[run].transpose(0, 1).flatten(1)
+            owner = model.forms[run // 2].sharing.owner(role)
+            whole = weights[run // 2][run % 2].transpose(0, 1).flatten(1)
             assert torch.equal(whole, model.run_parameters(run)[f"1.W_{owner}"])

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from attnkit.attention import Layer
 from attnkit.experiment import Experiment
 from attnkit.model import Model
+from attnkit.transformer import Layer
 from attnkit.variants import InvalidVariant, Variant
 
 
@@ -15,8 +15,9 @@ def test_scores_are_those_of_normalised_queries_and_keys():
     experiment = Experiment(sharing=["QKV qk_norm"], n_heads=3, d_head=5, n_seeds=2)
     model = Model(experiment, [0, 1], torch.device("cpu"))
     generator = torch.Generator().manual_seed(0)
-    for value in model.parameters.values():
-        value += torch.randn(value.shape, generator=generator)
+    for run in range(model.n_runs):
+        for value in model.run_parameters(run).values():
+            value += torch.randn(value.shape, generator=generator)
     tokens = model.task.make_examples(7, generator).tokens.expand(2, -1, -1, -1)
     layers = list[Layer]()
     model.logits(tokens, layers)

@@ -450,10 +450,11 @@ def test_a_stored_result_opens_when_no_job_is_remembered(monkeypatch):
     """As after a restart of the server, or on another copy with the same store."""
     first = press(visit_small(steps="20"), "train")
     watch(first, lambda job: job.over)
+    trained_by = job_of(first).snapshot.trained_by
     monkeypatch.setattr(training_service(), "_jobs", {})
-    assert status(visit(**first.query_params)).startswith(
-        "Finished before, from the store: Step 20 of 20"
-    )
+    told = status(visit(**first.query_params))
+    assert told.startswith("Finished before, from the store: Step 20 of 20")
+    assert f", by {trained_by}." in told
 
 
 def test_pickers_choose_seed_layer_and_head():

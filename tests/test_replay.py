@@ -5,11 +5,11 @@ from filming import film_of, film_of_shape
 from reference import VARIANTS
 from torch.testing import assert_close
 
-from attnkit.attention import Layer
 from attnkit.data import draw_probe
 from attnkit.inspection import replay as module
 from attnkit.inspection.replay import Replay, in_parts, replays
 from attnkit.tasks import TASKS
+from attnkit.transformer import Layer
 
 
 def check(film, variant, found_by=replays):
@@ -47,7 +47,7 @@ def test_a_variant_that_is_tied_in_between_is_replayed_in_two_parts():
     (variant,) = film.experiment.sharing
     parts = list(replays(film, variant))
     assert [len(part.model.seeds) for part in parts] == [1, 2]
-    assert ["0.W_K" in part.model.parameters for part in parts] == [True, False]
+    assert ["0.W_K" in part.model.run_parameters(0) for part in parts] == [True, False]
     check(film, variant)
 
 

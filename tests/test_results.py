@@ -6,12 +6,14 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from kinds import KINDS, tiny
 from safetensors.numpy import load, save
 
 from attnkit.experiment import Experiment
+from attnkit.machine import processor_kind
 from attnkit.results import METRICS, Result, Snapshot
 from attnkit.training import Training
 
@@ -196,6 +198,8 @@ def with_head(**changes):
         {"experiment": None},
         {"experiment": '{"task": []}'},
         {"fingerprint": "another text"},
+        {"engine": "fast"},
+        {"engine": []},
     ],
     ids=str,
 )
@@ -208,6 +212,28 @@ def test_wrong_metadata_is_a_value_error(changes):
 def test_unchanged_metadata_reads():
     """The tests above change one thing only."""
     assert Snapshot.from_bytes(with_head()).experiment == RESULT.experiment
+
+
+@pytest.mark.parametrize("engine", ["kernel", "torch"])
+def test_a_snapshot_names_its_engine_and_processor(engine):
+    """Through bytes, in the JSON of a result, and in words."""
+    training = Training(Experiment(**SMALL), "cpu", engine)
+    assert training.engine == engine
+    result = training.result()
+    back = Snapshot.from_bytes(result.snapshot.to_bytes())
+    processor = processor_kind(torch.device("cpu"))
+    assert back.maker == result.snapshot.maker == (engine, processor)
+    told = result.to_dict()
+    assert (told["engine"], told["processor"]) == (engine, processor)
+    name = {"kernel": "the compiled kernel", "torch": "torch"}[engine]
+    assert back.trained_by == f"{name} on {processor}"
+
+
+def test_a_snapshot_from_before_engines_were_named_is_torchs():
+    """On a processor that nobody noted."""
+    head = {k: v for k, v in json.loads(HEAD).items() if k not in ("engine", "processor")}
+    older = Snapshot.from_bytes(save(load(BLOB), metadata={"snapshot": json.dumps(head)}))
+    assert (older.maker, older.trained_by) == (("torch", ""), "torch")
 
 
 @pytest.mark.parametrize(

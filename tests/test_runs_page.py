@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,16 @@ def test_a_link_opens_a_comparison(three):
     assert set(between["n_pairs"]) == {2}
     assert between["difference"].tolist() == pytest.approx([-0.4] * 5)
     assert link(tab) == f"{three[1]},{three[0]}"
+
+
+def test_a_result_says_what_trained_it_also_after_it_was_trained_again(store):
+    """Another engine gives other bits, so the page reads the result anew."""
+    experiment = tiny("directed", sharing=["QKV"])
+    first = finished(experiment, np.full((3, 1, experiment.n_seeds), 0.5))
+    for engine, words in (("torch", "by torch"), ("kernel", "by the compiled kernel")):
+        snapshot = replace(first, engine=engine, processor="Intel AVX-512")
+        store.put(*Result(snapshot, [{} for _ in experiment.runs]).to_blobs())
+        assert f"{words} on Intel AVX-512" in chosen(visit(experiment.hash))[0]
 
 
 def test_a_single_experiment_has_no_partner(three):

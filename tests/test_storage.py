@@ -11,7 +11,7 @@ from kinds import tiny
 from sqlalchemy import create_engine
 from storing import made
 
-from attnkit.engines import FILE
+from attnkit.database_engines import FILE
 from attnkit.server import server_settings
 from attnkit.store import ResultStore, TooLarge, Unavailable
 from attnkit.ui import storage

@@ -1,6 +1,7 @@
 """The store: what is put is there, whole, on SQLite and on PostgreSQL alike."""
 
 import contextlib
+import dataclasses
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +17,12 @@ from sqlalchemy.engine import make_url
 from storing import answer, ask, made, storing
 from test_results import same_arrays
 
-from attnkit import __version__, engines
+from attnkit import __version__, database_engines
 from attnkit import store as store_module
-from attnkit.engines import FILE, open_engine
+from attnkit.database_engines import FILE, open_engine
 from attnkit.experiment import hash_of
 from attnkit.migrations import RESULTS, STEPS, checksum
+from attnkit.results import Result
 from attnkit.store import LONGEST_NAME, Entry, ResultStore, TooLarge, Unavailable
 from attnkit.training import Training
 
@@ -136,6 +138,24 @@ def test_putting_again_changes_nothing(where, open_store, monkeypatch):
     assert store.put(*other.to_blobs()) is False
     assert store.result(result.experiment.hash).to_blobs() == result.to_blobs()
     assert len(store.entries()) == 1
+
+
+@pytest.mark.parametrize("change", [{"engine": "kernel"}, {"processor": "Intel AVX-512"}])
+def test_a_result_of_another_engine_or_processor_replaces_the_one_that_is_there(
+    where, open_store, change
+):
+    """Its bits differ; the name that people gave it stays, and so does its pin."""
+    store, first = open_store(where), made(1)
+    store.put(*first.to_blobs())
+    key = first.experiment.hash
+    assert store.rename(key, "mine")
+    assert store.pin(key, True)
+    second = Result(dataclasses.replace(first.snapshot, **change), first.parameters)
+    assert store.put(*second.to_blobs()) is True
+    assert store.put(*second.to_blobs()) is False
+    assert store.snapshot(key).maker == second.snapshot.maker != first.snapshot.maker
+    (entry,) = store.entries()
+    assert (entry.name, entry.pinned) == ("mine", True)
 
 
 @pytest.mark.parametrize("status", ["running", "stopped"])
@@ -715,14 +735,16 @@ def test_an_engine_of_another_kind_is_refused(monkeypatch):
 
 def test_a_user_without_a_folder_is_told_to_name_one(monkeypatch):
     """As in a container that runs under any number."""
-    monkeypatch.setattr(engines, "user_data_dir", lambda name: f"~nobody-has-this-name/{name}")
+    monkeypatch.setattr(
+        database_engines, "user_data_dir", lambda name: f"~nobody-has-this-name/{name}"
+    )
     with pytest.raises(Unavailable, match="this user has no folder: name one"):
         ResultStore("")
 
 
 def test_a_missing_driver_is_said(monkeypatch):
     """With the extra that brings it."""
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(database_engines, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pip install 'attnkit\[postgres\]'"):
         ResultStore("postgresql://me@host/db")
 

@@ -23,8 +23,8 @@ from sqlalchemy import Engine, create_engine, event, text
 from storing import answer, ask, made, storing
 from test_store import connected, put, stored
 
-from attnkit import engines
-from attnkit.engines import FILE
+from attnkit import database_engines
+from attnkit.database_engines import FILE
 from attnkit.store import ResultStore, Unavailable
 
 RESULTS = [made(first_seed) for first_seed in range(8)]
@@ -447,7 +447,7 @@ def test_a_database_that_can_only_be_read_is_read(postgres, open_store):
 
 def test_a_database_that_others_hold_is_said(tmp_path, open_store, monkeypatch):
     """Waiting ends; what others do is not disturbed."""
-    monkeypatch.setattr(engines, "BUSY_SECONDS", 0)
+    monkeypatch.setattr(database_engines, "BUSY_SECONDS", 0)
     store = open_store(tmp_path)
     hashes = put(store, 1)
     with connected(tmp_path) as other:

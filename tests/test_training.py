@@ -334,7 +334,7 @@ def test_batches_are_fresh_and_of_the_given_size(monkeypatch):
     seen = []
     task = TASKS["directed"]
     monkeypatch.setattr(task, "draw", recording(task.draw, seen))
-    training = Training(small(steps=40), "cpu")
+    training = Training(small(steps=40, sharing=["QKV"]), "cpu")  # every seed is in one cohort
     training.advance(40)
     drawn = [examples for held_out, examples in seen if not held_out]
     books = torch.cat([examples.tokens for examples in drawn]).flatten(1)

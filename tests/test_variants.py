@@ -37,7 +37,7 @@ def test_answers_are_those_of_the_formula(shape, variant, n_steps):
 @every_shape
 @every_variant
 def test_gradients_are_those_of_the_formula(shape, variant):
-    """What is written by hand, and what goes through autograd, after some steps."""
+    """Gradients of every parameter agree with the formula after some steps."""
     looked_at(shape)[1].check_gradients(variant)
 
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from subprocess import SubprocessError
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attnkit.bench.cases import CASES, N_RUNS
 from attnkit.bench.compare import ROUNDS, Comparison, Rates, compare, grow
 from attnkit.bench.supply import measure_supply
+from attnkit.machine import processor_name
 from attnkit.process import n_cores
 from attnkit.tasks import TASKS
 
@@ -168,7 +168,7 @@ def describe_machine() -> dict[str, Any]:
 
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": n_cores(),
         "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30,
         "system": platform.system(),
@@ -177,16 +177,6 @@ def describe_machine() -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "argv": sys.argv[1:],
     }
-
-
-def _processor() -> str:
-    """The processor's own name where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:

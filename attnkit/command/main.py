@@ -15,6 +15,7 @@ from attnkit.command.interrupts import INTERRUPTED, LINE, interrupts
 from attnkit.command.streams import discard_output
 from attnkit.own import import_own
 from attnkit.realmodels.base import Unreadable
+from attnkit.server import InvalidSettings
 from attnkit.settings import InvalidExperiment
 
 COMMANDS = (train, tasks, variants, claims, models, code, bench, examples)
@@ -32,7 +33,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise BadInput("standard output: is closed, allowed a terminal, a file or a pipe")
         exit_code = _answer(arguments)
         sys.stdout.flush()
-    except (InvalidExperiment, Unreadable, BadInput) as error:
+    except (InvalidExperiment, InvalidSettings, Unreadable, BadInput) as error:
         exit_code = _refuse(str(error))
     except KeyboardInterrupt:  # nothing is finished yet
         exit_code = INTERRUPTED

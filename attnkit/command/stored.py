@@ -39,15 +39,29 @@ class Stored:
                 server = server_settings()
                 self._opened = ResultStore(where or server.store, megabytes=server.store_megabytes)
 
-    def recall(self, experiment: Experiment) -> Result | None:
-        """Return the stored result and say so on standard error; None if there is none."""
+    def recall(self, experiment: Experiment, device: str) -> Result | None:
+        """Return the stored result if training would give the same bits, else None.
+
+        A line on standard error says that it was found, or that another engine or another kind of
+        processor trained it.
+        """
         if self._opened is None:
             return None
         with self._errors():
             result = self._opened.result(experiment.hash)
-        if result is not None:
-            print(f"experiment {experiment.hash} is stored: nothing is trained", file=sys.stderr)
-        return result
+        if result is None:
+            return None
+        from attnkit.engine import ready_engine
+        from attnkit.machine import processor_kind
+        from attnkit.training import pick_device
+
+        chosen = pick_device(device)
+        same = result.snapshot.maker == (ready_engine(chosen), processor_kind(chosen))
+        told = ": nothing is trained"
+        if not same:
+            told = f", but {result.snapshot.trained_by} trained it: it is trained again"
+        print(f"experiment {experiment.hash} is stored{told}", file=sys.stderr)
+        return result if same else None
 
     def keep(self, result: Result) -> None:
         """Store a result that was trained to its end."""
@@ -58,13 +72,10 @@ class Stored:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Raise errors of the store as `BadInput`, and print its notes on files it moved aside."""
-        from attnkit.server import InvalidSettings
         from attnkit.store import Unavailable
 
         try:
             yield
-        except InvalidSettings as error:
-            raise BadInput(str(error)) from None
         except Unavailable as error:
             raise BadInput(f"--store: {error}") from None
         finally:

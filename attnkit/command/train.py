@@ -72,7 +72,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.out is not None:
         check_folder("--out", given.out, SAVED)
     store = Stored(given.store)
-    stored = store.recall(experiment)
+    stored = store.recall(experiment, given.device)
     result = trained(experiment, given.device) if stored is None else stored
     interrupts.hold()
     with Saving() as saving:

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import Commands
+from attnkit.engine import kernel_knows
 from attnkit.settings import InvalidExperiment
 from attnkit.variants import CATALOGUE, OPTIONS
 
@@ -29,11 +30,13 @@ def _run(given: argparse.Namespace) -> int:
     rows = []
     for named in CATALOGUE.values():
         try:
-            costs = default_of(named.variant).costs(named.variant)
+            experiment = default_of(named.variant)
+            costs = experiment.costs(named.variant)
         except InvalidExperiment as error:
             print(f"attnkit: {named.name}: {error}", file=sys.stderr)
             continue
-        rows.append((named, costs, recorded.accuracy.get(named.variant)))
+        engine = "kernel" if kernel_knows(experiment, named.variant) else "torch"
+        rows.append((named, costs, engine, recorded.accuracy.get(named.variant)))
     if given.json:
         listing = [
             {
@@ -46,26 +49,27 @@ def _run(given: argparse.Namespace) -> int:
                 "attention_parameters": costs.attention,
                 "kv_cache_floats_per_token": costs.kv_cache,
                 "multiply_adds_per_token": costs.multiply_adds,
+                "engine": engine,
                 "accuracy": None if found is None else found.mean,
             }
-            for named, costs, found in rows
+            for named, costs, engine, found in rows
         ]
         print(json.dumps(listing, indent=1, ensure_ascii=False))
         return 0
-    head = f"{'name':22} {'text form':33} {'param.':>6} {'KV':>4} {'MACs':>6} {'accuracy':>20}"
-    print(f"{head}  source")
-    for named, costs, found in rows:
+    head = f"{'name':22} {'text form':33} {'param.':>6} {'KV':>4} {'MACs':>6}  {'engine':6}"
+    print(f"{head} {'accuracy':>20}  source")
+    for named, costs, engine, found in rows:
         print(
             f"{named.name:22} {named.variant.value:33} {costs.parameters:6} {costs.kv_cache:4} "
-            f"{costs.multiply_adds:6} {_accuracy(found):>20}  {named.source}"
+            f"{costs.multiply_adds:6}  {engine:6} {_accuracy(found):>20}  {named.source}"
         )
-    n_reached = sum(found is not None and found.reached for _, _, found in rows)
+    n_reached = sum(found is not None and found.reached for *_, found in rows)
     print(
         f"\n{len(rows)} variants; {n_reached} of {len(recorded.accuracy)} measured reach "
         f"{recorded.threshold} (*) on {recorded.task} at its defaults: mean of "
         f"{recorded.n_seeds} seeds after {recorded.steps} steps with its 95% interval. KV: floats "
         "a decoder keeps per token. MACs: multiply-adds per token. What shares across layers has "
-        "two of them, all else one.\n\n"
+        "two of them, all else one. Engine: what trains it on a CPU by default.\n\n"
         "A text form is a sharing (QKV, Q=K, K=V, Q=V, Q=K=V), then roles without a matrix "
         "(V=I), then words:"
     )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from attnkit import __version__
 from attnkit.claims import Claim
 from attnkit.claims.base import Arm
+from attnkit.engine import ready_engine
 from attnkit.evidence.measures import MEASURES, measured
 from attnkit.evidence.record import QUICK_SEEDS, Evidence
 from attnkit.evidence.trials import (
@@ -22,7 +24,8 @@ from attnkit.evidence.trials import (
     tuning_trials,
 )
 from attnkit.experiment import Experiment
-from attnkit.training import train
+from attnkit.machine import processor_kind
+from attnkit.training import pick_device, train
 
 Scores = dict[str, np.ndarray]
 
@@ -39,6 +42,9 @@ class Bench:
         fresh: whether only those count that it measured itself.
         device: as in `train`.
         say: told what is done.
+
+    Attributes:
+        engine: what trains. processor: the kind of processor. Scores of others are not taken over.
     """
 
     def __init__(
@@ -56,6 +62,8 @@ class Bench:
         self._own: set[str] = set()
         self._device = device
         self._say = say
+        self.engine = ready_engine(pick_device(device))
+        self.processor = processor_kind(pick_device(device))
 
     def measure(self, experiment: Experiment) -> Scores:
         """Measure → (r,) of the finished experiment.
@@ -90,19 +98,21 @@ class Bench:
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             scores = {name: np.array(told[name], np.float64) for name in (*MEASURES, "seconds")}
+            maker = (told["engine"], told["processor"])
         except (OSError, ValueError, KeyError, TypeError):
             return None  # not there, or cut short: it is trained again
         shapes = dict.fromkeys(MEASURES, (experiment.n_runs,)) | {"seconds": (1,)}
         sound = all(scores[name].shape == shape for name, shape in shapes.items())
-        return scores if sound else None
+        return scores if sound and maker == (self.engine, self.processor) else None
 
     def _keep(self, experiment: Experiment, scores: Scores) -> None:
         path = self._path(experiment)
         path.parent.mkdir(parents=True, exist_ok=True)
-        told = {
+        told: dict[str, Any] = {
             name: [None if np.isnan(value) else value for value in values.tolist()]
             for name, values in scores.items()
         }
+        told |= {"engine": self.engine, "processor": self.processor}
         part = path.with_suffix(".part")
         part.write_text(json.dumps(told), encoding="utf-8")
         part.replace(path)
@@ -166,6 +176,8 @@ def _gather_one(
             },
             model_steps=bench.model_steps - model_steps,
             seconds=bench.seconds - seconds,
+            engine=bench.engine,
+            processor=bench.processor,
         )
 
     found = gathered(claim.judged_arms if quick else claim.arms)

@@ -17,6 +17,7 @@ import numpy as np
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Statement
+from attnkit.engine import Engine
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import Finding, Judgement, differences, find, judge, judge_together
 
@@ -39,6 +40,7 @@ class Evidence:
         experiments: links of what was compared, as `Experiment.to_text`.
         texts: task → hash of its text, which differs between releases of Python.
         model_steps: optimiser steps of single runs, tuning included. seconds: of training.
+        engine: what trained. processor: the kind of processor, empty where it is not known.
     """
 
     claim: Claim
@@ -52,6 +54,8 @@ class Evidence:
     model_steps: int
     seconds: float
     texts: Mapping[str, str] = field(default_factory=dict)
+    engine: Engine = "torch"
+    processor: str = ""
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -150,6 +154,8 @@ class Evidence:
             "texts": dict(self.texts),
             "model_steps": self.model_steps,
             "seconds": round(self.seconds, 1),
+            "engine": self.engine,
+            "processor": self.processor,
         }
 
     @staticmethod
@@ -182,6 +188,8 @@ class Evidence:
             texts=told["texts"],
             model_steps=told["model_steps"],
             seconds=told["seconds"],
+            engine=told.get("engine", "torch"),
+            processor=told.get("processor", ""),
         )
 
 

@@ -8,6 +8,7 @@ from html import escape
 
 from attnkit.claims import FAMILIES, Verdict
 from attnkit.claims.base import LONGER
+from attnkit.engine import in_words
 from attnkit.evidence.questions import QUESTIONS, Question, answered
 from attnkit.evidence.record import Evidence, told, verdicts_of
 from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
@@ -277,7 +278,8 @@ def _section(evidence: Evidence, verdict: Verdict) -> str:
         "Verdict": said,
         "Reason": escape(_why(evidence, verdict)),
         "Seeds": escape(seeds + (" (quick form)" if evidence.quick else "")),
-        "Record": f"attnkit {escape(evidence.version)}, hash <code>{escape(evidence.hash)}</code>",
+        "Record": f"attnkit {escape(evidence.version)}, hash <code>{escape(evidence.hash)}</code>, "
+        f"trained by {escape(in_words(evidence.engine, evidence.processor))}",
     }
     listed = "\n".join(f"<dt>{term}</dt><dd>{fact}</dd>" for term, fact in facts.items() if fact)
     name = escape(claim.id)

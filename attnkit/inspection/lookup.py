@@ -15,10 +15,11 @@ from attnkit.inspection.inspected import Inspected, header_of, with_accuracy
 from attnkit.inspection.looked import Looked, one_by_one
 from attnkit.inspection.mass import mass_of
 from attnkit.inspection.probes import N_EXAMPLES, examples_of, why_not
-from attnkit.inspection.replay import Replay, Replayed, Stages, in_parts
+from attnkit.inspection.replay import Replay, Replayed, in_parts
 from attnkit.inspection.request import Inspection
 from attnkit.live.views import Example
 from attnkit.tasks import NOTHING, Task
+from attnkit.transformer import Stages
 
 MOST_BYTES = 3 * 2**20
 """Arrays of one answer; of larger models there are fewer frames."""

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from attnkit.film import Film, Frame
 from attnkit.inspection.probes import N_EXAMPLES, examples_of
-from attnkit.inspection.replay import Stages, in_parts
+from attnkit.inspection.replay import in_parts
 from attnkit.tasks import NOTHING
+from attnkit.transformer import Stages
 from attnkit.variants import Variant
 
 

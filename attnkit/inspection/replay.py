@@ -1,17 +1,16 @@
 """Runs the models of all frames of a film as one batch, stage by stage.
 
 Frames take the place of seeds: what trains many seeds at once replays many moments at once. The
-stages go through the same parts as training does (`Heads`, `Norm`, `Mlp`, `ReadOut`), but nothing
-is skipped or written in place, so that every number can be shown.
+stages come from the same `Transformer` as in training, but no position is skipped, so that every
+number can be shown.
 
-Index letters as in `attnkit.model`, with `f` frame in place of run.
+Index letters as in `attnkit.transformer`, with `f` frame in place of run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import groupby
 
 import numpy as np
@@ -19,45 +18,14 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from attnkit.architecture import Place
 from attnkit.experiment import Experiment
 from attnkit.film import Film, Frame
 from attnkit.model import Model
+from attnkit.transformer import Stages
 from attnkit.variants import Variant
-from attnkit.wired import Heads
 
 _MOST_NUMBERS = 2**22
 """Of a replay's stages, about, in memory at once."""
-
-
-@dataclass(frozen=True, eq=False)
-class Stages:
-    """What one attention layer computes, in order. Of several maps per head, all are here.
-
-    Attributes:
-        place: who asks (i), and who is looked at (j).
-        heads: its weights, one model per frame.
-        x: the residual stream before it, all positions.
-        rows: the same, normalised: what is projected.
-        q: as the scores see them. k, v: repeated for the query heads that share them.
-        scores: scaled, with biases, before masks. masked: what the softmax takes.
-        pattern: after the softmax.
-        z: the values of every head, weighted and summed.
-        added: what all heads together add to the residual stream of those who ask.
-    """
-
-    place: Place
-    heads: Heads
-    x: Float[Tensor, "f b n m"]
-    rows: Float[Tensor, "f b n m"]
-    q: Float[Tensor, "f b hp i d"]
-    k: Float[Tensor, "f b hp j d"]
-    v: Float[Tensor, "f b h j d"]
-    scores: Float[Tensor, "f b h p i j"]
-    masked: Float[Tensor, "f b h p i j"]
-    pattern: Float[Tensor, "f b h i j"]
-    z: Float[Tensor, "f b h i d"]
-    added: Float[Tensor, "f b i m"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,19 +33,11 @@ class Replayed:
     """A batch, answered by the models of some frames.
 
     Attributes:
-        stages: of every attention layer. final: the residual stream that is read out.
-        model: what reads it out.
+        stages: what every attention layer computed. logits: the answers.
     """
 
     stages: list[Stages]
-    final: Float[Tensor, "f b a m"]
-    model: Model
-
-    @cached_property
-    def logits(self) -> Float[Tensor, "f b a c"]:
-        """The answers."""
-        rows, _ = self.model.read_out.forward(self.final.flatten(1, 2))
-        return rows.view(*self.final.shape[:3], -1)
+    logits: Float[Tensor, "f b a c"]
 
 
 class Replay:
@@ -106,6 +66,7 @@ class Replay:
             tied=tied,
             drawn=False,
         )
+        self._transformer = self.model.transformer(variant)
         self.fill([frame.parameters[place] for frame in frames])
 
     def fill(self, parameters: list[dict[str, np.ndarray]]) -> None:
@@ -121,61 +82,23 @@ class Replay:
     @torch.no_grad()
     def forward(self, tokens: Int64[Tensor, "b n fields"]) -> Replayed:
         """Answer a batch, the same for all frames, and keep every stage."""
-        same_for_all = tokens.expand(len(self.model.seeds), *tokens.shape).contiguous()
-        x, _ = self.model.embedding.forward(same_for_all)
-        x = x.view(*same_for_all.shape[:3], -1)
-        return self._go_on([self._attend(0, x, [])])
+        x = self._transformer.embed(tokens.expand(len(self.model.seeds), *tokens.shape))
+        return self._go_on([self._transformer.attend(0, x, None)])
 
     @torch.no_grad()
     def changed(self, found: Replayed, layer: int, z: Float[Tensor, "f b h i d"]) -> Replayed:
-        """What had been found if a layer's heads had read out something else."""
+        """Return what would have been found if a layer's heads had read out something else."""
         before = found.stages[layer]
-        added = before.heads.leave(z).view_as(before.added)
-        return self._go_on([*found.stages[:layer], replace(before, z=z, added=added)])
+        changed = replace(before, z=z, added=before.heads.leave(z))
+        return self._go_on([*found.stages[:layer], changed])
 
     def _go_on(self, made: list[Stages]) -> Replayed:
-        """From the stages of the first layers to the end."""
-        for level in self.model.levels[len(made) - 1 :]:
-            x = made[-1].x.clone()
-            x[:, :, slice(*made[-1].place.asks)] += made[-1].added
-            level.forward_mlps(x.view(len(x), -1, x.shape[-1]))
-            if len(made) < len(self.model.levels):
-                made.append(self._attend(len(made), x, made))
-        return Replayed(made, x[:, :, self.model.task.answers_from :], self.model)
-
-    def _attend(self, layer: int, x: Float[Tensor, "f b n m"], made: list[Stages]) -> Stages:
-        (group,) = self.model.groups
-        place, wiring = self.model.places[layer], group.wiring
-        heads = self.model.heads(layer, group)
-        ((_, block),) = self.model.levels[layer].attention
-        rows = block.norm.forward(x.flatten(1, 2))[0].view_as(x)
-        asks, looks = slice(*place.asks), slice(*place.looks)
-        at = torch.arange(x.shape[2], device=x.device)  # counted on each side by itself
-        asking, looked_at = at[: asks.stop - asks.start], at[: looks.stop - looks.start]
-        leader = wiring.leader(layer)
-        read = rows if leader == layer else made[leader].rows
-        store = heads.source.store(read[:, :, looks])
-        k, v = heads.keys_and_values(store, looked_at)
-        own = store if leader == layer and place.square else {}  # tied queries are among them
-        q = heads.queries(rows[:, :, asks], own, asking)
-        scores = heads.scores(q, k, asking, looked_at)
-        mask = self.model.mask(group, place)
-        pattern = heads.pattern(scores, mask)
-        z = heads.mix(pattern, v)
-        return Stages(
-            place,
-            heads,
-            x,
-            rows,
-            q,
-            heads.for_all_heads(k),
-            heads.for_all_heads(v),
-            scores,
-            scores if mask is None else scores + mask,
-            pattern,
-            z,
-            heads.leave(z).view(*x.shape[:2], -1, x.shape[-1]),
-        )
+        """Compute from the stages of the first layers to the end."""
+        x = self._transformer.after(len(made) - 1, made[-1])
+        while len(made) < len(self.model.places):
+            made.append(self._transformer.attend(len(made), x, made[-1]))
+            x = self._transformer.after(len(made) - 1, made[-1])
+        return Replayed(made, self._transformer.read_out(x))
 
 
 def replays(film: Film, variant: Variant, experiment: Experiment | None = None) -> Iterator[Replay]:

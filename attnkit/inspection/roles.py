@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
-from attnkit.inspection.replay import Replay, Stages
+from attnkit.inspection.replay import Replay
 from attnkit.sharing import ROLES, Role
 from attnkit.similarity import column_space
+from attnkit.transformer import Stages
 from attnkit.variants import Wiring
 
 

@@ -22,9 +22,10 @@ from attnkit.film import Film
 from attnkit.inspection.inspected import Inspected, header_of, with_accuracy
 from attnkit.inspection.looked import place_of
 from attnkit.inspection.probes import N_EXAMPLES, example_for, examples_of
-from attnkit.inspection.replay import Replay, Stages, parts_of, replays
+from attnkit.inspection.replay import Replay, parts_of, replays
 from attnkit.inspection.request import Inspection
 from attnkit.tasks import NOTHING, Examples, Task
+from attnkit.transformer import Stages
 from attnkit.variants import Variant, Wiring
 from attnkit.variants.positions import POSITIONS
 

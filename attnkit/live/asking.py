@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnkit.attention import Layer
 from attnkit.data import draw_probe
 from attnkit.experiment import Experiment
 from attnkit.inspection.probes import why_not
@@ -19,6 +18,7 @@ from attnkit.model import Model
 from attnkit.recipe import ALIGNED
 from attnkit.settings import InvalidExperiment
 from attnkit.training import Training
+from attnkit.transformer import Layer
 from attnkit.variants import Variant
 
 

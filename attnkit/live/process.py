@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import IO, Any
+
+from attnkit.process import environment_with_package
 
 
 class TrainingProcess:
@@ -21,9 +21,6 @@ class TrainingProcess:
     """
 
     def __init__(self, megabytes: int) -> None:
-        package_root = str(Path(__file__).parents[2])
-        known = os.environ.get("PYTHONPATH")
-        path = os.pathsep.join([package_root, known] if known else [package_root])
         self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "attnkit.live.worker", str(megabytes)],
@@ -31,7 +28,7 @@ class TrainingProcess:
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the server, whose end it notices by itself
             # torch counts its threads by itself; numpy's would compete with them
-            env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path},
+            env={"OPENBLAS_NUM_THREADS": "1", **environment_with_package()},
         )
         self._writer = threading.Thread(target=self._write, name="attnkit-writer", daemon=True)
         self._writer.start()

@@ -4,7 +4,8 @@ No Streamlit and no torch here. Pages submit experiments, steer jobs and read th
 and ask for what only the training process can compute: examples of tasks, answers of trained
 models. One thread reads what the training process sends, another puts finished results into the
 store; a job counts as finished when the store has it. If the training process dies, it is started
-again and its unfinished jobs begin anew from their seeds, which gives the same numbers.
+again and its unfinished jobs begin anew from their seeds, which gives the same numbers, or, if the
+kernel has been compiled in the meantime, numbers that agree within rounding.
 """
 
 from __future__ import annotations

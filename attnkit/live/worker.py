@@ -8,6 +8,9 @@ so no orphan outlives the server. Before a turn it says whose it is: if it dies,
 Between two turns it also draws examples of tasks, which pages must not do since they never import
 torch, asks trained models about a book, and looks inside them. For that it keeps the last weights
 of phone books, and films every job's first seed.
+
+Where the kernel has to be compiled first, a thread waits for that, and jobs begin on torch in the
+meantime. A job keeps the engine that it began with.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from attnkit.camera import Camera
+from attnkit.engine import Engine, choose_engine, is_ready, ready_engine
 from attnkit.experiment import Experiment, from_text
 from attnkit.film import Film
 from attnkit.inspection.request import Inspection
@@ -34,7 +38,7 @@ from attnkit.live.asking import Weights, WeightsGone, answer, draw_example, reas
 from attnkit.live.views import encode
 from attnkit.own_book import can_be_asked
 from attnkit.process import give_memory_back, limit_memory, prepare_for_training
-from attnkit.training import Training
+from attnkit.training import Training, pick_device
 
 HEARTBEAT_SECONDS = 1.0
 """Between two signs of life, which a thread of its own sends: a step or a question may be long."""
@@ -102,6 +106,11 @@ class Worker:
         self._ended: dict[str, Weights] = {}
         self._films: dict[str, Film] = {}  # of ended jobs, the last looked at last
         self._trim_at = 0.0
+        self._engine: Engine = "torch"  # of jobs that begin
+
+    def take_engine(self) -> None:
+        """Let jobs that begin from now on train on this machine's engine, once it is compiled."""
+        self._engine = ready_engine(pick_device("auto"))
 
     def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
         """Work until a None is taken from the queue."""
@@ -212,7 +221,7 @@ class Worker:
     def _start(self, name: str, command: dict[str, Any]) -> None:
         self._tell_turn(name)
         try:
-            training = Training(from_text(command["experiment"]))
+            training = Training(from_text(command["experiment"]), engine=self._engine)
             camera = Camera(training)
         except Exception as error:  # whatever it is, the page must hear of it
             self._fail(name, error)
@@ -331,7 +340,7 @@ def _to_next_evaluation(training: Training) -> int:
 def _warm_up() -> None:
     """Take one step of a small experiment: torch imports and sets up much on first use."""
     small = {"n_seeds": 1, "batch_size": 16, "n_eval": 16, "steps": 1}
-    Training(Experiment(**small)).advance(1)
+    Training(Experiment(**small), engine="torch").advance(1)
 
 
 def _read_commands(commands: queue.Queue[dict[str, Any] | None]) -> None:
@@ -351,6 +360,10 @@ def main() -> None:
     for work, given in ((_read_commands, (commands,)), (worker.beat, ())):
         threading.Thread(target=work, args=given, daemon=True).start()
     _warm_up()
+    if is_ready(choose_engine(pick_device("auto"))):
+        worker.take_engine()
+    else:
+        threading.Thread(target=worker.take_engine, daemon=True).start()
     if len(sys.argv) > 1:
         limit_memory(SPARE * int(sys.argv[1]))
     try:

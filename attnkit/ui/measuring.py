@@ -5,7 +5,6 @@ Only on a copy that is not hosted: whoever measures may read every file of the m
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from attnkit.process import environment_with_package
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 
@@ -73,8 +73,6 @@ class Measuring:
         command = [sys.executable, "-m", "attnkit", "models", "--out", str(self._table)]
         command += ["--portraits", str(self._portraits)]
         command += ["--every-setting"] if every_setting else []
-        package_root = str(Path(__file__).parents[2])
-        known = os.environ.get("PYTHONPATH")
         with self._told.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*command, "--", source],  # what begins with a dash is no option either
@@ -82,10 +80,7 @@ class Measuring:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join([package_root, *([known] if known else [])]),
-                },
+                env=environment_with_package(),
             )
         self._finalizer = weakref.finalize(self, _end, self._process, place)
 

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 
 import streamlit as st
@@ -146,7 +147,7 @@ def compare(runs: Runs, store: ResultStore, entries: Sequence[Entry]) -> list[Co
     found: list[Compared] = []
     torn: list[Entry] = []
     for entry in entries:
-        snapshot = _snapshot(store, entry.hash)
+        snapshot = _snapshot(store, entry)
         if snapshot is None:
             torn.append(entry)
         else:
@@ -169,17 +170,17 @@ def attempt(runs: Runs, change: Callable[[], object]) -> bool:
 
 
 @lru_cache(16)
-def _kept_snapshot(hash: str, store: ResultStore) -> Snapshot:
+def _kept_snapshot(hash: str, stored_at: datetime, store: ResultStore) -> Snapshot:
     snapshot = store.snapshot(hash)
     if snapshot is None:
         raise LookupError(hash)
     return snapshot
 
 
-def _snapshot(store: ResultStore, hash: str) -> Snapshot | None:
-    """A stored snapshot; what was read lately is not read again, for it never changes."""
+def _snapshot(store: ResultStore, entry: Entry) -> Snapshot | None:
+    """Return a stored snapshot; one that was read lately is not read again while it is there."""
     try:
-        return _kept_snapshot(hash, store)
+        return _kept_snapshot(entry.hash, entry.created_at, store)
     except LookupError:
         return None
 

@@ -230,15 +230,6 @@ class Wiring:
         home = 0 if self.one_for_all else layer
         return {name: f"{home}.{name}" for name in self.weights if name not in unused}
 
-    def read_above(self, layer: int) -> set[str]:
-        """Those of a layer's weights that are a later layer's, too."""
-        above = {
-            full
-            for later in range(layer + 1, self.sizes.n_layers)
-            for full in self.names(later).values()
-        }
-        return {name for name, full in self.names(layer).items() if full in above}
-
     def parameters(self) -> dict[str, Weight]:
         """All parameters of the attention layers by full name."""
         found: dict[str, Weight] = {}

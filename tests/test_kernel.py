@@ -1,0 +1,230 @@
+"""The compiled kernel against torch in double precision, its memory, and its parts."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from searching import briefly
+from test_laws import COMPOSED, TINY, mixed, sizes
+
+from attnkit.data import stack
+from attnkit.engine import kernel_knows
+from attnkit.experiment import Experiment
+from attnkit.initial import generator_for
+from attnkit.kernel import elementwise
+from attnkit.kernel import model as kernel_model
+from attnkit.kernel.description import describe
+from attnkit.kernel.model import KernelModel
+from attnkit.kernel.products import multiply, multiply_add, transpose
+from attnkit.kernel.vectors import LANES
+from attnkit.model import Model
+from attnkit.transformer import cross_entropy
+
+CPU = torch.device("cpu")
+CANARY = np.float32(-12345.0)
+
+
+def batch(experiment):
+    """Examples for each seed."""
+    drawn = [
+        experiment.task.draw(16, generator_for(seed, "kernel"), held_out=False)
+        for seed in experiment.seeds
+    ]
+    return stack(drawn, CPU)
+
+
+def exact(model, variant, examples):
+    """Logits, layers and gradients of one variant in double precision, by autograd."""
+    of_variant = model._parameters.of_variant(model.variants.index(variant), model.numbers)
+    weights = {name: view.double().requires_grad_() for name, view in of_variant.items()}
+    layers = []
+    transformer = model.transformer(variant, weights)
+    with torch.no_grad():
+        logits = transformer.logits(examples.tokens, layers)
+    loss = cross_entropy(transformer.logits(examples.tokens), examples.labels).sum()
+    found = torch.autograd.grad(loss, list(weights.values()), materialize_grads=True)
+    return logits, layers, dict(zip(weights, found, strict=True))
+
+
+def near(found, expected, name, least=1e-6):
+    """Compare with the largest expected number, or the least that counts, as the unit."""
+    unit = max(float(expected.abs().max()), least)
+    error = float((found.double() - expected).abs().max()) / unit
+    assert error < 1e-4, (name, error)
+
+
+def compare(experiment):
+    """Hold logits, scores, patterns and gradients of all runs against the exact ones."""
+    known = [v for v in experiment.sharing if kernel_knows(experiment, v)]
+    if not known:
+        return
+    seeds, examples = list(experiment.seeds), batch(experiment)
+    model = KernelModel(experiment, seeds, CPU, sharing=known)
+    model.numbers.add_(0.1 * torch.randn(len(model.numbers), generator=generator_for(0, "noise")))
+    layers = []
+    logits = model.logits(examples.tokens, layers)
+    model.differentiate(examples.tokens, examples.labels)
+    n_layers = len(model.places)
+    for place, variant in enumerate(known):
+        expected, its_layers, gradients = exact(model, variant, examples)
+        runs = slice(place * len(seeds), (place + 1) * len(seeds))
+        near(logits[runs], expected, (variant, "logits"))
+        own = layers[place * n_layers : (place + 1) * n_layers]
+        for layer, exact_layer in zip(own, its_layers, strict=True):
+            near(layer.scores, exact_layer.scores, (variant, "scores"))
+            near(layer.pattern, exact_layer.pattern, (variant, "pattern"))
+        for seed in range(len(seeds)):
+            run = runs.start + seed
+            found = model.run_parameters(run, model.gradient)
+            movable = model.movable
+            may_move = None if movable is None else model.run_parameters(run, movable)
+            # What cancels, such as the gradient of a bias of keys, is small, not zero.
+            least = 1e-2 * max(float(g[seed].abs().max()) for g in gradients.values())
+            for name, gradient in gradients.items():
+                wanted = gradient[seed] if may_move is None else gradient[seed] * may_move[name]
+                near(found[name], wanted, (variant, name), least)
+
+
+@given(sizes())
+@briefly(15)
+@example(Experiment(d_model=16, n_heads=5, d_head=9, n_seeds=2, d_mlp=11, **TINY))
+@example(Experiment(task="dictionary", blocks="standard", d_mlp=7, n_heads=3, batch_size=16))
+@example(Experiment(task="language", n_seeds=1, batch_size=16))
+def test_kernel_agrees_with_torch_at_any_size(experiment):
+    """All settings that reach the kernel; torch computes in double precision."""
+    compare(experiment)
+
+
+@given(mixed())
+@briefly(8)
+@example(Experiment(sharing=COMPOSED, n_seeds=2, n_layers=3, **TINY))
+def test_kernel_agrees_with_torch_for_any_variant_it_knows(experiment):
+    """Variants composed of any words."""
+    compare(experiment)
+
+
+@given(sizes())
+@briefly(10)
+def test_kernel_writes_nowhere_else(experiment):
+    """Numbers between its buffers, before and behind them, stay as they were."""
+    plans = []
+
+    def guarded(plan):
+        memory = np.zeros(plan.n_scratch + 64, np.float32)
+        start = 16 + -memory.ctypes.data // 4 % 16
+        memory[:start] = memory[start + plan.n_scratch :] = CANARY
+        scratch = memory[start : start + plan.n_scratch]
+        scratch[list(plan.gaps)] = CANARY
+        plans.append((plan, memory, start))
+        return scratch
+
+    examples = batch(experiment)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_model, "_scratch", guarded)
+        model = KernelModel(experiment, list(experiment.seeds), CPU)
+        before = model.numbers.clone()
+        model.differentiate(examples.tokens, examples.labels)
+        model.logits(examples.tokens, [])
+        model.logits(examples.tokens)
+    assert plans
+    for plan, memory, start in plans:
+        assert (memory[:start] == CANARY).all()
+        assert (memory[start + plan.n_scratch :] == CANARY).all()
+        assert (memory[start:][list(plan.gaps)] == CANARY).all()
+    assert torch.equal(before, model.numbers)
+    covered = torch.zeros(len(model.gradient), dtype=torch.bool)
+    for run in range(model.n_runs):
+        for view in model.run_parameters(run, covered).values():
+            view.fill_(True)
+    assert not model.gradient[~covered].any()
+
+
+def test_a_run_whose_parameters_do_not_fit_is_refused():
+    """Before anything is computed: the kernel itself checks no bounds."""
+    experiment = Experiment(n_seeds=1, **TINY)
+    model = Model(experiment, [0], CPU)
+    variant = model.variants[0]
+    offsets = model.offsets(variant)
+    n_numbers = model.block(0).stop
+
+    def with_offsets(changed):
+        return describe(model.wirings[variant], model.places, model.task, changed, n_numbers)
+
+    assert with_offsets(offsets).n_scratch
+    with pytest.raises(ValueError, match="W_U: the run has no such parameter"):
+        with_offsets({name: place for name, place in offsets.items() if name != "W_U"})
+    with pytest.raises(ValueError, match=r"0\.W_Q: has shape \(1, 2\)"):
+        with_offsets(offsets | {"0.W_Q": (0, (1, 2))})
+    with pytest.raises(ValueError, match=r"0\.W_O: lies outside"):
+        with_offsets(offsets | {"0.W_O": (n_numbers - 1, offsets["0.W_O"][1])})
+
+
+@given(st.integers(1, 29), st.integers(1, 29), st.integers(1, 2 * LANES + 5), st.integers(0, 3))
+@briefly(60)
+def test_products_of_any_shape(n_rows, n_inner, n_columns, margin):
+    """Written or added, with a transposed left side, inside of a wider matrix."""
+    generator = np.random.default_rng(n_rows + 31 * n_inner + 997 * n_columns)
+    a = generator.standard_normal((n_inner, n_rows), np.float32).T
+    b = generator.standard_normal((n_inner, n_columns), np.float32)
+    wide = np.full((n_rows + 2, n_columns + 2 * margin), CANARY)
+    out = wide[1:-1, margin : margin + n_columns]
+    expected = a.astype(np.float64) @ b
+    multiply(out, a, b)
+    np.testing.assert_allclose(out, expected, atol=1e-5 * n_inner)
+    multiply_add(out, a, b)
+    np.testing.assert_allclose(out, 2 * expected, atol=1e-5 * n_inner)
+    out[:] = CANARY
+    assert (wide == CANARY).all()
+    turned = np.empty((n_columns, n_inner), np.float32)
+    transpose(turned, b)
+    assert np.array_equal(turned, b.T)
+
+
+def test_softmax_of_a_part_of_a_row():
+    """Equal to the exact one; NaN and infinity make the whole row NaN."""
+    for n in (1, 5, 16, 17, 31, 48):
+        width = n + -n % 16
+        row = np.random.default_rng(n).standard_normal(width, np.float32) * 9
+        scores = row[:n].astype(np.float64) * 0.5
+        expected = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+        elementwise.softmax(row, n, np.float32(0.5), np.float32(3.0))
+        np.testing.assert_allclose(row[:n], 3 * expected, rtol=3e-6, atol=1e-9)
+        assert not row[n:].any()
+        for bad in (math.nan, math.inf):
+            row = np.zeros(width, np.float32)
+            row[n // 2] = bad
+            elementwise.softmax(row, n, np.float32(0.5), np.float32(1.0))
+            assert np.isnan(row[:n]).all()
+
+
+def test_gelu_and_its_derivative():
+    """Over all numbers that matter, and NaN stays."""
+    x = np.linspace(-12, 12, 4000, dtype=np.float32).reshape(-1, 16)
+    exact_x = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    expected = torch.nn.functional.gelu(exact_x)
+    expected.sum().backward()
+    out, slope = np.empty_like(x), x.copy()
+    elementwise.gelu(out, slope)
+    np.testing.assert_allclose(out, expected.detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(slope, exact_x.grad.numpy(), atol=1e-6)
+    bad = np.full((1, 16), np.nan, np.float32)
+    elementwise.gelu(out[:1], bad)
+    assert np.isnan(out[:1]).all()
+
+
+def test_clip_of_a_gradient():
+    """To the largest norm, and not at all below it; NaN reaches every number."""
+    gradient = np.arange(32, dtype=np.float32)
+    norm = np.linalg.norm(gradient)
+    shorter = gradient.copy()
+    elementwise.clip(shorter, np.float32(norm / 2))
+    np.testing.assert_allclose(shorter, gradient / 2, rtol=1e-5)
+    same = gradient.copy()
+    elementwise.clip(same, np.float32(norm * 2))
+    assert np.array_equal(same, gradient)
+    same[3] = np.nan
+    elementwise.clip(same, np.float32(1.0))
+    assert np.isnan(same).all()

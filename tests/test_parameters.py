@@ -1,0 +1,122 @@
+"""The parameters of several runs in one vector: where they are, and how gradients are clipped."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from attnkit.data import TrainingData
+from attnkit.experiment import Experiment
+from attnkit.model import Model
+from attnkit.parameters import Parameters
+from attnkit.recipe import ALIGNED
+
+CPU = torch.device("cpu")
+TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}
+SHAPES = [{"W_E": (11, 16), "W": (5, 7), "b": (3,)}, {"W_E": (11, 16), "c": (1,)}]
+
+
+def test_blocks_of_runs_lie_behind_each_other():
+    """Runs are ordered by variant, then seed, and every block begins on a cache line."""
+    parameters = Parameters(SHAPES, 3, CPU)
+    blocks = [parameters.block(run) for run in range(6)]
+    assert blocks[0].start == 0
+    assert all(one.stop == other.start for one, other in pairwise(blocks))
+    assert blocks[-1].stop == len(parameters.numbers)
+    assert [block.stop - block.start for block in blocks] == [240] * 3 + [192] * 3
+    assert all(block.start % ALIGNED == 0 for block in blocks)
+
+
+def test_a_parameter_lies_at_its_offset_in_the_block_of_its_run():
+    """Offsets depend on the variant only and are multiples of a cache line."""
+    parameters = Parameters(SHAPES, 3, CPU)
+    parameters.numbers.copy_(torch.arange(len(parameters.numbers)))
+    assert parameters.offsets[0] == {"W_E": (0, (11, 16)), "W": (176, (5, 7)), "b": (224, (3,))}
+    for run in range(6):
+        own, block = parameters.of_run(run, parameters.numbers), parameters.block(run)
+        assert own.keys() == SHAPES[run // 3].keys()
+        for name, (offset, shape) in parameters.offsets[run // 3].items():
+            start = block.start + offset
+            expected = torch.arange(start, start + math.prod(shape)).float().view(shape)
+            assert torch.equal(own[name], expected)
+
+
+def test_the_parameters_of_a_variant_are_those_of_its_runs():
+    """They are views with a leading axis of seeds."""
+    parameters = Parameters(SHAPES, 2, CPU)
+    parameters.numbers.copy_(torch.arange(len(parameters.numbers)))
+    for name, views in parameters.of_variant(1, parameters.numbers).items():
+        for seed, view in enumerate(views):
+            own = parameters.of_run(2 + seed, parameters.numbers)[name]
+            assert view.data_ptr() == own.data_ptr()
+            assert torch.equal(view, own)
+
+
+def test_a_model_says_where_the_parameters_of_its_runs_are():
+    """Block, offset and shape lead to the view of every parameter."""
+    experiment = Experiment(sharing=["K=V", "QKV", "QKV kv_rank=3"], n_seeds=2, **TINY)
+    model = Model(experiment, [0, 1], CPU)
+    for run, (variant, _) in enumerate(experiment.runs):
+        own, offsets = model.run_parameters(run), model.offsets(variant)
+        assert list(own) == list(offsets)
+        for name, (offset, shape) in offsets.items():
+            start = model.block(run).start + offset
+            found = model.numbers[start : start + math.prod(shape)].view(shape)
+            assert torch.equal(found, own[name])
+
+
+# Clipping
+
+
+@pytest.mark.parametrize("largest", [0.01, 1.0, 20.0, 1000.0])
+@pytest.mark.parametrize("n_seeds", [1, 2])
+def test_clipping_is_that_of_torch_for_every_run(largest, n_seeds):
+    """Each run is clipped by the norm of all its numbers together, whatever others have."""
+    parameters = Parameters(SHAPES, n_seeds, CPU)
+    drawn = torch.Generator().manual_seed(0)
+    expected = []
+    for run in range(n_seeds * len(SHAPES)):
+        own = parameters.of_run(run, parameters.gradient)
+        theirs = {}
+        for name, value in own.items():
+            value.copy_(torch.randn(value.shape, generator=drawn) * 4**run)
+            theirs[name] = torch.zeros(value.shape, requires_grad=True)
+            theirs[name].grad = value.clone()
+        torch.nn.utils.clip_grad_norm_(list(theirs.values()), largest)
+        expected.append({name: value.grad for name, value in theirs.items()})
+    parameters.clip(largest)
+    for run, wanted in enumerate(expected):
+        own = parameters.of_run(run, parameters.gradient)
+        assert own.keys() == wanted.keys()
+        for name, value in wanted.items():
+            assert_close(own[name], value, msg=f"{name} of {run}")
+
+
+def test_short_gradients_keep_their_bits():
+    """A gradient of zero stays what it is."""
+    parameters = Parameters(SHAPES, 2, CPU)
+    parameters.of_run(1, parameters.gradient)["W"].fill_(0.01)
+    before = parameters.gradient.clone()
+    parameters.clip(1.0)
+    assert torch.equal(parameters.gradient, before)
+
+
+def test_clipping_leaves_the_gaps_between_runs_empty():
+    """The gaps hold zeros after a step's gradient and its clipping."""
+    experiment = Experiment(n_seeds=2, d_mlp=7, blocks="standard", **TINY)
+    model = Model(experiment, [0, 1], CPU)
+    tokens, labels = TrainingData(experiment, [0, 1], CPU).next()
+    model.differentiate(tokens, labels)
+    model.clip(0.01)
+    owned = torch.zeros_like(model.numbers)
+    for run in range(model.n_runs):
+        for view in model.run_parameters(run, owned).values():
+            view.fill_(1.0)
+    assert (owned == 0).any()
+    assert not model.gradient[owned == 0].any()
+    for run in range(model.n_runs):
+        own = model.run_parameters(run, model.gradient).values()
+        norm = sum(value.square().sum() for value in own).sqrt()
+        assert norm.item() == pytest.approx(0.01, rel=1e-3)
