@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+from collections import Counter
 
 import pytest
 import torch
@@ -12,7 +13,11 @@ from attnkit.bench.cases import CASES, N_RUNS
 from attnkit.bench.compare import Comparison, Rates, Ratio
 from attnkit.bench.contenders import BUILDERS, CHECKED_STEPS, Team
 from attnkit.bench.loop import Loop, PeerTransformer
+from attnkit.bench.parts import measure_parts
 from attnkit.bench.report import Report, describe_machine
+from attnkit.bench.true_bound import TrueBound, needed_products
+from attnkit.kernel.description import describe
+from attnkit.model import Model
 from attnkit.sharing import Sharing
 
 TINY = dataclasses.replace(CASES["phonebook"].resized(n_entries=2, d_head=8), batch_size=16)
@@ -65,7 +70,31 @@ def test_products_are_those_of_a_step():
     ]
 
 
-@pytest.mark.parametrize("bound", [WholeBound, SplitBound])
+def test_the_true_bound_counts_what_a_step_needs():
+    """Counted by hand for one run of QKV: only answering positions ask, forward and back."""
+    experiment = TINY.experiment(1)
+    model = Model(experiment, [0], torch.device("cpu"))
+    variant = model.variants[0]
+    given = model.wirings[variant], model.places, model.task, model.offsets(variant)
+    found = needed_products(describe(*given, model.block(0).stop), n_batch=16)
+    asked, looked, m, d, c = 16 * 2, 16 * 4, 32, 8, 32  # rows of one chunk
+    expected = Counter()
+    for n_rows, n_in, n_out in ((asked, m, d), (looked, m, d), (looked, m, d), (asked, d, m)):
+        expected.update([(n_rows, n_in, n_out), (n_in, n_rows, n_out), (n_rows, n_out, n_in)])
+    expected.update([(asked, m, c), (m, asked, c), (asked, c, m)])
+    for shape in ((2, d, 4), (2, 4, d), (2, d, 4), (4, 2, d), (4, 2, d), (2, 4, d)):
+        expected[shape] += 16
+    assert found == expected
+
+
+def test_parts_of_a_training_take_time():
+    """Every part is measured, and none of them trains on."""
+    parts = measure_parts(TINY)
+    assert set(parts.per_step) == {"data", "gradients", "Adam"}
+    assert all(value > 0 for value in [*parts.per_step.values(), *parts.others.values()])
+
+
+@pytest.mark.parametrize("bound", [WholeBound, SplitBound, TrueBound])
 def test_bounds_count_model_steps(bound):
     """Steps times runs."""
     threads = torch.get_num_threads()
@@ -126,7 +155,7 @@ def test_report_names_machine_rates_and_growth():
     """The table has one line per comparison, and growth needs 15 and 60 runs."""
     report = Report(describe_machine(), [comparison(), comparison(n_runs=60, memory=390.0)])
     text = report.to_markdown()
-    assert "| phonebook | 15 | 70 | 0.70 (0.60–0.80) | 3.50 (3.00–4.00) |" in text
+    assert "| phonebook | 15 | 70 | 0.70 (0.60–0.80) |  | 3.50 (3.00–4.00) |" in text
     assert "60 runs 1.00 × that at 15; peak memory 100 MiB at 15, 390 MiB at 60" in text
     assert report.to_dict()["comparisons"][0]["over_processes"] == 2.0
     assert report.to_dict()["machine"]["cores"] >= 1

@@ -5,6 +5,8 @@
 | `cases` | the sizes that are compared |
 | `loop` | one model at a time in plain PyTorch: the clean loop, the strongest simple way, peers |
 | `bound` | nothing but the matrix products |
+| `true_bound` | the products that the kernel's step needs, as fast as a core computes them |
+| `parts` | data, gradients, Adam, evaluation and snapshots, each by itself |
 | `contenders` | everything that is timed, each in a process of its own |
 | `compare` | interleaved rounds, medians, ratios and their spread |
 | `live` | the training process with people watching |

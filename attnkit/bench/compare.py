@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+import torch
+
 from attnkit.bench.cases import Case
 from attnkit.bench.contenders import THREADS, Team
+from attnkit.engine import choose_engine
 from attnkit.process import n_cores
 
 ROUNDS = 5
@@ -104,6 +107,13 @@ class Comparison:
         return self.rates.ratio("cohort", self.rates.best("bound"))
 
     @property
+    def of_true_bound(self) -> Ratio | None:
+        """The cohort's share of the true bound; None where torch trains."""
+        if "true bound" not in self.rates.by_name:
+            return None
+        return self.rates.ratio("cohort", "true bound")
+
+    @property
     def over_loop(self) -> Ratio:
         """The cohort over the clean loop with its best number of threads."""
         return self.rates.ratio("cohort", self.rates.best("clean loop"))
@@ -130,6 +140,9 @@ def compare(case: Case, n_runs: int, *, peers: bool = False, rounds: int = ROUND
     """Run the cohort, the loops, the processes and the bound of one case, interleaved."""
     names = {"cohort": ["cohort"], "bound, whole": ["bound, whole"]}
     names |= {"bound, split": ["bound, split"]}
+    names |= (
+        {"true bound": ["true bound"]} if choose_engine(torch.device("cpu")) == "kernel" else {}
+    )
     names |= {f"clean loop, {n} threads": [f"clean loop, {n} threads"] for n in THREADS}
     names |= {"processes": [f"process {i}" for i in range(min(n_cores(), n_runs))]}
     if peers:

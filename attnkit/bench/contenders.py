@@ -112,12 +112,20 @@ def _split_bound(case: Case, n_runs: int) -> _Contender:
     return SplitBound(case.experiment(n_runs))
 
 
+def _true_bound(case: Case, n_runs: int) -> _Contender:
+    from attnkit.bench.true_bound import TrueBound
+
+    prepare_for_training()
+    return TrueBound(case.experiment(n_runs))
+
+
 THREADS = sorted({1, n_cores()})
 
 BUILDERS: dict[str, Callable[[Case, int], _Contender]] = {
     "cohort": _cohort,
     "bound, whole": _whole_bound,
     "bound, split": _split_bound,
+    "true bound": _true_bound,
     **{f"clean loop, {n} threads": _loop(n) for n in THREADS},
     **{f"process {place}": _process(place) for place in range(n_cores())},
     **{f"peer, {n} threads": _peer(n) for n in THREADS},

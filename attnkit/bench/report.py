@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from statistics import median
 from subprocess import SubprocessError
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnkit.bench.cases import CASES, N_RUNS
 from attnkit.bench.compare import ROUNDS, Comparison, Rates, compare, grow
+from attnkit.bench.parts import Parts, measure_parts
 from attnkit.bench.supply import measure_supply
 from attnkit.machine import processor_name
 from attnkit.process import n_cores
@@ -36,6 +37,7 @@ class Report:
     widths: dict[str, Rates] = field(default_factory=dict)
     lengths: dict[str, Rates] = field(default_factory=dict)
     supply: dict[str, Rates] = field(default_factory=dict)
+    parts: list[Parts] = field(default_factory=list)
     live: LiveRates | None = None
     interrupted: bool = False
 
@@ -49,6 +51,7 @@ class Report:
                     "runs": c.n_runs,
                     "rates": c.rates.by_name,
                     "of_bound": c.of_bound.median,
+                    "of_true_bound": c.of_true_bound.median if c.of_true_bound else None,
                     "over_clean_loop": c.over_loop.median,
                     "over_processes": c.over_processes.median,
                     "over_peer": c.over_peer.median if c.over_peer else None,
@@ -62,6 +65,8 @@ class Report:
                 name: rates.by_name[name] for name, rates in {**self.widths, **self.lengths}.items()
             },
         }
+        if self.parts:
+            found["parts"] = [asdict(parts) for parts in self.parts]
         if self.supply:
             found["supply"] = {task: rates.by_name for task, rates in self.supply.items()}
         if self.live:
@@ -80,6 +85,8 @@ class Report:
         growth = _growth_lines(self.comparisons, self.widths, self.lengths)
         if growth:
             parts += [growth]
+        if self.parts:
+            parts += [_parts_table(self.parts)]
         if self.supply:
             parts += [_supply_line(self.supply)]
         if self.live:
@@ -126,6 +133,8 @@ def run(
             lengths = [base.resized(n_entries=length // 2) for length in _LENGTHS]
             report.lengths = grow(lengths, _GROWTH_RUNS, rounds)
             say(_growth_lines([], report.widths, report.lengths))
+            report.parts = [measure_parts(CASES[name]) for name in names]
+            say(_parts_table(report.parts))
         for task in TASKS if supply else ():
             report.supply[task] = measure_supply(task, rounds)
             say(_supply_line({task: report.supply[task]}))
@@ -181,11 +190,20 @@ def describe_machine() -> dict[str, Any]:
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:
     with_peer = any(c.over_peer for c in comparisons)
-    head = ["case", "runs", "rate", "of the bound", "× clean loop", "× processes"]
+    head = [
+        "case",
+        "runs",
+        "rate",
+        "of the bound",
+        "of the true bound",
+        "× clean loop",
+        "× processes",
+    ]
     rows = []
     for c in comparisons:
         row = [c.case, f"{c.n_runs}", f"{c.rates.median('cohort'):,.0f}"]
-        row += [str(c.of_bound), str(c.over_loop), str(c.over_processes)]
+        row += [str(c.of_bound), str(c.of_true_bound or ""), str(c.over_loop)]
+        row += [str(c.over_processes)]
         rows.append([*row, str(c.over_peer) if c.over_peer else ""] if with_peer else row)
     head += ["× x-transformers"] if with_peer else []
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -218,6 +236,16 @@ def _growth_lines(
                 for name, rates in found.items()
             )
             lines.append(f"- Time per model-step by {what}: {each}.")
+    return "\n".join(lines)
+
+
+def _parts_table(cases: Sequence[Parts]) -> str:
+    names = [*cases[0].per_step, *cases[0].others]
+    lines = ["| µs of one thread for each run | " + " | ".join(names) + " |"]
+    lines += ["|" + "---|" * (len(names) + 1)]
+    for parts in cases:
+        found = {**parts.per_step, **parts.others}
+        lines += [f"| {parts.case} | " + " | ".join(f"{found[n]:,.0f}" for n in names) + " |"]
     return "\n".join(lines)
 
 
