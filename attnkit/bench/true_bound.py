@@ -21,7 +21,7 @@ from numba import njit
 from attnkit.experiment import Experiment
 from attnkit.kernel.description import Description, describe
 from attnkit.kernel.products import multiply
-from attnkit.kernel.step import BLOCK, NONE
+from attnkit.kernel.tables import BLOCK, NONE
 from attnkit.kernel.vectors import OPTIONS
 from attnkit.model import Model
 from attnkit.process import n_cores

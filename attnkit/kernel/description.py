@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from attnkit.architecture import Place
-from attnkit.kernel.step import LAYER, MATRIX, NONE, RUN, padded
+from attnkit.kernel.rows import padded
+from attnkit.kernel.tables import LAYER, MATRIX, NONE, RUN
 from attnkit.recipe import ALIGNED
 from attnkit.sharing import ROLES, Role
 from attnkit.tasks import Task
@@ -55,7 +56,7 @@ class Description:
     """What the kernel is called with, besides numbers and examples.
 
     Attributes:
-        run, matrices, layers: tables of `attnkit.kernel.step`; `run` has one row.
+        run, matrices, layers: those of `attnkit.kernel.tables`; `run` has one row.
         gaps: places in scratch memory that nothing may write to.
         shapes: for each layer (h, i, j) of its scores.
     """
