@@ -22,6 +22,7 @@ from attnkit.sharing import Sharing
 from attnkit.summary import percent
 from attnkit.tasks import TASKS, register_task
 from attnkit.training import Training
+from attnkit.ui.markdown import plain
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.service import training_service
 from attnkit.ui.session import Lab, shipped_example
@@ -454,7 +455,7 @@ def test_a_stored_result_opens_when_no_job_is_remembered(monkeypatch):
     monkeypatch.setattr(training_service(), "_jobs", {})
     told = status(visit(**first.query_params))
     assert told.startswith("Finished before, from the store: Step 20 of 20")
-    assert f", by {trained_by}." in told
+    assert f", by {plain(trained_by)}." in told
 
 
 def test_pickers_choose_seed_layer_and_head():
@@ -556,7 +557,7 @@ def test_troubles_are_told(monkeypatch, job, said, grey):
 
 def test_live_data_come_by_themselves_until_the_end(port):
     """Nobody presses anything: the curves grow, accuracy rises, and then the ticking ends."""
-    link = urlencode({**SMALL, "steps": "600", "n_entries": "4"})
+    link = urlencode({**SMALL, "steps": "10000", "n_entries": "4"})
     with Visitor(port, link) as visitor:
         visitor.wait_for("all thumbnails", lambda: not visitor.ticking)
         visitor.press("train")
@@ -571,7 +572,7 @@ def test_live_data_come_by_themselves_until_the_end(port):
         assert not visitor.ticking
         _, accuracy = visitor.curves()["QKV"]
         assert len(set(ends)) > 2
-        assert visitor.evaluated_to() == 600
+        assert visitor.evaluated_to() == 10000
         assert accuracy[-1] > accuracy[0] + 0.2
         assert visitor.exceptions == []
 
