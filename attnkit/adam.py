@@ -48,7 +48,11 @@ class Adam:
         self._step += 1
         first, second = self._betas
         unbiased = (1 - second**self._step) ** 0.5
-        factor = share * unbiased / (1 - first**self._step)
+        self._move(unbiased, share * unbiased / (1 - first**self._step))
+
+    def _move(self, unbiased: float, factor: float) -> None:
+        """Update the averages and the numbers; both arguments correct for the first steps."""
+        first, second = self._betas
         self.mean.lerp_(self._gradient, 1 - first)
         self.square.mul_(second).addcmul_(self._gradient, self._gradient, value=1 - second)
         torch.sqrt(self.square, out=self._root).add_(self._epsilon * unbiased)

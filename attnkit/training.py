@@ -163,14 +163,13 @@ def plan_cohorts(
         return [Part(variants, seeds)]
     on_kernel = [v for v in variants if engine == "kernel" and kernel_knows(experiment, v)]
     by_torch = [v for v in variants if v not in on_kernel]
-    share = math.ceil(experiment.n_runs / n_cores())
     parts = []
     if on_kernel:
-        share_of_kernel = math.ceil(len(on_kernel) * len(seeds) / n_cores())
-        n_variants = min(len(on_kernel), RUNS_PER_COHORT, share_of_kernel)
-        n_seeds = min(RUNS_PER_COHORT, share_of_kernel) // n_variants
-        parts += _cut(on_kernel, n_variants, seeds, n_seeds)
+        together = min(RUNS_PER_COHORT, math.ceil(len(on_kernel) * len(seeds) / n_cores()))
+        n_variants = min(len(on_kernel), together)
+        parts += _cut(on_kernel, n_variants, seeds, together // n_variants)
     if by_torch:
+        share = math.ceil(experiment.n_runs / n_cores())
         fitting = min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment))
         for together in range(max(1, min(fitting, share)), 0, -1):
             n_seeds = min(together, len(seeds))

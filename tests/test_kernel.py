@@ -1,6 +1,7 @@
 """The compiled kernel against torch in double precision, its memory, and its parts."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,12 +57,12 @@ def near(found, expected, name, least=1e-6):
     assert error < 1e-4, (name, error)
 
 
-def compare(experiment):
+def compare(experiment, examples=None):
     """Hold logits, scores, patterns and gradients of all runs against the exact ones."""
     known = [v for v in experiment.sharing if kernel_knows(experiment, v)]
     if not known:
         return
-    seeds, examples = list(experiment.seeds), batch(experiment)
+    seeds, examples = list(experiment.seeds), examples or batch(experiment)
     model = KernelModel(experiment, seeds, CPU, sharing=known)
     model.numbers.add_(0.1 * torch.randn(len(model.numbers), generator=generator_for(0, "noise")))
     layers = []
@@ -104,6 +105,14 @@ def test_kernel_agrees_with_torch_at_any_size(experiment):
 def test_kernel_agrees_with_torch_for_any_variant_it_knows(experiment):
     """Variants composed of any words."""
     compare(experiment)
+
+
+def test_a_decoder_of_one_block_asks_a_longer_encoder(monkeypatch):
+    """Sixteen positions ask twenty-one: none of those is left out."""
+    experiment = Experiment(task="translation", max_length=18, n_seeds=1, batch_size=16)
+    drawn = batch(experiment)
+    monkeypatch.setattr(type(experiment.task), "n_source", 21)
+    compare(experiment, replace(drawn, labels=drawn.labels[..., :16].contiguous()))
 
 
 @given(sizes())

@@ -72,7 +72,8 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
     n_each = layer.n_heads // layer.kv_heads
     each, skipped = _of_queries(layer)
     keys = view(scratch, run.turned, d_k, n_looks)
-    block, width = BLOCK if layer.causal and len(record) == 0 else n_asks, padded(n_looks)
+    cut = layer.causal and len(record) == 0
+    block, width = BLOCK if cut else n_asks, padded(n_looks)
     n_record = layer.n_heads * n_asks * n_looks
     for b in range(n):
         for h in range(layer.n_heads):
@@ -80,7 +81,7 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
             transpose(keys, k[b * n_looks : (b + 1) * n_looks, kv * d_k : (kv + 1) * d_k])
             for i in range(0, n_asks, block):
                 n_rows = min(block, n_asks - i)
-                seen = min(layer.position + i + n_rows, n_looks) if block == BLOCK else n_looks
+                seen = min(layer.position + i + n_rows, n_looks) if cut else n_looks
                 start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * width
                 pattern = view(scratch, start, n_rows, width)
                 query = b * each + skipped + i
@@ -100,6 +101,7 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
 
 @njit(**OPTIONS)
 def _keep(record, start, values, factor):
+    """Write a matrix times a factor into a record."""
     to = view(record, start, values.shape[0], values.shape[1])
     for i in range(values.shape[0]):
         for j in range(values.shape[1]):

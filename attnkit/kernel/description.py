@@ -53,7 +53,7 @@ class _Memory:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """What the kernel is called with, besides numbers and examples.
+    """Tables of one variant that the kernel is called with, besides numbers and examples.
 
     Attributes:
         run, matrices, layers: those of `attnkit.kernel.tables`; `run` has one row.

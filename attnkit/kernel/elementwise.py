@@ -1,7 +1,7 @@
-"""What a step computes number by number: norms, exponentials, GELU, and Adam.
+"""Softmax, norms, GELU, sums, clipping and Adam: what a step computes number by number.
 
-Plain loops, which LLVM turns into vector instructions. Exponentials are polynomials, since a call
-for each number would be ten times as slow; NaN and infinity are treated on purpose.
+Rows that are short, as those of attention are, go through vectors of our own; long loops are plain,
+and LLVM turns them into vector instructions.
 """
 
 from __future__ import annotations

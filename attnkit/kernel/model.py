@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -11,13 +11,11 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.adam import Adam
-from attnkit.experiment import Experiment
 from attnkit.kernel import elementwise, step
 from attnkit.kernel.description import Description, describe
 from attnkit.model import Model
 from attnkit.parameters import TABLE
 from attnkit.transformer import Layer
-from attnkit.variants import Variant
 
 _memory = threading.local()
 
@@ -28,27 +26,9 @@ class KernelModel(Model):
     Every variant must be one that `attnkit.engine.kernel_knows`.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        seeds: Sequence[int],
-        device: torch.device,
-        *,
-        sharing: Sequence[Variant] | None = None,
-        tied: Collection[Variant] = (),
-        embedding_frozen: bool = False,
-        drawn: bool = True,
-    ) -> None:
-        super().__init__(
-            experiment,
-            seeds,
-            device,
-            sharing=sharing,
-            tied=tied,
-            embedding_frozen=embedding_frozen,
-            drawn=drawn,
-        )
-        self._kernels = [_Kernel(self, place) for place in range(len(self.variants))]
+    @cached_property
+    def _kernels(self) -> list[_Kernel]:
+        return [_Kernel(self, place) for place in range(len(self.variants))]
 
     def logits(
         self, tokens: Int64[Tensor, "s b n fields"], layers: list[Layer] | None = None
@@ -73,7 +53,7 @@ class KernelModel(Model):
 
 
 class _Kernel:
-    """The runs of one variant: what the kernel is called with."""
+    """The runs of one variant, with the tables and numbers that the kernel is called with."""
 
     def __init__(self, model: KernelModel, place: int) -> None:
         variant, seeds = model.variants[place], len(model.seeds)
@@ -122,12 +102,8 @@ class _Kernel:
 class KernelAdam(Adam):
     """Adam in one pass over the numbers; see `attnkit.adam.Adam`."""
 
-    def step(self, share: float = 1.0) -> None:
-        """Move the numbers once, with this share of the learning rates."""
-        self._step += 1
+    def _move(self, unbiased: float, factor: float) -> None:
         first, second = self._betas
-        unbiased = (1 - second**self._step) ** 0.5
-        factor = share * unbiased / (1 - first**self._step)
         vectors = self._numbers, self._gradient, self.mean, self.square
         for part, rate in self._learning_rates:
             elementwise.adam(
