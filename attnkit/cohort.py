@@ -20,7 +20,7 @@ from torch import Tensor
 from attnkit import metrics
 from attnkit.adam import Adam
 from attnkit.architecture import Place
-from attnkit.data import TrainingData, held_out_examples, stack
+from attnkit.data import TrainingData, held_out_examples, stack, unstack
 from attnkit.engine import Engine, kernel_knows
 from attnkit.experiment import Experiment
 from attnkit.model import Model
@@ -254,10 +254,7 @@ class Cohort:
         n_slices = len(self.experiment.task.slice_names)
         if not n_slices or task != self.experiment.task:
             return torch.full((len(logits), n_slices), torch.nan, device=self.device)
-        by_seed = [
-            task.slices(self._held_out.take(torch.tensor(seed)).to("cpu")).to(self.device)
-            for seed in range(len(self.seeds))
-        ]
+        by_seed = [task.slices(own).to(self.device) for own in unstack(self._held_out.to("cpu"))]
         return metrics.slice_accuracy(
             logits, labels, self._for_runs(torch.stack(by_seed)), n_slices
         )

@@ -117,3 +117,16 @@ def stack(per_seed: Sequence[Examples], device: torch.device) -> Examples:
         torch.stack([examples.target for examples in per_seed]).to(device),
         torch.stack(reverses).to(device) if reverses else None,
     )
+
+
+def unstack(examples: Examples) -> list[Examples]:
+    """Return the batch of every seed."""
+    return [
+        Examples(
+            examples.tokens[seed],
+            examples.labels[seed],
+            examples.target[seed],
+            None if examples.reverse is None else examples.reverse[seed],
+        )
+        for seed in range(len(examples.tokens))
+    ]

@@ -12,7 +12,7 @@ from kinds import KINDS, tiny
 
 from attnkit import cohort as cohort_module
 from attnkit.cohort import Cohort
-from attnkit.data import TrainingData, held_out_examples
+from attnkit.data import TrainingData, held_out_examples, unstack
 from attnkit.initial import generator_for
 from attnkit.tasks import NOTHING
 from attnkit.training import Training
@@ -114,7 +114,7 @@ def test_training_accuracy_is_the_share_of_right_answers(kind):
     shown = TrainingData(experiment, cohort.seeds, CPU, experiment.task).shown()
     found = cohort.evaluations[-1].metrics["training_accuracy"]
     for run, (_, seed) in enumerate(cohort.runs):
-        answers, _ = cohort.answer(shown.take(torch.tensor(seed)))
+        answers, _ = cohort.answer(unstack(shown)[seed])
         labels = shown.labels[seed].numpy()
         right = (answers[run] == labels).sum() / (labels != NOTHING).sum()
         assert found[run] == pytest.approx(right)
