@@ -114,7 +114,7 @@ def test_training_accuracy_is_the_share_of_right_answers(kind):
     shown = TrainingData(experiment, cohort.seeds, CPU, experiment.task).shown()
     found = cohort.evaluations[-1].metrics["training_accuracy"]
     for run, (_, seed) in enumerate(cohort.runs):
-        answers, _ = cohort.answer(shown.take(torch.tensor(seed)))
+        answers, _, _ = cohort.answer(shown.take(torch.tensor(seed)))
         labels = shown.labels[seed].numpy()
         right = (answers[run] == labels).sum() / (labels != NOTHING).sum()
         assert found[run] == pytest.approx(right)
@@ -184,7 +184,7 @@ def test_slice_accuracy_is_that_of_the_task_s_groups(kind):
     assert found.shape == (10, len(task.slice_names))
     for run, (_, seed) in enumerate(cohort.runs):
         held_out = task.draw(32, generator_for(seed, "evaluation"), held_out=True)
-        answers, _ = cohort.answer(held_out)
+        answers, _, _ = cohort.answer(held_out)
         right, group = answers[run] == held_out.labels.numpy(), task.slices(held_out).numpy()
         for place in range(len(task.slice_names)):
             asked = (group == place) & (held_out.labels.numpy() != NOTHING)
