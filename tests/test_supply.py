@@ -12,9 +12,9 @@ from kinds import KINDS, tiny
 
 from attnkit import cohort as cohort_module
 from attnkit.cohort import Cohort
-from attnkit.data import TrainingData, held_out_examples
+from attnkit.data import TrainingData, draw_probe, held_out_examples
 from attnkit.initial import generator_for
-from attnkit.tasks import NOTHING
+from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import Training
 
 CPU = torch.device("cpu")
@@ -83,6 +83,27 @@ def test_no_example_that_is_trained_on_is_held_out(kind):
     trained = {*rows_of(batches), *rows_of(shown)}
     assert not trained & {*rows_of(held_out)}
     assert {*rows_of(shown)} <= {*rows_of(batches)}
+
+
+# The example that is shown
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_entries_of_the_example_hold_different_answers(task):
+    """So a wrong answer tells which entry it came from; lists have fewer symbols than places."""
+    example = draw_probe(TASKS[task]())
+    held = example.target[0] != NOTHING
+    entries, answers = (set(each[0, held].tolist()) for each in (example.target, example.labels))
+    enough = len(entries) <= TASKS[task]().n_classes
+    assert (len(entries) == len(answers)) == enough
+
+
+@pytest.mark.parametrize("task", ["neighbours", "reverse"])
+def test_an_example_that_will_do_or_for_want_of_another_is_the_first(task):
+    """Neighbours have different numbers anyway, and a long list always repeats a symbol."""
+    kind = TASKS[task]()
+    first = kind.draw(1, generator_for(0, "probe"), held_out=True)
+    assert torch.equal(draw_probe(kind).tokens, first.tokens)
 
 
 # Accuracy on what is trained on
