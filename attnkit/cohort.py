@@ -114,16 +114,32 @@ class Cohort:
 
     def answer(
         self, examples: Examples
-    ) -> tuple[Int64[np.ndarray, "r b a"], Float32[np.ndarray, "r b l h i j"]]:
-        """Every run's answers to a batch, and its attention patterns."""
+    ) -> tuple[
+        Int64[np.ndarray, "r b a"],
+        Float32[np.ndarray, "r b l h i j"],
+        Float32[np.ndarray, "r b l h i j"],
+    ]:
+        """Return every run's answers to a batch, its attention patterns and its scores.
+
+        Scores are scaled, before masks and softmax. Of several maps of a head they are the mean.
+        Where the attention of a layer is not that of all positions to all positions, the other
+        weights are 0 and the other scores NaN.
+        """
         n_given = len(examples.tokens)
         repeated = examples.take(torch.arange(n_given + -n_given % ALIGNED) % n_given)
         same_for_all = stack([repeated] * len(self.seeds), self.device)
         logits, layers = self._answer_and_record(same_for_all.tokens)
         answers = logits.argmax(-1)
         pattern = self._by_head(lambda layer, place: self._framed(layer.pattern, place), layers)
-        pattern = pattern.movedim(3, 1)  # (r, b, l, h, i, j)
-        return _as_numpy(answers)[:, :n_given], _as_numpy(pattern)[:, :n_given]
+        scores = self._by_head(
+            lambda layer, place: self._framed(_mean_scores(layer), place, torch.nan), layers
+        )
+        pattern, scores = pattern.movedim(3, 1), scores.movedim(3, 1)  # (r, b, l, h, i, j)
+        return (
+            _as_numpy(answers)[:, :n_given],
+            _as_numpy(pattern)[:, :n_given],
+            _as_numpy(scores)[:, :n_given],
+        )
 
     def parameters(self, seed: int | None = None) -> list[dict[str, np.ndarray]]:
         """A copy of each run's own parameters, in the experiment's order.
@@ -283,12 +299,18 @@ class Cohort:
 
         return self._by_layer(mass, layers).nanmean(1)
 
-    def _framed(self, pattern: Float[Tensor, "r b h i j"], place: Place) -> Tensor:
-        """(r, h, b, i, j) of all positions; nobody else is looked at, or asks."""
-        by_head, n_ctx = pattern.transpose(1, 2), self.experiment.task.n_ctx
+    def _framed(
+        self, values: Float[Tensor, "r b h i j"], place: Place, outside: float = 0.0
+    ) -> Tensor:
+        """Return a layer's values for all positions, (r, h, b, i, j).
+
+        Args:
+            outside: the value of pairs of positions that the layer does not compare.
+        """
+        by_head, n_ctx = values.transpose(1, 2), self.experiment.task.n_ctx
         if by_head.shape[-2:] == (n_ctx, n_ctx):
             return by_head
-        frame = by_head.new_zeros(*by_head.shape[:3], n_ctx, n_ctx)
+        frame = by_head.new_full((*by_head.shape[:3], n_ctx, n_ctx), outside)
         frame[..., slice(*place.asks), slice(*place.looks)] = by_head
         return frame
 
@@ -380,6 +402,15 @@ def _as_numpy(by_run: Tensor) -> np.ndarray:
     """Return an array; floats as float32."""
     array: np.ndarray = (by_run.float() if by_run.is_floating_point() else by_run).cpu().numpy()
     return array
+
+
+def _mean_scores(layer: Layer) -> Tensor:
+    """Return the scores of every head, (r, b, h, i, j); of several maps their mean."""
+    n_heads = layer.pattern.shape[2]
+    if layer.scores.shape[2] == n_heads:
+        return layer.scores
+    maps: Tensor = layer.scores.unflatten(2, (n_heads, -1))
+    return maps.mean(3)
 
 
 def _symmetry_error(layer: Layer, place: Place, _: slice) -> Tensor:

@@ -103,6 +103,7 @@ def test_what_fades_has_its_curves_and_no_attention(snapshot):
     fading, other = curves_only(snapshot), one_variant(RISING, d_head=5)
     assert fading is curves_only(snapshot)
     assert fading.probe.pattern.size == 0
+    assert fading.probe.scores is None
     assert snapshot.probe.pattern.size > 0
     assert draw_accuracy(other, fading) == draw_accuracy(other, snapshot)
     assert draw_loss(other, fading) == draw_loss(other, snapshot)

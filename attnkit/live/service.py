@@ -687,5 +687,6 @@ def _memory_of(experiment: Experiment) -> float:
 
 
 def _size_of(snapshot: Snapshot) -> int:
-    """About the bytes of its arrays."""
-    return snapshot.probe.pattern.nbytes + sum(own.nbytes for own in snapshot.history.values())
+    """Return about how many bytes a snapshot's arrays have."""
+    arrays = [*snapshot.probe.to_arrays().values(), *snapshot.history.values()]
+    return sum(array.nbytes for array in arrays)

@@ -86,10 +86,10 @@ example_cells = lru_cache(_KEPT)(_example_cells)
 
 @once
 def curves_only(snapshot: Snapshot) -> Snapshot:
-    """A snapshot as a faded one is kept: without its attention, which may be large."""
+    """Return a snapshot without its attention, which may be large, as faded ones are kept."""
     shape = snapshot.probe.pattern.shape
     nothing = np.empty((*shape[:-2], 0, 0), snapshot.probe.pattern.dtype)
-    return replace(snapshot, probe=replace(snapshot.probe, pattern=nothing))
+    return replace(snapshot, probe=replace(snapshot.probe, pattern=nothing, scores=None))
 
 
 @lru_cache(256)
