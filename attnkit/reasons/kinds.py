@@ -94,8 +94,8 @@ def mirrored(run: Run) -> Reason | None:
     end = f"so it guesses which of the two is meant: {percent(run.accuracy)} right."
     if pair is None or run.scores is None:
         sentence = (
-            f"{run.title} puts {percent(right)} of its attention on the right entry and "
-            f"{percent(wrong)} on the reversed one, {end}"
+            f"{run.title} gives {percent(right)} of its attention to the right entry and "
+            f"{percent(wrong)} to the reversed one, so it guesses: {percent(run.accuracy)} right."
         )
         return run.says("mirrored", sentence, "asymmetry")
     names = [label.short for label in task.label(run.snapshot.probe.tokens)]
@@ -132,8 +132,9 @@ def narrow(run: Run) -> Reason | None:
     width, twin = run.snapshot.experiment.wiring(run.variant).sizes.d_v, run.untied()
     if not run.counts or run.sharing not in _ROLES or twin is None or width > NARROW:
         return None
-    learns = run.rise > 0 and (run.rise >= RISING or run.fall >= FALLING)
-    if not (learns and twin.accuracy - run.accuracy >= GAP):
+    has_begun = run.accuracy > run.snapshot.experiment.task.chance
+    still_learns = run.rise > 0 and (run.rise >= RISING or run.fall >= FALLING)
+    if not (has_begun and still_learns and twin.accuracy - run.accuracy >= GAP):
         return None
     sentence = (
         f"{run.title} learns slowly: the {width} numbers of a head are {_ROLES[run.sharing]}: "
