@@ -94,6 +94,7 @@ register(
     "only if it sees no other. The scores are not symmetric: each query has its own length.",
     "Kitaev et al. 2020, arXiv 2001.04451; google/trax",
     FAMILY,
+    aliases=("shared-QK attention", "unit keys", "LSH attention without the hashing"),
 )
 register(
     "Self-masked Q=K",
@@ -101,4 +102,5 @@ register(
     "Plain shared queries and keys with the self-mask alone: what Reformer's unit keys add to.",
     "after Kitaev et al. 2020, arXiv 2001.04451",
     FAMILY,
+    aliases=("shared-QK attention",),
 )
