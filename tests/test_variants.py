@@ -22,7 +22,7 @@ from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
 from attnkit.settings import InvalidExperiment
 from attnkit.variants import OPTIONS, Variant
-from attnkit.variants.catalogue import search
+from attnkit.variants.catalogue import find, search
 
 # The formula of every entry of the catalogue, and of compositions
 
@@ -131,6 +131,19 @@ def test_scores_are_symmetric_exactly_where_the_wiring_says_so(variant):
         error = max((s - s.mT).abs().max() / s.abs().max() for s in scores)
         symmetric = looked.experiment.wiring(Variant(variant).stages[0]).symmetric
         assert error < 1e-5 if symmetric else error > 1e-3
+
+
+def test_scores_with_unit_keys_differ_both_ways_only_by_the_lengths_of_the_vectors():
+    """S_ij |q_j| = S_ji |q_i|, and S_ii = |q_i|; as the texts of Reformer and `unit_key` say."""
+    model, _ = two_models("Q=K unit_key", "QKV")
+    shake(model)
+    for layer in recorded_by(model):
+        lengths = layer.scores.diagonal(dim1=-2, dim2=-1)
+        weighed = layer.scores * lengths[..., None, :]
+        assert (weighed - weighed.mT).abs().max() / weighed.abs().max() < 1e-5
+        assert (layer.scores - layer.scores.mT).abs().max() / layer.scores.abs().max() > 1e-3
+    assert "almost symmetric" in find("Reformer").explanation
+    assert "almost symmetric" in OPTIONS["unit_key"].help
 
 
 @pytest.mark.parametrize(

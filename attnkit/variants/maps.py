@@ -140,8 +140,8 @@ register(
 register(
     "Two scores",
     "QKV sum",
-    "Four matrices, as some people propose: two scores are added. It is one score of twice the width: "
-    "[Q₁ Q₂][K₁ K₂]ᵀ.",
+    "Four matrices, as some people propose: two scores are added. It is one score of twice the "
+    "width: [Q₁ Q₂][K₁ K₂]ᵀ.",
     "a question asked in online discussions",
     FAMILY,
     aliases=("four matrices", "sum of two attention scores"),
