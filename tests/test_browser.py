@@ -323,10 +323,11 @@ def test_run_goes_on_while_another_page_is_open(page, address):
 @pytest.mark.long
 def test_broken_link_names_the_field_and_uses_defaults(page, address):
     """A hand-broken link is no dead end."""
-    open_lab(page, address, "?v=1&d_head=999&nonsense=1")
+    open_lab(page, address, "?v=1&d_head=999&stepz=1&utm_source=news")
     message = page.get_by_role("alert")
     expect(message).to_contain_text("d_head")
-    expect(message).to_contain_text("nonsense")
+    expect(message).to_contain_text("stepz")
+    expect(message).not_to_contain_text("utm_source")
     expect(page.locator(".st-key-set_d_head input")).to_have_value("16")
 
 
