@@ -976,6 +976,14 @@ def test_values_set_by_hand_survive_a_change_of_task():
     assert not tab.warning
 
 
+def test_the_first_seed_does_not_go_to_another_task():
+    """It is hidden under More, and with it the new task would have no finished example."""
+    tab = switch(visit(v="1", first_seed="7", d_head="4"), "mutual")
+    assert tab.session_state["lab"].experiment == Experiment(task="mutual", d_head=4)
+    tab = switch(visit(v="1", first_seed="7"), "mutual")
+    assert "A finished example" in status(tab)
+
+
 def test_values_that_the_new_task_does_not_allow_are_let_go():
     """Married couples come in pairs: the other settings stay."""
     tab = visit(v="1", n_entries="7", d_head="4")
