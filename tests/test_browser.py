@@ -389,6 +389,23 @@ def test_a_variant_is_checked_while_it_is_typed(page, address):
     expect(page.locator(".st-key-add button")).to_be_enabled()
 
 
+def test_numbers_are_taken_as_they_are_typed_or_refused_at_their_box(page, address):
+    """Neither 3.7 nor 1e3 is cut, an empty box is no 0, and what was typed stays."""
+    open_lab(page, address)
+    steps = page.locator(".st-key-set_steps input")
+    beside = page.locator("[data-testid=stSidebar]")
+    for typed, said in [("3.7", "Steps: 3.7 is not allowed."), ("", "Steps: empty.")]:
+        steps.fill(typed)
+        steps.press("Enter")
+        expect(beside.get_by_text(said)).to_be_visible()
+        expect(steps).to_have_value(typed)
+    steps.fill("")
+    steps.press_sequentially("1e3")
+    steps.press("Enter")
+    page.wait_for_url("**steps=1000")
+    expect(beside.get_by_text("is not allowed")).to_have_count(0)
+
+
 def thumbnails_drawn(page: Page, inside: str) -> None:
     """Wait until every card has its picture."""
     page.wait_for_function(

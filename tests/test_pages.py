@@ -757,7 +757,7 @@ def test_settings_that_contradict_each_other_name_the_field():
     tab.number_input(key="set_n_names").set_value(6)
     show(tab)
     assert len(tab.error) == 1
-    assert "n_entries: got 8, allowed at most n_names (6)" in told(tab.error[0])
+    assert "Entries: 8 is not allowed. Allowed: at most “Names” (6)." in told(tab.error[0])
     assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
     assert tab.query_params == {"v": "1", "d_head": "8"}
     tab.number_input(key="set_n_entries").set_value(6)

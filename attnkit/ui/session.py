@@ -277,12 +277,14 @@ class Lab(Linked):
     def change_task(self, task: str) -> None:
         """Switch the task: what was set by hand and still exists is kept, the rest its defaults.
 
+        The first seed is not kept, so that the new task opens with its finished example.
         Variants that do not go with the new sizes stay on offer, switched off.
         """
         self.read_widgets()
         known = default_settings(task)
         kept = {k: v for k, v in self.experiment.to_params().items() if k in known}
         kept.pop("sharing", None)
+        kept.pop("first_seed", None)
         wanted = [] if self.chosen == known["sharing"] else [Variant(name) for name in self.chosen]
         plain = from_broken_params({**kept, "task": task})[0]
         going: list[Variant] = []
