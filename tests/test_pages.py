@@ -1178,10 +1178,20 @@ def test_a_book_is_asked_once_while_nothing_changes(asked, monkeypatch):
     assert told(show(tab).warning[-1]) == "Busy."
 
 
+@pytest.mark.parametrize(("task", "name"), [("phonebook", "anna"), ("fuzzy_phonebook", "Amna")])
+def test_the_finished_example_answers_before_anything_is_trained(task, name):
+    """Its first seed, whose weights are shipped."""
+    tab = visit(v="1", task=task)
+    said = ask_book(tab, task, "Jindřich 731\nAnna 204\nBernd 518", name)
+    assert said.count("204 ✓") == 5
+    assert any("Models of the finished example" in caption.value for caption in tab.caption)
+    assert job_of(tab) is None
+
+
 def test_nobody_answers_before_training():
-    """Which is said."""
+    """Which is said where the settings are not those of a finished example."""
     tab = visit_small(task="phonebook")
-    assert any("Nothing is trained yet" in info.value for info in tab.info)
+    assert any("Your settings are not trained yet" in info.value for info in tab.info)
     assert not visit_small(task="mutual").text_area
 
 
