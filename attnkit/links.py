@@ -7,14 +7,16 @@ reads them.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 from urllib.parse import urlencode
 
-from attnkit.experiment import SCHEMA, Experiment, from_params, settings
+from attnkit.experiment import SCHEMA, Experiment, default_settings, from_params, settings
 from attnkit.settings import InvalidExperiment, Problem
 from attnkit.sharing import Sharing
 from attnkit.tasks import TASKS
@@ -32,6 +34,9 @@ MOST_VARIANTS = 12
 
 _LISTS = {"sharing": MOST_VARIANTS * (LONGEST + 2), "hide": 4000}
 """Fields that list something, and how long they may be."""
+
+_LIKENESS = 0.7
+"""From 0 to 1: how much like a name of ours an unknown name must be to be taken for a slip."""
 
 _MOST_TRIES = 120
 """Experiments tried until one is valid, times their variants; but a dozen in any case."""
@@ -118,6 +123,15 @@ def hideable(tasks: Iterable[str] = TASKS) -> dict[str, str]:
     return GROUPS | {name: label for name, label in labels.items() if name not in GROUPS}
 
 
+def is_ours(name: str) -> bool:
+    """Whether a field of a link is meant for this program: a name of ours, or one like it.
+
+    Links that are passed on gain fields of others, such as `utm_source` and `fbclid`.
+    """
+    known = _known_names(tuple(TASKS))
+    return name in known or bool(difflib.get_close_matches(name, known, 1, _LIKENESS))
+
+
 def told(problems: list[Problem]) -> str:
     """Problems in sentences: the first few in full, and how many more there are."""
     sentences = [problem.sentence for problem in problems[:_MOST_TOLD]]
@@ -126,7 +140,10 @@ def told(problems: list[Problem]) -> str:
 
 
 def _measured(params: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]:
-    """The fields that may be read, as texts; of the others, why they may not."""
+    """The fields that may be read, as texts; of the others, why they may not.
+
+    Fields of others are left out in silence.
+    """
     fields: dict[str, str] = {}
     problems = []
     if len(params) > MOST_FIELDS:
@@ -137,6 +154,8 @@ def _measured(params: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]
         if len(name) > LONGEST_NAME or not name.isprintable():
             allowed = f"names of at most {LONGEST_NAME} readable characters"
             problems.append(Problem("link", name, allowed))
+        elif not is_ours(name):
+            continue
         elif text is None:
             problems.append(Problem(name, type(value).__name__, "a text or a number"))
         elif len(text) > longest:
@@ -149,6 +168,12 @@ def _measured(params: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]
         if variants:
             fields["sharing"] = ",".join(variants)
     return fields, problems
+
+
+@lru_cache(1)
+def _known_names(tasks: tuple[str, ...]) -> frozenset[str]:
+    """Every name that a link can have, for these tasks."""
+    return frozenset({"v", "run", "hide"}.union(*map(default_settings, tasks)))
 
 
 def _text(value: Any) -> str | None:

@@ -314,12 +314,7 @@ class Result:
 
     def to_blobs(self) -> tuple[bytes, bytes]:
         """The snapshot and the parameters of every run, each one safetensors blob."""
-        named = {
-            f"{run}/{name}": np.ascontiguousarray(array)
-            for run, own in enumerate(self.parameters)
-            for name, array in own.items()
-        }
-        return self.snapshot.to_bytes(), save_arrays(named)
+        return self.snapshot.to_bytes(), parameters_to_bytes(self.parameters)
 
     @staticmethod
     def from_blobs(snapshot: bytes, parameters: bytes) -> Result:
@@ -329,15 +324,34 @@ class Result:
             ValueError: if one of the two is not ours.
         """
         read = Snapshot.from_bytes(snapshot)
-        found: list[dict[str, np.ndarray]] = [{} for _ in read.experiment.runs]
-        by_run = {str(run): own for run, own in enumerate(found)}
-        try:
-            for key, array in load_arrays(parameters).items():
-                run, _, name = key.partition("/")
-                by_run[run][name] = array
-        except _FOREIGN as error:
-            raise ValueError(f"these bytes hold no parameters of it ({error})") from None
-        return Result(read, found)
+        return Result(read, parameters_from_bytes(parameters, read.experiment.n_runs))
+
+
+def parameters_to_bytes(parameters: list[dict[str, np.ndarray]]) -> bytes:
+    """Write the parameters of runs, name → array for each, as one safetensors blob."""
+    named = {
+        f"{run}/{name}": np.ascontiguousarray(array)
+        for run, own in enumerate(parameters)
+        for name, array in own.items()
+    }
+    return save_arrays(named)
+
+
+def parameters_from_bytes(blob: bytes, n_runs: int) -> list[dict[str, np.ndarray]]:
+    """Read `parameters_to_bytes`.
+
+    Raises:
+        ValueError: if the bytes hold no parameters of so many runs.
+    """
+    found: list[dict[str, np.ndarray]] = [{} for _ in range(n_runs)]
+    by_run = {str(run): own for run, own in enumerate(found)}
+    try:
+        for key, array in load_arrays(blob).items():
+            run, _, name = key.partition("/")
+            by_run[run][name] = array
+    except _FOREIGN as error:
+        raise ValueError(f"these bytes hold no parameters of it ({error})") from None
+    return found
 
 
 SAVED = ("result.json", "snapshot.safetensors", "parameters.safetensors")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -32,6 +33,21 @@ class Problem:
         """The same with its full stop, for a page."""
         return ended(str(self))
 
+    def on_screen(self, labels: Mapping[str, str]) -> str:
+        """Return the problem as a sentence that calls settings by their labels.
+
+        Args:
+            labels: label by name of setting; a name that is none of them is left as it is.
+        """
+        label = labels.get(self.field, self.field[:1].upper() + self.field[1:])
+        if self.allowed.startswith("but "):
+            return ended(f"{label}: {shown(self.value)}, {self.allowed}")
+        allowed = re.sub(
+            r"\w+_\w+", lambda found: f"“{labels.get(found[0], found[0])}”", self.allowed
+        )
+        wrong = "empty" if self.value in (None, "") else f"{shown(self.value)} is not allowed"
+        return ended(f"{label}: {wrong}. Allowed: {allowed}")
+
 
 def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
     """Return a value for an error message: printable, on one line, with at most `most` characters.
@@ -40,6 +56,8 @@ def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
         quoted: whether a text stands in quotation marks.
     """
     text = repr(value) if isinstance(value, str) else str(value)
+    if isinstance(value, float):
+        text = text.removesuffix(".0")
     if isinstance(value, str) and not quoted:
         text = text[1:-1]
     return text if len(text) <= most else text[: most - 3] + "..."

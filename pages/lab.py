@@ -14,7 +14,7 @@ from attnkit.own_book import can_be_asked
 from attnkit.results import Snapshot
 from attnkit.tasks import TASKS
 from attnkit.ui import components, composer, share
-from attnkit.ui.controls import setting_widgets
+from attnkit.ui.controls import labels_of, setting_widgets
 from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
 from attnkit.ui.own_book import own_book
@@ -64,11 +64,12 @@ def redraw() -> None:
 
 def read_settings() -> Experiment | None:
     """The experiment that the widgets describe; None, with a message, if they describe none."""
-    with st.sidebar:
-        setting_widgets(lab.experiment.task.name, lab.hidden)
     problems = lab.read_widgets()
+    task = lab.experiment.task.name
+    with st.sidebar:
+        setting_widgets(task, lab.hidden, problems)
     for problem in problems:
-        text = problem.sentence
+        text = problem.on_screen(labels_of(task))
         if problem.field == "sharing" and not problem.value:
             text = "Choose at least one variant."
         elif problem.field == "sharing" and isinstance(problem.value, int):

@@ -323,10 +323,11 @@ def test_run_goes_on_while_another_page_is_open(page, address):
 @pytest.mark.long
 def test_broken_link_names_the_field_and_uses_defaults(page, address):
     """A hand-broken link is no dead end."""
-    open_lab(page, address, "?v=1&d_head=999&nonsense=1")
+    open_lab(page, address, "?v=1&d_head=999&stepz=1&utm_source=news")
     message = page.get_by_role("alert")
     expect(message).to_contain_text("d_head")
-    expect(message).to_contain_text("nonsense")
+    expect(message).to_contain_text("stepz")
+    expect(message).not_to_contain_text("utm_source")
     expect(page.locator(".st-key-set_d_head input")).to_have_value("16")
 
 
@@ -366,9 +367,8 @@ def test_a_variant_is_found_and_added(page, address):
     """Search the catalogue, see what it is, add it; the form closes and the pill is on."""
     open_lab(page, address, "?v=1&sharing=QKV")
     page.locator(".st-key-add_variant button").first.click()
-    page.locator(".st-key-catalogue_name input").click()
-    page.keyboard.type("reformer")
-    page.keyboard.press("Enter")
+    page.locator(".st-key-variant_text input").press_sequentially("shared-qk", delay=20)
+    page.locator(".st-key-variants_found button", has_text="Reformer").click()
     expect(page.locator(".st-key-variant_text input")).to_have_value("Q=K unit_key self_mask")
     expect(page.locator(".st-key-preview .ak-diagram")).to_be_visible()
     page.locator(".st-key-add button").click()
@@ -387,6 +387,23 @@ def test_a_variant_is_checked_while_it_is_typed(page, address):
     expect(written).to_have_value("Q=K unit_kay")
     written.fill("Q=K unit_key")
     expect(page.locator(".st-key-add button")).to_be_enabled()
+
+
+def test_numbers_are_taken_as_they_are_typed_or_refused_at_their_box(page, address):
+    """Neither 3.7 nor 1e3 is cut, an empty box is no 0, and what was typed stays."""
+    open_lab(page, address)
+    steps = page.locator(".st-key-set_steps input")
+    beside = page.locator("[data-testid=stSidebar]")
+    for typed, said in [("3.7", "Steps: 3.7 is not allowed."), ("", "Steps: empty.")]:
+        steps.fill(typed)
+        steps.press("Enter")
+        expect(beside.get_by_text(said)).to_be_visible()
+        expect(steps).to_have_value(typed)
+    steps.fill("")
+    steps.press_sequentially("1e3")
+    steps.press("Enter")
+    page.wait_for_url("**steps=1000")
+    expect(beside.get_by_text("is not allowed")).to_have_count(0)
 
 
 def thumbnails_drawn(page: Page, inside: str) -> None:

@@ -125,7 +125,7 @@ def test_a_link_with_hidden_controls_reads_back():
 
 def test_a_link_of_very_many_fields_is_read_in_part():
     """The first ones; the number is told."""
-    params = {"d_head": "3", **{f"n{i}": "1" for i in range(MOST_FIELDS)}, "steps": "7"}
+    params = {"d_head": "3", **{f"steps{i}": "1" for i in range(MOST_FIELDS)}, "steps": "7"}
     experiment, problems = from_broken_params(params)
     assert experiment == Experiment(d_head=3)
     assert str(problems[0]) == (
@@ -160,6 +160,27 @@ def test_what_is_too_long_or_of_no_use_is_told_in_short(name, value, field, allo
     assert problem.field == field
     assert allowed in problem.allowed
     assert len(str(problem)) < 250
+
+
+@pytest.mark.parametrize(
+    "name", ["utm_source", "utm_medium", "utm_campaign", "fbclid", "gclid", "hello", "ref", "lang"]
+)
+def test_fields_of_others_are_ignored_in_silence(name):
+    """Mail programs and search engines add them; also beside a stored result."""
+    assert read(v="1", steps="70", **{name: "news"}).problems == []
+    assert read_link({"run": HASH, name: "news"}, stored).problems == []
+    assert read(v="1", steps="70", **{name: "news"}).experiment == Experiment(steps=70)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("stepz", "steps"), ("n_entrys", "n_entries"), ("shareing", "sharing"), ("d_hed", "d_head")],
+)
+def test_a_misspelt_field_is_told_with_the_nearest_name(name, meant):
+    """So a slip never changes a link in silence."""
+    (problem,) = read(**{name: "3"}).problems
+    assert problem.field == name
+    assert f"did you mean {meant}?" in problem.allowed
 
 
 def test_numbers_truth_values_and_lists_are_read_as_their_texts():

@@ -14,7 +14,7 @@ from idle import idle_service, show, visit
 
 from attnkit import links
 from attnkit.experiment import Experiment, from_params, settings
-from attnkit.links import GROUPS, MOST_FIELDS, link_params, link_text, read_link, told
+from attnkit.links import GROUPS, MOST_FIELDS, is_ours, link_params, link_text, read_link, told
 from attnkit.server import server_settings
 from attnkit.tasks import TASKS
 from attnkit.variants import CATALOGUE, OPTIONS
@@ -199,7 +199,8 @@ def check(fields, link):
     told(link.problems).encode()
     assert set(link.hidden) <= {*GROUPS, *FIELDS}
     if not link.problems and "run" not in fields:
-        assert link.experiment == from_params({n: v for n, v in fields.items() if n != "hide"})
+        ours = {n: v for n, v in fields.items() if n != "hide" and is_ours(n)}
+        assert link.experiment == from_params(ours)
     written = link_params(link.experiment, link.hidden)
     assert len(written) < MOST_FIELDS
     again = read_link(written, stored)

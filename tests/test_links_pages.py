@@ -292,13 +292,13 @@ def hosted(tmp_path_factory):
 @pytest.mark.parametrize(
     ("params", "named"),
     [
-        ({"steps": "20000"}, "steps: got 20000, allowed at most 5,000 on this copy"),
+        ({"steps": "20000"}, "Steps: 20000 is not allowed. Allowed: at most 5,000 on this copy"),
         (
             {"n_seeds": "20", "sharing": "QKV,Q=K,K=V,Q=V"},
-            "n_seeds: got 20, allowed at most 15 with so many variants on this copy",
+            "Seeds: 20 is not allowed. Allowed: at most 15 with so many variants on this copy",
         ),
-        ({"d_model": "256", "d_mlp": "512", "n_layers": "4"}, "parameters: got "),
-        ({"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}, "memory: got "),
+        ({"d_model": "256", "d_mlp": "512", "n_layers": "4"}, "Parameters: "),
+        ({"batch_size": "512", "n_entries": "16", "n_heads": "8", "n_layers": "4"}, "Memory: "),
     ],
     ids=["steps", "runs", "parameters", "memory"],
 )

@@ -18,6 +18,7 @@ import pytest
 from kinds import SMALL
 
 from attnkit.engine import ENGINE
+from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
 from attnkit.kernel import cache
@@ -27,6 +28,7 @@ from attnkit.live.asking import Weights, answer
 from attnkit.live.jobs import Job
 from attnkit.live.service import TrainingService
 from attnkit.live.worker import SLICE_SECONDS, Worker, rest_after
+from attnkit.own_book import can_be_asked
 from attnkit.tasks import TASKS
 from attnkit.training import Training, train
 from attnkit.variants import Variant
@@ -620,6 +622,22 @@ def test_trained_models_answer_a_book_of_another_size(service, solved):
         assert own.answers.tolist() == [[0, 1, 2, 3, 4]] * 2
         assert own.attention.shape == (2, 1, 5, 5)
         assert (own.attention[:, 0].argmax(-1) == np.arange(5)).all()
+
+
+@pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if can_be_asked(kind())])
+def test_the_models_of_a_shipped_example_answer_a_book(task):
+    """Their weights are shipped for its first seed, and are those that the example shows."""
+    example = load_example(task)
+    answers = answer(Weights.shipped(task), example.probe.tokens)
+    given = np.concatenate([own.answers for own in answers.variants])
+    np.testing.assert_array_equal(given, example.probe.answers[:: example.experiment.n_seeds])
+    assert answers.step == example.experiment.training.steps
+
+
+def test_the_training_process_answers_for_a_shipped_example(service):
+    """Nothing needs to be trained before."""
+    for own in service.ask_example("phonebook", BOOK, PATIENCE).variants:
+        assert own.answers.tolist() == [[0, 1, 2, 3, 4]]
 
 
 def test_answers_are_those_of_the_cohorts(service):

@@ -757,7 +757,7 @@ def test_settings_that_contradict_each_other_name_the_field():
     tab.number_input(key="set_n_names").set_value(6)
     show(tab)
     assert len(tab.error) == 1
-    assert "n_entries: got 8, allowed at most n_names (6)" in told(tab.error[0])
+    assert "Entries: 8 is not allowed. Allowed: at most “Names” (6)." in told(tab.error[0])
     assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
     assert tab.query_params == {"v": "1", "d_head": "8"}
     tab.number_input(key="set_n_entries").set_value(6)
@@ -976,6 +976,14 @@ def test_values_set_by_hand_survive_a_change_of_task():
     assert not tab.warning
 
 
+def test_the_first_seed_does_not_go_to_another_task():
+    """It is hidden under More, and with it the new task would have no finished example."""
+    tab = switch(visit(v="1", first_seed="7", d_head="4"), "mutual")
+    assert tab.session_state["lab"].experiment == Experiment(task="mutual", d_head=4)
+    tab = switch(visit(v="1", first_seed="7"), "mutual")
+    assert "A finished example" in status(tab)
+
+
 def test_values_that_the_new_task_does_not_allow_are_let_go():
     """Married couples come in pairs: the other settings stay."""
     tab = visit(v="1", n_entries="7", d_head="4")
@@ -1170,10 +1178,20 @@ def test_a_book_is_asked_once_while_nothing_changes(asked, monkeypatch):
     assert told(show(tab).warning[-1]) == "Busy."
 
 
+@pytest.mark.parametrize(("task", "name"), [("phonebook", "anna"), ("fuzzy_phonebook", "Amna")])
+def test_the_finished_example_answers_before_anything_is_trained(task, name):
+    """Its first seed, whose weights are shipped."""
+    tab = visit(v="1", task=task)
+    said = ask_book(tab, task, "Jindřich 731\nAnna 204\nBernd 518", name)
+    assert said.count("204 ✓") == 5
+    assert any("Models of the finished example" in caption.value for caption in tab.caption)
+    assert job_of(tab) is None
+
+
 def test_nobody_answers_before_training():
-    """Which is said."""
+    """Which is said where the settings are not those of a finished example."""
     tab = visit_small(task="phonebook")
-    assert any("Nothing is trained yet" in info.value for info in tab.info)
+    assert any("Your settings are not trained yet" in info.value for info in tab.info)
     assert not visit_small(task="mutual").text_area
 
 

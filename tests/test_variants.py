@@ -22,6 +22,7 @@ from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
 from attnkit.settings import InvalidExperiment
 from attnkit.variants import OPTIONS, Variant
+from attnkit.variants.catalogue import find, search
 
 # The formula of every entry of the catalogue, and of compositions
 
@@ -132,6 +133,19 @@ def test_scores_are_symmetric_exactly_where_the_wiring_says_so(variant):
         assert error < 1e-5 if symmetric else error > 1e-3
 
 
+def test_scores_with_unit_keys_differ_both_ways_only_by_the_lengths_of_the_vectors():
+    """S_ij |q_j| = S_ji |q_i|, and S_ii = |q_i|; as the texts of Reformer and `unit_key` say."""
+    model, _ = two_models("Q=K unit_key", "QKV")
+    shake(model)
+    for layer in recorded_by(model):
+        lengths = layer.scores.diagonal(dim1=-2, dim2=-1)
+        weighed = layer.scores * lengths[..., None, :]
+        assert (weighed - weighed.mT).abs().max() / weighed.abs().max() < 1e-5
+        assert (layer.scores - layer.scores.mT).abs().max() / layer.scores.abs().max() > 1e-3
+    assert "almost symmetric" in find("Reformer").explanation
+    assert "almost symmetric" in OPTIONS["unit_key"].help
+
+
 @pytest.mark.parametrize(
     ("positions", "stay"),
     [
@@ -207,3 +221,38 @@ def test_what_is_shared_is_there_once(row):
     for (variant, _), own in zip(cohort.runs, cohort.parameters(), strict=True):
         if variant == Variant(text):
             assert set(own) == expected
+
+
+# Searching the catalogue
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("multi-query", ["MQA", "K=V + MQA"]),
+        ("multi query", ["MQA", "K=V + MQA"]),
+        ("multiquery", ["MQA", "K=V + MQA"]),
+        ("grouped", ["GQA", "K=V + GQA"]),
+        ("DeepSeek", ["K=V + MQA", "MLA", "MLA with K=V"]),
+        ("MLA", ["MLA", "MLA with K=V"]),
+        ("gqa", ["GQA", "K=V + GQA", "MHA-4"]),
+        ("differential", ["Differential"]),
+        ("rotary", ["RoPE", "RoPE with Q=K"]),
+        ("reformer", ["Reformer", "Self-masked Q=K"]),
+        ("linear", ["ALiBi"]),
+        ("2405.12981", ["CLA", "CLA with K=V"]),
+        ("grouped shared", ["K=V + GQA"]),
+        ("no such thing", []),
+        (" - ", []),
+    ],
+)
+def test_the_catalogue_is_searched_by_name_alias_and_description(query, found):
+    """Entries whose name or alias has the words come first; letters within a word do not count."""
+    names = [named.name for named in search(query)]
+    assert names[: len(found)] == found
+    assert bool(names) == bool(found)
+
+
+def test_a_search_offers_nothing_that_lacks_the_word():
+    """ "linear" once offered learned positions, which have its letters in this order."""
+    assert "Learned positions" not in [named.name for named in search("linear")]

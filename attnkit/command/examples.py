@@ -12,6 +12,7 @@ from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import Saving
 from attnkit.experiment import Experiment
 from attnkit.own import OWN_MODULES
+from attnkit.own_book import can_be_asked
 from attnkit.tasks import TASKS
 
 
@@ -22,7 +23,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(_: argparse.Namespace) -> int:
-    from attnkit.examples import FOLDER, VARIANTS, measure_variants
+    from attnkit.examples import FOLDER, VARIANTS, WEIGHTS, measure_variants, save_weights
     from attnkit.process import prepare_for_training
     from attnkit.training import train
 
@@ -35,6 +36,8 @@ def _run(_: argparse.Namespace) -> int:
         if result.snapshot.status != "finished":
             return INTERRUPTED
         _save(FOLDER / f"{name}.safetensors", result.snapshot.to_bytes())
+        if can_be_asked(result.experiment.task):
+            _save(FOLDER / f"{name}{WEIGHTS}", save_weights(result))
         print(f"{name}.safetensors: {result.seconds:.1f} s")
     with interrupts:
         measured = measure_variants()

@@ -12,8 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from attnkit.experiment import Experiment
-from attnkit.results import Snapshot
+from attnkit.results import Result, Snapshot, parameters_from_bytes, parameters_to_bytes
 from attnkit.statistics import mean_interval
 from attnkit.variants import CATALOGUE, Variant
 
@@ -21,6 +23,9 @@ FOLDER = Path(__file__).parent
 
 VARIANTS = "variants.json"
 """What every variant of the catalogue reached."""
+
+WEIGHTS = ".weights.safetensors"
+"""How the file with the weights of a task's example ends."""
 
 TASK = "phonebook"
 """On which the catalogue is measured."""
@@ -37,6 +42,26 @@ def load_example(task: str) -> Snapshot:
         OSError: if it was never made. ValueError: if its file is not ours.
     """
     return Snapshot.from_bytes((FOLDER / f"{task}.safetensors").read_bytes())
+
+
+def save_weights(result: Result) -> bytes:
+    """Return the weights of a result's first seed, as `load_weights` reads them."""
+    n_seeds = result.experiment.n_seeds
+    return parameters_to_bytes(result.parameters[::n_seeds])
+
+
+@cache
+def load_weights(task: str) -> tuple[Experiment, list[dict[str, np.ndarray]]]:
+    """Return the finished default experiment of a phone book, its first seed alone, with weights.
+
+    Only of tasks to which people can put a book of their own are weights shipped.
+
+    Raises:
+        OSError: if there are none. ValueError: if the file is not ours.
+    """
+    experiment = load_example(task).experiment.replace(n_seeds=1)
+    blob = (FOLDER / f"{task}{WEIGHTS}").read_bytes()
+    return experiment, parameters_from_bytes(blob, experiment.n_runs)
 
 
 @dataclass(frozen=True)

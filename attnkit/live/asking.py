@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attnkit.data import draw_probe
+from attnkit.examples import load_weights
 from attnkit.experiment import Experiment
 from attnkit.inspection.probes import why_not
 from attnkit.inspection.replay import is_tied
@@ -53,6 +54,12 @@ class Weights:
         found = [own for cohort in training.cohorts for own in cohort.parameters()]
         order = [runs.index(run) for run in training.experiment.runs]
         return Weights(training.experiment, training.step, [found[place] for place in order])
+
+    @staticmethod
+    def shipped(task: str) -> Weights:
+        """Return the weights of a task's shipped example, of its first seed alone."""
+        experiment, parameters = load_weights(task)
+        return Weights(experiment, experiment.training.steps, parameters)
 
     @property
     def n_bytes(self) -> int:

@@ -81,12 +81,12 @@ class Questions:
                     self._examples[task] = found  # what died may be asked again
             return found
 
-    def ask(self, job_id: str, tokens: np.ndarray, seconds: float) -> Answers | str:
-        """See `TrainingService.ask`."""
+    def ask(self, whom: dict[str, str], tokens: np.ndarray, seconds: float) -> Answers | str:
+        """See `TrainingService.ask` and `TrainingService.ask_example`."""
         with self._changed:
             if len(self._requests) >= MOST_ASKED:
                 return _BUSY
-            command = {"do": "ask", "job": job_id, "tokens": tokens.tolist()}
+            command = {"do": "ask", **whom, "tokens": tokens.tolist()}
             request = self._request(command)
             self._changed.wait_for(lambda: request.answered, timeout=seconds)
             self._requests.pop(request.id, None)

@@ -226,7 +226,17 @@ class TrainingService:
             tokens: (i, fields) entries, then as many questions.
             seconds: how long to wait at most.
         """
-        return self._questions.ask(job_id, tokens, seconds)
+        return self._questions.ask({"job": job_id}, tokens, seconds)
+
+    def ask_example(self, task: str, tokens: np.ndarray, seconds: float = 5.0) -> Answers | str:
+        """Return what the models of a task's shipped example answer to a book, or why they do not.
+
+        Args:
+            task: The name of a phone book.
+            tokens: (i, fields) entries, then as many questions.
+            seconds: How long to wait at most.
+        """
+        return self._questions.ask({"example": task}, tokens, seconds)
 
     def film(
         self, experiment: Experiment, shown: str | None = None, watcher: Watcher = NOBODY

@@ -187,7 +187,8 @@ class Worker:
             if command["do"] == "example":
                 blob = draw_example(from_text(command["experiment"])).to_bytes()
             elif command["do"] == "ask":
-                weights = self._weights(command["job"])
+                example = command.get("example")
+                weights = Weights.shipped(example) if example else self._weights(command["job"])
                 blob = answer(weights, np.array(command["tokens"])).to_bytes()
             else:
                 blob = self._inspect(command["job"], Inspection.from_dict(command["asked"]))

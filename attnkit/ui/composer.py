@@ -11,44 +11,61 @@ from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
-from attnkit.variants.catalogue import find
+from attnkit.variants.catalogue import find, key_of, search
 from attnkit.variants.text import LONGEST
 
 OPEN = "add_variant"
 """Key of the popover: whether it is open."""
 
-_NAME, _TEXT = "catalogue_name", "variant_text"
+_NAME, _TEXT, _FOUND = "catalogue_name", "variant_text", "variants_found"
+
+_MOST_FOUND = 12
+"""Entries offered for one search."""
 
 
 def variant_form(lab: Lab) -> None:
     """What to add, what it is and costs, and the button that adds it."""
-    st.selectbox(
-        "From the catalogue",
-        list(CATALOGUE),
-        index=None,
-        format_func=lambda key: f"{CATALOGUE[key].name} · {CATALOGUE[key].variant}",
-        placeholder=f"Search {len(CATALOGUE)} variants",
-        key=_NAME,
-        on_change=_take_text,
-    )
     st.text_input(
-        "Or write one",
-        placeholder="K=V n_heads=4 kv_heads=1",
+        "Search, or write one",
+        placeholder="multi-query, DeepSeek, K=V n_heads=4 kv_heads=1",
         max_chars=LONGEST,
         key=_TEXT,
         on_change=_take_name,
         live=True,
-        help="A sharing, then words: Q=K unit_key self_mask. The page Variants lists all words.",
+        help="Search by name, by a word of the description or by the paper. Or write a sharing, "
+        "then words: Q=K unit_key self_mask. The page Variants lists all words.",
     )
     text = str(st.session_state[_TEXT]).strip()
+    found = _found(text)
+    if found:
+        st.pills(
+            "Found",
+            found,
+            format_func=lambda key: CATALOGUE[key].name,
+            key=_FOUND,
+            on_change=_take_found,
+        )
+    st.selectbox(
+        "Or choose from the list",
+        list(CATALOGUE),
+        index=None,
+        format_func=lambda key: f"{CATALOGUE[key].name} · {CATALOGUE[key].variant}",
+        placeholder=f"All {len(CATALOGUE)} variants",
+        filter_mode=None,
+        key=_NAME,
+        on_change=_take_text,
+    )
     if not text:
-        st.caption("Choose one and change its text if you like, or write your own.")
+        st.caption("What you find or choose can be changed before it is added.")
         st.page_link("pages/variants.py", label="All words", icon=":material/category:")
         return
     try:
         variant, experiment, problems = lab.preview(text)
     except InvalidVariant as error:
-        _say(str(error))
+        if found:
+            st.caption("Choose one of those found.")
+        else:
+            _say(str(error))
         return
     except InvalidExperiment as error:
         for problem in error.problems:
@@ -73,6 +90,23 @@ def variant_form(lab: Lab) -> None:
         on_click=_add,
         args=(lab, variant),
     )
+
+
+def _found(text: str) -> list[str]:
+    """Return the catalogue keys that a search text finds; none if the text is a variant itself.
+
+    A name such as GQA is a variant; others that it occurs in are found all the same.
+    """
+    named = find(text)
+    if named is None:
+        try:
+            Variant(text)
+        except InvalidVariant:
+            pass
+        else:
+            return []
+    others = [one for one in search(text) if one != named]
+    return [key_of(one.name) for one in others[:_MOST_FOUND]]
 
 
 def costs_line(experiment: Experiment, variant: Variant) -> str:
@@ -101,6 +135,8 @@ def _preview(variant: Variant, experiment: Experiment) -> None:
         components.diagram(experiment, variant, color, key="previewed")
         if named:
             st.markdown(f"**{named[0].name}.** {named[0].explanation}")
+            if named[0].aliases:
+                st.caption(f"Also called: {', '.join(named[0].aliases)}.")
             st.caption(f"Source: {named[0].source}")
         else:
             st.markdown(f"`{variant.value}`  \n{variant.meaning}")
@@ -123,6 +159,13 @@ def _take_text() -> None:
     st.session_state[_TEXT] = CATALOGUE[key].variant.value if key else ""
 
 
+def _take_found() -> None:
+    """Write out the entry that was chosen of those found."""
+    if key := st.session_state[_FOUND]:
+        st.session_state[_NAME] = key
+        _take_text()
+
+
 def _take_name() -> None:
     """What is written by hand is found in the catalogue, if it is there."""
     text = str(st.session_state[_TEXT])
@@ -130,7 +173,7 @@ def _take_name() -> None:
         named = find(text) or next(iter(names_of(Variant(text))), None)
     except InvalidVariant:
         named = None
-    st.session_state[_NAME] = " ".join(named.name.split()).lower() if named else None
+    st.session_state[_NAME] = key_of(named.name) if named else None
 
 
 def _add(lab: Lab, variant: Variant) -> None:

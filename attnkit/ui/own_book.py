@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from attnkit.experiment import Experiment
 from attnkit.figures.answers import answers_table
 from attnkit.figures.maps import telling_layer
 from attnkit.live.jobs import Job
@@ -83,21 +84,33 @@ def _answers(lab: Lab, job: Job | None, task: Task, text: str, name: str, seed: 
     if question.problems:
         st.error(plain(" ".join(question.problems)), icon=":material/error:")
         return
-    if job is None or job.snapshot is None or job.state == "failed":
-        st.info("Nothing is trained yet on this server: press **Train**, then they answer.")
+    experiment = _trained(lab, job)
+    if experiment is None:
+        st.info("Your settings are not trained yet: press **Train**, then the models answer.")
         return
     answers = lab.ask(job, question.tokens)
     if isinstance(answers, str):
         st.warning(plain(f"{answers}."))
         return
     components.markup(
-        answers_table(
-            job.experiment, book, question, answers, seed, telling_layer(job.experiment.places)
-        ),
+        answers_table(experiment, book, question, answers, seed, telling_layer(experiment.places)),
         key="own_answers",
     )
-    asked = f"Asked after step {answers.step}: brighter is more attention on that entry"
-    asked += ", mean over heads of the last layer." if job.experiment.n_heads > 1 else "."
+    whose = "of the finished example, " if job is None else ""
+    asked = f"Models {whose}after step {answers.step}: brighter is more attention on that entry"
+    asked += ", mean over heads of the last layer." if experiment.n_heads > 1 else "."
     if question.right:
         asked += " Outlined: the right entry."
     st.caption(" ".join([asked, *map(plain, notes)]))
+
+
+def _trained(lab: Lab, job: Job | None) -> Experiment | None:
+    """Return the experiment whose models can be asked; None if there are none yet.
+
+    Before anything is trained, these are the models of the shipped example, its first seed alone.
+    """
+    if job is not None:
+        return None if job.snapshot is None or job.state == "failed" else job.experiment
+    if lab.example is None or lab.example.experiment != lab.experiment:
+        return None
+    return lab.experiment.replace(n_seeds=1)

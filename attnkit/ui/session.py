@@ -132,13 +132,19 @@ class Lab(Linked):
         """
         return training_service().example(self.experiment, FIRST_EXAMPLE_SECONDS)
 
-    def ask(self, job: Job, tokens: np.ndarray) -> Answers | str:
-        """What a job's models answer to a book, or why not; asked once while neither changes."""
-        step = -1 if job.snapshot is None else job.snapshot.step
-        key = (job.id, step, tokens.tobytes())
+    def ask(self, job: Job | None, tokens: np.ndarray) -> Answers | str:
+        """Return what models answer to a book, or why not; asked once while neither changes.
+
+        Args:
+            job: whose models; None: those of the shipped example.
+        """
+        task, service = self.experiment.task.name, training_service()
+        name = f"example {task}" if job is None else job.id
+        step = -1 if job is None or job.snapshot is None else job.snapshot.step
+        key = (name, step, tokens.tobytes())
         if self._answered is not None and self._answered[0] == key:
             return self._answered[1]
-        found = training_service().ask(job.id, tokens)
+        found = service.ask_example(task, tokens) if job is None else service.ask(job.id, tokens)
         if not isinstance(found, str):
             self._answered = (key, found)
         return found
@@ -277,12 +283,14 @@ class Lab(Linked):
     def change_task(self, task: str) -> None:
         """Switch the task: what was set by hand and still exists is kept, the rest its defaults.
 
+        The first seed is not kept, so that the new task opens with its finished example.
         Variants that do not go with the new sizes stay on offer, switched off.
         """
         self.read_widgets()
         known = default_settings(task)
         kept = {k: v for k, v in self.experiment.to_params().items() if k in known}
         kept.pop("sharing", None)
+        kept.pop("first_seed", None)
         wanted = [] if self.chosen == known["sharing"] else [Variant(name) for name in self.chosen]
         plain = from_broken_params({**kept, "task": task})[0]
         going: list[Variant] = []

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
 import streamlit as st
+from streamlit.net_util import get_internal_ip
 
 from attnkit.experiment import SCHEMA
 from attnkit.links import hideable, link_text
+from attnkit.server import server_settings
 from attnkit.ui.service import training_service
 from attnkit.ui.session import Lab
 
@@ -22,9 +27,10 @@ def share_form(lab: Lab, fits: bool) -> None:
     """
     experiment = lab.experiment
     labels = hideable([experiment.task.name])
+    address, warning = reachable(f"{st.context.url.rstrip('/')}/" if st.context.url else "")
     with st.container(key="share_links"):
         st.markdown("**Link to this experiment**")
-        _to_copy(link_text(experiment))
+        _to_copy(address, link_text(experiment))
         note = "Whoever opens it finds these settings."
         if not fits:
             note = "Something on screen cannot be trained; the link is the address of this page."
@@ -32,6 +38,8 @@ def share_form(lab: Lab, fits: bool) -> None:
         if known is not None and known.stored:
             note += " The result is kept here, so it opens finished."
         st.caption(note)
+        if warning:
+            st.warning(warning, icon=":material/warning:")
         st.markdown("**Link for a class**")
         chosen = st.multiselect(
             "Hide these controls",
@@ -42,14 +50,50 @@ def share_form(lab: Lab, fits: bool) -> None:
             key=f"hide_{experiment.task.name}",
         )
         if chosen:
-            _to_copy(link_text(experiment, [name for name in labels if name in chosen]))
+            _to_copy(address, link_text(experiment, [name for name in labels if name in chosen]))
         st.caption(
             "For a calmer page: hidden settings keep the values they have now. "
             "“Show all controls” brings everything back."
         )
 
 
-def _to_copy(query: str) -> None:
-    """A whole link, with the address that the browser shows; a relative one if it is not known."""
-    address = f"{st.context.url.rstrip('/')}/" if st.context.url else ""
+def reachable(shown: str) -> tuple[str, str]:
+    """Return the address that others can open, and what they must know before they try.
+
+    A loopback address such as localhost means "this computer" to whoever opens it. In its place
+    stands this computer's address in its network, if the server listens there.
+
+    Args:
+        shown: the address that the browser shows; empty if it is not known.
+    """
+    parts = urlsplit(shown)
+    if server_settings().hosted or not _is_loopback(parts.hostname or ""):
+        return shown, ""
+    port = f":{parts.port}" if parts.port else ""
+    listens_at = st.get_option("server.address")
+    if listens_at not in (None, "0.0.0.0", "::"):
+        return shown, (
+            f"This link opens on this computer only, because attnkit listens at `{listens_at}`. To "
+            "share it within your network, start attnkit with `streamlit run dashboard.py "
+            "--server.address 0.0.0.0`."
+        )
+    network = get_internal_ip()
+    if network is None or _is_loopback(network):
+        return shown, "This link opens on this computer only, which is in no network."
+    return f"{parts.scheme}://{network}{port}/", (
+        f"The link has this computer's address in its network, because `{parts.hostname}` means "
+        "“this computer” to everybody. Others can open it if they are in the same network, attnkit "
+        f"keeps running here, and this computer's firewall lets port {parts.port or 80} in."
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _to_copy(address: str, query: str) -> None:
+    """Draw a whole link, ready to be copied; a relative one if the address is not known."""
     st.code(address + query or f"?v={SCHEMA}", language=None, wrap_lines=True)

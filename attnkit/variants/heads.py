@@ -146,6 +146,7 @@ register(
     "Four full heads: what GQA and MQA with four query heads are to be compared with.",
     "Vaswani et al. 2017, arXiv 1706.03762",
     FAMILY,
+    aliases=("multi-head attention with four heads",),
 )
 register(
     "GQA",
@@ -154,6 +155,7 @@ register(
     "the cache.",
     _GQA,
     FAMILY,
+    aliases=("grouped-query attention", "Llama", "Mistral"),
 )
 register(
     "MQA",
@@ -161,6 +163,7 @@ register(
     "Multi-query attention: all query heads share one head of keys and values.",
     _MQA,
     FAMILY,
+    aliases=("multi-query attention", "PaLM", "Falcon"),
 )
 register(
     "K=V + GQA",
@@ -168,6 +171,7 @@ register(
     "Grouped queries over keys that are values: a quarter of the cache.",
     _BOTH,
     FAMILY,
+    aliases=("grouped-query attention with shared key-value",),
 )
 register(
     "K=V + MQA",
@@ -175,6 +179,7 @@ register(
     "One vector per token for all heads, key and value at once, as in DeepSeek V4.",
     f"{_BOTH}; DeepSeek V4's code",
     FAMILY,
+    aliases=("multi-query attention with shared key-value", "DeepSeek V4"),
 )
 register(
     "Thin keys",
@@ -182,11 +187,12 @@ register(
     "Selecting one of N needs about log₂ N dimensions, so keys can be thinner than values.",
     "reported: Thin Keys, arXiv 2603.04427 (abstract)",
     FAMILY,
+    aliases=("narrow keys", "low-dimensional keys"),
 )
 register(
     "Wide values",
     "QKV d_v=2d",
     "Keys and values need not have one width: only their number must agree.",
-    "the question of seed thread 004",
+    "a question asked in online discussions",
     FAMILY,
 )

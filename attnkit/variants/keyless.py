@@ -51,4 +51,5 @@ register(
     "head and an invertible W_V it loses nothing; with more heads each key sees its head only.",
     "notes in the repository of Kayyam et al. 2026, arXiv 2606.04032",
     "Low rank",
+    aliases=("no key matrix", "keys from values"),
 )

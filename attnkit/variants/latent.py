@@ -82,6 +82,7 @@ register(
     "and only that is kept. Here without the separate RoPE key.",
     "reported: DeepSeek-AI 2024, arXiv 2405.04434 (abstract)",
     FAMILY,
+    aliases=("multi-head latent attention", "DeepSeek V2", "DeepSeek V3", "KV compression"),
 )
 register(
     "MLA with K=V",
@@ -90,6 +91,7 @@ register(
     "book one of five seeds is not there after 600 steps.",
     "composition of arXiv 2405.04434 and 2606.04032",
     FAMILY,
+    aliases=("multi-head latent attention with shared key-value", "DeepSeek"),
 )
 register(
     "Low-rank key",
@@ -97,4 +99,5 @@ register(
     "Only keys are squeezed through a narrow vector of their own; values stay wide.",
     "reported: Thin Keys, arXiv 2603.04427 (abstract)",
     FAMILY,
+    aliases=("factorised key", "compressed keys"),
 )

@@ -60,6 +60,7 @@ register(
     "All layers use the attention matrices of the first. With one layer it is MHA.",
     "reported: Lan et al. 2019, arXiv 1909.11942 (there with the MLP, too)",
     FAMILY,
+    aliases=("shared layers", "cross-layer parameter sharing"),
 )
 register(
     "CLA",
@@ -68,6 +69,7 @@ register(
     "With one layer it is MHA.",
     "Brandon et al. 2024, arXiv 2405.12981",
     FAMILY,
+    aliases=("cross-layer attention",),
 )
 register(
     "CLA with K=V",
@@ -75,4 +77,5 @@ register(
     "Keys that are values, used in two layers: a quarter of the cache.",
     "composition of arXiv 2405.12981 and 2606.04032",
     FAMILY,
+    aliases=("cross-layer attention with shared key-value",),
 )

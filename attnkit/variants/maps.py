@@ -135,12 +135,14 @@ register(
     "subtracted from the other. About as many parameters as MHA.",
     "Ye et al. 2024, arXiv 2410.05258",
     FAMILY,
+    aliases=("differential transformer", "differential attention", "DIFF transformer"),
 )
 register(
     "Two scores",
     "QKV sum",
-    "Four matrices, as thread 002 asks: two scores are added. It is one score of twice the width: "
-    "[Q₁ Q₂][K₁ K₂]ᵀ.",
-    "the question of seed thread 002",
+    "Four matrices, as some people propose: two scores are added. It is one score of twice the "
+    "width: [Q₁ Q₂][K₁ K₂]ᵀ.",
+    "a question asked in online discussions",
     FAMILY,
+    aliases=("four matrices", "sum of two attention scores"),
 )

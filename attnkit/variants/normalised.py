@@ -62,4 +62,5 @@ register(
     "growing.",
     "Dehghani et al. 2023, arXiv 2302.05442; Henry et al. 2020, arXiv 2010.04245",
     "Scores",
+    aliases=("query-key normalisation", "query-key normalization", "QKNorm"),
 )

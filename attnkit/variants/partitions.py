@@ -37,6 +37,7 @@ register(
     "found by and what it hands over are three learnt views of it.",
     "Vaswani et al. 2017, arXiv 1706.03762",
     FAMILY,
+    aliases=("multi-head attention", "standard attention", "vanilla transformer"),
 )
 register(
     "Shared Q=K",
@@ -45,6 +46,7 @@ register(
     "A token resembles itself most, hence the self-mask.",
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
+    aliases=("shared-QK attention", "symmetric attention", "tied query and key"),
 )
 register(
     "Shared K=V",
@@ -53,6 +55,7 @@ register(
     "address and payload in one vector.",
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
+    aliases=("shared key-value", "tied key and value"),
 )
 register(
     "Shared Q=V",
@@ -60,6 +63,7 @@ register(
     "What a token asks with is also what it hands over. Nobody uses it, which is no argument.",
     "for completeness",
     FAMILY,
+    aliases=("tied query and value",),
 )
 register(
     "One matrix",
@@ -67,6 +71,7 @@ register(
     "One matrix for all three roles: symmetric scores, and one vector per token and head.",
     "Borji 2023, arXiv 2305.19129; Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
+    aliases=("symmetric attention", "fully shared", "tied projections"),
 )
 _KARBEVSKI = "reported: Karbevski and Mijoski 2025, arXiv 2510.23912 (abstract)"
 register(
@@ -76,6 +81,7 @@ register(
     "that under mild assumptions one of the three matrices is redundant.",
     _KARBEVSKI,
     IDENTITIES,
+    aliases=("no query matrix",),
 )
 register(
     "Identity K",
@@ -83,6 +89,7 @@ register(
     "Keys are the token itself: x W_Q xᵀ is as general as W_Q W_Kᵀ when heads are wide.",
     _KARBEVSKI,
     IDENTITIES,
+    aliases=("no key matrix",),
 )
 register(
     "Identity V",
@@ -90,13 +97,14 @@ register(
     "Values are the token itself; W_O alone decides what is handed over.",
     _KARBEVSKI,
     IDENTITIES,
+    aliases=("no value matrix",),
 )
 register(
     "Original space",
     "Q=K=I d_head=m/h",
     "Why not compare tokens in the original embedding space? Queries and keys are the token; "
     "only values and output are learnt.",
-    "the question of seed thread 001",
+    "a question asked in online discussions",
     IDENTITIES,
 )
 register(
@@ -104,6 +112,7 @@ register(
     "Q=K=V=I O=I d_head=m/h",
     "No matrix at all in attention: tokens are averaged by likeness, and the embedding must do "
     "everything.",
-    "the question of seed thread 001",
+    "a question asked in online discussions",
     IDENTITIES,
+    aliases=("no weights", "parameter-free attention"),
 )

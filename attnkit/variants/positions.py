@@ -303,6 +303,7 @@ register(
     "A learned vector per position is added to the token, as in the first transformers.",
     "Vaswani et al. 2017, arXiv 1706.03762",
     FAMILY,
+    aliases=("absolute position embedding", "learned position embedding"),
 )
 register(
     "RoPE",
@@ -311,6 +312,7 @@ register(
     "they stay exactly symmetric.",
     "Su et al. 2021, arXiv 2104.09864",
     FAMILY,
+    aliases=("rotary position embedding", "RoFormer"),
 )
 register(
     "RoPE with Q=K",
@@ -319,6 +321,7 @@ register(
     "strongly as j at i, before the softmax.",
     "derived here, tested; after Su et al. 2021, arXiv 2104.09864",
     FAMILY,
+    aliases=("rotary position embedding with shared query and key",),
 )
 register(
     "ALiBi",
@@ -326,6 +329,7 @@ register(
     "Scores fall with the distance, at another rate in every head.",
     "Press et al. 2021, arXiv 2108.12409",
     FAMILY,
+    aliases=("attention with linear biases",),
 )
 register(
     "Relative bias with Q=K",
@@ -333,6 +337,7 @@ register(
     "A learned number per offset gives symmetric scores a direction: forward and back differ.",
     "after Raffel et al. 2020, arXiv 1910.10683",
     FAMILY,
+    aliases=("relative position bias", "T5 bias"),
 )
 register(
     "Key bias with Q=K",
@@ -349,6 +354,7 @@ register(
     "and a bias of key positions; its weights start small, so scores start near zero.",
     _KAYYAM,
     FAMILY,
+    aliases=("Q=K plus", "positions plus"),
 )
 register(
     "(Q=K=V)⁺",
@@ -358,4 +364,5 @@ register(
     "at the usual learning rate, none at 0.02.",
     _KAYYAM,
     FAMILY,
+    aliases=("Q=K=V plus", "positions plus"),
 )

@@ -92,6 +92,7 @@ register(
     "It separates what symmetry costs from what positivity costs.",
     "the project's own, after the notes on symmetric forms in arXiv 2406.06366",
     FAMILY,
+    aliases=("signed form", "symmetric bilinear form"),
 )
 register(
     "Scaled sharing",

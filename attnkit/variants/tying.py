@@ -172,6 +172,7 @@ register(
     "W_Q and W_K start as equal copies and are free afterwards: symmetric at first, not for ever.",
     "reported: Saponati et al. 2025, arXiv 2502.10927",
     FAMILY,
+    aliases=("symmetric initialisation", "symmetric initialization"),
 )
 for _how, _what in (
     ("average", "the average of both"),

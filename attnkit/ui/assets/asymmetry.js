@@ -343,8 +343,8 @@ function breakText(film, p) {
 }
 
 function ruleText({ positions, help, breaks, breaking }) {
-  const rules = breaking.map((text) => `${text} That breaks it even with Q = K.`);
-  const effect = breaks ? " That breaks it even with Q = K." : help.includes("symmetric") ? "" : " That keeps Q = K symmetric.";
+  const rules = breaking.map((text) => `${text} So even with Q = K the scores are not exactly symmetric.`);
+  const effect = breaks ? " So even with Q = K the scores are not exactly symmetric." : help.includes("symmetric") ? "" : " That keeps Q = K symmetric.";
   if (positions !== "none") rules.unshift(help + effect);
   return rules.join(" ");
 }

@@ -1,0 +1,102 @@
+"""Boxes of settings: a wrong value stays, is told below its box by its label, and loses nothing."""
+
+import re
+
+import pytest
+from idle import idle_service, show, visit
+
+from attnkit.experiment import Experiment
+from attnkit.settings import Problem
+from attnkit.ui.controls import labels_of
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _copy(tmp_path_factory):
+    with idle_service(tmp_path_factory.mktemp("store")):
+        yield
+
+
+@pytest.fixture
+def tab():
+    """A Lab with a setting that is not the default."""
+    return visit(v="1", d_head="8")
+
+
+def write(tab, name, value):
+    """Write into the box of a setting."""
+    tab.number_input(key=f"set_{name}").set_value(value)
+    return show(tab)
+
+
+def below_boxes(tab):
+    """What is said in the sidebar, without the marks of Markdown."""
+    texts = [re.sub(r"\\(\W|_)", r"\1", element.value) for element in tab.sidebar.markdown]
+    return [text[len(":red[:material/error: ") : -1] for text in texts if text.startswith(":red")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("n_entries", 3.7, "Entries: 3.7 is not allowed. Allowed: a whole number from 4 to 16."),
+        ("n_entries", None, "Entries: empty. Allowed: a whole number from 4 to 16."),
+        ("steps", 1e6, "Steps: 1000000 is not allowed. Allowed: a whole number from 1 to 20000."),
+        ("n_names", 6.0, "Entries: 8 is not allowed. Allowed: at most “Names” (6)."),
+        (
+            "n_train",
+            16.0,
+            "Training examples: 16 is not allowed. Allowed: 0 or at least “Batch” (64).",
+        ),
+        (
+            "learning_rate",
+            0.0,
+            "Learning rate: 0 is not allowed. Allowed: a number from 1e-05 to 1.",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_below_its_box_and_stays_there(tab, name, value, said):
+    """By the label on screen; nothing can be trained, and the link keeps the last valid values."""
+    write(tab, name, value)
+    assert below_boxes(tab) == [said]
+    assert [re.sub(r"\\(\W|_)", r"\1", error.value) for error in tab.error] == [said]
+    assert tab.number_input(key=f"set_{name}").value == value
+    assert tab.button(key="train").disabled
+    assert tab.session_state["lab"].experiment == Experiment(d_head=8)
+    assert tab.query_params == {"v": "1", "d_head": "8"}
+
+
+def test_a_box_takes_a_number_as_it_was_typed(tab):
+    """The browser sends 1e3 as 1000, and 3.7 as it is only if the box is not one of integers."""
+    box = tab.number_input(key="set_steps").proto
+    assert box.data_type == box.FLOAT
+    assert not box.HasField("default")
+    assert not box.has_min
+    assert not box.has_max
+    write(tab, "steps", 1e3)
+    assert tab.query_params == {"v": "1", "d_head": "8", "steps": "1000"}
+    assert not tab.error
+
+
+def test_more_opens_where_something_in_it_is_wrong(tab):
+    """Else the message would be hidden."""
+    assert not tab.sidebar.expander[0].proto.expanded
+    write(tab, "batch_size", 17.0)
+    assert tab.sidebar.expander[0].proto.expanded
+    assert below_boxes(tab) == [
+        "Batch: 17 is not allowed. Allowed: a multiple of 16 from 16 to 512."
+    ]
+
+
+def test_a_problem_calls_settings_by_their_labels():
+    """Those that have none keep their names; a variant is told with its reason."""
+    labels = labels_of("directed")
+    problem = Problem("sharing", "Q=K kv_heads=2", "but kv_heads does not go with Q=K")
+    assert (
+        problem.on_screen(labels) == "Variants: Q=K kv_heads=2, but kv_heads does not go with Q=K."
+    )
+    problem = Problem("memory", "9 MB", "at most 5 MB on this copy")
+    assert (
+        problem.on_screen(labels)
+        == "Memory: 9 MB is not allowed. Allowed: at most 5 MB on this copy."
+    )
