@@ -151,7 +151,9 @@ def test_joined_variants_are_looked_into_together(service, told):
     film = service.film(new.experiment.replace(n_seeds=1))
     found = Inspected.from_bytes(service.inspect(film, Inspection("attention")))
     assert film == new.id
-    assert [v["name"] for v in found.header["variants"]] == [v.value for v in new.experiment.sharing]
+    assert [v["name"] for v in found.header["variants"]] == [
+        v.value for v in new.experiment.sharing
+    ]
     assert found.header["steps"] == [0, 11, 22, 33]
     assert len([c for c in told if c["do"] == "start"]) == trained
 

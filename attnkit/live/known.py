@@ -65,7 +65,7 @@ def find_known(
     trainers: dict[Variant, str] = {}
     for job in jobs:
         snapshot = job.snapshot
-        if job.state != "finished" or snapshot is None:
+        if job.state != "finished" or snapshot is None or not job.kept:
             continue
         new = [v for v in snapshot.experiment.sharing if v in experiment.sharing]
         new = [variant for variant in new if variant not in trainers]
