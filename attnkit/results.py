@@ -119,6 +119,18 @@ class Snapshot:
         """Optimiser steps of single runs per second of training and evaluation."""
         return self.experiment.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
 
+    def latest(self, metric: str) -> Float32[np.ndarray, " r"]:
+        """Return a metric at the last evaluation of each run; NaN for runs that have diverged.
+
+        The last row of a history is not that: runs that were added to finished ones may have been
+        evaluated less often than the others.
+        """
+        evaluated = np.isfinite(self.history["loss"][::-1])
+        behind = np.where(self.diverged_at < 0, evaluated.argmax(0), 0)
+        last = len(self.eval_steps) - 1 - behind
+        latest: np.ndarray = self.history[metric][last, np.arange(len(last))]
+        return latest
+
     @property
     def asymmetry(self) -> Float32[np.ndarray, "e r"]:
         """Share of the scores that is antisymmetric, 0 … 1: (1 − score symmetry) / 2."""
@@ -317,13 +329,13 @@ class Result:
         return self.snapshot.to_bytes(), parameters_to_bytes(self.parameters)
 
     @staticmethod
-    def from_blobs(snapshot: bytes, parameters: bytes) -> Result:
-        """Read `to_blobs`.
+    def from_blobs(snapshot: bytes | Snapshot, parameters: bytes) -> Result:
+        """Read `to_blobs`, whose snapshot may have been read already.
 
         Raises:
             ValueError: if one of the two is not ours.
         """
-        read = Snapshot.from_bytes(snapshot)
+        read = Snapshot.from_bytes(snapshot) if isinstance(snapshot, bytes) else snapshot
         return Result(read, parameters_from_bytes(parameters, read.experiment.n_runs))
 
 

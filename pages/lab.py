@@ -22,6 +22,7 @@ from attnkit.ui.routing import require_route
 from attnkit.ui.service import training_service
 from attnkit.ui.session import (
     MOST_COLUMNS,
+    automatic_switch,
     open_lab,
     thumbnail_examples,
     thumbnails_missing,
@@ -81,6 +82,7 @@ def read_settings() -> Experiment | None:
     if problems:
         return None
     lab.write_link()
+    lab.follow_settings()
     return lab.experiment
 
 
@@ -91,10 +93,11 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
     paused = job is not None and job.state == "paused"
     started = job is not None and job.snapshot is not None and job.snapshot.step > 0
     label = "Train"
-    if paused and fits and started:
+    stopped = job is not None and job.state == "stopped"
+    if (paused or stopped) and fits and started:
         label = "Resume"
     elif job is not None and not fits:
-        label = "Train new settings"
+        label = "Train what is new" if lab.n_new else "Train new settings"
     invalid = experiment is None
     calm = "buttons" in lab.hidden
     with st.container(horizontal=True, key="actions"):
@@ -148,6 +151,7 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
                 key="new_seeds",
                 help="Other weights and other data, same settings; trains at once.",
             )
+            automatic_switch(lab)
         if lab.hidden:
             st.button(
                 "Show all controls",
@@ -182,7 +186,10 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     snapshot = job.snapshot
     shown = snapshot.experiment
     steps, speed = shown.training.steps, snapshot.model_steps_per_second
-    where = f"Step {snapshot.step} of {steps}, {shown.n_runs} models"
+    n_runs = shown.n_runs
+    if not job.over:  # finished runs that were taken over do not train
+        speed, n_runs = job.model_steps_per_second, job.trains.n_runs
+    where = f"Step {snapshot.step} of {steps}, {n_runs} models"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
     notes = " The training process died and began anew." if job.restarts else ""
     notes += " The settings have changed since." if shown != lab.experiment else ""
@@ -202,7 +209,7 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     outlook = training_service().outlook(job.id)
     if outlook is not None and outlook.n_active > 1:
         pace = f", about {spoken(outlook.ends)} left: {outlook.n_active} experiments take turns"
-    elif speed and snapshot.step and (left := (steps - snapshot.step) * shown.n_runs / speed):
+    elif speed and snapshot.step and (left := (steps - snapshot.step) * n_runs / speed):
         pace += f", {left:.0f} s left" if left >= 1 else ""
     return f"{where}{pace}.{notes}"
 

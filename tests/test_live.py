@@ -128,8 +128,8 @@ def assert_same_bits(snapshot, reference):
     assert np.array_equal(snapshot.eval_steps, reference.eval_steps)
     for name, values in reference.history.items():
         assert np.array_equal(snapshot.history[name], values, equal_nan=True), name
-    assert np.array_equal(snapshot.head_symmetry, reference.head_symmetry)
-    assert np.array_equal(snapshot.probe.pattern, reference.probe.pattern)
+    assert np.array_equal(snapshot.head_symmetry, reference.head_symmetry, equal_nan=True)
+    assert np.array_equal(snapshot.probe.pattern, reference.probe.pattern, equal_nan=True)
     assert np.array_equal(snapshot.probe.answers, reference.probe.answers)
 
 

@@ -245,7 +245,7 @@ def variant_cards(snapshot: Snapshot, *, key: str) -> None:
 def _cards(snapshot: Snapshot) -> bytes:
     experiment = snapshot.experiment
     rows: Any = sharing_table(snapshot).set_index("sharing")
-    trained_on = mean_interval(snapshot.per_sharing(snapshot.history["training_accuracy"][-1])).mean
+    trained_on = mean_interval(snapshot.per_sharing(snapshot.latest("training_accuracy"))).mean
     cards = []
     drawn = zip(_drawn(experiment), experiment.sharing, trained_on, strict=True)
     for card, variant, on_training in drawn:
