@@ -19,17 +19,13 @@ from typing import Any
 
 import streamlit as st
 
-from attnkit.costs import TOLERANCE
 from attnkit.experiment import Experiment
-from attnkit.figures.diagram import count_matrices, variant_diagram
+from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.palette import colors_of
 from attnkit.figures.panels import Figure
 from attnkit.live.views import Example
-from attnkit.results import Snapshot
-from attnkit.statistics import mean_interval
-from attnkit.summary import percent, percent_interval
 from attnkit.tasks import FAMILIES, TASKS
-from attnkit.ui.shown import example_cells, once, sharing_table, task_thumbnail
+from attnkit.ui.shown import example_cells, task_thumbnail
 from attnkit.ui.standalone import film_source
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
@@ -39,9 +35,6 @@ NARROWEST = 175
 
 PANEL_HEIGHT = 210
 """Pixels of one row of panels."""
-
-_VISIBLE = 0.0005
-"""Differences of costs that are shown."""
 
 
 def _asset(name: str) -> str:
@@ -154,10 +147,21 @@ def picture(figure: Figure, *, key: str, alt: str) -> None:
     _component("picture")(key=key, data=_packed({"figure": figure, "alt": alt}))
 
 
-def attention_maps(maps: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
-    """Draw what `attnkit.figures.maps.attention_maps` gave."""
-    data = {**maps, "narrowest": NARROWEST, "alt": alt, "faded": faded}
-    _component("maps")(key=key, data=_PACKED.of(maps, lambda: data, alt, faded))
+def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
+    """Draw what `attnkit.figures.board` gave; `faded` if it is not what the visitor has set up."""
+    data = {**drawing, "alt": alt, "faded": faded, "file": f"attnkit-{drawing['hash']}"}
+    _board_component()(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
+
+
+@cache
+def _board_component() -> Any:
+    parts = ("panels", "ink", "save", "board")
+    return st.components.v2.component(
+        "attnkit_board",
+        js="\n".join(_asset(f"{part}.js") for part in parts),
+        css=_asset("lab.css") + _asset("board.css"),
+        isolate_styles=False,
+    )
 
 
 def example(experiment: Experiment, found: Example | str | None, *, key: str) -> None:
@@ -222,48 +226,6 @@ def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -
     _component("diagram")(key=key, data={"diagram": svg})
 
 
-def planned_cards(experiment: Experiment, *, key: str) -> None:
-    """One card per variant of an experiment that is not trained: what is tied, costs."""
-    cards = [
-        {
-            **card,
-            "value": "–",
-            "note": "not trained yet",
-            "facts": _facts(experiment, variant),
-        }
-        for card, variant in zip(_drawn(experiment), experiment.sharing, strict=True)
-    ]
-    _component("cards")(key=key, data=_packed({"cards": cards, "narrowest": 130}))
-
-
-def variant_cards(snapshot: Snapshot, *, key: str) -> None:
-    """One card per variant: what is tied, accuracy with its interval, costs."""
-    _component("cards")(key=key, data=_cards(snapshot))
-
-
-@once
-def _cards(snapshot: Snapshot) -> bytes:
-    experiment = snapshot.experiment
-    rows: Any = sharing_table(snapshot).set_index("sharing")
-    trained_on = mean_interval(snapshot.per_sharing(snapshot.history["training_accuracy"][-1])).mean
-    cards = []
-    drawn = zip(_drawn(experiment), experiment.sharing, trained_on, strict=True)
-    for card, variant, on_training in drawn:
-        row = rows.loc[variant.value]
-        note = _note(row, experiment.n_seeds)
-        if on_training == on_training:
-            note += f"; on training examples {percent(on_training)}"
-        cards.append(
-            {
-                **card,
-                "value": "–" if row.accuracy != row.accuracy else percent(row.accuracy),
-                "note": note,
-                "facts": _facts(experiment, variant),
-            }
-        )
-    return _packed({"cards": cards, "narrowest": 130})
-
-
 def glossary(experiment: Experiment, *, key: str) -> None:
     """One card per variant that says in words what is tied."""
     cards = [
@@ -284,33 +246,3 @@ def _drawn(experiment: Experiment) -> list[dict[str, str]]:
         }
         for variant, color in zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
     ]
-
-
-def _note(row: Any, n_seeds: int) -> str:
-    if row.diverged:
-        return f"{row.diverged:.0f} of {n_seeds} diverged"
-    limits = percent_interval(row.accuracy_low, row.accuracy_high)
-    return f"95% interval {limits}" if limits else "right answers"
-
-
-def _facts(experiment: Experiment, variant: Variant) -> str:
-    costs = experiment.costs(variant)
-    n_matrices = count_matrices(experiment.wiring(variant))
-    matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
-    facts = (
-        f"{matrices}, {costs.parameters:,} parameters, {costs.kv_cache:,} cached floats per token"
-    )
-    changes = adjustment(experiment, variant)
-    return f"{facts}; {changes}" if changes else facts
-
-
-def adjustment(experiment: Experiment, variant: Variant) -> str:
-    """What was changed to make costs equal, and by how much they still differ; or nothing."""
-    if experiment.equal == "nothing":
-        return ""
-    adjusted = experiment.adjusted(variant)
-    parts = [adjusted.changes] if adjusted.changes else []
-    if abs(adjusted.difference) >= _VISIBLE:
-        unequal = "not equal: " if abs(adjusted.difference) > TOLERANCE else ""
-        parts.append(f"{unequal}{adjusted.difference:+.1%} {experiment.equal.replace('_', ' ')}")
-    return ", ".join(parts) or "nothing changed"
