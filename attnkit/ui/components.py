@@ -41,12 +41,21 @@ def _asset(name: str) -> str:
     return (files("attnkit.ui") / "assets" / name).read_text(encoding="utf-8")
 
 
+_PARTS = {"board": ("panels", "ink", "save", "board")}
+"""Files of a component that needs more than what all share."""
+
+
+def script(name: str) -> str:
+    """Join the JavaScript files of a component."""
+    return "\n".join(_asset(f"{part}.js") for part in _PARTS.get(name, ("panels", name)))
+
+
 @cache
-def _component(name: str) -> Any:
+def _component(name: str, *styles: str) -> Any:
     return st.components.v2.component(
         f"attnkit_{name}",
-        js=_asset("panels.js") + _asset(f"{name}.js"),
-        css=_asset("lab.css"),
+        js=script(name),
+        css="".join(_asset(f"{style}.css") for style in ("lab", *styles)),
         isolate_styles=False,
     )
 
@@ -150,18 +159,7 @@ def picture(figure: Figure, *, key: str, alt: str) -> None:
 def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
     """Draw what `attnkit.figures.board` gave; `faded` if it is not what the visitor has set up."""
     data = {**drawing, "alt": alt, "faded": faded, "file": f"attnkit-{drawing['hash']}"}
-    _board_component()(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
-
-
-@cache
-def _board_component() -> Any:
-    parts = ("panels", "ink", "save", "board")
-    return st.components.v2.component(
-        "attnkit_board",
-        js="\n".join(_asset(f"{part}.js") for part in parts),
-        css=_asset("lab.css") + _asset("board.css"),
-        isolate_styles=False,
-    )
+    _component("board", "board")(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
 
 
 def example(experiment: Experiment, found: Example | str | None, *, key: str) -> None:
