@@ -280,6 +280,7 @@ def trained_area(job: Job | None, snapshot: Snapshot) -> None:
 
 
 lab = open_lab()
+components.load_board()
 wanted = st.session_state.pop("wanted", None)
 if wanted in TASKS:
     lab.change_task(wanted)

@@ -241,7 +241,8 @@ REDRAW = """async ([source, data]) => {
 def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
     """Streamlit calls a draw's cleanup also when the next draw came before it had returned."""
     sent = {}
-    monkeypatch.setattr(components, "_component", lambda *_: lambda **given: sent.update(given))
+    monkeypatch.setattr(components, "_component", lambda _: lambda **given: sent.update(given))
+    monkeypatch.setattr(components, "_board", lambda: lambda **given: sent.update(given))
     snapshot = shipped_example("directed")
     if name == "board":
         drawing = board(snapshot, snapshot.experiment, 0)

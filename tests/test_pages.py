@@ -584,13 +584,13 @@ def test_live_data_come_by_themselves_until_the_end(port):
 
 
 def test_a_tick_sends_live_data_only(port):
-    """Neither plotly.js nor widgets travel again: a tick is some kilobytes."""
+    """Neither code nor widgets travel again: a tick is some kilobytes."""
     with Visitor(port, urlencode({**SMALL, **UNENDING})) as visitor:
         visitor.press("train")
         visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
         bytes_before, n_before = visitor.bytes_received, len(visitor.changes)
         visitor.wait_for("ticks", lambda: len(visitor.changes) >= n_before + 12)
-        assert visitor.bytes_received - bytes_before < 500_000
+        assert visitor.bytes_received - bytes_before < 300_000
         visitor.press("stop")
         visitor.wait_for("the stop", lambda: not visitor.ticking)
 

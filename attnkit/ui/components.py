@@ -8,6 +8,7 @@ in the page once, by a component that is mounted after the first content.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -51,11 +52,11 @@ def script(name: str) -> str:
 
 
 @cache
-def _component(name: str, *styles: str) -> Any:
+def _component(name: str) -> Any:
     return st.components.v2.component(
         f"attnkit_{name}",
         js=script(name),
-        css="".join(_asset(f"{style}.css") for style in ("lab", *styles)),
+        css=_asset("lab.css"),
         isolate_styles=False,
     )
 
@@ -156,10 +157,38 @@ def picture(figure: Figure, *, key: str, alt: str) -> None:
     _component("picture")(key=key, data=_packed({"figure": figure, "alt": alt}))
 
 
+def load_board() -> None:
+    """Put the board's code and style in the page; call once per page, before the board.
+
+    A component's code travels with every change of its data: what draws the board is much more
+    than the data of a tick.
+    """
+    _board_loader()(key="board_js", height=0)
+
+
+@cache
+def _board_loader() -> Any:
+    drawn, n_exports = re.subn(
+        r"^export default function ", "function showBoard", script("board"), flags=re.MULTILINE
+    )
+    assert n_exports == 1
+    return st.components.v2.component(
+        "attnkit_board_js",
+        js=f"{drawn}\nwindow.attnkitBoard = showBoard;\nexport default function () {{}}\n",
+        css=_asset("lab.css") + _asset("board.css"),
+        isolate_styles=False,
+    )
+
+
 def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
     """Draw what `attnkit.figures.board` gave; `faded` if it is not what the visitor has set up."""
     data = {**drawing, "alt": alt, "faded": faded, "file": f"attnkit-{drawing['hash']}"}
-    _component("board", "board")(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
+    _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
+
+
+@cache
+def _board() -> Any:
+    return st.components.v2.component("attnkit_board", js=_asset("late.js"), isolate_styles=False)
 
 
 def example(experiment: Experiment, found: Example | str | None, *, key: str) -> None:
