@@ -270,9 +270,9 @@ def test_train_runs_to_the_end(task):
     chosen = TASKS[task]()
     has_loss = drawn(tab, "board")["quantity"] == "loss"
     assert has_loss == (chosen.loss_to_beat is not None)
-    notes = [card["note"] for card in columns(tab)]
+    told = [column["facts"] for column in columns(tab)]
     trained_on = chosen.corpus or "n_train" in more
-    assert all(("on training examples" in note) == trained_on for note in notes)
+    assert all(("on training examples" in facts) == trained_on for facts in told)
     if chosen.slice_names:
         assert tab.dataframe[1].value.columns.tolist() == ["sharing", *chosen.slice_names]
     if "earlier_steps" in more:

@@ -182,9 +182,10 @@ def _numbers(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
         note = limits or "right answers"
         if diverged[i]:
             note = f"{diverged[i]} of {experiment.n_seeds} diverged"
-        if not np.isnan(training[i]):
-            note += f"; on training examples {percent(training[i])}"
         numbers[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
+        if not np.isnan(training[i]):
+            told = f"{percent(training[i])} right on training examples"
+            numbers[variant]["facts"] = f"{told}; {facts(experiment, variant)}"
     return numbers
 
 
@@ -261,7 +262,12 @@ def _maps(
     frame = frame_of(
         experiment.task, experiment.places[layer], example_of(snapshot), most_columns=most
     )
-    return {**attention_maps(snapshot, seed, layer, head, frame), "frame": frame}
+    names = [labels[row].short for row in frame.rows]
+    return {
+        **attention_maps(snapshot, seed, layer, head, frame),
+        "short_rows": names if set(frame.rows) <= set(frame.columns) else None,
+        "frame": frame,
+    }
 
 
 def _mark(snapshot: Snapshot, seed: int, layer: int, frame: Frame) -> dict[str, int] | None:

@@ -31,6 +31,7 @@ export default function ({ data: packed, parentElement }) {
   state.data = data;
   root.classList.toggle("ak-faded", Boolean(data.faded));
   set(state.grid, "aria-label", data.alt);
+  document.documentElement.style.setProperty("--ak-paper", paperOf(root)); // of the bar, which is outside
   state.steps = floats(data.steps);
   arrange(root, state);
   fill(state);
@@ -54,22 +55,24 @@ function arrange(root, state) {
   const narrow = innerWidth <= 640;
   const width = narrow ? Math.min(room + GAP * (n - 1), 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, Math.floor(room / n));
   const spare = narrow ? 60 : Math.max(0, Math.min(MOST_SPARE, innerHeight - SMALLEST_WINDOW));
-  const left = Math.max(34, 8 + lettersWide(maps?.rows ?? [])), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
-  const single = (maps?.columns ?? []).every((text) => text.length === 1);
-  const top = single ? 16 : 8 + lettersWide(maps?.columns ?? []);
+  const rows = width < 200 && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
+  const left = Math.max(34, 8 + lettersWide(rows)), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
+  const single = (maps?.columns ?? []).every((text) => text.length === 1 || text === "rest");
+  const top = single && !maps?.columns.includes("rest") ? 16 : 8 + lettersWide(maps?.columns ?? []);
   const high = MAP + spare * 0.5;
-  const cellWidth = Math.max(4, Math.floor(Math.min((width - left - right) / (maps?.columns.length || 8), 46)));
-  const cellHeight = Math.max(11, Math.floor(Math.min((high - top) / (maps?.rows.length || 8), cellWidth * 1.25)));
+  const most = Math.floor((high - top) / (maps?.rows.length || 8));
+  const cellWidth = Math.max(4, Math.floor(Math.min((width - left - right) / (maps?.columns.length || 8), 1.6 * most)));
+  const cellHeight = Math.max(11, Math.floor(Math.min(most, cellWidth * 1.25)));
   const map = maps ? top + cellHeight * maps.rows.length + 2 : high;
   const free = high + spare * 0.5 - map;
   const size = {
     width, left, right, top, cellWidth, cellHeight, single, map,
     curve: Math.round(CURVE + Math.max(0, free) * 0.55), asymmetry: Math.round(ASYMMETRY + Math.max(0, free) * 0.45),
   };
-  const shape = JSON.stringify([size, root.clientWidth, turn, state.data.last_step, state.data.quantity, state.data.top, maps && [maps.rows, maps.columns, maps.target, maps.reverse],
+  const shape = JSON.stringify([size, rows, root.clientWidth, turn, state.data.last_step, state.data.quantity, state.data.top, maps && [maps.rows, maps.columns, maps.target, maps.reverse],
     columns.map(({ name, color, diagram, curve, levels, map: panel, asymmetry }) => [name, color, diagram, !curve, levels.length, panel?.lacking, !asymmetry])]);
   if (state.shape === shape) return;
-  Object.assign(state, { shape, size });
+  Object.assign(state, { shape, size, rows });
   state.grid.style.gridTemplateColumns = `repeat(${n}, ${narrow || width === NARROWEST ? `${width}px` : "minmax(0, 1fr)"})`;
   state.grid.replaceChildren();
   buildHeadings(state);
@@ -99,7 +102,7 @@ function buildColumn(state, column, i) {
   head.title = [column.second, column.meaning].filter(Boolean).join("\n");
   const name = el("b", "", words);
   setTextForm(name, column.name);
-  name.classList.toggle("ak-long", column.name.length > 14);
+  name.classList.toggle("ak-long", column.name.length > (size.width < 200 ? 9 : 14));
   const value = el("span", "ak-value", words, ""), note = el("span", "ak-note", words, "");
   head.insertAdjacentHTML("beforeend", column.diagram);
   const drawn = { box, value, note };
@@ -156,15 +159,15 @@ function buildMap(state, box, column) {
   canvas.style.cssText = `left: ${left}px; top: ${top}px; width: ${columns.length * w}px; height: ${rows.length * h}px`;
   const over = svg("svg", { width: size.width, height: size.map, viewBox: `0 0 ${size.width} ${size.map}`, "aria-hidden": "true" }, holder);
   columns.forEach((text, j) => {
-    const x = left + (j + 0.5) * w + (size.single ? 0 : 4), y = top - 5;
-    const turned = size.single ? { "text-anchor": "middle" } : { transform: `rotate(-90 ${x} ${y})` };
+    const x = left + (j + 0.5) * w + (size.single && text.length === 1 ? 0 : 4), y = top - 5;
+    const turned = size.single && text.length === 1 ? { "text-anchor": "middle" } : { transform: `rotate(-90 ${x} ${y})` };
     svg("text", { x, y, ...turned }, over).textContent = text;
   });
   const grid = [...columns.slice(1).map((_, j) => `M${left + (j + 1) * w} ${top}v${rows.length * h}`), ...rows.slice(1).map((_, i) => `M${left} ${top + (i + 1) * h}H${right}`)];
   svg("path", { d: grid.join(""), class: "ak-board-lines" }, over);
-  const answers = rows.map((text, i) => {
+  const answers = rows.map((_, i) => {
     const y = top + (i + 0.5) * h + 4;
-    svg("text", { x: left - 5, y, "text-anchor": "end" }, over).textContent = text;
+    svg("text", { x: left - 5, y, "text-anchor": "end" }, over).textContent = state.rows[i];
     if (target[i] >= 0) {
       const place = { x: left + target[i] * w + 1, y: top + i * h + 1, width: w - 2, height: h - 2 };
       for (const name of ["ak-halo", "ak-target"]) svg("rect", { ...place, class: name }, over);
@@ -267,10 +270,10 @@ function read(state, k) {
       const known = k !== null && chart.values && k < chart.values.mean.length;
       const { mean, low, high } = chart.values ?? {};
       set(chart.cursor, "d", known ? `M${chart.x(state.steps[k])} 4V${chart.bottom}` : "");
-      const limits = known && Number.isFinite(low[k]) ? ` [${number(low[k])}, ${number(high[k])}]` : "";
+      const limits = known && Number.isFinite(low[k]) ? ` [${share(low[k])}, ${share(high[k])}]` : "";
       const last = chart === column.asymmetry && chart.values ? mean.at(-1) : NaN;
-      say(chart.reading, known ? `step ${state.steps[k]}: ${number(mean[k])}${limits}` : chart !== column.asymmetry || !chart.values ? ""
-        : Number.isFinite(last) ? `${number(last)}${last < 0.005 ? ", the same both ways" : ""}` : "not defined here");
+      say(chart.reading, known ? `step ${state.steps[k]}: ${share(mean[k])}${limits}` : chart !== column.asymmetry || !chart.values ? ""
+        : Number.isFinite(last) ? `${share(last)}${last < 0.005 ? ", the same both ways" : ""}` : "not defined here");
     }
   }
 }
