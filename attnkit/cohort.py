@@ -380,7 +380,8 @@ def _mean_scores(layer: Layer) -> Tensor:
     n_heads = layer.pattern.shape[2]
     if layer.scores.shape[2] == n_heads:
         return layer.scores
-    return layer.scores.unflatten(2, (n_heads, -1)).mean(3)
+    mean: Tensor = layer.scores.unflatten(2, (n_heads, -1)).mean(3)
+    return mean
 
 
 def _symmetry_error(layer: Layer, place: Place, _: slice) -> Tensor:
