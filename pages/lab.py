@@ -21,6 +21,7 @@ from attnkit.ui.session import (
     MOST_COLUMNS,
     automatic_switch,
     open_lab,
+    spoken,
     thumbnail_examples,
     thumbnails_missing,
 )
@@ -220,11 +221,6 @@ def queue_line(job: Job) -> str:
         f"Waiting: place {outlook.place} in the queue, begins in about "
         f"{spoken(outlook.begins)}. {training} now."
     )
-
-
-def spoken(seconds: float) -> str:
-    """A time to wait, as one says it."""
-    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def earlier_note(snapshot: Snapshot) -> str:

@@ -10,6 +10,7 @@ from test_live import assert_same_bits, set_limits, unending, wait_until, wait_u
 from attnkit.experiment import Experiment
 from attnkit.inspection.inspected import Inspected
 from attnkit.inspection.request import Inspection
+from attnkit.live import ended
 from attnkit.live import service as live
 from attnkit.live.service import TrainingService
 from attnkit.store import ResultStore
@@ -103,7 +104,7 @@ def test_variants_that_are_known_are_shown_without_training(service, told):
 
 def test_a_stored_result_lends_its_runs(service, monkeypatch):
     """Also if its parameters are not in memory."""
-    monkeypatch.setattr(live, "MAX_LENT_BYTES", 1)
+    monkeypatch.setattr(ended, "MAX_LENT_BYTES", 1)
     known = finished(service, experiment("QKV", first_seed=30))
     assert known.result is None
     new = finished(service, known.experiment.replace(sharing=["QKV", "Q=K"]), reuse=True)
@@ -221,5 +222,5 @@ def test_limits_count_what_is_trained(service, monkeypatch):
     known = finished(service, experiment("QKV", "Q=K", "K=V", first_seed=120)).experiment
     job_id = service.submit(known.replace(sharing=[*known.sharing, "Q=V"]), reuse=True)
     alone = experiment("Q=V", first_seed=120)
-    assert service.look(job_id).megabytes == live._memory_of(alone)
+    assert service.look(job_id).megabytes == ended.memory_of(alone)
     set_limits(monkeypatch, service)

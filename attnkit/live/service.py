@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.film import film_megabytes
 from attnkit.inspection.request import Inspection
+from attnkit.live.ended import composed_job, ended_job, lendable, memory_of, size_of, superfluous
 from attnkit.live.jobs import NOBODY, Job, Opening, State, Verb, Watcher, work_of
 from attnkit.live.keeping import Keeper
 from attnkit.live.known import Known, find_known
@@ -34,15 +34,6 @@ from attnkit.logs import log
 from attnkit.results import Result, Snapshot
 from attnkit.server import ServerSettings, server_settings
 from attnkit.store import ResultStore
-
-MAX_JOBS = 64
-"""Ended jobs remembered; the least recently seen are forgotten first."""
-
-MAX_BYTES = 2**28
-"""Of all last snapshots together: beyond that, ended jobs are forgotten in the same order."""
-
-MAX_LENT_BYTES = 2**24
-"""Parameters that a finished job keeps in memory; beyond that they are read from the store."""
 
 MAX_RESTARTS = 3
 """How often a job in whose turn the training process died is begun anew."""
@@ -140,7 +131,7 @@ class TrainingService:
         """
         known = self._find_known(experiment) if reuse else None
         if known is not None and known.missing is None:
-            return self._remember(_composed(known)).id
+            return self._remember(composed_job(known)).id
         with self._changed:
             if not paused:
                 for job in reversed(self._jobs.values()):
@@ -165,7 +156,7 @@ class TrainingService:
                 job = replace(
                     job, resumes=resumes.id, known=resumes.known, snapshot=resumes.snapshot
                 )
-            job = replace(job, megabytes=_memory_of(job.trains))
+            job = replace(job, megabytes=memory_of(job.trains))
             try:
                 self._refuse(job)
             except Refused:
@@ -204,11 +195,11 @@ class TrainingService:
                     return job
         snapshot = self._keeper.recall(experiment)
         if snapshot is not None:
-            return self._remember(_ended(snapshot, stored=True))
+            return self._remember(ended_job(snapshot, stored=True))
         known = self._find_known(experiment)
         if known is None or known.missing is not None:
             return None
-        return self._remember(_composed(known))
+        return self._remember(composed_job(known))
 
     def estimate(self, experiment: Experiment) -> float:
         """Return about how many seconds training takes, if nothing else trains.
@@ -556,15 +547,15 @@ class TrainingService:
             if job.known is not None and snapshot.experiment == job.experiment:
                 # the training process has another engine than the known runs: it trains them anew
                 job = replace(job, known=None)
-                changes.update(known=None, megabytes=_memory_of(job.experiment))
+                changes.update(known=None, megabytes=memory_of(job.experiment))
             self._learn_rate(job, snapshot)
             changes["seconds"] = snapshot.seconds
             if job.known is not None:
                 snapshot = job.known.join(snapshot)
                 result = result and job.known.join_result(result)
-            changes.update(snapshot=snapshot, n_bytes=_size_of(snapshot))
+            changes.update(snapshot=snapshot, n_bytes=size_of(snapshot))
         if result is not None:
-            changes.update(_lent(result))
+            changes.update(lendable(result))
         if state == "finished" and result is not None and self._keeper.stores and job.kept:
             self._storing.add(job.id)
             blobs = blob[: header["snapshot"]], blob[header["snapshot"] :]
@@ -706,17 +697,10 @@ class TrainingService:
 
     def _forget_old(self) -> None:
         """Forget ended jobs beyond a number and a size; the last that was seen ending stays."""
-        n_bytes = sum(job.n_bytes for job in self._jobs.values())
-        ended = sorted((job for job in self._jobs.values() if job.over), key=lambda j: j.seen_at)
-        n_ended = len(ended)
-        for job in ended[:-1]:
-            if n_ended <= MAX_JOBS and n_bytes <= MAX_BYTES:
-                return
-            del self._jobs[job.id]
-            self._filmless.discard(job.id)
-            self._leases.forget(job.id)
-            n_bytes -= job.n_bytes
-            n_ended -= 1
+        for job_id in superfluous(self._jobs.values()):
+            del self._jobs[job_id]
+            self._filmless.discard(job_id)
+            self._leases.forget(job_id)
 
 
 _CLOSED = "because its tab was closed while others waited"
@@ -728,45 +712,3 @@ _TELLING_STEPS = 20
 
 _OPENINGS: dict[Verb, Opening] = {"pause": "pause", "resume": "run", "step": "step"}
 """How a job begins, or begins anew, that was steered so last."""
-
-
-def _memory_of(experiment: Experiment) -> float:
-    """Megabytes that its training takes, with the film of its first seed."""
-    return experiment.megabytes + film_megabytes(experiment)
-
-
-def _size_of(snapshot: Snapshot) -> int:
-    """Return about how many bytes a snapshot's arrays have."""
-    arrays = [*snapshot.probe.to_arrays().values(), *snapshot.history.values()]
-    return sum(array.nbytes for array in arrays)
-
-
-def _lent(result: Result) -> dict[str, Any]:
-    """Fields of a finished job that lend its runs to others, unless they are too large for that."""
-    n_bytes = sum(array.nbytes for own in result.parameters for array in own.values())
-    size = _size_of(result.snapshot)
-    if n_bytes > MAX_LENT_BYTES:
-        return {"n_bytes": size}
-    return {"n_bytes": size + n_bytes, "parameters": result.parameters}
-
-
-def _ended(snapshot: Snapshot, **fields: Any) -> Job:
-    """A job that is finished from the beginning."""
-    now = time.monotonic()
-    return Job(
-        uuid.uuid4().hex[:12],
-        snapshot.experiment,
-        **{"n_bytes": _size_of(snapshot), **fields},
-        state="finished",
-        begun=True,
-        snapshot=snapshot,
-        seen_at=now,
-    )
-
-
-def _composed(known: Known) -> Job:
-    """A finished job made of finished runs of other jobs."""
-    result, now = known.join_result(), time.monotonic()
-    filmed = known.experiment.replace(n_seeds=1)
-    times = {"asked_at": now, "begun_at": now}
-    return _ended(result.snapshot, filmed=filmed, known=known, **times, **_lent(result))

@@ -75,7 +75,7 @@ def _grid(group: Iterable[Setting], wrong: Mapping[str, str]) -> None:
 
 def _places(row: list[Setting]) -> list[DeltaGenerator]:
     """Return where the settings of a row are drawn: numbers in columns of one width."""
-    return st.columns(2) if row[0].kind in (int, float) else [st.container()]
+    return list(st.columns(2)) if row[0].kind in (int, float) else [st.container()]
 
 
 def _widget(setting: Setting) -> None:

@@ -90,6 +90,7 @@ class Lab(Linked):
         held: that job as this visitor has paused or stopped it while others watch it go on.
         refusal: why the last experiment that was asked for was not taken; said once.
         previous: the last state of the job before it on the same task, drawn faded.
+        quiet: Whether the visitor guesses before anything is shown that gives the answer away.
         automatic: Whether changed settings that train fast are trained without a press.
         filmed_id: the job whose film a page shows, if that is another one.
     """
@@ -105,6 +106,7 @@ class Lab(Linked):
     refusal: str = ""
     previous: Snapshot | None = None
     filmed_id: str | None = None
+    quiet: bool = False
     automatic: bool = False
     _followed: Experiment | None = None
     _answered: tuple[tuple[str, int, bytes], Answers] | None = None
@@ -124,8 +126,31 @@ class Lab(Linked):
         return training_service().look(self.job_id, self.watcher) if self.job_id else None
 
     def shown(self, job: Job | None) -> Snapshot | None:
-        """What is drawn: the job's state, or the shipped example of the task that is set up."""
-        return self.example if job is None or job.snapshot is None else job.snapshot
+        """What is drawn: the job's state, or the shipped example of the task that is set up.
+
+        In the quiet mode no example is shown: it would give the answer away.
+        """
+        if job is not None and job.snapshot is not None:
+            return job.snapshot
+        return None if self.quiet else self.example
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run on screen, or else the shipped example of the settings, is finished."""
+        job = self.job
+        if job is not None:
+            return job.state == "finished"
+        example = None if self.quiet else self.example
+        return example is not None and example.experiment == self.experiment
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether there is a run of the settings to look into, be it in training or in the queue.
+
+        A run that failed is one, too: whoever looks into it is told why.
+        """
+        job = self.job
+        return self.is_finished or (job is not None and (job.begun or not job.over))
 
     @property
     def example(self) -> Snapshot | None:
@@ -432,6 +457,11 @@ FIRST_FRAME_SECONDS = 0.3
 
 FIRST_EXAMPLE_SECONDS = 0.5
 """How long a page waits for an example of its task, so that it shows without another run."""
+
+
+def spoken(seconds: float) -> str:
+    """Return a time to wait, as one says it."""
+    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def with_hidden(params: dict[str, str]) -> dict[str, str]:
