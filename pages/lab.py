@@ -13,7 +13,7 @@ from attnkit.live.jobs import Job
 from attnkit.own_book import can_be_asked
 from attnkit.results import Snapshot
 from attnkit.tasks import TASKS
-from attnkit.ui import components, composer, share
+from attnkit.ui import components, composer, share, words
 from attnkit.ui.controls import labels_of, setting_widgets
 from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
@@ -362,7 +362,7 @@ def maps_caption(maps: dict[str, Any], snapshot: Snapshot) -> str:
     if max(maps["target"], default=-1) >= 0:
         parts.append("Outlined: the token that holds the right answer.")
     if max(maps["reverse"], default=-1) >= 0:
-        parts.append("Circled: the reversed one.")
+        parts.append("Circled: the mirrored one, which asks for the asker.")
     if any(right is not None for right in maps["panels"][0]["right"]):
         parts.append("✓ and ✗: what it answered.")
     if (snapshot.probe.pattern < -0.01).any():
@@ -412,7 +412,9 @@ with sharing, st.container(horizontal=True, vertical_alignment="bottom"):
         adding = st.popover(
             "Add a variant", icon=":material/add:", key=composer.OPEN, on_change="rerun"
         )
-    st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
+    explaining = st.popover(
+        "What the words mean", icon=":material/menu_book:", key=words.OPEN, on_change="rerun"
+    )
 experiment = read_settings()
 if experiment is not None and lab.quick is not None:
     with chooser:
@@ -430,6 +432,9 @@ components.example(lab.experiment, probe, key="example")
 if adding is not None and adding.open:
     with adding:
         composer.variant_form(lab)
+if explaining.open:
+    with explaining:
+        words.glossary()
 if linking.open:
     with linking:
         share.share_form(lab, experiment is not None)

@@ -290,7 +290,9 @@ def _note(row: Any, n_seeds: int) -> str:
     if row.diverged:
         return f"{row.diverged:.0f} of {n_seeds} diverged"
     limits = percent_interval(row.accuracy_low, row.accuracy_high)
-    return f"95% interval {limits}" if limits else "right answers"
+    if not limits:
+        return "right answers"
+    return f"95% interval {limits}" if " to " in limits else f"right answers, every seed {limits}"
 
 
 def _facts(experiment: Experiment, variant: Variant) -> str:
@@ -298,7 +300,8 @@ def _facts(experiment: Experiment, variant: Variant) -> str:
     n_matrices = count_matrices(experiment.wiring(variant))
     matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
     facts = (
-        f"{matrices}, {costs.parameters:,} parameters, {costs.kv_cache:,} cached floats per token"
+        f"{matrices}, {costs.parameters:,} parameters, "
+        f"{costs.kv_cache:,} numbers kept per token (KV cache)"
     )
     changes = adjustment(experiment, variant)
     return f"{facts}; {changes}" if changes else facts

@@ -113,8 +113,8 @@ def costs_line(experiment: Experiment, variant: Variant) -> str:
     """What a variant costs in an experiment."""
     costs = experiment.costs(variant)
     return (
-        f"{costs.parameters:,} parameters, {costs.kv_cache:,} cached floats and "
-        f"{costs.multiply_adds:,} multiply-adds per token"
+        f"{costs.parameters:,} parameters; per token {costs.kv_cache:,} numbers kept (KV cache) "
+        f"and {costs.multiply_adds:,} multiply-adds"
     )
 
 
