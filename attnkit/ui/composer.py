@@ -41,7 +41,7 @@ def variant_form(lab: Lab) -> None:
         st.pills(
             "Found",
             found,
-            format_func=lambda key: CATALOGUE[key].name,
+            format_func=_with_alias,
             key=_FOUND,
             on_change=_take_found,
         )
@@ -107,6 +107,12 @@ def _found(text: str) -> list[str]:
             return []
     others = [one for one in search(text) if one != named]
     return [key_of(one.name) for one in others[:_MOST_FOUND]]
+
+
+def _with_alias(key: str) -> str:
+    """Return a name with the alias that says what it stands for."""
+    named = CATALOGUE[key]
+    return f"{named.name} ({named.aliases[0]})" if named.aliases else named.name
 
 
 def costs_line(experiment: Experiment, variant: Variant) -> str:
