@@ -57,8 +57,10 @@ class _Runs(BaseModel):
     first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=999_999)
     equal: Equal = dial(
         "nothing",
-        "Equal cost",
-        "What all variants have as much of as the dearest; their widths are changed for it.",
+        "Make costs equal",
+        "Off: every variant has the widths set here. Otherwise head and MLP widths are changed "
+        "until all variants cost as much as the most expensive one.",
+        choice_labels=("off", "equal parameters", "equal multiply-adds", "equal KV cache"),
     )
 
     @field_validator("sharing", mode="before")

@@ -32,7 +32,21 @@ class Size(BaseModel):
     d_mlp: int = dial(0, "MLP width", "Hidden width after attention; 0: no MLP.", ge=0, le=2048)
     positions: Literal[
         "none", "learned", "rope", "alibi", "relative", "key_bias", "plus", "learned_plus"
-    ] = dial("none", "Positions", "How positions are told apart; a variant can have its own way.")
+    ] = dial(
+        "none",
+        "Positions",
+        "How the model learns where a token stands; a variant can have its own way.",
+        choice_labels=(
+            "none",
+            "learned vectors",
+            "rotary (RoPE)",
+            "linear biases (ALiBi)",
+            "bias per distance (T5)",
+            "bias per key position",
+            "mixed-in sinusoid (plus)",
+            "learned vectors and sinusoid",
+        ),
+    )
     causal: bool = dial(False, "Causal mask", "Tokens see only themselves and earlier ones.")
     self_mask: bool = dial(
         False,
@@ -42,8 +56,10 @@ class Size(BaseModel):
     blocks: Literal["lean", "standard"] = dial(
         "lean",
         "Blocks",
-        "Lean: RMSNorm without gain, no biases. Standard: LayerNorm with gain and bias, biases "
-        "everywhere, initial numbers as PyTorch draws them.",
+        "How each layer is built around attention. Minimal: RMSNorm without gain, no biases. "
+        "Standard: LayerNorm with gain and bias, biases everywhere, initial numbers as PyTorch "
+        "draws them.",
+        choice_labels=("minimal", "standard"),
     )
 
 
@@ -59,7 +75,7 @@ class Training(BaseModel):
     schedule: Literal["constant", "cosine"] = dial(
         "constant",
         "Schedule",
-        "Cosine: the learning rate falls to zero along half a wave.",
+        "Constant: the learning rate stays. Cosine: it falls to zero along half a cosine wave.",
     )
     warm_up: float = dial(
         0.0,

@@ -164,7 +164,7 @@ def percent_of(interval: Interval) -> str:
         return "diverged"
     low, high, mean = (float(value) for value in (interval.low, interval.high, interval.mean))
     limits = percent_interval(low, high)
-    return f"{percent(mean)} [{limits}]" if limits and low < high else percent(mean)
+    return f"{percent(mean)} [{limits}]" if " to " in limits else percent(mean)
 
 
 def curve_table(snapshot: Snapshot) -> str:

@@ -99,6 +99,12 @@ class Setting:
     high: float | None = None
     multiple_of: int | None = None
     choices: tuple[str, ...] = ()
+    choice_labels: tuple[str, ...] = ()
+
+    def label_of(self, choice: str) -> str:
+        """Return what a choice is called on screen."""
+        labels = dict(zip(self.choices, self.choice_labels, strict=False))
+        return labels.get(choice, choice.replace("_", " "))
 
     @property
     def allowed(self) -> str:
@@ -117,6 +123,9 @@ class Setting:
 
 def setting_of(name: str, info: FieldInfo, default: Any) -> Setting:
     """Read a field: its label, help, bounds and choices stand on it and nowhere else."""
+    extra = info.json_schema_extra
+    labels = extra.get("choice_labels", ()) if isinstance(extra, dict) else ()
+    assert isinstance(labels, list | tuple)
     bounds = {
         key: getattr(meta, key)
         for meta in info.metadata
@@ -136,4 +145,5 @@ def setting_of(name: str, info: FieldInfo, default: Any) -> Setting:
         bounds.get("le"),
         bounds.get("multiple_of"),
         choices,
+        tuple(map(str, labels)),
     )

@@ -14,6 +14,9 @@ from attnkit.variants.catalogue import title_of
 if TYPE_CHECKING:
     import pandas as pd
 
+SOLVED = "99% or more, three times in a row"
+"""When a seed counts as solved, in words: see `Snapshot.steps_to_threshold`."""
+
 
 def run_table(snapshot: Snapshot) -> pd.DataFrame:
     """One row per run: what it is, its metrics at the last evaluation, its costs."""
@@ -98,7 +101,8 @@ def finding(snapshot: Snapshot) -> str:
     """What the accuracies say, in one or two short sentences.
 
     A sharing is called solved if every one of its seeds has reached the threshold; of the others
-    the mean is given with its 95% interval, in percent, and how many of their seeds diverged.
+    the mean is given with its 95% interval, in percent, and how many of their seeds diverged. An
+    interval that is no wider than what is shown of the mean is left out.
     Where a task has a loss to beat, losses are told instead.
     """
     if snapshot.experiment.task.loss_to_beat is not None:
@@ -116,12 +120,13 @@ def finding(snapshot: Snapshot) -> str:
             others.append(f"{title_of(sharing)} diverged")
         else:
             limits = percent_interval(interval.low[i], interval.high[i])
-            text = f"{title_of(sharing)} {percent(interval.mean[i])}{limits and f' [{limits}]'}"
+            text = f"{title_of(sharing)} {percent(interval.mean[i])}"
+            text += f" [{limits}]" if " to " in limits else ""
             others.append(text + (f" ({lost[i]} of {n_seeds} diverged)" if lost[i] else ""))
     parts = []
     if solved:
-        seeds = "Solved" if n_seeds == 1 else "Solved with every seed"
-        parts.append(f"{seeds}: {', '.join(solved)}.")
+        seeds = "" if n_seeds == 1 else " with every seed"
+        parts.append(f"Solved{seeds} ({SOLVED}): {', '.join(solved)}.")
     if others:
         not_solved = "Not solved yet" if snapshot.status == "running" else "Not solved"
         parts.append(f"{not_solved}: {', '.join(others)}.")
@@ -150,7 +155,7 @@ def measures_finding(snapshot: Snapshot) -> str:
     told = {
         "Asymmetry of the scores": (1 - snapshot.latest("score_symmetry")) / 2,
         "Attention on the right token": snapshot.latest("mass_on_target"),
-        "Attention on the reversed entry": snapshot.latest("mass_on_reverse"),
+        "Attention on the mirrored entry": snapshot.latest("mass_on_reverse"),
     }
     parts = []
     for label, values in told.items():
@@ -161,10 +166,14 @@ def measures_finding(snapshot: Snapshot) -> str:
 
 
 def percent_interval(low: float, high: float) -> str:
-    """Limits of a share in percent, cut to what a share can be; empty if there are none."""
+    """Return limits of a share in percent, cut to what a share can be.
+
+    It is a single percentage where both limits are shown alike, and empty if there are none.
+    """
     if np.isnan(low):
         return ""
-    return f"{percent(max(low, 0)).removesuffix('%')} to {percent(min(high, 1))}"
+    lowest, highest = percent(max(low, 0)), percent(min(high, 1))
+    return highest if lowest == highest else f"{lowest.removesuffix('%')} to {highest}"
 
 
 def percent(share: float) -> str:

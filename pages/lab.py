@@ -9,7 +9,7 @@ from attnkit.live.jobs import Job
 from attnkit.own_book import can_be_asked
 from attnkit.results import Snapshot
 from attnkit.tasks import TASKS
-from attnkit.ui import components, composer, share
+from attnkit.ui import components, composer, share, words
 from attnkit.ui.board import draw_board, larger_charts, probe_pickers, why
 from attnkit.ui.controls import labels_of, setting_widgets
 from attnkit.ui.markdown import plain
@@ -326,6 +326,9 @@ with chooser:
         adding = st.popover(
             "Add a variant", icon=":material/add:", key=composer.OPEN, on_change="rerun"
         )
+    explaining = st.popover(
+        "What the words mean", icon=":material/menu_book:", key=words.OPEN, on_change="rerun"
+    )
 experiment = read_settings()
 with chooser:
     if experiment is not None and lab.quick is not None:
@@ -345,6 +348,9 @@ probe = lab.probe()
 if adding is not None and adding.open:
     with adding:
         composer.variant_form(lab)
+if explaining.open:
+    with explaining:
+        words.glossary()
 if linking.open:
     with linking:
         share.share_form(lab, experiment is not None)

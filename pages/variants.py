@@ -52,7 +52,8 @@ def measured(variant: Variant, known: MeasuredVariants | None) -> str:
         return ""
     limits = percent_interval(found.low, found.high)
     verdict = "" if found.reached else f", below {percent(known.threshold)}"
-    return f"Accuracy {percent(found.mean)} [{limits}]{verdict}."
+    interval = f" [{limits}]" if " to " in limits else ""
+    return f"Accuracy {percent(found.mean)}{interval}{verdict}."
 
 
 def anchor(family: str) -> str:

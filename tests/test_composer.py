@@ -30,13 +30,15 @@ def found(tab):
     """The names that are offered."""
     if not any(group.key == "variants_found" for group in tab.button_group):
         return []
-    return [option.content for option in tab.button_group(key="variants_found").proto.options]
+    options = tab.button_group(key="variants_found").proto.options
+    return [option.content.partition(" (")[0] for option in options]
 
 
 def test_an_alias_finds_an_entry_which_is_written_out_when_chosen(tab):
     """Without an error message on the way; the text form can be changed afterwards."""
     write(tab, "multi-query")
     assert found(tab) == ["MQA", "K=V + MQA"]
+    assert "MQA (multi-query attention)" in str(tab.button_group(key="variants_found").proto)
     assert not tab.error
     tab.button_group(key="variants_found").set_value("mqa")
     show(tab)

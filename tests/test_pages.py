@@ -840,7 +840,7 @@ def test_the_form_says_what_a_variant_is_and_costs():
     costs = Experiment(sharing=["Reformer"], d_head=8).costs("Reformer")
     assert named.explanation in said
     assert named.source in said
-    assert f"{costs.parameters:,} parameters, {costs.kv_cache} cached floats" in said
+    assert f"{costs.parameters:,} parameters; per token {costs.kv_cache} numbers kept" in said
     assert f"{costs.multiply_adds:,} multiply-adds" in said
 
 
@@ -1243,7 +1243,7 @@ def test_the_variants_page_shows_the_catalogue_and_every_word():
         assert f"Source: {named.source}" in said
     for word in OPTIONS:
         assert f"| `{word}` |" in said
-    assert "Accuracy 100% [100 to 100%]." in said
+    assert "Accuracy 100%." in said
     links = [link.proto for link in tab.get("page_link")]
     assert len([link for link in links if "QKV in the Lab" in link.label]) == len(CATALOGUE) - 1
 

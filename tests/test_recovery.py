@@ -201,7 +201,9 @@ def test_the_figure_shows_both_and_where_it_is_tied():
     assert [text.split()[0] for text in hovered] == ["untied", "tied"]
     texts = [entry["text"] for entry in recovery_legend(snapshot)]
     assert texts[0] == "tied at step 40, mean of 3 seeds, 95% interval"
-    assert any("at random" in text for text in texts) == (snapshot.experiment.plateau is not None)
+    assert any("guess between" in text for text in texts) == (
+        snapshot.experiment.plateau is not None
+    )
 
 
 def test_curves_are_taken_away_as_a_table():

@@ -5,9 +5,11 @@ import re
 import pytest
 from idle import idle_service, show, visit
 
-from attnkit.experiment import Experiment
+from attnkit.experiment import Experiment, settings
 from attnkit.settings import Problem
+from attnkit.tasks import TASKS
 from attnkit.ui.controls import labels_of
+from attnkit.ui.words import WORDS
 
 pytestmark = pytest.mark.server
 
@@ -100,3 +102,33 @@ def test_a_problem_calls_settings_by_their_labels():
         problem.on_screen(labels)
         == "Memory: 9 MB is not allowed. Allowed: at most 5 MB on this copy."
     )
+
+
+def test_choices_are_called_by_their_labels_and_no_tooltip_lists_values_of_links(tab):
+    """What stands in links and on the command line is no word for a page."""
+    box = next(one for one in tab.selectbox if one.key == "set_equal")
+    assert box.options == ["off", "equal parameters", "equal multiply-adds", "equal KV cache"]
+    assert box.value == "nothing"
+    blocks = tab.button_group(key="set_blocks")
+    assert [option.content for option in blocks.proto.options] == ["minimal", "standard"]
+    for one in (*tab.selectbox, *tab.toggle, *tab.button_group):
+        assert "Allowed" not in one.proto.help, one.key
+        assert not re.search(r"[a-z]_[a-z]", one.proto.help), one.key
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_choice_has_a_label(task):
+    """As many labels as choices, or none at all, and no underscore on screen."""
+    for setting in settings(task).values():
+        assert len(setting.choice_labels) in (0, len(setting.choices)), setting.name
+        assert not any("_" in setting.label_of(choice) for choice in setting.choices)
+
+
+def test_the_words_are_explained_where_they_are_met(tab):
+    """The Lab opens the glossary itself; the Guide has the same one."""
+    tab.session_state["words"] = True
+    (glossary,) = [one.value for one in show(tab).markdown if "| solved |" in one.value]
+    for word in WORDS:
+        assert f"| {word} |" in glossary
+    tab.switch_page("pages/guide.py")
+    assert any(one.value == glossary for one in show(tab).markdown)

@@ -8,9 +8,11 @@ from kinds import tiny
 
 from attnkit.statistics import mean_interval
 from attnkit.summary import (
+    SOLVED,
     finding,
     measures_finding,
     percent,
+    percent_interval,
     run_table,
     sharing_table,
     slice_table,
@@ -55,7 +57,8 @@ def test_finding_sorts_sharings_into_solved_and_not(example):
     accuracy = np.ones((5, 5))
     accuracy[1] = [0.4, 0.5, 0.6, 0.5, 0.5]
     text = finding(with_accuracy(example, accuracy))
-    assert text == "Solved with every seed: QKV, K=V, Q=V, Q=K=V. Not solved: Q=K 50% [41 to 59%]."
+    solved = f"Solved with every seed ({SOLVED}): QKV, K=V, Q=V, Q=K=V."
+    assert text == f"{solved} Not solved: Q=K 50% [41 to 59%]."
 
 
 def test_one_seed_below_the_threshold_is_not_solved(example):
@@ -71,7 +74,23 @@ def test_finding_names_what_diverged(example):
     accuracy[4] = accuracy[3, 0] = np.nan
     diverged_at = np.where(np.isnan(accuracy), 10, -1).ravel()
     text = finding(with_accuracy(example, accuracy, diverged_at=diverged_at))
-    assert text.endswith("Not solved: Q=V 100% [100 to 100%] (1 of 5 diverged), Q=K=V diverged.")
+    assert text.endswith("Not solved: Q=V 100% (1 of 5 diverged), Q=K=V diverged.")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.41, 0.59, "41 to 59%"),
+        (1.0, 1.0, "100%"),
+        (0.993, 1.02, "99 to 100%"),
+        (0.501, 0.503, "50%"),
+        (-0.1, 0.2, "0 to 20%"),
+        (float("nan"), float("nan"), ""),
+    ],
+)
+def test_limits_that_are_shown_alike_are_one_percentage(low, high, said):
+    """Nobody needs "100 to 100%"; without an interval there is nothing to say."""
+    assert percent_interval(low, high) == said
 
 
 def test_finding_of_a_running_experiment_says_yet(example):
@@ -199,7 +218,7 @@ def test_measures_are_told_for_every_variant_that_has_them(example):
     assert found.startswith(f"Asymmetry of the scores: {', '.join(asymmetries)}. Attention on")
     unknown = {"mass_on_reverse": np.full_like(example.history["accuracy"], np.nan)}
     fewer = dataclasses.replace(example, history=example.history | unknown)
-    assert measures_finding(fewer) == found.partition(" Attention on the reversed entry")[0]
+    assert measures_finding(fewer) == found.partition(" Attention on the mirrored entry")[0]
 
 
 @pytest.mark.parametrize(("share", "text"), [(1, "100%"), (0.9996, "99%"), (0.5, "50%")])

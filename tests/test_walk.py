@@ -99,7 +99,7 @@ def test_a_newcomer_sees_why_tied_scores_fail_and_what_rescues_them(newcomer):
     assert "scores exactly as" in tied
     there, back = numbers(tied, r"asks \S+ (\S+), \S+ asks \S+ (\d\S*\d)")
     assert there == back
-    shares = r"right entry (\S+), on the reversed one (\S+)\."
+    shares = r"right entry (\S+), on the mirrored one (\S+)\."
     right, reversed_one = numbers(tied, shares)
     assert abs(right - reversed_one) < 0.05
     assert right > 0.2

@@ -151,7 +151,8 @@ def facts(experiment: Experiment, variant: Variant) -> str:
     n_matrices = count_matrices(experiment.wiring(variant))
     matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
     told = (
-        f"{matrices}, {costs.parameters:,} parameters, {costs.kv_cache:,} cached floats per token"
+        f"{matrices}, {costs.parameters:,} parameters, "
+        f"{costs.kv_cache:,} numbers kept per token (KV cache)"
     )
     changes = adjustment(experiment, variant)
     return f"{told}; {changes}" if changes else told
@@ -179,7 +180,7 @@ def _numbers(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
     for i, variant in enumerate(experiment.sharing):
         mean = accuracy.mean[i]
         limits = percent_interval(accuracy.low[i], accuracy.high[i])
-        note = limits or "right answers"
+        note = limits if " to " in limits else f"every seed {limits}" if limits else "right answers"
         if diverged[i]:
             note = f"{diverged[i]} of {experiment.n_seeds} diverged"
         numbers[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
@@ -209,7 +210,7 @@ def _levels_of(
     start = float(mean_interval(at_start).mean)
     levels = [] if np.isnan(start) else [{"value": start, "dash": "dash", "text": "untrained"}]
     if experiment.plateau is not None and stays_at_plateau(variant):
-        text = f"a guess between two {experiment.plateau:.2f}"
+        text = f"guess between two entries {experiment.plateau:.2f}"
         levels.append({"value": experiment.plateau, "dash": "longdashdot", "text": text})
     return levels
 

@@ -24,7 +24,7 @@ from attnkit.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 
-_LINE_STYLES = {"asymmetry": "solid", "right token": "dash", "reversed entry": "dot"}
+_LINE_STYLES = {"asymmetry": "solid", "right token": "dash", "mirrored entry": "dot"}
 
 
 def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
@@ -95,7 +95,7 @@ def plot_loss(snapshot: Snapshot, previous: Snapshot | None = None) -> Figure:
 def loss_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str, str]]:
     """What the lines of `plot_loss` are."""
     experiment = snapshot.experiment
-    entries = [{"dash": "solid", "text": "loss in nats, mean of seeds"}]
+    entries = [{"dash": "solid", "text": "loss (cross-entropy), mean of seeds"}]
     if experiment.task.loss_to_beat is not None:
         text = f"{experiment.task.simple_model} {experiment.task.loss_to_beat:.2f}"
         entries.append({"dash": "dot", "text": text})
@@ -105,13 +105,13 @@ def loss_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[str,
 
 
 def plot_attention_measures(snapshot: Snapshot) -> Figure:
-    """Asymmetry of the scores, and attention on the right token and on the reversed entry."""
+    """Asymmetry of the scores, and attention on the right token and on the mirrored entry."""
     experiment = snapshot.experiment
     steps, kept = thin(snapshot.eval_steps)
     measures = {
         "asymmetry": snapshot.asymmetry,
         "right token": snapshot.history["mass_on_target"],
-        "reversed entry": snapshot.history["mass_on_reverse"],
+        "mirrored entry": snapshot.history["mass_on_reverse"],
     }
     span = [0, experiment.training.steps]
     colors = colors_of(experiment.sharing)
@@ -148,10 +148,11 @@ def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[
         {"dash": "dash", "text": "untrained"},
     ]
     if experiment.plateau is not None and any(map(stays_at_plateau, experiment.sharing)):
-        text = f"one of two picked at random {experiment.plateau:.2f}"
+        text = f"guess between two entries {experiment.plateau:.2f}"
         entries.append({"dash": "longdashdot", "text": text})
     if experiment.training.earlier_steps:
-        entries.append({"dash": "thin", "text": "upright: the embedding is frozen, all else anew"})
+        text = "upright line: the embedding is frozen, all else starts anew"
+        entries.append({"dash": "thin", "text": text})
     if previous is not None:
         entries.append({"dash": "previous", "text": "previous experiment"})
     return entries
@@ -160,14 +161,15 @@ def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[
 def measures_legend(snapshot: Snapshot) -> list[dict[str, str]]:
     """What the lines of `plot_attention_measures` are."""
     texts = {
-        "asymmetry": "asymmetry of the scores: 0 symmetric, ½ unrelated (mean over heads, layers)",
+        "asymmetry": "asymmetry of the scores: 0 if a pair scores alike both ways, about ½ if its "
+        "two scores are unrelated (mean over heads and layers)",
         "right token": "attention on the token that holds the answer",
-        "reversed entry": "attention on the reversed entry",
+        "mirrored entry": "attention on the mirrored entry, which asks for the asker",
     }
     measured = {
         "asymmetry": snapshot.asymmetry,
         "right token": snapshot.history["mass_on_target"],
-        "reversed entry": snapshot.history["mass_on_reverse"],
+        "mirrored entry": snapshot.history["mass_on_reverse"],
     }
     return [
         {"dash": dash, "text": texts[name]}

@@ -73,7 +73,7 @@ def recovery_legend(snapshot: Snapshot) -> list[dict[str, str]]:
         {"dash": "dot", "text": f"chance {experiment.task.chance:.2f}"},
     ]
     if _may_stay_at_plateau(tied) and experiment.plateau is not None:
-        text = f"one of two picked at random {experiment.plateau:.2f}"
+        text = f"guess between two entries {experiment.plateau:.2f}"
         entries.append({"dash": "longdashdot", "text": text})
     return entries
 

@@ -95,7 +95,7 @@ def mirrored(run: Run) -> Reason | None:
     if pair is None or run.scores is None:
         sentence = (
             f"{run.title} gives {percent(right)} of its attention to the right entry and "
-            f"{percent(wrong)} to the reversed one, so it guesses: {percent(run.accuracy)} right."
+            f"{percent(wrong)} to the mirrored one, so it guesses: {percent(run.accuracy)} right."
         )
         return run.says("mirrored", sentence, "asymmetry")
     names = [label.short for label in task.label(run.snapshot.probe.tokens)]

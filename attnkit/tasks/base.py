@@ -99,12 +99,19 @@ class Label:
     full: str
 
 
-def dial(default: Any, label: str, help: str, **bounds: Any) -> Any:
-    """A field whose label, help and bounds stand here and nowhere else.
+def dial(
+    default: Any, label: str, help: str, *, choice_labels: tuple[str, ...] = (), **bounds: Any
+) -> Any:
+    """Return a field whose label, help and bounds stand here and nowhere else.
 
     Command line, link and widgets read them from the model's fields.
+
+    Args:
+        choice_labels: what the choices are called on screen, in their order; without it they are
+            called as in links.
     """
-    return Field(default, title=label, description=help, **bounds)
+    extra: dict[str, Any] | None = {"choice_labels": [*choice_labels]} if choice_labels else None
+    return Field(default, title=label, description=help, json_schema_extra=extra, **bounds)
 
 
 def disagreement(field: str, value: Any, allowed: str, *others: str) -> PydanticCustomError:

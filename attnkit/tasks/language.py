@@ -195,6 +195,7 @@ class Language(Task):
         "Objective",
         "Next: each place answers the next character, for causal models. Masked: some are hidden, "
         "for models that see both sides.",
+        choice_labels=("next character", "hidden characters"),
     )
     length: int = dial(64, "Window", "Characters a model sees at once.", ge=16, le=256)
     masked_share: float = dial(

@@ -57,7 +57,7 @@ def comparison(compared: Sequence[Compared]) -> None:
         st.caption(f"{ABSENT}: the task has no such setting.")
 
     metric, variants = _measure_and_variants(compared)
-    better = "higher is better" if metric == "accuracy" else "in nats, lower is better"
+    better = "higher is better" if metric == "accuracy" else "lower is better"
     reached = summary_table(compared, metric)
     reached = reached[reached["sharing"].isin([variant.value for variant in variants])]
     st.subheader(f"{_MEASURES[metric]} on held-out examples, by training step", anchor=False)

@@ -42,7 +42,7 @@ def variant_form(lab: Lab) -> None:
         st.pills(
             "Found",
             found,
-            format_func=lambda key: CATALOGUE[key].name,
+            format_func=_with_alias,
             key=_FOUND,
             on_change=_take_found,
         )
@@ -110,12 +110,18 @@ def _found(text: str) -> list[str]:
     return [key_of(one.name) for one in others[:_MOST_FOUND]]
 
 
+def _with_alias(key: str) -> str:
+    """Return a name with the alias that says what it stands for."""
+    named = CATALOGUE[key]
+    return f"{named.name} ({named.aliases[0]})" if named.aliases else named.name
+
+
 def costs_line(experiment: Experiment, variant: Variant) -> str:
     """What a variant costs in an experiment."""
     costs = experiment.costs(variant)
     return (
-        f"{costs.parameters:,} parameters, {costs.kv_cache:,} cached floats and "
-        f"{costs.multiply_adds:,} multiply-adds per token"
+        f"{costs.parameters:,} parameters; per token {costs.kv_cache:,} numbers kept (KV cache) "
+        f"and {costs.multiply_adds:,} multiply-adds"
     )
 
 

@@ -73,25 +73,30 @@ def _grid(group: Iterable[Setting], wrong: Mapping[str, str]) -> None:
                 st.markdown(f":red[:material/error: {text}]", width="stretch")
 
 
-def _places(row: list[Setting]) -> list[DeltaGenerator]:
+def _places(row: list[Setting]) -> Sequence[DeltaGenerator]:
     """Return where the settings of a row are drawn: numbers in columns of one width."""
-    return list(st.columns(2)) if row[0].kind in (int, float) else [st.container()]
+    if row[0].kind in (int, float):
+        return list(st.columns(2))
+    return [st.container()]
 
 
 def _widget(setting: Setting) -> None:
-    key, help_text = f"set_{setting.name}", f"{setting.help} Allowed: {setting.allowed}."
+    key, help_text = f"set_{setting.name}", setting.help
     if setting.kind is bool:
         st.toggle(setting.label, key=key, help=help_text)
     elif len(setting.choices) > MOST_SEGMENTS:
         st.selectbox(
-            setting.label,
-            setting.choices,
-            format_func=lambda choice: choice.replace("_", " "),
-            key=key,
-            help=help_text,
+            setting.label, setting.choices, format_func=setting.label_of, key=key, help=help_text
         )
     elif setting.choices:
-        st.segmented_control(setting.label, setting.choices, key=key, help=help_text, required=True)
+        st.segmented_control(
+            setting.label,
+            setting.choices,
+            format_func=setting.label_of,
+            key=key,
+            help=help_text,
+            required=True,
+        )
     else:
         # The browser cuts whole numbers (3.7 to 3, 1e3 to 1), replaces an empty box by its default
         # and drops what is out of bounds, all in silence. A number of any kind, without default
@@ -102,7 +107,7 @@ def _widget(setting: Setting) -> None:
             step=_step(setting),
             format="%g",
             key=key,
-            help=help_text,
+            help=f"{help_text} Allowed: {setting.allowed}.",
         )
 
 

@@ -92,7 +92,8 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         "A smaller cache",
         "Four heads of queries. Do they need four heads of keys and values?",
-        "From 64 cached floats to 8, all solve it. Then set the head width to 2: now it costs.",
+        "From 64 numbers kept per token (KV cache) to 8, all solve it. Then set the head width to "
+        "2: now it costs.",
         Experiment(task="phonebook", sharing=["MHA-4", "GQA", "MQA", "K=V + MQA"]),
     ),
     Preset(

@@ -31,7 +31,7 @@ def share_form(lab: Lab, fits: bool) -> None:
     with st.container(key="share_links"):
         st.markdown("**Link to this experiment**")
         _to_copy(address, link_text(experiment))
-        note = "Whoever opens it finds these settings."
+        note = "It opens with these settings."
         if not fits:
             note = "Something on screen cannot be trained; the link is the address of this page."
         known = training_service().find(experiment)

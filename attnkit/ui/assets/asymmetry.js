@@ -45,12 +45,12 @@ function said(film, p) {
   }
   if (Number.isFinite(right)) {
     found.attention = `Attention on the right entry ${share(right)}`;
-    found.attention += Number.isFinite(reversed) ? `, on the reversed one ${share(reversed)}.` : ".";
+    found.attention += Number.isFinite(reversed) ? `, on the mirrored one ${share(reversed)}.` : ".";
     if (Number.isFinite(reversed) && right + reversed > 0.3) {
       if (Math.abs(right - reversed) < EVEN) found.verdict = "It splits evenly: the direction is lost, and it can only guess between the two.";
       else if (right > reversed && must) found.verdict = "It leans to the right entry all the same: symmetry ties i → j to j → i, not two entries of one row.";
       else if (right > reversed) found.verdict = right > 0.6 ? "Most of it goes to the right entry." : "It leans to the right entry.";
-      else found.verdict = "It leans to the reversed entry.";
+      else found.verdict = "It leans to the mirrored entry.";
     }
   }
   found.accuracy = `Accuracy ${share(film.value("accuracy", [p]))}.`;
@@ -61,7 +61,7 @@ const meaning = {
   name: "meaning",
   title: (film) => (square(film) ? "Can the scores tell a direction?" : "Here nobody looks back"),
   hint: (film) => (square(film)
-    ? "S holds the scores before masks and softmax: row i asks, column j is looked at. A matrix shared by queries and keys makes S the same both ways. The reversed entry is the one that asks for the asker."
+    ? "S holds the scores before masks and softmax: row i asks, column j is looked at. A matrix shared by queries and keys makes S the same both ways. The mirrored entry is the one that asks for the asker."
     : "The decoder asks the encoder: those who ask are not those who are looked at, so S has no other direction to compare with. Choose an encoder or decoder layer above; what can be measured here are the weights, below."),
   height: 190,
   build(film, body) {
@@ -124,7 +124,7 @@ const parts = {
   hint: (film) => {
     const { labels, n_looked_at: all } = film.header;
     const cut = labels.length < all ? ` Shown are ${labels.length} of ${all} positions; shares and eigenvalues are those of all.` : "";
-    return `S = Sₛ + Sₐ with Sₛ = (S + Sᵀ)/2 and Sₐ = (S − Sᵀ)/2, and what share of ‖S‖² each has. Rows ask, columns are looked at; outlined: the right entry, circled: the reversed one. Below: the eigenvalues of Sₛ, largest first. With plain Q = K none is below zero: then no pair scores above the larger of its two scores with itself, which a self-mask hides.${cut}`;
+    return `S = Sₛ + Sₐ with Sₛ = (S + Sᵀ)/2 and Sₐ = (S − Sᵀ)/2, and what share of ‖S‖² each has. Rows ask, columns are looked at; outlined: the right entry, circled: the mirrored one. Below: the eigenvalues of Sₛ, largest first. With plain Q = K none is below zero: then no pair scores above the larger of its two scores with itself, which a self-mask hides.${cut}`;
   },
   height: 320,
   shown: square,
@@ -236,7 +236,7 @@ const nHeads = (film) => film.shape("0.a")[1];
 const overTraining = {
   name: "asymmetry",
   title: (film) => ["Asymmetry over training", film.header.places?.length > 1 && film.header.places[chosenLayer(film)]].filter(Boolean).join(" · "),
-  hint: `${A_FORMULA}: 0 symmetric, ½ unrelated, 1 antisymmetric; mean over held-out examples. An untrained model has about ½ already, so a only describes the scores. The evidence for a direction is where the attention goes, below.`,
+  hint: `${A_FORMULA}: 0 if all pairs score alike both ways, about ½ if the two scores of a pair are unrelated, 1 if they are opposite; mean over held-out examples. An untrained model has about ½ already, so a only describes the scores. The evidence for a direction is where the attention goes, below.`,
   height: 210,
   shown: square,
   build: (film, body) => chartsIn(film, body, Array.from({ length: nHeads(film) }, (_, h) => ({
@@ -255,7 +255,7 @@ const overTraining = {
 };
 
 const hasMass = (film, c) => film.variants.some((_, p) => film.steps.some((_, k) => Number.isFinite(film.value(`${p}.mass`, [c], k))));
-const MASSES = ["on the right entry", "on the reversed entry"];
+const MASSES = ["on the right entry", "on the mirrored entry"];
 
 const mass = {
   name: "mass",

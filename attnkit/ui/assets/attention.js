@@ -53,7 +53,7 @@ function answerOf(film, p) {
   return { text: header.texts[answer] ?? String(answer), right: header.right < 0 ? null : answer === header.right, probability };
 }
 
-/** Where the followed token looks: weights on the right and the reversed entry, and the largest. */
+/** Where the followed token looks: weights on the right and the mirrored entry, and the largest. */
 function looksOf(film, p) {
   const { header } = film, weights = film.shape(`${p}.weights`) && film.get(`${p}.weights`);
   if (!weights) return null;
@@ -70,7 +70,7 @@ function findingOf(film, p) {
   let text = `its largest weight, ${share(looks.most)}, is on ${looks.entry}`;
   if (!Number.isNaN(looks.right)) {
     text = `${share(looks.right)} of its weight on the right entry`;
-    if (!Number.isNaN(looks.reverse)) text += `, ${share(looks.reverse)} on the reversed one`;
+    if (!Number.isNaN(looks.reverse)) text += `, ${share(looks.reverse)} on the mirrored one`;
   }
   if (!answer) return `${text}.`;
   const mark = answer.right === null ? "" : answer.right ? " ✓" : " ✗";
@@ -164,7 +164,7 @@ const mapsFigure = {
       "Rows ask, columns are looked at, brighter is more.",
       film.served ? "Press a row to follow that token." : "",
       layer.target.some((column) => column >= 0) ? "Outlined: the entry that holds the right answer." : "",
-      layer.reverse.some((column) => column >= 0) ? "Circled: the reversed one." : "",
+      layer.reverse.some((column) => column >= 0) ? "Circled: the mirrored one." : "",
       layer.right.some((right) => right >= 0) ? "✓ and ✗: what is answered." : "",
       layer.cut,
     ].filter(Boolean).join(" ");
@@ -235,7 +235,7 @@ const mapsFigure = {
       };
       const right = mean(layer.target), reverse = mean(layer.reverse);
       if (Number.isNaN(right)) return `${variant.name}: ${layer.rows.length} rows.`;
-      return `${variant.name}: mean weight ${share(right)} on the right entries${Number.isNaN(reverse) ? "" : `, ${share(reverse)} on the reversed ones`}.`;
+      return `${variant.name}: mean weight ${share(right)} on the right entries${Number.isNaN(reverse) ? "" : `, ${share(reverse)} on the mirrored ones`}.`;
     });
     return `Attention maps at step ${film.step}${placeText(film, place) && `, ${placeText(film, place)}`}. ${parts.join(" ")}`;
   },

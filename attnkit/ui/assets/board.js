@@ -196,7 +196,7 @@ function buildMap(state, box, column) {
 function fill(state) {
   const { data } = state, { maps } = data;
   setLegend(state.legend, data.legend);
-  say(state.headings[5], maps ? `Each row looks at the brighter columns; outlined: the right one.${maps.reverse.some((j) => j >= 0) ? ` Circled: the reversed one${data.mark ? " of the marked pair" : ""}.` : ""} ✓ ✗: its answer. ${maps.cut}` : "");
+  say(state.headings[5], maps ? `Each row looks at the brighter columns; outlined: the right one.${maps.reverse.some((j) => j >= 0) ? ` Circled: the mirrored one${data.mark ? " of the marked pair" : ""}.` : ""} ✓ ✗: its answer. ${maps.cut}` : "");
   say(state.headings[8], "0: the scores are the same both ways. 0.5: both ways are unrelated. Mean over heads and layers.");
   data.columns.forEach((column, i) => {
     const drawn = state.columns[i];

@@ -90,7 +90,7 @@ const differenceFigure = {
   },
 };
 
-/** Mean attention on the right (0) or the reversed (1) entry, at a frame. */
+/** Mean attention on the right (0) or the mirrored (1) entry, at a frame. */
 function massOf(film, p, { layer, head }, which, k) {
   const name = `${p}.mass`, { n_heads: n } = film.variants[p];
   if (!film.shape(name) || (head !== null && head >= n)) return NaN;
@@ -105,7 +105,7 @@ const massLines = (film, which) => film.variants.map((variant, p) => ({
   values: () => film.steps.map((_, k) => massOf(film, p, chosenPlace(film), which, k)),
 }));
 
-/** Whether a task has right (0) or reversed (1) entries to look at. */
+/** Whether a task has right (0) or mirrored (1) entries to look at. */
 const hasMass = (film, which) => massLines(film, which).some((line) => line.values().some((value) => !Number.isNaN(value)));
 
 const massFigure = {
@@ -124,7 +124,7 @@ const massFigure = {
     return [
       lineChart(film, grid.boxes[0], { ...room, lines: accuracy, levels, label: "accuracy" }),
       ...there.map((which, i) => lineChart(film, grid.boxes[i + 1], {
-        ...room, lines: massLines(film, which), label: `attention on the ${which ? "reversed" : "right"} entry`,
+        ...room, lines: massLines(film, which), label: `attention on the ${which ? "mirrored" : "right"} entry`,
       })),
     ];
   },
@@ -133,7 +133,7 @@ const massFigure = {
     const mass = [0, 1].map((which) => massOf(film, p, chosenPlace(film), which, film.at));
     const parts = [`accuracy ${share(film.value("accuracy", [p]))}`];
     if (!Number.isNaN(mass[0])) parts.push(`attention on the right entry ${share(mass[0])}`);
-    if (!Number.isNaN(mass[1])) parts.push(`on the reversed one ${share(mass[1])}`);
+    if (!Number.isNaN(mass[1])) parts.push(`on the mirrored one ${share(mass[1])}`);
     return `${variant.name}: ${parts.join(", ")}.`;
   }).join(" "),
   table: (film) => ({

@@ -249,7 +249,7 @@ const lookupFigure = {
     mostHeads(film) * film.header.layers.length > 1 ? `${placeText(film, film.header)[0].toUpperCase()}${placeText(film, film.header).slice(1)}.` : "",
     "Coloured cells are numbers, blue below 0, red above: point at them. Strips joined by = are one and the same. W_QK makes q and k.",
     film.header.target >= 0 ? "Bold: the entry that holds the right answer." : "",
-    film.header.reverse >= 0 ? "Circle: the reversed one." : "",
+    film.header.reverse >= 0 ? "Circle: the mirrored one." : "",
   ].filter(Boolean).join(" "),
   height: 700,
   build(film, body) {
