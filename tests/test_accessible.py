@@ -286,7 +286,7 @@ def test_axe_finds_no_serious_fault_in_what_the_lab_says_and_opens(browser, addr
     page = visit(browser, f"{address}/?v=1&steps=70&nonsense=1")
     settle(page)
     expect(page.get_by_role("alert")).to_contain_text("nonsense")
-    expect(page.locator(".ak-faded .ak-plot").first).to_be_attached()
+    expect(page.locator(".ak-board.ak-faded canvas").first).to_be_attached()
     show(page, WIDE, scheme)
     assert grave_faults(page) == []
     page.locator(".ak-chosen-task").click()

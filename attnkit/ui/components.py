@@ -21,15 +21,14 @@ from typing import Any
 import streamlit as st
 
 from attnkit.experiment import Experiment
+from attnkit.figures.board import planned_columns
 from attnkit.figures.diagram import variant_diagram
-from attnkit.figures.palette import colors_of
 from attnkit.figures.panels import Figure
 from attnkit.live.views import Example
 from attnkit.tasks import FAMILIES, TASKS
 from attnkit.ui.shown import example_cells, task_thumbnail
 from attnkit.ui.standalone import film_source
 from attnkit.variants import Variant
-from attnkit.variants.catalogue import second_line_of, title_of
 
 NARROWEST = 175
 """Pixels below which panels wrap into another row; the same for all, so that columns align."""
@@ -254,22 +253,10 @@ def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -
 
 
 def glossary(experiment: Experiment, *, key: str) -> None:
-    """One card per variant that says in words what is tied."""
+    """Draw one card per variant that says in words what is tied."""
     cards = [
-        {**card, "value": "", "note": card["meaning"], "facts": ""} for card in _drawn(experiment)
+        {"name": c["name"], "text": c["second"], "color": c["color"], "diagram": c["diagram"]}
+        | {"note": c["meaning"]}
+        for c in planned_columns(experiment)
     ]
     _component("cards")(key=key, data=_packed({"cards": cards, "narrowest": 150}))
-
-
-def _drawn(experiment: Experiment) -> list[dict[str, str]]:
-    """What does not change on the cards of an experiment's variants."""
-    return [
-        {
-            "name": title_of(variant),
-            "text": second_line_of(variant),
-            "color": color,
-            "diagram": variant_diagram(variant, experiment.wiring(variant), color),
-            "meaning": variant.meaning,
-        }
-        for variant, color in zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
-    ]

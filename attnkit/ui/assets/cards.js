@@ -1,5 +1,5 @@
-// One card per variant: what is tied, and how well it does right now.
-// data: {cards: [{name, text, diagram, color, meaning, value, note, facts}], narrowest}
+// One card per variant: what is tied.
+// data: {cards: [{name, text, diagram, color, note}], narrowest}
 
 export default function ({ data: packed, parentElement }) {
   const data = unpacked(packed);
@@ -17,11 +17,6 @@ export default function ({ data: packed, parentElement }) {
     root.replaceChildren(...data.cards.map(build));
   }
   arrange(root, state);
-  data.cards.forEach((card, i) => {
-    for (const part of ["value", "note", "facts"]) {
-      setText(root.children[i].querySelector(`.ak-${part}`), card[part]);
-    }
-  });
   return whenGone(root, () => {
     state.endWidth();
     states.delete(root);
@@ -37,12 +32,11 @@ function build(card) {
   const box = document.createElement("div");
   box.className = "ak-card";
   box.style.borderTopColor = card.color;
-  box.title = card.meaning;
-  box.innerHTML = `<b></b><div class="ak-text"></div>${card.diagram}<div class="ak-value"></div>` +
-    '<div class="ak-note"></div><div class="ak-facts"></div>';
+  box.innerHTML = `<b></b><div class="ak-text"></div>${card.diagram}<div class="ak-note"></div>`;
   const name = box.querySelector("b");
   setTextForm(name, card.name);
   name.classList.toggle("ak-long", card.name.length > 18);
   setTextForm(box.querySelector(".ak-text"), card.text);
+  setText(box.querySelector(".ak-note"), card.note);
   return box;
 }
