@@ -15,6 +15,7 @@ from attnkit.results import Snapshot
 from attnkit.tasks import TASKS
 from attnkit.ui import components, composer, share
 from attnkit.ui.controls import setting_widgets
+from attnkit.ui.guess import awaits_guess, guess_area, quiet_switch
 from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
 from attnkit.ui.own_book import own_book
@@ -98,7 +99,7 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
         label = "Resume"
     elif job is not None and not fits:
         label = "Train what is new" if lab.n_new else "Train new settings"
-    invalid = experiment is None
+    invalid = experiment is None or awaits_guess(lab)
     calm = "buttons" in lab.hidden
     with st.container(horizontal=True, key="actions"):
         st.button(
@@ -152,6 +153,7 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
                 help="Other weights and other data, same settings; trains at once.",
             )
             automatic_switch(lab)
+            quiet_switch(lab)
         if lab.hidden:
             st.button(
                 "Show all controls",
@@ -443,6 +445,7 @@ if experiment is not None:
         st.warning(
             f"No width makes the costs of {plain(names)} equal to the others: see the cards."
         )
+guess_area(lab)
 action_bar(experiment, job)
 if lab.refusal:
     st.warning(f"Not taken: {plain(lab.refusal)}.")
