@@ -9,6 +9,7 @@ import numpy as np
 from attnkit.results import METRICS, Snapshot
 from attnkit.sharing import Sharing
 from attnkit.statistics import mean_interval, paired_difference
+from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 if TYPE_CHECKING:
@@ -97,6 +98,28 @@ def slice_table(snapshot: Snapshot) -> pd.DataFrame:
     return pd.DataFrame({"sharing": [v.value for v in experiment.sharing], **columns})
 
 
+def solved_variants(snapshot: Snapshot) -> list[Variant]:
+    """Return the variants that have solved the task.
+
+    All seeds of such a variant have reached the threshold. Where a task has a loss to beat, the
+    variant's mean loss is below it with its upper 95% limit.
+    """
+    experiment = snapshot.experiment
+    if experiment.task.loss_to_beat is None:
+        solved = ~np.isnan(snapshot.per_sharing(snapshot.steps_to_threshold())).any(-1)
+    else:
+        solved = _highest_loss(snapshot) < experiment.task.loss_to_beat
+    return [
+        variant for variant, is_solved in zip(experiment.sharing, solved, strict=True) if is_solved
+    ]
+
+
+def _highest_loss(snapshot: Snapshot) -> np.ndarray:
+    """Return the upper 95% limit of each variant's mean loss; the loss itself of a single seed."""
+    interval = mean_interval(snapshot.per_sharing(snapshot.latest("loss")))
+    return np.where(np.isnan(interval.high), interval.mean, interval.high)
+
+
 def finding(snapshot: Snapshot) -> str:
     """What the accuracies say, in one or two short sentences.
 
@@ -108,13 +131,13 @@ def finding(snapshot: Snapshot) -> str:
     if snapshot.experiment.task.loss_to_beat is not None:
         return _finding_on_loss(snapshot, snapshot.experiment.task.loss_to_beat)
     accuracy = snapshot.per_sharing(snapshot.latest("accuracy"))
-    reached = ~np.isnan(snapshot.per_sharing(snapshot.steps_to_threshold()))
+    reached = solved_variants(snapshot)
     lost = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     interval = mean_interval(accuracy)
     n_seeds = snapshot.experiment.n_seeds
     solved, others = [], []
     for i, sharing in enumerate(snapshot.experiment.sharing):
-        if reached[i].all():
+        if sharing in reached:
             solved.append(title_of(sharing))
         elif lost[i] == n_seeds:
             others.append(f"{title_of(sharing)} diverged")
@@ -137,13 +160,13 @@ def _finding_on_loss(snapshot: Snapshot, to_beat: float) -> str:
     """Whose mean loss is below that of a simple model, with its upper 95% limit, and whose not."""
     simple = f"the loss of {snapshot.experiment.task.simple_model}, {to_beat:.2f}"
     interval = mean_interval(snapshot.per_sharing(snapshot.latest("loss")))
+    below = solved_variants(snapshot)
     sides: dict[str, list[str]] = {"Below": [], "Not below": []}
     for i, variant in enumerate(snapshot.experiment.sharing):
         mean, low, high = (values[i] for values in (interval.mean, interval.low, interval.high))
         limits = "" if np.isnan(low) else f" [{low:.2f} to {high:.2f}]"
         text = "diverged" if np.isnan(mean) else f"{mean:.2f}{limits}"
-        below = (mean if np.isnan(high) else high) < to_beat
-        sides["Below" if below else "Not below"].append(f"{title_of(variant)} {text}")
+        sides["Below" if variant in below else "Not below"].append(f"{title_of(variant)} {text}")
     return " ".join(
         f"{side} {simple}: {', '.join(names)}." for side, names in sides.items() if names
     )

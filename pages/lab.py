@@ -12,6 +12,7 @@ from attnkit.tasks import TASKS
 from attnkit.ui import components, composer, share, words
 from attnkit.ui.board import draw_board, larger_charts, probe_pickers, why
 from attnkit.ui.controls import labels_of, setting_widgets
+from attnkit.ui.guess import awaits_guess, guess_area, quiet_switch
 from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
 from attnkit.ui.own_book import own_book
@@ -59,6 +60,9 @@ def read_settings() -> Experiment | None:
     problems = lab.read_widgets()
     task = lab.experiment.task.name
     with st.sidebar:
+        if "buttons" not in lab.hidden:
+            automatic_switch(lab)
+            quiet_switch(lab)
         setting_widgets(task, lab.hidden, problems)
     for problem in problems:
         text = problem.on_screen(labels_of(task))
@@ -89,7 +93,7 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
         label = "Resume"
     elif job is not None and not fits:
         label = "Train what is new" if lab.n_new else "Train new settings"
-    invalid = experiment is None
+    invalid = experiment is None or awaits_guess(lab)
     calm = "buttons" in lab.hidden
     st.button(
         label,
@@ -341,8 +345,6 @@ with chooser:
             help="Smaller and easier settings with which QKV solves this task within a minute. "
             "All others go back to their defaults.",
         )
-    if experiment is not None and "buttons" not in lab.hidden:
-        automatic_switch(lab)
     st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
 probe = lab.probe()
 if adding is not None and adding.open:
@@ -362,6 +364,7 @@ if experiment is not None:
         st.warning(
             f"No width makes the costs of {plain(names)} equal to the others: see the board."
         )
+guess_area(lab)
 with buttons:
     action_bar(experiment, job)
 if lab.refusal:

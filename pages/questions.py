@@ -37,6 +37,7 @@ from attnkit.ui.evidence import (
     tuning_table,
     verdict_text,
 )
+from attnkit.ui.guess import is_quiet
 from attnkit.ui.markdown import plain
 from attnkit.ui.presence import watcher
 from attnkit.ui.routing import require_route
@@ -49,23 +50,27 @@ TICK_SECONDS = 0.4
 def show_question(question: Question) -> None:
     """Asked and answered, with a picture, and the way to see for oneself."""
     name = question.claims[0]
-    record = shipped.get(name)
+    record, rerun = shipped.get(name), reruns.known.get(name)
+    hidden = is_quiet() and (rerun is None or not rerun.finished)
     left, right = st.columns([6, 5], gap="large")
     with left:
         st.markdown(f"> {plain(question.asked)}\n>\n> {plain(f'— {question.source}')}")
         sentences = answered(question, shipped, verdicts)
-        if sentences:
+        if hidden:
+            st.info("The answer is hidden until you have guessed below and run it.")
+        elif sentences:
             with st.container(key="answer"):
                 st.markdown("\n\n".join(map(plain, sentences)))
         else:
             not_run_yet(question.claims)
     with right:
-        if record is not None:
+        if record is not None and not hidden:
             st.markdown(claim_told(record, verdicts[name]))
             show_picture(record, "shipped")
             st.caption(plain(f"{EVIDENCE_KEY} {shipped_with(record)}"))
-    st.caption("It rests on these claims. Press one to see its evidence.")
-    claim_buttons(question.claims)
+    if not hidden:
+        st.caption("It rests on these claims. Press one to see its evidence.")
+        claim_buttons(question.claims)
     run_it(CLAIMS[name], question.guess, question.guesses)
 
 
@@ -121,7 +126,9 @@ def run_area(claim: Claim, ask: str, guesses: Mapping[str, Verdict], drawn_movin
     with left:
         key = f"guess_{claim.id}"
         st.session_state.setdefault(key, asked_guesses.get(claim.id))
-        guess = st.radio(f"**{plain(ask)}**", list(guesses), index=None, key=key)
+        trains = rerun is not None and rerun is reruns.moving
+        question = f"**{plain(ask)}**"
+        guess = st.radio(question, list(guesses), index=None, key=key, disabled=trains)
         asked_guesses[claim.id] = guess
         bet = None if guess is None else guesses[guess]
         run_buttons(claim, rerun, bet)
@@ -145,7 +152,8 @@ def run_buttons(claim: Claim, rerun: Rerun | None, bet: Verdict | None) -> None:
             "Run it now" if rerun is None else "Run it on new seeds",
             type="primary",
             icon=":material/play_arrow:",
-            disabled=own,
+            disabled=own or bet is None,
+            help="Guess first: choose an answer above." if bet is None else None,
             key="run_claim",
         ):
             reruns.begin(claim, shipped.get(claim.id), watcher(), bet)

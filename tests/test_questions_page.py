@@ -5,7 +5,7 @@ import time
 import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 from test_inspecting import turn_to, visit_at
-from test_pages import PATIENCE, press, show, told
+from test_pages import PATIENCE, press, show, told, visit
 
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm, worse
@@ -86,6 +86,12 @@ def rerun_of(tab, name="small"):
     return tab.session_state["reruns"].known[name]
 
 
+def begin(tab):
+    """Guess something, and run it."""
+    tab.radio[0].set_value(tab.radio[0].options[0])
+    return press(show(tab), "run_claim")
+
+
 def watch_rerun(tab, name="small"):
     """Look at the page until nothing trains any more."""
     deadline = time.monotonic() + PATIENCE
@@ -144,7 +150,7 @@ def test_without_evidence_it_says_what_to_type(nothing_shipped):
     assert "Not run yet" in text
     assert "python -m attnkit claims one_matrix symmetry_follows ranking" in text
     assert "each at its task’s own learning rate: none is tuned yet" in text
-    assert not tab.button(key="run_claim").disabled
+    assert tab.button(key="run_claim").disabled
     assert not tab.get("download_button")
     tab = visit_at("questions", claim="one_matrix")
     assert "python -m attnkit claims one_matrix" in said(tab)
@@ -247,7 +253,7 @@ def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
 
 def test_runs_of_a_visitor_do_not_flood_what_is_kept(small):
     """The Runs page lists what people set up."""
-    tab = press(visit_at("questions", claim="small"), "run_claim")
+    tab = begin(visit_at("questions", claim="small"))
     assert not rerun_of(tab).job.kept
     watch_rerun(tab)
 
@@ -256,19 +262,34 @@ def test_shipped_learning_rates_are_taken_over_and_verdicts_stand_side_by_side(s
     """So that only seeds differ."""
     evidence = made_up(small)
     monkeypatch.setattr(record, "load_shipped", lambda: {"small": evidence})
-    tab = watch_rerun(press(visit_at("questions", claim="small"), "run_claim"))
+    tab = watch_rerun(begin(visit_at("questions", claim="small")))
     cells = dict(cell for trial in rerun_of(tab).trials for cell in trial.cells)
     assert cells == {one.name: evidence.tuned[one.name].rate for one in small.judged_arms}
     text = said(tab)
     assert "| your run | shipped |" in text
     assert "Learning rates were" not in text
-    assert "guess" not in text.replace("Predict", "")
 
 
-def test_a_guess_is_not_needed(small):
-    """Nothing is said about it then."""
-    tab = watch_rerun(press(visit_at("questions", claim="small"), "run_claim"))
-    assert "guess was" not in said(tab)
+def test_nothing_runs_without_a_guess_and_the_last_one_counts(small):
+    """It can be changed until the run begins, and again for the next run."""
+    tab = visit_at("questions", claim="small")
+    assert tab.button(key="run_claim").disabled
+    tab.radio[0].set_value("It will be supported")
+    tab = show(tab)
+    tab.radio[0].set_value("It will be contradicted")
+    tab = press(show(tab), "run_claim")
+    assert rerun_of(tab).guess == "contradicted"
+    assert not rerun_of(tab).moving or tab.radio[0].disabled
+    assert not watch_rerun(tab).radio[0].disabled
+
+
+def test_the_answer_is_hidden_in_the_quiet_mode():
+    """Until the visitor has guessed and run it."""
+    tab = visit(quiet="1")
+    tab = show(tab.switch_page("pages/questions.py"))
+    assert "The answer is hidden" in tab.info[0].value
+    assert not [button for button in tab.button if (button.key or "").startswith("open_")]
+    assert not pictures(tab)
 
 
 def test_a_run_can_be_stopped_and_taken_up_again(nothing_shipped, monkeypatch):
@@ -277,7 +298,7 @@ def test_a_run_can_be_stopped_and_taken_up_again(nothing_shipped, monkeypatch):
     arms = (arm("Q=K", **slow), arm("QKV", **slow))
     claim = small_claim(arms=arms, statements=(worse("Q=K", "QKV"),))
     monkeypatch.setitem(CLAIMS, "small", claim)
-    tab = press(press(visit_at("questions", claim="small"), "run_claim"), "stop_claim")
+    tab = press(begin(visit_at("questions", claim="small")), "stop_claim")
     rerun = rerun_of(tab)
     seeds = rerun.seeds
     assert "Stopped." in said(tab)
@@ -296,7 +317,7 @@ def test_a_refusal_is_told_and_can_be_tried_again(small, monkeypatch):
     tab = visit_at("questions", claim="small")
     with monkeypatch.context() as patched:
         patched.setattr(TrainingService, "submit", refuse)
-        tab = press(tab, "run_claim")
+        tab = begin(tab)
         assert "Not taken: 12 experiments wait already." in said(tab)
         assert "Not taken" in said(show(tab))
     tab = watch_rerun(press(tab, "go_on_claim"))
@@ -306,7 +327,7 @@ def test_a_refusal_is_told_and_can_be_tried_again(small, monkeypatch):
 
 def test_a_run_goes_on_while_its_visitor_is_elsewhere(small):
     """On another page, and on another question; it is there when they come back."""
-    tab = press(visit_at("questions", claim="small"), "run_claim")
+    tab = begin(visit_at("questions", claim="small"))
     tab = turn_to(turn_to(tab, "guide"), "questions")
     tab.session_state[VIEW] = "value"
     tab = watch_rerun(show(tab))
@@ -333,11 +354,11 @@ def test_only_one_claim_trains_for_a_visitor(small, monkeypatch):
         statements=(worse("Q=K", "QKV"),),
     )
     monkeypatch.setitem(CLAIMS, "slow", slow)
-    tab = press(visit_at("questions", claim="slow"), "run_claim")
+    tab = begin(visit_at("questions", claim="slow"))
     first = rerun_of(tab, "slow").job_id
     tab.selectbox(key=CLAIM).set_value("small")
     assert "“A slow claim” trains for you now: it stops if you run this." in said(show(tab))
-    tab = press(tab, "run_claim")
+    tab = begin(tab)
     assert rerun_of(tab, "slow").problem == "Stopped."
     assert training_service().look(first).over
     watch_rerun(tab)

@@ -123,7 +123,7 @@ def test_without_recorded_scores_the_attention_is_told():
     found = reason(with_probe(report(), scores=None), Q_K, 0)
     assert found.kind == "mirrored"
     assert found.sentence == (
-        "Q=K gives 45% of its attention to the right entry and 44% to the reversed one, so it "
+        "Q=K gives 45% of its attention to the right entry and 44% to the mirrored one, so it "
         "guesses: 50% right."
     )
 

@@ -12,6 +12,7 @@ from attnkit.evidence.record import QUICK_SEEDS, Evidence, told
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import MARKS
 from attnkit.experiment import SCHEMA, Experiment
+from attnkit.ui.guess import outcome_told
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, with_hidden
 
@@ -182,7 +183,7 @@ def guess_told(guess: Verdict, own: Verdict, shipped: Verdict | None) -> str:
         by = "By the shipped evidence your guess"
     else:
         by = "Your guess"
-    return f"{by} was right." if guess == judged else f"{by} was wrong."
+    return outcome_told(guess == judged, by)
 
 
 def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:

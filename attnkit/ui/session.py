@@ -34,6 +34,9 @@ from attnkit.variants import Variant, read_variants
 FAST_SECONDS = 2.0
 """Experiments that are estimated to take less train by themselves, if the visitor wants that."""
 
+QUIET = "quiet"
+"""Field of a link that opens the Lab in the quiet mode: `quiet=1`."""
+
 MOST_COLUMNS = 6
 """Variants that the Lab shows side by side."""
 
@@ -244,7 +247,11 @@ class Lab(Linked):
         """
         changed = self._followed not in (None, self.experiment)
         self._followed, job = self.experiment, self.job
-        if not changed or (job is not None and (not job.over or job.experiment == self.experiment)):
+        if (
+            self.quiet
+            or not changed
+            or (job is not None and (not job.over or job.experiment == self.experiment))
+        ):
             return
         service = training_service()
         known = service.find(self.experiment, self.watcher)
@@ -372,10 +379,14 @@ class Lab(Linked):
 
     def follow(self, params: dict[str, str]) -> None:
         """Take over a link: its settings, what it hides, and the run it names if there is one."""
-        link = read_link(params, stored_experiment)
+        self.quiet = self.quiet or params.get(QUIET) == "1"
+        settings = {k: v for k, v in params.items() if (k, v) != (QUIET, "1")}
+        link = read_link(settings, stored_experiment)
         self.hidden, self.problems = link.hidden, link.problems
         self.link, self.offered = params, []
         self.set(link.experiment)
+        if self.quiet:
+            return
         known = training_service().find(link.experiment, self.watcher)
         if known is not None and known.id != self.job_id:
             self._show(known.id)
@@ -397,7 +408,19 @@ class Lab(Linked):
 
     def write_link(self) -> None:
         """Make the address bar say what is set up."""
-        self.set_link(link_params(self.experiment, self.hidden))
+        quiet = {QUIET: "1"} if self.quiet else {}
+        self.set_link({**link_params(self.experiment, self.hidden), **quiet})
+
+    def set_quiet(self, quiet: bool) -> None:
+        """Turn the quiet mode on, which hides what is finished, or off, which shows it again."""
+        self.quiet, job = quiet, self.job
+        if quiet and job is not None and job.over:
+            self.leave_job()
+            self.previous = None
+        elif not quiet and job is None:
+            known = training_service().find(self.experiment, self.watcher)
+            if known is not None:
+                self._show(known.id)
 
     @property
     def _is_shared(self) -> bool:

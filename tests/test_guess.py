@@ -1,0 +1,119 @@
+"""Predict first: nothing gives the answer away before a guess, and the guess is judged."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_pages import SMALL, job_of, press, show, told, visit, visit_small, watch
+
+from attnkit.summary import finding, solved_variants
+from attnkit.ui.guess import NONE, Guess
+from attnkit.ui.session import shipped_example
+
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
+
+
+def said(tab):
+    """All sentences of the page."""
+    kinds = (tab.markdown, tab.caption, tab.info, tab.warning)
+    return "\n".join(told(element) for kind in kinds for element in kind)
+
+
+def guess_group(tab):
+    """The control with which one guesses, if it is there."""
+    return [group for group in tab.button_group if (group.key or "").startswith("guess_")]
+
+
+def guess(tab, *variants):
+    """Choose what will solve the task."""
+    (pills,) = guess_group(tab)
+    pills.set_value(list(variants))
+    return show(tab)
+
+
+def live_parts(tab):
+    """The keys of the figures that show results."""
+    return {e.key for e in tab.get("bidi_component")} & {"accuracy", "maps", "measures"}
+
+
+def test_a_quiet_link_shows_no_result_and_waits_for_a_guess():
+    """The finished example of the defaults stays hidden."""
+    assert live_parts(visit())
+    tab = visit(quiet="1")
+    assert not live_parts(tab)
+    assert finding(shipped_example("directed")) not in said(tab)
+    assert "Which of them will solve this" in guess_group(tab)[0].label
+    assert tab.button(key="train").disabled
+    assert tab.button(key="step").disabled
+    assert tab.query_params["quiet"] == "1"
+    assert not tab.warning
+
+
+def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
+    """The last one counts."""
+    tab = guess(visit_small(quiet="1", steps="20"), "QKV")
+    assert not tab.button(key="train").disabled
+    tab = guess(tab, NONE)
+    tab = watch(press(tab, "train"), lambda job: job.over)
+    assert "Your guess was right." in said(tab)
+    assert not guess_group(tab)
+
+
+def test_a_wrong_guess_is_told_with_what_came_out():
+    """So that the visitor sees what was other than expected."""
+    tab = guess(visit_small(quiet="1", steps="20"), "QKV", "Q=K")
+    tab = watch(press(tab, "train"), lambda job: job.over)
+    assert "Your guess was wrong.** You expected that QKV, Q=K will" in said(tab)
+    assert "none of them did." in said(tab)
+
+
+def test_a_known_result_stays_hidden_until_train():
+    """Train then shows it at once."""
+    known = visit_small(steps="20")
+    link = dict(known.query_params)
+    known = watch(press(known, "train"), lambda job: job.over)
+    tab = visit(**link, quiet="1")
+    assert job_of(tab) is None
+    tab = press(guess(tab, NONE), "train")
+    assert job_of(tab).id == job_of(known).id
+    assert "Your guess was right." in said(tab)
+
+
+def test_the_switch_takes_a_finished_run_off_the_screen_and_back():
+    """It is not lost."""
+    tab = watch(press(visit_small(steps="20"), "train"), lambda job: job.over)
+    run = job_of(tab).id
+    tab.toggle(key="quiet_mode").set_value(True)
+    tab = show(tab)
+    assert job_of(tab) is None
+    assert not live_parts(tab)
+    tab.toggle(key="quiet_mode").set_value(False)
+    assert job_of(show(tab)).id == run
+
+
+def test_pages_that_look_inside_keep_quiet_too():
+    """The guess comes before them."""
+    tab = visit(quiet="1")
+    tab = show(tab.switch_page("pages/attention.py"))
+    assert "Guess in the Lab" in tab.info[0].value
+    assert not [button for button in tab.button if button.key == "train_here"]
+
+
+def test_what_is_solved_is_what_the_finding_says():
+    """With every seed, or by a loss below that of the simple model."""
+    snapshot = shipped_example("directed")
+    names = [variant.value for variant in solved_variants(snapshot)]
+    assert f"Solved with every seed: {', '.join(names)}." in finding(snapshot)
+    never = {**snapshot.history, "accuracy": np.zeros_like(snapshot.history["accuracy"])}
+    assert solved_variants(replace(snapshot, history=never)) == []
+
+
+def test_a_guess_holds_on_other_seeds_only():
+    """Another setting asks another question."""
+    experiment = shipped_example("directed").experiment
+    own = Guess(experiment, ("QKV",))
+    assert own.is_about(experiment.replace(first_seed=5))
+    assert not own.is_about(experiment.replace(d_head=int(SMALL["d_head"])))
+    assert own.is_right({"QKV"})
+    assert Guess(experiment, (NONE,)).is_right(set())
+    assert not Guess(experiment, ()).is_about(experiment)
