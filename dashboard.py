@@ -18,7 +18,7 @@ def draw() -> None:
         page_title="attnkit: why do Q, K and V need different matrices?",
         page_icon=asset("icon.svg"),  # a Material icon would be loaded from a foreign host
         layout="wide",
-        initial_sidebar_state=270,
+        initial_sidebar_state=240,
     )
     page = route()
     settle()

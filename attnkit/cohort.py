@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor
 from attnkit import metrics
 from attnkit.adam import Adam
 from attnkit.architecture import Place
-from attnkit.data import TrainingData, held_out_examples, stack
+from attnkit.data import TrainingData, held_out_examples, stack, unstack
 from attnkit.engine import Engine, kernel_knows
 from attnkit.experiment import Experiment
 from attnkit.model import Model
@@ -45,6 +47,10 @@ class Evaluation:
     metrics: dict[str, Float32[np.ndarray, " r"]]
     head_symmetry: Float32[np.ndarray, "r l h"]
     slice_accuracy: Float32[np.ndarray, "r slices"]
+
+
+_Alike: TypeAlias = list[tuple[slice, Layer]]
+"""One place in the model: neighbouring runs whose layers have equal shapes, and those layers."""
 
 
 class Cohort:
@@ -108,15 +114,32 @@ class Cohort:
 
     def answer(
         self, examples: Examples
-    ) -> tuple[Int64[np.ndarray, "r b a"], Float32[np.ndarray, "r b l h i j"]]:
-        """Every run's answers to a batch, and its attention patterns."""
-        layers, n_given = list[Layer](), len(examples.tokens)
+    ) -> tuple[
+        Int64[np.ndarray, "r b a"],
+        Float32[np.ndarray, "r b l h i j"],
+        Float32[np.ndarray, "r b l h i j"],
+    ]:
+        """Return every run's answers to a batch, its attention patterns and its scores.
+
+        Scores are scaled, before masks and softmax. Of several maps of a head they are the mean.
+        Where the attention of a layer is not that of all positions to all positions, the other
+        weights are 0 and the other scores NaN.
+        """
+        n_given = len(examples.tokens)
         repeated = examples.take(torch.arange(n_given + -n_given % ALIGNED) % n_given)
         same_for_all = stack([repeated] * len(self.seeds), self.device)
-        answers = self.model.logits(same_for_all.tokens, layers).argmax(-1)
+        logits, layers = self._answer_and_record(same_for_all.tokens)
+        answers = logits.argmax(-1)
         pattern = self._by_head(lambda layer, place: self._framed(layer.pattern, place), layers)
-        pattern = pattern.movedim(3, 1)  # (r, b, l, h, i, j)
-        return _as_numpy(answers)[:, :n_given], _as_numpy(pattern)[:, :n_given]
+        scores = self._by_head(
+            lambda layer, place: self._framed(_mean_scores(layer), place, torch.nan), layers
+        )
+        pattern, scores = pattern.movedim(3, 1), scores.movedim(3, 1)  # (r, b, l, h, i, j)
+        return (
+            _as_numpy(answers)[:, :n_given],
+            _as_numpy(pattern)[:, :n_given],
+            _as_numpy(scores)[:, :n_given],
+        )
 
     def parameters(self, seed: int | None = None) -> list[dict[str, np.ndarray]]:
         """A copy of each run's own parameters, in the experiment's order.
@@ -216,9 +239,10 @@ class Cohort:
         return by_seed.expand(len(self.model.variants), *by_seed.shape).flatten(0, 1)
 
     def _evaluate(self) -> None:
-        examples, layers = self._held_out, list[Layer]()
+        examples = self._held_out
         first, *more = examples.tokens.split(MEASURED_TOGETHER, 1)
-        logits = torch.cat([self.model.logits(first, layers), *map(self.model.logits, more)], 1)
+        logits, layers = self._answer_and_record(first)
+        logits = torch.cat([logits, *map(self.model.logits, more)], 1)
         labels = self._for_runs(examples.labels)
         symmetry = self._by_head(_head_symmetry, layers)  # (r, l, h), NaN where a head is not
         errors = self._by_layer(_symmetry_error, layers)
@@ -246,10 +270,7 @@ class Cohort:
         n_slices = len(self.experiment.task.slice_names)
         if not n_slices or task != self.experiment.task:
             return torch.full((len(logits), n_slices), torch.nan, device=self.device)
-        by_seed = [
-            task.slices(self._held_out.take(torch.tensor(seed)).to("cpu")).to(self.device)
-            for seed in range(len(self.seeds))
-        ]
+        by_seed = [task.slices(own).to(self.device) for own in unstack(self._held_out.to("cpu"))]
         return metrics.slice_accuracy(
             logits, labels, self._for_runs(torch.stack(by_seed)), n_slices
         )
@@ -261,7 +282,7 @@ class Cohort:
             return torch.full((self.model.n_runs,), torch.nan, device=self.device)
         return metrics.accuracy(self.model.logits(examples.tokens), self._for_runs(examples.labels))
 
-    def _mass(self, layers: list[Layer], position: Tensor | None) -> Tensor:
+    def _mass(self, layers: list[_Alike], position: Tensor | None) -> Tensor:
         """Mean over layers of the attention at a position; NaN where the task has none.
 
         Of an encoder and a decoder, where the decoder asks the encoder.
@@ -278,28 +299,53 @@ class Cohort:
 
         return self._by_layer(mass, layers).nanmean(1)
 
-    def _framed(self, pattern: Float[Tensor, "r b h i j"], place: Place) -> Tensor:
-        """(r, h, b, i, j) of all positions; nobody else is looked at, or asks."""
-        by_head, n_ctx = pattern.transpose(1, 2), self.experiment.task.n_ctx
+    def _framed(
+        self, values: Float[Tensor, "r b h i j"], place: Place, outside: float = 0.0
+    ) -> Tensor:
+        """Return a layer's values for all positions, (r, h, b, i, j).
+
+        Args:
+            outside: the value of pairs of positions that the layer does not compare.
+        """
+        by_head, n_ctx = values.transpose(1, 2), self.experiment.task.n_ctx
         if by_head.shape[-2:] == (n_ctx, n_ctx):
             return by_head
-        frame = by_head.new_zeros(*by_head.shape[:3], n_ctx, n_ctx)
+        frame = by_head.new_full((*by_head.shape[:3], n_ctx, n_ctx), outside)
         frame[..., slice(*place.asks), slice(*place.looks)] = by_head
         return frame
 
+    def _answer_and_record(
+        self, tokens: Int64[Tensor, "s b n fields"]
+    ) -> tuple[Float[Tensor, "r b a c"], list[_Alike]]:
+        """Return the answers of all runs, and for each place in the model what its layers compute.
+
+        Variants whose layers have equal shapes are measured together, since a call costs more than
+        what it computes.
+        """
+        n_places, n_seeds, layers = len(self.model.places), len(self.seeds), list[Layer]()
+        logits = self.model.logits(tokens, layers)
+        recorded = []
+        for place in range(n_places):
+            alike, first = list[tuple[slice, Layer]](), 0
+            for _, some in groupby(layers[place::n_places], _shapes):
+                own = list(some)
+                runs = slice(first, first := first + n_seeds * len(own))
+                scores, pattern = [x.scores for x in own], [x.pattern for x in own]
+                alike.append((runs, Layer(torch.cat(scores), torch.cat(pattern))))
+            recorded.append(alike)
+        return logits, recorded
+
     def _by_layer(
-        self, measure: Callable[[Layer, Place, slice], Tensor], layers: list[Layer]
+        self, measure: Callable[[Layer, Place, slice], Tensor], layers: list[_Alike]
     ) -> Tensor:
         """Return what is measured on each layer of each variant, (r, l, …)."""
-        places, n_seeds, parts = self.model.places, len(self.seeds), list[Tensor]()
-        for variant in range(len(self.sharing)):
-            own = layers[variant * len(places) : (variant + 1) * len(places)]
-            runs = slice(variant * n_seeds, (variant + 1) * n_seeds)
-            measured = [measure(*each, runs) for each in zip(own, places, strict=True)]
-            parts.append(torch.stack(measured, 1))
-        return torch.cat(parts)
+        by_place = [
+            torch.cat([measure(layer, place, runs) for runs, layer in alike])
+            for place, alike in zip(self.model.places, layers, strict=True)
+        ]
+        return torch.stack(by_place, 1)
 
-    def _by_head(self, measure: Callable[[Layer, Place], Tensor], layers: list[Layer]) -> Tensor:
+    def _by_head(self, measure: Callable[[Layer, Place], Tensor], layers: list[_Alike]) -> Tensor:
         """What is measured on each head, (r, l, h, …), with NaN for heads that a variant lacks."""
         n_heads = self._n_heads
 
@@ -316,13 +362,14 @@ class Cohort:
     def _weight_symmetry(self) -> Tensor:
         per_layer = []
         for layer in range(len(self.model.places)):
-            of_variants = []
-            queries, keys = (self.model.role_weights(layer, role) for role in (ROLES[:2]))
-            for q, k in zip(queries, keys, strict=True):
+            both = (self.model.role_weights(layer, role) for role in ROLES[:2])
+            found = []
+            for _, some in groupby(zip(*both, strict=True), lambda pair: pair[0].shape):
+                q, k = map(torch.cat, zip(*some, strict=True))
                 padding = (0, -q.shape[-1] % ALIGNED)  # for law 1
-                found = metrics.weight_symmetry(F.pad(q, padding), F.pad(k, padding))
-                of_variants.append(found.mean(1))
-            per_layer.append(torch.cat(of_variants))
+                of_heads = metrics.weight_symmetry(F.pad(q, padding), F.pad(k, padding))
+                found.append(of_heads.mean(1))
+            per_layer.append(torch.cat(found))
         return torch.stack(per_layer, 1).mean(1)  # row by row, for law 1
 
 
@@ -347,10 +394,23 @@ def tie(
         yield name, torch.stack(sources).mean(0)
 
 
+def _shapes(layer: Layer) -> tuple[torch.Size, torch.Size]:
+    return layer.scores.shape, layer.pattern.shape
+
+
 def _as_numpy(by_run: Tensor) -> np.ndarray:
     """Return an array; floats as float32."""
     array: np.ndarray = (by_run.float() if by_run.is_floating_point() else by_run).cpu().numpy()
     return array
+
+
+def _mean_scores(layer: Layer) -> Tensor:
+    """Return the scores of every head, (r, b, h, i, j); of several maps their mean."""
+    n_heads = layer.pattern.shape[2]
+    if layer.scores.shape[2] == n_heads:
+        return layer.scores
+    maps: Tensor = layer.scores.unflatten(2, (n_heads, -1))
+    return maps.mean(3)
 
 
 def _symmetry_error(layer: Layer, place: Place, _: slice) -> Tensor:

@@ -11,13 +11,16 @@ from torch import Tensor
 from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
 from attnkit.recipe import MEASURED_TOGETHER
-from attnkit.tasks import Examples, Task
+from attnkit.tasks import NOTHING, Examples, Task
 
 _STEPS_PER_DRAW = 16
 """Batches are drawn so many at a time, which costs less than one by one."""
 
 
 _PROBE_SEED = 0
+
+_PROBE_DRAWS = 256
+"""Examples among which the one to show is looked for if the first will not do."""
 
 
 class TrainingData:
@@ -99,8 +102,32 @@ def held_out_examples(
 
 
 def draw_probe(task: Task) -> Examples:
-    """The one held-out example that attention maps show, and previews."""
-    return task.draw(1, generator_for(_PROBE_SEED, "probe"), held_out=True)
+    """Return the held-out example that attention maps and previews show.
+
+    It is the first one in which all entries that hold an answer hold different ones, so that a
+    wrong answer tells which entry was taken for the right one. If there is none among the first
+    few hundred, it is the first one of all.
+    """
+    generator = generator_for(_PROBE_SEED, "probe")
+    first = task.draw(1, generator, held_out=True)
+    n_entries = len(_answers_by_entry(first)[0])
+    if n_entries > task.n_classes or _tells_entries_apart(first):
+        return first
+    more = task.draw(_PROBE_DRAWS, generator, held_out=True)
+    candidates = (more.take(torch.tensor([place])) for place in range(_PROBE_DRAWS))
+    return next(filter(_tells_entries_apart, candidates), first)
+
+
+def _tells_entries_apart(example: Examples) -> bool:
+    """Return whether the entries of one example that hold an answer hold different ones."""
+    entries, answers = _answers_by_entry(example)
+    return len(entries) == len(answers)
+
+
+def _answers_by_entry(example: Examples) -> tuple[set[int], set[int]]:
+    """Return the positions of the entries that hold an answer, and the answers that they hold."""
+    held = example.target[0] != NOTHING
+    return set(example.target[0, held].tolist()), set(example.labels[0, held].tolist())
 
 
 def _training_purpose(experiment: Experiment, task: Task) -> str:
@@ -117,3 +144,16 @@ def stack(per_seed: Sequence[Examples], device: torch.device) -> Examples:
         torch.stack([examples.target for examples in per_seed]).to(device),
         torch.stack(reverses).to(device) if reverses else None,
     )
+
+
+def unstack(examples: Examples) -> list[Examples]:
+    """Return the batch of every seed."""
+    return [
+        Examples(
+            examples.tokens[seed],
+            examples.labels[seed],
+            examples.target[seed],
+            None if examples.reverse is None else examples.reverse[seed],
+        )
+        for seed in range(len(examples.tokens))
+    ]

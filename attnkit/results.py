@@ -6,7 +6,7 @@ Arrays are ordered by `Experiment.runs`. Files are JSON and safetensors, never p
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -55,6 +55,10 @@ class Probe:
         reverse: (a,) positions of the entries that ask for the asker; −1 where there are none.
         answers: (r, a) answers given.
         pattern: (r, l, h, i, j) attention after softmax; NaN for heads that a variant lacks.
+        scores: (r, l, h, i, j) scaled scores before mask and softmax, of several maps of a head
+            their mean; NaN for heads that a variant lacks and for pairs of positions that a layer
+            does not compare. None where no single token holds an answer, and in results of
+            versions that did not record them.
     """
 
     tokens: Int64[np.ndarray, "i fields"]
@@ -63,6 +67,11 @@ class Probe:
     reverse: Int64[np.ndarray, " a"]
     answers: Int64[np.ndarray, "r a"]
     pattern: Float16[np.ndarray, "r l h i j"]
+    scores: Float16[np.ndarray, "r l h i j"] | None = None
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name, without those that are None."""
+        return {name: array for name, array in vars(self).items() if array is not None}
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +119,18 @@ class Snapshot:
         """Optimiser steps of single runs per second of training and evaluation."""
         return self.experiment.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
 
+    def latest(self, metric: str) -> Float32[np.ndarray, " r"]:
+        """Return a metric at the last evaluation of each run; NaN for runs that have diverged.
+
+        The last row of a history is not that: runs that were added to finished ones may have been
+        evaluated less often than the others.
+        """
+        evaluated = np.isfinite(self.history["loss"][::-1])
+        behind = np.where(self.diverged_at < 0, evaluated.argmax(0), 0)
+        last = len(self.eval_steps) - 1 - behind
+        latest: np.ndarray = self.history[metric][last, np.arange(len(last))]
+        return latest
+
     @property
     def asymmetry(self) -> Float32[np.ndarray, "e r"]:
         """Share of the scores that is antisymmetric, 0 … 1: (1 − score symmetry) / 2."""
@@ -145,7 +166,7 @@ class Snapshot:
     def to_bytes(self) -> bytes:
         """One safetensors blob; the experiment stands in its metadata."""
         arrays = {f"history.{name}": values for name, values in self.history.items()}
-        arrays |= {f"probe.{name}": getattr(self.probe, name) for name in Probe.__annotations__}
+        arrays |= {f"probe.{name}": array for name, array in self.probe.to_arrays().items()}
         for name in ("eval_steps", "head_symmetry", "slice_accuracy", "diverged_at"):
             arrays[name] = getattr(self, name)
         head = {
@@ -185,7 +206,7 @@ class Snapshot:
                 head_symmetry=arrays["head_symmetry"],
                 slice_accuracy=arrays["slice_accuracy"],
                 diverged_at=arrays["diverged_at"],
-                probe=Probe(**{name: arrays[f"probe.{name}"] for name in Probe.__annotations__}),
+                probe=_read_probe(arrays),
                 engine=engine,
                 processor=str(head.get("processor", "")),
             )
@@ -211,6 +232,11 @@ class Snapshot:
             ),
             "diverged_at": (self.diverged_at, (n_runs,)),
             "pattern": (self.probe.pattern, (*heads, n_ctx, n_ctx)),
+            **(
+                {}
+                if self.probe.scores is None
+                else {"scores": (self.probe.scores, (*heads, n_ctx, n_ctx))}
+            ),
             "answers": (self.probe.answers, (n_runs, n_answers)),
             "tokens": (self.probe.tokens, (n_ctx, experiment.task.n_fields)),
             **{name: (v, (len(self.eval_steps), n_runs)) for name, v in self.history.items()},
@@ -303,13 +329,13 @@ class Result:
         return self.snapshot.to_bytes(), parameters_to_bytes(self.parameters)
 
     @staticmethod
-    def from_blobs(snapshot: bytes, parameters: bytes) -> Result:
-        """Read `to_blobs`.
+    def from_blobs(snapshot: bytes | Snapshot, parameters: bytes) -> Result:
+        """Read `to_blobs`, whose snapshot may have been read already.
 
         Raises:
             ValueError: if one of the two is not ours.
         """
-        read = Snapshot.from_bytes(snapshot)
+        read = Snapshot.from_bytes(snapshot) if isinstance(snapshot, bytes) else snapshot
         return Result(read, parameters_from_bytes(parameters, read.experiment.n_runs))
 
 
@@ -347,6 +373,13 @@ _PER_ANSWER = ("labels", "target", "reverse")
 
 _FOREIGN = (SafetensorError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What reading bytes of another origin may raise."""
+
+
+def _read_probe(arrays: dict[str, np.ndarray]) -> Probe:
+    """Return the probe of a snapshot's arrays; older ones have no scores."""
+    names = [field.name for field in fields(Probe) if field.default is MISSING]
+    given = {name: arrays[f"probe.{name}"] for name in names}
+    return Probe(**given, scores=arrays.get("probe.scores"))
 
 
 def metadata_of(blob: bytes) -> dict[str, str]:

@@ -26,8 +26,9 @@ def run_table(snapshot: Snapshot) -> pd.DataFrame:
     table = pd.DataFrame(experiment.runs, columns=["sharing", "seed"])
     table["sharing"] = [sharing.value for sharing, _ in experiment.runs]
     for name in METRICS:
-        table[name] = snapshot.history[name][-1].astype(np.float64)
-    table.insert(5, "asymmetry", snapshot.asymmetry[-1].astype(np.float64))
+        table[name] = snapshot.latest(name).astype(np.float64)
+    asymmetry = (1 - snapshot.latest("score_symmetry")) / 2
+    table.insert(5, "asymmetry", asymmetry.astype(np.float64))
     table.insert(4, "steps_to_threshold", snapshot.steps_to_threshold())
     table["diverged_at"] = np.where(snapshot.diverged_at < 0, np.nan, snapshot.diverged_at)
     table["parameters"] = [experiment.costs(sharing).parameters for sharing, _ in experiment.runs]
@@ -49,7 +50,7 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
     import pandas as pd
 
     experiment = snapshot.experiment
-    last = {name: snapshot.per_sharing(values[-1]) for name, values in snapshot.history.items()}
+    last = {name: snapshot.per_sharing(snapshot.latest(name)) for name in METRICS}
     accuracy = mean_interval(last["accuracy"])
     steps = snapshot.per_sharing(snapshot.steps_to_threshold())
     table = pd.DataFrame(
@@ -62,7 +63,7 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
             "loss": mean_interval(last["loss"]).mean,
             "solved": (~np.isnan(steps)).sum(-1),
             "steps_to_threshold": mean_interval(steps).mean,
-            "asymmetry": mean_interval(snapshot.per_sharing(snapshot.asymmetry[-1])).mean,
+            "asymmetry": mean_interval((1 - last["score_symmetry"]) / 2).mean,
             "mass_on_target": mean_interval(last["mass_on_target"]).mean,
             "mass_on_reverse": mean_interval(last["mass_on_reverse"]).mean,
             "diverged": snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1),
@@ -106,7 +107,7 @@ def finding(snapshot: Snapshot) -> str:
     """
     if snapshot.experiment.task.loss_to_beat is not None:
         return _finding_on_loss(snapshot, snapshot.experiment.task.loss_to_beat)
-    accuracy = snapshot.per_sharing(snapshot.history["accuracy"][-1])
+    accuracy = snapshot.per_sharing(snapshot.latest("accuracy"))
     reached = ~np.isnan(snapshot.per_sharing(snapshot.steps_to_threshold()))
     lost = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     interval = mean_interval(accuracy)
@@ -135,7 +136,7 @@ def finding(snapshot: Snapshot) -> str:
 def _finding_on_loss(snapshot: Snapshot, to_beat: float) -> str:
     """Whose mean loss is below that of a simple model, with its upper 95% limit, and whose not."""
     simple = f"the loss of {snapshot.experiment.task.simple_model}, {to_beat:.2f}"
-    interval = mean_interval(snapshot.per_sharing(snapshot.history["loss"][-1]))
+    interval = mean_interval(snapshot.per_sharing(snapshot.latest("loss")))
     sides: dict[str, list[str]] = {"Below": [], "Not below": []}
     for i, variant in enumerate(snapshot.experiment.sharing):
         mean, low, high = (values[i] for values in (interval.mean, interval.low, interval.high))
@@ -152,13 +153,13 @@ def measures_finding(snapshot: Snapshot) -> str:
     """What attention is like at the last evaluation: means over seeds of every sharing."""
     titles = [title_of(variant) for variant in snapshot.experiment.sharing]
     told = {
-        "Asymmetry of the scores": snapshot.asymmetry,
-        "Attention on the right token": snapshot.history["mass_on_target"],
-        "Attention on the mirrored entry": snapshot.history["mass_on_reverse"],
+        "Asymmetry of the scores": (1 - snapshot.latest("score_symmetry")) / 2,
+        "Attention on the right token": snapshot.latest("mass_on_target"),
+        "Attention on the mirrored entry": snapshot.latest("mass_on_reverse"),
     }
     parts = []
     for label, values in told.items():
-        means = mean_interval(snapshot.per_sharing(values[-1])).mean
+        means = mean_interval(snapshot.per_sharing(values)).mean
         known = [f"{t} {mean:.2f}" for t, mean in zip(titles, means, strict=True) if mean == mean]
         parts += [f"{label}: {', '.join(known)}."] if known else []
     return " ".join(parts) or "No number: this task has neither."

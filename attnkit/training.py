@@ -31,6 +31,7 @@ from attnkit.machine import processor_kind
 from attnkit.process import n_cores
 from attnkit.results import METRICS, Probe, Result, Snapshot, Status
 from attnkit.settings import InvalidExperiment, Problem
+from attnkit.tasks import NOTHING
 from attnkit.variants import Variant
 
 RUNS_PER_COHORT = 10
@@ -38,6 +39,9 @@ RUNS_PER_COHORT = 10
 
 _CACHED_FLOATS = 2**20
 """A cohort's largest intermediate, about, so that a core's cache holds it."""
+
+_LARGEST_SCORE = float(np.finfo(np.float16).max)
+"""Larger scores of the example are stored as this number, the largest of 16 bits."""
 
 _BLOCK_STEPS = 2
 """Steps a thread takes with one cohort before it turns to the one furthest behind."""
@@ -131,13 +135,18 @@ class Training:
     def _answer_probe(self) -> Probe:
         answered = list(_pool().map(lambda cohort: cohort.answer(self._probe), self.cohorts))
         target, reverse = self._probe.target[0].numpy(), self._probe.reverse
+        scores = None
+        if (target != NOTHING).any():
+            by_cohort = self._joined([own[:, 0] for _, _, own in answered], 0)
+            scores = by_cohort.clip(-_LARGEST_SCORE, _LARGEST_SCORE).astype(np.float16)
         return Probe(
             tokens=self._probe.tokens[0].numpy(),
             labels=self._probe.labels[0].numpy(),
             target=target,
             reverse=np.full_like(target, -1) if reverse is None else reverse[0].numpy(),
-            answers=self._joined([answers[:, 0] for answers, _ in answered], 0),
-            pattern=self._joined([own[:, 0] for _, own in answered], 0).astype(np.float16),
+            answers=self._joined([answers[:, 0] for answers, _, _ in answered], 0),
+            pattern=self._joined([own[:, 0] for _, own, _ in answered], 0).astype(np.float16),
+            scores=scores,
         )
 
 

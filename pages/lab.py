@@ -1,19 +1,16 @@
 """The Lab: choose variants, press Train, watch them learn side by side."""
 
-from typing import Any
-
 import streamlit as st
 
 from attnkit.costs import TOLERANCE
 from attnkit.experiment import Experiment
-from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
-from attnkit.figures.maps import telling_layer
 from attnkit.links import told
 from attnkit.live.jobs import Job
 from attnkit.own_book import can_be_asked
 from attnkit.results import Snapshot
 from attnkit.tasks import TASKS
 from attnkit.ui import components, composer, share, words
+from attnkit.ui.board import draw_board, larger_charts, probe_pickers, why
 from attnkit.ui.controls import labels_of, setting_widgets
 from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
@@ -22,18 +19,13 @@ from attnkit.ui.routing import require_route
 from attnkit.ui.service import training_service
 from attnkit.ui.session import (
     MOST_COLUMNS,
+    automatic_switch,
     open_lab,
+    spoken,
     thumbnail_examples,
     thumbnails_missing,
 )
-from attnkit.ui.shown import (
-    attention_maps,
-    finding,
-    measures_finding,
-    plot_accuracy,
-    plot_attention_measures,
-    plot_loss,
-)
+from attnkit.ui.shown import planned_board
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -81,81 +73,82 @@ def read_settings() -> Experiment | None:
     if problems:
         return None
     lab.write_link()
+    lab.follow_settings()
     return lab.experiment
 
 
 def action_bar(experiment: Experiment | None, job: Job | None) -> None:
-    """Train, Pause, Step, Stop, Reset, New seeds, but for what a class link hides; its end."""
+    """Draw the buttons of training, except those that a class link hides."""
     fits = job is not None and job.experiment == experiment
     active = job is not None and job.active
     paused = job is not None and job.state == "paused"
     started = job is not None and job.snapshot is not None and job.snapshot.step > 0
     label = "Train"
-    if paused and fits and started:
+    stopped = job is not None and job.state == "stopped"
+    if (paused or stopped) and fits and started:
         label = "Resume"
     elif job is not None and not fits:
-        label = "Train new settings"
+        label = "Train what is new" if lab.n_new else "Train new settings"
     invalid = experiment is None
     calm = "buttons" in lab.hidden
-    with st.container(horizontal=True, key="actions"):
+    st.button(
+        label,
+        type="primary",
+        icon=":material/play_arrow:",
+        width=168,  # as wide as its longest label, so that the others stay where they are
+        on_click=lab.train,
+        disabled=invalid or (active and fits),
+        key="train",
+    )
+    if not calm:
         st.button(
-            label,
-            type="primary",
-            icon=":material/play_arrow:",
-            width=200,  # as wide as its longest label, so that the others stay where they are
-            on_click=lab.train,
-            disabled=invalid or (active and fits),
-            key="train",
+            "Pause",
+            icon=":material/pause:",
+            on_click=lab.pause,
+            disabled=not active,
+            key="pause",
         )
-        if not calm:
-            st.button(
-                "Pause",
-                icon=":material/pause:",
-                on_click=lab.pause,
-                disabled=not active,
-                key="pause",
-            )
-            st.button(
-                "Step",
-                icon=":material/skip_next:",
-                on_click=lab.step,
-                disabled=invalid or active or (paused and lab.held is not None),
-                key="step",
-                help="Train up to the next evaluation, then pause.",
-            )
         st.button(
-            "Stop",
-            icon=":material/stop:",
-            on_click=lab.stop,
-            disabled=not (active or paused),
-            key="stop",
-            help="End this run and keep what it reached.",
+            "Step",
+            icon=":material/skip_next:",
+            on_click=lab.step,
+            disabled=invalid or active or (paused and lab.held is not None),
+            key="step",
+            help="Train up to the next evaluation, then pause.",
         )
-        if not calm:
-            st.button(
-                "Reset",
-                icon=":material/replay:",
-                on_click=lab.reset,
-                disabled=invalid,
-                key="reset",
-                help="Back to step 0: the same weights and the same data again.",
-            )
-            st.button(
-                "New seeds",
-                icon=":material/casino:",
-                on_click=lab.new_seeds,
-                disabled=invalid,
-                key="new_seeds",
-                help="Other weights and other data, same settings; trains at once.",
-            )
-        if lab.hidden:
-            st.button(
-                "Show all controls",
-                icon=":material/visibility:",
-                type="tertiary",
-                on_click=lab.show_all,
-                key="show_all",
-            )
+    st.button(
+        "Stop",
+        icon=":material/stop:",
+        on_click=lab.stop,
+        disabled=not (active or paused),
+        key="stop",
+        help="End this run and keep what it reached.",
+    )
+    if not calm:
+        st.button(
+            "Reset",
+            icon=":material/replay:",
+            on_click=lab.reset,
+            disabled=invalid,
+            key="reset",
+            help="Back to step 0: the same weights and the same data again.",
+        )
+        st.button(
+            "New seeds",
+            icon=":material/casino:",
+            on_click=lab.new_seeds,
+            disabled=invalid,
+            key="new_seeds",
+            help="Other weights and other data, same settings; trains at once.",
+        )
+    if lab.hidden:
+        st.button(
+            "Show all controls",
+            icon=":material/visibility:",
+            type="tertiary",
+            on_click=lab.show_all,
+            key="show_all",
+        )
 
 
 def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
@@ -182,7 +175,10 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     snapshot = job.snapshot
     shown = snapshot.experiment
     steps, speed = shown.training.steps, snapshot.model_steps_per_second
-    where = f"Step {snapshot.step} of {steps}, {shown.n_runs} models"
+    n_runs = shown.n_runs
+    if not job.over:  # finished runs that were taken over do not train
+        speed, n_runs = job.model_steps_per_second, job.trains.n_runs
+    where = f"Step {snapshot.step} of {steps}, {n_runs} models"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
     notes = " The training process died and began anew." if job.restarts else ""
     notes += " The settings have changed since." if shown != lab.experiment else ""
@@ -202,7 +198,7 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
     outlook = training_service().outlook(job.id)
     if outlook is not None and outlook.n_active > 1:
         pace = f", about {spoken(outlook.ends)} left: {outlook.n_active} experiments take turns"
-    elif speed and snapshot.step and (left := (steps - snapshot.step) * shown.n_runs / speed):
+    elif speed and snapshot.step and (left := (steps - snapshot.step) * n_runs / speed):
         pace += f", {left:.0f} s left" if left >= 1 else ""
     return f"{where}{pace}.{notes}"
 
@@ -225,11 +221,6 @@ def queue_line(job: Job) -> str:
         f"Waiting: place {outlook.place} in the queue, begins in about "
         f"{spoken(outlook.begins)}. {training} now."
     )
-
-
-def spoken(seconds: float) -> str:
-    """A time to wait, as one says it."""
-    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def earlier_note(snapshot: Snapshot) -> str:
@@ -261,122 +252,43 @@ def live_area(drawn_moving: bool, tick: float) -> None:
 
 
 def untrained_area(job: Job | None) -> None:
-    """The same as far as it can be drawn without a single evaluation."""
-    st.progress(0.0)
-    st.markdown(status_line(job, None))
-    with st.container(key="finding"):
-        st.markdown("Untrained: curves and attention maps appear here.")
-    components.planned_cards(lab.experiment, key="cards")
+    """Draw the same as far as it goes without a single evaluation."""
+    with st.container(key="live"):
+        st.progress(0.0)
+        with st.container(horizontal=True, vertical_alignment="center", key="state"):
+            st.markdown(status_line(job, None))
+        with st.container(key="why"):
+            st.markdown("Untrained: curves and attention maps appear here.")
+        components.board(
+            planned_board(lab.experiment),
+            key="board",
+            faded=False,
+            alt=f"{len(lab.experiment.sharing)} variants. Nothing is trained yet.",
+        )
 
 
 def trained_area(job: Job | None, snapshot: Snapshot) -> None:
-    """Cards, curves and maps of a snapshot."""
+    """Draw the state of training, the reason and the board of a snapshot."""
     experiment = snapshot.experiment
     foreign = snapshot is lab.example and (job is not None or experiment != lab.experiment)
-    st.progress(0.0 if foreign else snapshot.step / experiment.training.steps)
-    st.markdown(status_line(job, snapshot) + ("" if foreign else earlier_note(snapshot)))
-    summary = finding(snapshot)
-    with st.container(key="finding"):  # as high as its longest text, so that nothing below jumps
-        if foreign:
-            st.markdown("Your columns, untrained. Below them, faded: the example, not yours.")
-        else:
-            st.markdown(f"**{summary}**" if snapshot.step else "Untrained: nothing is learnt yet.")
-    if foreign:
-        components.planned_cards(lab.experiment, key="cards")
-    else:
-        components.variant_cards(snapshot, key="cards")
-
-    previous = lab.previous
-    if experiment.task.loss_to_beat is not None:
-        st.subheader("Loss on held-out examples, by training step", anchor=False)
-        components.live_figure(
-            plot_loss(snapshot, previous),
-            loss_legend(snapshot, previous),
-            key="loss",
-            faded=foreign,
-            alt=f"Loss over steps. {summary}",
-        )
-    st.subheader("Accuracy on held-out examples, by training step", anchor=False)
-    components.live_figure(
-        plot_accuracy(snapshot, previous),
-        accuracy_legend(snapshot, previous),
-        key="accuracy",
-        faded=foreign,
-        alt=f"Accuracy over steps. {summary}",
-    )
-
-    st.subheader("Attention on one held-out example", anchor=False)
-    seed, layer, head = probe_pickers(snapshot)
-    maps = attention_maps(snapshot, seed, layer, head)
-    components.attention_maps(
-        maps,
-        key="maps",
-        faded=foreign,
-        alt="Attention maps. "
-        + " ".join(f"{panel['name']}: {panel['summary']}." for panel in maps["panels"]),
-    )
-    st.caption(maps_caption(maps, snapshot))
-
-    st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
-    components.live_figure(
-        plot_attention_measures(snapshot),
-        measures_legend(snapshot),
-        key="measures",
-        faded=foreign,
-        alt=f"Over steps, at the end: {measures_finding(snapshot)}",
-    )
-
-
-def probe_pickers(snapshot: Snapshot) -> tuple[int, int, int | None]:
-    """Which of the seeds, layers and heads the maps show."""
-    experiment = snapshot.experiment
-    places = experiment.places
-    with st.container(horizontal=True, vertical_alignment="bottom", key="probe"):
-        seeds = list(experiment.seeds)
-        seed = st.selectbox("Seed", seeds, key=f"seed_{seeds[0]}_{len(seeds)}", width=110)
-        layer = telling_layer(places)
-        if len(places) > 1:
-            layer = st.selectbox(
-                "Layer",
-                range(len(places)),
-                index=layer,
-                format_func=lambda i: places[i].title.removeprefix("Layer "),
-                key="layer_" + "_".join(place.title for place in places),
-                width=130,
-            )
-        head: int | None = 0
-        if experiment.n_heads > 1:
-            heads = [None, *range(experiment.n_heads)]
-            head = st.selectbox(
-                "Head", heads, format_func=lambda i: "mean" if i is None else str(i + 1), width=110
-            )
-    return seed, layer, head
-
-
-def maps_caption(maps: dict[str, Any], snapshot: Snapshot) -> str:
-    """How to read the maps on screen."""
-    parts = ["The example above, on which no model was trained."]
-    if snapshot.experiment.task != lab.experiment.task:
-        parts = ["One example no model was trained on."]
-    parts.append("Rows ask, columns are looked at, brighter is more.")
-    if max(maps["target"], default=-1) >= 0:
-        parts.append("Outlined: the token that holds the right answer.")
-    if max(maps["reverse"], default=-1) >= 0:
-        parts.append("Circled: the mirrored one, which asks for the asker.")
-    if any(right is not None for right in maps["panels"][0]["right"]):
-        parts.append("✓ and ✗: what it answered.")
-    if (snapshot.probe.pattern < -0.01).any():
-        parts.append("Weights below 0 are drawn as 0.")
-    return " ".join([*parts, maps["cut"]]).strip()
+    with st.container(key="live"):
+        st.progress(0.0 if foreign else snapshot.step / experiment.training.steps)
+        with st.container(horizontal=True, vertical_alignment="center", key="state"):
+            turn = "" if foreign else earlier_note(snapshot)
+            st.markdown(status_line(job, snapshot) + turn, width="stretch")
+            place = probe_pickers(experiment)
+        why(snapshot, place[0], foreign)
+        draw_board(snapshot, lab.experiment if foreign else experiment, place, lab.previous)
+    larger_charts(lab, snapshot, foreign)
 
 
 lab = open_lab()
-with st.container(horizontal=True, vertical_alignment="center", key="heading"):
-    st.title("Why do Q, K and V need different matrices?", anchor=False)
-    linking = st.popover("Share", icon=":material/share:", key=share.OPEN, on_change="rerun")
+components.load_board()
 wanted = st.session_state.pop("wanted", None)
 if wanted in TASKS:
     lab.change_task(wanted)
+bar = st.container(horizontal=True, vertical_alignment="center", key="bar")
+chooser = st.container(horizontal=True, vertical_alignment="center", key="chooser")
 said = lab.problems, lab.lost, lab.refusal
 if lab.problems:
     details = plain(told(lab.problems))
@@ -388,15 +300,17 @@ if lab.lost:
     lab.lost = []
 
 some_lack = thumbnails_missing()  # asked before they are drawn: more may come meanwhile
-chooser, sharing = st.columns(2, gap="medium", vertical_alignment="center")
-with chooser:
+with bar:
+    st.title("Why do Q, K and V need different matrices?", anchor=False, width="content")
     if "task" in lab.hidden:
         st.markdown(f"**{lab.experiment.task.title}**  \n{lab.experiment.task.question}")
     else:
         components.task_gallery(
             lab.experiment.task.name, thumbnail_examples(), take_task, key="gallery"
         )
-with sharing, st.container(horizontal=True, vertical_alignment="bottom"):
+    buttons = st.container(horizontal=True, key="actions", width="content")
+    linking = st.popover("Share", icon=":material/share:", key=share.OPEN, on_change="rerun")
+with chooser:
     if "sharing" not in lab.hidden:
         st.pills(
             "Who shares a matrix",
@@ -405,7 +319,7 @@ with sharing, st.container(horizontal=True, vertical_alignment="bottom"):
             selection_mode="multi",
             key="set_sharing",
             wrap=True,
-            help="Roles joined by = read one and the same matrix. At most six columns.",
+            label_visibility="collapsed",
         )
     adding = None
     if not {"sharing", "add_variant"} & set(lab.hidden):
@@ -416,8 +330,8 @@ with sharing, st.container(horizontal=True, vertical_alignment="bottom"):
         "What the words mean", icon=":material/menu_book:", key=words.OPEN, on_change="rerun"
     )
 experiment = read_settings()
-if experiment is not None and lab.quick is not None:
-    with chooser:
+with chooser:
+    if experiment is not None and lab.quick is not None:
         st.button(
             "Quick preset",
             icon=":material/bolt:",
@@ -427,8 +341,10 @@ if experiment is not None and lab.quick is not None:
             help="Smaller and easier settings with which QKV solves this task within a minute. "
             "All others go back to their defaults.",
         )
+    if experiment is not None and "buttons" not in lab.hidden:
+        automatic_switch(lab)
+    st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
 probe = lab.probe()
-components.example(lab.experiment, probe, key="example")
 if adding is not None and adding.open:
     with adding:
         composer.variant_form(lab)
@@ -444,18 +360,19 @@ if experiment is not None:
     if unequal:
         names = ", ".join(title_of(variant) for variant in unequal)
         st.warning(
-            f"No width makes the costs of {plain(names)} equal to the others: see the cards."
+            f"No width makes the costs of {plain(names)} equal to the others: see the board."
         )
-action_bar(experiment, job)
+with buttons:
+    action_bar(experiment, job)
 if lab.refusal:
     st.warning(f"Not taken: {plain(lab.refusal)}.")
     lab.refusal = ""
 moving = job is not None and not job.settled
 tick = tick_seconds()
 st.fragment(live_area, run_every=tick if moving else None)(moving, tick)
+components.example(lab.experiment, probe, key="example")
 book = st.container()
 numbers(lab, job)
-components.load_plotly()
 if probe is None or some_lack:
     st.fragment(await_examples, run_every=AWAIT_SECONDS)(probe is None)
 if can_be_asked(lab.experiment.task):

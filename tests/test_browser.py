@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from plotly.offline import get_plotlyjs
 
+from attnkit.figures.board import board
 from attnkit.figures.curves import plot_accuracy
-from attnkit.figures.maps import attention_maps
 from attnkit.ui import components
 from attnkit.ui.address import LATE_SECONDS
 from attnkit.ui.session import shipped_example
@@ -22,22 +22,31 @@ LONG = 60_000  # milliseconds; a shared machine may be slow, and waiting ends wi
 GALLERY = ".st-key-gallery"
 
 MARK_NODES = """() => {
-  const find = (selector) => document.querySelector(selector);
+  const find = (selector) => document.querySelector(`.st-key-board ${selector}`);
   window.marked = {
-    accuracy: find('.st-key-accuracy .ak-plot'),
-    accuracyDrawing: find('.st-key-accuracy .main-svg'),
-    measures: find('.st-key-measures .ak-plot'),
-    map: find('.st-key-maps .ak-map svg'),
-    cell: find('.st-key-maps .ak-map rect'),
-    card: find('.st-key-cards .ak-card'),
+    board: find('.ak-board'),
+    column: find('.ak-board-column'),
+    value: find('.ak-value'),
+    curve: find('.ak-line'),
+    map: find('canvas'),
+    answer: find('.ak-board-map text'),
   };
+  window.replaced = 0;
+  new MutationObserver((changes) => {
+    for (const change of changes) {
+      window.replaced += change.addedNodes.length + change.removedNodes.length;
+    }
+  }).observe(window.marked.board, {childList: true, subtree: true});
 }"""
 GONE_NODES = """() => Object.entries(window.marked)
   .filter(([, node]) => !node.isConnected).map(([name]) => name)"""
-LAST_ACCURACY = """() => document.querySelector('.st-key-accuracy .ak-plot')._fullData
-  .filter((trace) => trace.hovertemplate).map((trace) => trace.y[trace.y.length - 1])"""
-COLOURS = """() => [...document.querySelectorAll('.st-key-maps rect[fill]')]
-  .map((cell) => cell.getAttribute('fill'))"""
+LAST_ACCURACY = """() => [...document.querySelectorAll('.st-key-board .ak-value')]
+  .map((node) => parseFloat(node.textContent))"""
+CURVES = """() => [...document.querySelectorAll('.st-key-board .ak-line')]
+  .map((node) => node.getAttribute('d'))"""
+COLOURS = """() => [...document.querySelectorAll('.st-key-board canvas')].map((canvas) =>
+  [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].join())"""
+PLOT = ".st-key-accuracy .ak-plot"
 
 SIX = quote(
     "Reformer,K=V + MQA,QKV V=I d_head=m/h,Q=K=V scaled,QKV kv_rank=m/4,"
@@ -45,7 +54,7 @@ SIX = quote(
 )
 """As many columns as there can be, with long titles, several heads and chained matrices."""
 
-TITLES = """() => [...document.querySelectorAll('.st-key-accuracy .annotation-text')]
+TITLES = """() => [...document.querySelectorAll('.st-key-board .ak-board-head b')]
   .map((node) => node.getBoundingClientRect()).map((box) => [box.left, box.right, box.top])"""
 
 
@@ -83,18 +92,16 @@ def fatal(message):
 
 
 def open_lab(page: Page, address: str, query: str = "") -> None:
-    """Open the Lab and wait until its figures are drawn."""
+    """Open the Lab and wait until its board is drawn."""
     page.goto(f"{address}/{query}")
-    for figure in ("accuracy", "measures"):
-        page.wait_for_selector(f".st-key-{figure} .ak-plot[data-draws]")
-    page.wait_for_selector(".st-key-maps .ak-map")
+    page.wait_for_selector(".st-key-board .ak-board[data-draws] canvas")
     page.wait_for_selector(".st-key-example .ak-token-box")
 
 
 def open_untrained(page: Page, address: str, query: str) -> None:
     """Open the Lab on a task that may have no finished example."""
     page.goto(f"{address}/{query}")
-    page.wait_for_selector(".st-key-cards .ak-card")
+    page.wait_for_selector(".st-key-board .ak-board-column")
     page.wait_for_selector(".st-key-example .ak-token-box")
 
 
@@ -123,25 +130,39 @@ def wait_for_step(page: Page, least: int) -> None:
 
 
 def wait_for_figure(page: Page, least: int, most: float = 10**9) -> None:
-    """Wait until the accuracy figure shows a step in this range."""
+    """Wait until the board shows a step in this range."""
     page.wait_for_function(
         "([least, most]) => { const step = Number(document.querySelector("
-        "'.st-key-accuracy .ak-plot').dataset.step); return least <= step && step <= most; }",
+        "'.st-key-board .ak-board').dataset.step); return least <= step && step <= most; }",
         arg=[least, most],
     )
 
 
-def draws(page: Page, key: str) -> int:
+def draws(page: Page, drawn: str) -> int:
     """How often a live figure has been drawn."""
-    return int(page.locator(f".st-key-{key} .ak-plot").get_attribute("data-draws"))
+    return int(page.locator(drawn).get_attribute("data-draws"))
+
+
+def wait_for_draws(page: Page, drawn: str, more: int) -> None:
+    """Wait until a live figure has been drawn so many times more."""
+    page.wait_for_function(
+        "([drawn, goal]) => Number(document.querySelector(drawn).dataset.draws) >= goal",
+        arg=[drawn, draws(page, drawn) + more],
+    )
+
+
+def open_larger_charts(page: Page) -> None:
+    """Unfold the charts that can be zoomed into."""
+    page.locator(".st-key-larger summary").click()
+    page.wait_for_selector(f"{PLOT}[data-draws]")
 
 
 def test_first_visit_shows_a_finished_example(page, address):
     """Nobody meets an empty screen."""
     open_lab(page, address)
     expect(page.get_by_text("A finished example")).to_be_visible()
-    expect(page.locator(".st-key-cards .ak-value").first).to_have_text("100%")
-    assert page.locator(".st-key-maps .ak-map").count() == 5
+    expect(page.locator(".st-key-board .ak-value").first).to_have_text("100%")
+    assert page.locator(".st-key-board canvas").count() == 5
 
 
 def test_train_raises_accuracy_and_changes_the_map(page, address):
@@ -158,28 +179,38 @@ def test_train_raises_accuracy_and_changes_the_map(page, address):
     press(page, "stop")
 
 
-def test_no_node_is_replaced_and_zoom_stays_over_twenty_ticks(page, address):
-    """Figures change; they are not rebuilt, and a zoom survives."""
+def test_no_node_of_the_board_is_replaced_over_twenty_ticks(page, address):
+    """Columns change their curves, numbers and pixels; nothing is rebuilt."""
     open_lab(page, address, "?v=1&first_seed=200&steps=5000")
     press(page, "train")
-    wait_for_step(page, 1)
+    wait_for_figure(page, 1, 4999)
     page.evaluate(MARK_NODES)
-    page.locator(".st-key-accuracy .ak-plot").scroll_into_view_if_needed()
-    box = page.locator(".st-key-accuracy .ak-plot .nsewdrag").first.bounding_box()
+    curves = page.evaluate(CURVES)
+    wait_for_draws(page, ".st-key-board .ak-board", 20)
+    assert page.evaluate(GONE_NODES) == []
+    assert page.evaluate("() => window.replaced") == 0
+    assert all(after != before for before, after in zip(curves, page.evaluate(CURVES), strict=True))
+    press(page, "stop")
+
+
+def test_zoom_of_a_larger_chart_stays_while_data_change(page, address):
+    """The charts below the board keep their node and what was zoomed into."""
+    open_lab(page, address, "?v=1&first_seed=225&steps=5000")
+    press(page, "train")
+    wait_for_step(page, 1)
+    open_larger_charts(page)
+    page.evaluate("(plot) => { window.kept = document.querySelector(plot + ' .main-svg'); }", PLOT)
+    page.locator(PLOT).scroll_into_view_if_needed()
+    box = page.locator(f"{PLOT} .nsewdrag").first.bounding_box()
     page.mouse.move(box["x"] + 5, box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + 60, box["y"] + 100, steps=4)
     page.mouse.up()
-    shown = "() => document.querySelector('.st-key-accuracy .ak-plot')._fullLayout.xaxis.range"
+    shown = f"() => document.querySelector('{PLOT}')._fullLayout.xaxis.range"
     zoomed = page.evaluate(shown)
     assert zoomed[1] < 5000
-    goal = draws(page, "accuracy") + 20
-    page.wait_for_function(
-        "(goal) => Number(document.querySelector('.st-key-accuracy .ak-plot').dataset.draws)"
-        " >= goal",
-        arg=goal,
-    )
-    assert page.evaluate(GONE_NODES) == []
+    wait_for_draws(page, PLOT, 4)
+    assert page.evaluate("() => window.kept.isConnected")
     assert page.evaluate(shown) == zoomed
     press(page, "stop")
 
@@ -192,7 +223,7 @@ REDRAW = """async ([source, data]) => {
   const cleanup = draw({ data, parentElement });
   const later = () => new Promise((done) => setTimeout(done, 200));
   await later();
-  const nodes = [...parentElement.querySelectorAll('.ak-plot, .main-svg, .ak-map *, .ak-card *')];
+  const nodes = [...parentElement.querySelectorAll('.ak-plot, .main-svg, .ak-board *')];
   overtaken();
   await later();
   draw({ data, parentElement });
@@ -206,21 +237,21 @@ REDRAW = """async ([source, data]) => {
 }"""
 
 
-@pytest.mark.parametrize("name", ["cards", "figure", "maps"])
+@pytest.mark.parametrize("name", ["board", "figure"])
 def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
     """Streamlit calls a draw's cleanup also when the next draw came before it had returned."""
     sent = {}
-    monkeypatch.setattr(components, "_component", lambda name: lambda **given: sent.update(given))
+    monkeypatch.setattr(components, "_component", lambda _: lambda **given: sent.update(given))
+    monkeypatch.setattr(components, "_board", lambda: lambda **given: sent.update(given))
     snapshot = shipped_example("directed")
-    if name == "cards":
-        components.variant_cards(snapshot, key="x")
-    elif name == "figure":
-        components.live_figure(plot_accuracy(snapshot), [], key="x", alt="", faded=False)
+    if name == "board":
+        drawing = board(snapshot, snapshot.experiment, 0)
+        components.board(drawing, key="x", alt="", faded=False)
     else:
-        components.attention_maps(attention_maps(snapshot, 0, 0, 0), key="x", alt="", faded=False)
+        components.live_figure(plot_accuracy(snapshot), [], key="x", alt="", faded=False)
     page.set_content("<div id=here style='width: 900px'></div>")
     page.add_script_tag(content=get_plotlyjs())
-    source = components._asset("panels.js") + components._asset(f"{name}.js")
+    source = components.script(name)
     n_nodes, n_kept, still_plotted = page.evaluate(REDRAW, [source, sent["data"]])
     assert n_kept == n_nodes > 1
     assert not still_plotted
@@ -232,16 +263,12 @@ def test_hover_labels_stay_while_data_change(page, address):
     open_lab(page, address, "?v=1&first_seed=250&steps=5000")
     press(page, "train")
     wait_for_step(page, 30)
-    page.locator(".st-key-accuracy .ak-plot").scroll_into_view_if_needed()
-    box = page.locator(".st-key-accuracy .ak-plot .nsewdrag").first.bounding_box()
+    open_larger_charts(page)
+    page.locator(PLOT).scroll_into_view_if_needed()
+    box = page.locator(f"{PLOT} .nsewdrag").first.bounding_box()
     page.mouse.move(box["x"] + 3, box["y"] + box["height"] / 2)
     page.wait_for_selector(".st-key-accuracy .hovertext")
-    goal = draws(page, "accuracy") + 4
-    page.wait_for_function(
-        "(goal) => Number(document.querySelector('.st-key-accuracy .ak-plot').dataset.draws)"
-        " >= goal",
-        arg=goal,
-    )
+    wait_for_draws(page, PLOT, 4)
     assert page.locator(".st-key-accuracy .hovertext").count() == 5
     press(page, "stop")
 
@@ -271,14 +298,14 @@ def test_reset_goes_back_to_the_same_start(page, address):
     press(page, "train")
     expect(status(page)).to_contain_text("Finished")
     wait_for_figure(page, 30, 30)
-    first = page.evaluate(LAST_ACCURACY)
+    first = page.evaluate(CURVES)
     press(page, "reset")
     expect(status(page)).to_contain_text("Step 0 of 30")
     wait_for_figure(page, 0, 0)
     press(page, "train")
     expect(status(page)).to_contain_text("Finished")
     wait_for_figure(page, 30, 30)
-    assert page.evaluate(LAST_ACCURACY) == first
+    assert page.evaluate(CURVES) == first
 
 
 @pytest.mark.long
@@ -289,7 +316,7 @@ def test_new_seeds_train_other_runs_and_fade_the_old_ones(page, address):
     expect(status(page)).to_contain_text("Finished")
     press(page, "new_seeds")
     page.wait_for_url("**first_seed=405**")
-    expect(page.locator(".st-key-accuracy .ak-legend")).to_contain_text("previous experiment")
+    expect(page.locator(".st-key-board .ak-legend")).to_contain_text("previous experiment")
     expect(status(page)).to_contain_text("Finished")
 
 
@@ -297,12 +324,12 @@ def test_link_opens_the_same_experiment_and_reload_finds_the_run(page, address):
     """The address says everything; a reload comes back to the run."""
     open_lab(page, address, "?v=1&task=mutual&sharing=QKV,K%3DV&first_seed=500&steps=4000")
     expect(page.locator(".st-key-set_steps input")).to_have_value("4000")
-    assert page.locator(".st-key-maps .ak-map").count() == 5  # the example still
+    assert page.locator(".st-key-board canvas").count() == 5  # the example still
     press(page, "train")
     wait_for_step(page, 20)
     page.reload()
     wait_for_step(page, 21)
-    expect(page.locator(".st-key-maps .ak-map")).to_have_count(2)
+    expect(page.locator(".st-key-board canvas")).to_have_count(2)
     press(page, "stop")
 
 
@@ -351,10 +378,9 @@ def test_six_composed_variants_train_and_their_titles_do_not_touch(page, address
     open_lab(page, address, f"?v=1&sharing={SIX}&n_seeds=1&steps=40&first_seed=700")
     press(page, "train")
     expect(status(page)).to_contain_text("Finished")
-    page.locator(".st-key-accuracy").scroll_into_view_if_needed()  # it is below the cards here
     wait_for_figure(page, 40, 40)  # the example, which it replaces, stands at a later step
-    expect(page.locator(".st-key-cards .ak-card")).to_have_count(6)
-    expect(page.locator(".st-key-maps .ak-map svg")).to_have_count(6)
+    expect(page.locator(".st-key-board .ak-board-column")).to_have_count(6)
+    expect(page.locator(".st-key-board canvas")).to_have_count(6)
     titles = page.evaluate(TITLES)
     assert len(titles) == 6
     for i, (left, right, top) in enumerate(titles):
@@ -480,10 +506,8 @@ def test_tasks_of_every_shape_train_and_show_maps(page, address, task):
     open_untrained(page, address, query)
     press(page, "train")
     expect(status(page)).to_contain_text("Finished")
-    page.locator(".st-key-maps").scroll_into_view_if_needed()
-    expect(page.locator(".st-key-maps .ak-map svg")).to_have_count(2)
-    empty = page.locator(".st-key-maps .ak-map rect:not([fill]):not([class])")
-    expect(empty).to_have_count(0)
+    expect(page.locator(".st-key-board canvas")).to_have_count(2)
+    assert all(len(set(pixels.split(","))) > 3 for pixels in page.evaluate(COLOURS))
 
 
 @pytest.mark.long
@@ -545,7 +569,7 @@ def test_a_task_of_ones_own_is_in_the_gallery_and_trains(page, tmp_path, monkeyp
         expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Largest")
         press(page, "train")
         expect(status(page)).to_contain_text("Finished")
-        expect(page.locator(".st-key-maps .ak-map svg")).to_have_count(1)
+        expect(page.locator(".st-key-board canvas")).to_have_count(1)
         page.goto("about:blank")  # it would complain of the server's end
 
 
@@ -581,11 +605,11 @@ def test_narrow_screens_cut_nothing(browser, address, path):
     context = browser.new_context(viewport={"width": 640, "height": 900})
     page = context.new_page()
     page.goto(address + path)
-    page.wait_for_selector(".ak-card .ak-diagram")
+    page.wait_for_selector(".ak-board .ak-diagram")
     if "task" in path:
         page.wait_for_selector(".st-key-example .ak-token-box")
     else:
-        page.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
+        page.wait_for_selector(".st-key-board .ak-board[data-draws]")
     wider = """() => [...document.querySelectorAll('[data-testid=stMain] *')]
       .filter((node) => node.getBoundingClientRect().right > window.innerWidth + 1)
       .filter((node) => !node.closest('.ak-tip, .katex, [data-testid=stTable]'))

@@ -4,10 +4,12 @@ import numpy as np
 import torch
 from kinds import tiny
 
-from attnkit.cohort import Cohort
+from attnkit.cohort import Cohort, _mean_scores
 from attnkit.experiment import Experiment
+from attnkit.model import SELF_MASK
 from attnkit.results import METRICS
 from attnkit.sharing import Sharing
+from attnkit.transformer import Layer
 
 EXPERIMENT = Experiment(
     n_entries=5,
@@ -72,14 +74,26 @@ def test_parameters_are_copies():
     assert not np.array_equal(cohort.parameters()[0]["W_U"], kept)
 
 
-def test_answers_and_patterns_of_every_run():
-    """(r, b, a) classes and (r, b, l, h, i, j) attention to the same examples."""
+def test_answers_patterns_and_scores_of_every_run():
+    """(r, b, a) classes, and (r, b, l, h, i, j) attention and scores of the same examples."""
     cohort = build()
     examples = cohort.experiment.task.make_examples(7, torch.Generator().manual_seed(0))
-    answers, pattern = cohort.answer(examples)
+    answers, pattern, scores = cohort.answer(examples)
     assert answers.shape == (10, 7, 5)
-    assert pattern.shape == (10, 7, 3, 2, 5, 5)
+    assert pattern.shape == scores.shape == (10, 7, 3, 2, 5, 5)
     np.testing.assert_allclose(pattern.sum(-1), 1, rtol=1e-5)
+    diagonal = SELF_MASK * np.eye(5, dtype=np.float32) * cohort.experiment.size.self_mask
+    expected = torch.from_numpy(scores + diagonal).softmax(-1)
+    np.testing.assert_allclose(pattern, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_scores_of_several_maps_are_their_mean():
+    """Each of the three maps of a head counts the same, and heads do not mix."""
+    by_map = torch.arange(2 * 3 * 5 * 5, dtype=torch.float).view(1, 1, 6, 5, 5)
+    pattern = torch.zeros(1, 1, 2, 5, 5)
+    found = _mean_scores(Layer(by_map, pattern))
+    expected = torch.stack([by_map[:, :, :3].mean(2), by_map[:, :, 3:].mean(2)], 2)
+    torch.testing.assert_close(found, expected)
 
 
 def test_answering_changes_nothing():

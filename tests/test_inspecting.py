@@ -30,7 +30,8 @@ def visit_at(page, **params):
     """Open a page with a link, as the first of a tab."""
     tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
     tab.query_params.update(params)
-    return show(tab.switch_page(f"pages/{page}.py"))
+    tab = show(tab.switch_page(f"pages/{page}.py"))
+    return press(tab, "train_here") if any(b.key == "train_here" for b in tab.button) else tab
 
 
 def turn_to(tab, page):
@@ -58,16 +59,31 @@ def received(tab, page):
     return Inspected.from_bytes(component.bytes)
 
 
+def test_nothing_is_trained_unasked():
+    """The page says what a press trains; then the Lab shows the same run."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
+    tab.query_params.update(small_link(n_seeds="3"))
+    n_jobs = len(training_service().overview())
+    tab = show(tab.switch_page("pages/attention.py"))
+    assert len(training_service().overview()) == n_jobs
+    assert "trains 6 models" in tab.info[0].value
+    tab = watch(press(tab, "train_here"), lambda job: job.over)
+    assert tab.session_state["lab"].job.experiment.n_seeds == 3
+    assert turn_to(tab, "lab").button(key="train").label == "Train"
+    assert tab.session_state["lab"].job.state == "finished"
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_a_visitor_who_comes_here_first_sees_a_film(page):
-    """One seed of what the link says is trained for it, without a press."""
+def test_a_visitor_who_comes_here_first_is_asked_and_sees_a_film(page):
+    """What the link says is trained for it after a press, and the Lab has it."""
     link = small_link()
     tab = watch_film(visit_at(page, **link))
     header = received(tab, page).header
     assert header["view"] == PAGES[page]
     assert header["steps"] == [0, 10, 20, 30, 40]
     assert header["seed"] == int(link["first_seed"])
-    assert not filmed(tab).kept
+    assert filmed(tab).kept
+    assert filmed(tab).id == tab.session_state["lab"].job_id
     assert [variant["name"] for variant in header["variants"]] == ["QKV", "Q=K"]
 
 
@@ -122,13 +138,16 @@ def test_a_film_that_is_looked_at_no_more_is_not_trained_on():
     """It would keep others waiting."""
     link = small_link(n_seeds="2", steps="20000", batch_size="256")
     tab = visit_at("attention", **link)
-    former = filmed(tab).id
-    seed = int(link["first_seed"]) + 1
-    tab.selectbox(key=f"inspected_seed_{link['first_seed']}_2").set_value(seed)
-    show(tab)
-    assert filmed(tab).id != former
+    run, first = filmed(tab).id, int(link["first_seed"])
+    picker = f"inspected_seed_{first}_2"
+    tab.selectbox(key=picker).set_value(first + 1)
+    former = filmed(show(tab)).id
+    assert former != run
+    tab.selectbox(key=picker).set_value(first)
+    assert filmed(show(tab)).id == run
     assert training_service().look(former).state == "stopped"
-    training_service().stop(filmed(tab).id)
+    assert training_service().look(run).active
+    training_service().stop(run)
 
 
 def test_a_failure_is_told_and_not_repeated():
@@ -151,7 +170,7 @@ def test_a_refusal_is_told(monkeypatch):
         raise Refused("60 experiments wait already: try again in a few minutes")
 
     monkeypatch.setattr(TrainingService, "submit", refuse)
-    tab = turn_to(visit(**small_link()), "attention")
+    tab = press(turn_to(visit(**small_link()), "attention"), "train_here")
     assert "60 experiments wait already" in tab.error[0].value
 
 
@@ -165,7 +184,7 @@ def test_a_link_is_read_on_these_pages_too():
 @pytest.mark.parametrize("page", PAGES)
 def test_everything_can_be_taken_away(page):
     """The page as a file, a module with its weights, the experiment as code."""
-    tab = watch_film(turn_to(visit(**small_link()), page))
+    tab = watch_film(visit_at(page, **small_link()))
     tab.session_state["take_away"] = True
     show(tab)
     keys = {element.key for element in tab.get("download_button")}

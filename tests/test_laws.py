@@ -128,6 +128,8 @@ def bits(result, run):
     arrays["head_symmetry"] = snapshot.head_symmetry[run, :, :n_heads]
     arrays["probe answers"] = snapshot.probe.answers[run]
     arrays["probe pattern"] = snapshot.probe.pattern[run, :, :n_heads]
+    if snapshot.probe.scores is not None:
+        arrays["probe scores"] = snapshot.probe.scores[run, :, :n_heads]
     return {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}
 
 

@@ -22,8 +22,8 @@ from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.initial import generator_for
 from attnkit.kernel import cache
+from attnkit.live import ended, worker
 from attnkit.live import service as live
-from attnkit.live import worker
 from attnkit.live.asking import Weights, answer
 from attnkit.live.jobs import Job
 from attnkit.live.service import TrainingService
@@ -128,8 +128,8 @@ def assert_same_bits(snapshot, reference):
     assert np.array_equal(snapshot.eval_steps, reference.eval_steps)
     for name, values in reference.history.items():
         assert np.array_equal(snapshot.history[name], values, equal_nan=True), name
-    assert np.array_equal(snapshot.head_symmetry, reference.head_symmetry)
-    assert np.array_equal(snapshot.probe.pattern, reference.probe.pattern)
+    assert np.array_equal(snapshot.head_symmetry, reference.head_symmetry, equal_nan=True)
+    assert np.array_equal(snapshot.probe.pattern, reference.probe.pattern, equal_nan=True)
     assert np.array_equal(snapshot.probe.answers, reference.probe.answers)
 
 
@@ -298,8 +298,8 @@ def test_unknown_jobs_are_harmless(service):
 
 def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
     """Memory is bounded: those that nobody has looked at for longest go first."""
-    assert live.MAX_JOBS > 2
-    monkeypatch.setattr(live, "MAX_JOBS", 2)
+    assert ended.MAX_JOBS > 2
+    monkeypatch.setattr(ended, "MAX_JOBS", 2)
     ids = []
     for _ in range(4):
         ids.append(service.submit(small(1)))
@@ -309,7 +309,7 @@ def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
 
 def test_ended_jobs_are_forgotten_beyond_a_size(service, monkeypatch):
     """The one that ended last stays, however large it is."""
-    monkeypatch.setattr(live, "MAX_BYTES", 1)
+    monkeypatch.setattr(ended, "MAX_BYTES", 1)
     ids = []
     for _ in range(2):
         ids.append(service.submit(small(1)))

@@ -1,5 +1,7 @@
 """Metrics against hand-computed values, and their properties on random matrices."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -38,6 +40,14 @@ def test_accuracy_counts_what_is_asked_only():
     answers = torch.tensor([[0, 0, 1], [0, 0, 0]])
     logits = torch.nn.functional.one_hot(answers, 2).float().expand(2, -1, -1, -1)
     assert_close(metrics.accuracy(logits, labels), torch.tensor([2 / 3, 2 / 6]).double())
+
+
+def test_accuracy_counts_neither_ties_nor_nan():
+    """An answer must stand out: all classes alike, or NaN anywhere, is wrong."""
+    alike, broken = [0.0, 0.0], [math.nan, 1.0]
+    logits = torch.tensor([[[alike, broken, broken, [2.0, 1.0]]]])
+    labels = torch.tensor([[[0, 0, 1, 0]]])
+    assert metrics.accuracy(logits, labels).tolist() == [0.25]
 
 
 @st.composite

@@ -66,10 +66,11 @@ def same_arrays(one, two):
         assert getattr(one, name).tobytes() == getattr(two, name).tobytes()
         assert getattr(one, name).shape == getattr(two, name).shape
         assert getattr(one, name).dtype == getattr(two, name).dtype
-    for field in dataclasses.fields(one.probe):
-        first, second = (getattr(s.probe, field.name) for s in (one, two))
-        assert first.tobytes() == second.tobytes()
-        assert first.shape == second.shape
+    first, second = (snapshot.probe.to_arrays() for snapshot in (one, two))
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        assert array.tobytes() == second[name].tobytes()
+        assert array.shape == second[name].shape
 
 
 # Steps to threshold
@@ -234,6 +235,23 @@ def test_a_snapshot_from_before_engines_were_named_is_torchs():
     head = {k: v for k, v in json.loads(HEAD).items() if k not in ("engine", "processor")}
     older = Snapshot.from_bytes(save(load(BLOB), metadata={"snapshot": json.dumps(head)}))
     assert (older.maker, older.trained_by) == (("torch", ""), "torch")
+
+
+def test_a_snapshot_from_before_scores_were_recorded_opens():
+    """Its scores are None, and it is written again as it was."""
+    arrays = load(BLOB)
+    del arrays["probe.scores"]
+    older = Snapshot.from_bytes(save(arrays, metadata={"snapshot": HEAD}))
+    assert older.probe.scores is None
+    assert load(older.to_bytes()).keys() == arrays.keys()
+
+
+def test_scores_of_another_size_are_refused():
+    """They are those of the experiment's runs, layers, heads and positions."""
+    arrays = load(BLOB)
+    arrays["probe.scores"] = np.ascontiguousarray(arrays["probe.scores"][..., :-1])
+    with pytest.raises(ValueError, match="scores: got shape"):
+        Snapshot.from_bytes(save(arrays, metadata={"snapshot": HEAD}))
 
 
 @pytest.mark.parametrize(

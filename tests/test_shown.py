@@ -14,7 +14,7 @@ from attnkit.ui.components import Packed
 from attnkit.ui.shown import (
     _KEPT,
     _MADE,
-    attention_maps,
+    board,
     curves_only,
     finding,
     once,
@@ -35,8 +35,12 @@ def snapshot():
 def test_what_was_made_of_a_snapshot_is_the_same_object(snapshot):
     """For all arguments that it was made with."""
     assert plot_accuracy(snapshot, None) is plot_accuracy(snapshot, None)
-    assert attention_maps(snapshot, 0, 0, 0) is attention_maps(snapshot, 0, 0, 0)
-    assert attention_maps(snapshot, 1, 0, 0) is not attention_maps(snapshot, 0, 0, 0)
+    assert board(snapshot, snapshot.experiment, 0, 0, 0) is board(
+        snapshot, snapshot.experiment, 0, 0, 0
+    )
+    assert board(snapshot, snapshot.experiment, 1, 0, 0) is not board(
+        snapshot, snapshot.experiment, 0, 0, 0
+    )
     assert plot_loss(snapshot, None) is not plot_loss(one_variant(RISING), None)
 
 
@@ -54,7 +58,7 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_kept():
     gone = [weakref.ref(snapshot), weakref.ref(previous)]
     for show in (finding, sharing_table, curves_only):
         show(snapshot)
-    attention_maps(snapshot, 0, 0, 0)
+    board(snapshot, snapshot.experiment, 0, 0, 0)
     plot_accuracy(snapshot, previous)
     del previous
     gc.collect()
@@ -103,6 +107,7 @@ def test_what_fades_has_its_curves_and_no_attention(snapshot):
     fading, other = curves_only(snapshot), one_variant(RISING, d_head=5)
     assert fading is curves_only(snapshot)
     assert fading.probe.pattern.size == 0
+    assert fading.probe.scores is None
     assert snapshot.probe.pattern.size > 0
     assert draw_accuracy(other, fading) == draw_accuracy(other, snapshot)
     assert draw_loss(other, fading) == draw_loss(other, snapshot)
@@ -114,7 +119,10 @@ def test_threads_get_the_same_drawings(snapshot):
 
     def show(number):
         start.wait()
-        return [attention_maps(snapshot, seed, 0, 0)["panels"] for seed in (0, 1, number % 2)]
+        return [
+            board(snapshot, snapshot.experiment, seed, 0, 0)["columns"]
+            for seed in (0, 1, number % 2)
+        ]
 
     with ThreadPoolExecutor(8) as pool:
         shown = list(pool.map(show, range(8)))

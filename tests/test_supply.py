@@ -12,9 +12,9 @@ from kinds import KINDS, tiny
 
 from attnkit import cohort as cohort_module
 from attnkit.cohort import Cohort
-from attnkit.data import TrainingData, held_out_examples
+from attnkit.data import TrainingData, draw_probe, held_out_examples, unstack
 from attnkit.initial import generator_for
-from attnkit.tasks import NOTHING
+from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import Training
 
 CPU = torch.device("cpu")
@@ -85,6 +85,27 @@ def test_no_example_that_is_trained_on_is_held_out(kind):
     assert {*rows_of(shown)} <= {*rows_of(batches)}
 
 
+# The example that is shown
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_entries_of_the_example_hold_different_answers(task):
+    """So a wrong answer tells which entry it came from; lists have fewer symbols than places."""
+    example = draw_probe(TASKS[task]())
+    held = example.target[0] != NOTHING
+    entries, answers = (set(each[0, held].tolist()) for each in (example.target, example.labels))
+    enough = len(entries) <= TASKS[task]().n_classes
+    assert (len(entries) == len(answers)) == enough
+
+
+@pytest.mark.parametrize("task", ["neighbours", "reverse"])
+def test_an_example_that_will_do_or_for_want_of_another_is_the_first(task):
+    """Neighbours have different numbers anyway, and a long list always repeats a symbol."""
+    kind = TASKS[task]()
+    first = kind.draw(1, generator_for(0, "probe"), held_out=True)
+    assert torch.equal(draw_probe(kind).tokens, first.tokens)
+
+
 # Accuracy on what is trained on
 
 
@@ -114,7 +135,7 @@ def test_training_accuracy_is_the_share_of_right_answers(kind):
     shown = TrainingData(experiment, cohort.seeds, CPU, experiment.task).shown()
     found = cohort.evaluations[-1].metrics["training_accuracy"]
     for run, (_, seed) in enumerate(cohort.runs):
-        answers, _ = cohort.answer(shown.take(torch.tensor(seed)))
+        answers, _, _ = cohort.answer(unstack(shown)[seed])
         labels = shown.labels[seed].numpy()
         right = (answers[run] == labels).sum() / (labels != NOTHING).sum()
         assert found[run] == pytest.approx(right)
@@ -184,7 +205,7 @@ def test_slice_accuracy_is_that_of_the_task_s_groups(kind):
     assert found.shape == (10, len(task.slice_names))
     for run, (_, seed) in enumerate(cohort.runs):
         held_out = task.draw(32, generator_for(seed, "evaluation"), held_out=True)
-        answers, _ = cohort.answer(held_out)
+        answers, _, _ = cohort.answer(held_out)
         right, group = answers[run] == held_out.labels.numpy(), task.slices(held_out).numpy()
         for place in range(len(task.slice_names)):
             asked = (group == place) & (held_out.labels.numpy() != NOTHING)

@@ -249,6 +249,7 @@ def test_tied_trained_on_and_taken_away_in_a_browser(browser, address):
     page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
     page.set_default_timeout(LONG)
     page.goto(f"{address}/surgery?{link}")
+    page.locator(".st-key-train_here button").click()
     expect(page.locator(".ak-ways caption")).to_have_count(4)
     expect(page.locator(".ak-heads caption")).to_have_count(2)
     expect(page.get_by_text("Trained for 400 steps")).to_be_visible()

@@ -14,7 +14,7 @@ from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
 from attnkit.results import METRICS
 from attnkit.sharing import Sharing
-from attnkit.tasks import TASKS
+from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import (
     RUNS_PER_COHORT,
     Training,
@@ -119,6 +119,11 @@ def test_snapshot_has_the_documented_shapes(kind):
     assert snapshot.probe.labels.shape == snapshot.probe.target.shape == (n_answers,)
     assert snapshot.probe.answers.shape == (4, n_answers)
     assert snapshot.probe.pattern.shape == (4, n_layers, 2, n_ctx, n_ctx)
+    if (snapshot.probe.target == NOTHING).all():
+        assert snapshot.probe.scores is None
+    else:
+        assert snapshot.probe.scores.shape == (4, n_layers, 2, n_ctx, n_ctx)
+        assert snapshot.probe.scores.dtype == np.float16
 
 
 def test_a_snapshot_does_not_change_later():
@@ -138,6 +143,15 @@ def test_a_result_does_not_change_later():
     before = result.parameters[0]["0.W_Q"].copy()
     training.advance(3)
     assert np.array_equal(result.parameters[0]["0.W_Q"], before)
+
+
+def test_scores_beyond_16_bits_are_cut():
+    """A run whose scores explode is still shown."""
+    training = Training(small(), "cpu")
+    for cohort in training.cohorts:
+        cohort.model.numbers.mul_(1e6)
+    scores = training.snapshot().probe.scores
+    assert np.abs(scores).max() == np.finfo(np.float16).max
 
 
 def test_the_probe_is_the_same_for_every_experiment():

@@ -185,10 +185,10 @@ def test_symmetry_holds_on_both_sides_and_is_missing_between_them(blocks, positi
 
 
 def test_patterns_stand_in_the_frame_of_all_positions():
-    """Zero outside of who asks and who is looked at; each row of who asks sums to one."""
+    """Outside of what a layer compares, weights are 0 and scores NaN; inside, rows sum to one."""
     cohort = Cohort(tiny("dictionary"), [0, 1], CPU)
     examples = cohort.experiment.task.draw(3, generator_for(0, "look"), held_out=False)
-    answers, pattern = cohort.answer(examples)
+    answers, pattern, scores = cohort.answer(examples)
     assert answers.shape == (10, 3, N)
     assert pattern.shape == (10, 3, 3, 1, 2 * N, 2 * N)
     for at, place in enumerate(cohort.experiment.places):
@@ -196,6 +196,9 @@ def test_patterns_stand_in_the_frame_of_all_positions():
         inside = pattern[:, :, at, :, asks, looks]
         np.testing.assert_allclose(inside.sum(-1), 1, rtol=1e-5)
         assert np.count_nonzero(pattern[:, :, at]) == np.count_nonzero(inside)
+        known = np.isfinite(scores[:, :, at])
+        assert known[..., asks, looks].all()
+        assert known.sum() == inside.size
 
 
 def test_mass_on_target_is_that_of_cross_attention():
@@ -204,7 +207,7 @@ def test_mass_on_target_is_that_of_cross_attention():
     cohort = Cohort(experiment, [0, 1], CPU)
     for place, seed in enumerate(cohort.seeds):
         held_out = experiment.task.draw(16, generator_for(seed, "evaluation"), held_out=True)
-        _, pattern = cohort.answer(held_out)
+        _, pattern, _ = cohort.answer(held_out)
         crossing = [at for at, layer in enumerate(experiment.places) if layer.kind == "cross"]
         rows = torch.from_numpy(pattern[place::2, :, crossing][..., N:, :])  # (v, b, l, h, a, j)
         target = held_out.target[None, :, None, None, :, None].expand(*rows.shape[:-1], 1)

@@ -42,7 +42,7 @@ def plot_accuracy(snapshot: Snapshot, previous: Snapshot | None = None) -> Figur
     colors = colors_of(experiment.sharing)
     for panel, (sharing, color) in enumerate(zip(experiment.sharing, colors, strict=True)):
         levels = [(experiment.task.chance, "dot"), (interval.mean[0, panel], "dash")]
-        if experiment.plateau is not None and _stays_at_plateau(sharing):
+        if experiment.plateau is not None and stays_at_plateau(sharing):
             levels.append((experiment.plateau, "longdashdot"))
         traces += [level(panel, span, height, dash) for height, dash in levels]
         traces += _turn(panel, snapshot, (-0.02, 1.04))
@@ -147,7 +147,7 @@ def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[
         {"dash": "dot", "text": f"chance {experiment.task.chance:.2f}"},
         {"dash": "dash", "text": "untrained"},
     ]
-    if experiment.plateau is not None and any(map(_stays_at_plateau, experiment.sharing)):
+    if experiment.plateau is not None and any(map(stays_at_plateau, experiment.sharing)):
         text = f"guess between two entries {experiment.plateau:.2f}"
         entries.append({"dash": "longdashdot", "text": text})
     if experiment.training.earlier_steps:
@@ -178,7 +178,7 @@ def measures_legend(snapshot: Snapshot) -> list[dict[str, str]]:
     ]
 
 
-def _stays_at_plateau(variant: Variant) -> bool:
+def stays_at_plateau(variant: Variant) -> bool:
     """Whether the plateau of symmetric scores was observed for it: a plain Q=K or Q=K=V."""
     return variant.is_partition and variant.sharing.symmetric
 

@@ -59,13 +59,21 @@ def asking_of(task: Task, place: Place, example: Example) -> list[int]:
     return [position for position in everyone if position in asked] or everyone
 
 
-def frame_of(task: Task, place: Place, example: Example, asking: int | None = None) -> Frame:
+def frame_of(
+    task: Task,
+    place: Place,
+    example: Example,
+    asking: int | None = None,
+    *,
+    most_columns: int = MOST_COLUMNS,
+) -> Frame:
     """Rows and columns of a layer's map of an example.
 
     Where a task's answers all stand before the questions, the questions are no columns.
 
     Args:
         asking: the place of a row among `asking_of`, whose page is wanted; None: the last rows.
+        most_columns: the most columns, besides the one for the rest.
     """
     looks = range(*place.looks)
     first = task.answers_from
@@ -79,14 +87,14 @@ def frame_of(task: Task, place: Place, example: Example, asking: int | None = No
     start = max(0, n_rows - MOST_ROWS) if asking is None else asking // MOST_ROWS * MOST_ROWS
     rows = rows[start : start + MOST_ROWS]
     answers = [asked.get(row, NOTHING) for row in rows]
-    if len(columns) > MOST_COLUMNS:
+    if len(columns) > most_columns:
         places = [i for i in answers if i >= 0]
         held = {int(p) for i in places for p in (example.target[i], example.reverse[i])}
         kept = [position for position in columns if position in held]
         seen = columns if not place.causal else [own for own in columns if own <= rows[-1]]
         others = [position for position in seen if position not in held]
-        kept = kept[-MOST_COLUMNS:]
-        n_free = MOST_COLUMNS - len(kept)
+        kept = kept[-most_columns:]
+        n_free = most_columns - len(kept)
         columns = sorted(kept + (others[-n_free:] if n_free else []))
     return Frame(rows, columns, answers, len(columns) < len(looks), n_rows, n_columns)
 
@@ -98,7 +106,11 @@ def example_of(snapshot: Snapshot) -> Example:
 
 
 def attention_maps(
-    snapshot: Snapshot, seed: int, layer: int = 0, head: int | None = 0
+    snapshot: Snapshot,
+    seed: int,
+    layer: int = 0,
+    head: int | None = 0,
+    frame: Frame | None = None,
 ) -> dict[str, Any]:
     """Maps of one seed's runs: rows ask, columns are looked at.
 
@@ -106,11 +118,12 @@ def attention_maps(
         seed: one of the experiment's seeds.
         layer: counted from 0, in the order of `Experiment.places`.
         head: counted from 0; None for the mean over the heads that a variant has.
+        frame: rows and columns; None for those of `frame_of`.
     """
     experiment, probe = snapshot.experiment, snapshot.probe
     task = experiment.task
     example = example_of(snapshot)
-    frame = frame_of(task, experiment.places[layer], example)
+    frame = frame or frame_of(task, experiment.places[layer], example)
     pattern = snapshot.per_sharing(np.moveaxis(probe.pattern[:, layer], 0, -1))
     place = experiment.seeds.index(seed)
     pattern = pattern[..., place]  # (h, i, j, variant)

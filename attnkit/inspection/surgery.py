@@ -11,7 +11,7 @@ import torch
 
 from attnkit import metrics
 from attnkit.cohort import tie
-from attnkit.data import held_out_examples
+from attnkit.data import held_out_examples, unstack
 from attnkit.experiment import Experiment
 from attnkit.film import Film
 from attnkit.inspection.inspected import Inspected, header_of, with_accuracy
@@ -194,9 +194,7 @@ def _examples_of(film: Film) -> Examples:
         torch.device("cpu"),
         experiment.task_at(film.steps[-1]),
     )
-    return Examples(drawn.tokens[0], drawn.labels[0], drawn.target[0]).take(
-        torch.arange(min(MOST_EXAMPLES, experiment.training.n_eval))
-    )
+    return unstack(drawn)[0].take(torch.arange(min(MOST_EXAMPLES, experiment.training.n_eval)))
 
 
 def _header(film: Film, inspection: Inspection, examples: Examples) -> dict[str, Any]:

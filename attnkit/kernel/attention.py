@@ -18,6 +18,7 @@ from attnkit.kernel.rows import (
     vector_at,
     view,
     window,
+    windowed,
 )
 from attnkit.kernel.tables import BLOCK, NONE
 from attnkit.kernel.vectors import OPTIONS
@@ -141,11 +142,12 @@ def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     _mix_back(run, layer, *seen, *d_seen, dz, scratch, n)
     _adjust_back(run, layer, q, k, v, dq, dk, dv, d_seen, numbers, gradient, scratch, n)
     rows = view(scratch, layer.rows, n_rows, m)
-    asked = window(scratch, layer.asked, rows, layer.asks_from, layer.n_asks, n)
-    looked = window(scratch, layer.looked, rows, layer.looks_from, layer.n_looks, n)
+    asked = windowed(scratch, layer.asked, rows, layer.n_asks, n)
+    looked = windowed(scratch, layer.looked, rows, layer.n_looks, n)
     d_rows = view(scratch, run.d_rows, n_rows, m)
     clear(d_rows)
-    d_looked = window(scratch, run.d_looked, d_rows, layer.looks_from, layer.n_looks, n)
+    d_looked = windowed(scratch, run.d_looked, d_rows, layer.n_looks, n)
+    clear(d_looked)
     narrow = _narrow(layer, matrices, scratch, layer.narrow, n)
     d_narrow = _narrow(layer, matrices, scratch, layer.d_narrow, n)
     if layer.W_narrow != NONE:

@@ -125,6 +125,14 @@ def copy(out, rows):
 
 
 @njit(**OPTIONS)
+def copy_numbers(out, start, source, place, n):
+    """Copy `n` numbers, a multiple of `PIECE`, between matrices without gaps."""
+    to, at = address(out, start), address(source, place)
+    for c in range(0, n, LANES):
+        store(to, c, load(at, c))
+
+
+@njit(**OPTIONS)
 def normalise(rows, normed, inverse, x, numbers, gain, shift):
     """Write RMSNorm of rows without gain; or, with gain and shift, LayerNorm.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import carray, njit
 
-from attnkit.kernel.elementwise import PIECE, add_rows, clear, copy, sum_rows
+from attnkit.kernel.elementwise import PIECE, add_rows, copy, copy_numbers, sum_rows
 from attnkit.kernel.products import multiply, multiply_add
 from attnkit.kernel.tables import NONE
 from attnkit.kernel.vectors import OPTIONS, address
@@ -34,24 +34,29 @@ def vector_at(vector, start, size):
 @njit(**OPTIONS)
 def window(scratch, at, x, first, count, n):
     """Return some positions' rows of every example: x itself if they are all, else a copy."""
-    n_ctx = len(x) // n
-    if count == n_ctx:
-        return x
-    rows = view(scratch, at, n * count, x.shape[1])
-    for b in range(n):
-        start = b * n_ctx + first
-        copy(rows[b * count : (b + 1) * count], x[start : start + count])
+    rows = windowed(scratch, at, x, count, n)
+    n_ctx, m = len(x) // n, x.shape[1]
+    if count != n_ctx:
+        for b in range(n):
+            copy_numbers(rows, b * count * m, x, (b * n_ctx + first) * m, count * m)
     return rows
+
+
+@njit(**OPTIONS)
+def windowed(scratch, at, x, count, n):
+    """Return the rows that `window` returns, without copying them again."""
+    if count == len(x) // n:
+        return x
+    return view(scratch, at, n * count, x.shape[1])
 
 
 @njit(**OPTIONS)
 def put_back(x, rows, first, count, n):
     """Write rows that `window` has returned where they came from, if they are a copy."""
-    n_ctx = len(x) // n
+    n_ctx, m = len(x) // n, x.shape[1]
     if count != n_ctx:
         for b in range(n):
-            start = b * n_ctx + first
-            copy(x[start : start + count], rows[b * count : (b + 1) * count])
+            copy_numbers(x, (b * n_ctx + first) * m, rows, b * count * m, count * m)
 
 
 @njit(**OPTIONS)
@@ -79,8 +84,11 @@ def linear_add(out, rows, matrix, numbers):
 @njit(**OPTIONS)
 def linear_back(d_rows, d_out, rows, matrix, gradient, scratch):
     """Add to the gradients of a weight and its bias, and write that of the rows."""
-    clear(d_rows)
-    linear_back_add(d_rows, d_out, rows, matrix, gradient, scratch)
+    if matrix.weight == NONE:
+        copy(d_rows, d_out)
+        return
+    _weight_back(d_out, rows, matrix, gradient)
+    multiply(d_rows, d_out, view(scratch, matrix.transposed, matrix.n_out, matrix.n_in))
 
 
 @njit(**OPTIONS)
@@ -89,8 +97,13 @@ def linear_back_add(d_rows, d_out, rows, matrix, gradient, scratch):
     if matrix.weight == NONE:
         d_rows += d_out
         return
+    _weight_back(d_out, rows, matrix, gradient)
+    multiply_add(d_rows, d_out, view(scratch, matrix.transposed, matrix.n_out, matrix.n_in))
+
+
+@njit(**OPTIONS)
+def _weight_back(d_out, rows, matrix, gradient):
+    """Add to the gradients of a weight and its bias."""
     multiply_add(view(gradient, matrix.weight, matrix.n_in, matrix.n_out), rows.T, d_out)
     if matrix.bias != NONE:
         sum_rows(vector_at(gradient, matrix.bias, matrix.n_out), d_out)
-    turned = view(scratch, matrix.transposed, matrix.n_out, matrix.n_in)
-    multiply_add(d_rows, d_out, turned)

@@ -39,11 +39,12 @@ from attnkit.kernel.rows import (
     vector_at,
     view,
     window,
+    windowed,
 )
 from attnkit.kernel.tables import NONE
-from attnkit.kernel.vectors import OPTIONS, address
+from attnkit.kernel.vectors import LANES, OPTIONS, address, load, spread, store
 
-_ONE = np.float32(1.0)
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
 @njit(**OPTIONS)
@@ -119,16 +120,18 @@ def answer(table, matrices, layers, numbers, tokens, logits, record, scratch):
 def _embed(run, numbers, tokens, scratch):
     """Write the residual stream: the sum of a token's fields, of its position, and a bias."""
     m = run.d_model
-    clear(view(scratch, run.x, len(tokens) * run.n_ctx, m))
     for b in range(len(tokens)):
         for i in range(run.n_ctx):
             row = run.x + (b * run.n_ctx + i) * m
-            for field in range(run.n_fields):
-                add_row(scratch, row, numbers, run.W_E + tokens[b, i, field] * m, m)
-            if run.W_pos != NONE:
-                add_row(scratch, row, numbers, run.W_pos + i * m, m)
-            if run.b_E != NONE:
-                add_row(scratch, row, numbers, run.b_E, m)
+            for c in range(0, m, LANES):
+                x = spread(_ZERO)
+                for field in range(run.n_fields):
+                    x = x + load(numbers, run.W_E + tokens[b, i, field] * m + c)
+                if run.W_pos != NONE:
+                    x = x + load(numbers, run.W_pos + i * m + c)
+                if run.b_E != NONE:
+                    x = x + load(numbers, run.b_E + c)
+                store(scratch, row + c, x)
 
 
 @njit(**OPTIONS)
@@ -242,7 +245,8 @@ def _read_out_back(run, matrices, numbers, gradient, scratch, n):
     n_rows = n * n_answers
     dx = view(scratch, run.dx_last, n * run.n_last, m)
     clear(dx)
-    d_some = window(scratch, run.d_some, dx, run.answers_in_last, n_answers, n)
+    d_some = windowed(scratch, run.d_some, dx, n_answers, n)
+    clear(d_some)
     d_logits = _logits(run, scratch, n_rows)[:, : run.n_classes]
     if run.lean:
         normed, d_rows = (
@@ -254,7 +258,7 @@ def _read_out_back(run, matrices, numbers, gradient, scratch, n):
         normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, run.no_gain, run.no_gain)
     else:
         x = view(scratch, run.x_last, n * run.n_last, m)
-        some = window(scratch, run.answers, x, run.answers_in_last, n_answers, n)
+        some = windowed(scratch, run.answers, x, n_answers, n)
         linear_back(d_some, d_logits, some, matrices[run.W_U], gradient, scratch)
     put_back(dx, d_some, run.answers_in_last, n_answers, n)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +85,30 @@ def answer(weights: Weights, tokens: np.ndarray) -> Answers:
         [
             _answer(weights, experiment, place, variant, batch.contiguous())
             for place, variant in enumerate(experiment.sharing)
+        ],
+    )
+
+
+def joined_answers(
+    experiment: Experiment, weights: Sequence[Weights], tokens: np.ndarray
+) -> Answers:
+    """Return answers of an experiment whose variants were trained apart.
+
+    Args:
+        experiment: What is asked.
+        weights: One for every variant of the experiment, in its order.
+        tokens: As `answer` takes them.
+
+    Raises:
+        InvalidExperiment: if the task allows no book of that size.
+    """
+    different = {id(own): own for own in weights}
+    found = {key: answer(own, tokens).variants for key, own in different.items()}
+    return Answers(
+        min(own.step for own in weights),
+        [
+            found[id(own)][own.experiment.sharing.index(variant)]
+            for variant, own in zip(experiment.sharing, weights, strict=True)
         ],
     )
 

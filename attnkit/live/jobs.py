@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.results import Snapshot
+from attnkit.results import Result, Snapshot
+from attnkit.variants import Variant
+
+if TYPE_CHECKING:
+    from attnkit.live.known import Known
 
 State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
 
@@ -54,7 +60,11 @@ class Job:
         kept: whether its result is to be stored: not of what was trained only to be filmed.
         stored: whether the store has it. unstored: why not, if it should.
         tried_again: whether it will be tried again.
-        n_bytes: of the last snapshot.
+        known: Finished runs that it takes over from other jobs; None if it trains all its runs.
+        resumes: Id of the stopped job that it goes on with; empty if it begins at step 0.
+        parameters: Of every run, once it is finished; None if they are too large to be kept here.
+        seconds: Time spent training in this job.
+        n_bytes: Of the last snapshot and the parameters.
         seen_at: when it was last looked at, on the clock of `time.monotonic`, as the others:
         asked_at: when it was submitted. begun_at: when its turn came. paused_at: when it was
             paused last.
@@ -71,6 +81,10 @@ class Job:
     begun: bool = False
     version: int = 0
     snapshot: Snapshot | None = None
+    known: Known | None = None
+    resumes: str = ""
+    parameters: list[dict[str, np.ndarray]] | None = None
+    seconds: float = 0.0
     n_bytes: int = 0
     restarts: int = 0
     blamed: int = 0
@@ -116,6 +130,35 @@ class Job:
         return 0 if self.snapshot is None else self.snapshot.step
 
     @property
+    def trains(self) -> Experiment:
+        """The experiment that this job trains: without the variants that are known."""
+        missing = None if self.known is None else self.known.missing
+        return missing or self.experiment
+
+    @property
+    def trainers(self) -> dict[Variant, str]:
+        """The id of the job that has trained each variant."""
+        known = {} if self.known is None else self.known.trainers
+        return {variant: known.get(variant, self.id) for variant in self.experiment.sharing}
+
+    @property
+    def result(self) -> Result | None:
+        """The finished result; None if its parameters are not in memory."""
+        if self.snapshot is None or self.parameters is None:
+            return None
+        return Result(self.snapshot, self.parameters)
+
+    @property
+    def model_steps_per_second(self) -> float:
+        """Optimiser steps of single runs per second of training in this job."""
+        return self.trains.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
+
+    @property
     def work(self) -> float:
         """What all its steps cost, in an arbitrary unit that is the same for all experiments."""
-        return self.experiment.training.steps * self.experiment.megabytes
+        return work_of(self.trains)
+
+
+def work_of(experiment: Experiment) -> float:
+    """Return what the steps of an experiment cost, in the unit of `Job.work`."""
+    return experiment.training.steps * experiment.megabytes

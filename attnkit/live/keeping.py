@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from attnkit.experiment import Experiment
-from attnkit.results import Snapshot
+from attnkit.results import Result, Snapshot
 from attnkit.store import ResultStore, TooLarge, Unavailable
 
 RETRY_SECONDS = 2.0
@@ -21,6 +22,8 @@ MOST_BYTES = 2**27
 
 ASKED_AGAIN_SECONDS = 15.0
 """A store that did not answer is not asked for a stored result again before that."""
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -81,11 +84,21 @@ class Keeper:
         self._tell_refusal(new, refusal)
 
     def recall(self, experiment: Experiment) -> Snapshot | None:
-        """The stored result of an experiment; None if there is none or the store does not say."""
+        """Return the last snapshot of a stored experiment.
+
+        None if there is none, or the store does not answer.
+        """
+        return self._recall(lambda store: store.snapshot(experiment.hash))
+
+    def recall_result(self, experiment: Experiment) -> Result | None:
+        """Return a stored result with its parameters; None as in `recall`."""
+        return self._recall(lambda store: store.result(experiment.hash))
+
+    def _recall(self, read: Callable[[ResultStore], T | None]) -> T | None:
         if self._store is None or time.monotonic() < self._ask_again_at:
             return None
         try:
-            return self._store.snapshot(experiment.hash)
+            return read(self._store)
         except Unavailable:
             self._ask_again_at = time.monotonic() + ASKED_AGAIN_SECONDS
             return None

@@ -81,12 +81,12 @@ class Questions:
                     self._examples[task] = found  # what died may be asked again
             return found
 
-    def ask(self, whom: dict[str, str], tokens: np.ndarray, seconds: float) -> Answers | str:
-        """See `TrainingService.ask` and `TrainingService.ask_example`."""
+    def ask(self, models: dict[str, Any], tokens: np.ndarray, seconds: float) -> Answers | str:
+        """See `TrainingService.ask`, `ask_example`; `models` says which models are asked."""
         with self._changed:
             if len(self._requests) >= MOST_ASKED:
                 return _BUSY
-            command = {"do": "ask", **whom, "tokens": tokens.tolist()}
+            command = {"do": "ask", **models, "tokens": tokens.tolist()}
             request = self._request(command)
             self._changed.wait_for(lambda: request.answered, timeout=seconds)
             self._requests.pop(request.id, None)
@@ -94,12 +94,14 @@ class Questions:
             return Answers.from_bytes(request.blob)
         return request.error or _BUSY
 
-    def inspect(self, job_id: str, asked: dict[str, Any], seconds: float) -> bytes | str | None:
-        """See `TrainingService.inspect`."""
+    def inspect(
+        self, models: dict[str, Any], asked: dict[str, Any], seconds: float
+    ) -> bytes | str | None:
+        """See `TrainingService.inspect`; `models` names the jobs whose films are inspected."""
         with self._changed:
             if len(self._requests) >= MOST_ASKED:
                 return _BUSY
-            request = self._request({"do": "inspect", "job": job_id, "asked": asked})
+            request = self._request({"do": "inspect", **models, "asked": asked})
             self._changed.wait_for(lambda: request.answered, timeout=seconds)
             self._requests.pop(request.id, None)
         if request.gone:

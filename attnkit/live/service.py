@@ -19,25 +19,21 @@ from typing import Any
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.film import film_megabytes
 from attnkit.inspection.request import Inspection
-from attnkit.live.jobs import NOBODY, Job, Opening, State, Verb, Watcher
+from attnkit.live.ended import composed_job, ended_job, lendable, memory_of, size_of, superfluous
+from attnkit.live.jobs import NOBODY, Job, Opening, State, Verb, Watcher, work_of
 from attnkit.live.keeping import Keeper
+from attnkit.live.known import Known, find_known
 from attnkit.live.leases import Leases
+from attnkit.live.overview import overview
 from attnkit.live.process import TrainingProcess
 from attnkit.live.questions import Questions
 from attnkit.live.turns import Claim, Outlook, admitted, gives_way, outlooks
 from attnkit.live.views import Answers, Example
 from attnkit.logs import log
-from attnkit.results import Snapshot
+from attnkit.results import Result, Snapshot
 from attnkit.server import ServerSettings, server_settings
 from attnkit.store import ResultStore
-
-MAX_JOBS = 64
-"""Ended jobs remembered; the least recently seen are forgotten first."""
-
-MAX_BYTES = 2**28
-"""Of all last snapshots together: beyond that, ended jobs are forgotten in the same order."""
 
 MAX_RESTARTS = 3
 """How often a job in whose turn the training process died is begun anew."""
@@ -115,30 +111,33 @@ class TrainingService:
         paused: bool = False,
         kept: bool = True,
         watcher: Watcher = NOBODY,
+        reuse: bool = False,
+        resumes: Job | None = None,
     ) -> str:
-        """Ask for an experiment from step 0 and return the job's id.
+        """Ask for an experiment and return the job's id.
 
         If the very same trains already, that job is returned: the numbers are the same.
 
         Args:
-            paused: hold it at step 0, in a job of its own.
+            paused: hold it at its first step, in a job of its own.
             kept: whether the result goes into the store.
             watcher: who asks.
+            reuse: Take over runs of other variants that are finished, and train only the others.
+            resumes: A stopped job of this experiment, to go on where it was stopped. If the
+                training process does not hold it any more, it is trained to that step again.
 
         Raises:
             Refused: if this copy does not train it, or has no more places.
         """
+        known = self._find_known(experiment) if reuse else None
+        if known is not None and known.missing is None:
+            return self._remember(composed_job(known)).id
         with self._changed:
             if not paused:
                 for job in reversed(self._jobs.values()):
                     if job.experiment == experiment and job.active and job.kept >= kept:
                         self._watch(job.id, watcher)
                         return job.id
-            try:
-                self._refuse(experiment, watcher)
-            except Refused:
-                log("experiment refused", hash=experiment.hash, runs=experiment.n_runs)
-                raise
             now = time.monotonic()
             job = Job(
                 uuid.uuid4().hex[:12],
@@ -148,13 +147,23 @@ class TrainingService:
                 address=watcher.address,
                 state="paused" if paused else "waiting",
                 opening="pause" if paused else "run",
-                megabytes=_memory_of(experiment),
                 kept=kept,
+                known=known,
                 asked_at=now,
                 seen_at=now,
             )
-            self._jobs[job.id] = job
+            if resumes is not None:
+                job = replace(
+                    job, resumes=resumes.id, known=resumes.known, snapshot=resumes.snapshot
+                )
+            job = replace(job, megabytes=memory_of(job.trains))
+            try:
+                self._refuse(job)
+            except Refused:
+                log("experiment refused", hash=experiment.hash, runs=experiment.n_runs)
+                raise
             self._outlooks = (0.0, {})
+            self._jobs[job.id] = job
             self._watch(job.id, watcher)
             self._forget_old()
             log("experiment submitted", hash=experiment.hash, runs=experiment.n_runs)
@@ -172,7 +181,8 @@ class TrainingService:
     def find(self, experiment: Experiment, watcher: Watcher = NOBODY) -> Job | None:
         """The newest job of this very experiment that is finished or well under way.
 
-        If none is remembered, the stored result as a job that is finished.
+        If none is remembered, a finished job is made of the stored result, or of finished runs of
+        other jobs if these have all its variants.
 
         Args:
             watcher: who asks; finds what they have asked for also if it waits or is paused.
@@ -184,18 +194,29 @@ class TrainingService:
                 if job.kept and job.experiment == experiment and (begun or own):
                     return job
         snapshot = self._keeper.recall(experiment)
-        if snapshot is None:
+        if snapshot is not None:
+            return self._remember(ended_job(snapshot, stored=True))
+        known = self._find_known(experiment)
+        if known is None or known.missing is not None:
             return None
-        job = Job(
-            uuid.uuid4().hex[:12],
-            snapshot.experiment,
-            state="finished",
-            begun=True,
-            snapshot=snapshot,
-            n_bytes=_size_of(snapshot),
-            stored=True,
-            seen_at=time.monotonic(),
-        )
+        return self._remember(composed_job(known))
+
+    def estimate(self, experiment: Experiment) -> float:
+        """Return about how many seconds training takes, if nothing else trains.
+
+        Runs of other variants that are finished take none.
+        """
+        known = self._find_known(experiment)
+        trains = experiment if known is None else known.missing
+        return 0.0 if trains is None else self._rate * work_of(trains)
+
+    def _find_known(self, experiment: Experiment) -> Known | None:
+        with self._changed:
+            jobs = list(reversed(self._jobs.values()))
+        return find_known(experiment, jobs, self._keeper.recall_result)
+
+    def _remember(self, job: Job) -> Job:
+        """Keep a job that is finished already."""
         with self._changed:
             self._jobs[job.id] = job
             self._forget_old()
@@ -226,7 +247,7 @@ class TrainingService:
             tokens: (i, fields) entries, then as many questions.
             seconds: how long to wait at most.
         """
-        return self._questions.ask({"job": job_id}, tokens, seconds)
+        return self._questions.ask(self._models_of(job_id), tokens, seconds)
 
     def ask_example(self, task: str, tokens: np.ndarray, seconds: float = 5.0) -> Answers | str:
         """Return what the models of a task's shipped example answer to a book, or why they do not.
@@ -275,11 +296,20 @@ class TrainingService:
             The bytes of an `Inspected`; a text that says why there are none; None if the film is
             not kept any more: `film` gets it back.
         """
-        found = self._questions.inspect(job_id, inspection.to_dict(), seconds)
+        found = self._questions.inspect(self._models_of(job_id), inspection.to_dict(), seconds)
         if found is None:
             with self._changed:
                 self._filmless |= {job_id} & self._jobs.keys()
         return found
+
+    def _models_of(self, job_id: str) -> dict[str, Any]:
+        """Name the jobs that have the weights of a job's variants, as questions do."""
+        with self._changed:
+            job = self._jobs.get(job_id)
+            if job is None or job.known is None or job.filmed is None:
+                return {"job": job_id}
+            trainers = [job.trainers[variant] for variant in job.experiment.sharing]
+            return {"job": job_id, "trainers": trainers, "experiment": job.filmed.to_json()}
 
     def outlook(self, job_id: str) -> Outlook | None:
         """What a job that is not over may expect; at most a second old."""
@@ -302,28 +332,8 @@ class TrainingService:
     def overview(self) -> list[dict[str, Any]]:
         """One row per job that is not over, in the order of asking, then those that ended."""
         with self._changed:
-            now = time.monotonic()
-            rows = [
-                {
-                    "id": job.id,
-                    "hash": job.experiment.hash,
-                    "task": job.experiment.task.name,
-                    "address": job.address,
-                    "state": "queued" if job.queued and job.active else job.state,
-                    "place": outlook.place if (outlook := self.outlook(job.id)) else 0,
-                    "runs": job.experiment.n_runs,
-                    "step": job.step,
-                    "steps": job.experiment.training.steps,
-                    "seconds": 0.0 if job.snapshot is None else job.snapshot.seconds,
-                    "waited": (job.begun_at or now) - job.asked_at if job.asked_at else 0.0,
-                    "megabytes": job.megabytes,
-                    "watchers": self._leases.n_watchers(job.id, now),
-                    "restarts": job.restarts,
-                    "stored": job.stored,
-                }
-                for job in self._jobs.values()
-            ]
-        return sorted(rows, key=lambda row: row["state"] in ("finished", "stopped", "failed"))
+            outlooks = {job_id: self.outlook(job_id) for job_id in self._jobs}
+            return overview(self._jobs.values(), outlooks, self._leases, time.monotonic())
 
     # Watchers
 
@@ -412,18 +422,16 @@ class TrainingService:
 
     # The queue
 
-    def _refuse(self, experiment: Experiment, watcher: Watcher) -> None:
-        """Raise Refused unless the experiment may train, or wait."""
-        problems = self.settings.problems(experiment)
+    def _refuse(self, job: Job) -> None:
+        """Raise Refused unless the job may train, or wait."""
+        problems = self.settings.problems(job.experiment)
         if problems:
             raise Refused("; ".join(map(str, problems)))
-        job = Job("", experiment, visitor=watcher.visitor, address=watcher.address)
-        claim = self._claim(replace(job, megabytes=_memory_of(experiment)))
-        waiting = self._waiting()
+        claim, waiting = self._claim(job), self._waiting()
         if claim in admitted([*waiting, claim], self._holding(), self.settings):
             return
-        own = sum(other.visitor == watcher.visitor for other in waiting) if watcher.visitor else 0
-        if watcher.visitor and own >= self.settings.visitor_waiting:
+        own = sum(other.visitor == job.visitor for other in waiting) if job.visitor else 0
+        if job.visitor and own >= self.settings.visitor_waiting:
             raise Refused(
                 "you have as many experiments training and waiting in other tabs as this copy "
                 "allows: stop one of them, or wait for its end"
@@ -469,8 +477,8 @@ class TrainingService:
     def _claim(self, job: Job) -> Claim:
         left = 1 - job.step / job.experiment.training.steps
         seconds = self._rate * job.work * left
-        if job.snapshot is not None and job.step > _TELLING_STEPS:
-            seconds = job.snapshot.seconds / job.step * job.experiment.training.steps * left
+        if job.seconds and job.step > _TELLING_STEPS:
+            seconds = job.seconds / job.step * job.experiment.training.steps * left
         waited = time.monotonic() - job.asked_at
         paused = job.state == "paused"
         return Claim(job.id, job.visitor, job.megabytes, seconds, waited, paused, job.address)
@@ -482,6 +490,10 @@ class TrainingService:
                 "job": job.id,
                 "address": job.address,
                 "experiment": job.experiment.to_json(),
+                "missing": None if job.known is None else job.trains.to_json(),
+                "maker": None if job.known is None else job.known.maker,
+                "resumes": job.resumes,
+                "step": job.step if job.resumes else 0,
                 "paused": job.opening != "run",
                 "seconds": self.settings.job_seconds,
             }
@@ -497,9 +509,11 @@ class TrainingService:
         while not self._closed.is_set():
             try:
                 header, blob = self._process.read()
-                snapshot = None
+                snapshot = result = None
                 if "job" in header and blob:
                     snapshot = Snapshot.from_bytes(blob[: header["snapshot"]])
+                    if header["state"] == "finished":
+                        result = Result.from_blobs(snapshot, blob[header["snapshot"] :])
             except Exception:  # it died, perhaps in the middle of a frame, or talks nonsense
                 silent_deaths += 1
                 self._restart(silent_deaths)
@@ -512,9 +526,15 @@ class TrainingService:
                 elif "turn" in header:
                     self._turn = header["turn"]
                 elif "beat" not in header:
-                    self._take(header, snapshot, blob)
+                    self._take(header, blob, snapshot, result)
 
-    def _take(self, header: dict[str, Any], snapshot: Snapshot | None, blob: bytes) -> None:
+    def _take(
+        self,
+        header: dict[str, Any],
+        blob: bytes,
+        snapshot: Snapshot | None,
+        result: Result | None,
+    ) -> None:
         """Keep what a frame says; its state only if it knows of all commands, or is final."""
         job = self._jobs.get(header["job"])
         if job is None:
@@ -524,11 +544,22 @@ class TrainingService:
         obeyed = job.sent if final else header["obeyed"]
         changes: dict[str, Any] = {"obeyed": obeyed, "error": header.get("error", job.error)}
         if snapshot is not None:
-            changes.update(snapshot=snapshot, n_bytes=header["snapshot"])
+            if job.known is not None and snapshot.experiment == job.experiment:
+                # the training process has another engine than the known runs: it trains them anew
+                job = replace(job, known=None)
+                changes.update(known=None, megabytes=memory_of(job.experiment))
             self._learn_rate(job, snapshot)
-        if state == "finished" and self._keeper.stores and job.kept:
+            changes["seconds"] = snapshot.seconds
+            if job.known is not None:
+                snapshot = job.known.join(snapshot)
+                result = result and job.known.join_result(result)
+            changes.update(snapshot=snapshot, n_bytes=size_of(snapshot))
+        if result is not None:
+            changes.update(lendable(result))
+        if state == "finished" and result is not None and self._keeper.stores and job.kept:
             self._storing.add(job.id)
-            self._keeper.keep(job.id, blob[: header["snapshot"]], blob[header["snapshot"] :])
+            blobs = blob[: header["snapshot"]], blob[header["snapshot"] :]
+            self._keeper.keep(job.id, *(blobs if job.known is None else result.to_blobs()))
         elif obeyed == job.sent:
             changes["state"] = state
         self._update(job.id, **changes)
@@ -536,9 +567,8 @@ class TrainingService:
             self._note_end(self._jobs[job.id], state)
 
     def _note_end(self, job: Job, state: State) -> None:
-        seconds = 0.0 if job.snapshot is None else job.snapshot.seconds
         if state != "stopped" or job.error:  # who pressed Stop has been noted
-            log(f"experiment {state}", hash=job.experiment.hash, step=job.step, seconds=seconds)
+            log(f"experiment {state}", hash=job.experiment.hash, step=job.step, seconds=job.seconds)
         self._forget_old()
         self._admit()
 
@@ -667,17 +697,10 @@ class TrainingService:
 
     def _forget_old(self) -> None:
         """Forget ended jobs beyond a number and a size; the last that was seen ending stays."""
-        n_bytes = sum(job.n_bytes for job in self._jobs.values())
-        ended = sorted((job for job in self._jobs.values() if job.over), key=lambda j: j.seen_at)
-        n_ended = len(ended)
-        for job in ended[:-1]:
-            if n_ended <= MAX_JOBS and n_bytes <= MAX_BYTES:
-                return
-            del self._jobs[job.id]
-            self._filmless.discard(job.id)
-            self._leases.forget(job.id)
-            n_bytes -= job.n_bytes
-            n_ended -= 1
+        for job_id in superfluous(self._jobs.values()):
+            del self._jobs[job_id]
+            self._filmless.discard(job_id)
+            self._leases.forget(job_id)
 
 
 _CLOSED = "because its tab was closed while others waited"
@@ -689,13 +712,3 @@ _TELLING_STEPS = 20
 
 _OPENINGS: dict[Verb, Opening] = {"pause": "pause", "resume": "run", "step": "step"}
 """How a job begins, or begins anew, that was steered so last."""
-
-
-def _memory_of(experiment: Experiment) -> float:
-    """Megabytes that its training takes, with the film of its first seed."""
-    return experiment.megabytes + film_megabytes(experiment)
-
-
-def _size_of(snapshot: Snapshot) -> int:
-    """About the bytes of its arrays."""
-    return snapshot.probe.pattern.nbytes + sum(own.nbytes for own in snapshot.history.values())

@@ -34,8 +34,10 @@ from attnkit.experiment import Experiment, from_text
 from attnkit.film import Film
 from attnkit.inspection.request import Inspection
 from attnkit.inspection.views import inspect
-from attnkit.live.asking import Weights, WeightsGone, answer, draw_example, reason
-from attnkit.live.views import encode
+from attnkit.joining import join_films
+from attnkit.live.asking import Weights, WeightsGone, answer, draw_example, joined_answers, reason
+from attnkit.live.views import Answers, encode
+from attnkit.machine import processor_kind
 from attnkit.own_book import can_be_asked
 from attnkit.process import give_memory_back, limit_memory, prepare_for_training
 from attnkit.training import Training, pick_device
@@ -60,6 +62,9 @@ KEPT_BYTES = 2**26
 
 FILM_BYTES = 2**27
 """Films of ended jobs that are kept, the most recently looked at."""
+
+HELD_MEGABYTES = 128
+"""Stopped trainings that are kept so that they can go on, the newest; their estimated memory."""
 
 QUESTIONS = ("example", "ask", "inspect")
 """Commands that are answered at once, and change no job."""
@@ -86,6 +91,8 @@ class _Job:
     """Seconds per step, as last measured."""
     most_seconds: float = float("inf")
     """Training time after which it is stopped, whatever its experiment asks for."""
+    quiet_until: int = 0
+    """The step that was reached before; snapshots of earlier steps are not sent again."""
     address: str = ""
     """Jobs of one address share its turns."""
     served: float = 0.0
@@ -104,6 +111,7 @@ class Worker:
         self._jobs: dict[str, _Job] = {}
         self._served: dict[str, float] = {}  # time that each address has had, counted likewise
         self._ended: dict[str, Weights] = {}
+        self._held: dict[str, _Job] = {}  # stopped, and may go on
         self._films: dict[str, Film] = {}  # of ended jobs, the last looked at last
         self._trim_at = 0.0
         self._engine: Engine = "torch"  # of jobs that begin
@@ -175,7 +183,7 @@ class Worker:
         elif verb == "resume":
             job.paused, job.steps_left = False, None
         elif verb == "step":
-            job.paused, job.steps_left = False, _to_next_evaluation(job.training)
+            job.paused, job.steps_left = False, _to_next_evaluation(job)
         elif verb == "stop":
             self._end(name, "stopped")
 
@@ -187,17 +195,29 @@ class Worker:
             if command["do"] == "example":
                 blob = draw_example(from_text(command["experiment"])).to_bytes()
             elif command["do"] == "ask":
-                example = command.get("example")
-                weights = Weights.shipped(example) if example else self._weights(command["job"])
-                blob = answer(weights, np.array(command["tokens"])).to_bytes()
+                blob = self._answer(command).to_bytes()
             else:
-                blob = self._inspect(command["job"], Inspection.from_dict(command["asked"]))
+                blob = self._inspect(command)
         except FilmGone:
             self._write({**header, "gone": True}, b"")
         except Exception as error:  # whatever it is, the page must hear of it
             self._write({**header, "error": reason(error)}, b"")
         else:
             self._write(header, blob)
+
+    def _answer(self, command: dict[str, Any]) -> Answers:
+        """Ask the models of a shipped example or of a job.
+
+        A job may have taken over finished runs: then each job that trained some is asked.
+        """
+        tokens = np.array(command["tokens"])
+        if "example" in command:
+            return answer(Weights.shipped(command["example"]), tokens)
+        if "trainers" not in command:
+            return answer(self._weights(command["job"]), tokens)
+        weights = {name: self._weights(name) for name in command["trainers"]}
+        experiment = from_text(command["experiment"])
+        return joined_answers(experiment, [weights[n] for n in command["trainers"]], tokens)
 
     def _weights(self, name: str) -> Weights:
         job = self._jobs.get(name)
@@ -206,32 +226,51 @@ class Worker:
             raise WeightsGone("The weights of this run are not kept any more: train it again")
         return weights
 
-    def _inspect(self, name: str, inspection: Inspection) -> bytes:
+    def _inspect(self, command: dict[str, Any]) -> bytes:
         """Look inside the models of a job; its film's name stands in the header."""
+        names = command.get("trainers", [command["job"]])
+        films = {name: self._film(name) for name in names}
+        film = films[names[0]]
+        if "trainers" in command:
+            film = join_films(from_text(command["experiment"]), [films[name] for name in names])
+        found = inspect(film, Inspection.from_dict(command["asked"]))
+        found.header["film"] = command["job"]
+        return found.to_bytes()
+
+    def _film(self, name: str) -> Film:
+        """Return the film of one job; it then counts as the one that was looked at last."""
         job, film = self._jobs.get(name), self._films.pop(name, None)
         if job is not None:
-            film = job.camera.film
-        elif film is not None:
-            self._films[name] = film
-        else:
+            return job.camera.film
+        if film is None:
             raise FilmGone
-        found = inspect(film, inspection)
-        found.header["film"] = name
-        return found.to_bytes()
+        self._films[name] = film
+        return film
 
     def _start(self, name: str, command: dict[str, Any]) -> None:
         self._tell_turn(name)
         try:
-            training = Training(from_text(command["experiment"]), engine=self._engine)
-            camera = Camera(training)
+            job = self._held.pop(command.get("resumes", ""), None) or self._begin(command)
         except Exception as error:  # whatever it is, the page must hear of it
             self._fail(name, error)
             return
-        paused, seconds = command["paused"], command["seconds"]
-        job = _Job(training, camera, paused, most_seconds=seconds, address=command["address"])
+        job.paused, job.steps_left, job.obeyed = command["paused"], None, 0
+        job.most_seconds, job.address = command["seconds"], command["address"]
+        job.quiet_until = command.get("step", 0)
         self._jobs[name] = job
         self._enter(job)
-        self._send(name, job, "paused" if job.paused else "running")
+        if job.training.step >= job.quiet_until:
+            self._send(name, job, "paused" if job.paused else "running")
+
+    def _begin(self, command: dict[str, Any]) -> _Job:
+        """Begin the runs that are missing; all runs if this engine has not trained the others."""
+        device = pick_device("auto")
+        engine = ready_engine(device, self._engine)
+        text = command["experiment"]
+        if command.get("maker") == [engine, processor_kind(device)]:
+            text = command["missing"]
+        training = Training(from_text(text), engine=engine)
+        return _Job(training, Camera(training))
 
     def _take_turn(self, name: str) -> None:
         job = self._jobs[name]
@@ -263,12 +302,14 @@ class Worker:
         elif job.steps_left == 0:
             job.paused, job.steps_left = True, None
             self._send(name, job, "paused")
-        elif time.monotonic() >= job.next_at:
+        elif time.monotonic() >= job.next_at and job.training.step >= job.quiet_until:
             self._send(name, job, "running")
 
     def _end(self, name: str, state: str, why: str = "") -> None:
         """Send the last snapshot; of a job that can be asked its weights stay, for questions."""
         job = self._jobs.pop(name)
+        if state == "stopped" and not why:
+            self._hold(name, job)
         if can_be_asked(job.training.experiment.task):
             with contextlib.suppress(MemoryError, RuntimeError):
                 self._ended[name] = Weights.of(job.training)
@@ -278,6 +319,14 @@ class Worker:
         self._send(name, job, state, why)
         del job
         self._trim()
+
+    def _hold(self, name: str, job: _Job) -> None:
+        """Keep a stopped training so that it can go on, and of the others the newest."""
+        self._held[name] = job
+        sizes = {held: own.training.experiment.megabytes for held, own in self._held.items()}
+        while sum(sizes.values()) > HELD_MEGABYTES:
+            oldest = next(iter(sizes))
+            del self._held[oldest], sizes[oldest]
 
     def _send(self, name: str, job: _Job, state: str, why: str = "") -> None:
         """Send a snapshot, of a finished job its weights too; if that is too much, it fails."""
@@ -333,9 +382,11 @@ def rest_after(n_bytes: int) -> float:
     return SNAPSHOT_SECONDS + n_bytes / BYTES_PER_SECOND
 
 
-def _to_next_evaluation(training: Training) -> int:
-    cadence = training.experiment.training.evaluate_every
-    return cadence - training.step % cadence
+def _to_next_evaluation(job: _Job) -> int:
+    """Return the number of steps to the evaluation after the last step that was shown."""
+    cadence = job.training.experiment.training.evaluate_every
+    shown = max(job.training.step, job.quiet_until)
+    return shown + cadence - shown % cadence - job.training.step
 
 
 def _warm_up() -> None:

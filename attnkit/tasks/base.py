@@ -69,13 +69,13 @@ class Examples:
     target: Int64[Tensor, "b a"]
     reverse: Int64[Tensor, "b a"] | None = None
 
-    def take(self, index: Tensor) -> Examples:
-        """The examples at `index` (positions or a mask over b)."""
+    def take(self, index: Int64[Tensor, " n"]) -> Examples:
+        """Return the examples at these places."""
         return Examples(
-            self.tokens[index],
-            self.labels[index],
-            self.target[index],
-            None if self.reverse is None else self.reverse[index],
+            self.tokens.index_select(0, index),
+            self.labels.index_select(0, index),
+            self.target.index_select(0, index),
+            None if self.reverse is None else self.reverse.index_select(0, index),
         )
 
     def to(self, device: torch.device | str) -> Examples:
@@ -287,20 +287,20 @@ class Task(BaseModel, ABC):
         found = n_fruitless = 0
         while found < n_examples:
             drawn = self.make_examples(per_draw, generator)
-            kept = drawn.take(is_held_out(self.book(drawn.tokens)) == held_out)
-            parts.append(kept)
-            found += len(kept.tokens)
-            n_fruitless = 0 if len(kept.tokens) else n_fruitless + 1
+            kept = (is_held_out(self.book(drawn.tokens)) == held_out).nonzero().flatten()
+            parts.append(drawn.take(kept[: n_examples - found]))
+            found += len(kept)
+            n_fruitless = 0 if len(kept) else n_fruitless + 1
             if n_fruitless > _MAX_FRUITLESS:
                 raise ValueError(f"{self.name}: too few different examples to hold some out")
         if len(parts) == 1:
-            return parts[0].take(torch.arange(n_examples))
+            return parts[0]
         reverses = [part.reverse for part in parts if part.reverse is not None]
         return Examples(
-            torch.cat([part.tokens for part in parts])[:n_examples],
-            torch.cat([part.labels for part in parts])[:n_examples],
-            torch.cat([part.target for part in parts])[:n_examples],
-            torch.cat(reverses)[:n_examples] if reverses else None,
+            torch.cat([part.tokens for part in parts]),
+            torch.cat([part.labels for part in parts]),
+            torch.cat([part.target for part in parts]),
+            torch.cat(reverses) if reverses else None,
         )
 
 

@@ -8,6 +8,7 @@ in the page once, by a component that is mounted after the first content.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -19,17 +20,13 @@ from typing import Any
 
 import streamlit as st
 
-from attnkit.costs import TOLERANCE
 from attnkit.experiment import Experiment
-from attnkit.figures.diagram import count_matrices, variant_diagram
+from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.palette import colors_of
 from attnkit.figures.panels import Figure
 from attnkit.live.views import Example
-from attnkit.results import Snapshot
-from attnkit.statistics import mean_interval
-from attnkit.summary import percent, percent_interval
 from attnkit.tasks import FAMILIES, TASKS
-from attnkit.ui.shown import example_cells, once, sharing_table, task_thumbnail
+from attnkit.ui.shown import example_cells, task_thumbnail
 from attnkit.ui.standalone import film_source
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
@@ -40,19 +37,25 @@ NARROWEST = 175
 PANEL_HEIGHT = 210
 """Pixels of one row of panels."""
 
-_VISIBLE = 0.0005
-"""Differences of costs that are shown."""
-
 
 def _asset(name: str) -> str:
     return (files("attnkit.ui") / "assets" / name).read_text(encoding="utf-8")
+
+
+_PARTS = {"board": ("panels", "ink", "save", "board")}
+"""Files of a component that needs more than what all share."""
+
+
+def script(name: str) -> str:
+    """Join the JavaScript files of a component."""
+    return "\n".join(_asset(f"{part}.js") for part in _PARTS.get(name, ("panels", name)))
 
 
 @cache
 def _component(name: str) -> Any:
     return st.components.v2.component(
         f"attnkit_{name}",
-        js=_asset("panels.js") + _asset(f"{name}.js"),
+        js=script(name),
         css=_asset("lab.css"),
         isolate_styles=False,
     )
@@ -154,10 +157,38 @@ def picture(figure: Figure, *, key: str, alt: str) -> None:
     _component("picture")(key=key, data=_packed({"figure": figure, "alt": alt}))
 
 
-def attention_maps(maps: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
-    """Draw what `attnkit.figures.maps.attention_maps` gave."""
-    data = {**maps, "narrowest": NARROWEST, "alt": alt, "faded": faded}
-    _component("maps")(key=key, data=_PACKED.of(maps, lambda: data, alt, faded))
+def load_board() -> None:
+    """Put the board's code and style in the page; call once per page, before the board.
+
+    A component's code travels with every change of its data: what draws the board is much more
+    than the data of a tick.
+    """
+    _board_loader()(key="board_js", height=0)
+
+
+@cache
+def _board_loader() -> Any:
+    drawn, n_exports = re.subn(
+        r"^export default function ", "function showBoard", script("board"), flags=re.MULTILINE
+    )
+    assert n_exports == 1
+    return st.components.v2.component(
+        "attnkit_board_js",
+        js=f"{drawn}\nwindow.attnkitBoard = showBoard;\nexport default function () {{}}\n",
+        css=_asset("lab.css") + _asset("board.css"),
+        isolate_styles=False,
+    )
+
+
+def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
+    """Draw what `attnkit.figures.board` gave; `faded` if it is not what the visitor has set up."""
+    data = {**drawing, "alt": alt, "faded": faded, "file": f"attnkit-{drawing['hash']}"}
+    _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
+
+
+@cache
+def _board() -> Any:
+    return st.components.v2.component("attnkit_board", js=_asset("late.js"), isolate_styles=False)
 
 
 def example(experiment: Experiment, found: Example | str | None, *, key: str) -> None:
@@ -222,48 +253,6 @@ def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -
     _component("diagram")(key=key, data={"diagram": svg})
 
 
-def planned_cards(experiment: Experiment, *, key: str) -> None:
-    """One card per variant of an experiment that is not trained: what is tied, costs."""
-    cards = [
-        {
-            **card,
-            "value": "–",
-            "note": "not trained yet",
-            "facts": _facts(experiment, variant),
-        }
-        for card, variant in zip(_drawn(experiment), experiment.sharing, strict=True)
-    ]
-    _component("cards")(key=key, data=_packed({"cards": cards, "narrowest": 130}))
-
-
-def variant_cards(snapshot: Snapshot, *, key: str) -> None:
-    """One card per variant: what is tied, accuracy with its interval, costs."""
-    _component("cards")(key=key, data=_cards(snapshot))
-
-
-@once
-def _cards(snapshot: Snapshot) -> bytes:
-    experiment = snapshot.experiment
-    rows: Any = sharing_table(snapshot).set_index("sharing")
-    trained_on = mean_interval(snapshot.per_sharing(snapshot.history["training_accuracy"][-1])).mean
-    cards = []
-    drawn = zip(_drawn(experiment), experiment.sharing, trained_on, strict=True)
-    for card, variant, on_training in drawn:
-        row = rows.loc[variant.value]
-        note = _note(row, experiment.n_seeds)
-        if on_training == on_training:
-            note += f"; on training examples {percent(on_training)}"
-        cards.append(
-            {
-                **card,
-                "value": "–" if row.accuracy != row.accuracy else percent(row.accuracy),
-                "note": note,
-                "facts": _facts(experiment, variant),
-            }
-        )
-    return _packed({"cards": cards, "narrowest": 130})
-
-
 def glossary(experiment: Experiment, *, key: str) -> None:
     """One card per variant that says in words what is tied."""
     cards = [
@@ -284,36 +273,3 @@ def _drawn(experiment: Experiment) -> list[dict[str, str]]:
         }
         for variant, color in zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
     ]
-
-
-def _note(row: Any, n_seeds: int) -> str:
-    if row.diverged:
-        return f"{row.diverged:.0f} of {n_seeds} diverged"
-    limits = percent_interval(row.accuracy_low, row.accuracy_high)
-    if not limits:
-        return "right answers"
-    return f"95% interval {limits}" if " to " in limits else f"right answers, every seed {limits}"
-
-
-def _facts(experiment: Experiment, variant: Variant) -> str:
-    costs = experiment.costs(variant)
-    n_matrices = count_matrices(experiment.wiring(variant))
-    matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
-    facts = (
-        f"{matrices}, {costs.parameters:,} parameters, "
-        f"{costs.kv_cache:,} numbers kept per token (KV cache)"
-    )
-    changes = adjustment(experiment, variant)
-    return f"{facts}; {changes}" if changes else facts
-
-
-def adjustment(experiment: Experiment, variant: Variant) -> str:
-    """What was changed to make costs equal, and by how much they still differ; or nothing."""
-    if experiment.equal == "nothing":
-        return ""
-    adjusted = experiment.adjusted(variant)
-    parts = [adjusted.changes] if adjusted.changes else []
-    if abs(adjusted.difference) >= _VISIBLE:
-        unequal = "not equal: " if abs(adjusted.difference) > TOLERANCE else ""
-        parts.append(f"{unequal}{adjusted.difference:+.1%} {experiment.equal.replace('_', ' ')}")
-    return ", ".join(parts) or "nothing changed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.experiment import Experiment
+from attnkit.figures.board import adjustment
 from attnkit.figures.palette import colors_of
 from attnkit.settings import InvalidExperiment, Problem, ended
 from attnkit.ui import components
@@ -147,7 +148,7 @@ def _preview(variant: Variant, experiment: Experiment) -> None:
         else:
             st.markdown(f"`{variant.value}`  \n{variant.meaning}")
         costs = f"At your sizes: {costs_line(experiment, variant)}."
-        if changes := components.adjustment(experiment, variant):
+        if changes := adjustment(experiment, variant):
             costs += f" To make costs equal: {changes}."
         st.caption(costs)
         n_heads = experiment.wiring(variant).sizes.n_heads

@@ -1,8 +1,10 @@
 """What pages that look inside models share: whose film is shown, how it gets to the browser.
 
-They show the run that the Lab shows, one seed of it. Its film is there if it was trained here a
-short time ago; otherwise that seed is trained again, alone, which gives the same numbers. While it
-trains, new frames are sent as they come, and the browser adds them to those it has.
+They show the run that the Lab shows, one seed of it. A run that is not trained yet is offered for
+training, with all its seeds: the Lab and Runs then show it, too. The film of a trained run is there
+if it was trained here a short time ago; otherwise that seed is trained again, alone, which gives
+the same numbers, and the page says so. While it trains, new frames are sent as they come, and the
+browser adds them to those it has.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from attnkit.live.service import Refused
 from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import Lab, open_lab
+from attnkit.ui.session import Lab, open_lab, spoken
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.5
@@ -63,7 +65,11 @@ class Subject:
         return service.look(job_id, lab.watcher)
 
     def try_again(self) -> None:
-        """Train what has failed once more."""
+        """Train what has failed once more: the Lab's run, or the one seed that was to be filmed."""
+        job = self.lab.job
+        if job is not None and job.state == "failed":
+            self.lab.train()
+            return
         try:
             training_service().submit(self.experiment, kept=False, watcher=self.lab.watcher)
         except Refused as error:
@@ -132,7 +138,33 @@ def open_subject(page: str, title: str) -> Subject:
             seed = st.selectbox("Seed", seeds, key=key, width=90)
         st.page_link("pages/lab.py", label="Change it in the Lab", icon=":material/science:")
     lab.write_link()
+    if not lab.is_trained:
+        _offer_training(lab)
+        st.stop()
     return Subject(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment)
+
+
+def _offer_training(lab: Lab) -> None:
+    """Say that there is nothing to look into yet, and what pressing the button trains."""
+    if lab.refusal:
+        st.error(f"Not taken: {plain(lab.refusal)}.", icon=":material/error:")
+        lab.refusal = ""
+    if lab.quiet:
+        st.info("Not trained yet. Guess in the Lab what will come out, then train it there.")
+        return
+    seconds = training_service().estimate(lab.experiment)
+    models = "1 model" if lab.experiment.n_runs == 1 else f"{lab.experiment.n_runs} models"
+    st.info(
+        f"These settings are not trained yet. **Train** trains {models}, which takes "
+        f"{spoken(seconds)} or so; the Lab and Runs show them, too."
+    )
+    st.button(
+        "Train",
+        type="primary",
+        icon=":material/play_arrow:",
+        on_click=lab.train,
+        key="train_here",
+    )
 
 
 def remember(key: str, options: Sequence[Any], otherwise: Any, name: str = "") -> None:
@@ -221,7 +253,7 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
     job = subject.ask_for_film()
     if job is not None and job.id != sent.film:
         sent.film, sent.step = job.id, -1
-    st.markdown(_status(job, subject.experiment.first_seed))
+    st.markdown(_status(job, subject))
     if job is not None and job.state == "failed":
         st.button("Train it again", icon=":material/replay:", on_click=subject.try_again)
         if subject.lab.refusal:
@@ -258,8 +290,9 @@ def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, whole: bool
             sent.step, sent.blob = header["steps"][-1], found
 
 
-def _status(job: Job | None, seed: int) -> str:
+def _status(job: Job | None, subject: Subject) -> str:
     """How far the run is that is looked into."""
+    seed = subject.experiment.first_seed
     if job is None:
         return "Nothing to look into."
     if job.state == "failed":
@@ -275,6 +308,11 @@ def _status(job: Job | None, seed: int) -> str:
         return (
             f"Trained for {job.step} steps; the figures are of one run each, seed {seed}. "
             "Drag the slider, or press Play, to go through them."
+        )
+    if not job.kept and subject.lab.is_finished:
+        return (
+            f"The models of seed {seed} are trained once more to film them, with the same numbers: "
+            f"{where}. New moments are added as they come."
         )
     return f"Training: {where}. New moments are added as they come."
 

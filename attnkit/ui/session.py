@@ -14,6 +14,7 @@ import streamlit as st
 
 from attnkit.examples import load_example
 from attnkit.experiment import DEFAULT_TASK, Experiment, default_settings, settings
+from attnkit.joining import can_share_runs
 from attnkit.links import from_broken_params, link_params, read_link
 from attnkit.live.jobs import NOBODY, Job, Watcher
 from attnkit.live.service import Refused
@@ -29,6 +30,9 @@ from attnkit.ui.service import training_service
 from attnkit.ui.shown import curves_only
 from attnkit.ui.storage import stored_experiment
 from attnkit.variants import Variant, read_variants
+
+FAST_SECONDS = 2.0
+"""Experiments that are estimated to take less train by themselves, if the visitor wants that."""
 
 MOST_COLUMNS = 6
 """Variants that the Lab shows side by side."""
@@ -86,6 +90,8 @@ class Lab(Linked):
         held: that job as this visitor has paused or stopped it while others watch it go on.
         refusal: why the last experiment that was asked for was not taken; said once.
         previous: the last state of the job before it on the same task, drawn faded.
+        quiet: Whether the visitor guesses before anything is shown that gives the answer away.
+        automatic: Whether changed settings that train fast are trained without a press.
         filmed_id: the job whose film a page shows, if that is another one.
     """
 
@@ -100,6 +106,9 @@ class Lab(Linked):
     refusal: str = ""
     previous: Snapshot | None = None
     filmed_id: str | None = None
+    quiet: bool = False
+    automatic: bool = False
+    _followed: Experiment | None = None
     _answered: tuple[tuple[str, int, bytes], Answers] | None = None
 
     @property
@@ -117,8 +126,31 @@ class Lab(Linked):
         return training_service().look(self.job_id, self.watcher) if self.job_id else None
 
     def shown(self, job: Job | None) -> Snapshot | None:
-        """What is drawn: the job's state, or the shipped example of the task that is set up."""
-        return self.example if job is None or job.snapshot is None else job.snapshot
+        """What is drawn: the job's state, or the shipped example of the task that is set up.
+
+        In the quiet mode no example is shown: it would give the answer away.
+        """
+        if job is not None and job.snapshot is not None:
+            return job.snapshot
+        return None if self.quiet else self.example
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run on screen, or else the shipped example of the settings, is finished."""
+        job = self.job
+        if job is not None:
+            return job.state == "finished"
+        example = None if self.quiet else self.example
+        return example is not None and example.experiment == self.experiment
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether there is a run of the settings to look into, be it in training or in the queue.
+
+        A run that failed is one, too: whoever looks into it is told why.
+        """
+        job = self.job
+        return self.is_finished or (job is not None and (job.begun or not job.over))
 
     @property
     def example(self) -> Snapshot | None:
@@ -183,12 +215,15 @@ class Lab(Linked):
         """Begin the settings' experiment, or go on with the one on screen if it is the same.
 
         What is finished is shown at once; asked for again while it is shown, it is trained again.
+        What was stopped goes on. Of other settings, only variants that are new are trained.
         """
         if self.read_widgets():
             return
         job = self.job
         if job is not None and job.experiment == self.experiment:
-            if job.over:
+            if job.state == "stopped":
+                self._begin(resumes=job)
+            elif job.over:
                 self._begin()
             elif self.held is not None:
                 self.held = None
@@ -199,14 +234,43 @@ class Lab(Linked):
         if known is not None and known.state == "finished":
             self._show(known.id)
         else:
-            self._begin()
+            self._begin(reuse=True)
+
+    def follow_settings(self) -> None:
+        """Show the result of changed settings if there is one; else train them, where wanted.
+
+        They are trained if the visitor wants that and it takes no time. What still trains is left
+        alone.
+        """
+        changed = self._followed not in (None, self.experiment)
+        self._followed, job = self.experiment, self.job
+        if not changed or (job is not None and (not job.over or job.experiment == self.experiment)):
+            return
+        service = training_service()
+        known = service.find(self.experiment, self.watcher)
+        if known is not None and known.state == "finished":
+            self._show(known.id)
+        elif self.automatic and service.estimate(self.experiment) < FAST_SECONDS:
+            self._begin(reuse=True)
+
+    @property
+    def n_new(self) -> int | None:
+        """How many variants have to be trained beside those on screen; None if all have to be."""
+        job = self.job
+        if job is None or job.state != "finished":
+            return None
+        if not can_share_runs(job.experiment, self.experiment):
+            return None
+        return len(set(self.experiment.sharing) - set(job.experiment.sharing))
 
     def step(self) -> None:
         """Train to the next evaluation; from step 0 if nothing fitting is on screen."""
         if self.read_widgets():
             return
         job = self.job
-        if job is None or job.experiment != self.experiment or job.over:
+        if job is not None and job.experiment == self.experiment and job.state == "stopped":
+            self._begin(paused=True, resumes=job)
+        elif job is None or job.experiment != self.experiment or job.over:
             self._begin(paused=True)
         if self.job_id and not self.refusal:
             training_service().step(self.job_id)
@@ -321,7 +385,7 @@ class Lab(Linked):
         if experiment.task.name != self.experiment.task.name:
             self.leave_job()
             self.previous = None
-        self.experiment = experiment
+        self.experiment = self._followed = experiment
         composed = [variant for variant in experiment.sharing if not variant.is_partition]
         self.offered += [variant for variant in composed if variant not in self.offered]
         for name, value in experiment.settings().items():
@@ -340,11 +404,15 @@ class Lab(Linked):
         """Whether others watch the job on screen, so that this visitor may not hold it."""
         return self.job_id is not None and training_service().is_shared(self.job_id, self.watcher)
 
-    def _begin(self, *, paused: bool = False) -> None:
+    def _begin(
+        self, *, paused: bool = False, reuse: bool = False, resumes: Job | None = None
+    ) -> None:
         """Ask for the settings' experiment and show it; the one before stays if it is refused."""
         service = training_service()
         try:
-            job_id = service.submit(self.experiment, paused=paused, watcher=self.watcher)
+            job_id = service.submit(
+                self.experiment, paused=paused, watcher=self.watcher, reuse=reuse, resumes=resumes
+            )
         except Refused as error:
             self.refusal = str(error)
             return
@@ -357,7 +425,8 @@ class Lab(Linked):
         if old is not None and old.snapshot is not None:
             learnt = len(old.snapshot.eval_steps) > 1
             same_task = old.experiment.task.name == self.experiment.task.name
-            if learnt and same_task and old.experiment != self.experiment:
+            others = not can_share_runs(old.experiment, self.experiment)
+            if learnt and same_task and others:
                 self.previous = curves_only(old.snapshot)
         if job_id != self.job_id:
             self.leave_job()
@@ -370,11 +439,29 @@ class Lab(Linked):
         self.job_id, self.held = None, None
 
 
+AUTOMATIC = "train_automatically"
+"""Key of the switch."""
+
+
+def automatic_switch(lab: Lab) -> None:
+    """Let the visitor choose whether changed settings train by themselves."""
+    lab.automatic = st.toggle(
+        "Train automatically",
+        key=AUTOMATIC,
+        help="Changed settings train at once if that takes less than two seconds.",
+    )
+
+
 FIRST_FRAME_SECONDS = 0.3
 """How long a click waits for the first snapshot, so that it shows without another tick."""
 
 FIRST_EXAMPLE_SECONDS = 0.5
 """How long a page waits for an example of its task, so that it shows without another run."""
+
+
+def spoken(seconds: float) -> str:
+    """Return a time to wait, as one says it."""
+    return f"{max(seconds, 1):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def with_hidden(params: dict[str, str]) -> dict[str, str]:
@@ -405,6 +492,8 @@ def open_lab(page: str = "lab") -> Lab:
         lab.follow(params)
     elif lab.is_called(params, page):
         lab.follow(params)
+    if lab.automatic:
+        st.session_state.setdefault(AUTOMATIC, True)
     for name, value in lab.experiment.settings().items():  # widgets of a page left are gone
         st.session_state.setdefault(f"set_{name}", value)
     st.session_state.page = page

@@ -17,7 +17,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from attnkit.figures import curves, maps
+from attnkit.experiment import Experiment
+from attnkit.figures import board as boards
+from attnkit.figures import curves
 from attnkit.figures.example import example_cells as _example_cells
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.live.views import Example
@@ -76,7 +78,7 @@ def _told(value: Any) -> Any:
 plot_accuracy = once(curves.plot_accuracy)
 plot_loss = once(curves.plot_loss)
 plot_attention_measures = once(curves.plot_attention_measures)
-attention_maps = once(maps.attention_maps)
+board = once(boards.board)
 finding = once(_finding)
 measures_finding = once(_measures_finding)
 slice_table = once(_slice_table)
@@ -86,10 +88,16 @@ example_cells = lru_cache(_KEPT)(_example_cells)
 
 @once
 def curves_only(snapshot: Snapshot) -> Snapshot:
-    """A snapshot as a faded one is kept: without its attention, which may be large."""
+    """Return a snapshot without its attention, which may be large, as faded ones are kept."""
     shape = snapshot.probe.pattern.shape
     nothing = np.empty((*shape[:-2], 0, 0), snapshot.probe.pattern.dtype)
-    return replace(snapshot, probe=replace(snapshot.probe, pattern=nothing))
+    return replace(snapshot, probe=replace(snapshot.probe, pattern=nothing, scores=None))
+
+
+@lru_cache(_KEPT)
+def planned_board(experiment: Experiment) -> dict[str, Any]:
+    """Draw the board of an experiment of which nothing is trained."""
+    return boards.planned_board(experiment)
 
 
 @lru_cache(256)

@@ -175,29 +175,25 @@ class Visitor:
         data: dict[str, Any] = json.loads(source)
         return data
 
-    def curves(self, key: str = "accuracy") -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """The mean curves of a live figure: panel name → (steps, values)."""
-        figure = self.data(key)["figure"]
-        names = [_plain(note["text"]) for note in figure["layout"]["annotations"]]
-        curves: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for trace in figure["data"]:
-            if "hovertemplate" in trace:
-                panel = int(trace["xaxis"].removeprefix("x") or 1) - 1
-                curves.setdefault(names[panel], (_unpacked(trace["x"]), _unpacked(trace["y"])))
-        return curves
+    def curves(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """The mean accuracy curves of the board: variant → (steps, values)."""
+        board = self.data("board")
+        steps = _unpacked(board["steps"])
+        return {
+            column["name"]: (steps, _unpacked(column["curve"]["mean"]))
+            for column in board["columns"]
+            if column["curve"] is not None
+        }
 
-    def single_runs(self, key: str = "accuracy") -> dict[str, list[float]]:
-        """The last shown value of every seed's own curve: panel name → one per seed."""
-        figure = self.data(key)["figure"]
-        names = [_plain(note["text"]) for note in figure["layout"]["annotations"]]
-        runs: dict[str, list[float]] = {}
-        for trace in figure["data"]:
-            if trace.get("meta") == "single runs":
-                panel = int(trace["xaxis"].removeprefix("x") or 1) - 1
-                y = _unpacked(trace["y"])
-                ends = np.flatnonzero(np.isnan(y)) - 1  # a gap follows every seed
-                runs[names[panel]] = y[ends].tolist()
-        return runs
+    def single_runs(self) -> dict[str, list[float]]:
+        """The last shown accuracy of every seed: variant → one per seed."""
+        board = self.data("board")
+        n_steps = len(_unpacked(board["steps"]))
+        return {
+            column["name"]: _unpacked(column["curve"]["runs"]).reshape(-1, n_steps)[:, -1].tolist()
+            for column in board["columns"]
+            if column["curve"] is not None
+        }
 
     def progress(self) -> int:
         """The step that the status line names; 0 if there is none."""
@@ -205,7 +201,7 @@ class Visitor:
         return next((int(step[1]) for step in steps if step), 0)
 
     def evaluated_to(self) -> int:
-        """The last step that the accuracy figure shows."""
+        """The last step that the board shows."""
         return max(int(steps[-1]) for steps, _ in self.curves().values())
 
     @property
@@ -452,14 +448,9 @@ def _default_of(kind: str, widget: Any) -> Any:
     return widget.default
 
 
-def _plain(html: str) -> str:
-    """A panel's name without its coloured square."""
-    return re.sub("<[^>]*>", "", html).replace("■", "").strip()
-
-
-def _unpacked(array: dict[str, str]) -> np.ndarray:
-    """Plotly's form of a typed array as numpy."""
-    return np.frombuffer(base64.b64decode(array["bdata"]), array["dtype"].replace("f4", "<f4"))
+def _unpacked(text: str) -> np.ndarray:
+    """Little-endian float32 in base64 as numpy."""
+    return np.frombuffer(base64.b64decode(text), "<f4")
 
 
 @contextmanager

@@ -1,0 +1,349 @@
+"""The board of the Lab: one column per variant, drawn by `ui/assets/board.js` from plain data.
+
+A column holds the diagram of sharing with the accuracy, the learning curve, the attention map of
+the probe example and the asymmetry of the scores.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from attnkit.costs import TOLERANCE
+from attnkit.experiment import Experiment
+from attnkit.figures.curves import stays_at_plateau
+from attnkit.figures.diagram import count_matrices, variant_diagram
+from attnkit.figures.maps import (
+    MOST_COLUMNS,
+    Frame,
+    attention_maps,
+    example_of,
+    frame_of,
+)
+from attnkit.figures.palette import colors_of
+from attnkit.figures.panels import thin
+from attnkit.reasons import marked_pair
+from attnkit.results import Snapshot
+from attnkit.statistics import mean_interval
+from attnkit.summary import percent, percent_interval
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import second_line_of, title_of
+
+BOARD_WIDTH = 1100
+"""Pixels that all columns together have on a window of 1440: they decide how much of a long example
+a map shows, so that every name of a row and a column can be read."""
+
+_LABELS, _FEWEST, _LETTER, _NAME = 78, 8, 8, 11
+"""Pixels of a column beside the map's cells, columns of a map that are always shown, and pixels of
+a cell under a single letter and under a name."""
+
+_SAME = 0.005
+"""Scores that differ by less are written as the same number."""
+
+_VISIBLE = 0.0005
+"""Differences of costs that are shown."""
+
+
+def board(
+    snapshot: Snapshot,
+    experiment: Experiment,
+    seed: int,
+    layer: int = 0,
+    head: int | None = 0,
+    previous: Snapshot | None = None,
+) -> dict[str, Any]:
+    """Draw a snapshot in the columns of an experiment.
+
+    Args:
+        snapshot: what is drawn. experiment: the columns; those of its variants that the snapshot
+            lacks stay empty, and numbers are told only if both are the same experiment.
+        seed: the seed whose map is shown. layer, head: see `attention_maps`.
+        previous: an earlier experiment, whose curves are drawn grey.
+    """
+    trained = snapshot.experiment
+    steps, kept = thin(snapshot.eval_steps)
+    name = "accuracy" if trained.task.loss_to_beat is None else "loss"
+    values = snapshot.per_sharing(snapshot.history[name])
+    top, levels = _scale(snapshot, values)
+    maps = _maps(snapshot, seed, layer, head, len(experiment.sharing))
+    notes = _numbers(snapshot) if trained == experiment else {}
+    pairs = _pair_scores(snapshot, seed, layer, head)
+    asymmetry = snapshot.per_sharing(snapshot.asymmetry)
+    columns = []
+    for column, variant in zip(planned_columns(experiment), experiment.sharing, strict=True):
+        if variant in trained.sharing:
+            place = trained.sharing.index(variant)
+            column |= notes.get(variant, {})
+            column["curve"] = _curve(values[kept, place], top)
+            column["curve"]["runs"] = _packed(values[kept, place].T)
+            column["curve"]["previous"] = _previous(previous, variant, name)
+            column["levels"] = levels + _levels_of(trained, variant, values[0, place], name)
+            column["asymmetry"] = _curve(asymmetry[kept, place], 1.0)
+            column["asymmetry_value"] = _number(float(mean_interval(asymmetry[-1, place]).mean))
+            column["map"] = maps["panels"][place]
+            column["scores"] = pairs.get(variant, [])
+        columns.append({**column, "said": _said(column)})
+    return {
+        **planned_board(experiment),
+        "step": snapshot.step,
+        "last_step": trained.training.steps,
+        "steps": _packed(steps),
+        "previous_steps": "" if previous is None else _packed(thin(previous.eval_steps)[0]),
+        "quantity": name,
+        "top": top,
+        "turn": trained.training.earlier_steps,
+        "legend": _legend(trained, levels, columns, previous is not None),
+        "mark": _mark(snapshot, seed, layer, maps.pop("frame")),
+        "columns": columns,
+        "maps": {name: value for name, value in maps.items() if name != "panels"},
+    }
+
+
+def planned_board(experiment: Experiment) -> dict[str, Any]:
+    """The board of an experiment of which nothing is trained: its columns without data."""
+    return {
+        "step": 0,
+        "last_step": experiment.training.steps,
+        "steps": "",
+        "previous_steps": "",
+        "quantity": "accuracy" if experiment.task.loss_to_beat is None else "loss",
+        "top": 1.0,
+        "turn": experiment.training.earlier_steps,
+        "legend": [],
+        "mark": None,
+        "columns": [{**c, "said": _said(c)} for c in planned_columns(experiment)],
+        "maps": None,
+        "hash": experiment.hash,
+    }
+
+
+def planned_columns(experiment: Experiment) -> list[dict[str, Any]]:
+    """What is known of an experiment's columns before training: names, diagrams and costs."""
+    return [
+        {
+            "name": title_of(variant),
+            "text": variant.value,
+            "second": second_line_of(variant),
+            "meaning": variant.meaning,
+            "color": color,
+            "diagram": variant_diagram(variant, experiment.wiring(variant), color),
+            "facts": facts(experiment, variant),
+            "value": "–",
+            "note": "not trained yet",
+            "curve": None,
+            "levels": [],
+            "asymmetry": None,
+            "asymmetry_value": "",
+            "map": None,
+            "scores": [],
+        }
+        for variant, color in zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
+    ]
+
+
+def facts(experiment: Experiment, variant: Variant) -> str:
+    """Describe what a variant costs, and what was changed to make costs equal."""
+    costs = experiment.costs(variant)
+    n_matrices = count_matrices(experiment.wiring(variant))
+    matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
+    told = (
+        f"{matrices}, {costs.parameters:,} parameters, "
+        f"{costs.kv_cache:,} numbers kept per token (KV cache)"
+    )
+    changes = adjustment(experiment, variant)
+    return f"{told}; {changes}" if changes else told
+
+
+def adjustment(experiment: Experiment, variant: Variant) -> str:
+    """Describe what was changed to make costs equal, and by how much they still differ."""
+    if experiment.equal == "nothing":
+        return ""
+    adjusted = experiment.adjusted(variant)
+    parts = [adjusted.changes] if adjusted.changes else []
+    if abs(adjusted.difference) >= _VISIBLE:
+        unequal = "not equal: " if abs(adjusted.difference) > TOLERANCE else ""
+        parts.append(f"{unequal}{adjusted.difference:+.1%} {experiment.equal.replace('_', ' ')}")
+    return ", ".join(parts) or "nothing changed"
+
+
+def _numbers(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
+    """The accuracy of every variant with its interval, as texts."""
+    experiment = snapshot.experiment
+    accuracy = mean_interval(snapshot.per_sharing(snapshot.history["accuracy"][-1]))
+    training = mean_interval(snapshot.per_sharing(snapshot.history["training_accuracy"][-1])).mean
+    diverged = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
+    numbers = {}
+    for i, variant in enumerate(experiment.sharing):
+        mean = accuracy.mean[i]
+        limits = percent_interval(accuracy.low[i], accuracy.high[i])
+        note = limits if " to " in limits else f"every seed {limits}" if limits else "right answers"
+        if diverged[i]:
+            note = f"{diverged[i]} of {experiment.n_seeds} diverged"
+        numbers[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
+        if not np.isnan(training[i]):
+            told = f"{percent(training[i])} right on training examples"
+            numbers[variant]["facts"] = f"{told}; {facts(experiment, variant)}"
+    return numbers
+
+
+def _scale(snapshot: Snapshot, values: np.ndarray) -> tuple[float, list[dict[str, Any]]]:
+    """The highest value of the curves' axis, and the levels that all columns share."""
+    task = snapshot.experiment.task
+    if task.loss_to_beat is None:
+        return 1.0, [{"value": task.chance, "dash": "dot", "text": f"chance {task.chance:.2f}"}]
+    start = values[0][np.isfinite(values[0])]
+    top = 1.05 * max([math.log(task.n_classes), task.loss_to_beat, *start.tolist()])
+    text = f"{task.simple_model} {task.loss_to_beat:.2f}"
+    return top, [{"value": task.loss_to_beat, "dash": "dot", "text": text}]
+
+
+def _levels_of(
+    experiment: Experiment, variant: Variant, at_start: np.ndarray, name: str
+) -> list[dict[str, Any]]:
+    """The levels of one column: the untrained accuracy, and the plateau of symmetric scores."""
+    if name == "loss":
+        return []
+    start = float(mean_interval(at_start).mean)
+    levels = [] if np.isnan(start) else [{"value": start, "dash": "dash", "text": "untrained"}]
+    if experiment.plateau is not None and stays_at_plateau(variant):
+        text = f"guess between two entries {experiment.plateau:.2f}"
+        levels.append({"value": experiment.plateau, "dash": "longdashdot", "text": text})
+    return levels
+
+
+def _legend(
+    experiment: Experiment,
+    shared: list[dict[str, Any]],
+    columns: Sequence[dict[str, Any]],
+    has_previous: bool,
+) -> list[dict[str, str]]:
+    """Describe the lines of the learning curves."""
+    n = experiment.n_seeds
+    entries = [{"dash": "solid", "text": f"mean of {n} seeds, 95% interval" if n > 1 else "1 seed"}]
+    if n > 1:
+        entries.append({"dash": "thin", "text": "each seed"})
+    levels = shared + [level for column in columns for level in column["levels"]]
+    entries += [{"dash": level["dash"], "text": level["text"]} for level in levels]
+    if experiment.training.earlier_steps:
+        entries.append({"dash": "thin", "text": "upright: the embedding is frozen"})
+    if has_previous:
+        entries.append({"dash": "previous", "text": "previous experiment"})
+    return list({entry["text"]: entry for entry in entries}.values())
+
+
+def _curve(values: np.ndarray, top: float) -> dict[str, str]:
+    """The mean of (evaluation, seed) values with its 95% limits, cut to the axis."""
+    interval = mean_interval(values)
+    low, high = (limit.clip(0, top) for limit in (interval.low, interval.high))
+    return {"mean": _packed(interval.mean), "low": _packed(low), "high": _packed(high)}
+
+
+def _previous(previous: Snapshot | None, variant: Variant, name: str) -> str:
+    if previous is None or variant not in previous.experiment.sharing:
+        return ""
+    index = previous.experiment.sharing.index(variant)
+    _, kept = thin(previous.eval_steps)
+    return _packed(mean_interval(previous.per_sharing(previous.history[name])[kept, index]).mean)
+
+
+def _maps(
+    snapshot: Snapshot, seed: int, layer: int, head: int | None, n_columns: int
+) -> dict[str, Any]:
+    """The attention maps, cut to what fits into one of `n_columns` columns."""
+    experiment = snapshot.experiment
+    room = BOARD_WIDTH / n_columns - _LABELS
+    labels = experiment.task.label(snapshot.probe.tokens)
+    short = all(len(label.short) == 1 for label in labels)
+    most = int(room / (_LETTER if short else _NAME)) - 1
+    most = min(max(most, _FEWEST), MOST_COLUMNS)
+    frame = frame_of(
+        experiment.task, experiment.places[layer], example_of(snapshot), most_columns=most
+    )
+    names = [labels[row].short for row in frame.rows]
+    return {
+        **attention_maps(snapshot, seed, layer, head, frame),
+        "short_rows": names if set(frame.rows) <= set(frame.columns) else None,
+        "frame": frame,
+    }
+
+
+def _mark(snapshot: Snapshot, seed: int, layer: int, frame: Frame) -> dict[str, int] | None:
+    """Row and column of the marked pair in the map, and of its mirror; None if it is not shown."""
+    pair = _pair(snapshot, seed, layer)
+    if pair is None or not all(i in frame.rows and i in frame.columns for i in pair):
+        return None
+    (row, mirror_row), (mirror_column, column) = (
+        [axis.index(i) for i in pair] for axis in (frame.rows, frame.columns)
+    )
+    return {
+        "row": row,
+        "column": column,
+        "mirror_row": mirror_row,
+        "mirror_column": mirror_column,
+    }
+
+
+def _pair(snapshot: Snapshot, seed: int, layer: int) -> tuple[int, int] | None:
+    """The marked pair of positions, where the layer has scores for both directions."""
+    place = snapshot.experiment.places[layer]
+    pair = marked_pair(snapshot, seed)
+    both = range(max(place.asks[0], place.looks[0]), min(place.asks[1], place.looks[1]))
+    return pair if pair is not None and all(i in both for i in pair) else None
+
+
+def _pair_scores(
+    snapshot: Snapshot, seed: int, layer: int, head: int | None
+) -> dict[Variant, list[dict[str, Any]]]:
+    """The two scores of the marked pair for every variant, as texts."""
+    pair = _pair(snapshot, seed, layer)
+    scores: np.ndarray | None = getattr(snapshot.probe, "scores", None)
+    if scores is None or pair is None:
+        return {}
+    experiment = snapshot.experiment
+    names = [experiment.task.label(snapshot.probe.tokens)[i].short for i in pair]
+    own = snapshot.per_sharing(np.moveaxis(scores[:, layer], 0, -1))
+    own = own[..., experiment.seeds.index(seed)].astype(np.float64)  # (h, i, j, variant)
+    told: dict[Variant, list[dict[str, Any]]] = {}
+    for k, variant in enumerate(experiment.sharing):
+        n_heads = experiment.wiring(variant).sizes.n_heads
+        if head is not None and head >= n_heads:
+            continue
+        chosen = own[:n_heads, :, :, k].mean(0) if head is None else own[head, :, :, k]
+        there, back = float(chosen[pair]), float(chosen[pair[::-1]])
+        if math.isnan(there) or math.isnan(back):
+            continue
+        same = abs(there - back) < _SAME
+        told[variant] = [
+            {"text": f"{names[0]}→{names[1]} {_number(there)}", "same": same},
+            {"text": f"{names[1]}→{names[0]} {_number(back)}", "same": same},
+        ]
+    return told
+
+
+def _said(column: dict[str, Any]) -> str:
+    """Describe a column for those who hear it."""
+    parts = [f"accuracy {column['value']}, {column['note']}"]
+    if column["map"] is not None:
+        panel = column["map"]
+        parts.append(f"attention map: {panel['lacking'] or panel['summary']}")
+    if column["scores"]:
+        parts.append("scores " + " and ".join(score["text"] for score in column["scores"]))
+    if column["asymmetry_value"]:
+        parts.append(f"score asymmetry {column['asymmetry_value']}")
+    return f"{column['name']}: {'; '.join(parts)}. {column['facts']}."
+
+
+def _number(value: float) -> str:
+    """A number with two decimals and a true minus, or why there is none."""
+    if math.isnan(value):
+        return "not defined here"
+    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
+
+
+def _packed(values: np.ndarray) -> str:
+    """Little-endian float32 in base64."""
+    return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()

@@ -1,0 +1,328 @@
+// The board of the Lab: one column per variant with its diagram and accuracy, learning curve,
+// attention map and score asymmetry. Nodes are made once for a layout; a tick changes attributes,
+// texts and pixels only.
+// data: see attnkit/figures/board.py, and {alt, faded, file}
+
+const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 165, LETTER = 6.2;
+const SMALLEST_WINDOW = 780, MOST_SPARE = 320;
+const LINES = { dot: "2 3", dash: "6 4", longdashdot: "9 3 2 3" };
+
+export default function ({ data: packed, parentElement }) {
+  const data = unpacked(packed);
+  const root = once(parentElement, "div", "ak-board");
+  let state = states.get(root);
+  if (!state) {
+    state = { draws: 0 };
+    states.set(root, state);
+    state.tip = once(root, "div", "ak-tip");
+    state.named = saveMenu(once(root, "div", "ak-board-save"), () => ({
+      body: state.grid, heading: state.data.alt.split(". ")[0], name: state.data.file, table: () => tableOf(state),
+    }));
+    state.named("accuracy, attention and asymmetry of every variant");
+    state.grid = once(root, "div", "ak-board-grid");
+    Object.assign(state.grid, { tabIndex: 0, onkeydown: (event) => step(state, event) });
+    state.grid.setAttribute("role", "group");
+    state.grid.onmouseleave = () => read(state, null);
+    const redraw = () => { arrange(root, state); fill(state); };
+    state.endWidth = onWidth(root, redraw);
+    addEventListener("resize", redraw);
+    state.endHeight = () => removeEventListener("resize", redraw);
+  }
+  state.data = data;
+  root.classList.toggle("ak-faded", Boolean(data.faded));
+  set(state.grid, "aria-label", data.alt);
+  document.documentElement.style.setProperty("--ak-paper", paperOf(root)); // of the bar, which is outside
+  state.steps = floats(data.steps);
+  arrange(root, state);
+  fill(state);
+  state.draws += 1;
+  Object.assign(root.dataset, { draws: state.draws, step: data.step });
+  return whenGone(root, () => {
+    state.endWidth();
+    state.endHeight();
+    states.delete(root);
+  });
+}
+
+const floats = (text) => new Float32Array(Uint8Array.from(atob(text || ""), (c) => c.charCodeAt(0)).buffer);
+
+const lettersWide = (texts) => Math.ceil(LETTER * Math.max(0, ...texts.map((text) => text.length)));
+
+/** Measure the room, and build the nodes anew only if labels or sizes differ from what stands. */
+function arrange(root, state) {
+  const { columns, maps, turn } = state.data, n = columns.length;
+  const room = (root.clientWidth || 1100) - GAP * (n - 1);
+  const narrow = innerWidth <= 640;
+  const width = narrow ? Math.min(room + GAP * (n - 1), 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, Math.floor(room / n));
+  const spare = narrow ? 60 : Math.max(0, Math.min(MOST_SPARE, innerHeight - SMALLEST_WINDOW));
+  const rows = width < 200 && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
+  const left = Math.max(34, 8 + lettersWide(rows)), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
+  const single = (maps?.columns ?? []).every((text) => text.length === 1 || text === "rest");
+  const top = single && !maps?.columns.includes("rest") ? 16 : 8 + lettersWide(maps?.columns ?? []);
+  const high = MAP + spare * 0.5;
+  const most = Math.floor((high - top) / (maps?.rows.length || 8));
+  const cellWidth = Math.max(4, Math.floor(Math.min((width - left - right) / (maps?.columns.length || 8), 1.6 * most)));
+  const cellHeight = Math.max(11, Math.floor(Math.min(most, cellWidth * 1.25)));
+  const map = maps ? top + cellHeight * maps.rows.length + 2 : high;
+  const free = high + spare * 0.5 - map;
+  const size = {
+    width, left, right, top, cellWidth, cellHeight, single, map,
+    curve: Math.round(CURVE + Math.max(0, free) * 0.55), asymmetry: Math.round(ASYMMETRY + Math.max(0, free) * 0.45),
+  };
+  const shape = JSON.stringify([size, rows, root.clientWidth, turn, state.data.last_step, state.data.quantity, state.data.top, maps && [maps.rows, maps.columns, maps.target, maps.reverse],
+    columns.map(({ name, color, diagram, curve, levels, map: panel, asymmetry }) => [name, color, diagram, !curve, levels.length, panel?.lacking, !asymmetry])]);
+  if (state.shape === shape) return;
+  Object.assign(state, { shape, size, rows });
+  state.grid.style.gridTemplateColumns = `repeat(${n}, ${narrow || width === NARROWEST ? `${width}px` : "minmax(0, 1fr)"})`;
+  state.grid.replaceChildren();
+  buildHeadings(state);
+  state.columns = columns.map((column, i) => buildColumn(state, column, i));
+}
+
+function buildHeadings(state) {
+  const words = {
+    3: state.data.quantity === "loss" ? "Loss on held-out examples" : "Accuracy on held-out examples",
+    5: "Attention on one of them", 8: "Score asymmetry",
+  };
+  state.headings = Object.fromEntries(Object.entries(words).map(([row, text]) => {
+    const line = el("div", "ak-board-heading", state.grid);
+    Object.assign(line.style, { gridRow: row, maxWidth: `${state.grid.clientWidth - (row === "3" ? 46 : 0)}px` });
+    el("b", "", line, text);
+    return [row, el("span", "", line, "")];
+  }));
+  state.legend = el("span", "ak-legend", state.headings[3].parentElement);
+}
+
+function buildColumn(state, column, i) {
+  const { size } = state, box = el("div", "ak-board-column", state.grid);
+  box.style.gridColumn = i + 1;
+  box.setAttribute("role", "group");
+  box.style.setProperty("--ak-color", column.color);
+  const head = el("div", "ak-board-head", box), words = el("div", "", head);
+  head.title = [column.second, column.meaning].filter(Boolean).join("\n");
+  const name = el("b", "", words);
+  setTextForm(name, column.name);
+  name.classList.toggle("ak-long", column.name.length > (size.width < 200 ? 9 : 14));
+  const value = el("span", "ak-value", words, ""), note = el("span", "ak-note", words, "");
+  head.insertAdjacentHTML("beforeend", column.diagram);
+  const drawn = { box, value, note };
+  drawn.curve = buildChart(state, box, 4, size.curve, column, state.data.top, column.levels);
+  drawn.map = buildMap(state, box, column);
+  drawn.pair = el("div", "ak-board-pair", box);
+  drawn.pairs = [el("span", "", drawn.pair, ""), el("span", "", drawn.pair, "")];
+  drawn.asymmetry = buildChart(state, box, 9, size.asymmetry, column, 1, [{ value: 0.5, dash: "dot" }]);
+  drawn.facts = el("div", "ak-board-facts", box, "");
+  return drawn;
+}
+
+/** Axes, levels and lines of a chart that shares its left edge with the map below it. */
+function buildChart(state, box, row, height, column, top, levels) {
+  const { size, data } = state, right = size.width - 4, bottom = height - AXIS;
+  const node = svg("svg", { width: size.width, height, viewBox: `0 0 ${size.width} ${height}`, class: "ak-board-chart", "aria-hidden": "true" }, box);
+  node.style.gridRow = row;
+  const x = (step) => size.left + ((right - size.left) * step) / (data.last_step || 1);
+  const y = (value) => bottom - ((bottom - 6) * clamp(value, 0, top)) / top;
+  const percent = data.quantity === "accuracy" && row === 4;
+  for (const value of [0, top / 2, top]) {
+    svg("path", { d: `M${size.left} ${y(value)}H${right}`, class: "ak-rule" }, node);
+    const text = svg("text", { x: size.left - 4, y: y(value) + (value === top ? 7 : 4), "text-anchor": "end" }, node);
+    text.textContent = percent ? `${value * 100}%` : value === 0 ? "0" : Number(value.toFixed(1));
+  }
+  svg("text", { x: size.left, y: height - 3 }, node).textContent = "0";
+  svg("text", { x: right, y: height - 3, "text-anchor": "end" }, node).textContent = `${data.last_step} steps`;
+  if (data.turn) svg("path", { d: `M${x(data.turn)} 6V${bottom}`, class: "ak-level" }, node);
+  const drawnLevels = levels.map(({ dash }) => svg("path", { class: "ak-level", "stroke-dasharray": LINES[dash] }, node));
+  const previous = svg("path", { class: "ak-previous" }, node);
+  const band = svg("path", { class: "ak-band", fill: column.color }, node);
+  const runs = svg("path", { class: "ak-run", stroke: column.color }, node);
+  const mean = svg("path", { class: "ak-line", stroke: column.color }, node);
+  const cursor = svg("path", { class: "ak-cursor" }, node);
+  const reading = svg("text", { x: right, y: 14, "text-anchor": "end", class: "ak-reading" }, node);
+  node.onmousemove = (event) => {
+    const share = (event.clientX - node.getBoundingClientRect().left - size.left) / (right - size.left);
+    read(state, nearest(state.steps, share * data.last_step));
+  };
+  return { node, x, y, bottom, drawnLevels, previous, band, runs, mean, cursor, reading };
+}
+
+function buildMap(state, box, column) {
+  const { size, data } = state, { left, top, cellWidth: w, cellHeight: h } = size, panel = column.map;
+  const holder = el("div", "ak-board-map", box);
+  holder.style.height = `${size.map}px`;
+  if (!panel || panel.lacking) {
+    el("div", "ak-note", holder, panel?.lacking ?? "The attention map appears here.");
+    return { holder };
+  }
+  const { rows, columns, target, reverse } = data.maps, right = left + columns.length * w;
+  const canvas = el("canvas", "", holder);
+  Object.assign(canvas, { width: columns.length, height: rows.length });
+  canvas.style.cssText = `left: ${left}px; top: ${top}px; width: ${columns.length * w}px; height: ${rows.length * h}px`;
+  const over = svg("svg", { width: size.width, height: size.map, viewBox: `0 0 ${size.width} ${size.map}`, "aria-hidden": "true" }, holder);
+  columns.forEach((text, j) => {
+    const x = left + (j + 0.5) * w + (size.single && text.length === 1 ? 0 : 4), y = top - 5;
+    const turned = size.single && text.length === 1 ? { "text-anchor": "middle" } : { transform: `rotate(-90 ${x} ${y})` };
+    svg("text", { x, y, ...turned }, over).textContent = text;
+  });
+  const grid = [...columns.slice(1).map((_, j) => `M${left + (j + 1) * w} ${top}v${rows.length * h}`), ...rows.slice(1).map((_, i) => `M${left} ${top + (i + 1) * h}H${right}`)];
+  svg("path", { d: grid.join(""), class: "ak-board-lines" }, over);
+  const answers = rows.map((_, i) => {
+    const y = top + (i + 0.5) * h + 4;
+    svg("text", { x: left - 5, y, "text-anchor": "end" }, over).textContent = state.rows[i];
+    if (target[i] >= 0) {
+      const place = { x: left + target[i] * w + 1, y: top + i * h + 1, width: w - 2, height: h - 2 };
+      for (const name of ["ak-halo", "ak-target"]) svg("rect", { ...place, class: name }, over);
+    }
+    return svg("text", { x: right + 5, y }, over);
+  });
+  const circle = (i, j, parent) => {
+    const place = { cx: left + (j + 0.5) * w, cy: top + (i + 0.5) * h, r: Math.max(2, Math.min(w, h) / 2 - 3) };
+    for (const name of ["ak-halo", "ak-reverse"]) svg("circle", { ...place, class: name }, parent);
+  };
+  const reversed = svg("g", {}, over), mark = svg("g", {}, over);
+  reverse.forEach((j, i) => j >= 0 && circle(i, j, reversed));
+  circle(0, 0, mark);
+  for (const name of ["ak-halo", "ak-mark"]) svg("path", { class: name }, mark);
+  over.onmousemove = (event) => {
+    const around = over.getBoundingClientRect();
+    const i = Math.floor((event.clientY - around.top - top) / h), j = Math.floor((event.clientX - around.left - left) / w);
+    tell(state, drawn, i in rows && j in columns ? [i, j] : null, event);
+  };
+  over.onmouseleave = () => tell(state, drawn, null);
+  const drawn = { holder, canvas, answers, reversed, mark, levels: new Float32Array(rows.length * columns.length) };
+  return drawn;
+}
+
+/** Put the data into the nodes that stand. */
+function fill(state) {
+  const { data } = state, { maps } = data;
+  setLegend(state.legend, data.legend);
+  say(state.headings[5], maps ? `Each row looks at the brighter columns; outlined: the right one.${maps.reverse.some((j) => j >= 0) ? ` Circled: the mirrored one${data.mark ? " of the marked pair" : ""}.` : ""} ✓ ✗: its answer. ${maps.cut}` : "");
+  say(state.headings[8], "0: the scores are the same both ways. 0.5: both ways are unrelated. Mean over heads and layers.");
+  data.columns.forEach((column, i) => {
+    const drawn = state.columns[i];
+    set(drawn.box, "aria-label", column.said);
+    say(drawn.value, column.value);
+    say(drawn.note, column.note);
+    say(drawn.facts, column.facts);
+    drawCurve(state, drawn.curve, column.curve, column.levels);
+    drawCurve(state, drawn.asymmetry, column.asymmetry, [{ value: 0.5 }]);
+    fillMap(state, drawn.map, column.map);
+    drawn.pairs.forEach((node, k) => {
+      say(node, column.scores[k]?.text ?? "");
+      node.className = column.scores[k]?.same ? "ak-same" : "";
+    });
+  });
+  read(state, state.read ?? null);
+}
+
+function drawCurve(state, chart, curve, levels) {
+  chart.drawnLevels.forEach((path, k) => set(path, "d", levels[k] ? `M${chart.x(0)} ${chart.y(levels[k].value)}H${chart.x(state.data.last_step)}` : ""));
+  const steps = state.steps, lineOf = (values, at = steps) => {
+    let text = "", open = false;
+    values.forEach((value, k) => {
+      if (Number.isFinite(value)) text += `${open ? "L" : "M"}${round(chart.x(at[k]))} ${round(chart.y(value))}`;
+      open = Number.isFinite(value);
+    });
+    return text;
+  };
+  chart.values = curve && Object.fromEntries(["mean", "low", "high"].map((name) => [name, floats(curve[name])]));
+  const runs = floats(curve?.runs), { low, high, mean } = chart.values ?? { low: [], high: [], mean: [] };
+  const known = [...low.keys()].filter((k) => Number.isFinite(low[k]) && Number.isFinite(high[k]));
+  const corners = [...known.map((k) => [k, high[k]]), ...known.reverse().map((k) => [k, low[k]])];
+  set(chart.band, "d", corners.length ? `M${corners.map(([k, v]) => `${round(chart.x(steps[k]))} ${round(chart.y(v))}`).join("L")}Z` : "");
+  let each = "";
+  for (let first = 0; first < runs.length; first += steps.length) each += lineOf(runs.subarray(first, first + steps.length));
+  set(chart.runs, "d", each);
+  set(chart.mean, "d", lineOf([...mean]));
+  set(chart.previous, "d", curve?.previous ? lineOf([...floats(curve.previous)], floats(state.data.previous_steps)) : "");
+}
+
+function fillMap(state, drawn, panel) {
+  if (!panel || !drawn.canvas) return;
+  const { cellWidth: w, cellHeight: h, left, top } = state.size, { mark } = state.data;
+  const levels = Float32Array.from(atob(panel.cells), (c) => c.charCodeAt(0) / 255);
+  paint(drawn.canvas, levels, sequential());
+  drawn.levels = levels;
+  drawn.name = panel.name;
+  panel.answers.forEach((text, i) => {
+    if (panel.right[i] === null) return;
+    say(drawn.answers[i], `${text} ${panel.right[i] ? "✓" : "✗"}`);
+    set(drawn.answers[i], "class", panel.right[i] ? "ak-right" : "ak-wrong");
+  });
+  show(drawn.reversed, !mark);
+  show(drawn.mark, Boolean(mark));
+  if (!mark) return;
+  const at = (i, j) => [left + (j + 0.5) * w, top + (i + 0.5) * h];
+  const [x0, y0] = at(mark.row, mark.column), [x1, y1] = at(mark.mirror_row, mark.mirror_column);
+  for (const circle of drawn.mark.querySelectorAll("circle")) {
+    set(circle, "cx", x1);
+    set(circle, "cy", y1);
+  }
+  const bend = 0.25, xm = (x0 + x1) / 2 + (y1 - y0) * bend, ym = (y0 + y1) / 2 - (x1 - x0) * bend;
+  for (const path of drawn.mark.querySelectorAll("path")) set(path, "d", `M${x0} ${y0}Q${xm} ${ym} ${x1} ${y1}`);
+}
+
+/** Show the values of all charts at one evaluation, or none. */
+function read(state, k) {
+  state.read = k;
+  for (const column of state.columns ?? []) {
+    for (const chart of [column.curve, column.asymmetry]) {
+      const known = k !== null && chart.values && k < chart.values.mean.length;
+      const { mean, low, high } = chart.values ?? {};
+      set(chart.cursor, "d", known ? `M${chart.x(state.steps[k])} 4V${chart.bottom}` : "");
+      const limits = known && Number.isFinite(low[k]) ? ` [${share(low[k])}, ${share(high[k])}]` : "";
+      const last = chart === column.asymmetry && chart.values ? mean.at(-1) : NaN;
+      say(chart.reading, known ? `step ${state.steps[k]}: ${share(mean[k])}${limits}` : chart !== column.asymmetry || !chart.values ? ""
+        : Number.isFinite(last) ? `${share(last)}${last < 0.005 ? ", the same both ways" : ""}` : "not defined here");
+    }
+  }
+}
+
+function nearest(steps, wanted) {
+  let best = null;
+  steps.forEach((step, k) => {
+    if (best === null || Math.abs(step - wanted) < Math.abs(steps[best] - wanted)) best = k;
+  });
+  return best;
+}
+
+/** Arrow keys move through the evaluations; where columns scroll sideways, keys scroll them. */
+function step(state, event) {
+  const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key], n = state.steps.length;
+  if (event.key === "Escape") return read(state, null);
+  if (!way || !n || state.grid.scrollWidth > state.grid.clientWidth + 1) return;
+  event.preventDefault();
+  read(state, clamp((state.read ?? (way > 0 ? -1 : n)) + way, 0, n - 1));
+}
+
+function tell(state, drawn, cell, event) {
+  const { tip } = state, { maps } = state.data;
+  tip.style.display = cell ? "block" : "none";
+  if (!cell) return;
+  const [i, j] = cell, around = tip.parentElement.getBoundingClientRect();
+  setText(tip, `${maps.rows[i]} looks at ${maps.column_titles[j]}: ${share(drawn.levels[i * maps.columns.length + j])}`);
+  tip.style.left = `${clamp(event.clientX - around.left + 12, 0, around.width - tip.offsetWidth)}px`;
+  tip.style.top = `${event.clientY - around.top - 30}px`;
+}
+
+function setLegend(element, entries) {
+  const wanted = JSON.stringify(entries);
+  if (element.dataset.entries === wanted) return;
+  element.dataset.entries = wanted;
+  element.replaceChildren(...entries.map(({ dash, text }) => {
+    const item = el("span", "");
+    item.innerHTML = '<svg viewBox="0 0 30 8" aria-hidden="true"><path d="M1 4H29"/></svg>';
+    item.querySelector("path").classList.add(`ak-dash-${dash}`);
+    item.append(text);
+    return item;
+  }));
+}
+
+/** The means of every chart, for the file of comma-separated values. */
+function tableOf({ data, steps, columns }) {
+  const rows = data.columns.flatMap(({ name }, i) => [...steps].map((step, k) => {
+    const { curve, asymmetry } = columns[i];
+    return [name, step, ...["mean", "low", "high"].map((part) => curve.values?.[part][k]), asymmetry.values?.mean[k]];
+  }));
+  return { columns: ["variant", "step", data.quantity, "low", "high", "asymmetry"], rows };
+}

@@ -1,0 +1,132 @@
+"""The Lab's board, the pickers of its maps, and larger charts of the same run."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attnkit.experiment import Experiment
+from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
+from attnkit.figures.maps import telling_layer
+from attnkit.reasons import headline
+from attnkit.results import Snapshot
+from attnkit.ui import components
+from attnkit.ui.markdown import plain
+from attnkit.ui.session import Lab, with_hidden
+from attnkit.ui.shown import (
+    board,
+    finding,
+    measures_finding,
+    plot_accuracy,
+    plot_attention_measures,
+    plot_loss,
+)
+
+
+def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
+    """Draw the pickers of the seed, the layer and the head that the maps show."""
+    places = experiment.places
+    with st.container(horizontal=True, vertical_alignment="center", key="probe", width="content"):
+        seeds = list(experiment.seeds)
+        seed = st.selectbox(
+            "Seed",
+            seeds,
+            format_func=lambda seed: f"seed {seed}",
+            key=f"seed_{seeds[0]}_{len(seeds)}",
+            width=110,
+            label_visibility="collapsed",
+        )
+        layer = telling_layer(places)
+        if len(places) > 1:
+            layer = st.selectbox(
+                "Layer",
+                range(len(places)),
+                index=layer,
+                format_func=lambda i: places[i].title.lower(),
+                key="layer_" + "_".join(place.title for place in places),
+                width=130,
+                label_visibility="collapsed",
+            )
+        head: int | None = 0
+        if experiment.n_heads > 1:
+            head = st.selectbox(
+                "Head",
+                [None, *range(experiment.n_heads)],
+                format_func=lambda i: "mean of heads" if i is None else f"head {i + 1}",
+                width=140,
+                label_visibility="collapsed",
+            )
+    return seed, layer, head
+
+
+def why(snapshot: Snapshot, seed: int, foreign: bool) -> None:
+    """Say what the accuracies show, and the reason where one is known."""
+    with st.container(key="why"):  # as high as its longest text, so that nothing below jumps
+        if foreign:
+            st.markdown("Your columns, untrained. Faded: the finished example, not yours.")
+            return
+        if not snapshot.step:
+            st.markdown("Untrained: nothing is learnt yet.")
+            return
+        st.markdown(f"**{plain(finding(snapshot))}**")
+        found = headline(snapshot, seed)
+        if found is not None:
+            with st.container(horizontal=True, vertical_alignment="center"):
+                st.markdown(plain(found.sentence))
+                st.page_link(
+                    f"pages/{found.page}.py",
+                    label="Show me on this example",
+                    query_params=with_hidden(st.query_params.to_dict()),
+                )
+
+
+def draw_board(
+    snapshot: Snapshot,
+    experiment: Experiment,
+    place: tuple[int, int, int | None],
+    previous: Snapshot | None,
+) -> None:
+    """Draw a snapshot in the columns of an experiment, faded if it is another one's."""
+    seed, layer, head = place
+    drawing = board(snapshot, experiment, seed, layer, head, previous)
+    said = finding(snapshot) if snapshot.step else "Untrained: nothing is learnt yet."
+    components.board(
+        drawing,
+        key="board",
+        faded=snapshot.experiment != experiment,
+        alt=f"{said} {measures_finding(snapshot)}",
+    )
+
+
+def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
+    """Draw charts that can be zoomed into; made only while their fold is open."""
+    fold = st.expander("Larger charts", key="larger", on_change="rerun")
+    if not fold.open:
+        return
+    previous = lab.previous
+    with fold:
+        if snapshot.experiment.task.loss_to_beat is not None:
+            st.subheader("Loss on held-out examples, by training step", anchor=False)
+            components.live_figure(
+                plot_loss(snapshot, previous),
+                loss_legend(snapshot, previous),
+                key="loss",
+                faded=foreign,
+                alt=f"Loss over steps. {finding(snapshot)}",
+            )
+        st.subheader("Accuracy on held-out examples, by training step", anchor=False)
+        components.live_figure(
+            plot_accuracy(snapshot, previous),
+            accuracy_legend(snapshot, previous),
+            key="accuracy",
+            faded=foreign,
+            alt=f"Accuracy over steps. {finding(snapshot)}",
+        )
+        st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
+        components.live_figure(
+            plot_attention_measures(snapshot),
+            measures_legend(snapshot),
+            key="measures",
+            faded=foreign,
+            alt=f"Over steps, at the end: {measures_finding(snapshot)}",
+        )
+        components.load_plotly()

@@ -1,0 +1,159 @@
+"""What the Lab's board is drawn from: numbers of a snapshot, in the columns of an experiment."""
+
+import base64
+import dataclasses
+
+import numpy as np
+import pytest
+from finished import finished
+from kinds import every_task, tiny
+
+from attnkit.experiment import Experiment
+from attnkit.figures import board as boards
+from attnkit.figures.board import board, planned_board
+from attnkit.statistics import mean_interval
+from attnkit.ui.session import shipped_example
+
+
+def unpacked(text):
+    """The numbers of a packed array."""
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+def drawn(snapshot, experiment=None, **more):
+    """The board of a snapshot's first seed."""
+    experiment = experiment or snapshot.experiment
+    return board(snapshot, experiment, snapshot.experiment.seeds[0], **more)
+
+
+@pytest.fixture(scope="module")
+def example():
+    """The finished run that the first visitor sees."""
+    return shipped_example("directed")
+
+
+def test_curves_are_means_with_their_limits_over_all_seeds(example):
+    """Every column has the evaluations of its own variant."""
+    shown = drawn(example)
+    accuracy = mean_interval(example.per_sharing(example.history["accuracy"]))
+    assert unpacked(shown["steps"]).tolist() == example.eval_steps.tolist()
+    for i, column in enumerate(shown["columns"]):
+        np.testing.assert_allclose(
+            unpacked(column["curve"]["mean"]), accuracy.mean[:, i], atol=1e-6
+        )
+        np.testing.assert_allclose(
+            unpacked(column["curve"]["low"]), accuracy.low[:, i].clip(0, 1), atol=1e-6
+        )
+        assert len(unpacked(column["curve"]["runs"])) == 5 * len(example.eval_steps)
+    assert [column["value"] for column in shown["columns"]][:2] == ["100%", "49%"]
+
+
+def test_columns_of_another_experiment_take_what_the_snapshot_has_and_tell_no_numbers(example):
+    """As where the shipped example is shown under settings of one's own."""
+    other = Experiment(task="directed", sharing=["QKV", "QKV n_heads=2 d_k=4 diff"], steps=70)
+    known, unknown = drawn(example, other)["columns"]
+    assert known["curve"] is not None
+    assert unknown["curve"] is unknown["map"] is unknown["asymmetry"] is None
+    assert {known["value"], unknown["value"]} == {"–"}
+    assert "not trained yet" in known["said"]
+
+
+def test_a_planned_board_has_the_same_keys_and_no_data(example):
+    """So that nothing has to be rebuilt when training begins."""
+    planned, shown = planned_board(example.experiment), drawn(example)
+    assert planned.keys() == shown.keys()
+    assert planned["columns"][0].keys() == shown["columns"][0].keys()
+    assert all(column["curve"] is None for column in planned["columns"])
+
+
+def test_the_marked_pair_and_its_mirror_are_told_with_their_scores(example, monkeypatch):
+    """In the map by row and column, below it by name and score."""
+    scores = np.arange(example.probe.pattern.size, dtype=np.float16).reshape(
+        example.probe.pattern.shape
+    )
+    scores = np.where(np.isfinite(scores), scores % 7, 0).astype(np.float16)
+    scores[5:10] = 1.357  # the five seeds of Q=K
+    probe = dataclasses.replace(example.probe)
+    object.__setattr__(probe, "scores", scores)
+    snapshot = dataclasses.replace(example, probe=probe)
+    monkeypatch.setattr(boards, "marked_pair", lambda *_: (0, 4))
+    shown = drawn(snapshot)
+    assert shown["mark"] == {"row": 0, "column": 4, "mirror_row": 4, "mirror_column": 0}
+    names = shown["maps"]["columns"]
+    assert shown["columns"][1]["scores"] == [
+        {"text": f"{names[0]}→{names[4]} 1.36", "same": True},
+        {"text": f"{names[4]}→{names[0]} 1.36", "same": True},
+    ]
+    first = shown["columns"][0]["scores"]
+    assert first[0]["text"].endswith(f" {float(scores[0, 0, 0, 0, 4]):.2f}")
+    assert first[1]["text"].endswith(f" {float(scores[0, 0, 0, 4, 0]):.2f}")
+    assert "1.36" in shown["columns"][1]["said"]
+
+
+def test_nothing_is_marked_where_no_pair_is_known(example, monkeypatch):
+    """Or where the pair is not in the frame of the map."""
+    monkeypatch.setattr(boards, "marked_pair", lambda *_: None)
+    assert drawn(example)["mark"] is None
+    assert not any(column["scores"] for column in drawn(example)["columns"])
+    monkeypatch.setattr(boards, "marked_pair", lambda *_: (0, 99))
+    assert drawn(example)["mark"] is None
+
+
+def test_an_asymmetry_without_numbers_is_said_to_be_undefined():
+    """Not drawn as 0."""
+    snapshot = finished(tiny("directed", sharing="QKV", n_seeds=2), [[[0.1, 0.2]], [[0.3, 0.5]]])
+    column = drawn(snapshot)["columns"][0]
+    assert column["asymmetry_value"] == "not defined here"
+    assert np.isnan(unpacked(column["asymmetry"]["mean"])).all()
+    assert "score asymmetry not defined here" in column["said"]
+
+
+def test_runs_that_diverged_are_counted_and_leave_gaps():
+    """A mean of the others, and how many were lost."""
+    nan = np.nan
+    snapshot = finished(
+        tiny("directed", sharing="QKV", n_seeds=2),
+        [[[0.1, 0.2]], [[0.3, nan]], [[nan, nan]]],
+        diverged_at=[[20, 10]],
+    )
+    column = drawn(snapshot)["columns"][0]
+    assert (column["value"], column["note"]) == ("–", "2 of 2 diverged")
+    assert np.isnan(unpacked(column["curve"]["mean"])).tolist() == [False, False, True]
+
+
+def test_a_task_with_a_loss_to_beat_shows_its_loss():
+    """With the loss of the simple model as a level."""
+    shown = drawn(shipped_example("language"), layer=1, head=None)
+    assert shown["quantity"] == "loss"
+    assert shown["top"] > 2.46
+    assert {"dash": "dot", "text": "a bigram model 2.46"} in shown["legend"]
+
+
+@every_task
+def test_names_fit_into_their_columns(task):
+    """More columns of the board: fewer of a map's, so that each has room for its name."""
+    snapshot = shipped_example(task)
+    if snapshot is None:
+        return
+    layer = len(snapshot.experiment.places) - 1
+    for n in (2, 5, 6):
+        variants = [*snapshot.experiment.sharing, "QKV n_heads=2 d_k=4 diff"][:n]
+        shown = drawn(
+            snapshot, snapshot.experiment.replace(sharing=variants), layer=layer, head=None
+        )
+        names = shown["maps"]["columns"]
+        room = boards.BOARD_WIDTH / n - 78
+        letter = all(len(name) == 1 for name in names if name != "rest")
+        assert len(names) <= max(9, room / (8 if letter else 11))
+
+
+def test_previous_curves_stand_in_columns_of_the_same_variant(example):
+    """Others have none."""
+    previous = finished(
+        Experiment(task="directed", sharing=["QKV"], n_seeds=1, steps=20), [[[0.1]], [[0.7]]]
+    )
+    shown = drawn(example, previous=previous)
+    np.testing.assert_allclose(unpacked(shown["columns"][0]["curve"]["previous"]), [0.1, 0.7])
+    assert unpacked(shown["previous_steps"]).tolist() == [0, 20]
+    assert shown["columns"][1]["curve"]["previous"] == ""
+    assert {"dash": "previous", "text": "previous experiment"} in shown["legend"]

@@ -1,0 +1,226 @@
+"""A changed set of variants trains only what is new, and loses nothing that is there."""
+
+from contextlib import closing
+
+import numpy as np
+import pytest
+from kinds import SMALL
+from test_live import assert_same_bits, set_limits, unending, wait_until, wait_until_still
+
+from attnkit.experiment import Experiment
+from attnkit.inspection.inspected import Inspected
+from attnkit.inspection.request import Inspection
+from attnkit.live import ended
+from attnkit.live import service as live
+from attnkit.live.service import TrainingService
+from attnkit.store import ResultStore
+from attnkit.training import train
+from attnkit.variants import Variant
+
+pytestmark = pytest.mark.server
+
+WIDE = Variant("QKV n_heads=2 d_head=2")
+
+
+def experiment(*sharing, **settings):
+    """A small experiment of two seeds that trains in a moment."""
+    given = {**SMALL, "n_seeds": 2, "steps": 33, "evaluate_every": 11, **settings}
+    return Experiment(**{**given, "sharing": sharing})
+
+
+def finished(service, wanted, **how):
+    """The job of an experiment, trained to its end."""
+    job = wait_until(service, service.submit(wanted, **how), lambda job: job.over)
+    assert job.state == "finished", job.error
+    return job
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """A service with a store, for all tests that leave it as it was."""
+    store = ResultStore(tmp_path_factory.mktemp("store"))
+    with closing(TrainingService(store=store)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def told(service, monkeypatch):
+    """The experiments that the training process is given from now on, as JSON."""
+    commands = []
+    tell = service._process.tell
+
+    def listen(command):
+        commands.append(command)
+        tell(command)
+
+    monkeypatch.setattr(service._process, "tell", listen)
+    return commands
+
+
+def test_only_the_new_variant_is_trained(service, told):
+    """The others are beside it with the bits that they had, and all is stored as one result."""
+    before = experiment("QKV", "Q=K", "K=V")
+    old = finished(service, before)
+    after = before.replace(sharing=[*before.sharing, WIDE])
+    new = finished(service, after, reuse=True)
+    assert new.trains.sharing == (WIDE,)
+    assert [c["missing"] for c in told if c["do"] == "start"] == [None, new.trains.to_json()]
+    assert new.seconds < new.snapshot.seconds
+    assert_same_bits(new.snapshot, train(after, "cpu").snapshot)
+    stored = service._keeper.recall_result(after)
+    assert_same_bits(stored.snapshot, new.snapshot)
+    assert len(stored.parameters) == after.n_runs
+    assert service.look(old.id).snapshot is not None
+
+
+def test_what_is_there_stays_while_the_new_one_trains(service):
+    """Finished curves keep their ends; only the new ones are short."""
+    known = finished(service, experiment("QKV", "Q=K", first_seed=10))
+    wanted = known.experiment.replace(sharing=["QKV", "Q=K", "K=V"])
+    job_id = service.submit(wanted, paused=True, reuse=True)
+    held = wait_until_still(service, job_id, "paused")
+    service.stop(job_id)
+    accuracy = held.snapshot.per_sharing(held.snapshot.history["accuracy"])
+    assert held.snapshot.step == 0
+    assert np.isfinite(accuracy[:, :2]).all()
+    assert np.isfinite(accuracy[0, 2]).all()
+    assert np.isnan(accuracy[1:, 2]).all()
+
+
+def test_variants_that_are_known_are_shown_without_training(service, told):
+    """Switched off, on again, and together from several experiments."""
+    first = finished(service, experiment("QKV", "Q=K", first_seed=20))
+    second = finished(service, experiment("K=V", first_seed=20))
+    trained = len([c for c in told if c["do"] == "start"])
+    both = first.experiment.replace(sharing=["Q=K", "K=V"])
+    shown = service.find(both)
+    assert shown.state == "finished"
+    assert shown.snapshot.experiment == both
+    assert shown.trainers == {"Q=K": first.id, "K=V": second.id}
+    assert service.submit(both.replace(sharing=["QKV", "K=V"]), reuse=True)
+    assert service.find(first.experiment).id == first.id
+    assert len([c for c in told if c["do"] == "start"]) == trained
+
+
+def test_a_stored_result_lends_its_runs(service, monkeypatch):
+    """Also if its parameters are not in memory."""
+    monkeypatch.setattr(ended, "MAX_LENT_BYTES", 1)
+    known = finished(service, experiment("QKV", first_seed=30))
+    assert known.result is None
+    new = finished(service, known.experiment.replace(sharing=["QKV", "Q=K"]), reuse=True)
+    assert new.trains.sharing == ("Q=K",)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"steps": 44}, {"n_seeds": 1}, {"d_head": 4}, {"equal": "parameters"}]
+)
+def test_another_setting_trains_all_anew(service, changed):
+    """Such runs are others, and so are those whose widths depend on their company."""
+    known = experiment("QKV", "Q=K", first_seed=40)
+    if "equal" in changed:
+        known = known.replace(**changed)
+    finished(service, known)
+    wanted = known.replace(sharing=["QKV", "Q=K", "K=V"], **changed)
+    assert service.find(wanted) is None
+    assert finished(service, wanted, reuse=True).trains == wanted
+
+
+def test_pressing_train_on_a_finished_experiment_trains_all_of_it(service):
+    """Reuse is for those who ask for it."""
+    known = finished(service, experiment("QKV", first_seed=50)).experiment
+    assert finished(service, known).known is None
+
+
+def test_runs_of_another_engine_are_trained_anew(service):
+    """The parts of a result have one engine: what it cannot repeat it does not join."""
+    known = finished(service, experiment("QKV", first_seed=60))
+    foreign = live.replace(known.snapshot, processor="another kind of processor")
+    with service._changed:
+        service._update(known.id, snapshot=foreign)
+    wanted = known.experiment.replace(sharing=["QKV", "Q=K"])
+    new = finished(service, wanted, reuse=True)
+    assert new.known is None
+    assert new.trains == wanted
+    assert new.snapshot.processor != foreign.processor
+
+
+def test_joined_variants_are_looked_into_together(service, told):
+    """The films that there are serve; nothing is trained for them."""
+    known = finished(service, experiment("QKV", "Q=K", first_seed=70))
+    new = finished(service, known.experiment.replace(sharing=["QKV", "Q=K", WIDE]), reuse=True)
+    trained = len([c for c in told if c["do"] == "start"])
+    film = service.film(new.experiment.replace(n_seeds=1))
+    found = Inspected.from_bytes(service.inspect(film, Inspection("attention")))
+    assert film == new.id
+    assert [v["name"] for v in found.header["variants"]] == [
+        v.value for v in new.experiment.sharing
+    ]
+    assert found.header["steps"] == [0, 11, 22, 33]
+    assert len([c for c in told if c["do"] == "start"]) == trained
+
+
+def test_joined_variants_answer_a_book_together(service):
+    """Each by the models of its own training."""
+    book = experiment("QKV", "Q=K", first_seed=80, task="phonebook", n_entries=3)
+    old = finished(service, book)
+    new = finished(service, book.replace(sharing=["QKV", "Q=K", "K=V"]), reuse=True)
+    tokens = service.example(book, 30.0).tokens
+    before, after = service.ask(old.id, tokens), service.ask(new.id, tokens)
+    assert len(after.variants) == 3
+    for one, other in zip(before.variants, after.variants, strict=False):
+        assert np.array_equal(one.answers, other.answers)
+
+
+def test_the_time_that_training_takes_is_foretold_for_what_is_new(service):
+    """What is known takes none."""
+    known = finished(service, experiment("QKV", first_seed=90)).experiment
+    more = known.replace(sharing=["QKV", "Q=K", "K=V"])
+    alone = experiment("Q=K", "K=V", first_seed=95)
+    assert service.estimate(known) == 0
+    assert service.estimate(more) == pytest.approx(service.estimate(alone))
+
+
+def test_a_stopped_job_goes_on_where_it_was_stopped(service):
+    """Not a step is taken twice."""
+    job_id = service.submit(unending(100))
+    wait_until(service, job_id, lambda job: job.step > 0)
+    service.stop(job_id)
+    stopped = wait_until(service, job_id, lambda job: job.settled)
+    again = service.submit(stopped.experiment, paused=True, resumes=stopped)
+    assert service.look(again).snapshot is stopped.snapshot
+    held = wait_until_still(service, again, "paused")
+    assert held.step == stopped.step
+    service.step(again)
+    after = wait_until(service, again, lambda job: job.settled and job.step > held.step)
+    service.stop(again)
+    assert after.step == (held.step // 11 + 1) * 11
+    assert after.seconds > stopped.seconds
+
+
+def test_a_stopped_job_that_is_not_held_is_trained_to_its_step_again(service, monkeypatch):
+    """It shows nothing of the way there, and ends with the bits of one that was never stopped."""
+    whole = experiment("QKV", "Q=K", first_seed=110, steps=300)
+    part = service.submit(whole, paused=True)
+    wait_until_still(service, part, "paused")
+    for _ in range(3):
+        service.step(part)
+        wait_until_still(service, part, "paused")
+    service.stop(part)
+    stopped = wait_until(service, part, lambda job: job.settled)
+    forgotten = live.replace(stopped, id="forgotten")
+    again = service.submit(whole, paused=True, resumes=forgotten)
+    service.step(again)
+    held = wait_until(service, again, lambda job: job.settled and job.state == "paused")
+    assert held.step == stopped.step + 11
+    service.resume(again)
+    ended = wait_until(service, again, lambda job: job.over)
+    assert_same_bits(ended.snapshot, train(whole, "cpu").snapshot)
+
+
+def test_limits_count_what_is_trained(service, monkeypatch):
+    """A sixth variant waits for the memory of one."""
+    known = finished(service, experiment("QKV", "Q=K", "K=V", first_seed=120)).experiment
+    job_id = service.submit(known.replace(sharing=[*known.sharing, "Q=V"]), reuse=True)
+    alone = experiment("Q=V", first_seed=120)
+    assert service.look(job_id).megabytes == ended.memory_of(alone)
+    set_limits(monkeypatch, service)
