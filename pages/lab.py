@@ -343,7 +343,6 @@ with chooser:
         )
     if experiment is not None and "buttons" not in lab.hidden:
         automatic_switch(lab)
-    st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
 probe = lab.probe()
 if adding is not None and adding.open:
     with adding:
