@@ -345,7 +345,6 @@ with chooser:
             help="Smaller and easier settings with which QKV solves this task within a minute. "
             "All others go back to their defaults.",
         )
-    st.page_link("pages/guide.py", label="What the words mean", icon=":material/menu_book:")
 probe = lab.probe()
 if adding is not None and adding.open:
     with adding:

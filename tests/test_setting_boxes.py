@@ -128,6 +128,7 @@ def test_the_words_are_explained_where_they_are_met(tab):
     """The Lab opens the glossary itself; the Guide has the same one."""
     tab.session_state["words"] = True
     (glossary,) = [one.value for one in show(tab).markdown if "| solved |" in one.value]
+    assert not any(link.proto.label == "What the words mean" for link in tab.get("page_link"))
     for word in WORDS:
         assert f"| {word} |" in glossary
     tab.switch_page("pages/guide.py")
