@@ -368,6 +368,23 @@ def test_a_loss_of_equal_guesses_is_told():
 
 
 @pytest.mark.parametrize(
+    ("accuracy", "share", "told"), [(0.1, 1.3, True), (0.1, 1.05, False), (0.5, 1.3, False)]
+)
+def test_a_loss_above_that_of_guesses_is_told_with_the_learning_rate(accuracy, share, told):
+    """Where hardly an answer is right; a confident model that is half right may have it, too."""
+    loss = np.array([1, 2, 3, 2.8, 1])[:, None, None] * share * np.log(7)
+    given = {"sharing": ["Q=K"], "learning_rate": 1.0}
+    found = reason(rising([[0, *[accuracy] * 4]], loss=loss, **given), Q_K, 0)
+    assert (found is not None) == told
+    if told:
+        assert found.kind == "optimiser"
+        assert found.sentence == (
+            "Q=K does worse than guessing at a learning rate of 1: its loss is 2.53, that of "
+            "guesses 1.95."
+        )
+
+
+@pytest.mark.parametrize(
     ("known", "new", "told"),
     [(0.97, 0.6, True), (0.65, 0.6, False), (0.97, 0.92, False), (np.nan, 0.6, False)],
 )
@@ -413,9 +430,9 @@ def test_a_curve_that_still_rises_is_told_with_two_of_its_points():
 
 def test_where_the_accuracy_waits_the_loss_tells_that_a_run_learns():
     """It falls on new examples before answers change, but not where they become worse."""
-    loss = np.array([3, 2.8, 2.4, 2.0, 1.8])[:, None, None]
+    loss = np.array([3, 2.4, 2.0, 1.9, 1.8])[:, None, None]
     found = reason(rising([FLAT], loss=loss, sharing=["Q=K"]), Q_K, 0)
-    assert found.sentence.endswith("ended: loss 2.00 at step 6, 1.80 at step 8.")
+    assert found.sentence.endswith("ended: loss 1.90 at step 6, 1.80 at step 8.")
     slower = reason(rising([FLAT], loss=loss / 10, sharing=["Q=K"]), Q_K, 0)
     worse = reason(rising([[*FLAT[:4], 0.5]], loss=loss, sharing=["Q=K"]), Q_K, 0)
     assert slower is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -47,8 +46,9 @@ about three times the scatter of evaluations."""
 FALLING = 0.05
 """Least fall of the loss since then, in nats, that counts as learning."""
 
-GUESSED_LOSS = 0.02
-"""Relative distance within which a loss counts as that of equal guesses."""
+GUESSED_LOSS, WORSE = 0.02, 0.1
+"""Relative distance within which a loss counts as that of equal guesses, and from which it counts
+as worse. New runs begin up to 0.04 above equal guesses."""
 
 KNOWN, UNKNOWN = 0.9, 0.6
 """Accuracies from which questions count as answered, and up to which as not."""
@@ -69,11 +69,9 @@ def diverged(run: Run) -> Reason | None:
     step = int(run.snapshot.diverged_at[run.index])
     if step < 0:
         return None
-    own = run.variant.given.get("learning_rate")
-    rate = run.snapshot.experiment.training.learning_rate if own is None else own.value
     sentence = (
         f"{run.title} diverged by step {step}: its loss is not a finite number any more. "
-        f"Try a learning rate below {rate:g}."
+        f"Try a learning rate below {run.learning_rate:g}."
     )
     return run.says("diverged", sentence)
 
@@ -179,15 +177,27 @@ def other_seeds(run: Run) -> Reason | None:
     return run.says("optimiser", sentence)
 
 
+def worse_than_guesses(run: Run) -> Reason | None:
+    """Say that the loss is above that of giving every answer the same probability."""
+    guessed, loss = run.guessed_loss, run.last("loss")
+    has_learned = run.accuracy > run.snapshot.experiment.task.chance
+    if not run.counts or has_learned or not loss > (1 + WORSE) * guessed:
+        return None
+    sentence = (
+        f"{run.title} does worse than guessing at a learning rate of {run.learning_rate:g}: its "
+        f"loss is {loss:.2f}, that of guesses {guessed:.2f}."
+    )
+    return run.says("optimiser", sentence)
+
+
 def guesses(run: Run) -> Reason | None:
     """Say that the loss is that of giving every answer the same probability."""
-    n_classes = run.snapshot.experiment.task.n_classes
-    guessed, loss = math.log(n_classes), run.last("loss")
+    guessed, loss = run.guessed_loss, run.last("loss")
     if not (run.counts and abs(loss - guessed) <= GUESSED_LOSS * guessed):
         return None
     sentence = (
         f"{run.title} has learned nothing yet: its loss of {loss:.2f} is that of guessing among "
-        f"{n_classes} answers."
+        f"{run.snapshot.experiment.task.n_classes} answers."
     )
     return run.says("chance", sentence)
 
@@ -226,7 +236,8 @@ def learns(run: Run) -> Reason | None:
     if not run.counts or run.earlier is None or not run.accuracy < NEARLY:
         return None
     on_loss = run.snapshot.experiment.task.loss_to_beat is not None or not run.rise >= RISING
-    if on_loss and not (run.fall >= FALLING and run.rise >= 0):
+    below_guessing = run.last("loss") < (1 - GUESSED_LOSS) * run.guessed_loss
+    if on_loss and not (run.fall >= FALLING and run.rise >= 0 and below_guessing):
         return None
     metric = run.snapshot.history["loss" if on_loss else "accuracy"]
     was, is_now = (float(metric[place, run.index]) for place in (run.earlier, -1))
@@ -253,6 +264,7 @@ KINDS: tuple[Callable[[Run], Reason | None], ...] = (
     looks_elsewhere,
     narrow,
     other_seeds,
+    worse_than_guesses,
     guesses,
     memorised,
     learns,
