@@ -535,6 +535,15 @@ def test_another_seed_that_fails_is_told_where_this_one_does_not():
     assert found.sentence == "Both solve it with seed 0; with seed 1, Q=K has 60% right."
 
 
+def test_another_seed_that_diverged_is_told_too():
+    """Its accuracy is missing."""
+    rows = [[[0.0, 0.0]], [[1.0, 1.0]], [[1.0, 1.0]], [[1.0, np.nan]]]
+    experiment = tiny("phonebook", sharing=["Q=K"], n_seeds=2)
+    snapshot = finished(experiment, rows, diverged_at=[[-1, 8]])
+    assert headline(snapshot, 1).kind == "diverged"
+    assert headline(snapshot, 0).sentence == "Q=K solves it with seed 0; with seed 1, Q=K diverged."
+
+
 def test_what_is_not_known_is_not_told():
     """Accuracy has stopped at 60%, and no number says why."""
     snapshot = rising([SOLVED], [FLAT], sharing=["QKV", "Q=K"])
