@@ -95,7 +95,7 @@ def test_a_variant_that_solves_the_task_has_no_reason():
         {"error": (1.5, 0.2)},  # scores differ with the direction
         {"error": (1.5, np.nan)},  # attention of one side to another has no direction
         {"wrong": (0.0, 0.38)},  # the right entry has more
-        {"right": (0.97, 0.3), "wrong": (0.0, 0.3)},  # hardly more than equal shares
+        {"right": (0.97, 0.28), "wrong": (0.0, 0.28)},  # hardly more than equal shares
         {"accuracy": (1.0, 0.64)},  # better than picking one of the two, as with several heads
         {"accuracy": (1.0, 0.3)},  # worse: something else is wrong, too
         {"accuracy": (1.0, 1.0)},  # right nevertheless
@@ -177,7 +177,7 @@ def test_tokens_that_look_at_themselves_are_told():
     found = reason(on_itself(0.7, 0.1), Q_K, 0)
     assert (found.variant, found.kind, found.page) == (Q_K, "finds itself", "attention")
     assert found.sentence == (
-        "Q=K finds itself: here, tokens give 70% of their attention to themselves and only 10% to "
+        "Q=K finds itself: here, tokens give 70% of their attention to themselves and 10% to "
         "the right token."
     )
 
@@ -185,7 +185,7 @@ def test_tokens_that_look_at_themselves_are_told():
 def test_a_share_that_rounds_to_nothing_is_told_as_under_one_percent():
     """Attention is never quite 0."""
     found = reason(on_itself(0.7, 0.004), Q_K, 0)
-    assert found.sentence.endswith("and only under 1% to the right token.")
+    assert found.sentence.endswith("and under 1% to the right token.")
 
 
 @pytest.mark.parametrize(
@@ -225,6 +225,38 @@ def test_where_the_answer_is_the_token_itself_nothing_is_wrong():
     assert reason(others, Q_K, 0).kind == "finds itself"
 
 
+# Questions that look at each other
+
+
+@pytest.mark.parametrize(
+    ("entries", "accuracy", "told"),
+    [(0.03, 0.1, True), (0.001, 0.1, True), (0.2, 0.1, False), (0.03, 0.92, False)],
+)
+def test_questions_that_look_at_each_other_are_told(entries, accuracy, told):
+    """With the share of attention that all entries together have."""
+    experiment = tiny("phonebook", sharing=["Q=K"], n_seeds=1)
+    snapshot = finished(experiment, [[[accuracy]]] * 3)
+    pattern = snapshot.probe.pattern.copy()
+    pattern[..., :5], pattern[..., 5:] = entries / 5, (1 - entries) / 5
+    found = reason(with_probe(snapshot, pattern=pattern), Q_K, 0)
+    assert (found is not None) == told
+    if told:
+        shares = "97% of their attention to questions and 3%"
+        if entries < 0.01:
+            shares = "99% of their attention to questions and under 1%"
+        assert found.kind == "looks elsewhere"
+        assert found.sentence == (
+            f"Q=K: here, questions give {shares} to the entries that hold the answers."
+        )
+
+
+def test_where_entries_ask_themselves_there_is_no_elsewhere():
+    """Who reports to whom has no questions besides the entries."""
+    pattern = np.full_like(report().probe.pattern, 0.2)
+    found = reason(with_probe(report(accuracy=(1.0, 0.3)), pattern=pattern), Q_K, 0)
+    assert found is None
+
+
 # A narrow head
 
 
@@ -232,7 +264,10 @@ def rising(*curves, loss=None, kind="phonebook", last_steps=8, **given):
     """A finished experiment from one curve of accuracy for each variant and seed."""
     rows = np.array(curves, float).transpose(2, 0, 1)
     experiment = tiny(kind, **{"n_seeds": rows.shape[2], "steps": last_steps, **given})
-    return finished(experiment, rows, loss)
+    loss = np.ones_like(rows) if loss is None else loss
+    snapshot = finished(experiment, rows, loss)
+    shares = np.full_like(snapshot.probe.pattern, 1 / experiment.task.n_ctx)
+    return with_probe(snapshot, pattern=shares)
 
 
 RISES, FLAT, SOLVED = [0, 0.3, 0.4, 0.5, 0.6], [0, 0.6, 0.6, 0.6, 0.6], [0, 1, 1, 1, 1]
@@ -333,6 +368,23 @@ def test_a_loss_of_equal_guesses_is_told():
 
 
 @pytest.mark.parametrize(
+    ("accuracy", "share", "told"), [(0.1, 1.3, True), (0.1, 1.05, False), (0.5, 1.3, False)]
+)
+def test_a_loss_above_that_of_guesses_is_told_with_the_learning_rate(accuracy, share, told):
+    """Where hardly an answer is right; a confident model that is half right may have it, too."""
+    loss = np.array([1, 2, 3, 2.8, 1])[:, None, None] * share * np.log(7)
+    given = {"sharing": ["Q=K"], "learning_rate": 1.0}
+    found = reason(rising([[0, *[accuracy] * 4]], loss=loss, **given), Q_K, 0)
+    assert (found is not None) == told
+    if told:
+        assert found.kind == "optimiser"
+        assert found.sentence == (
+            "Q=K does worse than guessing at a learning rate of 1: its loss is 2.53, that of "
+            "guesses 1.95."
+        )
+
+
+@pytest.mark.parametrize(
     ("known", "new", "told"),
     [(0.97, 0.6, True), (0.65, 0.6, False), (0.97, 0.92, False), (np.nan, 0.6, False)],
 )
@@ -374,6 +426,17 @@ def test_a_curve_that_still_rises_is_told_with_two_of_its_points():
     )
     running = reason(dataclasses.replace(snapshot, status="running"), Q_K, 0)
     assert running.sentence == "Q=K is still learning: 50% right at step 6, 60% at step 8."
+
+
+def test_where_the_accuracy_waits_the_loss_tells_that_a_run_learns():
+    """It falls on new examples before answers change, but not where they become worse."""
+    loss = np.array([3, 2.4, 2.0, 1.9, 1.8])[:, None, None]
+    found = reason(rising([FLAT], loss=loss, sharing=["Q=K"]), Q_K, 0)
+    assert found.sentence.endswith("ended: loss 1.90 at step 6, 1.80 at step 8.")
+    slower = reason(rising([FLAT], loss=loss / 10, sharing=["Q=K"]), Q_K, 0)
+    worse = reason(rising([[*FLAT[:4], 0.5]], loss=loss, sharing=["Q=K"]), Q_K, 0)
+    assert slower is None
+    assert worse is None
 
 
 @pytest.mark.parametrize("curve", [FLAT, [0, 0.6, 0.6, 0.6, 0.62], [0, 0.6, 0.8, 0.9, 0.96]])
@@ -470,6 +533,15 @@ def test_another_seed_that_fails_is_told_where_this_one_does_not():
     found = headline(snapshot, 0)
     assert (found.variant, found.kind) == (Q_K, "other seeds")
     assert found.sentence == "Both solve it with seed 0; with seed 1, Q=K has 60% right."
+
+
+def test_another_seed_that_diverged_is_told_too():
+    """Its accuracy is missing."""
+    rows = [[[0.0, 0.0]], [[1.0, 1.0]], [[1.0, 1.0]], [[1.0, np.nan]]]
+    experiment = tiny("phonebook", sharing=["Q=K"], n_seeds=2)
+    snapshot = finished(experiment, rows, diverged_at=[[-1, 8]])
+    assert headline(snapshot, 1).kind == "diverged"
+    assert headline(snapshot, 0).sentence == "Q=K solves it with seed 0; with seed 1, Q=K diverged."
 
 
 def test_what_is_not_known_is_not_told():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -16,7 +15,7 @@ EVEN = 0.12
 """Relative difference below which two shares of attention count as equal. With symmetric scores
 they differed by up to a tenth, because only some hundred examples are measured."""
 
-LEAST_REVERSED = 1.3
+LEAST_REVERSED = 1.15
 """The reversed entry counts as looked at if it has so many times the attention of equal shares:
 with less, a run has hardly begun to tell entries apart."""
 
@@ -29,6 +28,10 @@ LEAST_SELF, MOST_ROWS = 0.3, 0.5
 variant is said to find itself. It must also be twice the share of the right token: there are runs
 that solve a task with half of their attention on themselves."""
 
+MOST_QUESTIONS = 0.9
+"""Share of attention on questions from which questions are said to look at each other. A run that
+solves its task in one layer gives them less than 0.1."""
+
 NARROW = 8
 """Widest head that is called narrow. K=V needs 280 steps for the phone book at a width of 8, 130 at
 16 and 70 at 32, where QKV needs as many. Q=K=V is slow at every width, so it is not explained."""
@@ -40,17 +43,20 @@ RISING = 0.03
 """A run is still learning if its accuracy has risen by so much in the last quarter of its steps:
 about three times the scatter of evaluations."""
 
-FALLING = 0.02
+FALLING = 0.05
 """Least fall of the loss since then, in nats, that counts as learning."""
 
-GUESSED_LOSS = 0.02
-"""Relative distance within which a loss counts as that of equal guesses."""
+GUESSED_LOSS, WORSE = 0.02, 0.1
+"""Relative distance within which a loss counts as that of equal guesses, and from which it counts
+as worse. New runs begin up to 0.04 above equal guesses."""
 
 KNOWN, UNKNOWN = 0.9, 0.6
 """Accuracies from which questions count as answered, and up to which as not."""
 
 NEARLY = 0.95
 """Accuracy from which there is little left to explain."""
+
+_ENDED = "was still learning when training ended"
 
 _ROLES = {
     Sharing.K_V: "both key and value",
@@ -63,11 +69,9 @@ def diverged(run: Run) -> Reason | None:
     step = int(run.snapshot.diverged_at[run.index])
     if step < 0:
         return None
-    own = run.variant.given.get("learning_rate")
-    rate = run.snapshot.experiment.training.learning_rate if own is None else own.value
     sentence = (
         f"{run.title} diverged by step {step}: its loss is not a finite number any more. "
-        f"Try a learning rate below {rate:g}."
+        f"Try a learning rate below {run.learning_rate:g}."
     )
     return run.says("diverged", sentence)
 
@@ -119,12 +123,28 @@ def finds_itself(run: Run) -> Reason | None:
     n_first = (run.pattern[rows].argmax(1) == rows).mean()
     if not (n_first >= MOST_ROWS and itself >= max(LEAST_SELF, 2 * right)):
         return None
-    little = percent(right) if right >= 0.01 else "under 1%"
     sentence = (
         f"{run.title} finds itself: here, tokens give {percent(itself)} of their attention to "
-        f"themselves and only {little} to the right token."
+        f"themselves and {_little(right)} to the right token."
     )
     return run.says("finds itself", sentence)
+
+
+def looks_elsewhere(run: Run) -> Reason | None:
+    """Say that questions look at each other, in the last layer, instead of at the entries."""
+    probe, first = run.snapshot.probe, run.snapshot.experiment.task.answers_from
+    asked = np.flatnonzero((probe.target != NOTHING) & (probe.labels != NOTHING))
+    if not (run.counts and run.accuracy < KNOWN) or run.pattern is None or not len(asked):
+        return None
+    questions = float(run.pattern[first + asked, first:].sum(1).mean())
+    entries = float(run.pattern[first + asked, :first].sum(1).mean())
+    if probe.target[asked].max() >= first or not questions >= MOST_QUESTIONS:
+        return None
+    sentence = (
+        f"{run.title}: here, questions give {percent(questions)} of their attention to questions "
+        f"and {_little(entries)} to the entries that hold the answers."
+    )
+    return run.says("looks elsewhere", sentence)
 
 
 def narrow(run: Run) -> Reason | None:
@@ -157,15 +177,27 @@ def other_seeds(run: Run) -> Reason | None:
     return run.says("optimiser", sentence)
 
 
+def worse_than_guesses(run: Run) -> Reason | None:
+    """Say that the loss is above that of giving every answer the same probability."""
+    guessed, loss = run.guessed_loss, run.last("loss")
+    has_learned = run.accuracy > run.snapshot.experiment.task.chance
+    if not run.counts or has_learned or not loss > (1 + WORSE) * guessed:
+        return None
+    sentence = (
+        f"{run.title} does worse than guessing at a learning rate of {run.learning_rate:g}: its "
+        f"loss is {loss:.2f}, that of guesses {guessed:.2f}."
+    )
+    return run.says("optimiser", sentence)
+
+
 def guesses(run: Run) -> Reason | None:
     """Say that the loss is that of giving every answer the same probability."""
-    n_classes = run.snapshot.experiment.task.n_classes
-    guessed, loss = math.log(n_classes), run.last("loss")
+    guessed, loss = run.guessed_loss, run.last("loss")
     if not (run.counts and abs(loss - guessed) <= GUESSED_LOSS * guessed):
         return None
     sentence = (
         f"{run.title} has learned nothing yet: its loss of {loss:.2f} is that of guessing among "
-        f"{n_classes} answers."
+        f"{run.snapshot.experiment.task.n_classes} answers."
     )
     return run.says("chance", sentence)
 
@@ -200,22 +232,28 @@ def part(run: Run) -> Reason | None:
 
 
 def learns(run: Run) -> Reason | None:
-    """Say that the accuracy is still rising, or the loss falling where that is the measure."""
-    if not run.counts or run.earlier is None:
+    """Say that the accuracy is still rising, or else that the loss is still falling."""
+    if not run.counts or run.earlier is None or not run.accuracy < NEARLY:
         return None
-    on_loss = run.snapshot.experiment.task.loss_to_beat is not None
-    name = "loss" if on_loss else "accuracy"
-    before, now = (run.snapshot.history[name][place, run.index] for place in (run.earlier, -1))
-    if not (run.fall >= FALLING if on_loss else run.rise >= RISING and now < NEARLY):
+    on_loss = run.snapshot.experiment.task.loss_to_beat is not None or not run.rise >= RISING
+    below_guessing = run.last("loss") < (1 - GUESSED_LOSS) * run.guessed_loss
+    if on_loss and not (run.fall >= FALLING and run.rise >= 0 and below_guessing):
         return None
-    running = run.snapshot.status == "running"
-    when = "is still learning" if running else "was still learning when training ended"
+    metric = run.snapshot.history["loss" if on_loss else "accuracy"]
+    was, is_now = (float(metric[place, run.index]) for place in (run.earlier, -1))
     start, end = (run.snapshot.eval_steps[place] for place in (run.earlier, -1))
-    was, is_now = (f"{each:.2f}" if on_loss else percent(float(each)) for each in (before, now))
-    of = "loss " if on_loss else ""
-    right = "" if on_loss else " right"
-    sentence = f"{run.title} {when}: {of}{was}{right} at step {start}, {is_now} at step {end}."
+    running = run.snapshot.status == "running"
+    sentence = f"{run.title} {'is still learning' if running else _ENDED}: "
+    if on_loss:
+        sentence += f"loss {was:.2f} at step {start}, {is_now:.2f} at step {end}."
+    else:
+        sentence += f"{percent(was)} right at step {start}, {percent(is_now)} at step {end}."
     return run.says("early", sentence)
+
+
+def _little(share: float) -> str:
+    """Return a small share in percent, readable also where it rounds to nothing."""
+    return percent(share) if share >= 0.01 else "under 1%"
 
 
 KINDS: tuple[Callable[[Run], Reason | None], ...] = (
@@ -223,8 +261,10 @@ KINDS: tuple[Callable[[Run], Reason | None], ...] = (
     not_trained,
     mirrored,
     finds_itself,
+    looks_elsewhere,
     narrow,
     other_seeds,
+    worse_than_guesses,
     guesses,
     memorised,
     learns,

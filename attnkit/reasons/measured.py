@@ -64,6 +64,18 @@ class Run:
         return self.last("accuracy")
 
     @property
+    def learning_rate(self) -> float:
+        """The learning rate of the variant."""
+        own = self.variant.given.get("learning_rate")
+        training = self.snapshot.experiment.training
+        return training.learning_rate if own is None else float(own.value)
+
+    @property
+    def guessed_loss(self) -> float:
+        """The loss of giving every answer the same probability."""
+        return math.log(self.snapshot.experiment.task.n_classes)
+
+    @property
     def sharing(self) -> Sharing:
         """The sharing of the variant."""
         return self.variant.sharing

@@ -53,7 +53,7 @@ def headline(snapshot: Snapshot, seed: int) -> Reason | None:
 
 
 def _solved(runs: list[Run]) -> Reason | None:
-    """Every variant solves the task with this seed, or nearly does."""
+    """Return that every variant solves the task with this seed, or nearly does; None if not."""
     who = {1: runs[0].title, 2: "Both"}.get(len(runs), f"All {_NUMBERS.get(len(runs), len(runs))}")
     lowest = min(run.accuracy for run in runs)
     if all(run.solves for run in runs):
@@ -65,10 +65,10 @@ def _solved(runs: list[Run]) -> Reason | None:
     others = [other for run in runs for other in run.others()]
     worst = min(others, key=lambda run: float(np.nan_to_num(run.accuracy)), default=runs[0])
     if not worst.accuracy >= NEARLY:
-        with_other = f"with seed {worst.seed}, {worst.title} has {percent(worst.accuracy)} right"
-        if np.isnan(worst.accuracy):
-            with_other = f"with seed {worst.seed}, {worst.title} diverged"
-        return worst.says("other seeds", f"{who} {solve} with seed {runs[0].seed}; {with_other}.")
+        lost = np.isnan(worst.accuracy)
+        end = "diverged" if lost else f"has {percent(worst.accuracy)} right"
+        here, there = (f"with seed {run.seed}" for run in (runs[0], worst))
+        return worst.says("other seeds", f"{who} {solve} {here}; {there}, {worst.title} {end}.")
     plain = [run for run in runs if run.variant.is_partition]
     fewest = min(plain or runs, key=lambda run: _FEWEST.index(run.sharing))
     enough = _ENOUGH.get(fewest.sharing, "") if plain else ""
