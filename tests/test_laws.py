@@ -858,7 +858,14 @@ def imports(path, package):
 
 @pytest.mark.parametrize(
     "module",
-    ["attnkit", "attnkit.experiment", "attnkit.export", "attnkit.tasks", "attnkit.results"],
+    [
+        "attnkit",
+        "attnkit.experiment",
+        "attnkit.export",
+        "attnkit.tasks",
+        "attnkit.results",
+        "attnkit.reasons",
+    ],
 )
 def test_what_pages_need_imports_neither_torch_nor_streamlit(module):
     """Nor does building and labelling an experiment: in a fresh process."""
