@@ -50,7 +50,7 @@ GROUPS = {
     "add_variant": "“Add a variant”",
     "settings": "All settings",
     "more": "The settings under “More”",
-    "buttons": "Pause, Step, Reset and New seeds",
+    "buttons": "Pause, Step, Reset, New seeds and the switches",
 }
 """What a class link can hide besides single settings, and what it is called."""
 

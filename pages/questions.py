@@ -152,12 +152,14 @@ def run_buttons(claim: Claim, rerun: Rerun | None, bet: Verdict | None) -> None:
             "Run it now" if rerun is None else "Run it on new seeds",
             type="primary",
             icon=":material/play_arrow:",
-            disabled=own or bet is None,
-            help="Guess first: choose an answer above." if bet is None else None,
+            disabled=own,
             key="run_claim",
         ):
-            reruns.begin(claim, shipped.get(claim.id), watcher(), bet)
-            st.rerun()
+            if bet is None:
+                st.warning("Guess first: choose an answer above.")
+            else:
+                reruns.begin(claim, shipped.get(claim.id), watcher(), bet)
+                st.rerun()
         stands = rerun is not None and bool(rerun.problem)
         if rerun is not None and stands:
             if st.button("Go on", icon=":material/resume:", key="go_on_claim"):

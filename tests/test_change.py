@@ -1,16 +1,17 @@
 """A changed set of variants trains only what is new, and loses nothing that is there."""
 
 from contextlib import closing
+from io import BytesIO
 
 import numpy as np
 import pytest
 from kinds import SMALL
-from test_live import assert_same_bits, set_limits, unending, wait_until, wait_until_still
+from test_live import assert_same_bits, unending, wait_until, wait_until_still
 
 from attnkit.experiment import Experiment
 from attnkit.inspection.inspected import Inspected
 from attnkit.inspection.request import Inspection
-from attnkit.live import ended
+from attnkit.live import ended, worker
 from attnkit.live import service as live
 from attnkit.live.service import TrainingService
 from attnkit.store import ResultStore
@@ -18,6 +19,9 @@ from attnkit.training import train
 from attnkit.variants import Variant
 
 pytestmark = pytest.mark.server
+
+STARTED = {"paused": True, "seconds": 60.0, "address": ""}
+"""How a job is started."""
 
 WIDE = Variant("QKV n_heads=2 d_head=2")
 
@@ -217,10 +221,21 @@ def test_a_stopped_job_that_is_not_held_is_trained_to_its_step_again(service, mo
     assert_same_bits(ended.snapshot, train(whole, "cpu").snapshot)
 
 
-def test_limits_count_what_is_trained(service, monkeypatch):
+def test_only_so_many_stopped_trainings_are_held(monkeypatch):
+    """Memory is bounded by their size; the newest stay."""
+    experiments = [experiment("QKV", first_seed=seed) for seed in (1, 2, 3)]
+    monkeypatch.setattr(worker, "HELD_MEGABYTES", 2.5 * experiments[0].megabytes)
+    own = worker.Worker(BytesIO())
+    for name, wanted in zip("abc", experiments, strict=True):
+        text = wanted.to_json()
+        own._obey({"do": "start", "job": name, "experiment": text, **STARTED})
+        own._obey({"do": "stop", "job": name, "number": 1})
+    assert list(own._held) == ["b", "c"]
+
+
+def test_limits_count_what_is_trained(service):
     """A sixth variant waits for the memory of one."""
     known = finished(service, experiment("QKV", "Q=K", "K=V", first_seed=120)).experiment
     job_id = service.submit(known.replace(sharing=[*known.sharing, "Q=V"]), reuse=True)
     alone = experiment("Q=V", first_seed=120)
     assert service.look(job_id).megabytes == ended.memory_of(alone)
-    set_limits(monkeypatch, service)

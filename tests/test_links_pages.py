@@ -150,7 +150,10 @@ def test_everything_is_there_without_a_class_link(copy):
         ("positions,self_mask", {"set_positions", "set_self_mask"}),
         ("sharing", {"set_sharing"}),
         ("settings", {f"set_{name}" for name in settings("directed")} - {"set_earlier_steps"}),
-        ("buttons", {"pause", "step", "reset", "new_seeds", "train_automatically"}),
+        (
+            "buttons",
+            {"pause", "step", "reset", "new_seeds", "train_automatically", "quiet_mode"},
+        ),
         ("task", set()),
         ("add_variant", set()),
     ],

@@ -150,7 +150,7 @@ def test_without_evidence_it_says_what_to_type(nothing_shipped):
     assert "Not run yet" in text
     assert "python -m attnkit claims one_matrix symmetry_follows ranking" in text
     assert "each at its task’s own learning rate: none is tuned yet" in text
-    assert tab.button(key="run_claim").disabled
+    assert not tab.button(key="run_claim").disabled
     assert not tab.get("download_button")
     tab = visit_at("questions", claim="one_matrix")
     assert "python -m attnkit claims one_matrix" in said(tab)
@@ -272,8 +272,9 @@ def test_shipped_learning_rates_are_taken_over_and_verdicts_stand_side_by_side(s
 
 def test_nothing_runs_without_a_guess_and_the_last_one_counts(small):
     """It can be changed until the run begins, and again for the next run."""
-    tab = visit_at("questions", claim="small")
-    assert tab.button(key="run_claim").disabled
+    tab = press(visit_at("questions", claim="small"), "run_claim")
+    assert "Guess first" in said(tab)
+    assert "small" not in tab.session_state["reruns"].known
     tab.radio[0].set_value("It will be supported")
     tab = show(tab)
     tab.radio[0].set_value("It will be contradicted")
