@@ -515,7 +515,8 @@ def test_trained_models_answer_a_book_of_ones_own(page, address):
     """Type three names, ask for one; then a line without a number is named."""
     query = "?v=1&task=phonebook&sharing=QKV,Q%3DK&n_seeds=2&steps=250&first_seed=850"
     open_untrained(page, address, query)
-    expect(page.locator(".st-key-own_book")).to_contain_text("Nothing is trained yet")
+    untrained = "Your settings are not trained yet"
+    expect(page.locator(".st-key-own_book")).to_contain_text(untrained)
     press(page, "train")
     expect(status(page)).to_contain_text("Finished")
     book = page.locator(".st-key-own_book textarea")
