@@ -122,14 +122,21 @@ class Snapshot:
     def latest(self, metric: str) -> Float32[np.ndarray, " r"]:
         """Return a metric at the last evaluation of each run; NaN for runs that have diverged.
 
-        The last row of a history is not that: runs that were added to finished ones may have been
-        evaluated less often than the others.
+        The last row of a history is not that: see `last_evaluation`.
+        """
+        last = self.last_evaluation
+        latest: np.ndarray = self.history[metric][last, np.arange(len(last))]
+        return latest
+
+    @property
+    def last_evaluation(self) -> Int64[np.ndarray, " r"]:
+        """The place of the last evaluation of each run in `eval_steps`.
+
+        Runs that were added to finished ones may have been evaluated less often than the others.
         """
         evaluated = np.isfinite(self.history["loss"][::-1])
         behind = np.where(self.diverged_at < 0, evaluated.argmax(0), 0)
-        last = len(self.eval_steps) - 1 - behind
-        latest: np.ndarray = self.history[metric][last, np.arange(len(last))]
-        return latest
+        return len(self.eval_steps) - 1 - behind
 
     @property
     def asymmetry(self) -> Float32[np.ndarray, "e r"]:

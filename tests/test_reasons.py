@@ -84,6 +84,17 @@ def test_mirrored_scores_are_told_with_both_of_the_pair():
     )
 
 
+def test_a_run_beside_finished_ones_is_told_by_its_own_last_evaluation():
+    """A variant that was added later has been evaluated less often than the others."""
+    whole = report()
+    history = {name: np.append(values, values[-1:], 0) for name, values in whole.history.items()}
+    for values in history.values():
+        values[-1, 1] = np.nan
+    steps = np.append(whole.eval_steps, whole.eval_steps[-1] + 2)
+    later = dataclasses.replace(whole, history=history, eval_steps=steps)
+    assert reason(later, Q_K, 0) == reason(whole, Q_K, 0)
+
+
 def test_a_variant_that_solves_the_task_has_no_reason():
     """QKV's scores are no mirror, and it is right."""
     assert reason(report(), QKV, 0) is None

@@ -73,6 +73,7 @@ def board(
     notes = _numbers(snapshot) if trained == experiment else {}
     pairs = _pair_scores(snapshot, seed, layer, head)
     asymmetry = snapshot.per_sharing(snapshot.asymmetry)
+    now = snapshot.per_sharing((1 - snapshot.latest("score_symmetry")) / 2)
     columns = []
     for column, variant in zip(planned_columns(experiment), experiment.sharing, strict=True):
         if variant in trained.sharing:
@@ -83,7 +84,7 @@ def board(
             column["curve"]["previous"] = _previous(previous, variant, name)
             column["levels"] = levels + _levels_of(trained, variant, values[0, place], name)
             column["asymmetry"] = _curve(asymmetry[kept, place], 1.0)
-            column["asymmetry_value"] = _number(float(mean_interval(asymmetry[-1, place]).mean))
+            column["asymmetry_value"] = _number(float(mean_interval(now[place]).mean))
             column["map"] = maps["panels"][place]
             column["scores"] = pairs.get(variant, [])
         columns.append({**column, "said": _said(column)})
@@ -173,8 +174,8 @@ def adjustment(experiment: Experiment, variant: Variant) -> str:
 def _numbers(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
     """The accuracy of every variant with its interval, as texts."""
     experiment = snapshot.experiment
-    accuracy = mean_interval(snapshot.per_sharing(snapshot.history["accuracy"][-1]))
-    training = mean_interval(snapshot.per_sharing(snapshot.history["training_accuracy"][-1])).mean
+    accuracy = mean_interval(snapshot.per_sharing(snapshot.latest("accuracy")))
+    training = mean_interval(snapshot.per_sharing(snapshot.latest("training_accuracy"))).mean
     diverged = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     numbers = {}
     for i, variant in enumerate(experiment.sharing):

@@ -158,7 +158,7 @@ def narrow(run: Run) -> Reason | None:
         return None
     sentence = (
         f"{run.title} learns slowly: the {width} numbers of a head are {_ROLES[run.sharing]}: "
-        f"{percent(run.accuracy)} right at step {run.snapshot.eval_steps[-1]}, {twin.title} "
+        f"{percent(run.accuracy)} right at step {run.step}, {twin.title} "
         f"{percent(twin.accuracy)}."
     )
     return run.says("narrow head", sentence, "questions")
@@ -240,8 +240,8 @@ def learns(run: Run) -> Reason | None:
     if on_loss and not (run.fall >= FALLING and run.rise >= 0 and below_guessing):
         return None
     metric = run.snapshot.history["loss" if on_loss else "accuracy"]
-    was, is_now = (float(metric[place, run.index]) for place in (run.earlier, -1))
-    start, end = (run.snapshot.eval_steps[place] for place in (run.earlier, -1))
+    was, is_now = (float(metric[place, run.index]) for place in (run.earlier, run.place))
+    start, end = run.snapshot.eval_steps[run.earlier], run.step
     running = run.snapshot.status == "running"
     sentence = f"{run.title} {'is still learning' if running else _ENDED}: "
     if on_loss:

@@ -94,13 +94,23 @@ class Run:
     @property
     def counts(self) -> bool:
         """Whether the last evaluation is of the final variant on the final task."""
-        return bool(self.snapshot.counted()[-1, self.index])
+        return bool(self.snapshot.counted()[self.place, self.index])
+
+    @cached_property
+    def place(self) -> int:
+        """The place of the last evaluation among those of the snapshot."""
+        return int(self.snapshot.last_evaluation[self.index])
+
+    @property
+    def step(self) -> int:
+        """The step of the last evaluation."""
+        return int(self.snapshot.eval_steps[self.place])
 
     @cached_property
     def earlier(self) -> int | None:
         """The last evaluation in the first `RISING_SHARE` of the steps; None: none counts."""
-        steps = self.snapshot.eval_steps
-        counted = self.snapshot.counted()[:, self.index]
+        steps = self.snapshot.eval_steps[: self.place + 1]
+        counted = self.snapshot.counted()[: self.place + 1, self.index]
         start = steps[counted][0] if counted.any() else steps[-1]
         before = counted & (steps <= start + RISING_SHARE * (steps[-1] - start))
         places = np.flatnonzero(before & (steps < steps[-1]))
@@ -130,7 +140,7 @@ class Run:
 
     def last(self, name: str) -> float:
         """Return a metric at the last evaluation."""
-        return float(self.snapshot.history[name][-1, self.index])
+        return float(self.snapshot.history[name][self.place, self.index])
 
     def others(self) -> list[Run]:
         """Return the runs of the same variant with other seeds."""
@@ -150,7 +160,9 @@ class Run:
     def _change(self, name: str) -> float:
         """Return how much a metric has grown since `earlier`."""
         values = self.snapshot.history[name][:, self.index]
-        return math.nan if self.earlier is None else float(values[-1] - values[self.earlier])
+        return (
+            math.nan if self.earlier is None else float(values[self.place] - values[self.earlier])
+        )
 
     def _of_last_layer(self, values: np.ndarray) -> Float[np.ndarray, "i j"] | None:
         if not values.size:
