@@ -15,7 +15,7 @@ from attnkit import logs
 from attnkit.database_engines import REASONS
 from attnkit.experiment import Experiment
 from attnkit.logs import EVENTS, FIELDS, log, versions
-from attnkit.server import ServerSettings, server_settings
+from attnkit.server import server_settings
 
 ROOT = Path(__file__).parents[1]
 CODE = sorted([*ROOT.glob("*.py"), *ROOT.glob("pages/*.py"), *ROOT.glob("attnkit/**/*.py")])
@@ -67,7 +67,7 @@ def test_a_line_holds_time_level_event_and_fields(capsys):
 
 def test_start_of_a_server_tells_versions_and_settings_without_secrets(capsys):
     """What whoever reads the log of a broken copy asks first."""
-    settings = ServerSettings.of({"ATTNKIT_LOG_LEVEL": "info"}).shown()
+    settings = server_settings().shown()
     log("server started", versions=versions(), settings=settings, cores=2)
     (line,) = told(capsys)
     assert line["versions"]["streamlit"]

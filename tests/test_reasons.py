@@ -75,13 +75,28 @@ def report(accuracy=(1.0, 0.5), right=(0.97, 0.45), wrong=(0.0, 0.44), error=(1.
 
 
 def test_mirrored_scores_are_told_with_both_of_the_pair():
-    """The pair that has most attention in both directions, and the accuracy."""
+    """The pair whose second is diverted most evenly, what that one asks for, and the accuracy."""
     found = reason(report(), Q_K, 0)
     assert (found.variant, found.kind, found.page) == (Q_K, "mirrored", "asymmetry")
     assert found.sentence == (
-        "Q=K: Eli→Ada scores 3.00 and Ada→Eli 3.00, so it guesses which of the two is meant: "
-        "50% right."
+        "Q=K scores Dia→Eli and Eli→Dia alike (2.75), because Q and K share a matrix. "
+        "So Eli, who asks for Ada, also finds Dia: 50% right."
     )
+
+
+def test_who_is_not_diverted_on_the_example_is_not_said_to_be():
+    """The example may be an exception: the sentence says what the accuracy shows."""
+    snapshot = report()
+    pattern = snapshot.probe.pattern.copy()
+    pattern[:, :, :, 4, 3] = 0.1 * pattern[:, :, :, 4, 0]
+    assert marked_pair(snapshot, 0) == (3, 4)
+    sentence = reason(with_probe(snapshot, pattern=pattern), Q_K, 0).sentence
+    one, other = marked_pair(with_probe(snapshot, pattern=pattern), 0)
+    assert (one, other) == (2, 3)
+    assert "So Dia, who asks for Eli, also finds Cem" in sentence
+    pattern[:, :, :, range(5), np.argsort(CYCLE)] = 0
+    sentence = reason(with_probe(snapshot, pattern=pattern), Q_K, 0).sentence
+    assert sentence.endswith("share a matrix. So it guesses: 50% right.")
 
 
 def test_a_run_beside_finished_ones_is_told_by_its_own_last_evaluation():
@@ -124,9 +139,9 @@ def test_scores_that_differ_a_little_are_told_as_almost_alike():
     """With relative positions on a book, positions say nothing and scores are no exact mirror."""
     snapshot = report(error=(1.5, 0.03))
     scores = snapshot.probe.scores.copy()
-    scores[:, :, :, 0, 4] += 0.05
+    scores[:, :, :, 4, 3] += 0.05
     found = reason(with_probe(snapshot, scores=scores), Q_K, 0)
-    assert found.sentence.startswith("Q=K: Eli→Ada scores 3.00 and Ada→Eli 3.05, almost alike, so")
+    assert "Dia→Eli and Eli→Dia almost alike (2.75 and 2.80)" in found.sentence
 
 
 def test_without_recorded_scores_the_attention_is_told():
@@ -149,11 +164,11 @@ def test_of_several_heads_the_attention_is_told():
 
 
 def test_the_marked_pair_is_a_query_and_what_it_should_look_at():
-    """The pair with the largest equal scores, whichever columns there are."""
+    """The pair whose second is diverted most evenly, whichever columns there are."""
     snapshot = report()
-    assert marked_pair(snapshot, 0) == (4, 0)
-    assert snapshot.probe.target[4] == 0
-    assert snapshot.probe.reverse[0] == 4
+    assert marked_pair(snapshot, 0) == (3, 4)
+    assert snapshot.probe.target[3] == 4
+    assert snapshot.probe.reverse[4] == 3
 
 
 def test_without_mirrored_runs_the_first_pair_is_marked():
@@ -587,8 +602,9 @@ def test_the_default_example_says_why_shared_queries_and_keys_fail():
     scores = snapshot.probe.scores[run, -1, 0]
     names = [label.short for label in snapshot.experiment.task.label(snapshot.probe.tokens)]
     assert (found.variant, found.kind) == (Q_K, "mirrored")
-    assert f"{names[one]}→{names[other]} scores {scores[one, other]:.2f}" in found.sentence
-    assert f"{names[other]}→{names[one]} {scores[other, one]:.2f}" in found.sentence
+    pair, mirror = f"{names[one]}→{names[other]}", f"{names[other]}→{names[one]}"
+    assert f"{pair} and {mirror} alike ({scores[one, other]:.2f})" in found.sentence
+    assert f"{scores[one, other]:.2f}" == f"{scores[other, one]:.2f}"
     assert all(reason(snapshot, Variant(v), 0) is None for v in ("QKV", "K=V", "Q=V"))
 
 

@@ -301,7 +301,7 @@ def _pair_scores(
 ) -> dict[Variant, list[dict[str, Any]]]:
     """The two scores of the marked pair for every variant, as texts."""
     pair = _pair(snapshot, seed, layer)
-    scores: np.ndarray | None = getattr(snapshot.probe, "scores", None)
+    scores = snapshot.probe.scores
     if scores is None or pair is None:
         return {}
     experiment = snapshot.experiment

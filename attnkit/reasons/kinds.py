@@ -19,6 +19,10 @@ LEAST_REVERSED = 1.15
 """The reversed entry counts as looked at if it has so many times the attention of equal shares:
 with less, a run has hardly begun to tell entries apart."""
 
+LEAST_DIVERTED = 0.5
+"""A token of the example is said to find the mirrored entry, too, if that gets at least so many
+times the attention of the right one."""
+
 NEAR_GUESSING = (-0.15, 0.05)
 """How far the accuracy may lie below and above that of picking one of the two entries. A run well
 above it has found a way to tell them apart, for example with several heads."""
@@ -95,19 +99,25 @@ def mirrored(run: Run) -> Reason | None:
     if not (run.counts and run.alike and looked_at and even and low <= run.accuracy <= high):
         return None
     pair = marked_pair(run.snapshot, run.seed)
-    end = f"so it guesses which of the two is meant: {percent(run.accuracy)} right."
-    if pair is None or run.scores is None:
+    if pair is None or run.scores is None or run.pattern is None:
         sentence = (
             f"{run.title} gives {percent(right)} of its attention to the right entry and "
             f"{percent(wrong)} to the mirrored one, so it guesses: {percent(run.accuracy)} right."
         )
         return run.says("mirrored", sentence, "asymmetry")
-    names = [label.short for label in task.label(run.snapshot.probe.tokens)]
-    one, other = (names[position] for position in pair)
+    probe, names = run.snapshot.probe, task.label(run.snapshot.probe.tokens)
+    one, other = (names[position].short for position in pair)
+    wanted = int(probe.target[pair[1] - task.answers_from])
     score, mirror = (f"{run.scores[each]:.2f}" for each in (pair, pair[::-1]))
-    alike = "" if score == mirror else "almost alike, "
-    sentence = f"{run.title}: {one}→{other} scores {score} and {other}→{one} {mirror}, {alike}{end}"
-    return run.says("mirrored", sentence, "asymmetry")
+    alike = f"alike ({score})" if score == mirror else f"almost alike ({score} and {mirror})"
+    tied = run.sharing.owner("Q") == run.sharing.owner("K")
+    because = ", because Q and K share a matrix" if tied else ""
+    sentence = f"{run.title} scores {one}→{other} and {other}→{one} {alike}{because}."
+    if run.pattern[pair[::-1]] >= LEAST_DIVERTED * run.pattern[pair[1], wanted]:
+        sentence += f" So {other}, who asks for {names[wanted].short}, also finds {one}:"
+    else:
+        sentence += " So it guesses:"
+    return run.says("mirrored", f"{sentence} {percent(run.accuracy)} right.", "asymmetry")
 
 
 def finds_itself(run: Run) -> Reason | None:
@@ -181,7 +191,8 @@ def worse_than_guesses(run: Run) -> Reason | None:
     """Say that the loss is above that of giving every answer the same probability."""
     guessed, loss = run.guessed_loss, run.last("loss")
     has_learned = run.accuracy > run.snapshot.experiment.task.chance
-    if not run.counts or has_learned or not loss > (1 + WORSE) * guessed:
+    begun = run.step < run.snapshot.experiment.training.steps / 2
+    if begun or not run.counts or has_learned or not loss > (1 + WORSE) * guessed:
         return None
     sentence = (
         f"{run.title} does worse than guessing at a learning rate of {run.learning_rate:g}: its "

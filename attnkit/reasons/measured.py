@@ -175,8 +175,8 @@ class Run:
 def marked_pair(snapshot: Snapshot, seed: int) -> tuple[int, int] | None:
     """Return the pair of entries of the example that shows best whether direction is told.
 
-    It is the pair on which the symmetric runs of this seed put most attention in both directions;
-    without such runs it is the first pair.
+    It is the pair (i, j) on which symmetric runs of this seed divert j most evenly: from the entry
+    that j asks for to i, who asks for j. Without such runs it is the first pair.
 
     Returns:
         The position of a query and of the entry that it should look at. The other way round is
@@ -193,4 +193,9 @@ def marked_pair(snapshot: Snapshot, seed: int) -> tuple[int, int] | None:
     patterns = [run.pattern for run in runs if run.alike and run.pattern is not None]
     if not pairs:
         return None
-    return max(pairs, key=lambda pair: sum(min(p[pair], p[pair[::-1]]) for p in patterns))
+
+    def diverted(pair: tuple[int, int]) -> float:
+        wanted = pair[1], int(probe.target[pair[1] - first])
+        return sum(float(min(pattern[pair[::-1]], pattern[wanted])) for pattern in patterns)
+
+    return max(pairs, key=diverted)

@@ -121,8 +121,8 @@ def _outcome(guess: Guess, snapshot: Snapshot) -> str:
     text = f"**{outcome_told(is_right)}**"
     if is_right:
         return text
-    did = _listed(solved) if solved else NONE
-    return f"{text} You expected that {_listed(guess.chosen)} will {aim}; {did} did."
+    found = _listed(solved) if solved else NONE
+    return f"{text} Which will {aim}? You said {_listed(guess.chosen)}. It was {found}."
 
 
 def _aim(experiment: Experiment) -> str:

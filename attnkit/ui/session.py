@@ -6,6 +6,7 @@ browser's history), and written whenever a valid experiment has been set up.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -94,6 +95,7 @@ class Lab(Linked):
         refusal: why the last experiment that was asked for was not taken; said once.
         previous: the last state of the job before it on the same task, drawn faded.
         quiet: Whether the visitor guesses before anything is shown that gives the answer away.
+        opened_at: When the page on screen was opened, on the clock of `time.monotonic`.
         automatic: Whether changed settings that train fast are trained without a press.
         filmed_id: the job whose film a page shows, if that is another one.
     """
@@ -110,6 +112,7 @@ class Lab(Linked):
     previous: Snapshot | None = None
     filmed_id: str | None = None
     quiet: bool = False
+    opened_at: float = 0.0
     automatic: bool = False
     _followed: Experiment | None = None
     _answered: tuple[tuple[str, int, bytes], Answers] | None = None
@@ -475,6 +478,11 @@ def automatic_switch(lab: Lab) -> None:
     )
 
 
+OPENING_SECONDS = 10.0
+"""For so long after a page was opened, every run of it tells the browser the values of all widgets.
+Streamlit drops what it has not sent yet when a page is drawn anew, and a browser that was never
+told a value draws an empty box."""
+
 FIRST_FRAME_SECONDS = 0.3
 """How long a click waits for the first snapshot, so that it shows without another tick."""
 
@@ -517,7 +525,12 @@ def open_lab(page: str = "lab") -> Lab:
         lab.follow(params)
     if lab.automatic:
         st.session_state.setdefault(AUTOMATIC, True)
-    for name, value in lab.experiment.settings().items():  # widgets of a page left are gone
-        st.session_state.setdefault(f"set_{name}", value)
+    if st.session_state.get("page") != page:
+        lab.opened_at = time.monotonic()
+    opening = time.monotonic() - lab.opened_at < OPENING_SECONDS
+    for name, value in lab.experiment.settings().items():
+        key = f"set_{name}"  # widgets of a page that was left are gone
+        if opening or key not in st.session_state:
+            st.session_state[key] = st.session_state.get(key, value)
     st.session_state.page = page
     return lab

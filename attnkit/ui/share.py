@@ -12,7 +12,7 @@ from attnkit.experiment import SCHEMA
 from attnkit.links import hideable, link_text
 from attnkit.server import server_settings
 from attnkit.ui.service import training_service
-from attnkit.ui.session import Lab
+from attnkit.ui.session import QUIET, Lab
 
 OPEN = "share"
 """Key of the popover: whether it is open."""
@@ -30,7 +30,7 @@ def share_form(lab: Lab, fits: bool) -> None:
     address, warning = reachable(f"{st.context.url.rstrip('/')}/" if st.context.url else "")
     with st.container(key="share_links"):
         st.markdown("**Link to this experiment**")
-        _to_copy(address, link_text(experiment))
+        _to_copy(address, link_text(experiment), lab.quiet)
         note = "It opens with these settings."
         if not fits:
             note = "Something on screen cannot be trained; the link is the address of this page."
@@ -49,8 +49,14 @@ def share_form(lab: Lab, fits: bool) -> None:
             placeholder="Choose what to hide",
             key=f"hide_{experiment.task.name}",
         )
-        if chosen:
-            _to_copy(address, link_text(experiment, [name for name in labels if name in chosen]))
+        guess_first = st.checkbox(
+            "Results stay hidden until the visitor has guessed",
+            value=lab.quiet,
+            key="share_quiet",
+        )
+        if chosen or guess_first:
+            hidden = [name for name in labels if name in chosen]
+            _to_copy(address, link_text(experiment, hidden), guess_first)
         st.caption(
             "For a calmer page: hidden settings keep the values they have now. "
             "“Show all controls” brings everything back."
@@ -94,6 +100,8 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _to_copy(address: str, query: str) -> None:
+def _to_copy(address: str, query: str, quiet: bool) -> None:
     """Draw a whole link, ready to be copied; a relative one if the address is not known."""
+    if quiet:
+        query = f"{query or f'?v={SCHEMA}'}&{QUIET}=1"
     st.code(address + query or f"?v={SCHEMA}", language=None, wrap_lines=True)

@@ -8,6 +8,12 @@ OPEN = "words"
 """Key of the Lab's popover: whether it is open."""
 
 WORDS = {
+    "Q, K, V, W": "Each token's vector is multiplied with matrices W to make its query Q (what it "
+    "looks for), its key K (what it is found by) and its value V (what it hands over). Sharing "
+    "means that two of them, or all three, use the same matrix.",
+    "score": "Query of one token times key of another one, before softmax: the higher, the more "
+    "the first looks at the second. Pia→Tia is the score with which Pia looks at Tia. If Q and K "
+    "use the same matrix, both ways have the same score.",
     "accuracy": "Share of right answers on held-out examples: no model ever trains on them.",
     "on training examples": "The same on examples that are trained on, where a task has a fixed "
     "stock of them: what is learnt by heart shows in the difference.",
