@@ -4,6 +4,8 @@ import pytest
 from browsing import LONG
 from playwright.sync_api import expect
 
+from attnkit.examples import load_example
+
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
 WINDOWS = ((1440, 780), (1920, 1080))
@@ -135,6 +137,8 @@ def test_a_step_is_read_from_all_charts_by_keys(browser, address):
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as SVG").click()
     picture = download.value.path().read_text()
-    assert "Pia" in picture
+    example = load_example("directed")
+    first = example.experiment.task.label(example.probe.tokens)[0]
+    assert first.short in picture
     assert picture.count("<svg") > 10
     page.close()

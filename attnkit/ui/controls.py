@@ -57,7 +57,7 @@ def _grid(group: Iterable[Setting], wrong: Mapping[str, str]) -> None:
     """Draw number fields two in a row, switches and choices in rows of their own.
 
     Args:
-        wrong: what is wrong with a setting, by its name; it stands below the row.
+        wrong: what is wrong with a setting, by its name; it stands below its box.
     """
     group = list(group)
     numbers = [setting for setting in group if setting.kind in (int, float)]
@@ -67,10 +67,8 @@ def _grid(group: Iterable[Setting], wrong: Mapping[str, str]) -> None:
         for place, setting in zip(_places(row), row, strict=False):
             with place:
                 _widget(setting)
-        for setting in row:
-            if setting.name in wrong:
-                text = plain(wrong[setting.name])
-                st.markdown(f":red[:material/error: {text}]", width="stretch")
+                if setting.name in wrong:
+                    st.markdown(f":red[:material/error: {plain(wrong[setting.name])}]")
 
 
 def _places(row: list[Setting]) -> Sequence[DeltaGenerator]:

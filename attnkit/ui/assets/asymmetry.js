@@ -16,10 +16,12 @@ const percentOf = (part) => {
 };
 const gapText = (gap) => (gap === 0 ? "0" : gap < 1e-3 ? gap.toExponential(0).replace("-", "−") : number(gap));
 
-/** A question of the example and where it should look: two positions that are shown. */
+/** The question of the example that is asked for, or else the first one, and where it should look. */
 function pairOf({ header }) {
-  const i = header.target.findIndex((j, at) => j >= 0 && j !== at);
-  return i < 0 ? null : [i, header.target[i]];
+  const questions = header.target.flatMap((j, at) => (j >= 0 ? [at] : []));
+  const other = (at) => at !== undefined && header.target[at] !== at;
+  const i = [questions[header.request.asking], ...questions].find(other);
+  return i === undefined ? null : [i, header.target[i]];
 }
 
 /** What a variant's scores and attention say at the shown step, sentence by sentence. */
