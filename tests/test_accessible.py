@@ -283,9 +283,9 @@ def test_a_narrow_screen_cuts_nothing(opened):
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
 def test_axe_finds_no_serious_fault_in_what_the_lab_says_and_opens(browser, address, scheme):
     """A faulty link, settings that are not trained yet, the gallery, Share and Add a variant."""
-    page = visit(browser, f"{address}/?v=1&steps=70&nonsense=1")
+    page = visit(browser, f"{address}/?v=1&steps=70&n_head=2")
     settle(page)
-    expect(page.get_by_role("alert")).to_contain_text("nonsense")
+    expect(page.get_by_role("alert")).to_contain_text("n_head")
     expect(page.locator(".ak-board.ak-faded canvas").first).to_be_attached()
     show(page, WIDE, scheme)
     assert grave_faults(page) == []

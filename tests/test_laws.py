@@ -398,8 +398,9 @@ def test_seeds_have_their_own_data(kind, draws):
         for given in ({"n_seeds": 2}, {"n_seeds": 1}, {"n_seeds": 1, "first_seed": 1})
     )
     assert one | other == two
-    ((held_out, _),) = one & other  # the probe, which every experiment shows
-    assert held_out
+    shared = one & other  # what the probe is chosen from, which every experiment shows
+    assert shared
+    assert all(held_out for held_out, _ in shared)
 
 
 # 3. Tying: tied roles are one parameter; the parameter is absent, not copied

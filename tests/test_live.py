@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from kinds import SMALL
 
+from attnkit.data import draw_probe
 from attnkit.engine import ENGINE
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
-from attnkit.initial import generator_for
 from attnkit.kernel import cache
 from attnkit.live import ended, worker
 from attnkit.live import service as live
@@ -564,7 +564,7 @@ def test_an_example_is_the_one_that_the_maps_show(service, task):
     """Of every task, drawn in the training process."""
     experiment = Experiment(task=task)
     found = the_example(service, experiment)
-    drawn = experiment.task.draw(1, generator_for(0, "probe"), held_out=True)
+    drawn = draw_probe(experiment.task)
     np.testing.assert_array_equal(found.tokens, drawn.tokens[0])
     np.testing.assert_array_equal(found.labels, drawn.labels[0])
     np.testing.assert_array_equal(found.target, drawn.target[0])

@@ -103,7 +103,7 @@ def test_a_question_leads_to_its_evidence_and_on_into_the_lab(browser, address):
     expect(page.get_by_role("heading", name="One word, two roles")).to_be_visible()
     page.locator(".st-key-lab_links a").first.click()
     page.wait_for_url("**task=dual_role**")
-    expect(page.locator(".ak-card").first).to_be_visible()
+    expect(page.locator(".ak-board").first).to_be_visible()
     page.go_back()
     expect(page.get_by_role("heading", name="One word, two roles")).to_be_visible()
     page.close()
