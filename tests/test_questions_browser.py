@@ -87,6 +87,7 @@ def test_a_row_of_the_table_opens_its_claim_and_evidence_is_downloaded(browser, 
     first = next(iter(CLAIMS))
     page.wait_for_url(f"**claim={first}")
     expect(page.get_by_role("heading", name=CLAIMS[first].title)).to_be_visible()
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
     if load_shipped():
         for key, begins in (("claims_json", '{"claims": ['), ("claims_html", "<!doctype html>")):
             with page.expect_download() as download:
@@ -103,7 +104,8 @@ def test_a_question_leads_to_its_evidence_and_on_into_the_lab(browser, address):
     expect(page.get_by_role("heading", name="One word, two roles")).to_be_visible()
     page.locator(".st-key-lab_links a").first.click()
     page.wait_for_url("**task=dual_role**")
-    expect(page.locator(".ak-board").first).to_be_visible()
+    expect(page.locator(".ak-board[data-draws]").first).to_be_visible()
+    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
     page.go_back()
     expect(page.get_by_role("heading", name="One word, two roles")).to_be_visible()
     page.close()
