@@ -48,7 +48,7 @@ LABELS = """() => [...document.querySelectorAll('.ak-board-column')].map((column
 
 
 def boxes(page, window):
-    """Where the parts of the board stand in a window of this size."""
+    """Return the boxes of the board's parts in a window of this size."""
     page.set_viewport_size({"width": window[0], "height": window[1]})
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")
     return page.evaluate(BOXES)

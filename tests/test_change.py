@@ -176,7 +176,7 @@ def test_joined_variants_answer_a_book_together(service):
 
 
 def test_the_time_that_training_takes_is_foretold_for_what_is_new(service):
-    """What is known takes none."""
+    """The estimate leaves out variants whose runs are known."""
     known = finished(service, experiment("QKV", first_seed=90)).experiment
     more = known.replace(sharing=["QKV", "Q=K", "K=V"])
     alone = experiment("Q=K", "K=V", first_seed=95)

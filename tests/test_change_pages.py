@@ -55,7 +55,7 @@ def test_a_variant_that_is_switched_off_and_on_is_there_at_once(trained):
 
 
 def test_settings_that_were_trained_before_are_shown_when_they_come_back(trained):
-    """Whatever it is that was changed."""
+    """A finished result is found again when its settings come back."""
     whole = job_of(trained).id
     tab = watch(
         press(set_steps(trained, 20), "train"),

@@ -75,7 +75,7 @@ def test_nothing_is_trained_unasked():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_visitor_who_comes_here_first_is_asked_and_sees_a_film(page):
-    """What the link says is trained for it after a press, and the Lab has it."""
+    """A press trains the experiment of the link, and the Lab has it."""
     link = small_link()
     tab = watch_film(visit_at(page, **link))
     header = received(tab, page).header

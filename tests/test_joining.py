@@ -31,7 +31,7 @@ def whole():
 
 @pytest.fixture(scope="module")
 def parts():
-    """The same runs in two trainings, with one variant that both have."""
+    """Return the same runs of two trainings, with one variant that both have."""
     parts = [("Q=K", WIDE), ("QKV", "K=V", "Q=K")]
     return [train(WHOLE.replace(sharing=part), "cpu") for part in parts]
 

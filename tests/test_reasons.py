@@ -397,7 +397,7 @@ def test_a_loss_of_equal_guesses_is_told():
     ("accuracy", "share", "told"), [(0.1, 1.3, True), (0.1, 1.05, False), (0.5, 1.3, False)]
 )
 def test_a_loss_above_that_of_guesses_is_told_with_the_learning_rate(accuracy, share, told):
-    """Where hardly an answer is right; a confident model that is half right may have it, too."""
+    """It counts only where hardly an answer is right: confident models may have it, too."""
     loss = np.array([1, 2, 3, 2.8, 1])[:, None, None] * share * np.log(7)
     given = {"sharing": ["Q=K"], "learning_rate": 1.0}
     found = reason(rising([[0, *[accuracy] * 4]], loss=loss, **given), Q_K, 0)
@@ -472,7 +472,7 @@ def test_a_curve_that_has_stopped_or_is_nearly_there_is_not(curve):
 
 
 def test_where_the_loss_is_the_measure_it_is_told():
-    """Of every character the accuracy says little."""
+    """The accuracy over single characters says little."""
     loss = np.array([4, 3, 2.8, 2.6, 2.5])[:, None, None]
     snapshot = rising([FLAT], loss=loss, kind="language", sharing=["Q=K"])
     assert reason(snapshot, Q_K, 0).sentence == (
@@ -481,7 +481,7 @@ def test_where_the_loss_is_the_measure_it_is_told():
 
 
 def test_before_the_first_step_nothing_is_explained():
-    """Whatever the numbers look like."""
+    """Only the untrained accuracy is told, whatever the other numbers are."""
     snapshot = dataclasses.replace(report(), step=0)
     assert reason(snapshot, Q_K, 0).sentence == "Q=K is not trained yet: 50% right."
 
@@ -610,7 +610,7 @@ def test_the_default_example_says_why_shared_queries_and_keys_fail():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_reasons_of_a_run_that_has_hardly_begun(kind):
-    """Whatever stands in a snapshot, nothing is raised."""
+    """No snapshot makes a reason raise an error."""
     training = Training(tiny(kind, n_seeds=1), "cpu")
     for _ in range(3):
         snapshot = training.snapshot()

@@ -33,7 +33,7 @@ def write(tab, name, value):
 
 
 def below_boxes(tab):
-    """What is said in the sidebar, without the marks of Markdown."""
+    """Return the texts of the sidebar without the marks of Markdown."""
     texts = [re.sub(r"\\(\W|_)", r"\1", element.value) for element in tab.sidebar.markdown]
     return [text[len(":red[:material/error: ") : -1] for text in texts if text.startswith(":red")]
 
@@ -91,7 +91,7 @@ def test_more_opens_where_something_in_it_is_wrong(tab):
 
 
 def test_a_problem_calls_settings_by_their_labels():
-    """Those that have none keep their names; a variant is told with its reason."""
+    """Fields without a label keep their names; a variant is named with its reason."""
     labels = labels_of("directed")
     problem = Problem("sharing", "Q=K kv_heads=2", "but kv_heads does not go with Q=K")
     assert (
@@ -105,7 +105,7 @@ def test_a_problem_calls_settings_by_their_labels():
 
 
 def test_choices_are_called_by_their_labels_and_no_tooltip_lists_values_of_links(tab):
-    """What stands in links and on the command line is no word for a page."""
+    """Values of links and of the command line are no words for a page."""
     box = next(one for one in tab.selectbox if one.key == "set_equal")
     assert box.options == ["off", "equal parameters", "equal multiply-adds", "equal KV cache"]
     assert box.value == "nothing"

@@ -123,7 +123,7 @@ def planned_board(experiment: Experiment) -> dict[str, Any]:
 
 
 def planned_columns(experiment: Experiment) -> list[dict[str, Any]]:
-    """What is known of an experiment's columns before training: names, diagrams and costs."""
+    """Return the names, diagrams and costs of an experiment's columns, known before training."""
     return [
         {
             "name": title_of(variant),

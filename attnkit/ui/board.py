@@ -7,7 +7,6 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.figures.maps import telling_layer
-from attnkit.reasons import headline
 from attnkit.results import Snapshot
 from attnkit.ui import components
 from attnkit.ui.markdown import plain
@@ -15,6 +14,7 @@ from attnkit.ui.session import Lab, with_hidden
 from attnkit.ui.shown import (
     board,
     finding,
+    headline,
     measures_finding,
     plot_accuracy,
     plot_attention_measures,

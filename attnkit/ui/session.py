@@ -132,7 +132,7 @@ class Lab(Linked):
         return training_service().look(self.job_id, self.watcher) if self.job_id else None
 
     def shown(self, job: Job | None) -> Snapshot | None:
-        """What is drawn: the job's state, or the shipped example of the task that is set up.
+        """Return the snapshot to draw: the job's, or the shipped example of the task.
 
         In the quiet mode no example is shown: it would give the answer away.
         """

@@ -23,6 +23,7 @@ from attnkit.figures import curves
 from attnkit.figures.example import example_cells as _example_cells
 from attnkit.figures.thumbnail import thumbnail
 from attnkit.live.views import Example
+from attnkit.reasons import headline as _headline
 from attnkit.results import Snapshot
 from attnkit.summary import finding as _finding
 from attnkit.summary import measures_finding as _measures_finding
@@ -81,6 +82,7 @@ plot_attention_measures = once(curves.plot_attention_measures)
 board = once(boards.board)
 finding = once(_finding)
 measures_finding = once(_measures_finding)
+headline = once(_headline)
 slice_table = once(_slice_table)
 sharing_table = once(_sharing_table)
 example_cells = lru_cache(_KEPT)(_example_cells)
