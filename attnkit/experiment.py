@@ -53,7 +53,7 @@ class _Runs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     sharing: tuple[Variant, ...]
-    n_seeds: int = dial(5, "Seeds", "Runs per variant; each has its own data.", ge=1, le=20)
+    n_seeds: int = dial(5, "Seeds", "Runs per variant; each has its own data.", ge=1, le=40)
     first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=999_999)
     equal: Equal = dial(
         "nothing",

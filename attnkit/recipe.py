@@ -68,7 +68,7 @@ class Training(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    steps: int = dial(600, "Steps", "Optimiser steps per run.", ge=1, le=20_000)
+    steps: int = dial(600, "Steps", "Optimiser steps per run.", ge=1, le=50_000)
     learning_rate: float = dial(
         5e-3, "Learning rate", "Largest step size of Adam.", ge=1e-5, le=1.0, allow_inf_nan=False
     )

@@ -43,7 +43,7 @@ def below_boxes(tab):
     [
         ("n_entries", 3.7, "Entries: 3.7 is not allowed. Allowed: a whole number from 4 to 16."),
         ("n_entries", None, "Entries: empty. Allowed: a whole number from 4 to 16."),
-        ("steps", 1e6, "Steps: 1000000 is not allowed. Allowed: a whole number from 1 to 20000."),
+        ("steps", 1e6, "Steps: 1000000 is not allowed. Allowed: a whole number from 1 to 50000."),
         ("n_names", 6.0, "Entries: 8 is not allowed. Allowed: at most “Names” (6)."),
         (
             "n_train",

@@ -1,33 +1,64 @@
-"""How wide queries and keys must be to select among so many entries."""
+"""How wide queries and keys must be to select one of some entries."""
 
 from typing import Any
 
 from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
 
-_SMALL: dict[str, Any] = {"task": "phonebook", "d_head": 16}
+UP_TO = 4
+
+_SMALL: dict[str, Any] = {"task": "phonebook", "d_head": 16, "up_to": UP_TO}
 _LARGE = {**_SMALL, "n_entries": 32, "n_names": 64}
+
+ARMS = (
+    arm("QKV", "8 entries, 16", **_SMALL),
+    arm("QKV d_k=3", "8 entries, 3", **_SMALL),
+    arm("QKV d_k=2", "8 entries, 2", **_SMALL),
+    arm("QKV d_k=1", "8 entries, 1", **_SMALL),
+    arm("QKV", "32 entries, 16", **_LARGE),
+    arm("QKV d_k=5", "32 entries, 5", **_LARGE),
+    arm("QKV d_k=3", "32 entries, 3", **_LARGE),
+)
 
 register_claim(
     Claim(
         id="thin_keys",
-        title="Thin keys select",
+        title="log₂ N numbers are enough to select",
         question="How many numbers must a query and a key have to select one of 8 or 32 entries?",
         source="reported: Thin Keys, arXiv 2603.04427 (abstract)",
         says="Selecting among N needs about log₂ N dimensions: far fewer than values need.",
-        prediction="Supported: 3 for 8 entries and 5 for 32, with values 16 wide; 1 is too few.",
-        expected="supported",
-        arms=(
-            arm("QKV", "8 entries, 16", **_SMALL),
-            arm("QKV d_k=3", "8 entries, 3", **_SMALL),
-            arm("QKV d_k=1", "8 entries, 1", **_SMALL),
-            arm("QKV", "32 entries, 16", **_LARGE),
-            arm("QKV d_k=5", "32 entries, 5", **_LARGE),
-        ),
+        prediction="It holds: 3 are enough for 8 entries and 5 for 32, with values 16 wide.",
+        expected="held",
+        seen="an earlier run",
+        seen_note="Untuned runs had shown heads 3 wide solving a phone book of 8 entries; after a "
+        "first pass on other seeds the number of seeds was raised from 10 to 20 and one "
+        "statement made stricter.",
+        arms=ARMS,
         statements=(
-            no_worse("8 entries, 3", "8 entries, 16"),
-            no_worse("32 entries, 5", "32 entries, 16"),
-            worse("8 entries, 1", "8 entries, 16", unable=True),
+            no_worse("8 entries, 3", "8 entries, 16", at=UP_TO),
+            no_worse("32 entries, 5", "32 entries, 16", at=UP_TO),
         ),
+        family="What papers say",
+    )
+)
+
+register_claim(
+    Claim(
+        id="thin_keys_needed",
+        title="Fewer than log₂ N numbers are not enough",
+        question="Do queries and keys need log₂ N numbers to select one of N entries?",
+        source="reported: Thin Keys, arXiv 2603.04427 (abstract)",
+        says="Selecting among N needs about log₂ N dimensions.",
+        prediction="It does not hold: an audit found 3 numbers enough for 32 entries, and 2 nearly "
+        "enough for 8. A circle of unit vectors in two dimensions has room for any number of "
+        "directions; the price is precision.",
+        expected="did not hold",
+        arms=ARMS,
+        statements=(
+            worse("32 entries, 3", "32 entries, 16", unable=True),
+            worse("8 entries, 2", "8 entries, 16", unable=True),
+        ),
+        seen="an earlier run",
+        seen_note="An audit had trained these widths with three or four seeds.",
         family="What papers say",
     )
 )
