@@ -128,9 +128,17 @@ class Arm:
         )
 
 
-def arm(variant: str, name: str = "", *, up_to: int = 1, rate_of: str = "", **settings: Any) -> Arm:
+def arm(
+    variant: str,
+    name: str = "",
+    *,
+    up_to: int = 1,
+    tuned_at: int = 1,
+    rate_of: str = "",
+    **settings: Any,
+) -> Arm:
     """Return an arm, named after its variant unless a name is given."""
-    return Arm(name or variant, variant, settings, up_to=up_to, rate_of=rate_of)
+    return Arm(name or variant, variant, settings, up_to, tuned_at, rate_of=rate_of)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,7 @@
 
 from attnkit.claims.base import Claim, arm, register_claim, worse
 
-ARMS = tuple(
-    arm(f"{sharing} d_head={width}", f"{sharing}, {width} wide", task="phonebook")
-    for sharing in ("QKV", "K=V")
-    for width in (2, 3, 4, 6, 8)
-)
+_UP_TO = 32
 
 register_claim(
     Claim(
@@ -25,13 +21,18 @@ register_claim(
         seen_note="The first prediction was that it holds; it was split off from another claim "
         "after a first pass. An audit with three seeds then trained K=V for 18,000 "
         "steps, and the prediction was written anew.",
-        arms=ARMS,
+        arms=(
+            arm("QKV d_head=3", "QKV, 3 wide", task="phonebook", up_to=_UP_TO),
+            arm("K=V d_head=3", "K=V, 3 wide", task="phonebook", up_to=_UP_TO),
+            arm("K=V d_head=2", "K=V, 2 wide", task="phonebook", up_to=_UP_TO),
+        ),
         statements=(
             worse(
                 "K=V, 3 wide",
                 "QKV, 3 wide",
-                unable=True,
-                text="K=V is worse than QKV, both 3 wide, by more than 5 points",
+                at=_UP_TO,
+                text="After 32 times the steps K=V is still worse than QKV, both 3 wide, by more "
+                "than 5 points",
             ),
         ),
     )

@@ -1,7 +1,12 @@
 """How many parameters buy back what K=V loses in a narrow head."""
 
-from attnkit.claims.base import Claim, no_worse, register_claim, worse
-from attnkit.claims.narrow_head import ARMS
+from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
+
+ARMS = tuple(
+    arm(f"{sharing} d_head={width}", f"{sharing}, {width} wide", task="phonebook")
+    for sharing in ("QKV", "K=V")
+    for width in (2, 3, 4, 6, 8)
+)
 
 register_claim(
     Claim(

@@ -4,7 +4,7 @@ from typing import Any
 
 from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
 
-UP_TO = 4
+UP_TO = 8
 
 _SMALL: dict[str, Any] = {"task": "phonebook", "d_head": 16, "up_to": UP_TO}
 _LARGE = {**_SMALL, "n_entries": 32, "n_names": 64}
@@ -54,8 +54,8 @@ register_claim(
         expected="did not hold",
         arms=ARMS,
         statements=(
-            worse("32 entries, 3", "32 entries, 16", unable=True),
-            worse("8 entries, 2", "8 entries, 16", unable=True),
+            worse("32 entries, 3", "32 entries, 16", at=UP_TO),
+            worse("8 entries, 2", "8 entries, 16", at=UP_TO),
         ),
         seen="an earlier run",
         seen_note="An audit had trained these widths with three or four seeds.",
