@@ -14,13 +14,13 @@ register_claim(
         source="Kayyam et al. 2026, arXiv 2606.04032, and the authors' seeded re-run (SORT, two "
         "layers, two heads: Q=K 0.488, (Q=K)⁺ 0.684)",
         says="(Q=K)⁺ sorts better than Q=K, and (X)⁺ better than X in most cells.",
-        prediction="It holds: with and without Q=K the bias of positions gave a few points, and the "
-        "authors' own cells say the same. All that is left of (X)⁺ after the softmax is a bias of "
-        "keys and a temperature.",
+        prediction="It holds: with and without Q=K the bias of positions gave a few points, and "
+        "the authors' own cells say the same. All that is left of (X)⁺ after the softmax is a bias "
+        "of keys and a temperature.",
         expected="held",
         seen="an earlier run",
-        seen_note="An earlier record and an audit had shown Q=K .74, (Q=K)⁺ .88, QKV .85 and QKV⁺ .88, "
-        "with a set-up that lacked the last LayerNorm of the source.",
+        seen_note="An earlier record and an audit had shown Q=K .74, (Q=K)⁺ .88, QKV .85 and QKV⁺ "
+        ".88, with a set-up that lacked the last LayerNorm of the source.",
         arms=(
             arm("Q=K", **_SORT),
             arm("Q=K positions=learned_plus", "(Q=K)⁺", **_SORT),
