@@ -60,7 +60,7 @@ class Size(BaseModel):
         "Standard: LayerNorm with gain and bias, biases everywhere, initial numbers as PyTorch "
         "draws them, no norm before the read-out. With a final norm: standard, and one more "
         "LayerNorm before the read-out.",
-        choice_labels=("minimal", "standard", "standard with a final norm"),
+        choice_labels=("minimal", "standard", "standard with final norm"),
     )
 
 
