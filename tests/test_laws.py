@@ -79,7 +79,7 @@ def sizes(draw, tasks=tuple(DIALS), **fixed):
         "positions": draw(st.sampled_from(["none", "learned"])),
         "causal": draw(st.booleans()),
         "self_mask": draw(st.booleans()),
-        "blocks": draw(st.sampled_from(["lean", "standard"])),
+        "blocks": draw(st.sampled_from(["lean", "standard", "final_norm"])),
         "batch_size": draw(st.sampled_from([16, 32, 48])),
         "n_train": draw(st.sampled_from([0, 0, 48, 80])),
         "clip": draw(st.sampled_from([0.0, 0.3])),

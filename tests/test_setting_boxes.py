@@ -110,7 +110,8 @@ def test_choices_are_called_by_their_labels_and_no_tooltip_lists_values_of_links
     assert box.options == ["off", "equal parameters", "equal multiply-adds", "equal KV cache"]
     assert box.value == "nothing"
     blocks = tab.button_group(key="set_blocks")
-    assert [option.content for option in blocks.proto.options] == ["minimal", "standard"]
+    labels = [option.content for option in blocks.proto.options]
+    assert labels == ["minimal", "standard", "standard with final norm"]
     for one in (*tab.selectbox, *tab.toggle, *tab.button_group):
         assert "Allowed" not in one.proto.help, one.key
         assert not re.search(r"[a-z]_[a-z]", one.proto.help), one.key

@@ -33,7 +33,7 @@ PUBLISHED: dict[str, Any] = {
     "n_layers": 2,
     "d_mlp": 256,
     "positions": "learned",
-    "blocks": "standard",
+    "blocks": "final_norm",
     "self_mask": False,
     "learning_rate": 1e-3,
     "schedule": "cosine",

@@ -370,7 +370,8 @@ def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
         positions=size.positions,
         self_mask=size.self_mask,
         causal=size.causal,
-        standard=size.blocks == "standard",
+        standard=size.blocks != "lean",
+        final_norm=size.blocks != "standard",
         two_sided=two_sided,
     )
     options = [option for option in variant.options if option.name != "positions"]
