@@ -79,7 +79,8 @@ class Curve:
             KeyError: If something is missing.
         """
         names = ("steps", "mean", "low", "high", "solved")
-        return Curve(*(np.array(told[name], np.float64) for name in names), told["by"])
+        arrays = {name: np.array(told[name], np.float64) for name in names}
+        return Curve(**arrays, by=told["by"])
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ class Row:
 
     Attributes:
         text: The statement.
-        solved: How many seeds of each arm have solved the task; empty if nobody can solve it.
-        pairs: With how many seeds the left arm is worse, better and alike.
+        solved: How many seeds of each arm have solved the task; empty where means are compared.
+        pairs: With how many seeds the left arm is worse, better and alike; empty there, too.
         median: Median difference.
         mean: Mean difference with its interval.
         verdict: The verdict, read alone.
@@ -104,14 +104,10 @@ def _mean_told(statement: Statement, found: Finding) -> str:
 
 
 def _solved_told(evidence: Evidence, statement: Statement) -> str:
-    by_name = {one.name: one for one in (*evidence.claim.arms, *evidence.claim.sure()[0])}
-    shown = []
-    for name in statement.arms:
-        if by_name[name].experiment.task.loss_to_beat is not None:
-            continue
-        solved, n = evidence.n_solved(name, statement.at)
-        shown.append(f"{name}: {solved} of {n}")
-    return "; ".join(shown)
+    if statement.measured.scatters:
+        return ""
+    counts = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
+    return "; ".join(f"{name}: {solved} of {n}" for name, (solved, n) in counts.items())
 
 
 def rises_told(evidence: Evidence) -> str:

@@ -150,8 +150,8 @@ def _panel(
         place = {"x": math.log10(last), "y": float(one.of(one.curve.mean)[-1]), **on}
         place |= {"ax": 16, "ay": middle - tip, "xanchor": "left", "align": "left"}
         arrow = {"arrowhead": 0, "arrowwidth": 1.5, "arrowcolor": look_of(one.arm)[0]}
-        text = {"text": "<br>".join(one.label), "font": {"size": 12}}
-        layout["annotations"].append({**text, **place, **arrow})
+        label = {"text": "<br>".join(one.label), "font": {"size": 12}}
+        layout["annotations"].append({**label, **place, **arrow})
     axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
     return [trace | axes for one in lines for trace in _traces_of(one, last)]
 
@@ -181,10 +181,7 @@ def _traces_of(one: _Line, last: float) -> list[Trace]:
         for step, a, b, c in zip(steps, mean, low, high, strict=True)
     ]
     marks = [one.arm.base_steps * times for times in multiples(one.arm.up_to)]
-    around = {
-        "x": [*steps.tolist(), *steps[::-1].tolist()],
-        "y": [*high.tolist(), *low[::-1].tolist()],
-    }
+    around = {"x": np.r_[steps, steps[::-1]].tolist(), "y": np.r_[high, low[::-1]].tolist()}
     fill = {"fill": "toself", "fillcolor": translucent(color, 0.15), "line": {"width": 0}}
     line = {"color": color, "width": 2.5, "dash": one.dash}
     drawn: list[Trace] = [
