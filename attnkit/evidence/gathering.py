@@ -135,8 +135,8 @@ class Bench:
             known = Measured(
                 measured(result.snapshot, trial.up_to),
                 result.snapshot.eval_steps,
-                result.snapshot.history["accuracy"],
-                result.snapshot.history["loss"],
+                result.snapshot.history["accuracy"].astype(np.float64),
+                result.snapshot.history["loss"].astype(np.float64),
                 result.seconds,
             )
             maker = {"engine": self.engine, "processor": self.processor}

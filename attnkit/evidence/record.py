@@ -61,7 +61,9 @@ class Curve:
         present = ~np.isnan(values).all(1)
         steps, values = steps[present], values[present]
         solved = (values >= SOLVED).mean(1) if by == "accuracy" else np.zeros(len(steps))
-        low, high = np.nanquantile(values, (0.25, 0.75), axis=1)
+        low, high = (
+            np.nanquantile(values, q, axis=1) if len(values) else steps for q in (0.25, 0.75)
+        )
         return Curve(steps, np.nanmean(values, 1), low, high, solved, by)
 
     def to_dict(self) -> dict[str, Any]:
