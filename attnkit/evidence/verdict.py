@@ -29,6 +29,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
+from scipy.special import betaincinv
 from scipy.stats import binom, binomtest, t
 
 from attnkit.claims.base import LONGEST, Statement, Verdict
@@ -227,10 +228,9 @@ def _p_no_worse(worse: int, n: int) -> float:
 
 def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
     """Return the limits of Clopper and Pearson of a share of which a part is not known."""
-    if not n:
-        return 0.0, 1.0
-    low = binomtest(least, n).proportion_ci(LEVEL, "exact").low
-    return float(low), float(binomtest(most, n).proportion_ci(LEVEL, "exact").high)
+    tail = (1 - LEVEL) / 2
+    low = betaincinv(least, n - least + 1, tail) if least else 0.0
+    return float(low), float(betaincinv(most + 1, n - most, 1 - tail)) if most < n else 1.0
 
 
 def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
