@@ -29,9 +29,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("claims", nargs="*", metavar="ID", help="only these; without, all")
     parser.add_argument("--list", action="store_true", help="run nothing: table of what is shipped")
     parser.add_argument(
-        "--quick", action="store_true", help="eight seeds, at the learning rates of what is shipped"
+        "--quick", action="store_true", help="half of the seeds, at shipped learning rates"
     )
-    parser.add_argument("--first-seed", default="100", help="seeds count up from here")
+    parser.add_argument("--first-seed", help="seeds count up from here")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
     parser.add_argument("--html", metavar="FILE", help="write one standalone page")
@@ -46,15 +46,22 @@ def add(commands: Commands) -> None:
 
 def _run(given: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
-    from attnkit.evidence.record import SHIPPED, load_shipped, readable, to_json, to_markdown
+    from attnkit.evidence.record import SHIPPED, load_shipped, to_json
     from attnkit.evidence.report import to_html
+    from attnkit.evidence.trials import FIRST_SEED
+    from attnkit.evidence.words import readable, to_markdown
     from attnkit.readme import write_part
 
     for name in given.claims:
         known_name("claim", name, CLAIMS)
     if given.ship and (given.claims or given.quick or given.list or os.environ.get(OWN_MODULES)):
         raise BadInput(f"--ship: allowed for all claims, in full, without {OWN_MODULES}")
-    first_seed = whole_number("--first-seed", given.first_seed, 0, LAST_FIRST_SEED)
+    first_seed = whole_number(
+        "--first-seed",
+        str(FIRST_SEED) if given.first_seed is None else given.first_seed,
+        0,
+        LAST_FIRST_SEED,
+    )
     check_files(given, "json", "html", "readme")
     check_readme(given.readme, "claims")
     chosen = [CLAIMS[name] for name in dict.fromkeys(given.claims or CLAIMS)]
@@ -115,7 +122,8 @@ def _gather(
         with enough_memory(), interrupts:
             for evidence in gathered:
                 found.append(evidence)
-                done = f"{evidence.judgement.verdict}, {evidence.seconds:.0f} s of training"
+                alone, seconds = evidence.judgement.verdict, evidence.seconds
+                done = f"read alone: {alone}, {seconds:.0f} s of training"
                 print(f"    {done}", file=sys.stderr, flush=True)
     except (Interrupted, KeyboardInterrupt):  # the latter between two experiments
         return found, True

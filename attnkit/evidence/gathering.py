@@ -69,10 +69,11 @@ class Measured:
             TypeError: If something is no array.
             ValueError: If an array is not rectangular.
         """
+        arrays = {n: np.array(told[n], np.float64) for n in ("steps", "accuracy", "loss")}
         return Measured(
-            {name: np.array(told["scores"][name], np.float64) for name in MEASURES},
-            *(np.array(told[name], np.float64) for name in ("steps", "accuracy", "loss")),
-            float(told["seconds"]),
+            scores={name: np.array(told["scores"][name], np.float64) for name in MEASURES},
+            seconds=float(told["seconds"]),
+            **arrays,
         )
 
 
@@ -134,8 +135,8 @@ class Bench:
             known = Measured(
                 measured(result.snapshot, trial.up_to),
                 result.snapshot.eval_steps,
-                result.snapshot.history["accuracy"],
-                result.snapshot.history["loss"],
+                result.snapshot.history["accuracy"].astype(np.float64),
+                result.snapshot.history["loss"].astype(np.float64),
                 result.seconds,
             )
             maker = {"engine": self.engine, "processor": self.processor}

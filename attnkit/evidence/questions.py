@@ -1,7 +1,7 @@
 """The five threads that ask why the projections differ, each answered by claims.
 
-An answer's sentences hang on verdicts: each says one thing if its claim is supported, another if it
-is contradicted, and that it is not known if it is inconclusive. Numbers in them are those of the
+The sentences of an answer depend on verdicts: each says one thing if its claim held, another if it
+did not hold, and that it is not known if it is undecided. The numbers in them are those of the
 evidence, so new evidence writes new answers.
 """
 
@@ -17,35 +17,44 @@ from attnkit.claims import Verdict
 from attnkit.evidence.record import Evidence
 from attnkit.summary import percent
 
-SOLVED = 0.95
-"""Accuracy from which on a run counts as having solved its task, in answers."""
-
 
 @dataclass(frozen=True)
 class Sentence:
     """A sentence of an answer.
 
     Attributes:
-        claim: whose verdict decides.
-        supported, contradicted, inconclusive: what is said then. `{arm}` is its mean accuracy in
+        claim: Identifier of the claim whose verdict decides.
+        held: Template that is used if the claim held. `{arm}` is the mean accuracy of an arm in
             percent, `{arm:loss}` its mean of another measure, `{arm:solved}` how many of its runs
-            have solved the task.
+            have solved the task, all after the base steps. `{arm:loss@8}` and `{arm:solved@8}` are
+            read at 8 times the base steps, and `{arm:@8}` is the accuracy there. `{arm:rises}`
+            says whether accuracy still rises at the last step.
+        failed: Template that is used if the claim did not hold.
+        undecided: Template that is used otherwise.
     """
 
     claim: str
-    supported: str
-    contradicted: str
-    inconclusive: str
+    held: str
+    failed: str
+    undecided: str
+
+    def template(self, verdict: Verdict) -> str:
+        """Return the template of a verdict."""
+        named: dict[Verdict, str] = {
+            "held": self.held,
+            "did not hold": self.failed,
+            "undecided": self.undecided,
+        }
+        return named[verdict]
 
     def told(self, evidence: Evidence, verdict: Verdict) -> str:
-        """The sentence with its numbers."""
-        template: str = getattr(self, verdict)
-        return template.format_map(_Numbers(evidence))
+        """Return the sentence with its numbers."""
+        return self.template(verdict).format_map(_Numbers(evidence))
 
 
 @dataclass(frozen=True)
 class Question:
-    """One thread.
+    """One thread, and the claims that answer it.
 
     Attributes:
         id: as in links. title: a few words. asked: in the asker's words. source: where.
@@ -77,11 +86,16 @@ class _Number:
     evidence: Evidence
     arm: str
 
-    def __format__(self, measure: str) -> str:
+    def __format__(self, spec: str) -> str:
+        if spec == "rises":
+            rises = self.evidence.still_rises(self.arm)
+            return "and it still rises" if rises else "where it no longer rises"
+        name, _, times = spec.partition("@")
+        measure, at = name or "accuracy", int(times or 1)
         if measure == "solved":
-            scores = self.evidence.scores[self.arm]["accuracy"]
-            return f"{int((scores >= SOLVED).sum())} of {len(scores)}"
-        mean = self.evidence.mean(self.arm, measure or "accuracy")
+            n_solved, n = self.evidence.n_solved(self.arm, at)
+            return f"{n_solved} of {n}"
+        mean = self.evidence.mean(self.arm, measure, at)
         if np.isnan(mean):
             return "nothing (diverged)"
         if measure in ("loss", "asymmetry"):
@@ -100,7 +114,7 @@ def answered(
     ]
 
 
-_UNDECIDED = "Eight seeds will not tell"
+_UNDECIDED = "These seeds will not tell"
 
 QUESTIONS: tuple[Question, ...] = (
     Question(
@@ -114,48 +128,48 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "cross_attention",
-                supported="They had better differ: with K=V a small dictionary reaches "
+                held="They had better differ: with K=V a small dictionary reaches "
                 "{K=V, dictionary} of right words and translated names {K=V, names} of right "
                 "letters, with two matrices {QKV, dictionary} and {QKV, names}.",
-                contradicted="In small translations they can be the same, because whoever asks "
+                failed="In small translations they can be the same, because whoever asks "
                 "stands in the decoder with a matrix of its own, and one vector of a source word "
                 "can hold both what it is found by and what it says: K=V gets "
                 "{K=V, dictionary} of the words of a dictionary right, two matrices "
                 "{QKV, dictionary}; of the letters of translated names, which neither masters, "
                 "{K=V, names} and {QKV, names}.",
-                inconclusive="Our small translations do not settle it: K=V gets {K=V, dictionary} "
+                undecided="Our small translations do not settle it: K=V gets {K=V, dictionary} "
                 "of the words of a dictionary right, two matrices {QKV, dictionary}; of the "
                 "letters of translated names {K=V, names}, against {QKV, names}.",
             ),
             Sentence(
                 "narrow_head",
-                supported="A price shows where a head is narrow, because one vector must then be "
+                held="A price shows where a head is narrow, because one vector must then be "
                 "both what a word is found by and what it hands over: with heads 3 numbers wide "
                 "K=V gets {K=V, 3 wide} of a phone book right and QKV {QKV, 3 wide}, and training "
-                "K=V three times as long brings {K=V, 3 wide, 1,800 steps}.",
-                contradicted="Not even a narrow head, where one vector must be both what a word is "
+                "K=V 32 times as long brings {K=V, 3 wide, 19,200 steps:@32}.",
+                failed="Not even a narrow head, where one vector must be both what a word is "
                 "found by and what it hands over, calls for two: 3 numbers wide, K=V gets "
                 "{K=V, 3 wide} of a phone book right, QKV {QKV, 3 wide}.",
-                inconclusive="A narrow head, where one vector must be both what a word is found by "
+                undecided="A narrow head, where one vector must be both what a word is found by "
                 "and what it hands over, may make a difference: 3 numbers wide, K=V gets "
                 "{K=V, 3 wide} of a phone book right, QKV {QKV, 3 wide}.",
             ),
             Sentence(
                 "ranking",
-                supported="In a text model, too, sharing costs something, a loss of {K=V:loss} "
+                held="In a text model, too, sharing costs something, a loss of {K=V:loss} "
                 "nats against {QKV:loss}; in return a decoder has half as much to remember.",
-                contradicted="In a text model one matrix for both has a loss of {K=V:loss} nats, "
+                failed="In a text model one matrix for both has a loss of {K=V:loss} nats, "
                 "two have {QKV:loss}, and with one a decoder has half as much to remember.",
-                inconclusive="In a text model one matrix for both has a loss of {K=V:loss} nats, "
+                undecided="In a text model one matrix for both has a loss of {K=V:loss} nats, "
                 "two have {QKV:loss}, and with one a decoder has half as much to remember.",
             ),
         ),
         claims=("cross_attention", "narrow_head", "ranking", "mqa_stacks"),
         guess="Train both on two small translations. Will K=V be worse?",
         guesses={
-            "Yes, it will be worse": "supported",
-            "No, it will do as well": "contradicted",
-            _UNDECIDED: "inconclusive",
+            "Yes, it will be worse": "held",
+            "No, it will do as well": "did not hold",
+            _UNDECIDED: "undecided",
         },
     ),
     Question(
@@ -167,18 +181,18 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "no_value",
-                supported="The key decides how much a token is listened to; the value, the token's "
+                held="The key decides how much a token is listened to; the value, the token's "
                 "vector times a learnt matrix, is what it then says, as a phone book is searched "
                 "by name and answers with a number; and the token may as well say its own vector: "
                 "without that matrix models get {V=I, phone book} of a phone book right and "
                 "{V=I, reports to} of who reports to whom, with it {QKV, phone book} and "
                 "{QKV, reports to}.",
-                contradicted="The key decides how much a token is listened to; the value, the "
+                failed="The key decides how much a token is listened to; the value, the "
                 "token's vector times a learnt matrix, is what it then says, as a phone book is "
                 "searched by name and answers with a number; without that matrix models get "
                 "{V=I, phone book} of a phone book right and {V=I, reports to} of who reports to "
                 "whom, with it {QKV, phone book} and {QKV, reports to}.",
-                inconclusive="The key decides how much a token is listened to; the value, the "
+                undecided="The key decides how much a token is listened to; the value, the "
                 "token's vector times a learnt matrix, is what it then says, as a phone book is "
                 "searched by name and answers with a number; whether that needs a matrix stays "
                 "open: without it models get {V=I, phone book} of a phone book right and "
@@ -187,31 +201,31 @@ QUESTIONS: tuple[Question, ...] = (
             ),
             Sentence(
                 "value_for_new_tasks",
-                supported="It does pay when the embedding is frozen and the question new: "
+                held="It does pay when the embedding is frozen and the question new: "
                 "{QKV} with W_V, {V=I} without.",
-                contradicted="Not even a frozen embedding and a new question call for it, because "
+                failed="Not even a frozen embedding and a new question call for it, because "
                 "with one head the output matrix that follows can do the same: {V=I:solved} runs "
                 "solve it without W_V, {QKV:solved} with it.",
-                inconclusive="With a frozen embedding and a new question it is not clear: {QKV} "
+                undecided="With a frozen embedding and a new question it is not clear: {QKV} "
                 "with W_V, {V=I} without.",
             ),
             Sentence(
                 "one_embedding",
-                supported="With no matrix at all, in the “original embedding space”, an embedding "
+                held="With no matrix at all, in the “original embedding space”, an embedding "
                 "that is free to change still learns a phone book; frozen, it gets {no matrix} of "
                 "a new question right.",
-                contradicted="Even with no matrix at all, in the “original embedding space”, that "
+                failed="Even with no matrix at all, in the “original embedding space”, that "
                 "new question gets {no matrix}.",
-                inconclusive="With no matrix at all, in the “original embedding space”, that new "
+                undecided="With no matrix at all, in the “original embedding space”, that new "
                 "question gets {no matrix} on average; it is not certain that most runs fail.",
             ),
         ),
         claims=("no_value", "value_for_new_tasks", "one_embedding"),
         guess="Take the value matrix away. Will models do worse?",
         guesses={
-            "No, they will do as well": "supported",
-            "Yes, something will be lost": "contradicted",
-            _UNDECIDED: "inconclusive",
+            "No, they will do as well": "held",
+            "Yes, something will be lost": "did not hold",
+            _UNDECIDED: "undecided",
         },
     ),
     Question(
@@ -224,35 +238,35 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "shared_qk",
-                supported="Yes, where what is looked for resembles who looks: Q=K looks up "
+                held="Yes, where what is looked for resembles who looks: Q=K looks up "
                 "{Q=K, phone book} of a phone book and finds {Q=K, married} of who is married to "
                 "whom, QKV {QKV, phone book} and {QKV, married}, and Q=K learns no more slowly.",
-                contradicted="Something is lost even where what is looked for resembles who looks: "
+                failed="Something is lost even where what is looked for resembles who looks: "
                 "Q=K looks up {Q=K, phone book} of a phone book and finds {Q=K, married} of who is "
                 "married to whom, QKV {QKV, phone book} and {QKV, married}; on average during "
                 "training of the book {Q=K, phone book:accuracy_all_along} against "
                 "{QKV, phone book:accuracy_all_along}.",
-                inconclusive="Where what is looked for resembles who looks, Q=K looks up "
+                undecided="Where what is looked for resembles who looks, Q=K looks up "
                 "{Q=K, phone book} of a phone book and finds {Q=K, married} of who is married to "
                 "whom, QKV {QKV, phone book} and {QKV, married}; not all of it is certain.",
             ),
             Sentence(
                 "direction",
-                supported="Not where a connection has a direction: with one matrix the score from "
+                held="Not where a connection has a direction: with one matrix the score from "
                 "Ada to Cem equals that from Cem to Ada, so Q=K finds whom Ada reports to with "
                 "{Q=K}, about what picking one of the two at random gives, and QKV with {QKV}.",
-                contradicted="Even a connection with a direction is found: Q=K finds whom Ada "
+                failed="Even a connection with a direction is found: Q=K finds whom Ada "
                 "reports to with {Q=K}, QKV with {QKV}.",
-                inconclusive="Where a connection has a direction it is not clear: Q=K finds whom "
+                undecided="Where a connection has a direction it is not clear: Q=K finds whom "
                 "Ada reports to with {Q=K}, QKV with {QKV}.",
             ),
             Sentence(
                 "heads_buy_direction",
-                supported="Several heads make up for much of it: with four, Q=K rises from {Q=K} "
+                held="Several heads make up for much of it: with four, Q=K rises from {Q=K} "
                 "to {Q=K, 4 heads}.",
-                contradicted="Several heads do not make up for it: with four, Q=K goes from {Q=K} "
+                failed="Several heads do not make up for it: with four, Q=K goes from {Q=K} "
                 "to {Q=K, 4 heads}.",
-                inconclusive="Whether several heads make up for it stays open: with four, Q=K goes "
+                undecided="Whether several heads make up for it stays open: with four, Q=K goes "
                 "from {Q=K} to {Q=K, 4 heads}.",
             ),
         ),
@@ -269,9 +283,9 @@ QUESTIONS: tuple[Question, ...] = (
         guess="Ada reports to Cem, Cem to Dia. Will Q=K fall behind QKV in finding whom Ada "
         "reports to?",
         guesses={
-            "Yes, it cannot tell direction": "supported",
-            "No, it will learn it": "contradicted",
-            _UNDECIDED: "inconclusive",
+            "Yes, it cannot tell direction": "held",
+            "No, it will learn it": "did not hold",
+            _UNDECIDED: "undecided",
         },
     ),
     Question(
@@ -284,46 +298,46 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "narrow_head",
-                supported="What is lost is room, because one vector must hold address and content: "
+                held="What is lost is room, because one vector must hold address and content: "
                 "in heads 3 numbers wide K=V gets {K=V, 3 wide} of a phone book right, QKV "
-                "{QKV, 3 wide}; three times the training brings {K=V, 3 wide, 1,800 steps}.",
-                contradicted="Less than it seems: even in heads 3 numbers wide, where one vector "
+                "{QKV, 3 wide}; 32 times the training brings {K=V, 3 wide, 19,200 steps:@32}.",
+                failed="Less than it seems: even in heads 3 numbers wide, where one vector "
                 "must hold address and content, K=V gets {K=V, 3 wide} of a phone book right, QKV "
                 "{QKV, 3 wide}.",
-                inconclusive="Perhaps room, because one vector must hold address and content: in "
+                undecided="Perhaps room, because one vector must hold address and content: in "
                 "heads 3 numbers wide K=V gets {K=V, 3 wide} of a phone book right, QKV "
                 "{QKV, 3 wide}.",
             ),
             Sentence(
                 "parameters",
-                supported="Wider heads buy it back: with as many attention parameters as those "
+                held="Wider heads buy it back: with as many attention parameters as those "
                 "(4 wide) K=V gets {K=V, 4 wide}, with half as many again (6 wide) "
                 "{K=V, 6 wide}.",
-                contradicted="Wider heads change it otherwise than the answer says: with as many "
+                failed="Wider heads change it otherwise than the answer says: with as many "
                 "attention parameters as QKV has there (4 wide) K=V gets {K=V, 4 wide}, with half "
                 "as many again (6 wide) {K=V, 6 wide}.",
-                inconclusive="Wider heads buy it back: with half as many attention parameters "
+                undecided="Wider heads buy it back: with half as many attention parameters "
                 "again as QKV has there (6 wide) K=V gets {K=V, 6 wide}; whether as many are "
                 "enough (4 wide, {K=V, 4 wide}) is not certain.",
             ),
             Sentence(
                 "alike_keys",
-                supported="The reason given in the thread holds: where names are nearly alike and "
+                held="The reason given in the thread holds: where names are nearly alike and "
                 "their numbers differ, K=V gets {K=V} right, QKV {QKV}.",
-                contradicted="The reason given in the thread, alike keys whose values differ, is "
+                failed="The reason given in the thread, alike keys whose values differ, is "
                 "not it: with names whose vectors have a cosine of 0.99, K=V gets {K=V} right and "
                 "QKV {QKV}, because a name and a number fit side by side into a vector that is "
                 "wide enough.",
-                inconclusive="Whether the reason given in the thread holds, alike keys whose "
+                undecided="Whether the reason given in the thread holds, alike keys whose "
                 "values differ, is not certain: K=V gets {K=V} right, QKV {QKV}.",
             ),
         ),
         claims=("narrow_head", "parameters", "alike_keys", "ranking", "tie_average"),
         guess="Make heads 3 numbers wide. Will K=V be worse than QKV?",
         guesses={
-            "Yes, far worse": "supported",
-            "No, hardly": "contradicted",
-            _UNDECIDED: "inconclusive",
+            "Yes, far worse": "held",
+            "No, hardly": "did not hold",
+            _UNDECIDED: "undecided",
         },
     ),
     Question(
@@ -336,49 +350,49 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "one_matrix",
-                supported="One matrix does as well in all that we tried: {Q=K=V, phone book} of a "
+                held="One matrix does as well in all that we tried: {Q=K=V, phone book} of a "
                 "phone book, {Q=K=V, married} of who is married to whom, {Q=K=V, reports to} of "
                 "who reports to whom.",
-                contradicted="One matrix can find spouses ({Q=K=V, married}, three matrices "
+                failed="One matrix can find spouses ({Q=K=V, married}, three matrices "
                 "{QKV, married}) and look names up ({Q=K=V, phone book} on average, with some "
                 "failed runs, and {QKV, phone book}), but it cannot tell who reports to whom "
                 "({Q=K=V, reports to} and {QKV, reports to}), because its scores are the same in "
                 "both directions.",
-                inconclusive="One matrix gets {Q=K=V, phone book} of a phone book right (three "
+                undecided="One matrix gets {Q=K=V, phone book} of a phone book right (three "
                 "matrices {QKV, phone book}), {Q=K=V, married} of who is married to whom "
                 "({QKV, married}) and {Q=K=V, reports to} of who reports to whom "
                 "({QKV, reports to}); not all of it is certain.",
             ),
             Sentence(
                 "symmetry_follows",
-                supported="A score between two spaces is a learnt relation, and a similarity only "
+                held="A score between two spaces is a learnt relation, and a similarity only "
                 "if that relation is mutual: trained with free matrices its asymmetry falls to "
                 "{QKV, married:asymmetry} for spouses and is {QKV, reports to:asymmetry} for who "
                 "reports to whom (0 is symmetric; ½ is unrelated, as before training).",
-                contradicted="A score between two spaces is a learnt relation; its asymmetry ends "
+                failed="A score between two spaces is a learnt relation; its asymmetry ends "
                 "at {QKV, married:asymmetry} for spouses and {QKV, reports to:asymmetry} for who "
                 "reports to whom (0 is symmetric; ½ is unrelated, as before training).",
-                inconclusive="A score between two spaces is a learnt relation; its asymmetry ends "
+                undecided="A score between two spaces is a learnt relation; its asymmetry ends "
                 "at {QKV, married:asymmetry} for spouses and {QKV, reports to:asymmetry} for who "
                 "reports to whom (0 is symmetric; ½ is unrelated, as before training).",
             ),
             Sentence(
                 "ranking",
-                supported="On text one matrix is the worst way to share, a loss of {Q=K=V:loss} "
+                held="On text one matrix is the worst way to share, a loss of {Q=K=V:loss} "
                 "nats against {QKV:loss}, in part because a character resembles itself most and so "
                 "looks at itself.",
-                contradicted="On text a model with one matrix has a loss of {Q=K=V:loss} nats, one "
+                failed="On text a model with one matrix has a loss of {Q=K=V:loss} nats, one "
                 "with three {QKV:loss}.",
-                inconclusive="On text a model with one matrix has a loss of {Q=K=V:loss} nats, one "
+                undecided="On text a model with one matrix has a loss of {Q=K=V:loss} nats, one "
                 "with three {QKV:loss}.",
             ),
         ),
         claims=("one_matrix", "symmetry_follows", "ranking"),
         guess="One matrix for all on three relations. Will it do as well as three?",
         guesses={
-            "Yes, on all of them": "supported",
-            "No, not on all": "contradicted",
-            _UNDECIDED: "inconclusive",
+            "Yes, on all of them": "held",
+            "No, not on all": "did not hold",
+            _UNDECIDED: "undecided",
         },
     ),
 )

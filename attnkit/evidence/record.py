@@ -7,16 +7,16 @@ Records are JSON. Those that ship with the package are in `shipped.json`, which
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from attnkit.claims import CLAIMS, Claim, Verdict
-from attnkit.claims.base import Seen, Statement
+from attnkit.claims.base import Statement
 from attnkit.engine import Engine
 from attnkit.evidence.measures import SOLVED
 from attnkit.evidence.trials import Tuned
@@ -61,7 +61,9 @@ class Curve:
         present = ~np.isnan(values).all(1)
         steps, values = steps[present], values[present]
         solved = (values >= SOLVED).mean(1) if by == "accuracy" else np.zeros(len(steps))
-        low, high = np.nanquantile(values, (0.25, 0.75), axis=1)
+        low, high = (
+            np.nanquantile(values, q, axis=1) if len(values) else steps for q in (0.25, 0.75)
+        )
         return Curve(steps, np.nanmean(values, 1), low, high, solved, by)
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,7 +81,8 @@ class Curve:
             KeyError: If something is missing.
         """
         names = ("steps", "mean", "low", "high", "solved")
-        return Curve(*(np.array(told[name], np.float64) for name in names), told["by"])
+        arrays = {name: np.array(told[name], np.float64) for name in names}
+        return Curve(**arrays, by=told["by"])
 
 
 @dataclass(frozen=True)
@@ -157,11 +160,6 @@ class Evidence:
         return judge(self.findings)
 
     @property
-    def main_finding(self) -> str:
-        """The result of the first statement in words."""
-        return f"{self.statements[0].text}: {told(self.statements[0], self.findings[0])}"
-
-    @property
     def current(self) -> bool:
         """Whether the claim is still the one that was measured."""
         return self.hash == self.claim.hash
@@ -194,7 +192,8 @@ class Evidence:
 
     def still_rises(self, arm: str) -> bool:
         """Return whether the mean accuracy of an arm still rises at its last step."""
-        return still_rises(np.nanmean(self.scores[arm]["accuracy"], 1))
+        n_readings = len(self.scores[arm]["accuracy"])
+        return still_rises(np.array([self.mean(arm, at=2**k) for k in range(n_readings)]))
 
     def to_dict(self, together: Verdict | None = None) -> dict[str, Any]:
         """Return it as JSON has it; NaN is null, infinity a string.
@@ -321,81 +320,6 @@ def to_json(gathered: Iterable[Evidence]) -> str:
         for one in found
     ]
     return '{"claims": [\n' + ",\n".join(lines) + "\n]}\n"
-
-
-def readable(gathered: Iterable[Evidence]) -> str:
-    """Return a table of verdicts, one claim per line, and how to read it."""
-    found = list(gathered)
-    verdicts = verdicts_of(found)
-    lines = [f"{'claim':22} {'verdict':13} {'predicted':13} main finding"]
-    for one in found:
-        verdict = verdicts[one.claim.id]
-        predicted = "" if verdict == one.claim.expected else one.claim.expected
-        lines.append(f"{one.claim.id:22} {verdict:13} {predicted:13} {one.main_finding}")
-    lines.append(f"\n{score_told(found)} {_reading(found)}")
-    return "\n".join(lines)
-
-
-def score_told(found: Sequence[Evidence]) -> str:
-    """Return how many predictions came true, by what had been seen when they were written."""
-    verdicts = verdicts_of(found)
-    parts = []
-    for seen in get_args(Seen):
-        own = [one.claim for one in found if one.claim.seen == seen]
-        right = sum(verdicts[claim.id] == claim.expected for claim in own)
-        if own:
-            parts.append(f"{right} of {len(own)} where we had seen {seen}")
-    return f"Predictions that came true: {', '.join(parts)}." if parts else ""
-
-
-def _reading(found: Sequence[Evidence]) -> str:
-    """Return how the verdicts of records are to be read."""
-    if any(one.quick for one in found):
-        return "Quick form: each verdict is read alone, at 95%."
-    first = ", ".join(str(seed) for seed in sorted({one.seeds[0] for one in found}))
-    return (
-        "Verdicts are read together (Holm): the chance that any of them is wrong, at these sizes "
-        f"and learning rates, is at most 5%. Seeds count up from {first}."
-    )
-
-
-def to_markdown(gathered: Iterable[Evidence]) -> str:
-    """Return README's table: who says what, the verdict, and what was predicted."""
-    found = list(gathered)
-    verdicts = verdicts_of(found)
-    lines = ["| claim | verdict | predicted | main finding |", "|---|---|---|---|"]
-    for one in found:
-        verdict = verdicts[one.claim.id]
-        alone = one.judgement.verdict
-        read_alone = f" (read alone: {alone})" if alone != verdict else ""
-        cells = (f"`{one.claim.id}` {one.claim.title}", f"{verdict}{read_alone}")
-        lines.append(f"| {' | '.join((*cells, one.claim.expected, one.main_finding))} |")
-    lines += ["", f"{score_told(found)} {_reading(found)}"]
-    return "\n".join(lines)
-
-
-def told(statement: Statement, found: Finding) -> str:
-    """Return the result of a statement in a few words."""
-    points = statement.measured.unit == "points"
-    scale, unit = (100, " points") if points else (1, f" {statement.measured.unit}".rstrip())
-    digits = 1 if points else 3
-
-    def shown(value: float) -> str:
-        return f"{scale * value:+z.{digits}f}".replace("-", "−")
-
-    if found.method == "mean":
-        limits = f"[{shown(found.effect_low)} to {shown(found.effect_high)}]"
-        return f"mean difference {shown(found.effect)}{unit} {limits}"
-    n_alike = found.n_pairs - found.n_worse - found.n_better
-    wants_more = statement.low > 0 if statement.measured.better > 0 else statement.high < 0
-    beyond, mirrored = ("better", "worse") if wants_more else ("worse", "better")
-    said = (
-        f"{beyond} with {found.n_worse} of {found.n_pairs} seeds, {mirrored} with "
-        f"{found.n_better}, alike with {n_alike}"
-    )
-    if np.isfinite(found.median) and np.isfinite(found.effect):
-        said += f"; median {shown(found.median)}{unit}, mean {shown(found.effect)}{unit}"
-    return said
 
 
 @cache

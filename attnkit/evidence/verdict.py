@@ -29,6 +29,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
+from scipy.special import betaincinv
 from scipy.stats import binom, binomtest, t
 
 from attnkit.claims.base import LONGEST, Statement, Verdict
@@ -90,7 +91,8 @@ class Finding:
         n_worse: Pairs that differ as a statement of "worse" (or "better") wants, or as a statement
             of "no worse" forbids; of other regions, pairs outside it.
         n_better: Pairs that differ as much the other way.
-        effect: Mean difference.
+        n_lost: Pairs of which a run diverged.
+        effect: Mean difference; NaN if there are infinite ones.
         effect_low: Lower limit of Student's interval of the mean difference.
         effect_high: Upper limit of Student's interval of the mean difference.
         median: Median difference.
@@ -104,6 +106,7 @@ class Finding:
     n_pairs: int
     n_worse: int
     n_better: int
+    n_lost: int
     effect: float
     effect_low: float
     effect_high: float
@@ -113,6 +116,11 @@ class Finding:
     method: Method
     p_held: float
     p_not: float
+
+    @property
+    def n_alike(self) -> int:
+        """Pairs that are neither worse nor better."""
+        return self.n_pairs - self.n_worse - self.n_better - self.n_lost
 
     @property
     def verdict(self) -> Verdict:
@@ -164,7 +172,7 @@ def find(statement: Statement, values: Scores) -> Finding:
     n, n_lost = len(values), int(np.isnan(values).sum())
     wants_worse = not statement.low < 0 < statement.high
     worse, better = _sides(statement, known)
-    interval = mean_interval(np.where(np.isinf(known), np.nan, known), LEVEL)
+    interval = mean_interval(known if np.isfinite(known).all() else np.full(1, np.nan), LEVEL)
     method: Method = "mean" if statement.measured.scatters else "pairs"
     if n < LEAST_SEEDS or (method == "mean" and n_lost):
         p_held = p_not = 1.0
@@ -175,14 +183,17 @@ def find(statement: Statement, values: Scores) -> Finding:
     else:
         p_held, p_not = _by_mean(known, statement.low, statement.high)
     share_low, share_high = _share_interval(worse, worse + n_lost, n)
+    with np.errstate(invalid="ignore"):  # The middle of −∞ and ∞ is NaN.
+        median = float(np.median(known)) if len(known) else float("nan")
     return Finding(
         n_pairs=n,
         n_worse=worse,
         n_better=better,
+        n_lost=n_lost,
         effect=float(interval.mean),
         effect_low=float(interval.low),
         effect_high=float(interval.high),
-        median=float(np.median(known)) if len(known) else float("nan"),
+        median=median,
         share_low=share_low,
         share_high=share_high,
         method=method,
@@ -217,10 +228,9 @@ def _p_no_worse(worse: int, n: int) -> float:
 
 def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
     """Return the limits of Clopper and Pearson of a share of which a part is not known."""
-    if not n:
-        return 0.0, 1.0
-    low = binomtest(least, n).proportion_ci(LEVEL, "exact").low
-    return float(low), float(binomtest(most, n).proportion_ci(LEVEL, "exact").high)
+    tail = (1 - LEVEL) / 2
+    low = betaincinv(least, n - least + 1, tail) if least else 0.0
+    return float(low), float(betaincinv(most + 1, n - most, 1 - tail)) if most < n else 1.0
 
 
 def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
