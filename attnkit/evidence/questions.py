@@ -116,6 +116,63 @@ def answered(
 
 _UNDECIDED = "These seeds will not tell"
 
+_ON_TEXT = (
+    "In a text model after 4,800 steps one matrix for both has a loss of {K=V:loss@8} nats, two "
+    "have {QKV:loss@8}; with one a decoder has to store half as much for each token."
+)
+
+_ON_TEXT_ONE = (
+    "On text, after 4,800 steps, one matrix for all has a loss of {Q=K=V:loss@8} nats, three have "
+    "{QKV:loss@8}. Part of that is that a character finds itself: Q=K has {Q=K:loss@8}, and "
+    "{Q=K, self-mask:loss@8} if it may not look at itself (QKV {QKV, self-mask:loss@8} then)."
+)
+
+_KEY_AND_VALUE = (
+    "The key decides how much a token is listened to; the value, the token's vector times a learnt "
+    "matrix, is what it then says, as a phone book is searched by name and answers with a number."
+)
+
+_WITHOUT_VALUE = (
+    "Without it models get {V=I, phone book} of a phone book right and {V=I, reports to} of who "
+    "reports to whom, with it {QKV, phone book} and {QKV, reports to}."
+)
+
+_MUTUAL = (
+    "Q=K looks up {Q=K, phone book} of a phone book and finds {Q=K, married} of who is married to "
+    "whom, QKV {QKV, phone book} and {QKV, married}"
+)
+
+_HEADS = (
+    "Q=K goes from {Q=K} to {Q=K, 4 heads} after 1,500 steps, and from {Q=K:@8} to "
+    "{Q=K, 4 heads:@8} after 12,000"
+)
+
+_NARROW = (
+    "in heads 3 numbers wide {K=V, 3 wide:solved} runs of K=V have solved a phone book after 600 "
+    "steps, {K=V, 3 wide:solved@8} after 4,800 and {K=V, 3 wide:solved@32} after 19,200, against "
+    "{QKV, 3 wide:solved} of QKV after 600"
+)
+
+_PARAMETERS = (
+    "with as many attention parameters as QKV has in heads 3 wide (K=V 4 wide) "
+    "{K=V, 4 wide:solved} runs solve a phone book within 600 steps, with half as many again (6 "
+    "wide) {K=V, 6 wide:solved}; QKV {QKV, 3 wide:solved}"
+)
+
+_ONE_MATRIX = (
+    "{Q=K=V, married:solved} runs find spouses (three matrices {QKV, married:solved}), "
+    "{Q=K=V, phone book:solved} look up a phone book ({QKV, phone book:solved}), and who reports "
+    "to whom is {Q=K=V, reports to} right after 600 steps and {Q=K=V, reports to:@8} after 4,800 "
+    "({QKV, reports to} and {QKV, reports to:@8})"
+)
+
+_SCORES = (
+    "A score between two spaces is a learnt relation, and it becomes as symmetric as the "
+    "relation: with free matrices its asymmetry is {QKV, married:asymmetry} for spouses and "
+    "{QKV, reports to:asymmetry} for who reports to whom (0 is symmetric, ½ is unrelated, as "
+    "before training). Symmetric does not mean similar: for spouses nobody scores highest with themselves."
+)
+
 QUESTIONS: tuple[Question, ...] = (
     Question(
         id="translation",
@@ -128,43 +185,35 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "cross_attention",
-                held="They had better differ: with K=V a small dictionary reaches "
-                "{K=V, dictionary} of right words and translated names {K=V, names} of right "
-                "letters, with two matrices {QKV, dictionary} and {QKV, names}.",
-                failed="In small translations they can be the same, because whoever asks "
-                "stands in the decoder with a matrix of its own, and one vector of a source word "
-                "can hold both what it is found by and what it says: K=V gets "
-                "{K=V, dictionary} of the words of a dictionary right, two matrices "
-                "{QKV, dictionary}; of the letters of translated names, which neither masters, "
-                "{K=V, names} and {QKV, names}.",
-                undecided="Our small translations do not settle it: K=V gets {K=V, dictionary} "
-                "of the words of a dictionary right, two matrices {QKV, dictionary}; of the "
-                "letters of translated names {K=V, names}, against {QKV, names}.",
+                held="Two matrices translate better: K=V gets {K=V, names:@4} of the letters of "
+                "translated names right and QKV {QKV, names:@4}; of the words of a dictionary "
+                "{K=V, dictionary} and {QKV, dictionary}.",
+                failed="In small translations they can be the same. The query comes from the "
+                "decoder, through a matrix of its own, so one vector of a source word can hold "
+                "both what it is found by and what it says: K=V gets {K=V, names:@4} of the "
+                "letters of translated names right and QKV {QKV, names:@4}; of the words of a "
+                "dictionary {K=V, dictionary} and {QKV, dictionary}.",
+                undecided="Our small translations do not decide it: K=V gets {K=V, names:@4} of "
+                "the letters of translated names right and QKV {QKV, names:@4}; of the words of a "
+                "dictionary {K=V, dictionary} and {QKV, dictionary}.",
             ),
             Sentence(
-                "narrow_head",
-                held="A price shows where a head is narrow, because one vector must then be "
-                "both what a word is found by and what it hands over: with heads 3 numbers wide "
-                "K=V gets {K=V, 3 wide} of a phone book right and QKV {QKV, 3 wide}, and training "
-                "K=V 32 times as long brings {K=V, 3 wide, 19,200 steps:@32}.",
-                failed="Not even a narrow head, where one vector must be both what a word is "
-                "found by and what it hands over, calls for two: 3 numbers wide, K=V gets "
-                "{K=V, 3 wide} of a phone book right, QKV {QKV, 3 wide}.",
-                undecided="A narrow head, where one vector must be both what a word is found by "
-                "and what it hands over, may make a difference: 3 numbers wide, K=V gets "
-                "{K=V, 3 wide} of a phone book right, QKV {QKV, 3 wide}.",
+                "narrow_head_slow",
+                held="Sharing costs time where a head is narrow: in heads 3 numbers wide "
+                "{K=V, 3 wide:solved} runs of K=V have solved a phone book after 600 steps and "
+                "{K=V, 3 wide:solved@8} after 4,800, against {QKV, 3 wide:solved} of QKV after "
+                "600. In heads 8 wide both learn it within 600.",
+                failed="Even a narrow head learns about as fast: in heads 3 numbers wide "
+                "{K=V, 3 wide:solved} runs of K=V and {QKV, 3 wide:solved} of QKV have solved a "
+                "phone book after 600 steps.",
+                undecided="Whether sharing costs time in a narrow head is not decided: in heads 3 "
+                "numbers wide {K=V, 3 wide:solved} runs of K=V have solved a phone book after 600 "
+                "steps and {K=V, 3 wide:solved@8} after 4,800, against {QKV, 3 wide:solved} of QKV "
+                "after 600.",
             ),
-            Sentence(
-                "ranking",
-                held="In a text model, too, sharing costs something, a loss of {K=V:loss} "
-                "nats against {QKV:loss}; in return a decoder has half as much to remember.",
-                failed="In a text model one matrix for both has a loss of {K=V:loss} nats, "
-                "two have {QKV:loss}, and with one a decoder has half as much to remember.",
-                undecided="In a text model one matrix for both has a loss of {K=V:loss} nats, "
-                "two have {QKV:loss}, and with one a decoder has half as much to remember.",
-            ),
+            Sentence("ranking", *[_ON_TEXT] * 3),
         ),
-        claims=("cross_attention", "narrow_head", "ranking", "mqa_stacks"),
+        claims=("cross_attention", "narrow_head_slow", "ranking", "mqa_stacks"),
         guess="Train both on two small translations. Will K=V be worse?",
         guesses={
             "Yes, it will be worse": "held",
@@ -181,43 +230,30 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "no_value",
-                held="The key decides how much a token is listened to; the value, the token's "
-                "vector times a learnt matrix, is what it then says, as a phone book is searched "
-                "by name and answers with a number; and the token may as well say its own vector: "
-                "without that matrix models get {V=I, phone book} of a phone book right and "
-                "{V=I, reports to} of who reports to whom, with it {QKV, phone book} and "
-                "{QKV, reports to}.",
-                failed="The key decides how much a token is listened to; the value, the "
-                "token's vector times a learnt matrix, is what it then says, as a phone book is "
-                "searched by name and answers with a number; without that matrix models get "
-                "{V=I, phone book} of a phone book right and {V=I, reports to} of who reports to "
-                "whom, with it {QKV, phone book} and {QKV, reports to}.",
-                undecided="The key decides how much a token is listened to; the value, the "
-                "token's vector times a learnt matrix, is what it then says, as a phone book is "
-                "searched by name and answers with a number; whether that needs a matrix stays "
-                "open: without it models get {V=I, phone book} of a phone book right and "
-                "{V=I, reports to} of who reports to whom, with it {QKV, phone book} and "
-                "{QKV, reports to}.",
+                held=f"{_KEY_AND_VALUE} You do not need the matrix: a token may as well hand over "
+                f"its own vector. {_WITHOUT_VALUE}",
+                failed=f"{_KEY_AND_VALUE} Without the matrix something is lost. {_WITHOUT_VALUE}",
+                undecided=f"{_KEY_AND_VALUE} Whether that needs a matrix is not decided. "
+                f"{_WITHOUT_VALUE}",
             ),
             Sentence(
                 "value_for_new_tasks",
-                held="It does pay when the embedding is frozen and the question new: "
-                "{QKV} with W_V, {V=I} without.",
-                failed="Not even a frozen embedding and a new question call for it, because "
-                "with one head the output matrix that follows can do the same: {V=I:solved} runs "
-                "solve it without W_V, {QKV:solved} with it.",
-                undecided="With a frozen embedding and a new question it is not clear: {QKV} "
-                "with W_V, {V=I} without.",
+                held="The matrix helps when the embedding is frozen and the task is new: "
+                "{QKV:solved} runs solve it with W_V, {V=I:solved} without.",
+                failed="Not even a frozen embedding and a new task call for it, because with one "
+                "head the output matrix that follows can do the same: {V=I:solved} runs solve it "
+                "without W_V, {QKV:solved} with it.",
+                undecided="Whether the matrix helps when the embedding is frozen and the task is "
+                "new is not decided: {V=I:solved} runs solve it without W_V, {QKV:solved} with it.",
             ),
             Sentence(
                 "one_embedding",
-                held="With no matrix at all, in the “original embedding space”, an embedding "
-                "that is free to change still learns a phone book; frozen, it gets {no matrix} of "
-                "a new question right.",
-                failed="Even with no matrix at all, in the “original embedding space”, that "
-                "new question gets {no matrix}.",
-                undecided="With no matrix at all, in the “original embedding space”, that new "
-                "question gets {no matrix} on average; it is not certain that most runs fail.",
+                held="Some matrix is needed there: with none at all, in the “original embedding "
+                "space”, {no matrix:solved} runs solve the new task.",
+                failed="Not even without any matrix, in the “original embedding space”, does it "
+                "fail: {no matrix:solved} runs solve the new task.",
+                undecided="With no matrix at all, in the “original embedding space”, "
+                "{no matrix:solved} runs solve the new task.",
             ),
         ),
         claims=("no_value", "value_for_new_tasks", "one_embedding"),
@@ -238,36 +274,30 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "shared_qk",
-                held="Yes, where what is looked for resembles who looks: Q=K looks up "
-                "{Q=K, phone book} of a phone book and finds {Q=K, married} of who is married to "
-                "whom, QKV {QKV, phone book} and {QKV, married}, and Q=K learns no more slowly.",
-                failed="Something is lost even where what is looked for resembles who looks: "
-                "Q=K looks up {Q=K, phone book} of a phone book and finds {Q=K, married} of who is "
-                "married to whom, QKV {QKV, phone book} and {QKV, married}; on average during "
-                "training of the book {Q=K, phone book:accuracy_all_along} against "
+                held=f"It depends on the relation. For a mutual one they need not: {_MUTUAL}, "
+                "and Q=K learns no more slowly.",
+                failed=f"Even for a mutual relation something is lost: {_MUTUAL}; on average "
+                "during training of the book {Q=K, phone book:accuracy_all_along} against "
                 "{QKV, phone book:accuracy_all_along}.",
-                undecided="Where what is looked for resembles who looks, Q=K looks up "
-                "{Q=K, phone book} of a phone book and finds {Q=K, married} of who is married to "
-                "whom, QKV {QKV, phone book} and {QKV, married}; not all of it is certain.",
+                undecided=f"For a mutual relation it is not decided: {_MUTUAL}.",
             ),
             Sentence(
                 "direction",
-                held="Not where a connection has a direction: with one matrix the score from "
-                "Ada to Cem equals that from Cem to Ada, so Q=K finds whom Ada reports to with "
-                "{Q=K}, about what picking one of the two at random gives, and QKV with {QKV}.",
-                failed="Even a connection with a direction is found: Q=K finds whom Ada "
+                held="For a relation with a direction one head needs two spaces: with one matrix "
+                "the score of Ada for Cem equals that of Cem for Ada. Q=K finds whom Ada reports "
+                "to with {Q=K}, and after 32 times the steps with {Q=K, 19,200 steps:@32}, "
+                "{Q=K, 19,200 steps:rises}; QKV with {QKV}.",
+                failed="A relation with a direction does not need them, either: Q=K finds whom Ada "
                 "reports to with {Q=K}, QKV with {QKV}.",
-                undecided="Where a connection has a direction it is not clear: Q=K finds whom "
-                "Ada reports to with {Q=K}, QKV with {QKV}.",
+                undecided="For a relation with a direction it is not decided: Q=K finds whom Ada "
+                "reports to with {Q=K}, QKV with {QKV}.",
             ),
             Sentence(
                 "heads_buy_direction",
-                held="Several heads make up for much of it: with four, Q=K rises from {Q=K} "
-                "to {Q=K, 4 heads}.",
-                failed="Several heads do not make up for it: with four, Q=K goes from {Q=K} "
-                "to {Q=K, 4 heads}.",
-                undecided="Whether several heads make up for it stays open: with four, Q=K goes "
-                "from {Q=K} to {Q=K, 4 heads}.",
+                held=f"Several heads make up for much of it: with four, {_HEADS}.",
+                failed=f"Several heads do not make up for it: with four, {_HEADS}.",
+                undecided="Whether several heads make up for it is not decided: with four, "
+                f"{_HEADS}.",
             ),
         ),
         claims=(
@@ -279,6 +309,7 @@ QUESTIONS: tuple[Question, ...] = (
             "layer_buys_direction",
             "self_mask_needed",
             "reformer_text",
+            "self_mask_text",
         ),
         guess="Ada reports to Cem, Cem to Dia. Will Q=K fall behind QKV in finding whom Ada "
         "reports to?",
@@ -298,45 +329,45 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "narrow_head",
-                held="What is lost is room, because one vector must hold address and content: "
-                "in heads 3 numbers wide K=V gets {K=V, 3 wide} of a phone book right, QKV "
-                "{QKV, 3 wide}; 32 times the training brings {K=V, 3 wide, 19,200 steps:@32}.",
-                failed="Less than it seems: even in heads 3 numbers wide, where one vector "
-                "must hold address and content, K=V gets {K=V, 3 wide} of a phone book right, QKV "
-                "{QKV, 3 wide}.",
-                undecided="Perhaps room, because one vector must hold address and content: in "
-                "heads 3 numbers wide K=V gets {K=V, 3 wide} of a phone book right, QKV "
-                "{QKV, 3 wide}.",
+                held="In very narrow heads K=V stays behind, however long it is trained: "
+                f"{_NARROW}.",
+                failed="It loses speed of learning, not ability, as far as we could see: "
+                f"{_NARROW}.",
+                undecided=f"It loses speed of learning in narrow heads; whether it also loses "
+                f"ability is not decided: {_NARROW}.",
             ),
             Sentence(
                 "parameters",
-                held="Wider heads buy it back: with as many attention parameters as those "
-                "(4 wide) K=V gets {K=V, 4 wide}, with half as many again (6 wide) "
-                "{K=V, 6 wide}.",
-                failed="Wider heads change it otherwise than the answer says: with as many "
-                "attention parameters as QKV has there (4 wide) K=V gets {K=V, 4 wide}, with half "
-                "as many again (6 wide) {K=V, 6 wide}.",
-                undecided="Wider heads buy it back: with half as many attention parameters "
-                "again as QKV has there (6 wide) K=V gets {K=V, 6 wide}; whether as many are "
-                "enough (4 wide, {K=V, 4 wide}) is not certain.",
+                held=f"Wider heads buy the speed back, but as many parameters are not enough: "
+                f"{_PARAMETERS}.",
+                failed=f"That K=V needs half as many parameters again is not so: {_PARAMETERS}.",
+                undecided=f"How many parameters buy the speed back is not decided: {_PARAMETERS}.",
             ),
             Sentence(
                 "alike_keys",
                 held="The reason given in the thread holds: where names are nearly alike and "
                 "their numbers differ, K=V gets {K=V} right, QKV {QKV}.",
-                failed="The reason given in the thread, alike keys whose values differ, is "
-                "not it: with names whose vectors have a cosine of 0.99, K=V gets {K=V} right and "
-                "QKV {QKV}, because a name and a number fit side by side into a vector that is "
+                failed="The reason given in the thread, alike keys with different values, is not "
+                "the cause: with names whose vectors have a cosine of 0.99, K=V gets {K=V} right "
+                "and QKV {QKV}, because a name and a number fit side by side into a vector that is "
                 "wide enough.",
-                undecided="Whether the reason given in the thread holds, alike keys whose "
-                "values differ, is not certain: K=V gets {K=V} right, QKV {QKV}.",
+                undecided="Whether the reason given in the thread holds, alike keys with different "
+                "values, is not decided: K=V gets {K=V} right, QKV {QKV}.",
             ),
         ),
-        claims=("narrow_head", "parameters", "alike_keys", "ranking", "tie_average"),
-        guess="Make heads 3 numbers wide. Will K=V be worse than QKV?",
+        claims=(
+            "narrow_head",
+            "narrow_head_slow",
+            "parameters",
+            "alike_keys",
+            "ranking",
+            "tie_average",
+        ),
+        guess="Make heads 3 numbers wide and train for 32 times the usual steps. Will K=V still be "
+        "worse than QKV?",
         guesses={
-            "Yes, far worse": "held",
-            "No, hardly": "did not hold",
+            "Yes, it stays behind": "held",
+            "No, it catches up": "did not hold",
             _UNDECIDED: "undecided",
         },
     ),
@@ -350,42 +381,13 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "one_matrix",
-                held="One matrix does as well in all that we tried: {Q=K=V, phone book} of a "
-                "phone book, {Q=K=V, married} of who is married to whom, {Q=K=V, reports to} of "
-                "who reports to whom.",
-                failed="One matrix can find spouses ({Q=K=V, married}, three matrices "
-                "{QKV, married}) and look names up ({Q=K=V, phone book} on average, with some "
-                "failed runs, and {QKV, phone book}), but it cannot tell who reports to whom "
-                "({Q=K=V, reports to} and {QKV, reports to}), because its scores are the same in "
-                "both directions.",
-                undecided="One matrix gets {Q=K=V, phone book} of a phone book right (three "
-                "matrices {QKV, phone book}), {Q=K=V, married} of who is married to whom "
-                "({QKV, married}) and {Q=K=V, reports to} of who reports to whom "
-                "({QKV, reports to}); not all of it is certain.",
+                held=f"It can be one matrix in all that we tried: {_ONE_MATRIX}.",
+                failed="One matrix is enough for mutual relations, but one head then scores both "
+                f"directions alike: {_ONE_MATRIX}.",
+                undecided=f"It is not decided: {_ONE_MATRIX}.",
             ),
-            Sentence(
-                "symmetry_follows",
-                held="A score between two spaces is a learnt relation, and a similarity only "
-                "if that relation is mutual: trained with free matrices its asymmetry falls to "
-                "{QKV, married:asymmetry} for spouses and is {QKV, reports to:asymmetry} for who "
-                "reports to whom (0 is symmetric; ½ is unrelated, as before training).",
-                failed="A score between two spaces is a learnt relation; its asymmetry ends "
-                "at {QKV, married:asymmetry} for spouses and {QKV, reports to:asymmetry} for who "
-                "reports to whom (0 is symmetric; ½ is unrelated, as before training).",
-                undecided="A score between two spaces is a learnt relation; its asymmetry ends "
-                "at {QKV, married:asymmetry} for spouses and {QKV, reports to:asymmetry} for who "
-                "reports to whom (0 is symmetric; ½ is unrelated, as before training).",
-            ),
-            Sentence(
-                "ranking",
-                held="On text one matrix is the worst way to share, a loss of {Q=K=V:loss} "
-                "nats against {QKV:loss}, in part because a character resembles itself most and so "
-                "looks at itself.",
-                failed="On text a model with one matrix has a loss of {Q=K=V:loss} nats, one "
-                "with three {QKV:loss}.",
-                undecided="On text a model with one matrix has a loss of {Q=K=V:loss} nats, one "
-                "with three {QKV:loss}.",
-            ),
+            Sentence("symmetry_follows", *[_SCORES] * 3),
+            Sentence("ranking", *[_ON_TEXT_ONE] * 3),
         ),
         claims=("one_matrix", "symmetry_follows", "ranking"),
         guess="One matrix for all on three relations. Will it do as well as three?",
@@ -396,4 +398,4 @@ QUESTIONS: tuple[Question, ...] = (
         },
     ),
 )
-"""The threads, as somebody who asked would look for them."""
+"""The threads, in the order in which a newcomer would look for them."""
