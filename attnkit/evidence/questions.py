@@ -170,7 +170,8 @@ _SCORES = (
     "A score between two spaces is a learnt relation, and it becomes as symmetric as the "
     "relation: with free matrices its asymmetry is {QKV, married:asymmetry} for spouses and "
     "{QKV, reports to:asymmetry} for who reports to whom (0 is symmetric, ½ is unrelated, as "
-    "before training). Symmetric does not mean similar: for spouses nobody scores highest with themselves."
+    "before training). Symmetric does not mean similar: trained on spouses, nobody scores highest "
+    "with themselves."
 )
 
 QUESTIONS: tuple[Question, ...] = (
