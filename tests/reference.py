@@ -42,8 +42,8 @@ SHAPES = {
 }  # fmt: skip
 ONE_SIDE = {
     "final norm": {
-        "blocks": "final_norm", "d_model": 32, "n_heads": 2, "d_head": 6, "n_layers": 2, "d_mlp": 11,
-        "positions": "learned", "self_mask": True,
+        "blocks": "final_norm", "d_model": 32, "n_heads": 2, "d_head": 6, "n_layers": 2,
+        "d_mlp": 11, "positions": "learned", "self_mask": True,
     },
     "standard, causal": {
         "task": "phonebook", "blocks": "standard", "d_model": 16, "n_heads": 2, "d_head": 8,

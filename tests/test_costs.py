@@ -34,7 +34,7 @@ def final_model(experiment):
 
 @every_variant
 @pytest.mark.parametrize("d_mlp", [0, 17])
-@pytest.mark.parametrize("blocks", ["lean", "standard", "final_norm"])
+@pytest.mark.parametrize("blocks", ["lean", "final_norm"])
 @pytest.mark.parametrize("task", ["directed", "dictionary"])
 def test_parameters_are_those_of_the_real_tensors(task, blocks, d_mlp, variant):
     """In all, and those of attention alone; with one side and two, with biases and without."""

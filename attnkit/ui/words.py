@@ -30,7 +30,8 @@ WORDS = {
     "predecessor get the same score. With one head, one layer, no MLP and the self-mask, Q=K and "
     "Q=K=V were seen to stay at or a little below it; that they must is not proved.",
     "blocks": "How a layer is built around attention: minimal (RMSNorm without gain, no biases) or "
-    "standard (LayerNorm with gain and bias, biases everywhere).",
+    "standard (LayerNorm with gain and bias, biases everywhere). A final norm is one more "
+    "LayerNorm, after the last layer.",
     "self-mask": "A token does not look at itself unless it sees no other (−1e5 on that score).",
     "asymmetry": "a = (1 − s)/2, with s = (‖S_s‖² − ‖S_a‖²)/‖S‖² of the scores S before mask and "
     "softmax: 0 if all pairs score alike both ways, about ½ if the two scores of a pair have "
