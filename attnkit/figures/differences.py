@@ -184,7 +184,9 @@ class _Difference:
         axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         present = ~np.isnan(self.values)
         known = self.values[present]
-        holding = (known > self.statement.low) & (known < self.statement.high)
+        low_limit, high_limit = self.statement.low, self.statement.high
+        holding = (known > low_limit) | math.isinf(low_limit)
+        holding &= (known < high_limit) | math.isinf(high_limit)
         seeds = np.array(self.evidence.seeds)[: len(self.values)][present]
         edges = {-math.inf: "triangle-left", math.inf: "triangle-right"}
         symbols = [edges.get(value, "circle") for value in known]
