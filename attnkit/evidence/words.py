@@ -38,6 +38,13 @@ class Row:
     mean: str
     verdict: Verdict
 
+    @property
+    def found(self) -> str:
+        """What the seeds say, in one cell."""
+        named = {"Solved": self.solved, "Seeds": self.pairs, "Median": self.median}
+        named |= {"Mean": self.mean}
+        return " ".join(f"{name}: {cell}." for name, cell in named.items() if cell)
+
 
 def rows_of(evidence: Evidence) -> list[Row]:
     """Return a row for every statement."""
