@@ -14,9 +14,6 @@ from attnkit.evidence.measures import multiples
 from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.verdict import Finding
 
-STATEMENT_HEAD = ("What must hold", "Solved", "Seeds", "Median", "Mean difference", "Read alone")
-"""Headings of a table of `Row`s."""
-
 
 @dataclass(frozen=True)
 class Row:
