@@ -11,8 +11,9 @@ from attnkit import __version__
 from attnkit.__main__ import main
 from attnkit.claims import CLAIMS
 from attnkit.evidence import gathering, record
-from attnkit.evidence.record import QUICK_SEEDS, load_shipped, readable, to_json, to_markdown
+from attnkit.evidence.record import load_shipped, to_json
 from attnkit.evidence.trials import FIRST_SEED
+from attnkit.evidence.words import readable, to_markdown
 from attnkit.readme import marks
 from attnkit.results import Result
 from attnkit.training import train
@@ -22,7 +23,7 @@ BEGIN, END = marks("claims")
 
 @pytest.fixture(autouse=True)
 def small(tmp_path, monkeypatch):
-    """Two small claims alone, nothing shipped, a cache of its own; its folder."""
+    """Register two small claims alone, ship nothing, and return the folder of their cache."""
     before = dict(CLAIMS)
     CLAIMS.clear()
     CLAIMS.update({name: small_claim(name, n_seeds=6) for name in ("first", "second")})
@@ -38,7 +39,7 @@ def small(tmp_path, monkeypatch):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """What is trained, in its order."""
+    """Return what is trained, in its order."""
     found = []
 
     def counted(experiment, device="auto"):
@@ -51,7 +52,7 @@ def trained(monkeypatch):
 
 @pytest.fixture
 def shipped():
-    """Evidence that is shipped for the first claim."""
+    """Ship evidence for the first claim."""
     evidence = made_up(CLAIMS["first"], MadeUp(QKV=1.0, Q_K=0.5, say=lambda _: None))
     record.SHIPPED.write_text(to_json([evidence]), encoding="utf-8")
     return evidence
@@ -129,8 +130,8 @@ def test_numbers_are_written_into_a_file(run, tmp_path):
     assert output.startswith("claim ")
     told = json.loads(path.read_text(encoding="utf-8"))["claims"]
     assert [(one["id"], one["first_seed"], one["seeds"], one["quick"]) for one in told] == [
-        ("first", 17, QUICK_SEEDS, True),
-        ("second", 17, QUICK_SEEDS, True),
+        ("first", 17, 3, True),
+        ("second", 17, 3, True),
     ]
 
 
@@ -183,7 +184,8 @@ def test_what_is_finished_is_not_trained_again(run, trained, small):
     """Two claims of the same arms share what is trained; another time nothing is."""
     first = run("--json", "-")
     n_trained = len(trained)
-    assert len({one.hash for one in trained}) == n_trained == len(list(small.iterdir()))
+    kept = [path.name for path in small.iterdir() if not path.name.startswith("begun-")]
+    assert len({one.hash for one in trained}) == n_trained == len(kept)
     assert run("--json", "-")[:2] == first[:2]
     assert len(trained) == n_trained
 

@@ -14,7 +14,6 @@ from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
 from attnkit.evidence.verdict import MARKS, RULE
 from attnkit.evidence.words import (
-    STATEMENT_HEAD,
     main_finding,
     rises_told,
     rows_of,
@@ -328,7 +327,8 @@ def _statements(evidence: Evidence) -> str:
         ]
         for one in rows_of(evidence)
     ]
-    return _table("What must hold", STATEMENT_HEAD, rows)
+    head = ("Statement", "Solved", "Seeds", "Median", "Mean", "Read alone")
+    return _table("What must hold", head, rows)
 
 
 def _tuning(evidence: Evidence) -> str:

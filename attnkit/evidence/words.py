@@ -14,9 +14,6 @@ from attnkit.evidence.measures import multiples
 from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.verdict import Finding
 
-STATEMENT_HEAD = ("What must hold", "Solved", "Seeds", "Median", "Mean difference", "Read alone")
-"""Headings of a table of `Row`s."""
-
 
 @dataclass(frozen=True)
 class Row:
@@ -37,6 +34,13 @@ class Row:
     median: str
     mean: str
     verdict: Verdict
+
+    @property
+    def found(self) -> str:
+        """What the seeds say, in one cell."""
+        named = {"Solved": self.solved, "Seeds": self.pairs, "Median": self.median}
+        named |= {"Mean": self.mean}
+        return " ".join(f"{name}: {cell}." for name, cell in named.items() if cell)
 
 
 def rows_of(evidence: Evidence) -> list[Row]:

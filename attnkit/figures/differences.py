@@ -34,7 +34,8 @@ from attnkit.figures.strips import (
 
 DIFFERENCES_KEY = (
     "A dot is the difference of one pair of seeds, filled inside the shaded region, where the "
-    "claim wants it. The diamond is the mean, its bar the 95% interval (Student’s t)."
+    "claim wants it; a triangle at the edge is a pair of which one run never solves its task. The "
+    "diamond is the mean, its bar the 95% interval (Student’s t)."
 )
 """How to read `plot_differences`."""
 
@@ -184,14 +185,17 @@ class _Difference:
         axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         present = ~np.isnan(self.values)
         known = self.values[present]
-        holding = (known > self.statement.low) & (known < self.statement.high)
+        low_limit, high_limit = self.statement.low, self.statement.high
+        holding = (known > low_limit) | math.isinf(low_limit)
+        holding &= (known < high_limit) | math.isinf(high_limit)
         seeds = np.array(self.evidence.seeds)[: len(self.values)][present]
+        inset = 0.02 * (high - low)
         edges = {-math.inf: "triangle-left", math.inf: "triangle-right"}
         symbols = [edges.get(value, "circle") for value in known]
         pairs = {
             "type": "scatter",
             "mode": "markers",
-            "x": (self.scale * known).clip(low, high).tolist(),
+            "x": (self.scale * known).clip(low + inset, high - inset).tolist(),
             "y": [middle + 5 + 10 * (share - 0.5) for share in spread(len(known))],
             "marker": {
                 "symbol": [

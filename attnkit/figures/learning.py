@@ -31,8 +31,8 @@ LEARNING_KEY = (
 _DASHES = ("solid", "dash", "dashdot", "longdash", "dot")
 """Dashes of lines that have the same colour, in their order."""
 
-_LABEL, _LINE = 16, 14
-"""Characters in a line of a label, and the height of that line in pixels."""
+_LABEL, _LINE, _GAP = 16, 14, 7
+"""Characters in a line of a label; the height of that line, and between labels, in pixels."""
 
 _TOP, _PLOT, _AXIS = 28, 230, 52
 """Heights in pixels: above a panel, the least for the panel itself, and its axis."""
@@ -59,7 +59,7 @@ class _Line:
 def plot_learning(evidence: Evidence) -> Figure | None:
     """Plot a panel for every task with long runs, a line per arm; None if there are none."""
     panels = _panels_of(evidence)
-    heights = [max(_PLOT, sum(_LINE * len(one.label) + 3 for one in own)) for own in panels]
+    heights = [max(_PLOT, sum(_LINE * len(one.label) + _GAP for one in own)) for own in panels]
     total = sum(heights) + (_TOP + _AXIS) * len(panels)
     layout: Figure = {**bare_layout(), "height": total, "shapes": [], "annotations": []}
     layout["margin"] = {"l": 46, "r": 124, "t": 0, "b": 0}
@@ -128,22 +128,29 @@ def _panel(
         "title": {"text": "steps", "font": {"size": 13}, "standoff": 4},
         "anchor": f"y{suffix}",
     }
-    ticks = {"nticks": 6} if is_loss else {"tickvals": [0, 25, 50, 75, 100], "ticksuffix": "%"}
+    levels = [0, 25, 50, 75, 100]
+    percent = {"tickvals": levels, "ticktext": [f"{one}%" for one in levels]}
+    ticks = {"nticks": 6} if is_loss else percent
     layout[f"yaxis{suffix}"] = grid | ticks | {"range": [low, high], "domain": domain}
     layout[f"yaxis{suffix}"]["anchor"] = f"x{suffix}"
     on = {"xref": f"x{suffix}", "yref": f"y{suffix}"}
 
-    def add_level(dash: str, text: str, **ends: float) -> None:
+    def add_level(dash: str, text: str, below: bool = False, **ends: float) -> None:
         line = {"color": REFERENCE, "width": 1.5, "dash": dash}
         layout["shapes"].append({"type": "line", **on, **ends, "line": line, "layer": "below"})
-        corner = {"x": math.log10(ends["x0"]), "y": ends["y1"], "yanchor": "bottom"}
-        corner |= {"xanchor": "left", "showarrow": False, "font": {"size": 12}}
-        layout["annotations"].append({"text": text, **on, **corner})
+        start = {"x": math.log10(ends["x0"]), "y": ends["y1"], "xanchor": "left"}
+        start |= {"yanchor": "top" if below else "bottom", "showarrow": False, "font": {"size": 12}}
+        layout["annotations"].append({"text": text, **on, **start})
 
+    corner = {"x": 0, "y": 1, "xshift": -42, "xanchor": "left", "yanchor": "bottom"}
+    corner |= {"xref": f"x{suffix} domain", "yref": f"y{suffix} domain", "showarrow": False}
+    name = {"text": "loss, nats" if is_loss else "accuracy", "font": {"size": 12}}
+    layout["annotations"].append(name | corner)
     add_level("dash", f"{base:,} steps", x0=base, x1=base, y0=low, y1=high)
     if level is not None:
         text = f"{task.simple_model} {level:.2f}" if is_loss else f"chance {level:.3g}%"
-        add_level("dot", text, x0=first, x1=last, y0=level, y1=level)
+        below = is_loss or level > 10  # Curves rise from chance, and losses fall from above.
+        add_level("dot", text, below, x0=first, x1=last, y0=level, y1=level)
     tips = [height * (high - float(one.of(one.curve.mean)[-1])) / (high - low) for one in lines]
     middles = _spread(tips, [_LINE * len(one.label) for one in lines], height)
     for one, tip, middle in zip(lines, tips, middles, strict=True):
@@ -159,12 +166,12 @@ def _panel(
 def _spread(tips: list[float], heights: list[int], total: int) -> list[float]:
     """Return the middles of labels: in the order of their tips, and as near to these as fits."""
     order = sorted(range(len(tips)), key=tips.__getitem__)
-    tops, least, most = [0.0] * len(tips), 0.0, float(total) + 3
+    tops, least, most = [0.0] * len(tips), 0.0, float(total) + _GAP
     for place in order:
         tops[place] = max(least, tips[place] - heights[place] / 2)
-        least = tops[place] + heights[place] + 3
+        least = tops[place] + heights[place] + _GAP
     for place in reversed(order):
-        tops[place] = min(tops[place], most - heights[place] - 3)
+        tops[place] = min(tops[place], most - heights[place] - _GAP)
         most = tops[place]
     return [top + height / 2 for top, height in zip(tops, heights, strict=True)]
 

@@ -12,7 +12,7 @@ from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import MARKS
-from attnkit.evidence.words import STATEMENT_HEAD, main_finding, rows_of, told
+from attnkit.evidence.words import main_finding, rows_of, told
 from attnkit.experiment import SCHEMA, Experiment
 from attnkit.ui.guess import outcome_told
 from attnkit.ui.markdown import plain
@@ -100,12 +100,12 @@ def came_true(claim: Claim, verdict: Verdict) -> str:
 
 def statements_table(record: Evidence) -> str:
     """Return what must hold and what the seeds say; Markdown."""
-    rows = []
-    for row in rows_of(record):
-        cells = (row.text, row.solved, row.pairs, row.median, row.mean)
-        rows.append(f"| {' | '.join(map(plain, cells))} | {verdict_text(row.verdict)} |")
-    head = f"| {' | '.join(STATEMENT_HEAD)} |"
-    return "\n".join([head, f"|{'---|' * len(STATEMENT_HEAD)}", *rows])
+    rows = [
+        f"| {plain(row.text)} | {plain(row.found)} | {verdict_text(row.verdict)} |"
+        for row in rows_of(record)
+    ]
+    head = "| What must hold | What the seeds say | Read alone |"
+    return "\n".join([head, "|---|---|---|", *rows])
 
 
 def beside_table(
