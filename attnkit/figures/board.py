@@ -26,6 +26,7 @@ from attnkit.figures.maps import (
 )
 from attnkit.figures.palette import colors_of
 from attnkit.figures.panels import thin
+from attnkit.joining import can_share_runs
 from attnkit.reasons import marked_pair
 from attnkit.results import Snapshot
 from attnkit.statistics import mean_interval
@@ -59,8 +60,8 @@ def board(
     """Draw a snapshot in the columns of an experiment.
 
     Args:
-        snapshot: what is drawn. experiment: the columns; those of its variants that the snapshot
-            lacks stay empty, and numbers are told only if both are the same experiment.
+        snapshot: what is drawn. experiment: the columns. Those of its variants that the snapshot
+            lacks stay empty. Numbers are told only if the two differ in nothing but variants.
         seed: the seed whose map is shown. layer, head: see `attention_maps`.
         previous: an earlier experiment, whose curves are drawn grey.
     """
@@ -70,7 +71,7 @@ def board(
     values = snapshot.per_sharing(snapshot.history[name])
     top, levels = _scale(snapshot, values)
     maps = _maps(snapshot, seed, layer, head, len(experiment.sharing))
-    notes = _numbers(snapshot) if trained == experiment else {}
+    notes = _numbers(snapshot) if can_share_runs(trained, experiment) else {}
     pairs = _pair_scores(snapshot, seed, layer, head)
     asymmetry = snapshot.per_sharing(snapshot.asymmetry)
     now = snapshot.per_sharing((1 - snapshot.latest("score_symmetry")) / 2)
@@ -87,6 +88,8 @@ def board(
             column["asymmetry_value"] = _number(float(mean_interval(now[place]).mean))
             column["map"] = maps["panels"][place]
             column["scores"] = pairs.get(variant, [])
+        else:
+            column["map"] = {"lacking": "Not trained yet: press Train."}
         columns.append({**column, "said": _said(column)})
     return {
         **planned_board(experiment),
@@ -98,7 +101,7 @@ def board(
         "top": top,
         "turn": trained.training.earlier_steps,
         "legend": _legend(trained, levels, columns, previous is not None),
-        "mark": _mark(snapshot, seed, layer, maps.pop("frame")),
+        "mark": _mark(snapshot, layer, maps.pop("frame")),
         "columns": columns,
         "maps": {name: value for name, value in maps.items() if name != "panels"},
     }
@@ -272,9 +275,9 @@ def _maps(
     }
 
 
-def _mark(snapshot: Snapshot, seed: int, layer: int, frame: Frame) -> dict[str, int] | None:
+def _mark(snapshot: Snapshot, layer: int, frame: Frame) -> dict[str, int] | None:
     """Row and column of the marked pair in the map, and of its mirror; None if it is not shown."""
-    pair = _pair(snapshot, seed, layer)
+    pair = _pair(snapshot, layer)
     if pair is None or not all(i in frame.rows and i in frame.columns for i in pair):
         return None
     (row, mirror_row), (mirror_column, column) = (
@@ -288,10 +291,10 @@ def _mark(snapshot: Snapshot, seed: int, layer: int, frame: Frame) -> dict[str, 
     }
 
 
-def _pair(snapshot: Snapshot, seed: int, layer: int) -> tuple[int, int] | None:
+def _pair(snapshot: Snapshot, layer: int) -> tuple[int, int] | None:
     """The marked pair of positions, where the layer has scores for both directions."""
     place = snapshot.experiment.places[layer]
-    pair = marked_pair(snapshot, seed)
+    pair = marked_pair(snapshot)
     both = range(max(place.asks[0], place.looks[0]), min(place.asks[1], place.looks[1]))
     return pair if pair is not None and all(i in both for i in pair) else None
 
@@ -300,7 +303,7 @@ def _pair_scores(
     snapshot: Snapshot, seed: int, layer: int, head: int | None
 ) -> dict[Variant, list[dict[str, Any]]]:
     """The two scores of the marked pair for every variant, as texts."""
-    pair = _pair(snapshot, seed, layer)
+    pair = _pair(snapshot, layer)
     scores = snapshot.probe.scores
     if scores is None or pair is None:
         return {}
