@@ -112,7 +112,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
     fold = st.expander("Larger charts", key="larger", on_change="rerun")
     if not fold.open:
         return
-    previous = lab.previous
+    previous, name = lab.previous, f"attnkit-{snapshot.experiment.hash}"
     with fold:
         if snapshot.experiment.task.loss_to_beat is not None:
             st.subheader("Loss on held-out examples, by training step", anchor=False)
@@ -121,6 +121,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
                 loss_legend(snapshot, previous),
                 key="loss",
                 faded=foreign,
+                file=f"{name}-loss",
                 alt=f"Loss over steps. {finding(snapshot)}",
             )
         st.subheader("Accuracy on held-out examples, by training step", anchor=False)
@@ -129,6 +130,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
             accuracy_legend(snapshot, previous),
             key="accuracy",
             faded=foreign,
+            file=f"{name}-accuracy",
             alt=f"Accuracy over steps. {finding(snapshot)}",
         )
         st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
@@ -137,6 +139,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
             measures_legend(snapshot),
             key="measures",
             faded=foreign,
-            alt=f"Over steps, at the end: {measures_finding(snapshot)}",
+            file=f"{name}-measures",
+            alt=f"Symmetry and attention over steps. {measures_finding(snapshot)}",
         )
         components.load_plotly()
