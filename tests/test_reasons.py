@@ -166,7 +166,7 @@ def test_the_marked_pair_is_a_query_and_what_it_should_look_at():
 
 
 def test_the_marked_pair_depends_on_the_example_alone():
-    """It stays while models learn, whatever they look at; an entry that is not asked is no query."""
+    """It stays while models learn, whatever they look at; only entries that are asked count."""
     snapshot = report()
     for seed in range(5):
         pattern = np.random.default_rng(seed).random(snapshot.probe.pattern.shape)

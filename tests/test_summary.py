@@ -66,7 +66,9 @@ def test_finding_sorts_sharings_into_solved_and_not(example):
 )
 def test_what_is_solved_is_told_in_few_words(n_seeds, said):
     """The rule stands in the glossary."""
-    snapshot = finished(tiny("directed", sharing=["Q=K"], n_seeds=n_seeds), np.ones((4, 1, n_seeds)))
+    snapshot = finished(
+        tiny("directed", sharing=["Q=K"], n_seeds=n_seeds), np.ones((4, 1, n_seeds))
+    )
     assert finding(snapshot) == said
 
 

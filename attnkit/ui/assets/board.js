@@ -216,9 +216,9 @@ function fill(state) {
 }
 
 /** How the maps are read; known before there are any, so that nothing moves when they come. */
-function readingOf({ data, size, rows }) {
+function readingOf({ data, size }) {
   const { maps, mark, label_legend: legend } = data;
-  const named = legend && (maps ? rows === maps.rows : size.width >= SHORT_NAMES);
+  const named = legend && (size.width >= SHORT_NAMES || (maps && !maps.short_rows));
   const mirrored = maps ? maps.reverse.some((j) => j >= 0) : data.has_mirrors;
   const circled = mirrored ? ` Circled: the mirrored one${mark || !maps ? " of the marked pair" : ""}.` : "";
   return `${named ? `Rows read “${legend}”. ` : ""}Each row looks at the brighter columns; outlined: the right one.${circled} ✓ ✗: its answer. ${maps?.cut ?? ""}`;
