@@ -352,6 +352,7 @@ if adding is not None and adding.open:
         composer.variant_form(lab)
 if explaining.open:
     with explaining:
+        st.page_link("pages/guide.py", label="More in the Guide")  # keys scroll from here
         words.glossary()
 if linking.open:
     with linking:

@@ -179,7 +179,7 @@ def _board_loader() -> Any:
     assert n_exports == 1
     return st.components.v2.component(
         "attnkit_board_js",
-        js=f"{drawn}\nObject.assign(window, {{ attnkitBoard: showBoard, attnkitSave: saveMenu }});\n"
+        js=f"{drawn}\nwindow.attnkitBoard = showBoard;\nwindow.attnkitSave = saveMenu;\n"
         + _asset("lab.js"),
         css=_asset("lab.css") + _asset("board.css"),
         isolate_styles=False,

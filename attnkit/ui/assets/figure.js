@@ -25,8 +25,8 @@ export default function ({ data: packed, parentElement }) {
   if (data.file && window.attnkitSave) state.named ??= offerSave(root, state);
   state.named?.(headingOf(data));
   setLegend(state.legend, data.legend);
-  root.setAttribute("role", "img");
-  root.setAttribute("aria-label", data.alt);
+  state.plot.setAttribute("role", "img");
+  state.plot.setAttribute("aria-label", data.alt);
   state.plot.style.minHeight = `${rowsOf(root, data).height}px`;
   if (state.visible || !state.draws) whenPlotly(state, () => draw(root, state));
   else state.late = true;
