@@ -163,7 +163,8 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
         if experiment is None:
             return "These settings cannot be trained: the reason stands above."
         if snapshot is None:
-            return "Not trained yet. Press **Train**."
+            guess = "Guess, then press" if awaits_guess(lab) else "Press"
+            return f"Not trained yet. {guess} **Train**."
         if snapshot.experiment != lab.experiment:
             return "Your settings are not trained yet. Press **Train**."
         return (

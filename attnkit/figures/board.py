@@ -210,8 +210,8 @@ def _top(snapshot: Snapshot, values: np.ndarray) -> float:
     task = snapshot.experiment.task
     if task.loss_to_beat is None:
         return 1.0
-    start = values[0][np.isfinite(values[0])]
-    return 1.05 * max([math.log(task.n_classes), task.loss_to_beat, *start.tolist()])
+    start = values[0][np.isfinite(values[0])].max(initial=0.0)
+    return 1.05 * max(math.log(task.n_classes), task.loss_to_beat, float(start))
 
 
 def _shared_levels(experiment: Experiment) -> list[dict[str, Any]]:
