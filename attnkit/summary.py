@@ -15,9 +15,6 @@ from attnkit.variants.catalogue import title_of
 if TYPE_CHECKING:
     import pandas as pd
 
-SOLVED = "99% or more, three times in a row"
-"""When a seed counts as solved, in words: see `Snapshot.steps_to_threshold`."""
-
 
 def run_table(snapshot: Snapshot) -> pd.DataFrame:
     """One row per run: what it is, its metrics at the last evaluation, its costs."""
@@ -148,8 +145,8 @@ def finding(snapshot: Snapshot) -> str:
             others.append(text + (f" ({lost[i]} of {n_seeds} diverged)" if lost[i] else ""))
     parts = []
     if solved:
-        seeds = "" if n_seeds == 1 else " with every seed"
-        parts.append(f"Solved{seeds} ({SOLVED}): {', '.join(solved)}.")
+        seeds = {1: "", 2: " by both seeds"}.get(n_seeds, f" by all {n_seeds} seeds")
+        parts.append(f"Solved{seeds}: {', '.join(solved)}.")
     if others:
         not_solved = "Not solved yet" if snapshot.status == "running" else "Not solved"
         parts.append(f"{not_solved}: {', '.join(others)}.")

@@ -18,7 +18,6 @@ with st.container(horizontal=True, vertical_alignment="bottom", key="pickers"):
     layer, head = pick_layer_and_head(subject)
     looked = pick_example(subject)
 if looked is not None:
-    asking = subject.marked_question() if looked.is_of_lab else 0
-    inspection = replace(looked, view="symmetry", layer=layer, head=head, asking=asking)
+    inspection = replace(looked, view="symmetry", layer=layer, head=head, asking=0)
     show_film(subject, inspection, "asymmetry")
     take_away(subject, inspection, "asymmetry", TITLE)

@@ -93,6 +93,8 @@ def action_bar(experiment: Experiment | None, job: Job | None) -> None:
         label = "Resume"
     elif job is not None and not fits:
         label = "Train what is new" if lab.n_new else "Train new settings"
+    if awaits_guess(lab):
+        label = "Guess first"
     invalid = experiment is None or awaits_guess(lab)
     calm = "buttons" in lab.hidden
     st.button(
@@ -161,13 +163,13 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
         if experiment is None:
             return "These settings cannot be trained: the reason stands above."
         if snapshot is None:
-            return "Not trained yet. Press **Train**."
+            guess = "Guess, then press" if awaits_guess(lab) else "Press"
+            return f"Not trained yet. {guess} **Train**."
         if snapshot.experiment != lab.experiment:
             return "Your settings are not trained yet. Press **Train**."
         return (
             f"A finished example: {snapshot.experiment.n_runs} models, "
-            f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s "
-            f"by {plain(snapshot.trained_by)}. "
+            f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s. "
             "Press **Train** to watch it happen."
         )
     if job.state == "failed":
@@ -191,8 +193,7 @@ def status_line(job: Job | None, snapshot: Snapshot | None) -> str:
             yet = " yet" if job.tried_again else ""
             notes = f" Not stored{yet}: {plain(job.unstored)}.{notes}"
         verb = "Finished" if job.asked_at else "Finished before, from the store"
-        maker = f", by {plain(snapshot.trained_by)}"
-        return f"{verb}: {where} in {snapshot.seconds:.1f} s{pace}{maker}.{notes}"
+        return f"{verb}: {where} in {snapshot.seconds:.1f} s{pace}.{notes}"
     if job.state in ("paused", "stopped"):
         confirmed = job.state.capitalize()
         asked = {"paused": "Pausing", "stopped": "Stopping"}[job.state]
@@ -282,7 +283,8 @@ def trained_area(job: Job | None, snapshot: Snapshot) -> None:
             st.markdown(status_line(job, snapshot) + turn, width="stretch")
             place = probe_pickers(experiment)
         why(snapshot, place[0], foreign)
-        draw_board(snapshot, lab.experiment if foreign else experiment, place, lab.previous)
+        columns = lab.experiment if foreign or lab.n_new else experiment
+        draw_board(snapshot, columns, place, lab.previous, foreign)
     larger_charts(lab, snapshot, foreign)
 
 
@@ -351,6 +353,7 @@ if adding is not None and adding.open:
         composer.variant_form(lab)
 if explaining.open:
     with explaining:
+        st.page_link("pages/guide.py", label="More in the Guide")  # keys scroll from here
         words.glossary()
 if linking.open:
     with linking:

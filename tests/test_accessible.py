@@ -301,6 +301,39 @@ def test_axe_finds_no_serious_fault_in_what_the_lab_says_and_opens(browser, addr
     page.close()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault_in_what_the_board_opens(browser, address, scheme):
+    """The words, the rule for what is solved, what is saved, larger charts, a phone's settings."""
+    page = visit(browser, f"{address}/")
+    page.wait_for_selector(".ak-board[data-draws] canvas")
+    settle(page)
+    show(page, WIDE, scheme)
+    page.locator(".st-key-words button").first.click()
+    page.wait_for_selector("[data-testid=stPopoverBody] table")
+    assert grave_faults(page, "[data-testid=stPopoverBody]") == []
+    page.keyboard.press("Escape")
+    page.locator(".st-key-why [data-testid=stTooltipIcon]").hover()
+    expect(page.get_by_role("tooltip")).to_contain_text("three evaluations in a row")
+    assert grave_faults(page, "[role=tooltip]") == []
+    page.locator(".ak-board-save summary").click()
+    assert grave_faults(page, ".ak-board-save") == []
+    page.locator(".st-key-larger summary").first.click()
+    menus = page.locator(".ak-figure-save summary")
+    expect(menus).to_have_count(2)
+    settle(page)
+    menus.first.click()
+    assert grave_faults(page, ".st-key-larger") == []
+    page.set_viewport_size({"width": 390, "height": 844})
+    opener = page.get_by_role("button", name="Settings", exact=True)
+    expect(opener).to_be_visible()
+    assert grave_faults(page, "[data-testid=stHeader]") == []
+    opener.click()
+    expect(page.locator(".st-key-train_automatically")).to_be_in_viewport()
+    assert grave_faults(page, "[data-testid=stSidebar]") == []
+    page.close()
+
+
 def test_arrow_keys_lead_from_one_question_of_the_example_to_the_next(browser, address):
     """As the pointer does."""
     page = visit(browser, f"{address}/")

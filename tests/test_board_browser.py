@@ -1,4 +1,13 @@
-"""The Lab's board in a real Chromium: everything in one view, and nothing that jumps."""
+"""The Lab's board in a real Chromium: everything in one view, and nothing that jumps.
+
+Most tests look at the finished example that comes with attnkit, so they depend neither on an engine
+nor on a processor. With ATTNKIT_PICTURES, a folder, they also write pictures of the Lab.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
 
 import pytest
 from browsing import LONG
@@ -8,34 +17,42 @@ from attnkit.examples import load_example
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
-WINDOWS = ((1440, 780), (1920, 1080))
-"""What a browser leaves of a laptop's screen, and a large screen."""
+WINDOWS = ((1440, 780), (1920, 1080), (390, 844))
+"""What a browser leaves of a laptop's screen, a large screen, and a phone."""
 
-VARIANTS = {
-    2: "QKV,Q%3DK",
-    5: "QKV,Q%3DK,K%3DV,Q%3DV,Q%3DK%3DV",
-    6: "QKV,Q%3DK,K%3DV,Q%3DV,Q%3DK%3DV,Q%3DK+unit_key+self_mask",
-}
+NEAR = 2
+"""Pixels by which a box may lie elsewhere."""
+
+RECORDED = Path(__file__).parent / "board_boxes.json"
+"""Boxes of the finished example by width. After a wanted change of the layout, replace the file by
+the one that is written beside the pictures."""
 
 BOXES = """() => {
-  const found = {};
+  const found = {}, top = document.querySelector('[data-testid=stMain]').scrollTop;
   const add = (name, node) => {
-    const { left, top, right, bottom } = node.getBoundingClientRect();
-    found[name] = [left, top, right, bottom];
+    const box = node.getBoundingClientRect();
+    found[name] = [box.left, box.top + top, box.right, box.bottom + top].map(Math.round);
   };
-  add('bar', document.querySelector('.st-key-bar'));
-  add('why', document.querySelector('.st-key-why'));
+  for (const name of ['bar', 'chooser', 'state', 'why', 'example']) {
+    add(name, document.querySelector(`.st-key-${name}`));
+  }
+  document.querySelectorAll('.ak-board-heading').forEach((node, i) => add(`heading ${i}`, node));
   document.querySelectorAll('.ak-board-column').forEach((column, i) => {
     const [accuracy, asymmetry] = column.querySelectorAll('.ak-board-chart');
     const parts = {
-      number: column.querySelector('.ak-value').parentElement.parentElement,
-      accuracy, asymmetry, map: column.querySelector('canvas'),
+      number: column.querySelector('.ak-board-head'),
+      accuracy, asymmetry, map: column.querySelector('.ak-board-map'),
       pair: column.querySelector('.ak-board-pair'),
     };
     for (const [name, node] of Object.entries(parts)) add(`${name} ${i}`, node);
   });
   return found;
 }"""
+
+VARIANTS = {
+    2: "QKV,Q%3DK",
+    6: "QKV,Q%3DK,K%3DV,Q%3DV,Q%3DK%3DV,Q%3DK+unit_key+self_mask",
+}
 
 SMALL_TEXTS = """() => [...document.querySelectorAll('.ak-board *')]
   .filter((node) => !node.closest('.ak-diagram') && node.checkVisibility())
@@ -47,98 +64,214 @@ LABELS = """() => [...document.querySelectorAll('.ak-board-column')].map((column
   [...column.querySelectorAll('.ak-board-map text')].filter((node) => node.textContent).length)"""
 
 
-def boxes(page, window):
-    """Return the boxes of the board's parts in a window of this size."""
-    page.set_viewport_size({"width": window[0], "height": window[1]})
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")
-    return page.evaluate(BOXES)
+READY = """() => document.fonts.status === 'loaded'
+  && document.querySelector('.ak-board[data-draws]')
+  && document.querySelector('.ak-example-strip .ak-token-box')
+  && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
+  && !document.querySelector('[data-stale=true]')"""
 
 
-def wait_for_step(page, step):
-    """Wait until the board shows a step."""
-    page.wait_for_selector(f".st-key-board .ak-board[data-step='{step}']:not(.ak-faded) canvas")
-    page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
-
-
-@pytest.mark.parametrize("n_variants", VARIANTS)
-def test_all_variants_are_in_the_window_at_once_and_stay_where_they_are(
-    browser, address, n_variants
-):
-    """From step 0 to the end, in both windows, in light and dark."""
-    page = browser.new_page(color_scheme="light")
+def open_lab(browser, link, window=WINDOWS[0]):
+    """Open a link into the Lab and wait until all of it is drawn."""
+    page = browser.new_page(viewport={"width": window[0], "height": window[1]})
     page.set_default_timeout(LONG)
-    page.goto(
-        f"{address}/?v=1&sharing={VARIANTS[n_variants]}&n_seeds=2&steps=20&first_seed=9{n_variants}0"
-    )
-    page.wait_for_selector(".st-key-board .ak-board[data-draws] canvas")
-    seen = {}
-    for button, step in (("reset", 0), ("step", 10), ("train", 20)):
-        page.locator(f".st-key-{button} button").first.click()
-        wait_for_step(page, step)
-        for scheme in ("light", "dark") if step == 20 else ("light",):
-            page.emulate_media(color_scheme=scheme)
-            for window in WINDOWS:
-                found = boxes(page, window)
-                assert len(found) == 2 + 5 * n_variants
-                for name, (left, top, right, bottom) in found.items():
-                    inside = left >= 0 and right <= window[0] and top >= 0 and bottom <= window[1]
-                    assert inside, f"{name} at step {step}: {(left, top, right, bottom)}"
-                first = seen.setdefault(window, found)
-                moved = {
-                    name: (first[name], box)
-                    for name, box in found.items()
-                    if max(abs(a - b) for a, b in zip(first[name], box, strict=True)) > 2
-                }
-                assert not moved, (step, scheme, window)
-    assert page.evaluate(SMALL_TEXTS) == []
-    assert page.evaluate(LABELS) == [24] * n_variants  # eight names twice, and eight answers
+    page.goto(link)
+    page.wait_for_function(READY)
+    return page
+
+
+@pytest.fixture(scope="module")
+def lab(browser, address):
+    """The Lab as it opens, with the finished example."""
+    page = open_lab(browser, f"{address}/")
+    yield page
     page.close()
 
 
-def test_the_action_bar_stays_in_sight(browser, address):
+def boxes(page, window):
+    """Return the boxes of the Lab's parts in a window of this size."""
+    page.set_viewport_size({"width": window[0], "height": window[1]})
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")
+    page.wait_for_function(READY)
+    return page.evaluate(BOXES)
+
+
+def moved(before, after):
+    """Return the parts that stand elsewhere, with both of their boxes."""
+    assert before.keys() == after.keys()
+    return {
+        name: (box, after[name])
+        for name, box in before.items()
+        if max(abs(a - b) for a, b in zip(box, after[name], strict=True)) > NEAR
+    }
+
+
+def assert_in_window(found, n_variants, window):
+    """Check that every variant's accuracy, map and asymmetry are in the window at once."""
+    parts = [
+        name for name in found if name.split()[0] in ("number", "accuracy", "map", "asymmetry")
+    ]
+    assert len(parts) == 4 * n_variants
+    for name in parts:
+        left, top, right, bottom = found[name]
+        inside = left >= 0 and right <= window[0] and top >= 0 and bottom <= window[1]
+        assert inside, f"{name} in {window}: {found[name]}"
+
+
+def keep(page, name):
+    """Write a picture of the window, where pictures are wanted."""
+    if folder := os.environ.get("ATTNKIT_PICTURES"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(folder) / name, animations="disabled")
+
+
+def test_the_finished_example_is_laid_out_as_recorded(browser, address):
+    """In light and dark alike; on wide screens all variants are in sight at once."""
+    page, seen = open_lab(browser, f"{address}/"), {}
+    for window in WINDOWS:
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found = boxes(page, window)
+            assert not moved(seen.setdefault(f"{window[0]}", found), found), (window, scheme)
+            keep(page, f"lab-{window[0]}x{window[1]}-{scheme}.png")
+        if window[0] > 640:
+            assert_in_window(found, 5, window)
+    expect(page.locator(".ak-board-heading").nth(1)).to_contain_text("Rows read “name: boss”.")
+    assert page.evaluate(SMALL_TEXTS) == []
+    assert page.evaluate(LABELS) == [24] * 5  # eight names twice, and eight answers
+    page.close()
+    if folder := os.environ.get("ATTNKIT_PICTURES"):
+        Path(folder, RECORDED.name).write_text(json.dumps(seen, indent=1))
+    recorded = json.loads(RECORDED.read_text())
+    assert [moved(recorded[width], found) for width, found in seen.items()] == [{}, {}, {}]
+
+
+@pytest.mark.parametrize("n_variants", VARIANTS)
+def test_other_numbers_of_variants_are_in_the_window_at_once(browser, address, n_variants):
+    """The example stands in their columns, as far as it has them."""
+    page = open_lab(browser, f"{address}/?v=1&sharing={VARIANTS[n_variants]}")
+    for window in WINDOWS[:2]:
+        assert_in_window(boxes(page, window), n_variants, window)
+    page.close()
+
+
+def test_nothing_moves_when_the_headline_comes_and_the_focus_stays(browser, address):
+    """From step 0 to the end, at three widths; with the keyboard alone."""
+    windows = ((1440, 780), (640, 900), (390, 844))
+    page = open_lab(browser, f"{address}/?v=1&n_seeds=2&steps=20&first_seed=950")
+    step, train = (page.locator(f".st-key-{key} button:visible").first for key in ("step", "train"))
+    page.locator(".st-key-reset button:visible").first.click()
+    page.wait_for_selector(".ak-board[data-step='0']:not(.ak-faded) canvas")
+    before = [boxes(page, window) for window in windows]
+    page.set_viewport_size({"width": 1440, "height": 780})
+    step.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".ak-board[data-step='10']")
+    expect(step).to_be_focused()
+    train.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".ak-board[data-step='20']")
+    expect(train).to_be_focused()
+    expect(page.locator(".st-key-why")).to_contain_text("Not solved: QKV")
+    after = [boxes(page, window) for window in windows]
+    assert [moved(*pair) for pair in zip(before, after, strict=True)] == [{}, {}, {}]
+    page.close()
+
+
+def test_the_focus_goes_to_the_button_that_takes_the_place_of_train(browser, address):
+    """Pause while it trains, and back to Train, which is then called Resume."""
+    page = open_lab(browser, f"{address}/?v=1&sharing=QKV&n_seeds=1&steps=20000&first_seed=960")
+    train, pause = (page.locator(f".st-key-{key} button") for key in ("train", "pause"))
+    train.focus()
+    page.keyboard.press("Enter")
+    expect(pause).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(train).to_have_text(re.compile("Resume"))
+    expect(train).to_be_focused()
+    page.locator(".st-key-stop button:visible").first.click()
+    page.close()
+
+
+def test_the_action_bar_stays_in_sight(lab):
     """At the top of a window that is scrolled, and at the bottom of a phone."""
-    page = browser.new_page(viewport={"width": 1440, "height": 780})
-    page.set_default_timeout(LONG)
-    page.goto(f"{address}/")
-    page.wait_for_selector(".st-key-board .ak-board[data-draws] canvas")
-    train = page.locator(".st-key-train button")
-    page.locator(".st-key-example").scroll_into_view_if_needed()
-    page.locator("[data-testid=stMain]").evaluate("(node) => node.scrollTo(0, node.scrollHeight)")
+    lab.set_viewport_size({"width": 1440, "height": 780})
+    train, main = lab.locator(".st-key-train button"), lab.locator("[data-testid=stMain]")
+    main.evaluate("(node) => node.scrollTo(0, node.scrollHeight)")
     assert 0 <= train.bounding_box()["y"] < 56
-    page.set_viewport_size({"width": 390, "height": 844})
+    main.evaluate("(node) => node.scrollTo(0, 0)")
+    lab.set_viewport_size({"width": 390, "height": 844})
     expect(train).to_be_in_viewport()
-    page.wait_for_function(
+    lab.wait_for_function(
         "() => document.querySelector('.st-key-train button').getBoundingClientRect().top > 700"
     )
-    grid = page.locator(".ak-board-grid")
+    grid = lab.locator(".ak-board-grid")
     scrolls = (
         "(node) => [node.scrollWidth > node.clientWidth, getComputedStyle(node).scrollSnapType]"
     )
     assert grid.evaluate(scrolls) == [True, "x mandatory"]
-    page.close()
 
 
-def test_a_step_is_read_from_all_charts_by_keys(browser, address):
-    """Arrow keys move through the evaluations; Escape ends it."""
-    page = browser.new_page(viewport={"width": 1440, "height": 780})
-    page.set_default_timeout(LONG)
-    page.goto(f"{address}/")
-    page.wait_for_selector(".st-key-board .ak-board[data-draws] canvas")
-    readings = page.locator(".ak-board .ak-reading")
+def test_the_settings_of_a_phone_are_called_so(lab):
+    """Where the sidebar is closed, its button has a word that is seen and heard."""
+    lab.set_viewport_size({"width": 390, "height": 844})
+    opener = lab.get_by_role("button", name="Settings", exact=True)
+    expect(opener).to_be_visible()
+    word = opener.evaluate("(node) => getComputedStyle(node, '::after').content")
+    assert word == '"Settings"'
+    opener.click()
+    expect(lab.locator(".st-key-train_automatically")).to_be_in_viewport()
+    lab.get_by_role("button", name="Collapse sidebar").click()
+    expect(opener).to_be_visible()
+
+
+def test_a_step_is_read_from_all_charts_by_keys(lab):
+    """Arrow keys move through the evaluations, Escape ends it; a reading leaves its curve free."""
+    lab.set_viewport_size({"width": 1440, "height": 780})
+    readings = lab.locator(".ak-board .ak-reading")
     expect(readings.nth(0)).to_have_text("")
     expect(readings.nth(3)).to_have_text("0.00, the same both ways")
-    page.locator(".ak-board-grid").focus()
-    page.keyboard.press("ArrowLeft")
+    lab.locator(".ak-board-grid").focus()
+    lab.keyboard.press("ArrowLeft")
     expect(readings.nth(0)).to_have_text("step 600: 1.00 [1.00, 1.00]")
     expect(readings.nth(2)).to_contain_text("step 600: 0.49")
-    page.keyboard.press("Escape")
+    assert (
+        readings.nth(0).bounding_box()["y"] > lab.locator(".ak-line").nth(0).bounding_box()["y"] + 3
+    )
+    lab.keyboard.press("Escape")
     expect(readings.nth(0)).to_have_text("")
-    page.locator(".ak-board-save summary").click()
+
+
+def saved(page, menu, kind):
+    """Return what a menu saves, as text."""
+    menu.locator("summary").click()
     with page.expect_download() as download:
-        page.get_by_role("button", name="Save as SVG").click()
-    picture = download.value.path().read_text()
+        menu.get_by_role("button", name=f"Save as {kind}").click()
+    return download.value.path().read_text()
+
+
+def test_the_board_is_saved_as_it_is(lab):
+    """With the names of the example, whatever is a canvas in the page."""
+    lab.set_viewport_size({"width": 1440, "height": 780})
+    picture = saved(lab, lab.locator(".ak-board-save"), "SVG")
     example = load_example("directed")
     first = example.experiment.task.label(example.probe.tokens)[0]
     assert first.short in picture
     assert picture.count("<svg") > 10
-    page.close()
+
+
+def test_larger_charts_are_saved_with_their_numbers(lab):
+    """A row for every variant, measure and step."""
+    lab.set_viewport_size({"width": 1440, "height": 780})
+    lab.locator(".st-key-larger summary").first.click()
+    menus = lab.locator(".ak-figure-save")
+    expect(menus).to_have_count(2)
+    lab.wait_for_selector(".st-key-measures .ak-plot[data-draws]")
+    heading, *rows = saved(lab, menus.nth(0), "CSV").splitlines()
+    assert heading == "variant,measure,step,mean,low,high"
+    example = load_example("directed")
+    assert len(rows) == 5 * len(example.eval_steps)
+    assert rows[-1].startswith("Q=K=V,accuracy,600,0.4")
+    assert "right token" in saved(lab, menus.nth(1), "CSV")
+    picture = saved(lab, menus.nth(0), "SVG")
+    assert "Accuracy over steps" in picture
+    assert picture.count("<path") > 50

@@ -1,7 +1,7 @@
 """The Lab when something is changed: what is known is shown, what is new is trained."""
 
 import pytest
-from test_pages import job_of, press, show, visit_small, watch
+from test_pages import columns, job_of, press, show, visit_small, watch
 
 from attnkit.ui.service import training_service
 
@@ -36,8 +36,12 @@ def trained():
 
 def test_a_variant_that_is_added_trains_alone(trained):
     """The others are there already."""
+    numbers = [column["value"] for column in columns(trained)]
     tab = choose(trained, "QKV", "Q=K", "K=V")
     assert tab.button(key="train").label == "Train what is new"
+    *known, new = columns(tab)
+    assert [column["value"] for column in known] == numbers
+    assert new["map"] == {"lacking": "Not trained yet: press Train."}
     tab = watch(press(tab, "train"), lambda job: job.over)
     assert job_of(tab).trains.sharing == ("K=V",)
     assert list(job_of(tab).snapshot.experiment.sharing) == ["QKV", "Q=K", "K=V"]

@@ -40,6 +40,8 @@ def test_a_quiet_link_shows_no_result_and_waits_for_a_guess():
     assert "Untrained: curves and attention maps appear here." in said(tab)
     assert "Which of them will solve this" in guess_group(tab)[0].label
     assert tab.button(key="train").disabled
+    assert tab.button(key="train").label == "Guess first"
+    assert "Not trained yet. Guess, then press **Train**." in said(tab)
     assert tab.button(key="step").disabled
     assert tab.query_params["quiet"] == "1"
     assert not tab.warning
@@ -49,6 +51,7 @@ def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
     """The last one counts."""
     tab = guess(visit_small(quiet="1", steps="20"), "QKV")
     assert not tab.button(key="train").disabled
+    assert tab.button(key="train").label == "Train"
     tab = guess(tab, NONE)
     tab = watch(press(tab, "train"), lambda job: job.over)
     assert "Your guess was right." in said(tab)
@@ -59,7 +62,7 @@ def test_a_wrong_guess_is_told_with_what_came_out():
     """So that the visitor sees what was other than expected."""
     tab = guess(visit_small(quiet="1", steps="20"), "QKV", "Q=K")
     tab = watch(press(tab, "train"), lambda job: job.over)
-    assert "Your guess was wrong.** Which will solve this with every seed?" in said(tab)
+    assert "Your guess was wrong.** Which will solve this with all seeds?" in said(tab)
     assert "You said QKV, Q=K. It was none of them." in said(tab)
 
 
@@ -98,7 +101,7 @@ def test_what_is_solved_is_what_the_finding_says():
     """With every seed, or by a loss below that of the simple model."""
     snapshot = shipped_example("directed")
     names = [variant.value for variant in solved_variants(snapshot)]
-    assert f"): {', '.join(names)}. Not solved" in finding(snapshot)
+    assert f"Solved by all 5 seeds: {', '.join(names)}. Not solved" in finding(snapshot)
     never = {**snapshot.history, "accuracy": np.zeros_like(snapshot.history["accuracy"])}
     assert solved_variants(replace(snapshot, history=never)) == []
 

@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from finished import finished
 from kinds import tiny
 
 from attnkit.statistics import mean_interval
 from attnkit.summary import (
-    SOLVED,
     finding,
     measures_finding,
     percent,
@@ -57,8 +57,19 @@ def test_finding_sorts_sharings_into_solved_and_not(example):
     accuracy = np.ones((5, 5))
     accuracy[1] = [0.4, 0.5, 0.6, 0.5, 0.5]
     text = finding(with_accuracy(example, accuracy))
-    solved = f"Solved with every seed ({SOLVED}): QKV, K=V, Q=V, Q=K=V."
-    assert text == f"{solved} Not solved: Q=K 50% [41 to 59%]."
+    assert text == "Solved by all 5 seeds: QKV, K=V, Q=V, Q=K=V. Not solved: Q=K 50% [41 to 59%]."
+
+
+@pytest.mark.parametrize(
+    ("n_seeds", "said"),
+    [(1, "Solved: Q=K."), (2, "Solved by both seeds: Q=K."), (3, "Solved by all 3 seeds: Q=K.")],
+)
+def test_what_is_solved_is_told_in_few_words(n_seeds, said):
+    """The rule stands in the glossary."""
+    snapshot = finished(
+        tiny("directed", sharing=["Q=K"], n_seeds=n_seeds), np.ones((4, 1, n_seeds))
+    )
+    assert finding(snapshot) == said
 
 
 def test_one_seed_below_the_threshold_is_not_solved(example):

@@ -162,7 +162,7 @@ def test_the_worked_example():
     questions = [(cem, 13), (ada, 12), (ben, 13), (3, 12), (4, 12), (5, 12)]
     labels = task.label(np.array(entries + questions))
     assert [label.short for label in labels[:3]] == ["Ada", "Ben", "Cem"]
-    assert [label.full for label in labels[:3]] == ["Ada→Cem", "Ben→Ada", "Cem→Ben"]
+    assert [label.full for label in labels[:3]] == ["Ada: Cem", "Ben: Ada", "Cem: Ben"]
     assert [label.asking for label in labels[6:9]] == ["Cem+2 ?", "Ada+1 ?", "Ben+2 ?"]
     assert task.answer_text(cem) == "Cem"
 

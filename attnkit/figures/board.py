@@ -26,6 +26,7 @@ from attnkit.figures.maps import (
 )
 from attnkit.figures.palette import colors_of
 from attnkit.figures.panels import thin
+from attnkit.joining import can_share_runs
 from attnkit.reasons import marked_pair
 from attnkit.results import Snapshot
 from attnkit.statistics import mean_interval
@@ -59,8 +60,8 @@ def board(
     """Draw a snapshot in the columns of an experiment.
 
     Args:
-        snapshot: what is drawn. experiment: the columns; those of its variants that the snapshot
-            lacks stay empty, and numbers are told only if both are the same experiment.
+        snapshot: what is drawn. experiment: the columns. Those of its variants that the snapshot
+            lacks stay empty. Numbers are told only if the two differ in nothing but variants.
         seed: the seed whose map is shown. layer, head: see `attention_maps`.
         previous: an earlier experiment, whose curves are drawn grey.
     """
@@ -68,9 +69,9 @@ def board(
     steps, kept = thin(snapshot.eval_steps)
     name = "accuracy" if trained.task.loss_to_beat is None else "loss"
     values = snapshot.per_sharing(snapshot.history[name])
-    top, levels = _scale(snapshot, values)
+    top, levels = _top(snapshot, values), _shared_levels(trained)
     maps = _maps(snapshot, seed, layer, head, len(experiment.sharing))
-    notes = _numbers(snapshot) if trained == experiment else {}
+    notes = _numbers(snapshot) if can_share_runs(trained, experiment) else {}
     pairs = _pair_scores(snapshot, seed, layer, head)
     asymmetry = snapshot.per_sharing(snapshot.asymmetry)
     now = snapshot.per_sharing((1 - snapshot.latest("score_symmetry")) / 2)
@@ -87,7 +88,10 @@ def board(
             column["asymmetry_value"] = _number(float(mean_interval(now[place]).mean))
             column["map"] = maps["panels"][place]
             column["scores"] = pairs.get(variant, [])
+        else:
+            column["map"] = {"lacking": "Not trained yet: press Train."}
         columns.append({**column, "said": _said(column)})
+    shown_levels = levels + [level for column in columns for level in column["levels"]]
     return {
         **planned_board(experiment),
         "step": snapshot.step,
@@ -97,24 +101,34 @@ def board(
         "quantity": name,
         "top": top,
         "turn": trained.training.earlier_steps,
-        "legend": _legend(trained, levels, columns, previous is not None),
-        "mark": _mark(snapshot, seed, layer, maps.pop("frame")),
+        "legend": _legend(trained, shown_levels, previous is not None),
+        "mark": _mark(snapshot, layer, maps.pop("frame")),
         "columns": columns,
         "maps": {name: value for name, value in maps.items() if name != "panels"},
     }
 
 
 def planned_board(experiment: Experiment) -> dict[str, Any]:
-    """The board of an experiment of which nothing is trained: its columns without data."""
+    """Return the board of an experiment of which nothing is trained: its columns without data.
+
+    Legends are there from the start, so that nothing moves when the curves come.
+    """
+    name = "accuracy" if experiment.task.loss_to_beat is None else "loss"
+    levels = [
+        *_shared_levels(experiment),
+        *(one for v in experiment.sharing for one in _levels_of(experiment, v, np.zeros(1), name)),
+    ]
     return {
         "step": 0,
         "last_step": experiment.training.steps,
         "steps": "",
         "previous_steps": "",
-        "quantity": "accuracy" if experiment.task.loss_to_beat is None else "loss",
+        "quantity": name,
         "top": 1.0,
         "turn": experiment.training.earlier_steps,
-        "legend": [],
+        "legend": _legend(experiment, levels, has_previous=False),
+        "label_legend": experiment.task.label_legend,
+        "has_mirrors": experiment.task.plateau is not None,
         "mark": None,
         "columns": [{**c, "said": _said(c)} for c in planned_columns(experiment)],
         "maps": None,
@@ -191,15 +205,22 @@ def _numbers(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
     return numbers
 
 
-def _scale(snapshot: Snapshot, values: np.ndarray) -> tuple[float, list[dict[str, Any]]]:
-    """The highest value of the curves' axis, and the levels that all columns share."""
+def _top(snapshot: Snapshot, values: np.ndarray) -> float:
+    """Return the highest value of the curves' axis."""
     task = snapshot.experiment.task
     if task.loss_to_beat is None:
-        return 1.0, [{"value": task.chance, "dash": "dot", "text": f"chance {task.chance:.2f}"}]
-    start = values[0][np.isfinite(values[0])]
-    top = 1.05 * max([math.log(task.n_classes), task.loss_to_beat, *start.tolist()])
+        return 1.0
+    start = values[0][np.isfinite(values[0])].max(initial=0.0)
+    return 1.05 * max(math.log(task.n_classes), task.loss_to_beat, float(start))
+
+
+def _shared_levels(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the levels that all columns share."""
+    task = experiment.task
+    if task.loss_to_beat is None:
+        return [{"value": task.chance, "dash": "dot", "text": f"chance {task.chance:.2f}"}]
     text = f"{task.simple_model} {task.loss_to_beat:.2f}"
-    return top, [{"value": task.loss_to_beat, "dash": "dot", "text": text}]
+    return [{"value": task.loss_to_beat, "dash": "dot", "text": text}]
 
 
 def _levels_of(
@@ -217,17 +238,13 @@ def _levels_of(
 
 
 def _legend(
-    experiment: Experiment,
-    shared: list[dict[str, Any]],
-    columns: Sequence[dict[str, Any]],
-    has_previous: bool,
+    experiment: Experiment, levels: Sequence[dict[str, Any]], has_previous: bool
 ) -> list[dict[str, str]]:
     """Describe the lines of the learning curves."""
     n = experiment.n_seeds
     entries = [{"dash": "solid", "text": f"mean of {n} seeds, 95% interval" if n > 1 else "1 seed"}]
     if n > 1:
         entries.append({"dash": "thin", "text": "each seed"})
-    levels = shared + [level for column in columns for level in column["levels"]]
     entries += [{"dash": level["dash"], "text": level["text"]} for level in levels]
     if experiment.training.earlier_steps:
         entries.append({"dash": "thin", "text": "upright: the embedding is frozen"})
@@ -272,9 +289,9 @@ def _maps(
     }
 
 
-def _mark(snapshot: Snapshot, seed: int, layer: int, frame: Frame) -> dict[str, int] | None:
+def _mark(snapshot: Snapshot, layer: int, frame: Frame) -> dict[str, int] | None:
     """Row and column of the marked pair in the map, and of its mirror; None if it is not shown."""
-    pair = _pair(snapshot, seed, layer)
+    pair = _pair(snapshot, layer)
     if pair is None or not all(i in frame.rows and i in frame.columns for i in pair):
         return None
     (row, mirror_row), (mirror_column, column) = (
@@ -288,10 +305,10 @@ def _mark(snapshot: Snapshot, seed: int, layer: int, frame: Frame) -> dict[str, 
     }
 
 
-def _pair(snapshot: Snapshot, seed: int, layer: int) -> tuple[int, int] | None:
+def _pair(snapshot: Snapshot, layer: int) -> tuple[int, int] | None:
     """The marked pair of positions, where the layer has scores for both directions."""
     place = snapshot.experiment.places[layer]
-    pair = marked_pair(snapshot, seed)
+    pair = marked_pair(snapshot)
     both = range(max(place.asks[0], place.looks[0]), min(place.asks[1], place.looks[1]))
     return pair if pair is not None and all(i in both for i in pair) else None
 
@@ -300,7 +317,7 @@ def _pair_scores(
     snapshot: Snapshot, seed: int, layer: int, head: int | None
 ) -> dict[Variant, list[dict[str, Any]]]:
     """The two scores of the marked pair for every variant, as texts."""
-    pair = _pair(snapshot, seed, layer)
+    pair = _pair(snapshot, layer)
     scores = snapshot.probe.scores
     if scores is None or pair is None:
         return {}

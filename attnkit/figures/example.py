@@ -31,7 +31,8 @@ def example_cells(task: Task, example: Example) -> dict[str, Any]:
                 "reverse": int(example.reverse[place]) if asked else NOTHING,
             }
         )
-    return {"cells": cells, "n_source": task.n_source, "note": _note(cells), "message": ""}
+    note = _note(cells) + (f" Entries read “{task.label_legend}”." if task.label_legend else "")
+    return {"cells": cells, "n_source": task.n_source, "note": note, "message": ""}
 
 
 def _text(task: Task, label: Label, n_tokens: int) -> str:

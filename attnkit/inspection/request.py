@@ -47,11 +47,6 @@ class Inspection:
             if not isinstance(value, int) or value < low:
                 raise ValueError(f"{name}: got {value!r}, allowed a whole number from {low}")
 
-    @property
-    def is_of_lab(self) -> bool:
-        """Whether it looks at the example that the Lab shows."""
-        return self.example == 0 and not self.tokens
-
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         return asdict(self)

@@ -98,7 +98,7 @@ def mirrored(run: Run) -> Reason | None:
     even = abs(right - wrong) <= EVEN * max(right, wrong)
     if not (run.counts and run.alike and looked_at and even and low <= run.accuracy <= high):
         return None
-    pair = marked_pair(run.snapshot, run.seed)
+    pair = marked_pair(run.snapshot)
     if pair is None or run.scores is None or run.pattern is None:
         sentence = (
             f"{run.title} gives {percent(right)} of its attention to the right entry and "

@@ -39,6 +39,11 @@ class Reason:
     sentence: str
     page: str
 
+    @property
+    def is_of_one_seed(self) -> bool:
+        """Whether the numbers are those of one seed; other sentences name the seeds themselves."""
+        return self.kind not in ("solved", "other seeds")
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -172,11 +177,11 @@ class Run:
         return mean
 
 
-def marked_pair(snapshot: Snapshot, seed: int) -> tuple[int, int] | None:
-    """Return the pair of entries of the example that shows best whether direction is told.
+def marked_pair(snapshot: Snapshot) -> tuple[int, int] | None:
+    """Return the pair of entries of the example that is marked in maps and named in sentences.
 
-    It is the pair (i, j) on which symmetric runs of this seed divert j most evenly: from the entry
-    that j asks for to i, who asks for j. Without such runs it is the first pair.
+    It is the first entry that is asked and the one that it should look at. The pair depends on the
+    example alone, so that it is the same for all variants and seeds and at every step.
 
     Returns:
         The position of a query and of the entry that it should look at. The other way round is
@@ -184,18 +189,9 @@ def marked_pair(snapshot: Snapshot, seed: int) -> tuple[int, int] | None:
     """
     probe, first = snapshot.probe, snapshot.experiment.task.answers_from
     reverse = {first + a: int(at) for a, at in enumerate(probe.reverse)}
-    pairs = [
+    pairs = (
         (first + a, int(at))
         for a, at in enumerate(probe.target)
         if at != NOTHING and probe.labels[a] != NOTHING and reverse.get(int(at)) == first + a
-    ]
-    runs = [Run(snapshot, variant, seed) for variant in snapshot.experiment.sharing]
-    patterns = [run.pattern for run in runs if run.alike and run.pattern is not None]
-    if not pairs:
-        return None
-
-    def diverted(pair: tuple[int, int]) -> float:
-        wanted = pair[1], int(probe.target[pair[1] - first])
-        return sum(float(min(pattern[pair[::-1]], pattern[wanted])) for pattern in patterns)
-
-    return max(pairs, key=diverted)
+    )
+    return next(pairs, None)

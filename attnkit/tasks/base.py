@@ -137,6 +137,8 @@ class Task(BaseModel, ABC):
         corpus: whether it has a fixed stock of examples, so that accuracy on those trained on is
             measured, too.
         slice_title: what `slices` tells apart; empty if nothing.
+        label_legend: how a label of two names is read, for example "name: boss"; empty if labels
+            speak for themselves.
         simple_model: whose loss `loss_to_beat` is.
     """
 
@@ -152,6 +154,7 @@ class Task(BaseModel, ABC):
     preset: ClassVar[dict[str, Any]] = {}
     corpus: ClassVar[bool] = False
     slice_title: ClassVar[str] = ""
+    label_legend: ClassVar[str] = ""
     simple_model: ClassVar[str] = "a model that sees no context"
 
     @property

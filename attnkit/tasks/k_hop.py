@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @register_task
 class KHop(Task):
-    """Entries `who→whom` form one cycle; each name is asked once: who is so many hops on?
+    """Entries `who: whom` form one cycle; each name is asked once: who is so many hops on?
 
     One layer follows one hop. A second can follow two: in the first, entries look up each other.
 
     ```
-    position   0        1        2        3       4       5
-    token      Ada→Cem  Ben→Ada  Cem→Ben  Cem+2   Ada+1   Ben+2
-    label                                 Ada     Cem     Cem
-    target                                1       0       0
+    position   0         1         2         3       4       5
+    token      Ada: Cem  Ben: Ada  Cem: Ben  Cem+2   Ada+1   Ben+2
+    label                                    Ada     Cem     Cem
+    target                                   1       0       0
     ```
 
     Chance is another name picked at random.
@@ -42,7 +42,7 @@ class KHop(Task):
     name: ClassVar[str] = "k_hop"
     title: ClassVar[str] = "Several hops"
     place: ClassVar[int] = 70
-    question: ClassVar[str] = "Ada→Cem, Cem→Ben: who is two hops on from Ada?"
+    question: ClassVar[str] = "Ada points to Cem, Cem to Ben: who is two hops on from Ada?"
     source: ClassVar[str] = "k-hop of Physics of Language Models 4.1, arXiv 2512.17351"
     family: ClassVar[str] = "Recall benchmarks"
     overrides: ClassVar[dict[str, Any]] = {"n_layers": 2, "n_heads": 2, "d_head": 32, "steps": 800}
@@ -114,7 +114,7 @@ class KHop(Task):
                 asking = f"{NAMES[name]}+{self.fewest_hops + more}"
                 labels.append(Label(asking, f"{asking} ?", f"{asking} ?"))
             else:
-                text = f"{NAMES[name]}→{NAMES[other - self.n_names]}"
+                text = f"{NAMES[name]}: {NAMES[other - self.n_names]}"
                 labels.append(Label(NAMES[name], text, text))
         return labels
 

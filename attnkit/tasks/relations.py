@@ -27,7 +27,8 @@ class Relation(Task):
     """Entries `name, whom it points at, number`: every entry answers with that one's number."""
 
     family: ClassVar[str] = "Questions people ask"
-    arrow: ClassVar[str]
+    between: ClassVar[str]
+    """What stands between two names; not an arrow, which stands for a score."""
 
     n_entries: int = dial(8, "Entries", "People in the book; each answers once.", ge=4, le=16)
     n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
@@ -72,7 +73,7 @@ class Relation(Task):
         labels = []
         for name, other, value in tokens.tolist():
             number = self.answer_text(value - 2 * self.n_names)
-            asking = f"{NAMES[name]}{self.arrow}{NAMES[other - self.n_names]}"
+            asking = f"{NAMES[name]}{self.between}{NAMES[other - self.n_names]}"
             labels.append(Label(NAMES[name], asking, f"{asking}, {number}"))
         return labels
 
@@ -96,7 +97,7 @@ class Directed(Relation):
 
     ```
     position   0             1             2
-    token      Ada→Cem 31    Ben→Ada 14    Cem→Ben 25
+    token      Ada: Cem 31   Ben: Ada 14   Cem: Ben 25
     label      25            31            14
     target     2             0             1
     reverse    1             2             0
@@ -109,7 +110,8 @@ class Directed(Relation):
     question: ClassVar[str] = "Ada reports to Cem: what is Cem's number?"
     source: ClassVar[str] = "the answer “movie … bomb” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
-    arrow: ClassVar[str] = "→"
+    between: ClassVar[str] = ": "
+    label_legend: ClassVar[str] = "name: boss"
 
     @property
     def plateau(self) -> float:
@@ -128,7 +130,7 @@ class Mutual(Relation):
 
     ```
     position   0             1             2             3
-    token      Ada⇄Cem 31    Ben⇄Dia 14    Cem⇄Ada 25    Dia⇄Ben 19
+    token      Ada & Cem 31  Ben & Dia 14  Cem & Ada 25  Dia & Ben 19
     label      25            19            31            14
     target     2             3             0             1
     ```
@@ -140,7 +142,7 @@ class Mutual(Relation):
     question: ClassVar[str] = "Ada and Cem are married: what is Cem's number?"
     source: ClassVar[str] = "control of the directed relation"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
-    arrow: ClassVar[str] = "⇄"
+    between: ClassVar[str] = " & "
 
     n_entries: int = dial(
         8, "Entries", "People in the book, in pairs; each answers once.", ge=4, le=16, multiple_of=2

@@ -8,7 +8,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.figures.maps import telling_layer
 from attnkit.results import Snapshot
-from attnkit.ui import components
+from attnkit.ui import components, words
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import Lab, with_hidden
 from attnkit.ui.shown import (
@@ -59,7 +59,13 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
 
 
 def why(snapshot: Snapshot, seed: int, foreign: bool) -> None:
-    """Say what the accuracies show, and the reason where one is known."""
+    """Write what the accuracies show over all seeds, and the reason in one of them if it is known.
+
+    Args:
+        snapshot: What is shown.
+        seed: The seed whose reason is told.
+        foreign: Whether the snapshot is not of the visitor's own settings.
+    """
     with st.container(key="why"):  # as high as its longest text, so that nothing below jumps
         if foreign:
             st.markdown("Your columns, untrained. Faded: the finished example, not yours.")
@@ -67,11 +73,14 @@ def why(snapshot: Snapshot, seed: int, foreign: bool) -> None:
         if not snapshot.step:
             st.markdown("Untrained: nothing is learnt yet.")
             return
-        st.markdown(f"**{plain(finding(snapshot))}**")
+        on_accuracy = snapshot.experiment.task.loss_to_beat is None
+        rule = words.WORDS["solved"] if on_accuracy else None
+        st.markdown(f"**{plain(finding(snapshot))}**", help=rule)
         found = headline(snapshot, seed)
         if found is not None:
             with st.container(horizontal=True, vertical_alignment="center"):
-                st.markdown(plain(found.sentence))
+                one_of_several = found.is_of_one_seed and snapshot.experiment.n_seeds > 1
+                st.markdown(f"Seed {seed}: " * one_of_several + plain(found.sentence))
                 st.page_link(
                     f"pages/{found.page}.py",
                     label="Show me on this example",
@@ -84,15 +93,16 @@ def draw_board(
     experiment: Experiment,
     place: tuple[int, int, int | None],
     previous: Snapshot | None,
+    foreign: bool,
 ) -> None:
-    """Draw a snapshot in the columns of an experiment, faded if it is another one's."""
+    """Draw a snapshot in the columns of an experiment, faded if it is a foreign one."""
     seed, layer, head = place
     drawing = board(snapshot, experiment, seed, layer, head, previous)
     said = finding(snapshot) if snapshot.step else "Untrained: nothing is learnt yet."
     components.board(
         drawing,
         key="board",
-        faded=snapshot.experiment != experiment,
+        faded=foreign,
         alt=f"{said} {measures_finding(snapshot)}",
     )
 
@@ -102,7 +112,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
     fold = st.expander("Larger charts", key="larger", on_change="rerun")
     if not fold.open:
         return
-    previous = lab.previous
+    previous, name = lab.previous, f"attnkit-{snapshot.experiment.hash}"
     with fold:
         if snapshot.experiment.task.loss_to_beat is not None:
             st.subheader("Loss on held-out examples, by training step", anchor=False)
@@ -111,6 +121,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
                 loss_legend(snapshot, previous),
                 key="loss",
                 faded=foreign,
+                file=f"{name}-loss",
                 alt=f"Loss over steps. {finding(snapshot)}",
             )
         st.subheader("Accuracy on held-out examples, by training step", anchor=False)
@@ -119,6 +130,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
             accuracy_legend(snapshot, previous),
             key="accuracy",
             faded=foreign,
+            file=f"{name}-accuracy",
             alt=f"Accuracy over steps. {finding(snapshot)}",
         )
         st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
@@ -127,6 +139,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
             measures_legend(snapshot),
             key="measures",
             faded=foreign,
-            alt=f"Over steps, at the end: {measures_finding(snapshot)}",
+            file=f"{name}-measures",
+            alt=f"Symmetry and attention over steps. {measures_finding(snapshot)}",
         )
         components.load_plotly()

@@ -137,9 +137,14 @@ def load_plotly() -> None:
 
 
 def live_figure(
-    figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, faded: bool
+    figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, faded: bool, file: str = ""
 ) -> None:
-    """Draw a figure of panels; `faded` if it is not what the visitor has set up."""
+    """Draw a figure of panels.
+
+    Args:
+        faded: Whether it is not what the visitor has set up.
+        file: Name of the files in which it can be saved, see `load_board`; empty if it cannot be.
+    """
     data = {
         "figure": figure,
         "legend": legend,
@@ -147,6 +152,7 @@ def live_figure(
         "narrowest": NARROWEST,
         "alt": alt,
         "faded": faded,
+        "file": file,
     }
     _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt, faded))
 
@@ -157,7 +163,7 @@ def picture(figure: Figure, *, key: str, alt: str) -> None:
 
 
 def load_board() -> None:
-    """Put the board's code and style in the page; call once per page, before the board.
+    """Put the code and style of the board, of Save and of the Lab in the page, before the board.
 
     A component's code travels with every change of its data: what draws the board is much more
     than the data of a tick.
@@ -173,7 +179,8 @@ def _board_loader() -> Any:
     assert n_exports == 1
     return st.components.v2.component(
         "attnkit_board_js",
-        js=f"{drawn}\nwindow.attnkitBoard = showBoard;\nexport default function () {{}}\n",
+        js=f"{drawn}\nwindow.attnkitBoard = showBoard;\nwindow.attnkitSave = saveMenu;\n"
+        + _asset("lab.js"),
         css=_asset("lab.css") + _asset("board.css"),
         isolate_styles=False,
     )

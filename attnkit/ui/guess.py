@@ -128,7 +128,7 @@ def _outcome(guess: Guess, snapshot: Snapshot) -> str:
 def _aim(experiment: Experiment) -> str:
     """Return what a variant is to reach, after "will"."""
     if experiment.task.loss_to_beat is None:
-        return "solve this with every seed"
+        return "solve this with all seeds"
     return f"have a lower loss than {experiment.task.simple_model}"
 
 

@@ -25,7 +25,6 @@ from attnkit.inspection.request import Inspection
 from attnkit.links import told
 from attnkit.live.jobs import Job
 from attnkit.live.service import Refused
-from attnkit.reasons import marked_pair
 from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
@@ -75,18 +74,6 @@ class Subject:
             training_service().submit(self.experiment, kept=False, watcher=self.lab.watcher)
         except Refused as error:
             self.lab.refusal = str(error)
-
-    def marked_question(self) -> int:
-        """Return which question of the Lab's example the Lab marks, counted from 0."""
-        snapshot = self.lab.shown(self.lab.job)
-        if snapshot is None or snapshot.status != "finished":
-            return 0
-        if snapshot.experiment.task != self.experiment.task:
-            return 0
-        if self.experiment.first_seed not in snapshot.experiment.seeds:
-            return 0
-        pair = marked_pair(snapshot, self.experiment.first_seed)
-        return 0 if pair is None else pair[0] - self.experiment.task.answers_from
 
     def inspect(self, inspection: Inspection) -> bytes | str | None:
         """Arrays of the film; a text that says why not; None if there is none, or none yet."""

@@ -9,6 +9,7 @@ import streamlit as st
 from attnkit.export import experiment_code
 from attnkit.live.jobs import Job
 from attnkit.summary import run_table
+from attnkit.ui.markdown import plain
 from attnkit.ui.session import Lab
 from attnkit.ui.shown import sharing_table, slice_table
 
@@ -30,6 +31,7 @@ def numbers(lab: Lab, job: Job | None) -> None:
             accuracy_high=table.accuracy_high.clip(upper=1),
         )
         st.dataframe(table, hide_index=True, alt="Means over seeds for every variant")
+        st.caption(f"Trained in {snapshot.seconds:.1f} s by {plain(snapshot.trained_by)}.")
         st.caption(
             "Means over seeds; low and high are 95% limits (Student's t). `difference` is accuracy "
             "minus that of QKV, seed by seed. Steps to threshold: mean over the solved seeds only; "

@@ -16,12 +16,10 @@ const percentOf = (part) => {
 };
 const gapText = (gap) => (gap === 0 ? "0" : gap < 1e-3 ? gap.toExponential(0).replace("-", "−") : number(gap));
 
-/** The question of the example that is asked for, or else the first one, and where it should look. */
+/** A question of the example and where it should look: two positions that are shown. */
 function pairOf({ header }) {
-  const questions = header.target.flatMap((j, at) => (j >= 0 ? [at] : []));
-  const other = (at) => at !== undefined && header.target[at] !== at;
-  const i = [questions[header.request.asking], ...questions].find(other);
-  return i === undefined ? null : [i, header.target[i]];
+  const i = header.target.findIndex((j, at) => j >= 0 && j !== at);
+  return i < 0 ? null : [i, header.target[i]];
 }
 
 /** What a variant's scores and attention say at the shown step, sentence by sentence. */

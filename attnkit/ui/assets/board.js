@@ -4,7 +4,7 @@
 // data: see attnkit/figures/board.py, and {alt, faded, file}
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 165, LETTER = 6.2;
-const SMALLEST_WINDOW = 780, MOST_SPARE = 320;
+const SMALLEST_WINDOW = 780, SHORT_NAMES = 200, MOST_SPARE = 320;
 const LINES = { dot: "2 3", dash: "6 4", longdashdot: "9 3 2 3" };
 
 export default function ({ data: packed, parentElement }) {
@@ -55,7 +55,7 @@ function arrange(root, state) {
   const narrow = innerWidth <= 640;
   const width = narrow ? Math.min(room + GAP * (n - 1), 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, Math.floor(room / n));
   const spare = narrow ? 60 : Math.max(0, Math.min(MOST_SPARE, innerHeight - SMALLEST_WINDOW));
-  const rows = width < 200 && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
+  const rows = width < SHORT_NAMES && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
   const left = Math.max(34, 8 + lettersWide(rows)), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
   const single = (maps?.columns ?? []).every((text) => text.length === 1 || text === "rest");
   const top = single && !maps?.columns.includes("rest") ? 16 : 8 + lettersWide(maps?.columns ?? []);
@@ -102,7 +102,7 @@ function buildColumn(state, column, i) {
   head.title = [column.second, column.meaning].filter(Boolean).join("\n");
   const name = el("b", "", words);
   setTextForm(name, column.name);
-  name.classList.toggle("ak-long", column.name.length > (size.width < 200 ? 9 : 14));
+  name.classList.toggle("ak-long", column.name.length > (size.width < SHORT_NAMES ? 9 : 14));
   const value = el("span", "ak-value", words, ""), note = el("span", "ak-note", words, "");
   head.insertAdjacentHTML("beforeend", column.diagram);
   const drawn = { box, value, note };
@@ -142,7 +142,7 @@ function buildChart(state, box, row, height, column, top, levels) {
     const share = (event.clientX - node.getBoundingClientRect().left - size.left) / (right - size.left);
     read(state, nearest(state.steps, share * data.last_step));
   };
-  return { node, x, y, bottom, drawnLevels, previous, band, runs, mean, cursor, reading };
+  return { node, x, y, right, bottom, drawnLevels, previous, band, runs, mean, cursor, reading };
 }
 
 function buildMap(state, box, column) {
@@ -196,7 +196,7 @@ function buildMap(state, box, column) {
 function fill(state) {
   const { data } = state, { maps } = data;
   setLegend(state.legend, data.legend);
-  say(state.headings[5], maps ? `Each row looks at the brighter columns; outlined: the right one.${maps.reverse.some((j) => j >= 0) ? ` Circled: the mirrored one${data.mark ? " of the marked pair" : ""}.` : ""} ✓ ✗: its answer. ${maps.cut}` : "");
+  say(state.headings[5], readingOf(state));
   say(state.headings[8], "0: the scores are the same both ways. 0.5: both ways are unrelated. Mean over heads and layers.");
   data.columns.forEach((column, i) => {
     const drawn = state.columns[i];
@@ -213,6 +213,15 @@ function fill(state) {
     });
   });
   read(state, state.read ?? null);
+}
+
+/** How the maps are read; known before there are any, so that nothing moves when they come. */
+function readingOf({ data, size }) {
+  const { maps, mark, label_legend: legend } = data;
+  const named = legend && (size.width >= SHORT_NAMES || (maps && !maps.short_rows));
+  const mirrored = maps ? maps.reverse.some((j) => j >= 0) : data.has_mirrors;
+  const circled = mirrored ? ` Circled: the mirrored one${mark || !maps ? " of the marked pair" : ""}.` : "";
+  return `${named ? `Rows read “${legend}”. ` : ""}Each row looks at the brighter columns; outlined: the right one.${circled} ✓ ✗: its answer. ${maps?.cut ?? ""}`;
 }
 
 function drawCurve(state, chart, curve, levels) {
@@ -272,10 +281,20 @@ function read(state, k) {
       set(chart.cursor, "d", known ? `M${chart.x(state.steps[k])} 4V${chart.bottom}` : "");
       const limits = known && Number.isFinite(low[k]) ? ` [${share(low[k])}, ${share(high[k])}]` : "";
       const last = chart === column.asymmetry && chart.values ? mean.at(-1) : NaN;
-      say(chart.reading, known ? `step ${state.steps[k]}: ${share(mean[k])}${limits}` : chart !== column.asymmetry || !chart.values ? ""
-        : Number.isFinite(last) ? `${share(last)}${last < 0.005 ? ", the same both ways" : ""}` : "not defined here");
+      const text = known ? `step ${state.steps[k]}: ${share(mean[k])}${limits}` : chart !== column.asymmetry || !chart.values ? ""
+        : Number.isFinite(last) ? `${share(last)}${last < 0.005 ? ", the same both ways" : ""}` : "not defined here";
+      say(chart.reading, text);
+      if (text) set(chart.reading, "y", baselineOf(chart, state.steps, text));
     }
   }
+}
+
+/** Return where a reading covers the fewest points of its curve: above it, below it or at the bottom. */
+function baselineOf({ values, x, y, right, bottom }, steps, text) {
+  const from = right - LETTER * text.length;
+  const points = [...values.mean].flatMap((value, k) => (x(steps[k]) >= from ? [y(value)] : []));
+  const covered = (at) => points.filter((point) => Math.abs(point - at + 4) < 9).length;
+  return [14, 32, bottom - 5].reduce((best, at) => (covered(at) < covered(best) ? at : best));
 }
 
 function nearest(steps, wanted) {
@@ -300,7 +319,7 @@ function tell(state, drawn, cell, event) {
   tip.style.display = cell ? "block" : "none";
   if (!cell) return;
   const [i, j] = cell, around = tip.parentElement.getBoundingClientRect();
-  setText(tip, `${maps.rows[i]} looks at ${maps.column_titles[j]}: ${share(drawn.levels[i * maps.columns.length + j])}`);
+  setText(tip, `“${maps.rows[i]}” looks at “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
   tip.style.left = `${clamp(event.clientX - around.left + 12, 0, around.width - tip.offsetWidth)}px`;
   tip.style.top = `${event.clientY - around.top - 30}px`;
 }

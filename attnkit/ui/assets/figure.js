@@ -1,6 +1,7 @@
 // A Plotly figure of panels that keeps its DOM node, zoom and hover while its data change.
 // Out of sight it is not drawn anew: it catches up when it is scrolled to.
-// data: {figure, legend: [{dash, text, color?}], height, narrowest, alt}
+// data: {figure, legend: [{dash, text, color?}], height, narrowest, alt, file}
+// With the name of a file it can be saved, where the page has loaded what saves (load_board).
 
 const GAP_X = 20, TITLE_LINE = 18, LETTER = 8.2;
 
@@ -21,9 +22,11 @@ export default function ({ data: packed, parentElement }) {
   }
   state.data = data;
   root.classList.toggle("ak-faded", Boolean(data.faded));
+  if (data.file && window.attnkitSave) state.named ??= offerSave(root, state);
+  state.named?.(headingOf(data));
   setLegend(state.legend, data.legend);
-  root.setAttribute("role", "img");
-  root.setAttribute("aria-label", data.alt);
+  state.plot.setAttribute("role", "img");
+  state.plot.setAttribute("aria-label", data.alt);
   state.plot.style.minHeight = `${rowsOf(root, data).height}px`;
   if (state.visible || !state.draws) whenPlotly(state, () => draw(root, state));
   else state.late = true;
@@ -34,6 +37,30 @@ export default function ({ data: packed, parentElement }) {
     if (window.Plotly) window.Plotly.purge(state.plot);
     states.delete(root);
   });
+}
+
+const headingOf = ({ alt }) => alt.split(". ")[0];
+
+const offerSave = (root, state) => window.attnkitSave(once(root, "div", "ak-figure-save"), () => ({
+  body: state.plot, heading: headingOf(state.data), legend: state.legend, name: state.data.file, table: () => tableOf(state.data),
+}));
+
+const numbersOf = ({ bdata }) => new Float32Array(Uint8Array.from(atob(bdata), (c) => c.charCodeAt(0)).buffer);
+
+/** The mean lines with the limits of the bands before them, for the file of comma-separated values. */
+function tableOf({ figure: { data, layout }, file }) {
+  const rows = data.flatMap(({ hovertemplate, xaxis, x, y }, i) => {
+    if (!hovertemplate) return [];
+    const band = data.slice(0, i).findLast(({ fill }) => fill), limits = numbersOf(band.y);
+    const known = [...numbersOf(band.x).subarray(0, limits.length / 2)], means = numbersOf(y);
+    const variant = layout.annotations[(xaxis.slice(1) || 1) - 1].text.match(/<b>(.*)<\/b>/)[1];
+    const measure = hovertemplate.split("%")[0].trim() || file.split("-").at(-1);
+    return [...numbersOf(x)].map((step, k) => {
+      const at = known.indexOf(step);
+      return [variant, measure, step, means[k], ...(at < 0 ? ["", ""] : [limits.at(-1 - at), limits[at]])];
+    });
+  });
+  return { columns: ["variant", "measure", "step", "mean", "low", "high"], rows };
 }
 
 /** How panels stand: columns, upper edges of rows, which titles of several lines push down. */
