@@ -260,10 +260,10 @@ def untrained_area(job: Job | None) -> None:
     """Draw the same as far as it goes without a single evaluation."""
     with st.container(key="live"):
         st.progress(0.0)
-        with st.container(horizontal=True, vertical_alignment="center", key="state"):
-            st.markdown(status_line(job, None))
         with st.container(key="why"):
             st.markdown("Untrained: curves and attention maps appear here.")
+        with st.container(horizontal=True, vertical_alignment="center", key="state"):
+            st.markdown(status_line(job, None))
         components.board(
             planned_board(lab.experiment),
             key="board",
@@ -278,11 +278,13 @@ def trained_area(job: Job | None, snapshot: Snapshot) -> None:
     foreign = snapshot is lab.example and (job is not None or experiment != lab.experiment)
     with st.container(key="live"):
         st.progress(0.0 if foreign else snapshot.step / experiment.training.steps)
+        reason = st.container(key="why")
         with st.container(horizontal=True, vertical_alignment="center", key="state"):
             turn = "" if foreign else earlier_note(snapshot)
             st.markdown(status_line(job, snapshot) + turn, width="stretch")
             place = probe_pickers(experiment)
-        why(snapshot, place[0], foreign)
+        with reason:
+            why(snapshot, place[0], foreign)
         columns = lab.experiment if foreign or lab.n_new else experiment
         draw_board(snapshot, columns, place, lab.previous, foreign)
     larger_charts(lab, snapshot, foreign)

@@ -79,8 +79,8 @@ def test_mirrored_scores_are_told_with_both_of_the_pair():
     found = reason(report(), Q_K, 0)
     assert (found.variant, found.kind, found.page) == (Q_K, "mirrored", "asymmetry")
     assert found.sentence == (
-        "Q=K scores Ada→Ben and Ben→Ada alike (2.00), because Q and K share a matrix. "
-        "So Ben, who asks for Cem, also finds Ada: 50% right."
+        "Ada’s boss is Ben, Ben’s boss is Cem. Q=K scores Ada→Ben and Ben→Ada alike (2.00), "
+        "because Q and K share a matrix. So Ben finds Ada as well as Cem: 50% right."
     )
 
 
@@ -582,13 +582,14 @@ def test_what_is_not_known_is_not_told():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_shipped_example_has_sentences_for_people(task):
-    """Short, without a word that says never, and about the variant that they name."""
+    """Short sentences, without a word that says never, about the variant that they name."""
     snapshot = load_example(task)
     experiment = snapshot.experiment
     found = [reason(snapshot, v, seed) for v in experiment.sharing for seed in experiment.seeds]
     found += [headline(snapshot, seed) for seed in experiment.seeds]
     for each in filter(None, found):
-        assert len(each.sentence.split()) <= 26
+        assert max(len(part.split()) for part in each.sentence.split(". ")) <= 20
+        assert len(each.sentence.split()) <= 32
         assert not re.search("cannot|never|nan|inf", each.sentence)
         assert each.page in ("attention", "asymmetry", "questions")
         assert each.variant in experiment.sharing

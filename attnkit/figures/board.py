@@ -195,7 +195,7 @@ def _numbers(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
     for i, variant in enumerate(experiment.sharing):
         mean = accuracy.mean[i]
         limits = percent_interval(accuracy.low[i], accuracy.high[i])
-        note = limits if " to " in limits else f"every seed {limits}" if limits else "right answers"
+        note = limits if " to " in limits else "every seed" if limits else "right answers"
         if diverged[i]:
             note = f"{diverged[i]} of {experiment.n_seeds} diverged"
         numbers[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}

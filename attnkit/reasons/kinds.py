@@ -106,18 +106,21 @@ def mirrored(run: Run) -> Reason | None:
         )
         return run.says("mirrored", sentence, "asymmetry")
     probe, names = run.snapshot.probe, task.label(run.snapshot.probe.tokens)
-    one, other = (names[position].short for position in pair)
     wanted = int(probe.target[pair[1] - task.answers_from])
+    one, other, right_one = (names[position].short for position in (*pair, wanted))
     score, mirror = (f"{run.scores[each]:.2f}" for each in (pair, pair[::-1]))
     alike = f"alike ({score})" if score == mirror else f"almost alike ({score} and {mirror})"
     tied = run.sharing.owner("Q") == run.sharing.owner("K")
     because = ", because Q and K share a matrix" if tied else ""
-    sentence = f"{run.title} scores {one}→{other} and {other}→{one} {alike}{because}."
-    if run.pattern[pair[::-1]] >= LEAST_DIVERTED * run.pattern[pair[1], wanted]:
-        sentence += f" So {other}, who asks for {names[wanted].short}, also finds {one}:"
-    else:
-        sentence += " So it guesses:"
-    return run.says("mirrored", f"{sentence} {percent(run.accuracy)} right.", "asymmetry")
+    role = task.label_legend.partition(": ")[2]
+    asks = f"’s {role} is" if role else " asks for"
+    diverted = run.pattern[pair[::-1]] >= LEAST_DIVERTED * run.pattern[pair[1], wanted]
+    so = f"{other} finds {one} as well as {right_one}" if diverted else "it guesses"
+    sentence = (
+        f"{one}{asks} {other}, {other}{asks} {right_one}. {run.title} scores {one}→{other} and "
+        f"{other}→{one} {alike}{because}. So {so}: {percent(run.accuracy)} right."
+    )
+    return run.says("mirrored", sentence, "asymmetry")
 
 
 def finds_itself(run: Run) -> Reason | None:

@@ -66,26 +66,26 @@ def why(snapshot: Snapshot, seed: int, foreign: bool) -> None:
         seed: The seed whose reason is told.
         foreign: Whether the snapshot is not of the visitor's own settings.
     """
-    with st.container(key="why"):  # as high as its longest text, so that nothing below jumps
-        if foreign:
-            st.markdown("Your columns, untrained. Faded: the finished example, not yours.")
-            return
-        if not snapshot.step:
-            st.markdown("Untrained: nothing is learnt yet.")
-            return
-        on_accuracy = snapshot.experiment.task.loss_to_beat is None
-        rule = words.WORDS["solved"] if on_accuracy else None
-        st.markdown(f"**{plain(finding(snapshot))}**", help=rule)
-        found = headline(snapshot, seed)
-        if found is not None:
-            with st.container(horizontal=True, vertical_alignment="center"):
-                one_of_several = found.is_of_one_seed and snapshot.experiment.n_seeds > 1
-                st.markdown(f"Seed {seed}: " * one_of_several + plain(found.sentence))
-                st.page_link(
-                    f"pages/{found.page}.py",
-                    label="Show me on this example",
-                    query_params=with_hidden(st.query_params.to_dict()),
-                )
+    if foreign:
+        st.markdown("Your columns, untrained. Faded: the finished example, not yours.")
+        return
+    if not snapshot.step:
+        st.markdown("Untrained: nothing is learnt yet.")
+        return
+    on_accuracy = snapshot.experiment.task.loss_to_beat is None
+    rule = words.WORDS["solved"] if on_accuracy else None
+    found = headline(snapshot, seed)
+    if found is not None:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            one_of_several = found.is_of_one_seed and snapshot.experiment.n_seeds > 1
+            whose = f" (seed {seed})" * one_of_several
+            st.markdown(f"**{plain(found.sentence.removesuffix('.') + whose)}.**")
+            st.page_link(
+                f"pages/{found.page}.py",
+                label="Show me on this example",
+                query_params=with_hidden(st.query_params.to_dict()),
+            )
+    st.markdown(plain(finding(snapshot)), help=rule)
 
 
 def draw_board(
