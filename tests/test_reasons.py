@@ -80,7 +80,7 @@ def test_mirrored_scores_are_told_with_both_of_the_pair():
     assert (found.variant, found.kind, found.page) == (Q_K, "mirrored", "asymmetry")
     assert found.sentence == (
         "Ada’s boss is Ben, Ben’s boss is Cem. Q=K scores Ada→Ben and Ben→Ada alike (2.00), "
-        "because Q and K share a matrix. So Ben finds Ada as well as Cem: 50% right."
+        "because Q and K share a matrix. So it mixes up Cem and Ada: 50% right."
     )
 
 

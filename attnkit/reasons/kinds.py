@@ -115,7 +115,7 @@ def mirrored(run: Run) -> Reason | None:
     role = task.label_legend.partition(": ")[2]
     asks = f"’s {role} is" if role else " asks for"
     diverted = run.pattern[pair[::-1]] >= LEAST_DIVERTED * run.pattern[pair[1], wanted]
-    so = f"{other} finds {one} as well as {right_one}" if diverted else "it guesses"
+    so = f"it mixes up {right_one} and {one}" if diverted else "it guesses"
     sentence = (
         f"{one}{asks} {other}, {other}{asks} {right_one}. {run.title} scores {one}→{other} and "
         f"{other}→{one} {alike}{because}. So {so}: {percent(run.accuracy)} right."
