@@ -141,7 +141,7 @@ def test_the_finished_example_is_laid_out_as_recorded(browser, address):
     assert page.evaluate(LABELS) == [24] * 5  # eight names twice, and eight answers
     page.close()
     if folder := os.environ.get("ATTNKIT_PICTURES"):
-        Path(folder, RECORDED.name).write_text(json.dumps(seen, indent=1))
+        Path(folder, RECORDED.name).write_text(json.dumps(seen).replace("], ", "],\n"))
     recorded = json.loads(RECORDED.read_text())
     assert [moved(recorded[width], found) for width, found in seen.items()] == [{}, {}, {}]
 
