@@ -68,7 +68,7 @@ READY = """() => document.fonts.status === 'loaded'
   && document.querySelector('.ak-board[data-draws]')
   && document.querySelector('.ak-example-strip .ak-token-box')
   && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
-  && !document.querySelector('[data-stale=true]')"""
+  && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]')"""
 
 
 STILL = f"""() => {{
