@@ -68,7 +68,10 @@ def main() -> None:
                 visitor.press("train")
                 visitor.wait_for("the end of training", lambda: is_finished(visitor))
                 assert not visitor.exceptions, visitor.exceptions
-                assert any(", by the compiled kernel on " in text for text in visitor.texts())
+                visitor.wait_for(
+                    "what trained it",
+                    lambda: any("by the compiled kernel on " in text for text in visitor.texts()),
+                )
             assert "Compiling" not in server.log, server.log
         events = [line["event"] for line in server.told]
         assert events[0] == "server started", events

@@ -68,13 +68,25 @@ READY = """() => document.fonts.status === 'loaded'
   && document.querySelector('.ak-board[data-draws]')
   && document.querySelector('.ak-example-strip .ak-token-box')
   && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
-  && !document.querySelector('[data-stale=true]')"""
+  && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]')"""
 
 
-def open_lab(browser, link, window=WINDOWS[0]):
-    """Open a link into the Lab and wait until all of it is drawn."""
-    page = browser.new_page(viewport={"width": window[0], "height": window[1]})
+STILL = f"""() => {{
+  const now = JSON.stringify([innerWidth, ({BOXES})()]), same = window.last === now;
+  window.last = now;
+  return same;
+}}"""
+
+
+def open_lab(browser, link):
+    """Open a link into the Lab and wait until all of it is drawn.
+
+    The sidebar has the width that the dashboard asks for. By itself, Streamlit takes its own
+    default where it draws the sidebar before the page's configuration has come.
+    """
+    page = browser.new_page(viewport={"width": 1440, "height": 780})
     page.set_default_timeout(LONG)
+    page.add_init_script("localStorage.setItem('sidebarWidth', '240')")
     page.goto(link)
     page.wait_for_function(READY)
     return page
@@ -89,10 +101,10 @@ def lab(browser, address):
 
 
 def boxes(page, window):
-    """Return the boxes of the Lab's parts in a window of this size."""
+    """Return the boxes of the Lab's parts in a window of this size, when nothing moves any more."""
     page.set_viewport_size({"width": window[0], "height": window[1]})
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")
     page.wait_for_function(READY)
+    page.wait_for_function(STILL, polling=200)
     return page.evaluate(BOXES)
 
 
@@ -141,7 +153,7 @@ def test_the_finished_example_is_laid_out_as_recorded(browser, address):
     assert page.evaluate(LABELS) == [24] * 5  # eight names twice, and eight answers
     page.close()
     if folder := os.environ.get("ATTNKIT_PICTURES"):
-        Path(folder, RECORDED.name).write_text(json.dumps(seen, indent=1))
+        Path(folder, RECORDED.name).write_text(json.dumps(seen).replace("], ", "],\n"))
     recorded = json.loads(RECORDED.read_text())
     assert [moved(recorded[width], found) for width, found in seen.items()] == [{}, {}, {}]
 

@@ -114,8 +114,17 @@ def running():
 
 
 def status(tab):
-    """The line that says what is on screen."""
-    return tab.markdown[0].value
+    """Return the line that says what is on screen: the first one in its container."""
+    (state,) = (b for b in blocks_of(tab.main) if getattr(b.proto, "id", "").endswith("-state"))
+    return state.markdown[0].value
+
+
+def blocks_of(block):
+    """Return the containers inside of a container, at any depth."""
+    for child in block.children.values():
+        if getattr(child, "children", None):
+            yield child
+            yield from blocks_of(child)
 
 
 def disabled(tab):

@@ -79,8 +79,8 @@ def test_mirrored_scores_are_told_with_both_of_the_pair():
     found = reason(report(), Q_K, 0)
     assert (found.variant, found.kind, found.page) == (Q_K, "mirrored", "asymmetry")
     assert found.sentence == (
-        "Ada’s boss is Ben, Ben’s boss is Cem. Q=K scores Ada→Ben and Ben→Ada alike (2.00), "
-        "because Q and K share a matrix. So Ben finds Ada as well as Cem: 50% right."
+        "Ada’s boss is Ben, Ben’s boss is Cem. Q=K scores Ada→Ben and Ben→Ada the same (2.00), "
+        "because Q and K share a matrix. Asked for Ben’s boss, it mixes up Cem and Ada: 50% right."
     )
 
 
@@ -135,7 +135,7 @@ def test_scores_that_differ_a_little_are_told_as_almost_alike():
     scores = snapshot.probe.scores.copy()
     scores[:, :, :, 1, 0] += 0.05
     found = reason(with_probe(snapshot, scores=scores), Q_K, 0)
-    assert "Ada→Ben and Ben→Ada almost alike (2.00 and 2.05)" in found.sentence
+    assert "Ada→Ben and Ben→Ada almost the same (2.00 and 2.05)" in found.sentence
 
 
 def test_without_recorded_scores_the_attention_is_told():
@@ -589,7 +589,7 @@ def test_every_shipped_example_has_sentences_for_people(task):
     found += [headline(snapshot, seed) for seed in experiment.seeds]
     for each in filter(None, found):
         assert max(len(part.split()) for part in each.sentence.split(". ")) <= 20
-        assert len(each.sentence.split()) <= 32
+        assert len(each.sentence.split()) <= 36
         assert not re.search("cannot|never|nan|inf", each.sentence)
         assert each.page in ("attention", "asymmetry", "questions")
         assert each.variant in experiment.sharing
@@ -605,7 +605,7 @@ def test_the_default_example_says_why_shared_queries_and_keys_fail():
     names = [label.short for label in snapshot.experiment.task.label(snapshot.probe.tokens)]
     assert (found.variant, found.kind) == (Q_K, "mirrored")
     pair, mirror = f"{names[one]}→{names[other]}", f"{names[other]}→{names[one]}"
-    assert f"{pair} and {mirror} alike ({scores[one, other]:.2f})" in found.sentence
+    assert f"{pair} and {mirror} the same ({scores[one, other]:.2f})" in found.sentence
     assert f"{scores[one, other]:.2f}" == f"{scores[other, one]:.2f}"
     assert all(reason(snapshot, Variant(v), 0) is None for v in ("QKV", "K=V", "Q=V"))
 

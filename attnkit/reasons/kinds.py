@@ -109,16 +109,17 @@ def mirrored(run: Run) -> Reason | None:
     wanted = int(probe.target[pair[1] - task.answers_from])
     one, other, right_one = (names[position].short for position in (*pair, wanted))
     score, mirror = (f"{run.scores[each]:.2f}" for each in (pair, pair[::-1]))
-    alike = f"alike ({score})" if score == mirror else f"almost alike ({score} and {mirror})"
+    same = f"the same ({score})" if score == mirror else f"almost the same ({score} and {mirror})"
     tied = run.sharing.owner("Q") == run.sharing.owner("K")
     because = ", because Q and K share a matrix" if tied else ""
     role = task.label_legend.partition(": ")[2]
     asks = f"’s {role} is" if role else " asks for"
     diverted = run.pattern[pair[::-1]] >= LEAST_DIVERTED * run.pattern[pair[1], wanted]
-    so = f"{other} finds {one} as well as {right_one}" if diverted else "it guesses"
+    asked = f"{other}’s {role}" if role else other
+    so = f"Asked for {asked}, it mixes up {right_one} and {one}" if diverted else "So it guesses"
     sentence = (
         f"{one}{asks} {other}, {other}{asks} {right_one}. {run.title} scores {one}→{other} and "
-        f"{other}→{one} {alike}{because}. So {so}: {percent(run.accuracy)} right."
+        f"{other}→{one} {same}{because}. {so}: {percent(run.accuracy)} right."
     )
     return run.says("mirrored", sentence, "asymmetry")
 

@@ -107,7 +107,7 @@ class Directed(Relation):
     name: ClassVar[str] = "directed"
     title: ClassVar[str] = "Directed relation"
     place: ClassVar[int] = 10
-    question: ClassVar[str] = "Ada reports to Cem: what is Cem's number?"
+    question: ClassVar[str] = "Ada's boss is Cem: what is Cem's number?"
     source: ClassVar[str] = "the answer “movie … bomb” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
     between: ClassVar[str] = ": "
