@@ -224,7 +224,7 @@ def test_the_action_bar_stays_in_sight(lab):
 
 
 def test_the_settings_of_a_phone_are_called_so(lab):
-    """Where the sidebar is closed, its button has a word that is seen and heard."""
+    """The button of a closed sidebar is named Settings, for eyes and for screen readers."""
     lab.set_viewport_size({"width": 390, "height": 844})
     opener = lab.get_by_role("button", name="Settings", exact=True)
     expect(opener).to_be_visible()

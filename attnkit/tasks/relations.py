@@ -28,7 +28,7 @@ class Relation(Task):
 
     family: ClassVar[str] = "Questions people ask"
     between: ClassVar[str]
-    """What stands between two names; not an arrow, which stands for a score."""
+    """Text between the two names of an entry. It is no arrow: arrows stand for scores."""
 
     n_entries: int = dial(8, "Entries", "People in the book; each answers once.", ge=4, le=16)
     n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
