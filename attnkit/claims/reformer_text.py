@@ -1,6 +1,6 @@
 """Shared queries and keys on text, with and without the self-mask."""
 
-from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
+from attnkit.claims.base import Claim, arm, no_worse, register_claim
 
 UP_TO = 8
 """The models are read after 4,800 steps, far below the line of letter pairs (bigrams)."""
@@ -36,28 +36,5 @@ register_claim(
         statements=(no_worse("Reformer", "QKV", 0.03, measure="loss", at=UP_TO),),
         n_seeds=10,
         family="What papers say",
-    )
-)
-
-register_claim(
-    Claim(
-        id="self_mask_text",
-        title="On text, Q=K falls behind QKV only without the self-mask",
-        question="Q=K is worse than QKV on text. Is it the sharing, or that a token finds itself?",
-        source="attnkit's own, after Kitaev et al. 2020, arXiv 2001.04451, section 2",
-        says="With the self-mask in both, Q=K loses nothing; without it in either, it does.",
-        prediction="It holds: in an audit of 600 steps Q=K without the self-mask lost 0.4 nats, "
-        "and with it gained 0.08 on QKV without it. QKV with the self-mask was not in the audit; "
-        "it should be about as good as without.",
-        expected="held",
-        seen="an earlier run",
-        seen_note="An audit with four seeds and 600 steps had shown three of the four arms.",
-        arms=ARMS,
-        statements=(
-            worse("Q=K", "QKV", 0.03, measure="loss", at=UP_TO),
-            no_worse("Q=K, self-mask", "QKV, self-mask", 0.03, measure="loss", at=UP_TO),
-        ),
-        n_seeds=10,
-        family="Our own",
     )
 )
