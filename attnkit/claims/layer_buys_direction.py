@@ -17,7 +17,7 @@ register_claim(
         seen="an earlier run",
         seen_note="A prototype with a wider model had reached 0.93 with a second layer; a first "
         "pass on other seeds had not come out as expected, and the number of steps was "
-        "then raised from 1,500 to 4,500.",
+        "then raised from 1,500 to 4,500. The record reads both arms after 12,000.",
         arms=ARMS,
         statements=(better("Q=K, 2 layers", "Q=K", 0.1, at=UP_TO),),
         n_seeds=20,

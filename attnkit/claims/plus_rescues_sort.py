@@ -23,6 +23,7 @@ register_claim(
         ".88, with a set-up that lacked the last LayerNorm of the source.",
         arms=(
             arm("Q=K", **_SORT),
+            arm("Q=K self_mask", "Q=K, self-mask", **_SORT),
             arm("Q=K positions=learned_plus", "(Q=K)⁺", **_SORT),
             arm("QKV", **_SORT),
             arm("QKV positions=learned_plus", "QKV⁺", **_SORT),
