@@ -15,11 +15,13 @@ register_claim(
         seen="a prototype",
         seen_note="A prototype and untuned runs had shown Q=K staying at a half; after a first "
         "pass on other seeds the number of seeds was raised from 12 to 20 and a second "
-        "statement, about K=V, was dropped.",
+        "statement, about K=V, was dropped. After the record the arm K=I was added, which is "
+        "shown and not judged.",
         arms=(
             arm("QKV", task="directed"),
             arm("Q=K", task="directed"),
             arm("K=V", task="directed"),
+            arm("QKV K=I d_head=m/h", "K=I", task="directed"),
         ),
         statements=(worse("Q=K", "QKV", unable=True),),
     )

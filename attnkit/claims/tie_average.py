@@ -9,7 +9,7 @@ _BOOK: dict[str, Any] = {"task": "phonebook", "evaluate_every": 10}
 register_claim(
     Claim(
         id="tie_average",
-        title="If K and V are tied after training, their average keeps more than either alone",
+        title="After tying K and V, their average keeps more than either",
         question="Three matrices are trained, then K and V are tied. Which matrix should be kept?",
         source="attnkit's own, after notes in the repository of Kayyam et al. 2026, arXiv "
         "2606.04032 (on another task, REVERSE: keep K .100, keep V .123, average .861; after "

@@ -26,7 +26,8 @@ class Sentence:
         claim: Identifier of the claim whose verdict decides.
         held: Template that is used if the claim held. `{arm}` is the mean accuracy of an arm in
             percent, `{arm:loss}` its mean of another measure, `{arm:solved}` how many of its runs
-            have solved the task, all after the base steps. `{arm:loss@8}` and `{arm:solved@8}` are
+            have solved the task, all after the base steps; `{arm:steps}` is the median of the steps
+            that solve it. `{arm:loss@8}` and `{arm:solved@8}` are
             read at 8 times the base steps, and `{arm:@8}` is the accuracy there. `{arm:rises}`
             says whether accuracy still rises at the last step.
         failed: Template that is used if the claim did not hold.
@@ -90,6 +91,8 @@ class _Number:
         if spec == "rises":
             rises = self.evidence.still_rises(self.arm)
             return "and it still rises" if rises else "where it no longer rises"
+        if spec == "steps":
+            return f"{2 ** np.median(self.evidence.scores[self.arm]['steps_to_solve'][-1]):,.0f}"
         name, _, times = spec.partition("@")
         measure, at = name or "accuracy", int(times or 1)
         if measure == "solved":
@@ -128,35 +131,59 @@ _ON_TEXT_ONE = (
 )
 
 _KEY_AND_VALUE = (
-    "The key decides how much a token is listened to; the value, the token's vector times a learnt "
-    "matrix, is what it then says, as a phone book is searched by name and answers with a number."
+    "The key decides how much a token is listened to; the value is what it then says, as a phone "
+    "book is searched by name and answers with a number."
 )
 
 _WITHOUT_VALUE = (
-    "Without it models get {V=I, phone book} of a phone book right and {V=I, reports to} of who "
-    "reports to whom, with it {QKV, phone book} and {QKV, reports to}."
+    "Without it models with one layer get {V=I, phone book} of a phone book right and "
+    "{V=I, reports to} of who reports to whom, with it {QKV, phone book} and {QKV, reports to}."
 )
 
 _MUTUAL = (
     "Q=K looks up {Q=K, phone book} of a phone book and finds {Q=K, married} of who is married to "
-    "whom, QKV {QKV, phone book} and {QKV, married}"
+    "whom, QKV {QKV, phone book} and {QKV, married}. In heads 2 wide {Q=K, 2 wide:solved@8} runs "
+    "look the book up after 4,800 steps, {QKV, 2 wide:solved@8} of QKV"
+)
+
+_TRANSLATIONS = (
+    "of the letters of translated names, given the right letters before, K=V gets "
+    "{K=V, names:@4} right, QKV {QKV, names:@4}, attention without any matrix "
+    "{no matrix, names:@4}; of the words of a dictionary {K=V, dictionary}, {QKV, dictionary} and "
+    "{no matrix, dictionary}"
+)
+
+_STEPS = (
+    "in heads 3 numbers wide half of the runs of K=V have solved a phone book after "
+    "{K=V, 3 wide:steps} steps (QKV {QKV, 3 wide:steps}), in heads 8 wide after "
+    "{K=V, 8 wide:steps} (QKV {QKV, 8 wide:steps})"
+)
+
+_NEW_TASK = "{V=I:solved} runs solve it without W_V, {QKV:solved} with it"
+
+_NO_MATRIX = (
+    "Without any matrix, in the “original embedding space”, {no matrix:solved} runs answer the new "
+    "question; much of that is that a question listens to itself: where it must not, "
+    "{no matrix, self-mask:solved@4} do after 5,600 steps."
 )
 
 _HEADS = (
-    "Q=K goes from {Q=K} to {Q=K, 4 heads} after 1,500 steps, and from {Q=K:@8} to "
-    "{Q=K, 4 heads:@8} after 12,000"
+    "after 12,000 steps one head has {Q=K:@8} right, two {Q=K, 2 heads:@8}, four "
+    "{Q=K, 4 heads:@8}; four heads a quarter as wide {Q=K, 4 heads of 4:@8}"
 )
 
 _NARROW = (
     "in heads 3 numbers wide {K=V, 3 wide:solved} runs of K=V have solved a phone book after 600 "
-    "steps, {K=V, 3 wide:solved@8} after 4,800 and {K=V, 3 wide:solved@32} after 19,200, against "
-    "{QKV, 3 wide:solved} of QKV after 600"
+    "steps, {K=V, 3 wide:solved@8} after 4,800 and {K=V, 3 wide:solved@32} after 19,200 (QKV "
+    "{QKV, 3 wide:solved} and {QKV, 3 wide:solved@32}); in heads 2 wide {K=V, 2 wide:solved@8} "
+    "after 4,800 (QKV {QKV, 2 wide:solved@8})"
 )
 
 _PARAMETERS = (
     "with as many attention parameters as QKV has in heads 3 wide (K=V 4 wide) "
-    "{K=V, 4 wide:solved} runs solve a phone book within 600 steps, with half as many again (6 "
-    "wide) {K=V, 6 wide:solved}; QKV {QKV, 3 wide:solved}"
+    "{K=V, 4 wide:solved} runs solve a phone book within 600 steps, with a quarter more (5 wide) "
+    "{K=V, 5 wide:solved}, with half as many again (6 wide) {K=V, 6 wide:solved}; QKV "
+    "{QKV, 3 wide:solved}"
 )
 
 _ONE_MATRIX = (
@@ -169,9 +196,9 @@ _ONE_MATRIX = (
 _SCORES = (
     "A score between two spaces is a learnt relation, and it becomes as symmetric as the "
     "relation: with free matrices its asymmetry is {QKV, married:asymmetry} for spouses and "
-    "{QKV, reports to:asymmetry} for who reports to whom (0 is symmetric, ½ is unrelated, as "
-    "before training). Symmetric does not mean similar: trained on spouses, nobody scores highest "
-    "with themselves."
+    "{QKV, reports to:asymmetry} for who reports to whom (0 is symmetric, ½ is unrelated; before "
+    "training it is about 0.43). Symmetric does not mean similar: trained on spouses, hardly "
+    "anybody (3 in 1,000) scores highest with themselves."
 )
 
 QUESTIONS: tuple[Question, ...] = (
@@ -186,31 +213,16 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "cross_attention",
-                held="Two matrices translate better: K=V gets {K=V, names:@4} of the letters of "
-                "translated names right and QKV {QKV, names:@4}; of the words of a dictionary "
-                "{K=V, dictionary} and {QKV, dictionary}.",
-                failed="In small translations they can be the same. The query comes from the "
-                "decoder, through a matrix of its own, so one vector of a source word can hold "
-                "both what it is found by and what it says: K=V gets {K=V, names:@4} of the "
-                "letters of translated names right and QKV {QKV, names:@4}; of the words of a "
-                "dictionary {K=V, dictionary} and {QKV, dictionary}.",
-                undecided="Our small translations do not decide it: K=V gets {K=V, names:@4} of "
-                "the letters of translated names right and QKV {QKV, names:@4}; of the words of a "
-                "dictionary {K=V, dictionary} and {QKV, dictionary}.",
+                held=f"They translate better if they differ: {_TRANSLATIONS}.",
+                failed=f"In small translations they can be the same: {_TRANSLATIONS}. But these "
+                "need no matrix at all, so they cannot show what real translation would lose.",
+                undecided=f"Our small translations do not decide it: {_TRANSLATIONS}.",
             ),
             Sentence(
                 "narrow_head_slow",
-                held="Sharing costs time where a head is narrow: in heads 3 numbers wide "
-                "{K=V, 3 wide:solved} runs of K=V have solved a phone book after 600 steps and "
-                "{K=V, 3 wide:solved@8} after 4,800, against {QKV, 3 wide:solved} of QKV after "
-                "600. In heads 8 wide both learn it within 600.",
-                failed="Even a narrow head learns about as fast: in heads 3 numbers wide "
-                "{K=V, 3 wide:solved} runs of K=V and {QKV, 3 wide:solved} of QKV have solved a "
-                "phone book after 600 steps.",
-                undecided="Whether sharing costs time in a narrow head is not decided: in heads 3 "
-                "numbers wide {K=V, 3 wide:solved} runs of K=V have solved a phone book after 600 "
-                "steps and {K=V, 3 wide:solved@8} after 4,800, against {QKV, 3 wide:solved} of QKV "
-                "after 600.",
+                held=f"Sharing costs time, most where a head is narrow: {_STEPS}.",
+                failed=f"Sharing costs some time: {_STEPS}.",
+                undecided=f"Sharing seems to cost time, most where a head is narrow: {_STEPS}.",
             ),
             Sentence("ranking", *[_ON_TEXT] * 3),
         ),
@@ -231,31 +243,21 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "no_value",
-                held=f"{_KEY_AND_VALUE} You do not need the matrix: a token may as well hand over "
-                f"its own vector. {_WITHOUT_VALUE}",
+                held=f"{_KEY_AND_VALUE} It need not be multiplied with a matrix: the output matrix "
+                f"that follows reads what it needs. {_WITHOUT_VALUE}",
                 failed=f"{_KEY_AND_VALUE} Without the matrix something is lost. {_WITHOUT_VALUE}",
                 undecided=f"{_KEY_AND_VALUE} Whether that needs a matrix is not decided. "
                 f"{_WITHOUT_VALUE}",
             ),
             Sentence(
                 "value_for_new_tasks",
-                held="The matrix helps when the embedding is frozen and the task is new: "
-                "{QKV:solved} runs solve it with W_V, {V=I:solved} without.",
-                failed="Not even a frozen embedding and a new task call for it, because with one "
-                "head the output matrix that follows can do the same: {V=I:solved} runs solve it "
-                "without W_V, {QKV:solved} with it.",
-                undecided="Whether the matrix helps when the embedding is frozen and the task is "
-                "new is not decided: {V=I:solved} runs solve it without W_V, {QKV:solved} with it.",
+                held=f"The matrix helps when a frozen embedding meets a new question: {_NEW_TASK}.",
+                failed="A frozen embedding that meets a new question does not need it either, "
+                f"because the output matrix can do the same: {_NEW_TASK}.",
+                undecided="Whether it helps when a frozen embedding meets a new question is not "
+                f"decided: {_NEW_TASK}.",
             ),
-            Sentence(
-                "one_embedding",
-                held="Some matrix is needed there: with none at all, in the “original embedding "
-                "space”, {no matrix:solved} runs solve the new task.",
-                failed="Not even without any matrix, in the “original embedding space”, does it "
-                "fail: {no matrix:solved} runs solve the new task.",
-                undecided="With no matrix at all, in the “original embedding space”, "
-                "{no matrix:solved} runs solve the new task.",
-            ),
+            Sentence("one_embedding", *[_NO_MATRIX] * 3),
         ),
         claims=("no_value", "value_for_new_tasks", "one_embedding"),
         guess="Take the value matrix away. Will models do worse?",
@@ -275,19 +277,20 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "shared_qk",
-                held=f"It depends on the relation. For a mutual one they need not: {_MUTUAL}, "
-                "and Q=K learns no more slowly.",
-                failed=f"Even for a mutual relation something is lost: {_MUTUAL}; on average "
-                "during training of the book {Q=K, phone book:accuracy_all_along} against "
-                "{QKV, phone book:accuracy_all_along}.",
-                undecided=f"For a mutual relation it is not decided: {_MUTUAL}.",
+                held=f"It depends on the relation. For a mutual one they need not, in heads 8 "
+                f"wide: {_MUTUAL}.",
+                failed=f"Even for a mutual relation something is lost: {_MUTUAL}.",
+                undecided=f"It depends on the relation. For a mutual one Q=K does as well with "
+                f"most seeds, in heads 8 wide: {_MUTUAL}.",
             ),
             Sentence(
                 "direction",
-                held="For a relation with a direction one head needs two spaces: with one matrix "
-                "the score of Ada for Cem equals that of Cem for Ada. Q=K finds whom Ada reports "
-                "to with {Q=K}, and after 32 times the steps with {Q=K, 19,200 steps:@32}, "
-                "{Q=K, 19,200 steps:rises}; QKV with {QKV}.",
+                held="For a relation with a direction one head must not use the same matrix for "
+                "both: then the score of Ada for Cem equals that of Cem for Ada. Q=K finds whom "
+                "Ada reports to with {Q=K}, and after 32 times the steps with "
+                "{Q=K, 19,200 steps:@32}, {Q=K, 19,200 steps:rises}; QKV with {QKV}. One matrix on "
+                "one side is enough: with keys that are the tokens themselves (K=I) {K=I:solved} "
+                "runs find it.",
                 failed="A relation with a direction does not need them, either: Q=K finds whom Ada "
                 "reports to with {Q=K}, QKV with {QKV}.",
                 undecided="For a relation with a direction it is not decided: Q=K finds whom Ada "
@@ -295,10 +298,9 @@ QUESTIONS: tuple[Question, ...] = (
             ),
             Sentence(
                 "heads_buy_direction",
-                held=f"Several heads make up for much of it: with four, {_HEADS}.",
-                failed=f"Several heads do not make up for it: with four, {_HEADS}.",
-                undecided="Whether several heads make up for it is not decided: with four, "
-                f"{_HEADS}.",
+                held=f"Two or four heads as wide as the one make up for much of it: {_HEADS}.",
+                failed=f"Several heads do not make up for it: {_HEADS}.",
+                undecided=f"Whether several heads make up for it is not decided: {_HEADS}.",
             ),
         ),
         claims=(
@@ -330,19 +332,16 @@ QUESTIONS: tuple[Question, ...] = (
         answer=(
             Sentence(
                 "narrow_head",
-                held="In very narrow heads K=V stays behind, however long it is trained: "
-                f"{_NARROW}.",
-                failed="It loses speed of learning, not ability, as far as we could see: "
-                f"{_NARROW}.",
-                undecided=f"It loses speed of learning in narrow heads; whether it also loses "
+                held=f"In heads 3 wide K=V still lags after 32 times the steps: {_NARROW}.",
+                failed=f"In heads 3 wide it loses speed of learning, not ability: {_NARROW}.",
+                undecided="It loses speed of learning in narrow heads; whether it also loses "
                 f"ability is not decided: {_NARROW}.",
             ),
             Sentence(
                 "parameters",
-                held=f"Wider heads buy the speed back, but as many parameters are not enough: "
-                f"{_PARAMETERS}.",
-                failed=f"That K=V needs half as many parameters again is not so: {_PARAMETERS}.",
-                undecided=f"How many parameters buy the speed back is not decided: {_PARAMETERS}.",
+                held=f"Somewhat wider heads make up for it: {_PARAMETERS}.",
+                failed=f"K=V does not need half as many parameters again: {_PARAMETERS}.",
+                undecided=f"How many parameters make up for it is not decided: {_PARAMETERS}.",
             ),
             Sentence(
                 "alike_keys",
@@ -350,8 +349,8 @@ QUESTIONS: tuple[Question, ...] = (
                 "their numbers differ, K=V gets {K=V} right, QKV {QKV}.",
                 failed="The reason given in the thread, alike keys with different values, is not "
                 "the cause: with names whose vectors have a cosine of 0.99, K=V gets {K=V} right "
-                "and QKV {QKV}, because a name and a number fit side by side into a vector that is "
-                "wide enough.",
+                "and QKV {QKV} in heads 16 wide, because the shared vector holds the number beside "
+                "the name, so the keys are no longer alike.",
                 undecided="Whether the reason given in the thread holds, alike keys with different "
                 "values, is not decided: K=V gets {K=V} right, QKV {QKV}.",
             ),
@@ -383,8 +382,9 @@ QUESTIONS: tuple[Question, ...] = (
             Sentence(
                 "one_matrix",
                 held=f"It can be one matrix in all that we tried: {_ONE_MATRIX}.",
-                failed="One matrix is enough for mutual relations, but one head then scores both "
-                f"directions alike: {_ONE_MATRIX}.",
+                failed="The same matrix for all three is enough for spouses, and for a phone book "
+                "with most seeds; but one head then scores both directions alike, so it cannot "
+                f"tell who reports to whom: {_ONE_MATRIX}.",
                 undecided=f"It is not decided: {_ONE_MATRIX}.",
             ),
             Sentence("symmetry_follows", *[_SCORES] * 3),
