@@ -92,7 +92,9 @@ class _Number:
             rises = self.evidence.still_rises(self.arm)
             return "and it still rises" if rises else "where it no longer rises"
         if spec == "steps":
-            return f"{2 ** np.median(self.evidence.scores[self.arm]['steps_to_solve'][-1]):,.0f}"
+            doublings = self.evidence.scores[self.arm]["steps_to_solve"][-1]
+            median = np.median(np.where(np.isnan(doublings), np.inf, doublings))
+            return f"{2**median:,.0f} steps" if np.isfinite(median) else "more steps than we gave"
         name, _, times = spec.partition("@")
         measure, at = name or "accuracy", int(times or 1)
         if measure == "solved":
@@ -155,7 +157,7 @@ _TRANSLATIONS = (
 
 _STEPS = (
     "in heads 3 numbers wide half of the runs of K=V have solved a phone book after "
-    "{K=V, 3 wide:steps} steps (QKV {QKV, 3 wide:steps}), in heads 8 wide after "
+    "{K=V, 3 wide:steps} (QKV {QKV, 3 wide:steps}), in heads 8 wide after "
     "{K=V, 8 wide:steps} (QKV {QKV, 8 wide:steps})"
 )
 
