@@ -124,7 +124,7 @@ def test_runs_that_diverged_are_told_in_words(evidence):
             }
             told = sentence.told(replace(record, scores=lost), "undecided")
             assert well_formed(told)
-            assert "nothing (diverged)" in told
+            assert "nothing (diverged)" in told or "more steps than we gave" in told
 
 
 @EVERY

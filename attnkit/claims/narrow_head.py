@@ -27,7 +27,7 @@ register_claim(
             arm("QKV d_head=3", "QKV, 3 wide", task="phonebook", up_to=_UP_TO),
             arm("K=V d_head=3", "K=V, 3 wide", task="phonebook", up_to=_UP_TO),
             arm("K=V d_head=2", "K=V, 2 wide", task="phonebook", up_to=_UP_TO),
-            arm("QKV d_head=2", "QKV, 2 wide", task="phonebook", up_to=8),
+            arm("QKV d_head=2", "QKV, 2 wide", task="phonebook", up_to=8, tuned_at=8),
         ),
         statements=(
             worse(

@@ -22,8 +22,8 @@ register_claim(
         arms=(
             arm("QKV", "QKV, phone book", task="phonebook"),
             arm("Q=K", "Q=K, phone book", task="phonebook"),
-            arm("QKV d_head=2", "QKV, 2 wide", task="phonebook", up_to=8),
-            arm("Q=K d_head=2", "Q=K, 2 wide", task="phonebook", up_to=8),
+            arm("QKV d_head=2", "QKV, 2 wide", task="phonebook", up_to=8, tuned_at=8),
+            arm("Q=K d_head=2", "Q=K, 2 wide", task="phonebook", up_to=8, tuned_at=8),
             arm("QKV", "QKV, married", task="mutual"),
             arm("Q=K", "Q=K, married", task="mutual"),
         ),
