@@ -26,9 +26,9 @@ register_claim(
         "first pass on other seeds the number of seeds was raised from 12 to 20, and "
         "the prediction was left as it was. After the record the title was made narrower and "
         "the arm with the self-mask added, which is shown and not judged: a second reader had "
-        "found that it solves the task with most seeds.",
-        reason="Much of it is that a question listens mostly to itself: where it must not, most "
-        "runs learn the new task without any matrix.",
+        "found that it solves the task.",
+        reason="It is because a question listens mostly to itself: with the self-mask, in both "
+        "tasks, all runs learn the new one without any matrix.",
         arms=(
             *ARMS,
             arm(

@@ -165,8 +165,8 @@ _NEW_TASK = "{V=I:solved} runs solve it without W_V, {QKV:solved} with it"
 
 _NO_MATRIX = (
     "Without any matrix, in the “original embedding space”, {no matrix:solved} runs answer the new "
-    "question; much of that is that a question listens to itself: where it must not, "
-    "{no matrix, self-mask:solved@4} do after 5,600 steps."
+    "question, because a question then listens mostly to itself: where that is masked, "
+    "{no matrix, self-mask:solved} do."
 )
 
 _HEADS = (
