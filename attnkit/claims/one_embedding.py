@@ -27,8 +27,8 @@ register_claim(
         "the prediction was left as it was. After the record the title was made narrower and "
         "the arm with the self-mask added, which is shown and not judged: a second reader had "
         "found that it solves the task.",
-        reason="It is because a question listens mostly to itself: with the self-mask, in both "
-        "tasks, all runs learn the new one without any matrix.",
+        reason="Without any matrix questions give nearly all of their attention to questions, a "
+        "third of it to themselves. With the self-mask, in both tasks, all runs learn the new one.",
         arms=(
             *ARMS,
             arm(

@@ -165,8 +165,8 @@ _NEW_TASK = "{V=I:solved} runs solve it without W_V, {QKV:solved} with it"
 
 _NO_MATRIX = (
     "Without any matrix, in the “original embedding space”, {no matrix:solved} runs answer the new "
-    "question, because a question then listens mostly to itself: where that is masked, "
-    "{no matrix, self-mask:solved} do."
+    "question: questions then listen to themselves and to each other. If no token may look at "
+    "itself (self-mask), {no matrix, self-mask:solved} do."
 )
 
 _HEADS = (
