@@ -8,7 +8,7 @@ from attnkit.evidence.record import load_shipped
 from attnkit.evidence.words import to_markdown
 from attnkit.readme import marks, split_readme, write_part
 
-README = Path(__file__).parents[1] / "README.md"
+CLAIMS = Path(__file__).parents[1] / "docs" / "claims.md"
 
 
 def test_a_part_is_replaced(tmp_path):
@@ -32,9 +32,9 @@ def test_a_file_without_marks_is_left_alone(tmp_path):
 
 
 def test_the_table_of_claims_is_that_of_the_shipped_evidence():
-    """If there is any; `python -m attnkit claims --list --readme README.md` writes it."""
+    """If there is any; `python -m attnkit claims --list --readme docs/claims.md` writes it."""
     begin, end = marks("claims")
-    text = README.read_text(encoding="utf-8")
+    text = CLAIMS.read_text(encoding="utf-8")
     shipped = load_shipped()
     assert not shipped or text.split(begin)[1].split(end)[0].strip() == to_markdown(
         shipped.values()
