@@ -1,4 +1,4 @@
-"""Parts of README.md that commands write."""
+"""Parts of files that commands write between marks."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from attnkit.evidence.record import load_shipped
 from attnkit.evidence.words import to_markdown
-from attnkit.readme import marks, split_readme, write_part
+from attnkit.marks import marks, split_at_marks, write_between_marks
 
 CLAIMS = Path(__file__).parents[1] / "docs" / "claims.md"
 
@@ -14,25 +14,25 @@ CLAIMS = Path(__file__).parents[1] / "docs" / "claims.md"
 def test_a_part_is_replaced(tmp_path):
     """What stands before and after is kept, what was there before is gone."""
     begin, end = marks("bench")
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
-    write_part(readme, "bench", "| new |")
-    text = readme.read_text(encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")
+    write_between_marks(page, "bench", "| new |")
+    text = page.read_text(encoding="utf-8")
     assert text == f"before\n{begin}\n| new |\n{end}\nafter\n"
-    assert split_readme(readme, "bench") == ("before\n", "\nafter\n")
+    assert split_at_marks(page, "bench") == ("before\n", "\nafter\n")
 
 
 def test_a_file_without_marks_is_left_alone(tmp_path):
     """The error tells which lines it needs."""
-    readme = tmp_path / "README.md"
-    readme.write_text("nothing here", encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text("nothing here", encoding="utf-8")
     with pytest.raises(ValueError, match="bench begins"):
-        write_part(readme, "bench", "")
-    assert readme.read_text(encoding="utf-8") == "nothing here"
+        write_between_marks(page, "bench", "")
+    assert page.read_text(encoding="utf-8") == "nothing here"
 
 
 def test_the_table_of_claims_is_that_of_the_shipped_evidence():
-    """If there is any; `python -m attnkit claims --list --readme docs/claims.md` writes it."""
+    """If there is any; `python -m attnkit claims --list --table docs/claims.md` writes it."""
     begin, end = marks("claims")
     text = CLAIMS.read_text(encoding="utf-8")
     shipped = load_shipped()
