@@ -1,4 +1,4 @@
-"""The settings of one copy: defaults, the environment, what they refuse, the table of docs/hosting.md."""
+"""The settings of one copy: defaults, the environment, refusals, the table of docs/hosting.md."""
 
 import re
 from pathlib import Path
