@@ -184,6 +184,7 @@ OTHERS = [
     (["bench", "--json", "no/x.json"], "--json: got 'no/x.json', but its folder does not exist"),
     (["bench", "--table", "no/such.md"], "--table: got 'no/such.md', but its folder does not ex"),
     (["bench", "--only-cases", "--only-supply"], "argument --only-supply: not allowed with argume"),
+    (["examples", "phone"], "task: got 'phone', allowed phonebook, "),
     (["examples", "--force"], "unrecognized arguments: --force, allowed no options"),
 ]
 """Command lines, and how the error begins."""
