@@ -7,6 +7,7 @@ from types import ModuleType
 import pytest
 from documents import PAGES, ROOT, sections_with_python
 
+from attnkit import __version__
 from attnkit.claims import CLAIMS
 from attnkit.tasks import TASKS
 from attnkit.variants import CATALOGUE, OPTIONS
@@ -28,6 +29,12 @@ def untouched(monkeypatch, tmp_path):
 def test_readme_is_short():
     """A stranger reads 8,000 bytes, not more."""
     assert len((ROOT / "README.md").read_bytes()) <= 8000
+
+
+def test_the_citation_names_this_version():
+    """CITATION.cff is written by hand."""
+    lines = (ROOT / "CITATION.cff").read_text(encoding="utf-8").splitlines()
+    assert f"version: {__version__}" in lines
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
