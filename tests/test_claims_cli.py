@@ -14,7 +14,7 @@ from attnkit.evidence import gathering, record
 from attnkit.evidence.record import load_shipped, to_json
 from attnkit.evidence.trials import FIRST_SEED
 from attnkit.evidence.words import readable, to_markdown
-from attnkit.readme import marks
+from attnkit.marks import marks
 from attnkit.results import Result
 from attnkit.training import train
 
@@ -146,11 +146,11 @@ def test_a_page_is_written(run, tmp_path):
     assert 'src="http' not in page
 
 
-def test_the_readme_has_the_table(run, tmp_path, shipped):
+def test_a_file_has_the_table(run, tmp_path, shipped):
     """Between its marks; all else stays."""
-    path = tmp_path / "README.md"
+    path = tmp_path / "page.md"
     path.write_text(f"# Before\n{BEGIN}\nold\n{END}\nAfter.\n", encoding="utf-8")
-    assert run("first", "--list", "--readme", str(path))[0] == 0
+    assert run("first", "--list", "--table", str(path))[0] == 0
     table = to_markdown([load_shipped()["first"]])
     assert path.read_text(encoding="utf-8") == f"# Before\n{BEGIN}\n{table}\n{END}\nAfter.\n"
     assert shipped.claim.title in table
@@ -253,17 +253,17 @@ def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
 
 
 def test_an_interrupt_replaces_nothing_that_is_shipped(run, tmp_path, monkeypatch, shipped):
-    """Neither README's table, nor the evidence."""
-    readme = tmp_path / "README.md"
-    readme.write_text(f"{BEGIN}\nold\n{END}\n", encoding="utf-8")
+    """Neither the table in a file, nor the evidence."""
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\nold\n{END}\n", encoding="utf-8")
     before = record.SHIPPED.read_text(encoding="utf-8")
     monkeypatch.setattr(
         gathering, "train", lambda *args, **named: interrupts(train(*args, **named))
     )
-    code, output, _ = run("--ship", "--readme", str(readme))
+    code, output, _ = run("--ship", "--table", str(page))
     assert (code, output) == (130, "")
     assert record.SHIPPED.read_text(encoding="utf-8") == before
-    assert readme.read_text(encoding="utf-8") == f"{BEGIN}\nold\n{END}\n"
+    assert page.read_text(encoding="utf-8") == f"{BEGIN}\nold\n{END}\n"
     assert shipped.current
 
 
@@ -292,7 +292,7 @@ def test_an_interrupt_replaces_nothing_that_is_shipped(run, tmp_path, monkeypatc
         ),
         (["--html", "."], "--html: got '.', but it is a folder, allowed a file"),
         (["--json", "."], "--json: got '.', but it is a folder, allowed a file"),
-        (["--readme", "nowhere.md"], "--readme: got 'nowhere.md', but it cannot be used (No such"),
+        (["--table", "nowhere.md"], "--table: got 'nowhere.md', but it cannot be used (No such"),
         (["--twice"], "unrecognized arguments: --twice"),
     ],
 )
@@ -316,11 +316,11 @@ def test_what_is_ones_own_is_not_shipped(run, trained, monkeypatch):
     assert trained == []
 
 
-def test_a_readme_without_a_place_for_the_table_is_refused(run, trained, tmp_path):
+def test_a_file_without_a_place_for_the_table_is_refused(run, trained, tmp_path):
     """Before a long run."""
-    path = tmp_path / "README.md"
+    path = tmp_path / "page.md"
     path.write_text("# No marks\n", encoding="utf-8")
-    assert refused(run("--readme", str(path)), "--readme: ")
+    assert refused(run("--table", str(path)), "--table: ")
     assert trained == []
 
 

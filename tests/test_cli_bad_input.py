@@ -120,18 +120,18 @@ OTHERS = [
     (["claims", "--json", ""], "--json: got '', allowed a file"),
     (["claims", "--html", ""], "--html: got '', allowed a file"),
     (["claims", "--html", LONG], f"--html: {TOO_LONG}"),
-    (["claims", "--readme", ""], "--readme: got '', allowed a file"),
+    (["claims", "--table", ""], "--table: got '', allowed a file"),
     (
-        ["claims", "--readme", "file"],
-        "--readme: got 'file', but it cannot be used (file: needs one",
+        ["claims", "--table", "file"],
+        "--table: got 'file', but it cannot be used (file: needs one",
     ),
     (
-        ["claims", "--readme", "bytes"],
-        "--readme: got 'bytes', but it cannot be used ('utf-8' codec",
+        ["claims", "--table", "bytes"],
+        "--table: got 'bytes', but it cannot be used ('utf-8' codec",
     ),
     (
-        ["claims", "--readme", "/proc/self/mem"],
-        "--readme: got '/proc/self/mem', but it cannot be u",
+        ["claims", "--table", "/proc/self/mem"],
+        "--table: got '/proc/self/mem', but it cannot be u",
     ),
     (["claims", "--device", "cuda:99"], "device: got 'cuda:99', allowed auto, cpu"),
     (
@@ -155,7 +155,7 @@ OTHERS = [
     ),
     (["models", "json", "--offset", "NaN"], "--offset: got 'NaN', allowed a whole number"),
     (["models", "json", "--offset"], "argument --offset: expected one argument"),
-    (["models", "json", "--readme", "file", "--fold"], "--readme: its table is of models as they"),
+    (["models", "json", "--table", "file", "--fold"], "--table: allowed for models as they stand"),
     (["code", "folder"], "the following arguments are required: --out"),
     (["code", "", "--out", "x"], "SAVED: got '', allowed a folder"),
     (
@@ -182,8 +182,9 @@ OTHERS = [
     (["bench", "--rounds", HUGE], f"--rounds: got '{HUGE[:56]}..., {NUMBER} 1 to 1,000"),
     (["bench", "--rounds", "²"], f"--rounds: got '²', {NUMBER} 1 to 1,000"),
     (["bench", "--json", "no/x.json"], "--json: got 'no/x.json', but its folder does not exist"),
-    (["bench", "--readme", "no/such.md"], "--readme: got 'no/such.md', but its folder does not ex"),
+    (["bench", "--table", "no/such.md"], "--table: got 'no/such.md', but its folder does not ex"),
     (["bench", "--only-cases", "--only-supply"], "argument --only-supply: not allowed with argume"),
+    (["examples", "phone"], "task: got 'phone', allowed phonebook, "),
     (["examples", "--force"], "unrecognized arguments: --force, allowed no options"),
 ]
 """Command lines, and how the error begins."""

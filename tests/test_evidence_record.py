@@ -389,7 +389,7 @@ def test_a_table_has_a_line_for_every_claim():
     assert "read alone" in readable([unable(small_claim(), quick=True)])
 
 
-def test_the_readme_s_table_is_markdown():
+def test_the_table_of_claims_is_markdown():
     """It has a row for every claim, with as many cells as its head."""
     right = unable(small_claim("right", n_seeds=40))
     wrong = made_up(small_claim("wrong"), MadeUp(QKV=1.0, Q_K=1.0))

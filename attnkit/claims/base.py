@@ -417,7 +417,7 @@ CLAIMS: dict[str, Claim] = {}
 
 
 def register_claim(claim: Claim) -> Claim:
-    """Add a claim: command line, pages and README's table then have it.
+    """Add a claim: command line, pages and docs/claims.md then have it.
 
     Raises:
         ValueError: if the id is taken.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import BadInput, Commands, known_name, whole_number
 from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import SCREEN, Saving, check_files, check_readme
+from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
 from attnkit.command.train import enough_memory
 from attnkit.own import OWN_MODULES
 
@@ -35,7 +35,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
     parser.add_argument("--html", metavar="FILE", help="write one standalone page")
-    parser.add_argument("--readme", metavar="FILE", help="write the table into this file, too")
+    parser.add_argument(
+        "--table", metavar="FILE", help="replace the table between the marks of this file"
+    )
     parser.add_argument(
         "--fresh", action="store_true", help="do not go on from what an earlier run has finished"
     )
@@ -50,7 +52,7 @@ def _run(given: argparse.Namespace) -> int:
     from attnkit.evidence.report import to_html
     from attnkit.evidence.trials import FIRST_SEED
     from attnkit.evidence.words import readable, to_markdown
-    from attnkit.readme import write_part
+    from attnkit.marks import write_between_marks
 
     for name in given.claims:
         known_name("claim", name, CLAIMS)
@@ -62,8 +64,8 @@ def _run(given: argparse.Namespace) -> int:
         0,
         LAST_FIRST_SEED,
     )
-    check_files(given, "json", "html", "readme")
-    check_readme(given.readme, "claims")
+    check_files(given, "json", "html", "table")
+    check_table(given.table, "claims")
     chosen = [CLAIMS[name] for name in dict.fromkeys(given.claims or CLAIMS)]
     interrupted = False
     if given.list:
@@ -80,10 +82,12 @@ def _run(given: argparse.Namespace) -> int:
             saving.file("--html", given.html, to_html(found) if given.html else "")
         if given.ship and not interrupted:
             saving.file("--ship", str(SHIPPED), to_json(found))
-        if given.readme is not None and not interrupted:
+        if given.table is not None and not interrupted:
             table = to_markdown(found)
-            target = Path(given.readme)
-            saving.attempt("--readme", given.readme, lambda: write_part(target, "claims", table))
+            target = Path(given.table)
+            saving.attempt(
+                "--table", given.table, lambda: write_between_marks(target, "claims", table)
+            )
         if given.json == SCREEN:
             sys.stdout.write(to_json(found))
         elif found:

@@ -175,7 +175,7 @@ def readable(gathered: Iterable[Evidence]) -> str:
 
 
 def to_markdown(gathered: Iterable[Evidence]) -> str:
-    """Return README's table: verdicts, predictions, and what had been seen before these."""
+    """Return the table of docs/claims.md: verdicts, predictions, and what had been seen."""
     found = list(gathered)
     verdicts = verdicts_of(found)
     head = ("claim", "verdict", "predicted", "seen before", "main finding")
