@@ -27,10 +27,12 @@ register_claim(
         seen="an earlier run",
         seen_note="A prototype with a wider model had reached 0.83 with an MLP; a first pass on "
         "other seeds had not come out as expected, and the number of steps was then "
-        "raised from 1,500 to 4,500. The record reads both arms after 12,000.",
+        "raised from 1,500 to 4,500. The record reads both arms after 12,000. "
+        "The number of seeds was raised from 20 to 40 after the first 20 of the record had been "
+        "seen: 20 cannot show “no better” when all verdicts are read together, whatever they are.",
         arms=ARMS,
         statements=(better("Q=K, MLP 128", "Q=K", 0.1, at=UP_TO),),
-        n_seeds=20,
+        n_seeds=40,
         family="Our own",
     )
 )
