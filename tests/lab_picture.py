@@ -1,7 +1,8 @@
 """Records the moving picture of README: `python tests/lab_picture.py docs/assets/lab.webp`.
 
 Starts a dashboard of its own and opens the Lab in Chromium, presses Reset and Train, and takes a
-picture as often as the browser can, until all five ways of sharing are trained. Needs the extra
+picture as often as the browser can, until all five ways of sharing are trained. A busy machine
+trains slowly: `--speed 2` plays the picture twice as fast as it was recorded. Needs the extra
 `dev`, Chromium, and the compiled kernel (`python -m attnkit.kernel` compiles it).
 """
 
@@ -35,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, help="the file to write, .webp or .gif")
     parser.add_argument("--quality", type=int, default=70, help="of WebP, 0 to 100")
+    parser.add_argument("--speed", type=float, default=1.0, help="1: as fast as it was recorded")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         environment = {"ATTNKIT_STORE": folder}
@@ -44,7 +46,7 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=path, args=options)
             frames = record(open_lab(browser, f"http://{HOST}:{port}/"))
             browser.close()
-    write(frames, given.file, given.quality)
+    write([(second / given.speed, image) for second, image in frames], given.file, given.quality)
 
 
 def record(page: Page) -> list[tuple[float, Image.Image]]:
@@ -54,7 +56,7 @@ def record(page: Page) -> list[tuple[float, Image.Image]]:
     page.locator(".st-key-train button:visible").first.hover()
     page.get_by_role("tooltip").wait_for(state="hidden")
     page.wait_for_timeout(1000)
-    frames = [(-FIRST, shot(page))]
+    frames = [(0.0, shot(page))]
     page.locator(".st-key-train button:visible").first.click()
     finished = page.get_by_text("Finished").first
     begin, seconds, last = time.monotonic(), 0.0, False
@@ -77,7 +79,7 @@ def shot(page: Page) -> Image.Image:
 
 def write(frames: list[tuple[float, Image.Image]], path: Path, quality: int) -> None:
     """Write the frames as one animated file, each for as long as it was seen."""
-    times = [second for second, _ in frames]
+    times = [-FIRST, *(second for second, _ in frames[1:])]
     ends = [*times[1:], times[-1] + LAST]
     duration = [round(1000 * (end - begin)) for begin, end in zip(times, ends, strict=True)]
     first, *others = [image for _, image in frames]

@@ -52,19 +52,23 @@ class InvalidVariant(ValueError):
 
 
 class Variant(str):
-    """The canonical text of a variant, with what it says.
+    """The canonical text of a variant, and what it means.
 
-    Args:
-        text: a text form, or a name of the catalogue; case and spaces do not matter.
-
-    Raises:
-        InvalidVariant: a `ValueError` that says which word is wrong and why.
+    It is made of a text form or of a name of the catalogue; case and spaces do not matter. A text
+    that is no variant raises `InvalidVariant`, which says which word is wrong and why.
     """
 
     _said: _Said
 
     def __new__(cls, text: str) -> Self:
-        """Read a text; a variant is itself."""
+        """Read a text; return a variant as it is.
+
+        Args:
+            text: A text form, or a name of the catalogue.
+
+        Raises:
+            InvalidVariant: If the text is no variant.
+        """
         if isinstance(text, cls):
             return text
         try:
