@@ -18,6 +18,8 @@ register_claim(
         "the authors' own cells say the same. All that is left of (X)⁺ after the softmax is a bias "
         "of keys and a temperature.",
         expected="held",
+        reason="Two things come together: the self-mask alone brings Q=K (78%) to QKV (79%), and "
+        "the bias of positions brings both to about 84%.",
         seen="an earlier run",
         seen_note="An earlier record and an audit had shown Q=K .74, (Q=K)⁺ .88, QKV .85 and QKV⁺ "
         ".88, with a set-up that lacked the last LayerNorm of the source.",
