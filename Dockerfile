@@ -1,4 +1,4 @@
-# The dashboard for a whole class. README, "Host it for a class", tells how to build and run it.
+# The dashboard for a whole class. docs/hosting.md tells how to build and run it.
 FROM python:3.11-slim
 
 # Index with the CPU build of torch. Empty: the default index, whose build brings CUDA, several GB.

@@ -60,7 +60,7 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
     outside = task.d_vocab * sizes.d_model + positions + read_out + n_mlps * mlp
     if sizes.standard:
         biases = (sizes.d_mlp + sizes.d_model) * n_mlps if sizes.d_mlp else 0
-        n_norms = sizes.n_layers + (n_mlps if sizes.d_mlp else 0)
+        n_norms = sizes.n_layers + (n_mlps if sizes.d_mlp else 0) + sizes.final_norm
         outside += sizes.d_model + biases + task.n_classes + 2 * sizes.d_model * n_norms
     kept = sum(wiring.vectors[name].n_numbers for name in wiring.stored)
     decoding = range(sizes.n_layers // 3 if task.n_source else 0, sizes.n_layers)

@@ -53,7 +53,7 @@ class _Runs(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     sharing: tuple[Variant, ...]
-    n_seeds: int = dial(5, "Seeds", "Runs per variant; each has its own data.", ge=1, le=20)
+    n_seeds: int = dial(5, "Seeds", "Runs per variant; each has its own data.", ge=1, le=40)
     first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=999_999)
     equal: Equal = dial(
         "nothing",
@@ -202,9 +202,10 @@ class Experiment(_Runs):
 
     @property
     def plateau(self) -> float | None:
-        """The level of symmetric scores, where it was observed to hold: one head, layer, no MLP.
+        """The accuracy of a guess between an entry and its mirror, or None.
 
-        It speaks of plain sharings only.
+        Plain Q=K and Q=K=V come near it with one head, one layer and no MLP, at the task's default
+        sizes. It is no limit: with 16 entries both reached two thirds.
         """
         size = self.size
         bare = size.n_heads == size.n_layers == 1 and size.d_mlp == 0 and size.self_mask

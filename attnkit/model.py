@@ -190,6 +190,8 @@ class Model:
                     shapes |= {f"{layer}.b_in": (sizes.d_mlp,), f"{layer}.b_out": (d_model,)}
             if sizes.standard:
                 shapes |= {f"{layer}.{norm}.{part}": (d_model,) for norm in norms for part in "wb"}
+        if sizes.standard and sizes.final_norm:
+            shapes |= {f"ln_final.{part}": (d_model,) for part in "wb"}
         shapes["W_U"] = (d_model, task.n_classes)
         if sizes.standard:
             shapes["b_U"] = (task.n_classes,)

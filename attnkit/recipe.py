@@ -53,13 +53,14 @@ class Size(BaseModel):
         "Self-mask",
         "A token attends to itself only if it sees no other.",
     )
-    blocks: Literal["lean", "standard"] = dial(
+    blocks: Literal["lean", "standard", "final_norm"] = dial(
         "lean",
         "Blocks",
         "How each layer is built around attention. Minimal: RMSNorm without gain, no biases. "
         "Standard: LayerNorm with gain and bias, biases everywhere, initial numbers as PyTorch "
-        "draws them.",
-        choice_labels=("minimal", "standard"),
+        "draws them, no norm before the read-out. With a final norm: standard, and one more "
+        "LayerNorm before the read-out.",
+        choice_labels=("minimal", "standard", "standard with final norm"),
     )
 
 
@@ -68,7 +69,7 @@ class Training(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    steps: int = dial(600, "Steps", "Optimiser steps per run.", ge=1, le=20_000)
+    steps: int = dial(600, "Steps", "Optimiser steps per run.", ge=1, le=50_000)
     learning_rate: float = dial(
         5e-3, "Learning rate", "Largest step size of Adam.", ge=1e-5, le=1.0, allow_inf_nan=False
     )

@@ -209,7 +209,7 @@ class Snapshot:
                 step=int(head["step"]),
                 seconds=float(head["seconds"]),
                 eval_steps=arrays["eval_steps"],
-                history={name: arrays[f"history.{name}"] for name in METRICS},
+                history=_read_history(arrays),
                 head_symmetry=arrays["head_symmetry"],
                 slice_accuracy=arrays["slice_accuracy"],
                 diverged_at=arrays["diverged_at"],
@@ -380,6 +380,12 @@ _PER_ANSWER = ("labels", "target", "reverse")
 
 _FOREIGN = (SafetensorError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What reading bytes of another origin may raise."""
+
+
+def _read_history(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the histories; NaN for a metric that is newer than the file."""
+    newer = np.full_like(arrays["history.loss"], np.nan)
+    return {name: arrays.get(f"history.{name}", newer) for name in METRICS}
 
 
 def _read_probe(arrays: dict[str, np.ndarray]) -> Probe:

@@ -57,7 +57,7 @@ class ServerSettings(BaseModel):
         5000, ge=1, description="Beyond it a single result is not kept, so that none flushes many."
     )
     max_runs: int = Field(400, ge=1, description="Runs of one experiment.")
-    max_steps: int = Field(20_000, ge=1, description="Steps of one experiment.")
+    max_steps: int = Field(50_000, ge=1, description="Steps of one experiment.")
     max_parameters: int = Field(100_000_000, ge=1, description="Parameters of one run.")
     max_megabytes: int = Field(8000, ge=1, description="Memory of one experiment, estimated.")
     training_megabytes: int = Field(

@@ -5,8 +5,9 @@ differentiates them. Sharing is not visible here: roles that are tied read the s
 `attnkit.heads` takes from the variant's wiring.
 
 Lean blocks are pre-norm with RMSNorm without gain (a gain before a linear map is absorbed in it)
-and have no biases. Standard blocks are those of PyTorch, with LayerNorm before each and none before
-the read-out, with which the results of arXiv 2606.04032's re-run come out.
+and have no biases. Standard blocks are those of PyTorch, with LayerNorm before attention and MLP;
+with a final norm there is one more LayerNorm before the read-out, as in the authors' re-run of
+arXiv 2606.04032.
 
 Index letters: `r` run, `s` seed, `b` batch, `i` query position, `j` key position, `a` answering
 position, `h` head, `p` map of scores of a head, `m` d_model, `d` d_head, `f` d_mlp, `v` vocabulary,
@@ -198,7 +199,7 @@ class Transformer:
     def read_out(self, x: Float[Tensor, "s b n m"]) -> Float[Tensor, "s b a c"]:
         """Return the logits of the positions that answer."""
         x = x[:, :, -self.n_answers :]
-        return self.linear(x if self.wiring.sizes.standard else self.norm(x, ""), "W_U")
+        return self.linear(self.norm(x, "ln_final") if self.wiring.sizes.final_norm else x, "W_U")
 
     def norm(self, x: Float[Tensor, "s b n m"], name: str) -> Float[Tensor, "s b n m"]:
         """Return the rows after RMSNorm, or after LayerNorm in standard blocks."""

@@ -1,4 +1,4 @@
-"""Questions: what people asked, answered in three sentences that rest on trained models."""
+"""Questions that people asked, answered in three sentences that rest on trained models."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,24 +6,20 @@ import streamlit as st
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence.questions import QUESTIONS, Question, answered
-from attnkit.evidence.record import QUICK_SEEDS, Evidence, load_shipped, to_json, verdicts_of
+from attnkit.evidence.record import Evidence, load_shipped, to_json, verdicts_of
 from attnkit.evidence.report import to_html
+from attnkit.evidence.verdict import RULE
+from attnkit.evidence.words import rises_told, score_told, seen_told
 from attnkit.experiment import Experiment, from_text
-from attnkit.figures.evidence import (
-    DIFFERENCES_KEY,
-    EVIDENCE_KEY,
-    describe_differences,
-    describe_evidence,
-    plot_differences,
-    plot_evidence,
-)
+from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
+from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
+from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
 from attnkit.settings import InvalidExperiment
 from attnkit.ui import components
 from attnkit.ui.asked import ALL, CLAIM, VIEW, open_asked, question_of
 from attnkit.ui.claiming import Rerun, model_steps, open_reruns, quick_trials
 from attnkit.ui.evidence import (
     BETS,
-    HOW_VERDICTS_ARE_MADE,
     ICONS,
     beside_table,
     claim_told,
@@ -48,7 +44,7 @@ TICK_SECONDS = 0.4
 
 
 def show_question(question: Question) -> None:
-    """Asked and answered, with a picture, and the way to see for oneself."""
+    """Draw a question with its answer, a figure, and a way to train the models again."""
     name = question.claims[0]
     record, rerun = shipped.get(name), reruns.known.get(name)
     hidden = is_quiet() and (rerun is None or not rerun.finished)
@@ -68,6 +64,7 @@ def show_question(question: Question) -> None:
             st.markdown(claim_told(record, verdicts[name]))
             show_picture(record, "shipped")
             st.caption(plain(f"{EVIDENCE_KEY} {shipped_with(record)}"))
+            show_learning(record)
     if not hidden:
         st.caption("It rests on these claims. Press one to see its evidence.")
         claim_buttons(question.claims)
@@ -75,7 +72,7 @@ def show_question(question: Question) -> None:
 
 
 def claim_buttons(names: Sequence[str]) -> None:
-    """The verdicts of some claims; each opens its evidence."""
+    """Draw a button for each of some claims, with its verdict, that opens its evidence."""
     with st.container(horizontal=True, gap="xsmall", key="rests_on"):
         for name in names:
             verdict = verdicts.get(name)
@@ -90,18 +87,30 @@ def claim_buttons(names: Sequence[str]) -> None:
 
 
 def not_run_yet(names: Sequence[str]) -> None:
-    """What to type."""
+    """Say which command gathers the evidence."""
     missing = " ".join(name for name in names if name not in shipped)
     st.info(f"Not run yet. To gather the evidence: `python -m attnkit claims {missing}`")
 
 
 def show_picture(record: Evidence, key: str) -> None:
-    """Every seed of every arm."""
+    """Draw every seed of every arm."""
     components.picture(plot_evidence(record), key=f"picture_{key}", alt=describe_evidence(record))
 
 
+def show_learning(record: Evidence) -> None:
+    """Draw how the arms learn, if some of them were trained for long."""
+    figure = plot_learning(record)
+    if figure is None:
+        return
+    rises = rises_told(record)
+    if rises:
+        st.markdown(plain(rises))
+    components.picture(plot_learning(record), key="picture_learning", alt=describe_learning(record))
+    st.caption(LEARNING_KEY)
+
+
 def run_it(claim: Claim, ask: str, guesses: Mapping[str, Verdict]) -> None:
-    """A guess, a button, and what comes of it; draws itself again while something trains."""
+    """Draw a guess, a button and the outcome; they are drawn again while something trains."""
     st.subheader("Predict, then run it now", anchor=False)
     try:
         quick_trials(claim, shipped.get(claim.id), 0)
@@ -117,7 +126,7 @@ def run_it(claim: Claim, ask: str, guesses: Mapping[str, Verdict]) -> None:
 
 
 def run_area(claim: Claim, ask: str, guesses: Mapping[str, Verdict], drawn_moving: bool) -> None:
-    """All that changes while it trains."""
+    """Draw everything that changes while it trains."""
     reruns.follow(watcher())
     if drawn_moving and reruns.moving is None:
         st.rerun()
@@ -144,7 +153,7 @@ def run_area(claim: Claim, ask: str, guesses: Mapping[str, Verdict], drawn_movin
 
 
 def run_buttons(claim: Claim, rerun: Rerun | None, bet: Verdict | None) -> None:
-    """Run, go on, stop."""
+    """Draw the buttons that run a claim, resume it and stop it."""
     own = rerun is not None and rerun is reruns.moving
     with st.container(horizontal=True, key="run_buttons"):
         # No callbacks: a button that its own press disables would not tell that it was pressed.
@@ -171,7 +180,7 @@ def run_buttons(claim: Claim, rerun: Rerun | None, bet: Verdict | None) -> None:
 
 
 def status_line(claim: Claim, rerun: Rerun | None) -> str:
-    """How far it is; before it begins, what it takes."""
+    """Return how far training is; before it begins, what will be trained."""
     other = reruns.moving
     busy = ""
     if other is not None and other is not rerun:
@@ -195,11 +204,11 @@ def status_line(claim: Claim, rerun: Rerun | None) -> str:
 
 
 def plan_text(claim: Claim) -> str:
-    """What pressing the button trains."""
+    """Return what pressing the button trains."""
     record = shipped.get(claim.id)
     trials = quick_trials(claim, record, 0)
     n_runs = sum(trial.experiment.n_runs for trial in trials)
-    text = f"Trains {n_runs} models on {QUICK_SEEDS} seeds that are new"
+    text = f"Trains {n_runs} models on {claim.quick_seeds} seeds that are new"
     if record is None or not record.model_steps:
         return f"{text}, each at its task’s own learning rate: none is tuned yet."
     seconds = record.seconds / record.model_steps * model_steps(trials)
@@ -208,7 +217,7 @@ def plan_text(claim: Claim) -> str:
 
 
 def show_outcome(rerun: Rerun) -> None:
-    """The verdict of the run beside the shipped one, and what became of the guess."""
+    """Draw the verdict of the run beside the shipped one, and whether the guess was right."""
     own, record = rerun.evidence(), shipped.get(rerun.claim.id)
     verdict, own_verdict = verdicts.get(rerun.claim.id), own.judgement.verdict
     said = []
@@ -227,7 +236,7 @@ def show_outcome(rerun: Rerun) -> None:
 
 
 def links_to_lab(claim: Claim) -> None:
-    """The experiments that were compared, or would be."""
+    """Draw links to the experiments that were compared, or would be."""
     record = shipped.get(claim.id)
     experiments: list[Experiment]
     if record is None:
@@ -242,7 +251,7 @@ def links_to_lab(claim: Claim) -> None:
 
 
 def show_all() -> None:
-    """The table of all claims, and one of them in full."""
+    """Draw the table of all claims, and one of them in full."""
     with st.expander(f"All {len(CLAIMS)} claims", expanded=not asked.direct):
         all_claims()
     st.selectbox(
@@ -259,14 +268,10 @@ def show_all() -> None:
 
 
 def all_claims() -> None:
-    """Sortable; a row opens its claim."""
+    """Draw a sortable table; a row opens its claim."""
     names, key = list(CLAIMS), f"claims_{asked.version}"
-    wrong = [n for n, verdict in verdicts.items() if verdict != CLAIMS[n].expected]
     if verdicts:
-        st.markdown(
-            f"{len(verdicts) - len(wrong)} of {len(verdicts)} verdicts came as predicted before "
-            "the runs. Tick a row to see its evidence."
-        )
+        st.markdown(f"{score_told(list(shipped.values()))} Tick a row to see its evidence.")
 
     def take_row() -> None:
         rows = st.session_state[key].selection.rows
@@ -288,8 +293,11 @@ def all_claims() -> None:
             "claim": st.column_config.TextColumn("Claim", width=230),
             "verdict": st.column_config.TextColumn("Verdict", width=115),
             "predicted": st.column_config.TextColumn("Predicted", width=115),
-            "foretold": st.column_config.TextColumn(
-                "As predicted", width=85, help="Predictions are written before the runs."
+            "came_true": st.column_config.TextColumn("As predicted", width=85),
+            "seen": st.column_config.TextColumn(
+                "Seen before",
+                width=115,
+                help="What we had seen of this comparison when the prediction was written.",
             ),
             "found": st.column_config.TextColumn("Main finding", width=560),
             "source": st.column_config.TextColumn("Who says it", width=260),
@@ -300,17 +308,20 @@ def all_claims() -> None:
 
 
 def show_claim(claim: Claim) -> None:
-    """The full evidence."""
+    """Draw the full evidence for a claim."""
     record, verdict = shipped.get(claim.id), verdicts.get(claim.id)
     st.subheader(plain(claim.title), anchor=False)
     left, right = st.columns([6, 5], gap="large")
     with left:
         st.markdown(plain(claim.question))
         st.markdown(f"> {plain(claim.says)}\n>\n> {plain(f'— {claim.source}')}")
-        lines = [f"**Predicted before the run:** {plain(claim.prediction)}"]
+        lines = [
+            f"**Prediction:** {plain(claim.prediction)}",
+            f"**Seen before:** {plain(seen_told(claim, record))}",
+        ]
         if verdict is not None:
             wrong = "" if verdict == claim.expected else ", not as predicted"
-            lines.append(f"**Came out:** {verdict_text(verdict)}{wrong}.")
+            lines.append(f"**Verdict:** {verdict_text(verdict)}{wrong}.")
         if claim.reason and record is not None:
             lines.append(f"**Why:** {plain(claim.reason)}")
         st.markdown("\n\n".join(lines))
@@ -320,13 +331,14 @@ def show_claim(claim: Claim) -> None:
         else:
             show_picture(record, "shipped")
             st.caption(EVIDENCE_KEY)
+            show_learning(record)
     if record is not None:
         show_record(record)
-    run_it(claim, f"What will {QUICK_SEEDS} new seeds say about this claim?", BETS)
+    run_it(claim, f"What will {claim.quick_seeds} new seeds say about this claim?", BETS)
 
 
 def show_record(record: Evidence) -> None:
-    """What the seeds say, and how learning rates were found."""
+    """Draw what the seeds say, and how learning rates were found."""
     st.markdown(statements_table(record))
     components.picture(
         plot_differences(record), key="picture_differences", alt=describe_differences(record)
@@ -342,7 +354,7 @@ def show_record(record: Evidence) -> None:
 
 
 def downloads() -> None:
-    """All evidence, for those who want to read on."""
+    """Draw the buttons that download all evidence."""
     if not shipped:
         return
     with st.container(horizontal=True, key="claim_downloads"):
@@ -401,7 +413,7 @@ if opened is None:
 else:
     show_question(opened)
 with st.expander("How verdicts are made"):
-    st.markdown(HOW_VERDICTS_ARE_MADE)
+    st.markdown(RULE)
 downloads()
 asked.write_link()
 components.markup("", key="styles")  # also where no figure brings them

@@ -41,9 +41,9 @@ SHAPES = {
     },
 }  # fmt: skip
 ONE_SIDE = {
-    "standard": {
-        "blocks": "standard", "d_model": 32, "n_heads": 2, "d_head": 6, "n_layers": 2, "d_mlp": 11,
-        "positions": "learned", "self_mask": True,
+    "final norm": {
+        "blocks": "final_norm", "d_model": 32, "n_heads": 2, "d_head": 6, "n_layers": 2,
+        "d_mlp": 11, "positions": "learned", "self_mask": True,
     },
     "standard, causal": {
         "task": "phonebook", "blocks": "standard", "d_model": 16, "n_heads": 2, "d_head": 8,
@@ -70,8 +70,8 @@ TWO_SIDES = {
         **DICTIONARY, "d_model": 16, "n_layers": 2, "d_mlp": 11, "blocks": "standard",
         "self_mask": False,
     },
-    "standard, self-mask": {
-        **DICTIONARY, "d_model": 32, "n_layers": 1, "blocks": "standard", "self_mask": True,
+    "final norm, self-mask": {
+        **DICTIONARY, "d_model": 32, "n_layers": 1, "blocks": "final_norm", "self_mask": True,
         "order": "reversed",
     },
     "sparse": {
@@ -167,7 +167,7 @@ class Reference:
         letters["d"] = self.width("d_head", size.d_head, letters)
         self.d_k, self.d_v = (self.width(name, letters["d"], letters) for name in ("d_k", "d_v"))
         self.d_mlp = int(given.get("d_mlp", size.d_mlp))
-        self.standard = size.blocks == "standard"
+        self.standard, self.final_norm = size.blocks != "lean", size.blocks != "standard"
         self.answers_from = experiment.task.answers_from
         self.positions = given.get("positions", size.positions)
         self.self_mask = given.get("self_mask", "yes" if size.self_mask else "no") != "no"
@@ -219,7 +219,7 @@ class Reference:
             sides = [x[:, : asks.start], asking, x[:, asks.stop :]]
             x = torch.cat(sides, 1)
         x = x[:, self.answers_from :]
-        return linear(x if self.standard else norm(x), own, "U")
+        return linear(self.norm(x, own, "ln_final") if self.final_norm else x, own, "U")
 
     def norm(self, x, w, name):
         """LayerNorm in standard blocks, RMSNorm in lean ones."""

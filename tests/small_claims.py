@@ -1,4 +1,4 @@
-"""Small claims: tiny arms and made-up numbers, for tests of what is gathered and told."""
+"""Small claims: tiny arms and made-up numbers, for tests of gathering and of what is shown."""
 
 from pathlib import Path
 from zlib import crc32
@@ -6,8 +6,10 @@ from zlib import crc32
 import numpy as np
 
 from attnkit.claims.base import Claim, arm, worse
-from attnkit.evidence.gathering import Bench, gather
-from attnkit.evidence.measures import MEASURES
+from attnkit.evidence.gathering import Bench, Measured, gather
+from attnkit.evidence.measures import MEASURES, multiples
+from attnkit.evidence.record import Begun
+from attnkit.evidence.verdict import RULE_HASH
 
 TINY = {
     "task": "directed",
@@ -24,28 +26,29 @@ TINY = {
 
 
 def small_claim(name="small", **given):
-    """Q=K against QKV, with K=V beside them; its arms do not stand in an experiment's order."""
+    """Return Q=K against QKV, with K=V beside them, in another order than an experiment has."""
     own = {
         "id": name,
         "title": "A small claim",
         "question": "Is Q=K worse?",
         "source": "a test",
         "says": "Q=K is worse.",
-        "prediction": "Supported.",
-        "expected": "supported",
+        "prediction": "It holds.",
+        "expected": "held",
         "arms": (arm("Q=K", **TINY), arm("K=V", **TINY), arm("QKV", **TINY)),
         "statements": (worse("Q=K", "QKV", unable=True),),
-        "n_seeds": 7,
+        "n_seeds": 17,
     }
     return Claim(**{**own, **given})
 
 
 class MadeUp(Bench):
-    """Trains nothing.
+    """A bench that trains nothing.
 
     Args:
-        say: told what is done.
-        accuracy: of every run of a sharing; others have numbers of their own. NaN: it diverges.
+        say: Called with a line about what is being done.
+        accuracy: Accuracy of every run of a sharing, at all steps or one at 1, 2, 4, ... times the
+            base steps; other sharings have numbers of their own. NaN: all runs diverge.
     """
 
     def __init__(self, say=print, **accuracy):
@@ -53,13 +56,18 @@ class MadeUp(Bench):
         self.measured = []
         self._accuracy = {name.replace("_", "="): value for name, value in accuracy.items()}
 
-    def measure(self, experiment):
-        """Numbers that hang on variant, seed and measure alone."""
+    def begin(self, claim):
+        """Return a day on which runs began."""
+        return Begun("2026-11-23", claim.prediction_hash, RULE_HASH)
+
+    def measure(self, trial):
+        """Return numbers that depend on variant, seed and measure alone."""
+        experiment, times = trial.experiment, multiples(trial.up_to)
         self.measured.append(experiment)
         self.model_steps += experiment.n_runs * experiment.training.steps
         found = {
             name: np.array(
-                [crc32(f"{v} {seed} {name}".encode()) >> 16 for v, seed in experiment.runs]
+                [[crc32(f"{v} {s} {name}".encode()) >> 16 for v, s in experiment.runs]] * len(times)
             )
             / 2**16  # as single precision holds
             for name in MEASURES
@@ -67,12 +75,14 @@ class MadeUp(Bench):
         for run, (variant, _) in enumerate(experiment.runs):
             known = self._accuracy.get(variant.sharing.value)
             if known is not None:
-                found["accuracy"][run] = known
-                found["loss"][run] = 1 - known
-        return found
+                known = np.resize(known, 6)[: len(times)]
+                found["accuracy"][:, run] = known
+                found["loss"][:, run] = 1 - known
+        steps = np.array(times) * (experiment.training.steps // trial.up_to)
+        return Measured(found, steps, found["accuracy"], found["loss"], 1.0)
 
 
 def made_up(claim, bench=None, **options):
-    """Evidence for a claim from numbers that are made up."""
+    """Return evidence for a claim from made-up numbers."""
     (evidence,) = gather([claim], bench or MadeUp(), **options)
     return evidence

@@ -5,6 +5,7 @@ import re
 from urllib.parse import quote
 
 import pytest
+from documents import example_task
 from playwright.sync_api import Page, expect
 from plotly.offline import get_plotlyjs
 
@@ -13,7 +14,7 @@ from attnkit.figures.curves import plot_accuracy
 from attnkit.ui import components
 from attnkit.ui.address import LATE_SECONDS
 from attnkit.ui.session import shipped_example
-from attnkit.ui.visitor import ROOT, dashboard
+from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
@@ -77,13 +78,6 @@ def page(browser):
     yield page
     context.close()
     assert not errors
-
-
-def readme_task():
-    """The module of README's own task."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    return next(block for block in blocks if "register_task" in block)
 
 
 def fatal(message):
@@ -560,8 +554,8 @@ def test_a_quick_preset_is_one_press_away(page, address):
 
 @pytest.mark.long
 def test_a_task_of_ones_own_is_in_the_gallery_and_trains(page, tmp_path, monkeypatch):
-    """README's example, named in the environment of the server."""
-    (tmp_path / "my_task.py").write_text(readme_task(), encoding="utf-8")
+    """The example of docs/tasks.md, named in the environment of the server."""
+    (tmp_path / "my_task.py").write_text(example_task(), encoding="utf-8")
     monkeypatch.setenv("ATTNKIT_MODULES", "my_task")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with serve() as own:

@@ -1,4 +1,4 @@
-"""Claims: what every registered one says of itself, and what a wrong one is told."""
+"""Claims: what every registered claim holds, and how wrong ones are refused."""
 
 import math
 from dataclasses import replace
@@ -13,7 +13,17 @@ from small_claims import TINY, small_claim
 import attnkit.claims
 from attnkit.__main__ import main
 from attnkit.claims import CLAIMS, FAMILIES, Verdict, register_claim
-from attnkit.claims.base import LONGER, Statement, arm, better, no_worse, worse
+from attnkit.claims.base import (
+    LONGEST,
+    SURE_SEEDS,
+    TUNED_AT,
+    Seen,
+    Statement,
+    arm,
+    better,
+    no_worse,
+    worse,
+)
 from attnkit.evidence.measures import MEASURES
 from attnkit.evidence.trials import RATES, rates_of
 
@@ -24,7 +34,7 @@ EVERY = pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 
 @pytest.fixture
 def untouched():
-    """What a test registers is gone after it."""
+    """Remove what a test registers after it."""
     before = dict(CLAIMS)
     yield
     CLAIMS.clear()
@@ -34,8 +44,8 @@ def untouched():
 # what is registered
 
 
-def test_every_file_is_one_claim_of_its_name():
-    """Found by itself: none is listed by hand."""
+def test_every_file_holds_the_claim_of_its_name():
+    """Files are found by themselves: none is listed by hand."""
     assert set(CLAIMS) == FILES
     assert len(CLAIMS) >= 10
 
@@ -49,34 +59,37 @@ def test_claims_stand_under_their_headings():
 
 @EVERY
 def test_a_claim_says_all_that_is_shown_of_it(claim):
-    """And its prediction begins with the verdict that it foretells."""
+    """Its prediction begins with the predicted verdict, and it says what had been seen."""
     for text in (claim.title, claim.question, claim.source, claim.says, claim.prediction):
         assert text == text.strip() != ""
     assert claim.expected in get_args(Verdict)
-    assert claim.prediction.lower().startswith(claim.expected)
+    begins = {"held": "It holds", "did not hold": "It does not hold", "undecided": "Undecided"}
+    assert claim.prediction.startswith(begins[claim.expected])
+    assert claim.seen in get_args(Seen)
+    assert claim.seen_note == claim.seen_note.strip() != ""
     assert claim.question.endswith("?")
 
 
 @EVERY
 def test_a_claim_has_seeds_for_a_headline(claim):
-    """At least ten, and no more than an experiment takes."""
-    assert 10 <= claim.n_seeds <= 20
+    """At least ten, and no more than an experiment takes; the quick form has half of them."""
+    assert 10 <= claim.n_seeds <= 40
+    assert claim.quick_seeds == claim.n_seeds // 2
 
 
 @EVERY
 def test_every_arm_makes_an_experiment(claim):
-    """Itself alone; no two arms train the same."""
+    """An arm is an experiment by itself; no two arms train the same at the same rate."""
     further, _ = claim.sure()
-    experiments = [one.experiment for one in (*claim.arms, *further)]
-    assert all(one.n_runs == 1 for one in experiments)
-    assert len({one.hash for one in experiments}) == len(experiments)
-    names = [one.name for one in (*claim.arms, *further)]
-    assert len(set(names)) == len(names)
+    arms = (*claim.arms, *further)
+    assert all(one.experiment.n_runs == 1 for one in arms)
+    assert len({(one.experiment.hash, one.rate_of) for one in arms}) == len(arms)
+    assert len({one.name for one in arms}) == len(arms)
 
 
 @EVERY
 def test_every_statement_wants_a_region_that_leaves_something_out(claim):
-    """Else nothing could contradict it."""
+    """A claim that nothing could refute says nothing."""
     for statement in claim.statements:
         assert statement.low < statement.high
         assert math.isfinite(statement.low) or math.isfinite(statement.high)
@@ -87,18 +100,29 @@ def test_every_statement_wants_a_region_that_leaves_something_out(claim):
 @EVERY
 def test_arms_that_are_compared_differ_in_nothing_but_the_variant_or_the_task(claim):
     """Steps, batches and evaluations are the same for both sides of a statement."""
-    by_name = {one.name: one.experiment.training for one in claim.arms}
+    by_name = {one.name: one for one in claim.arms}
+    along = {"accuracy_all_along", "loss_all_along", "steps_to_solve"}
     for statement in claim.statements:
-        same = {
-            (own.steps, own.batch_size, own.evaluate_every, own.n_eval)
-            for own in map(by_name.get, statement.arms)
-        }
-        assert len(same) == 1
+        own = [by_name[name].experiment.training for name in statement.arms]
+        assert len({(one.batch_size, one.n_eval) for one in own}) == 1
+        assert len({by_name[name].base_steps for name in statement.arms}) == 1
+        assert statement.measure not in along or len({one.evaluate_every for one in own}) == 1
+
+
+@EVERY
+def test_the_left_arm_is_trained_for_as_long_as_a_statement_reads_it(claim):
+    """The right arm may be shorter: it is then read at its last step."""
+    arms, statements = claim.sure()
+    by_name = {one.name: one for one in (*claim.arms, *arms)}
+    for statement in (*claim.statements, *statements):
+        assert statement.at <= by_name[statement.left].up_to
+        assert statement.at.bit_count() == 1
+    assert all(one.up_to.bit_count() == one.tuned_at.bit_count() == 1 for one in by_name.values())
 
 
 @EVERY
 def test_judged_arms_are_those_of_the_statements(claim):
-    """And those whose learning rates they take, in the order of the claim."""
+    """They include the arms whose learning rates they use, in the order of the claim."""
     named = {name for statement in claim.statements for name in statement.arms}
     named |= {one.rate_of for one in claim.arms if one.name in named and one.rate_of}
     judged = [one.name for one in claim.judged_arms]
@@ -106,29 +130,32 @@ def test_judged_arms_are_those_of_the_statements(claim):
     assert judged == [one.name for one in claim.arms if one.name in named]
 
 
-# to make sure of an inability
+# confirming an inability
 
 
 @EVERY
-def test_an_inability_is_made_sure_of(claim):
-    """Three times the steps, and tuned finer with a schedule; nothing for other statements."""
+def test_an_inability_is_confirmed(claim):
+    """It is confirmed by long runs with a constant rate and with a schedule, on fewer seeds."""
     arms, statements = claim.sure()
     unable = [statement for statement in claim.statements if statement.unable]
     assert len(statements) == 2 * len(unable)
     assert {one.left for one in statements} == {one.name for one in arms}
     by_name = {one.name: one for one in (*claim.arms, *arms)}
-    for statement, longer, finer in zip(unable, statements[::2], statements[1::2], strict=True):
-        own = by_name[statement.left]
-        long, fine = by_name[longer.left], by_name[finer.left]
-        assert long.variant == fine.variant == own.variant
-        assert long.experiment.training.steps == LONGER * own.experiment.training.steps
-        assert rates_of(long) == rates_of(own)
-        assert fine.experiment.training.steps == own.experiment.training.steps
-        assert fine.experiment.training.schedule == "cosine"
-        assert set(rates_of(fine)) > {r for r in rates_of(own) if r in rates_of(fine)}
-        assert len(rates_of(fine)) > len(RATES)
-        for stronger in (longer, finer):
+    for statement, first, second in zip(unable, statements[::2], statements[1::2], strict=True):
+        own, constant, scheduled = (by_name[one.left] for one in (statement, first, second))
+        for longer in (constant, scheduled):
+            training = longer.experiment.training
+            assert longer.variant == own.variant
+            assert training.steps == LONGEST * own.base_steps
+            assert longer.tuning_experiment.training.steps == TUNED_AT * own.base_steps
+            assert (longer.most_seeds, longer.rate_of) == (SURE_SEEDS, "")
+        assert rates_of(constant) == rates_of(own)
+        assert constant.experiment.training.schedule == own.experiment.training.schedule
+        assert scheduled.experiment.training.schedule == "cosine"
+        assert len(rates_of(scheduled)) > len(RATES)
+        for stronger in (first, second):
             assert not stronger.unable
+            assert stronger.at == LONGEST
             assert stronger.text.startswith(statement.text)
             assert (stronger.right, stronger.low, stronger.high, stronger.measure) == (
                 statement.right, statement.low, statement.high, statement.measure,
@@ -136,7 +163,7 @@ def test_an_inability_is_made_sure_of(claim):
 
 
 def test_one_arm_that_is_unable_twice_is_trained_once_more_only():
-    """Two statements about it share what makes sure of them."""
+    """Two statements about it share the arms that confirm them."""
     twice = (worse("Q=K", "QKV", unable=True), worse("Q=K", "K=V", unable=True))
     arms, statements = small_claim(statements=twice).sure()
     assert (len(arms), len(statements)) == (2, 4)
@@ -161,13 +188,6 @@ def test_two_arms_that_train_the_same_are_refused():
     """They would be one run of one experiment."""
     with pytest.raises(ValueError, match=r"arms: got 'again', allowed an arm that differs from"):
         small_claim(arms=(arm("QKV", **TINY), arm("Q=K", **TINY), arm("QKV", "again", **TINY)))
-
-
-def test_one_arm_at_its_own_rate_and_at_another_s_is_refused():
-    """The two rates may turn out to be one."""
-    again = arm("Q=K", "again", rate_of="QKV", **TINY)
-    with pytest.raises(ValueError, match=r"arms: got 'again', allowed an arm that differs from"):
-        small_claim(arms=(arm("QKV", **TINY), arm("Q=K", **TINY), again))
 
 
 @pytest.mark.parametrize("rate_of", ["Q=V", "K=V", "Q=K"])
@@ -200,6 +220,22 @@ def test_worse_and_better_need_a_measure_that_has_them(builder, measure):
     """Of a symmetry neither way is better."""
     with pytest.raises(ValueError, match=rf"measure: got '{measure}', allowed accuracy, "):
         builder("Q=K", "QKV", measure=measure)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"low": 0},
+        {"right": "QKV"},
+        {"right": "QKV", "low": -1, "high": 1},
+        {"right": "QKV", "low": 0, "left_too": "K=V", "right_too": "Q=K"},
+    ],
+)
+def test_pairs_are_counted_of_two_arms_beyond_one_limit(wrong):
+    """Other statements need a measure whose seeds scatter around a mean."""
+    with pytest.raises(ValueError, match=r"measure: got 'accuracy'.* allowed otherwise mean_acc"):
+        Statement("It is so", "Q=K", **wrong)
+    Statement("It is so", "Q=K", measure="loss", **wrong)
 
 
 @pytest.mark.usefixtures("untouched")
@@ -261,6 +297,8 @@ def test_builders_say_what_they_want(statement, text):
         {"statements": (worse("Q=K", "QKV"),)},
         {"statements": (worse("Q=K", "K=V", unable=True),)},
         {"statements": (worse("Q=K", "QKV", measure="loss", unable=True),)},
+        {"statements": (worse("Q=K", "QKV", at=2, unable=True),)},
+        {"arms": (*small_claim().arms[:2], arm("QKV", up_to=2, **TINY))},
         {"n_seeds": 11},
     ],
 )
@@ -279,13 +317,30 @@ def test_the_hash_does_not_hang_on_words():
         source="nobody",
         says="Nothing.",
         prediction="None.",
-        expected="contradicted",
+        expected="did not hold",
+        seen="an earlier run",
+        seen_note="Much.",
         statements=(replace(statement, text="Q=K falls behind"),),
         reason="unknown",
         family="Our own",
     )
     assert worded.hash == claim.hash
     assert len(claim.hash) == 16
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_another"),
+    [
+        ({"prediction": "It holds, we think."}, True),
+        ({"expected": "undecided"}, True),
+        ({"seen": "a prototype"}, True),
+        ({"title": "Another", "seen_note": "Much.", "n_seeds": 11, "reason": "Because."}, False),
+    ],
+)
+def test_the_hash_of_the_prediction_depends_on_what_was_predicted(changed, is_another):
+    """It also depends on what had been seen, and on nothing else."""
+    before, after = small_claim(), small_claim(**changed)
+    assert (before.prediction_hash != after.prediction_hash) == is_another
 
 
 def test_hashes_of_all_claims_differ():
@@ -305,8 +360,8 @@ register_claim(
         question="Is K=V as good?",
         source="me",
         says="K=V is as good.",
-        prediction="Supported.",
-        expected="supported",
+        prediction="It holds.",
+        expected="held",
         arms=(arm("QKV", **{TINY!r}), arm("K=V", **{TINY!r})),
         statements=(no_worse("K=V", "QKV"),),
         family="Our own",

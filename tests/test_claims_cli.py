@@ -11,9 +11,10 @@ from attnkit import __version__
 from attnkit.__main__ import main
 from attnkit.claims import CLAIMS
 from attnkit.evidence import gathering, record
-from attnkit.evidence.record import QUICK_SEEDS, load_shipped, readable, to_json, to_markdown
+from attnkit.evidence.record import load_shipped, to_json
 from attnkit.evidence.trials import FIRST_SEED
-from attnkit.readme import marks
+from attnkit.evidence.words import readable, to_markdown
+from attnkit.marks import marks
 from attnkit.results import Result
 from attnkit.training import train
 
@@ -22,7 +23,7 @@ BEGIN, END = marks("claims")
 
 @pytest.fixture(autouse=True)
 def small(tmp_path, monkeypatch):
-    """Two small claims alone, nothing shipped, a cache of its own; its folder."""
+    """Register two small claims alone, ship nothing, and return the folder of their cache."""
     before = dict(CLAIMS)
     CLAIMS.clear()
     CLAIMS.update({name: small_claim(name, n_seeds=6) for name in ("first", "second")})
@@ -38,7 +39,7 @@ def small(tmp_path, monkeypatch):
 
 @pytest.fixture
 def trained(monkeypatch):
-    """What is trained, in its order."""
+    """Return what is trained, in its order."""
     found = []
 
     def counted(experiment, device="auto"):
@@ -51,7 +52,7 @@ def trained(monkeypatch):
 
 @pytest.fixture
 def shipped():
-    """Evidence that is shipped for the first claim."""
+    """Ship evidence for the first claim."""
     evidence = made_up(CLAIMS["first"], MadeUp(QKV=1.0, Q_K=0.5, say=lambda _: None))
     record.SHIPPED.write_text(to_json([evidence]), encoding="utf-8")
     return evidence
@@ -129,8 +130,8 @@ def test_numbers_are_written_into_a_file(run, tmp_path):
     assert output.startswith("claim ")
     told = json.loads(path.read_text(encoding="utf-8"))["claims"]
     assert [(one["id"], one["first_seed"], one["seeds"], one["quick"]) for one in told] == [
-        ("first", 17, QUICK_SEEDS, True),
-        ("second", 17, QUICK_SEEDS, True),
+        ("first", 17, 3, True),
+        ("second", 17, 3, True),
     ]
 
 
@@ -145,11 +146,11 @@ def test_a_page_is_written(run, tmp_path):
     assert 'src="http' not in page
 
 
-def test_the_readme_has_the_table(run, tmp_path, shipped):
+def test_a_file_has_the_table(run, tmp_path, shipped):
     """Between its marks; all else stays."""
-    path = tmp_path / "README.md"
+    path = tmp_path / "page.md"
     path.write_text(f"# Before\n{BEGIN}\nold\n{END}\nAfter.\n", encoding="utf-8")
-    assert run("first", "--list", "--readme", str(path))[0] == 0
+    assert run("first", "--list", "--table", str(path))[0] == 0
     table = to_markdown([load_shipped()["first"]])
     assert path.read_text(encoding="utf-8") == f"# Before\n{BEGIN}\n{table}\n{END}\nAfter.\n"
     assert shipped.claim.title in table
@@ -183,7 +184,8 @@ def test_what_is_finished_is_not_trained_again(run, trained, small):
     """Two claims of the same arms share what is trained; another time nothing is."""
     first = run("--json", "-")
     n_trained = len(trained)
-    assert len({one.hash for one in trained}) == n_trained == len(list(small.iterdir()))
+    kept = [path.name for path in small.iterdir() if not path.name.startswith("begun-")]
+    assert len({one.hash for one in trained}) == n_trained == len(kept)
     assert run("--json", "-")[:2] == first[:2]
     assert len(trained) == n_trained
 
@@ -251,17 +253,17 @@ def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
 
 
 def test_an_interrupt_replaces_nothing_that_is_shipped(run, tmp_path, monkeypatch, shipped):
-    """Neither README's table, nor the evidence."""
-    readme = tmp_path / "README.md"
-    readme.write_text(f"{BEGIN}\nold\n{END}\n", encoding="utf-8")
+    """Neither the table in a file, nor the evidence."""
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\nold\n{END}\n", encoding="utf-8")
     before = record.SHIPPED.read_text(encoding="utf-8")
     monkeypatch.setattr(
         gathering, "train", lambda *args, **named: interrupts(train(*args, **named))
     )
-    code, output, _ = run("--ship", "--readme", str(readme))
+    code, output, _ = run("--ship", "--table", str(page))
     assert (code, output) == (130, "")
     assert record.SHIPPED.read_text(encoding="utf-8") == before
-    assert readme.read_text(encoding="utf-8") == f"{BEGIN}\nold\n{END}\n"
+    assert page.read_text(encoding="utf-8") == f"{BEGIN}\nold\n{END}\n"
     assert shipped.current
 
 
@@ -290,7 +292,7 @@ def test_an_interrupt_replaces_nothing_that_is_shipped(run, tmp_path, monkeypatc
         ),
         (["--html", "."], "--html: got '.', but it is a folder, allowed a file"),
         (["--json", "."], "--json: got '.', but it is a folder, allowed a file"),
-        (["--readme", "nowhere.md"], "--readme: got 'nowhere.md', but it cannot be used (No such"),
+        (["--table", "nowhere.md"], "--table: got 'nowhere.md', but it cannot be used (No such"),
         (["--twice"], "unrecognized arguments: --twice"),
     ],
 )
@@ -314,11 +316,11 @@ def test_what_is_ones_own_is_not_shipped(run, trained, monkeypatch):
     assert trained == []
 
 
-def test_a_readme_without_a_place_for_the_table_is_refused(run, trained, tmp_path):
+def test_a_file_without_a_place_for_the_table_is_refused(run, trained, tmp_path):
     """Before a long run."""
-    path = tmp_path / "README.md"
+    path = tmp_path / "page.md"
     path.write_text("# No marks\n", encoding="utf-8")
-    assert refused(run("--readme", str(path)), "--readme: ")
+    assert refused(run("--table", str(path)), "--table: ")
     assert trained == []
 
 

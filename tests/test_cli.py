@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import attnkit as ak
+from attnkit import examples
 from attnkit.__main__ import main
 from attnkit.examples import default_of
 from attnkit.results import Result
@@ -493,3 +494,10 @@ def test_a_file_that_was_moved_aside_is_told(run, tmp_path):
     code, _, errors = run(*SMALL, "--store", str(tmp_path))
     assert code == 0
     assert "It is called results.sqlite.broken-1 now.\n" in errors
+
+
+def test_examples_of_named_tasks_are_made_alone(run, tmp_path, monkeypatch):
+    """The examples of other tasks and the table of variants stay as they are."""
+    monkeypatch.setattr(examples, "FOLDER", tmp_path)
+    assert run("examples", "dictionary")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["dictionary.safetensors"]

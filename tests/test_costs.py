@@ -34,7 +34,7 @@ def final_model(experiment):
 
 @every_variant
 @pytest.mark.parametrize("d_mlp", [0, 17])
-@pytest.mark.parametrize("blocks", ["lean", "standard"])
+@pytest.mark.parametrize("blocks", ["lean", "final_norm"])
 @pytest.mark.parametrize("task", ["directed", "dictionary"])
 def test_parameters_are_those_of_the_real_tensors(task, blocks, d_mlp, variant):
     """In all, and those of attention alone; with one side and two, with biases and without."""
@@ -48,7 +48,7 @@ def test_parameters_are_those_of_the_real_tensors(task, blocks, d_mlp, variant):
     own = final_model(experiment).run_parameters(1)
     costs = experiment.costs(variant)
     assert costs.parameters == sum(value.numel() for value in own.values())
-    outside = re.compile(r"(W|b)_(E|U|pos)|\d\.(W|b)_(in|out)|\d\.ln[12]\.(w|b)")
+    outside = re.compile(r"(W|b)_(E|U|pos)|\d\.(W|b)_(in|out)|(\d\.ln[12]|ln_final)\.(w|b)")
     attention = sum(value.numel() for name, value in own.items() if not outside.fullmatch(name))
     assert costs.attention == attention
 
@@ -129,6 +129,7 @@ def test_layers_that_use_the_keys_and_values_of_others_keep_none():
         ("lean", 0, 3 * 4 * 32 * 6),
         ("lean", 7, 3 * 4 * 32 * 6 + 2 * 2 * 32 * 7),
         ("standard", 0, 3 * (4 * 32 * 6 + 3 * 6 + 32) + 32 + 11 + 3 * 2 * 32),
+        ("final_norm", 0, 3 * (4 * 32 * 6 + 3 * 6 + 32) + 32 + 11 + 4 * 2 * 32),
         (
             "standard",
             7,

@@ -103,7 +103,7 @@ def test_dependencies_come_before_the_code(image):
 
 
 def test_index_of_torch_is_an_argument_and_no_address_stands_here(image):
-    """Whoever builds says where the CPU build is; README tells how."""
+    """Whoever builds says where the CPU build is; docs/hosting.md tells how."""
     assert image.all("ARG") == ["TORCH_INDEX="]
     assert "://" not in (ROOT / "Dockerfile").read_text(encoding="utf-8")
 

@@ -1,21 +1,21 @@
 """Figures of evidence: Plotly accepts them, and they show the seeds as they are."""
 
 import dataclasses
+import itertools
+import json
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS
-from attnkit.claims.base import Claim, Statement, arm, better, worse
+from attnkit.claims.base import Claim, Statement, arm, better, no_worse, worse
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
-from attnkit.figures.evidence import (
-    describe_differences,
-    describe_evidence,
-    plot_differences,
-    plot_evidence,
-)
+from attnkit.figures.differences import describe_differences, plot_differences
+from attnkit.figures.evidence import describe_evidence, plot_evidence
+from attnkit.figures.learning import describe_learning, plot_learning
 from attnkit.figures.palette import COLORS
 from attnkit.sharing import Sharing
 from attnkit.statistics import mean_interval
@@ -38,8 +38,8 @@ CLAIM = Claim(
     question="Is it?",
     source="nobody",
     says="It is.",
-    prediction="Supported.",
-    expected="supported",
+    prediction="It holds.",
+    expected="held",
     arms=(arm("QKV", task="dual_role"), arm("Q=K", task="dual_role")),
     statements=(
         worse("Q=K", "QKV"),
@@ -50,8 +50,8 @@ CLAIM = Claim(
 
 
 def made(accuracy=ACCURACY, loss=LOSS, **changes):
-    """Evidence that nobody trained."""
-    scores = {name: {"accuracy": accuracy[name], "loss": loss[name]} for name in accuracy}
+    """Return evidence that nobody trained."""
+    scores = {n: {"accuracy": accuracy[n][None], "loss": loss[n][None]} for n in accuracy}
     evidence = Evidence(
         claim=CLAIM,
         version="0.1.0",
@@ -67,8 +67,13 @@ def made(accuracy=ACCURACY, loss=LOSS, **changes):
     return dataclasses.replace(evidence, **changes)
 
 
+def labels_of(figure):
+    """Return the labels of the lines of a figure of learning."""
+    return [one for one in figure["layout"]["annotations"] if one.get("showarrow", True)]
+
+
 def marks(figure):
-    """The traces of seeds and those of means."""
+    """Return the traces of seeds and those of means."""
     large = [trace["marker"]["size"] > 10 for trace in figure["data"]]
     seeds = [trace for trace, is_mean in zip(figure["data"], large, strict=True) if not is_mean]
     return seeds, [trace for trace, is_mean in zip(figure["data"], large, strict=True) if is_mean]
@@ -82,15 +87,16 @@ def test_plotly_accepts_it(plot):
 
 @pytest.mark.parametrize("claim", list(CLAIMS.values()), ids=lambda claim: claim.id)
 def test_every_registered_claim_can_be_drawn(claim):
-    """Whatever its arms, measures and regions are."""
-    arms = (*claim.arms, *claim.sure()[0])
-    measures = {"accuracy", *(statement.measure for statement in claim.statements)}
-    scores = {one.name: {m: np.full(N_SEEDS, 0.5) for m in measures} for one in arms}
-    evidence = made(claim=claim, scores=scores)
-    rows = plot_evidence(evidence)["layout"]["yaxis"]["tickvals"]
-    headings = plot_differences(evidence)["layout"]["annotations"]
-    assert len(rows) == len(arms)
-    assert len(headings) == len(evidence.statements)
+    """It can be drawn whatever its arms, measures and regions are."""
+    evidence = made_up(claim, MadeUp(lambda _: None, Q_K=0.5, K_V=0.5, Q_K_V=0.5, QKV=1.0))
+    rows, differences = plot_evidence(evidence), plot_differences(evidence)
+    assert len(rows["layout"]["yaxis"]["tickvals"]) == len(evidence.scores)
+    assert len(differences["layout"]["annotations"]) == len(evidence.statements)
+    learning = plot_learning(evidence)
+    long = [one for one in (*claim.arms, *claim.sure()[0]) if one.up_to > 1]
+    assert (learning is not None) == any(one.name in evidence.scores for one in long)
+    for figure in (rows, differences, learning):
+        json.dumps(go.Figure(figure).to_dict() and figure, allow_nan=False)
 
 
 def test_a_row_is_an_arm_in_the_order_of_the_claim():
@@ -162,7 +168,7 @@ def test_diverged_seeds_are_left_out_and_told():
     assert seeds[1]["x"] == [50.0] * 5
     assert seeds[1]["hovertext"][0].startswith("Q=K<br>seed 4:")
     assert "2 diverged" in describe_evidence(evidence)
-    assert "2 diverged" in describe_differences(evidence)
+    assert "diverged with 2 of 7 seeds" in describe_differences(evidence)
 
 
 def test_an_arm_without_the_measure_has_not_diverged():
@@ -213,7 +219,8 @@ def test_differences_are_those_of_the_pairs():
     np.testing.assert_allclose(seeds[0]["x"], expected)
     assert seeds[0]["marker"]["symbol"] == ["circle"] * 6 + ["circle-open"]
     assert means[0]["x"][0] == pytest.approx(expected.mean())
-    assert "6 of 7 pairs" in plot_differences(made())["layout"]["annotations"][0]["text"]
+    heading = plot_differences(made())["layout"]["annotations"][0]["text"]
+    assert "worse with 6 of 7 seeds" in heading.replace("<br>", " ")
 
 
 def test_the_region_goes_from_its_limits_to_the_end_of_the_axis():
@@ -234,13 +241,157 @@ def test_words_tell_what_figures_show():
     assert "QKV: mean 95.7%" in words
     assert "7 seeds" in words
     told = describe_differences(made())
-    assert "Q=K is worse than QKV by more than 5 points: inconclusive: it holds in 6 of 7" in told
+    assert "Q=K is worse than QKV by more than 5 points: held: worse with 6 of 7 seeds" in told
 
 
 def test_a_name_is_no_markup():
     """Plotly reads some tags in its texts."""
     hostile = arm("K=V", "<b>bold</b>", task="dual_role")
     claim = dataclasses.replace(CLAIM, arms=(*CLAIM.arms, hostile))
-    scores = {"<b>bold</b>": {"accuracy": ACCURACY["QKV"]}}
+    scores = {"<b>bold</b>": {"accuracy": ACCURACY["QKV"][None]}}
     figure = plot_evidence(made(claim=claim, scores=scores))
     assert figure["layout"]["yaxis"]["ticktext"] == ["&lt;b&gt;bold&lt;/b&gt;"]
+
+
+# arms that are read at other steps, and steps to solve
+
+LONG = {**TINY, "up_to": 8}
+SLOW = small_claim(
+    arms=(arm("Q=K", **LONG), arm("QKV", **LONG)),
+    statements=(worse("Q=K", "QKV", 2, measure="steps_to_solve", at=8),),
+)
+
+
+def slow(left, right):
+    """Return evidence with the logarithms of the steps to solve of both arms."""
+    evidence = made_up(SLOW)
+    scores = {
+        name: {**own, "steps_to_solve": np.tile(values, (4, 1))}
+        for (name, own), values in zip(evidence.scores.items(), (left, right), strict=True)
+    }
+    return dataclasses.replace(evidence, scores=scores)
+
+
+def test_an_arm_is_shown_at_the_steps_at_which_it_is_read():
+    """They stand under its name, and in words."""
+    claim = dataclasses.replace(SLOW, statements=(worse("Q=K", "QKV", at=8),))
+    evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.9]))
+    seeds, _ = marks(plot_evidence(evidence))
+    assert set(seeds[0]["x"]) == {90.0}
+    assert plot_evidence(evidence)["layout"]["yaxis"]["ticktext"][0] == "Q=K<br>48 steps"
+    assert "Q=K, 48 steps: mean 90.0%" in describe_evidence(evidence)
+    assert set(np.round(marks(plot_differences(evidence))[0][0]["x"], 6)) == {-10.0}
+
+
+def test_runs_that_never_solve_their_task_are_counted_and_stand_at_the_edge():
+    """Steps are shown as numbers of steps, differences in doublings."""
+    evidence = slow(np.array([np.inf] * 5 + [5.0] * 12), np.full(17, 3.0))
+    figure, differences = plot_evidence(evidence), plot_differences(evidence)
+    assert figure["layout"]["yaxis"]["ticktext"][0] == "Q=K<br>48 steps<br>5 unsolved"
+    assert "8" in figure["layout"]["xaxis"]["ticktext"]
+    assert "median of those that solve it 32 steps, 12 seeds, 5 never" in describe_evidence(
+        evidence
+    )
+    (pairs,), means = marks(differences)
+    assert means == []
+    assert pairs["marker"]["symbol"].count("triangle-right") == 5
+    low, high = differences["layout"]["xaxis"]["range"]
+    assert max(pairs["x"]) == pytest.approx(high - 0.02 * (high - low))
+    assert pairs["hovertext"][0].endswith("+∞ doublings")
+    for one in (figure, differences):
+        json.dumps(one, allow_nan=False)
+        go.Figure(one)
+
+
+# learning
+
+
+def test_learning_is_drawn_for_long_arms_and_those_they_are_compared_with():
+    """Arms that nothing long is compared with are left out; without long arms there is none."""
+    claim = small_claim()
+    figure = plot_learning(made_up(claim, MadeUp(QKV=1.0, Q_K=0.5)))
+    assert [one["text"].replace("<br>", " ") for one in labels_of(figure)] == [
+        "QKV",
+        "Q=K, 192 steps",
+        "Q=K, 192 steps with a schedule",
+    ]
+    assert plot_learning(made_up(claim, MadeUp(QKV=1.0, Q_K=1.0))) is None
+    assert plot_learning(made_up(claim, quick=True)) is None
+
+
+def test_learning_has_a_logarithmic_axis_with_plain_steps():
+    """A dashed upright line marks the base steps; marks stand at every doubling."""
+    figure = plot_learning(made_up(SLOW, MadeUp(QKV=1.0, Q_K=[0.1, 0.4, 0.5, 0.9])))
+    layout = figure["layout"]
+    axis = layout["xaxis"]
+    assert axis["type"] == "log"
+    assert axis["range"] == pytest.approx([np.log10(6 / 8), np.log10(48)])
+    shown = dict(zip(axis["tickvals"], axis["ticktext"], strict=True))
+    assert (shown[6], shown[24]) == ("", "24") or (shown[6], shown[24]) == ("6", "24")
+    upright = [one for one in layout["shapes"] if one["x0"] == one["x1"]]
+    assert [(one["x0"], one["line"]["dash"]) for one in upright] == [(6, "dash")]
+    first = next(trace for trace in figure["data"] if trace["mode"] == "markers")
+    assert first["x"] == [6, 12, 24, 48]
+    assert first["y"] == pytest.approx([10, 40, 50, 90])
+    lines = [trace for trace in figure["data"] if "hovertext" in trace]
+    assert lines[0]["hovertext"][0] == "Q=K<br>6 steps: mean 10%, quartiles 10% to 10%"
+
+
+def test_labels_of_lines_that_end_together_do_not_overlap():
+    """They are moved apart, in the order of the ends, inside the panel."""
+    arms = tuple(
+        arm("Q=K", f"a line of some length, {place}", **{**LONG, "d_head": 2 + place})
+        for place in range(6)
+    )
+    statements = tuple(worse(one.name, arms[0].name, at=8) for one in arms[1:])
+    figure = plot_learning(made_up(small_claim(arms=arms, statements=statements), MadeUp(Q_K=0.9)))
+    layout = figure["layout"]
+    labels = labels_of(figure)
+    low, high = layout["yaxis"]["range"]
+    bottom, top = (layout["height"] * (1 - end) for end in layout["yaxis"]["domain"])
+    spans = []
+    for one in labels:
+        middle = top + (bottom - top) * (high - one["y"]) / (high - low) + one["ay"]
+        half = 7 * (1 + one["text"].count("<br>"))
+        spans.append((middle - half, middle + half))
+    spans.sort()
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+    assert spans[0][0] >= top - 1
+    assert spans[-1][1] <= bottom + 1
+    dashes = [trace["line"]["dash"] for trace in figure["data"] if "hovertext" in trace]
+    assert len(set(dashes)) == 5
+
+
+def test_learning_on_text_is_the_loss_with_the_line_to_beat():
+    """The line of the bigram model is drawn, and named."""
+    text = {"task": "language", "steps": 8, "up_to": 4}
+    claim = small_claim(
+        arms=(arm("K=V", **text), arm("QKV", **text)),
+        statements=(no_worse("K=V", "QKV", measure="loss", at=4),),
+    )
+    evidence = made_up(claim, MadeUp(QKV=-1.0, K_V=[-2.0, -1.5, -1.2]))
+    layout = plot_learning(evidence)["layout"]
+    to_beat = claim.arms[0].experiment.task.loss_to_beat
+    level = [one["y0"] for one in layout["shapes"] if one["y0"] == one["y1"]]
+    assert level == [to_beat]
+    assert f"a bigram model {to_beat:.2f}" in [one["text"] for one in layout["annotations"]]
+    assert layout["yaxis"]["range"][0] < 2.0 < to_beat < 3.0 < layout["yaxis"]["range"][1]
+    assert "K=V: mean loss 3.00 nats after 8, 2.50 nats after 16, 2.20 nats after 32 steps." in (
+        describe_learning(evidence)
+    )
+
+
+def test_tasks_have_panels_of_their_own():
+    """Each has its own steps."""
+    arms = (
+        arm("Q=K", **LONG),
+        arm("QKV", **LONG),
+        arm("Q=K", "Q=K, married", **{**LONG, "task": "mutual", "n_entries": 6, "steps": 9}),
+        arm("QKV", "QKV, married", **{**LONG, "task": "mutual", "n_entries": 6, "steps": 9}),
+    )
+    statements = (worse("Q=K", "QKV", at=8), worse("Q=K, married", "QKV, married", at=8))
+    evidence = made_up(small_claim(arms=arms, statements=statements))
+    layout = plot_learning(evidence)["layout"]
+    assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
+    assert [s["x0"] for s in layout["shapes"] if s["x0"] == s["x1"]] == [6, 9]
+    assert "Q=K, married: mean accuracy" in describe_learning(evidence)

@@ -1,4 +1,4 @@
-"""Records of evidence: as JSON and back, as tables, and the words for a finding."""
+"""Records of evidence as JSON and back, and the words for findings and predictions."""
 
 import json
 from dataclasses import replace
@@ -7,21 +7,28 @@ from math import inf, nan
 import numpy as np
 import pytest
 import torch
-from small_claims import MadeUp, made_up, small_claim
+from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS
-from attnkit.claims.base import Statement, better, worse
+from attnkit.claims.base import Statement, arm, better, no_worse, worse
 from attnkit.evidence import record
 from attnkit.evidence.record import (
     Evidence,
     load_shipped,
-    readable,
     to_json,
-    to_markdown,
-    told,
     verdicts_of,
 )
 from attnkit.evidence.verdict import find
+from attnkit.evidence.words import (
+    main_finding,
+    readable,
+    rises_told,
+    rows_of,
+    score_told,
+    seen_told,
+    to_markdown,
+    told,
+)
 from attnkit.machine import processor_kind
 
 PROMISED = {"id", "source", "prediction", "verdict", "effect", "interval", "seeds"}
@@ -30,7 +37,7 @@ PROMISED = {"id", "source", "prediction", "verdict", "effect", "interval", "seed
 
 @pytest.fixture
 def known(monkeypatch):
-    """A small claim that is registered."""
+    """Register a small claim."""
     claim = small_claim()
     monkeypatch.setitem(CLAIMS, claim.id, claim)
     return claim
@@ -38,7 +45,7 @@ def known(monkeypatch):
 
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
-    """Where what is shipped is looked for."""
+    """Return the file in which shipped records are looked for."""
     path = tmp_path / "shipped.json"
     monkeypatch.setattr(record, "SHIPPED", path)
     load_shipped.cache_clear()
@@ -47,14 +54,8 @@ def shipped(tmp_path, monkeypatch):
 
 
 def unable(claim, **options):
-    """Evidence that Q=K is worse."""
+    """Return evidence that Q=K is worse."""
     return made_up(claim, MadeUp(QKV=1.0, Q_K=0.5), **options)
-
-
-def finding(values, **about):
-    """What values say about a statement, told."""
-    statement = Statement("", "arm", **about)
-    return told(statement, find(statement, np.array(values)))
 
 
 # JSON
@@ -81,15 +82,35 @@ def test_a_record_is_read_as_it_was_written(known, options, accuracy):
         assert after.tuned[name].tried == pytest.approx(tuned.tried, nan_ok=True)
 
 
+def test_infinite_and_missing_scores_survive_json(known):
+    """They are a run that never solves its task and one that diverged."""
+    steps = np.array([[inf, nan, 9.25], [10.5, nan, 9.25]])
+    own = {"steps_to_solve": steps, "accuracy": np.zeros((2, 3)), "loss": np.ones((2, 3))}
+    before = replace(unable(known), scores={"QKV": own, "Q=K": own})
+    after = Evidence.from_dict(json.loads(json.dumps(before.to_dict(), allow_nan=False)))
+    np.testing.assert_array_equal(after.scores["QKV"]["steps_to_solve"], steps)
+
+
 def test_a_record_names_its_engine_and_processor(known, monkeypatch):
-    """A record from before they were named is torch's."""
+    """They are those of the bench that trained."""
     monkeypatch.setenv("ATTNKIT_ENGINE", "kernel")
     written = made_up(known).to_dict()
     assert written["engine"] == "kernel"
     assert written["processor"] == processor_kind(torch.device("cpu"))
     after = Evidence.from_dict(written)
-    assert (after.engine, after.processor) == (written.pop("engine"), written.pop("processor"))
-    assert Evidence.from_dict(written).engine == "torch"
+    assert (after.engine, after.processor) == (written["engine"], written["processor"])
+
+
+def test_a_record_keeps_its_curves(known):
+    """They have as many digits as can be drawn."""
+    before = unable(known)
+    after = Evidence.from_dict(json.loads(json.dumps(before.to_dict())))
+    assert set(after.curves) == set(before.curves) == set(before.scores)
+    for name, curve in before.curves.items():
+        for array in ("steps", "mean", "low", "high", "solved"):
+            np.testing.assert_allclose(
+                getattr(after.curves[name], array), getattr(curve, array), rtol=1e-3
+            )
 
 
 def test_json_has_every_promised_key(known):
@@ -100,10 +121,12 @@ def test_json_has_every_promised_key(known):
     assert one["id"] == "small"
     assert one["source"] == known.source
     assert one["prediction"] == known.prediction
-    assert one["seeds"] == 7
+    assert one["seeds"] == 17
     assert one["effect"] == -0.5
     assert one["interval"] == [-0.5, -0.5]
-    assert one["verdict"] == one["verdict_alone"] == "supported"
+    assert one["verdict"] == one["verdict_alone"] == "held"
+    assert (one["seen"], one["changed_since"]) == ("nothing", "")
+    assert one["begun"]["prediction"] == known.prediction_hash
 
 
 def test_json_has_a_claim_on_every_line():
@@ -124,25 +147,25 @@ def test_no_number_of_json_is_none_that_json_has(known):
     told = json.loads(to_json([made_up(known, MadeUp(QKV=nan, Q_K=nan))]), parse_constant=None)
     (one,) = told["claims"]
     assert one["effect"] is None
-    assert one["scores"]["QKV"]["accuracy"] == [None] * 7
-    assert one["verdict"] == "inconclusive"
+    assert one["scores"]["QKV"]["accuracy"] == [[None] * 17]
+    assert one["verdict"] == "undecided"
     assert "NaN" not in json.dumps(told)
 
 
 @pytest.mark.parametrize(
-    ("measure", "decided_by"), [("accuracy", "share of pairs"), ("loss", "mean difference")]
+    ("measure", "decided_by"), [("accuracy", "pairs of seeds"), ("loss", "mean difference")]
 )
 def test_the_interval_is_that_of_the_effect(measure, decided_by):
-    """Whatever decides; the share of pairs that hold stands beside it, with its own."""
+    """It is so whatever decides; the numbers of pairs stand beside it."""
     claim = small_claim(statements=(worse("Q=K", "QKV", 0.3, measure=measure),))
     told = made_up(claim).to_dict()
     (main,) = told["statements"]
     assert told["decided_by"] == decided_by
     assert told["interval"] == main["effect_interval"]
     assert told["interval"][0] < told["effect"] < told["interval"][1]
-    assert told["share"] == main["holds_in"] / main["of_pairs"]
-    assert told["share_interval"] == main["share_interval"]
-    assert told["share_interval"][0] <= told["share"] < told["share_interval"][1]
+    low, high = main["share_interval"]
+    assert low <= main["n_worse"] / main["n_pairs"] <= high
+    assert main["n_pairs"] == 17
 
 
 def test_the_text_that_was_trained_on_is_told(known):
@@ -159,18 +182,35 @@ def test_a_record_of_no_known_claim_is_refused(known):
         Evidence.from_dict({**told, "id": "gone"})
 
 
-# what makes sure
+# reading scores
 
 
-def test_statements_that_make_sure_count_once_they_were_measured(known):
-    """One that is refuted by a longer run is refuted."""
+def test_scores_are_read_at_multiples_of_the_base_steps(known):
+    """An arm that is trained for less is read at its last step."""
+    evidence = made_up(known, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.96]))
+    long = known.sure()[0][0].name
+    for power, accuracy in enumerate((0.1, 0.2, 0.3, 0.4, 0.5, 0.96)):
+        assert evidence.mean(long, at=2**power) == pytest.approx(accuracy)
+        assert evidence.mean("Q=K", at=2**power) == pytest.approx(0.1)
+    assert evidence.n_solved(long, 16) == (0, 17)
+    assert evidence.n_solved(long, 32) == (17, 17)
+    assert evidence.still_rises(long)
+    assert not unable(known).still_rises(long)
+
+
+def test_statements_that_confirm_count_once_they_were_measured(known):
+    """An inability that a longer run refutes is refuted."""
     evidence = unable(known)
     longer = evidence.statements[1].left
-    ones = {"accuracy": np.ones(7), "loss": np.zeros(7)}
-    solved = replace(evidence, scores={**evidence.scores, longer: ones})
+    ones = {"accuracy": np.ones((6, 40)), "loss": np.zeros((6, 40))}
+    scores = {
+        name: {m: np.repeat(v, 3, 1) for m, v in own.items()}
+        for name, own in evidence.scores.items()
+    }
+    solved = replace(evidence, scores={**scores, longer: ones})
     assert len(solved.findings) == 3
-    assert evidence.judgement.verdict == "supported"
-    assert solved.judgement.verdict == "contradicted"
+    assert evidence.judgement.verdict == "held"
+    assert solved.judgement.verdict == "did not hold"
 
 
 def test_a_record_is_current_as_long_as_its_claim(known):
@@ -182,12 +222,16 @@ def test_a_record_is_current_as_long_as_its_claim(known):
 
 
 def test_means_leave_out_what_diverged(known):
-    """Unless all did."""
+    """The mean is NaN if all diverged, without a warning."""
     evidence = unable(known)
-    scores = {"QKV": {"accuracy": np.array([0.5, nan, 0.7])}, "Q=K": {"accuracy": np.full(3, nan)}}
+    scores = {
+        "QKV": {"accuracy": np.array([[0.5, nan, 0.7]] * 3)},
+        "Q=K": {"accuracy": np.full((3, 3), nan)},
+    }
     some = replace(evidence, scores=scores)
     assert some.mean("QKV") == pytest.approx(0.6)
     assert np.isnan(some.mean("Q=K"))
+    assert not some.still_rises("Q=K")
 
 
 # verdicts
@@ -195,11 +239,13 @@ def test_means_leave_out_what_diverged(known):
 
 def test_full_records_are_read_together():
     """Seven pairs stand alone, and no longer among ten claims."""
-    many = [unable(small_claim(f"claim_{n}")) for n in range(10)]
-    many[3:] = [made_up(small_claim(f"claim_{n}"), MadeUp(QKV=nan)) for n in range(3, 10)]
-    assert verdicts_of(many[:1]) == {"claim_0": "supported"}
-    assert {one.judgement.verdict for one in many[:3]} == {"supported"}
-    assert set(verdicts_of(many).values()) == {"inconclusive"}
+    many = [unable(small_claim(f"claim_{n}", n_seeds=7)) for n in range(10)]
+    many[3:] = [
+        made_up(small_claim(f"claim_{n}", n_seeds=7), MadeUp(QKV=nan)) for n in range(3, 10)
+    ]
+    assert verdicts_of(many[:1]) == {"claim_0": "held"}
+    assert {one.judgement.verdict for one in many[:3]} == {"held"}
+    assert set(verdicts_of(many).values()) == {"undecided"}
 
 
 def test_quick_records_are_read_each_alone():
@@ -207,7 +253,7 @@ def test_quick_records_are_read_each_alone():
     many = [unable(small_claim(f"claim_{n}"), quick=True) for n in range(10)]
     full = unable(small_claim("full"))
     verdicts = verdicts_of([*many, full])
-    assert set(verdicts.values()) == {"supported"}
+    assert set(verdicts.values()) == {"held"}
     assert list(verdicts) == [one.claim.id for one in (*many, full)]
 
 
@@ -215,75 +261,147 @@ def test_quick_records_are_read_each_alone():
 
 
 @pytest.mark.parametrize(
-    ("values", "about", "words"),
+    ("statement", "values", "words"),
     [
         (
-            [-0.5] * 6 + [0.0],
-            {"high": -0.05},
-            "in 6 of 7 pairs of seeds [42% to 100% of all], on average −42.9 points",
+            worse("a", "b"),
+            [-0.5] * 6 + [0.0] * 3,
+            "worse with 6 of 9 seeds, better with 0, alike with 3; median −50.0 points, "
+            "mean −33.3 points [−52.6 to −14.1]",
         ),
         (
-            [0.25] * 7,
-            {"low": 0.05, "measure": "accuracy_all_along"},
-            "in 7 of 7 pairs of seeds [59% to 100% of all], on average +25.0 points",
+            better("a", "b", 0, measure="accuracy_all_along"),
+            [0.25] * 6 + [-0.25],
+            "better with 6 of 7 seeds, worse with 1, alike with 0; median +25.0 points, "
+            "mean +17.9 points [+0.4 to +35.3]",
         ),
         (
+            no_worse("a", "b"),
+            [0.0] * 5 + [-0.5, nan],
+            "worse with 1 of 7 seeds, better with 0, alike with 5, diverged with 1; median "
+            "+0.0 points, mean −8.3 points [−29.8 to +13.1]",
+        ),
+        (
+            worse("a", "b", 2, measure="steps_to_solve"),
+            [inf] * 4 + [3.0, -inf],
+            "worse with 5 of 6 seeds, better with 1, alike with 0; median +∞ doublings",
+        ),
+        (
+            no_worse("a", "b", measure="mass_on_target"),
             [0.125] * 6,
-            {"low": 0, "measure": "mass_on_target"},
-            "in 6 of 6 pairs of seeds [54% to 100% of all], on average +0.125",
+            "worse with 0 of 6 seeds, better with 6, alike with 0; median +0.125, "
+            "mean +0.125 [+0.125 to +0.125]",
         ),
         (
+            worse("a", "b", 0, measure="loss"),
             [0.25, 0.5] * 3,
-            {"high": 0, "measure": "loss"},
-            "+0.375 nats [+0.231 to +0.519]",
+            "mean difference +0.375 nats [+0.231 to +0.519]",
         ),
         (
+            Statement("", "a", measure="asymmetry", high=0),
             [-0.25, -0.5] * 3,
-            {"high": 0, "measure": "asymmetry"},
-            "−0.375 [−0.519 to −0.231]",
+            "mean −0.375 [−0.519 to −0.231]",
         ),
         (
+            worse("a", "b", 0, measure="loss"),
+            [0.25, nan],
+            "mean difference +0.250 nats, diverged with 1 of 2 seeds",
+        ),
+        (
+            worse("a", "b"),
             [nan] * 6,
-            {"low": -inf, "high": 0.1},
-            "in 0 of 6 pairs of seeds [0% to 100% of all]; the others diverged",
+            "worse with 0 of 6 seeds, better with 0, alike with 0, diverged with 6",
         ),
     ],
 )
-def test_a_finding_is_told_in_a_few_words(values, about, words):
-    """Counted pairs with the share of all seeds, or a mean with its interval and its unit."""
-    assert finding(values, **about) == words
+def test_a_finding_is_told_in_a_few_words(statement, values, words):
+    """Counted pairs with median and mean, or a mean with its interval and its unit."""
+    assert told(statement, find(statement, np.array(values))) == words
+
+
+def test_a_statement_is_told_cell_by_cell(known):
+    """Failures of both arms, pairs, median, mean, and the verdict."""
+    first, longer, _ = rows_of(unable(known))
+    assert first.solved == "Q=K: 0 of 17; QKV: 17 of 17"
+    assert first.pairs == "worse with 17 of 17 seeds, better with 0, alike with 0"
+    assert (first.median, first.verdict) == ("−50.0 points", "held")
+    assert longer.solved.startswith("Q=K, 192 steps: 0 of 17; ")
+    by_mean = small_claim(statements=(worse("Q=K", "QKV", measure="loss"),))
+    (row,) = rows_of(unable(by_mean))
+    assert (row.solved, row.pairs, row.median) == ("", "", "+0.500 nats")
+
+
+def test_it_is_told_whether_accuracy_still_rises(known):
+    """Both for the run with a constant rate and for that with a schedule."""
+    rising = made_up(known, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
+    assert rises_told(rising) == (
+        "Accuracy: Q=K still rises at 192 steps; Q=K with a schedule still rises at 192 steps."
+    )
+    assert "Q=K has stopped rising by 192 steps;" in rises_told(unable(known))
+    assert rises_told(unable(known, quick=True)) == ""
+    able = small_claim(arms=tuple(arm(v, up_to=8, **TINY) for v in ("Q=K", "QKV", "K=V")))
+    assert rises_told(unable(able, quick=True)) == "Accuracy: Q=K has stopped rising by 48 steps."
+    sure = small_claim(statements=(no_worse("Q=K", "QKV"),))
+    assert rises_told(unable(sure)) == ""
+
+
+def test_what_had_been_seen_is_told_with_a_prediction(known):
+    """So are the day of the first run, and what was changed since."""
+    claim = replace(known, seen="a prototype", seen_note="It had shown Q=K at 0.5.")
+    evidence = replace(unable(known), claim=claim)
+    assert seen_told(claim) == (
+        "When it was written, we had seen a prototype of this comparison. It had shown Q=K at 0.5."
+    )
+    assert seen_told(claim, unable(claim, quick=True)) == seen_told(claim)
+    assert "The first run of the record began on 2026-11-23." in seen_told(claim, evidence)
+    assert "The prediction has been changed since the first run" in seen_told(claim, evidence)
+    both = replace(evidence, begun=replace(evidence.begun, rule="another"))
+    assert "The rule and the prediction have been changed since the" in seen_told(claim, both)
+    assert "Neither the prediction nor the rule has been changed" in seen_told(known, unable(known))
+
+
+def test_the_score_is_told_by_what_had_been_seen():
+    """A prediction that is known from an earlier run is worth less."""
+    claims = [
+        small_claim("first"),
+        small_claim("second", seen="a prototype"),
+        small_claim("third", seen="a prototype", expected="undecided"),
+    ]
+    assert score_told(list(map(unable, claims))) == (
+        "Predictions that came true: 1 of 1 where we had seen nothing, "
+        "1 of 2 where we had seen a prototype."
+    )
+    assert score_told([]) == ""
 
 
 def test_a_table_has_a_line_for_every_claim():
-    """With what was foretold where something else came, and how verdicts are read."""
-    right = unable(small_claim("right", n_seeds=11))
-    wrong = made_up(small_claim("wrong", n_seeds=11), MadeUp(QKV=1.0, Q_K=1.0))
+    """It has the prediction where something else came, and says how verdicts are read."""
+    right = unable(small_claim("right", n_seeds=40))
+    wrong = made_up(small_claim("wrong", n_seeds=40), MadeUp(QKV=1.0, Q_K=1.0))
     head, first, second, empty, last = readable([right, wrong]).splitlines()
-    assert head.split() == ["claim", "verdict", "foretold", "main", "finding"]
-    assert first.split()[:3] == ["right", "supported", "Q=K"]
-    assert second.split()[:3] == ["wrong", "contradicted", "supported"]
-    assert first.endswith(
-        "in 11 of 11 pairs of seeds [72% to 100% of all], on average −50.0 points"
-    )
+    assert head.split() == ["claim", "verdict", "predicted", "seen", "before", "main", "finding"]
+    assert first.split()[:4] == ["right", "held", "nothing", "Q=K"]
+    assert second.split()[:6] == ["wrong", "did", "not", "hold", "held", "nothing"]
+    assert first.endswith(main_finding(right))
     assert empty == ""
-    assert last.startswith("1 of 2 foretold")
+    assert last.startswith("Predictions that came true: 1 of 2 where we had seen nothing.")
     assert "read together (Holm)" in last
     assert "read alone" in readable([unable(small_claim(), quick=True)])
 
 
-def test_the_readme_s_table_is_markdown():
-    """A row for every claim, with as many cells as its head."""
-    right = unable(small_claim("right", n_seeds=11))
+def test_the_table_of_claims_is_markdown():
+    """It has a row for every claim, with as many cells as its head."""
+    right = unable(small_claim("right", n_seeds=40))
     wrong = made_up(small_claim("wrong"), MadeUp(QKV=1.0, Q_K=1.0))
-    others = [made_up(small_claim(name), MadeUp(QKV=nan)) for name in ("one", "two", "three")]
-    head, line, *rows, empty, last = to_markdown([right, wrong, *others]).splitlines()
-    assert {row.count("|") for row in (head, line, *rows)} == {5}
-    assert rows[0].startswith("| `right` A small claim | supported | supported | Q=K is worse ")
-    assert rows[1].startswith(
-        "| `wrong` A small claim | inconclusive (read alone: contradicted) | supported |"
-    )
+    later = replace(right, claim=small_claim("later", n_seeds=40, prediction="It holds now."))
+    others = [made_up(small_claim(name), MadeUp(QKV=nan)) for name in ("one", "two")]
+    head, line, *rows, empty, last = to_markdown([right, wrong, later, *others]).splitlines()
+    assert {row.count("|") for row in (head, line, *rows)} == {6}
+    assert rows[0].startswith("| `right` A small claim | held | held | nothing | Q=K is worse ")
+    assert rows[1].startswith("| `wrong` A small claim | undecided (read alone: did not hold) |")
+    assert "| held (changed since the first run began) | nothing |" in rows[2]
     assert empty == ""
-    assert last.startswith("1 of 5 were foretold.")
+    assert last.startswith("Predictions that came true: 2 of 5 where we had seen nothing.")
 
 
 # what is shipped

@@ -60,6 +60,7 @@ COMPANIONS = {
     "n_train": {"n_seeds": 1},
     "d_model": {"n_seeds": 1},
     "d_mlp": {"n_seeds": 1},
+    "steps": {"evaluate_every": 50},
 }
 """What else must be set for a setting to reach its bounds on the default task."""
 

@@ -52,7 +52,7 @@ EXPERIMENTS = {
         name: sized(VARIANTS, SHAPES[name])
         for name in ("one head", "three heads", "answers at the end")
     },
-    **{f"one side, {name}": sized(SAMPLE, ONE_SIDE[name]) for name in ("standard", "sparse")},
+    **{f"one side, {name}": sized(SAMPLE, ONE_SIDE[name]) for name in ("final norm", "sparse")},
     **{f"two sides, {name}": sized(SAMPLE, TWO_SIDES[name]) for name in ("lean", "standard")},
 }
 EVERY = [(name, variant) for name, one in EXPERIMENTS.items() for variant in one.sharing]

@@ -75,7 +75,7 @@ def compositions(draw):
         words.append(name if value is None else f"{name}={value}")
     shape = {
         **SHAPES[draw(st.sampled_from(list(SHAPES)))],
-        "blocks": draw(st.sampled_from(["lean", "standard"])),
+        "blocks": draw(st.sampled_from(["lean", "standard", "final_norm"])),
         "positions": draw(st.sampled_from(["none", *OPTIONS["positions"].samples])),
         "self_mask": draw(st.booleans()),
     }

@@ -94,6 +94,7 @@ def compare(experiment, examples=None):
 @example(Experiment(d_model=16, n_heads=5, d_head=9, n_seeds=2, d_mlp=11, **TINY))
 @example(Experiment(task="dictionary", blocks="standard", d_mlp=7, n_heads=3, batch_size=16))
 @example(Experiment(task="language", n_seeds=1, batch_size=16))
+@example(Experiment(task="phonebook", blocks="final_norm", n_heads=3, batch_size=16))
 def test_kernel_agrees_with_torch_at_any_size(experiment):
     """All settings that reach the kernel; torch computes in double precision."""
     compare(experiment)

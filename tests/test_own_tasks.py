@@ -1,18 +1,16 @@
-"""Tasks of one's own: the example of README, and what is refused."""
+"""Tasks of one's own: the example of docs/tasks.md, and what is refused."""
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
+from documents import example_task
 
 from attnkit.__main__ import main
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS, Task, register_task
 from attnkit.tasks.phonebook import Phonebook
 from attnkit.training import train
-
-README = Path(__file__).parent.parent / "README.md"
 
 
 @pytest.fixture(autouse=True)
@@ -25,23 +23,16 @@ def untouched():
     sys.modules.pop("my_task", None)
 
 
-def example():
-    """The task that README shows."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = (block for block in blocks if "register_task" in block)
-    return code
-
-
-def test_the_readme_s_task_trains_in_python():
+def test_the_example_trains_in_python():
     """QKV learns it; it is found by name."""
-    exec(example(), {"__name__": "my_task"})
+    exec(example_task(), {"__name__": "my_task"})
     result = train(Experiment(task="largest", sharing=["QKV"], n_seeds=1, d_model=16))
     assert result.snapshot.history["accuracy"][-1, 0] > 0.9
 
 
-def test_the_readme_s_task_is_known_to_the_command_line(tmp_path, monkeypatch, capsys):
+def test_the_example_is_known_to_the_command_line(tmp_path, monkeypatch, capsys):
     """Listed with its dials, and trained, where the environment names its module."""
-    (tmp_path / "my_task.py").write_text(example(), encoding="utf-8")
+    (tmp_path / "my_task.py").write_text(example_task(), encoding="utf-8")
     monkeypatch.setenv("ATTNKIT_MODULES", "my_task")
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["tasks"]) == 0

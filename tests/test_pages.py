@@ -727,8 +727,8 @@ def test_a_click_with_the_address_of_a_moment_ago_changes_nothing_back():
     ("params", "named"),
     [
         ({"v": "1", "steps": "abc"}, "steps: got 'abc', allowed a whole number"),
-        ({"v": "1", "steps": "0"}, "steps: got '0', allowed a whole number from 1 to 20000"),
-        ({"v": "1", "steps": ""}, "steps: got '', allowed a whole number from 1 to 20000"),
+        ({"v": "1", "steps": "0"}, "steps: got '0', allowed a whole number from 1 to 50000"),
+        ({"v": "1", "steps": ""}, "steps: got '', allowed a whole number from 1 to 50000"),
         ({"v": "1", "stepz": "3"}, "stepz: got '3', allowed a known setting"),
         ({"v": "1", "causal": "maybe"}, "causal: got 'maybe', allowed true or false"),
         ({"v": "1", "positions": "gps"}, "positions: got 'gps', allowed none or learned or rope"),

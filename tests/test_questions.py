@@ -25,11 +25,11 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def evidence():
-    """Claim's id → made-up evidence with the arms and measures that it has when it is gathered."""
+    """Return claim's id → made-up evidence with the arms and measures of gathered evidence."""
     named = {name for question in QUESTIONS for name in question.claims}
     found = gather(
         [CLAIMS[name] for name in named], MadeUp(QKV=1.0, K_V=0.5)
-    )  # so arms make sure of it
+    )  # so that long arms confirm it
     return {one.claim.id: one for one in found}
 
 
@@ -82,26 +82,40 @@ def test_every_sentence_can_be_told(sentence, verdict, evidence):
     told = sentence.told(evidence[sentence.claim], verdict)
     assert well_formed(told)
     assert re.search(r"\d", told)
-    assert re.search(r"\{[^}]+\}", getattr(sentence, verdict))
+    assert re.search(r"\{[^}]+\}", sentence.template(verdict))
 
 
 def test_numbers_are_means_over_seeds(evidence):
     """Accuracies in percent, losses and asymmetries as they are."""
     record = evidence["symmetry_follows"]
     one = {
-        "accuracy": np.array([0.5, 0.25, 1.0, 0.25]),
-        "asymmetry": np.array([0.25, 0.5]),
-        "loss": np.array([1.25, 0.75]),
+        "accuracy": np.array([[0.5, 0.25, 1.0, 0.25], [0.96, 0.95, 0.25, 0.64]]),
+        "asymmetry": np.array([[0.25, 0.5]]),
+        "loss": np.array([[1.25, 0.75], [0.5, 0.25]]),
     }
     record = replace(record, scores={"QKV, married": one})
     (first, *_) = QUESTIONS[0].answer
     template = "{QKV, married} and {QKV, married:asymmetry} and {QKV, married:loss}"
-    sentence = replace(first, claim="symmetry_follows", supported=template)
-    assert sentence.told(record, "supported") == "50% and 0.38 and 1.00"
+    sentence = replace(first, claim="symmetry_follows", held=template)
+    assert sentence.told(record, "held") == "50% and 0.38 and 1.00"
+
+
+def test_numbers_are_read_at_multiples_of_the_steps(evidence):
+    """Means, solved runs, and whether accuracy still rises at the last step."""
+    accuracy = np.array([[0.1, 0.3], [0.2, 0.6], [0.96, 0.7], [1.0, 0.95]])
+    record = replace(evidence["direction"], scores={"Q=K": {"accuracy": accuracy}})
+    template = "{Q=K}, {Q=K:accuracy@2}, {Q=K:@4}, {Q=K:solved}, {Q=K:solved@4}, {Q=K:rises}"
+    (first, *_) = QUESTIONS[0].answer
+    sentence = replace(first, claim="direction", undecided=template)
+    told = sentence.told(record, "undecided")
+    assert told == "20%, 40%, 83%, 0 of 2, 1 of 2, and it still rises"
+    flat = replace(record, scores={"Q=K": {"accuracy": accuracy[[0, 3, 3, 3]]}})
+    assert sentence.told(flat, "undecided").endswith("where it no longer rises")
 
 
 def test_runs_that_diverged_are_told_in_words(evidence):
     """No sentence has a number that is none."""
+    sentences = []
     for question in QUESTIONS:
         for sentence in question.answer:
             record = evidence[sentence.claim]
@@ -109,21 +123,22 @@ def test_runs_that_diverged_are_told_in_words(evidence):
                 name: {measure: np.full_like(values, np.nan) for measure, values in own.items()}
                 for name, own in record.scores.items()
             }
-            told = sentence.told(replace(record, scores=lost), "inconclusive")
-            assert well_formed(told)
-            assert "nothing (diverged)" in told
+            sentences.append(sentence.told(replace(record, scores=lost), "undecided"))
+            assert well_formed(sentences[-1])
+    assert any("nothing (diverged)" in told for told in sentences)
+    assert any("more steps than we gave" in told for told in sentences)
 
 
 @EVERY
 def test_an_answer_is_told_as_far_as_there_is_evidence(question, evidence):
     """In its order; verdicts decide what each sentence says."""
-    verdicts = dict.fromkeys(evidence, "supported")
+    verdicts = dict.fromkeys(evidence, "held")
     whole = answered(question, evidence, verdicts)
     assert len(whole) == 3
     some = {name: one for name, one in evidence.items() if name != question.answer[0].claim}
     assert answered(question, some, verdicts) == whole[1:]
     assert answered(question, {}, {}) == []
-    other = {**verdicts, question.answer[1].claim: "contradicted"}
+    other = {**verdicts, question.answer[1].claim: "did not hold"}
     changed = answered(question, evidence, other)
     assert (changed[0], changed[2]) == (whole[0], whole[2])
 
@@ -135,13 +150,13 @@ def test_the_shipped_answer_reads_well(question):
     assert all(map(well_formed, answered(question, shipped, verdicts_of(shipped.values()))))
 
 
-def test_what_is_shipped_as_contradicted_has_a_reason():
+def test_what_is_shipped_as_not_holding_has_a_reason():
     """Or an honest “unknown”."""
     shipped = load_shipped()
     verdicts = verdicts_of(shipped.values())
     without = [
         name
         for name, verdict in verdicts.items()
-        if verdict == "contradicted" and not CLAIMS[name].reason
+        if verdict == "did not hold" and not CLAIMS[name].reason
     ]
     assert without == []

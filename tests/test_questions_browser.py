@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from test_accessible import CUT, NARROW, WIDE, grave_faults, settle, show
 
 from attnkit.claims import CLAIMS
-from attnkit.evidence.record import QUICK_SEEDS, load_shipped
+from attnkit.evidence.record import load_shipped
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 
@@ -32,25 +32,25 @@ def open_page(browser, link):
 def test_a_claim_is_guessed_run_and_told(browser, address):
     """By keyboard; the picture fills on one node, and is there again after another page."""
     page = open_page(browser, f"{address}/questions?claim={CLAIM}")
-    page.get_by_role("radio", name="It will be supported").focus()
+    page.get_by_role("radio", name="It will hold").focus()
     page.keyboard.press("Space")
-    expect(page.get_by_role("radio", name="It will be supported")).to_be_checked()
+    expect(page.get_by_role("radio", name="It will hold")).to_be_checked()
     page.locator(".st-key-run_claim button").focus()
     page.keyboard.press("Enter")
     box = page.locator(".st-key-run_it")
     plot = page.locator(f".st-key-picture_own_{CLAIM} .ak-plot[data-draws]")
     plot.evaluate("node => node.dataset.mine = 'yes'")
     expect(box.get_by_text(re.compile(r"step \d+ of 600, about \d+ s left"))).to_be_visible()
-    expect(box.get_by_text(re.compile(r"^Trained in [\d.]+ s"))).to_be_visible()
+    expect(box.get_by_text(re.compile(r"^Trained in [\d.]+ s"))).to_be_visible(timeout=3 * LONG)
     expect(plot).to_have_attribute("data-mine", "yes")
     outcome = page.locator(".st-key-outcome")
     expect(outcome).to_contain_text("our guess was")
-    expect(outcome.get_by_role("table")).to_contain_text(f"of {QUICK_SEEDS} pairs of seeds")
+    expect(outcome.get_by_role("table")).to_contain_text(f"of {CLAIMS[CLAIM].quick_seeds} seeds")
     said = outcome.inner_text()
     page.get_by_role("link", name="Guide").click()
     expect(page.get_by_role("heading", name="Guide")).to_be_visible()
     page.get_by_role("link", name="Questions").click()
-    expect(page.locator(".st-key-outcome")).to_contain_text(f"of {QUICK_SEEDS} pairs of seeds")
+    expect(page.locator(".st-key-outcome")).to_contain_text(f"of {CLAIMS[CLAIM].quick_seeds} seeds")
     assert page.locator(".st-key-outcome").inner_text() == said
     for width, scheme in ((WIDE, "light"), (WIDE, "dark"), (NARROW, "light")):
         show(page, width, scheme)
@@ -101,11 +101,11 @@ def test_a_question_leads_to_its_evidence_and_on_into_the_lab(browser, address):
     page = open_page(browser, f"{address}/questions?question=two_spaces")
     page.locator(f".st-key-open_{CLAIM} button").first.click()
     page.wait_for_url(f"**/questions?claim={CLAIM}")
-    expect(page.get_by_role("heading", name="One word, two roles")).to_be_visible()
+    expect(page.get_by_role("heading", name=CLAIMS[CLAIM].title)).to_be_visible()
     page.locator(".st-key-lab_links a").first.click()
     page.wait_for_url("**task=dual_role**")
     expect(page.locator(".ak-board[data-draws]").first).to_be_visible()
     page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
     page.go_back()
-    expect(page.get_by_role("heading", name="One word, two roles")).to_be_visible()
+    expect(page.get_by_role("heading", name=CLAIMS[CLAIM].title)).to_be_visible()
     page.close()

@@ -11,8 +11,10 @@ from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm, worse
 from attnkit.evidence import record
 from attnkit.evidence.questions import QUESTIONS, answered
-from attnkit.evidence.record import QUICK_SEEDS, verdicts_of
+from attnkit.evidence.record import verdicts_of
+from attnkit.evidence.words import score_told, seen_told
 from attnkit.experiment import from_params
+from attnkit.figures.strips import arms_of
 from attnkit.live.service import Refused, TrainingService
 from attnkit.ui import claiming
 from attnkit.ui.asked import ALL, CLAIM, VIEW
@@ -36,14 +38,14 @@ BOTH = {**TINY, "task": "mutual", "n_entries": 6}
 
 @pytest.fixture(scope="module")
 def gathered():
-    """Made-up evidence for every claim: all that Q=K is in is bad at everything."""
-    made = {"Q_K": 0.5, "Q_K_V": 0.5, "QKV": 0.99, "K_V": 0.98}
+    """Return made-up evidence for every claim: Q=K fails, and K=V learns slowly."""
+    made = {"Q_K": 0.5, "Q_K_V": 0.5, "QKV": 0.99, "K_V": [0.3, 0.4, 0.5, 0.6, 0.9, 0.97]}
     return {name: made_up(claim, MadeUp(lambda _: None, **made)) for name, claim in CLAIMS.items()}
 
 
 @pytest.fixture
 def shipped(gathered, monkeypatch):
-    """That evidence, as if it were shipped."""
+    """Ship that evidence."""
     monkeypatch.setattr(record, "load_shipped", lambda: gathered)
     return gathered
 
@@ -65,6 +67,7 @@ def small(monkeypatch, nothing_shipped):
             arm("QKV", "QKV, married", **BOTH),
         ),
         statements=(worse("Q=K", "QKV"), worse("Q=K, married", "QKV, married")),
+        n_seeds=16,
     )
     monkeypatch.setitem(CLAIMS, "small", claim)
     return claim
@@ -128,18 +131,20 @@ def test_a_question_is_answered_with_numbers_and_a_picture(question, shipped):
     first = shipped[question.claims[0]]
     assert f"claim {first.hash}, {len(first.seeds)} seeds" in text
     assert f"attnkit {first.version}" in text
-    assert pictures(tab) == {"picture_shipped"}
+    long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
+    assert pictures(tab) == {"picture_shipped", *(["picture_learning"] if long else [])}
     assert {f"open_{name}" for name in question.claims} <= {button.key for button in tab.button}
     assert tab.radio[0].options == list(question.guesses)
     assert tab.radio[0].value is None
 
 
 def test_the_evidence_that_ships_answers_every_question():
-    """What is in the package is read by the page as it is."""
-    tab = visit_at("questions")
+    """The page reads what is in the package, and says if a record is missing."""
+    tab, known = visit_at("questions"), record.load_shipped()
     for question in QUESTIONS:
         tab.session_state[VIEW] = question.id
-        assert "Not run yet" not in said(show(tab))
+        answers = any(sentence.claim in known for sentence in question.answer)
+        assert ("Not run yet" in said(show(tab))) == (not answers)
         assert address(tab) == {"question": question.id}
 
 
@@ -181,9 +186,11 @@ def test_a_link_to_a_claim_shows_all_its_evidence(shipped):
     for words in (claim.question, claim.says, claim.source, claim.prediction):
         assert words in text
     assert all(statement.text in text for statement in shipped["direction"].statements)
-    assert "Came out: " in text.replace("*", "")
+    assert "Verdict: " in text.replace("*", "")
+    assert seen_told(claim, shipped["direction"]) in text
     assert f"Seeds {shipped['direction'].seeds[0]} to " in text
-    assert pictures(tab) == {"picture_shipped", "picture_differences"}
+    assert "has stopped rising by 19,200 steps" in text
+    assert pictures(tab) == {"picture_shipped", "picture_learning", "picture_differences"}
     assert "learning" in tab.expander[1].label
     assert len(links(tab)) == len(shipped["direction"].experiments)
     assert tab.selectbox(key=CLAIM).value == "direction"
@@ -218,10 +225,11 @@ def test_predictions_that_failed_are_seen_as_such(shipped):
     assert wrong
     table = claims_table(shipped, verdicts)
     assert list(table.claim) == [claim.title for claim in CLAIMS.values()]
-    assert (table.foretold == "✗ no").sum() == len(wrong)
+    assert (table.came_true == "✗ no").sum() == len(wrong)
+    assert list(table.seen) == [claim.seen for claim in CLAIMS.values()]
     tab = visit_at("questions", claim=wrong[0])
     assert ", not as predicted" in said(tab)
-    assert f"{len(CLAIMS) - len(wrong)} of {len(CLAIMS)} verdicts came as predicted" in said(tab)
+    assert score_told(list(shipped.values())) in said(tab)
 
 
 def test_claims_without_evidence_stand_in_the_table():
@@ -232,12 +240,12 @@ def test_claims_without_evidence_stand_in_the_table():
 def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
     """One experiment after the other, and again on other seeds."""
     tab = visit_at("questions", claim="small")
-    tab.radio[0].set_value("It will be supported")
+    tab.radio[0].set_value("It will hold")
     tab = watch_rerun(press(show(tab), "run_claim"))
     first = rerun_of(tab)
     assert first.finished
     assert first.place == 2
-    assert len(first.seeds) == QUICK_SEEDS
+    assert len(first.seeds) == small.quick_seeds == 8
     assert min(first.seeds) >= claiming.FIRST_SEED
     text = said(tab)
     assert "Your guess was " in text
@@ -246,7 +254,7 @@ def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
     assert pictures(tab) == {"picture_own_small"}
     scores = first.evidence().scores
     assert set(scores) == {one.name for one in small.arms}
-    assert all(len(own["accuracy"]) == QUICK_SEEDS for own in scores.values())
+    assert all(own["accuracy"].shape == (1, 8) for own in scores.values())
     tab = watch_rerun(press(tab, "run_claim"))
     assert not set(rerun_of(tab).seeds) & set(first.seeds)
 
@@ -275,11 +283,11 @@ def test_nothing_runs_without_a_guess_and_the_last_one_counts(small):
     tab = press(visit_at("questions", claim="small"), "run_claim")
     assert "Guess first" in said(tab)
     assert "small" not in tab.session_state["reruns"].known
-    tab.radio[0].set_value("It will be supported")
+    tab.radio[0].set_value("It will hold")
     tab = show(tab)
-    tab.radio[0].set_value("It will be contradicted")
+    tab.radio[0].set_value("It will not hold")
     tab = press(show(tab), "run_claim")
-    assert rerun_of(tab).guess == "contradicted"
+    assert rerun_of(tab).guess == "did not hold"
     assert not rerun_of(tab).moving or tab.radio[0].disabled
     assert not watch_rerun(tab).radio[0].disabled
 
@@ -319,11 +327,11 @@ def test_a_refusal_is_told_and_can_be_tried_again(small, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(TrainingService, "submit", refuse)
         tab = begin(tab)
-        assert "Not taken: 12 experiments wait already." in said(tab)
-        assert "Not taken" in said(show(tab))
+        assert "Not accepted: 12 experiments wait already." in said(tab)
+        assert "Not accepted" in said(show(tab))
     tab = watch_rerun(press(tab, "go_on_claim"))
     assert rerun_of(tab).finished
-    assert "Not taken" not in said(tab)
+    assert "Not accepted" not in said(tab)
 
 
 def test_a_run_goes_on_while_its_visitor_is_elsewhere(small):
@@ -380,22 +388,41 @@ def test_the_links_set_up_what_was_compared(shipped):
 def test_a_verdict_that_differs_from_the_shipped_one_is_explained():
     """In a plain sentence; equal ones are not."""
     one, two = small_claim(), small_claim(statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")))
-    assert disagreement(one, "supported", "supported", 12) == ""
-    assert disagreement(one, "supported", None, 0) == ""
-    few = disagreement(one, "inconclusive", "supported", 12)
-    assert few == f"{QUICK_SEEDS} seeds are few: no verdict. The shipped one rests on 12."
-    assert "2 things at once" in disagreement(two, "inconclusive", "contradicted", 12)
-    assert "stricter" in disagreement(one, "supported", "inconclusive", 12)
-    assert "the opposite of the shipped 12" in disagreement(one, "supported", "contradicted", 12)
+    assert disagreement(one, "held", "held", 17) == ""
+    assert disagreement(one, "held", None, 0) == ""
+    few = disagreement(one, "undecided", "held", 17)
+    assert few == "8 seeds are few: no verdict. The shipped one rests on 17."
+    assert "2 things at once" in disagreement(two, "undecided", "did not hold", 17)
+    assert "stricter" in disagreement(one, "held", "undecided", 17)
+    assert "the opposite of the shipped 17" in disagreement(one, "held", "did not hold", 17)
 
 
 def test_a_guess_is_judged_by_the_evidence_with_more_seeds():
     """By the run itself where nothing is shipped."""
-    assert guess_told("supported", "supported", None) == "Your guess was right."
-    assert guess_told("supported", "inconclusive", None) == "Your guess was wrong."
-    assert guess_told("supported", "supported", "supported") == "Your guess was right."
-    by = guess_told("supported", "inconclusive", "supported")
+    assert guess_told("held", "held", None) == "Your guess was right."
+    assert guess_told("held", "undecided", None) == "Your guess was wrong."
+    assert guess_told("held", "held", "held") == "Your guess was right."
+    by = guess_told("held", "undecided", "held")
     assert by == "By the shipped evidence your guess was right."
+
+
+def test_a_long_run_of_a_visitor_is_read_where_its_statement_reads_it(nothing_shipped, monkeypatch):
+    """Its scores are those at 1, 2 and 4 times the steps."""
+    long = {**TINY, "up_to": 4}
+    claim = small_claim(
+        arms=(arm("Q=K", **long), arm("QKV", **{**long, "d_head": 5})),
+        statements=(worse("Q=K", "QKV", 2, measure="steps_to_solve", at=4),),
+        n_seeds=12,
+    )
+    monkeypatch.setitem(CLAIMS, "small", claim)
+    tab = begin(visit_at("questions", claim="small"))
+    partial = rerun_of(tab).evidence()
+    assert {len(own["accuracy"]) for own in partial.scores.values()} <= {1, 3}
+    tab = watch_rerun(tab)
+    evidence = rerun_of(tab).evidence()
+    assert all(own["steps_to_solve"].shape == (3, 6) for own in evidence.scores.values())
+    assert "Median steps to solve: Q=K never, QKV never." in said(tab)
+    assert evidence.findings[0].n_alike == 6
 
 
 def test_learning_rates_that_were_tried_stand_in_a_table(shipped):

@@ -258,8 +258,8 @@ def test_every_setting_gives_rows_of_its_own(bert, tmp_path):
             ["{bert}", "--out", "/proc/atlas.parquet"],
             "--out: got '/proc/atlas.parquet', but it cannot",
         ),
-        (["{bert}", "--readme", "nosuch.md"], "--readme"),
-        (["{bert}", "--readme", "nosuch.md", "--fold"], "leave out --fold"),
+        (["{bert}", "--table", "nosuch.md"], "--table"),
+        (["{bert}", "--table", "nosuch.md", "--fold"], "leave out --fold"),
         (["{bert}", "--ship"], "--ship"),
     ],
 )

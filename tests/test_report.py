@@ -10,45 +10,43 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from small_claims import MadeUp, made_up
 
 from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS, answered
-from attnkit.evidence.record import Evidence, told, verdicts_of
+from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.report import to_html
 from attnkit.evidence.trials import Tuned
-from attnkit.figures.evidence import plot_differences, plot_evidence
-
-N_SEEDS = 12
+from attnkit.evidence.verdict import RULE
+from attnkit.evidence.words import rises_told, rows_of, score_told, seen_told
+from attnkit.figures.differences import plot_differences
+from attnkit.figures.evidence import plot_evidence
+from attnkit.figures.learning import plot_learning
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
 
-def made(claim, quick=False, n_seeds=N_SEEDS):
-    """Evidence that nobody trained: every arm is a little worse than the one before."""
-    arms = (*claim.arms, *claim.sure()[0])
-    measures = {"accuracy", "loss", *(statement.measure for statement in claim.statements)}
-    scores = {
-        one.name: {m: 0.9 - 0.1 * place + 0.001 * np.arange(n_seeds) for m in measures}
-        for place, one in enumerate(arms)
-    }
-    return Evidence(
-        claim=claim,
-        version="0.1.0",
-        hash=claim.hash,
-        quick=quick,
-        seeds=tuple(range(n_seeds)),
-        scores=scores,
-        tuned={name: Tuned(0.01, {0.005: np.nan, 0.01: 0.9}) for name in scores},
-        experiments=("v=1&task=phonebook&sharing=QKV,Q%3DK",),
-        model_steps=1234,
-        seconds=60.0,
-    )
+LEVELS = {"QKV": 0.99, "Q_K": 0.5, "Q_K_V": 0.5, "K_V": [0.3, 0.4, 0.5, 0.6, 0.9, 0.97]}
+"""Accuracies of sharings: K=V learns slowly."""
+
+
+def made(claim, **options):
+    """Return evidence that nobody trained."""
+    evidence = made_up(claim, MadeUp(lambda _: None, **LEVELS), **options)
+    tuned = {name: Tuned(0.01, {0.005: np.nan, 0.01: 0.9}) for name in evidence.scores}
+    return dataclasses.replace(evidence, tuned=tuned, version="0.1.0")
+
+
+@cache
+def records():
+    """Return the evidence for all claims."""
+    return [made(claim) for claim in CLAIMS.values()]
 
 
 @cache
 def page():
-    """Of all claims."""
-    return to_html([made(claim) for claim in CLAIMS.values()])
+    """Return the page of all claims."""
+    return to_html(records())
 
 
 class Reader(HTMLParser):
@@ -145,19 +143,22 @@ def test_language_and_a_way_past_the_top_are_given():
 
 @pytest.mark.parametrize("claim", list(CLAIMS.values()), ids=lambda claim: claim.id)
 def test_a_claim_is_told_in_full(claim):
-    """What is said, by whom, what was predicted, what came out, every statement."""
-    evidence, text = made(claim), read().text
+    """The page has the claim, its source, its prediction, what had been seen, and statements."""
+    (evidence,) = (one for one in records() if one.claim is claim)
+    text = read().text
     said = (claim.title, claim.question, claim.says, claim.source, claim.prediction, claim.hash)
-    for piece in said:
+    for piece in (*said, seen_told(claim, evidence), rises_told(evidence)):
         assert " ".join(piece.split()) in text
-    for statement, found in zip(evidence.statements, evidence.findings, strict=True):
-        assert f"{statement.text} {told(statement, found)}" in text
+    for row in rows_of(evidence):
+        cells = (row.text, row.solved, row.pairs, row.median, row.mean)
+        assert " ".join(filter(None, cells)) in text
 
 
 def test_figures_are_those_of_the_records():
-    """Two for every claim, each with its words."""
-    records = [made(claim) for claim in CLAIMS.values()]
-    expected = [plot(one) for one in records for plot in (plot_evidence, plot_differences)]
+    """Each has its words; that of learning stands under the seeds where arms are trained long."""
+    plots = (plot_evidence, plot_learning, plot_differences)
+    expected = [plot(one) for one in records() for plot in plots if plot(one) is not None]
+    assert len(expected) > 2 * len(records())
     assert read().figures() == json.loads(json.dumps(expected))
     images = [attrs for _, attrs in read().tags if attrs.get("role") == "img"]
     assert len(images) == len(expected)
@@ -166,11 +167,10 @@ def test_figures_are_those_of_the_records():
 
 def test_verdicts_are_those_that_stand_together():
     """In words, whatever their colours are."""
-    records = [made(claim) for claim in CLAIMS.values()]
-    verdicts = verdicts_of(records)
-    n_failed = sum(verdicts[one.claim.id] != one.claim.expected for one in records)
-    assert f"{len(records) - n_failed} of {len(records)} predictions came true" in read().text
-    assert read().text.count("(failed)") == n_failed
+    verdicts = verdicts_of(records())
+    n_wrong = sum(verdicts[one.claim.id] != one.claim.expected for one in records())
+    assert score_told(records()) in read().text
+    assert read().text.count("(wrong)") == n_wrong > 0
     for name, verdict in verdicts.items():
         section = page().split(f'<section class="claim" id="{name}"')[1].split("</section>")[0]
         assert f"</span> {verdict}</span>" in section.split("<dt>Verdict</dt>")[1].split("</dd>")[0]
@@ -178,9 +178,9 @@ def test_verdicts_are_those_that_stand_together():
 
 def test_questions_are_answered_from_the_records():
     """In the sentences of the questions page."""
-    records = {claim.id: made(claim) for claim in CLAIMS.values()}
+    known = {one.claim.id: one for one in records()}
     for question in QUESTIONS:
-        for sentence in answered(question, records, verdicts_of(records.values())):
+        for sentence in answered(question, known, verdicts_of(records())):
             assert " ".join(sentence.split()) in read().text
 
 
@@ -198,14 +198,37 @@ def test_tuning_is_told():
 
 def test_links_are_given_as_text():
     """To be pasted into an address."""
-    assert "v=1&task=phonebook&sharing=QKV,Q%3DK" in read().text
+    assert made(CLAIMS["direction"]).experiments[0] in read().text
 
 
 def test_quick_records_say_so():
     """And full ones do not."""
-    quick = to_html([made(CLAIMS["two_roles"], quick=True, n_seeds=6)])
+    quick = to_html([made(CLAIMS["two_roles"], quick=True)])
     assert "Quick form" in Reader(quick).text
     assert "Quick form" not in read().text
+
+
+def test_a_prediction_that_was_changed_after_the_first_run_is_shown_as_such():
+    """Both in the table of verdicts and where the claim stands in full."""
+    claim = dataclasses.replace(CLAIMS["two_roles"], prediction="It holds, as we now know.")
+    evidence = dataclasses.replace(made(CLAIMS["two_roles"]), claim=claim)
+    text = Reader(to_html([evidence])).text
+    assert "The prediction has been changed since the first run began." in text
+    assert "held (changed since the first run began)" in text
+    assert "(changed" not in Reader(to_html([made(CLAIMS["two_roles"])])).text
+
+
+def test_no_sentence_says_that_predictions_were_made_blind():
+    """What had been seen differs from claim to claim."""
+    assert "before the run" not in read().text.replace("before the runs of the record begin", "")
+
+
+def test_the_rule_is_told_as_a_list():
+    """It is the rule of the pages, without its marks of Markdown."""
+    text = read().text
+    for item in re.split(r"(?m)^\d+\. ", RULE)[1:]:
+        assert " ".join(item.replace("**", "").split()) in re.sub(r" ([:.,;])", r"\1", text)
+    assert "**" not in text
 
 
 def test_what_claims_say_is_no_markup():
@@ -219,13 +242,13 @@ def test_what_claims_say_is_no_markup():
     found = Reader(html)
     assert found.open == []
     assert not any(tag == "img" for tag, _ in found.tags)
-    assert sum(tag == "script" for tag, _ in found.tags) == 4  # two figures, Plotly, ours
+    assert sum(tag == "script" for tag, _ in found.tags) == 5  # three figures, Plotly, ours
     assert hostile in unescape(found.text)
 
 
 def test_a_reason_that_nobody_knows_is_called_unknown():
     """Of a claim that came out otherwise than predicted."""
-    claim = dataclasses.replace(CLAIMS["two_roles"], expected="contradicted", reason="")
-    assert "Why is unknown." in Reader(to_html([made(claim)])).text
+    claim = dataclasses.replace(CLAIMS["two_roles"], expected="did not hold", reason="")
+    assert "The reason is unknown." in Reader(to_html([made(claim)])).text
     known = dataclasses.replace(claim, reason="Because it is so.")
     assert "Because it is so." in Reader(to_html([made(known)])).text

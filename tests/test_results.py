@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kinds import KINDS, tiny
 from safetensors.numpy import load, save
 
+from attnkit import results
 from attnkit.experiment import Experiment
 from attnkit.machine import processor_kind
 from attnkit.results import METRICS, Result, Snapshot
@@ -263,6 +264,14 @@ def test_a_missing_array_is_named(missing):
     del arrays[missing]
     with pytest.raises(ValueError, match=missing):
         Snapshot.from_bytes(save(arrays, metadata={"snapshot": HEAD}))
+
+
+def test_a_metric_that_came_later_is_missing_in_older_files(monkeypatch):
+    """Results that are stored or shipped stay readable when a metric is added."""
+    monkeypatch.setattr(results, "METRICS", (*METRICS, "newer"))
+    history = Snapshot.from_bytes(BLOB).history
+    assert history["newer"].shape == history["loss"].shape
+    assert np.isnan(history["newer"]).all()
 
 
 def test_other_safetensors_are_a_value_error():

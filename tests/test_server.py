@@ -1,4 +1,4 @@
-"""The settings of one copy: defaults, the environment, what they refuse, README's table."""
+"""The settings of one copy: defaults, the environment, refusals, the table of docs/hosting.md."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from attnkit.experiment import Experiment
 from attnkit.server import PREFIX, InvalidSettings, ServerSettings
 from attnkit.tasks import TASKS
 
-README = Path(__file__).parents[1] / "README.md"
+HOSTING = Path(__file__).parents[1] / "docs" / "hosting.md"
 SECRET = "correct horse"
 
 
@@ -135,8 +135,8 @@ def test_a_limit_itself_is_allowed():
     assert of(max_steps="50", max_runs="8").problems(experiment) == []
 
 
-def readme_row(name):
-    """A setting as README's table has it."""
+def table_row(name):
+    """Return the row of a setting."""
     own, hosted = (of(hosted=yes).model_dump()[name] for yes in ("", "true"))
     cells = [
         f"{value:,.0f}"
@@ -150,8 +150,8 @@ def readme_row(name):
     return f"| `{PREFIX}{name.upper()}` | {description} | {cells[0]} | {cells[1]} |"
 
 
-def test_readme_lists_every_setting():
+def test_the_page_on_hosting_lists_every_setting():
     """Its table is this one; copy it from the failure if a setting has changed."""
-    text = README.read_text(encoding="utf-8")
+    text = HOSTING.read_text(encoding="utf-8")
     found = re.findall(rf"^\| `{PREFIX}.*$", text, re.MULTILINE)
-    assert found == [readme_row(name) for name in ServerSettings.model_fields]
+    assert found == [table_row(name) for name in ServerSettings.model_fields]

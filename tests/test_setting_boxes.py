@@ -43,7 +43,7 @@ def below_boxes(tab):
     [
         ("n_entries", 3.7, "Entries: 3.7 is not allowed. Allowed: a whole number from 4 to 16."),
         ("n_entries", None, "Entries: empty. Allowed: a whole number from 4 to 16."),
-        ("steps", 1e6, "Steps: 1000000 is not allowed. Allowed: a whole number from 1 to 20000."),
+        ("steps", 1e6, "Steps: 1000000 is not allowed. Allowed: a whole number from 1 to 50000."),
         ("n_names", 6.0, "Entries: 8 is not allowed. Allowed: at most “Names” (6)."),
         (
             "n_train",
@@ -110,7 +110,8 @@ def test_choices_are_called_by_their_labels_and_no_tooltip_lists_values_of_links
     assert box.options == ["off", "equal parameters", "equal multiply-adds", "equal KV cache"]
     assert box.value == "nothing"
     blocks = tab.button_group(key="set_blocks")
-    assert [option.content for option in blocks.proto.options] == ["minimal", "standard"]
+    labels = [option.content for option in blocks.proto.options]
+    assert labels == ["minimal", "standard", "standard with final norm"]
     for one in (*tab.selectbox, *tab.toggle, *tab.button_group):
         assert "Allowed" not in one.proto.help, one.key
         assert not re.search(r"[a-z]_[a-z]", one.proto.help), one.key

@@ -51,7 +51,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """One-hot tokens through a linear map, learned positions, blocks, read-out."""
+    """One-hot tokens through a linear map, learned positions, blocks, a final norm, read-out."""
 
     def __init__(self, experiment, sharing):
         super().__init__()
@@ -60,6 +60,8 @@ class Encoder(nn.Module):
         self.first = nn.Linear(task.d_vocab, size.d_model)
         self.positions = nn.Parameter(torch.zeros(task.n_ctx, size.d_model))
         self.blocks = nn.ModuleList(Block(size, sharing) for _ in range(size.n_layers))
+        has_norm = size.blocks == "final_norm"
+        self.final = nn.LayerNorm(size.d_model) if has_norm else nn.Identity()
         self.last = nn.Linear(size.d_model, task.n_classes)
 
     def forward(self, tokens):
@@ -68,7 +70,7 @@ class Encoder(nn.Module):
         x = self.first(one_hot) + self.positions
         for block in self.blocks:
             x = block(x)
-        return self.last(x)
+        return self.last(self.final(x))
 
     def named(self):
         """Our names → the parameters, transposed where ours are."""
@@ -83,6 +85,9 @@ class Encoder(nn.Module):
             for name in ("ln1", "ln2"):
                 yield f"{layer}.{name}.w", getattr(block, name).weight, False
                 yield f"{layer}.{name}.b", getattr(block, name).bias, False
+        if isinstance(self.final, nn.LayerNorm):
+            yield "ln_final.w", self.final.weight, False
+            yield "ln_final.b", self.final.bias, False
         yield "W_U", self.last.weight, True
         yield "b_U", self.last.bias, False
 
@@ -140,10 +145,10 @@ def trained_by_torch(experiment, sharing, seed, numbers):
     return {n: (p.T if turned else p).detach() for n, p, turned in model.named()}
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_training_is_that_of_plain_torch(causal):
+@pytest.mark.parametrize(("blocks", "causal"), [("standard", True), ("final_norm", False)])
+def test_training_is_that_of_plain_torch(blocks, causal):
     """Every parameter of every sharing after a whole schedule, rounds of the stock included."""
-    experiment = small(causal=causal)
+    experiment = small(blocks=blocks, causal=causal)
     cohort = Cohort(experiment, [0, 1], CPU)
     first = Cohort(experiment, [0, 1], CPU)
     cohort.advance(experiment.training.steps)
@@ -195,6 +200,8 @@ def test_initial_numbers_are_those_of_torch():
     assert own["W_pos"].std() == pytest.approx(1, rel=0.1)
     assert own["0.ln1.w"].unique().tolist() == [1.0]
     assert own["1.ln2.b"].unique().tolist() == [0.0]
+    assert own["ln_final.w"].unique().tolist() == [1.0]
+    assert own["ln_final.b"].unique().tolist() == [0.0]
 
 
 def test_one_side_and_two_begin_alike():

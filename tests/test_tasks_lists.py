@@ -172,10 +172,11 @@ def test_the_shortest_lists_can_be_split(n_symbols):
 
 
 def test_the_set_up_is_the_published_one():
-    """Two epochs of ten thousand lists, heads that fill the width, an MLP of four times it."""
+    """The cell has two epochs, heads that fill the width, an MLP of four times it, a final norm."""
     assert PUBLISHED["steps"] == 2 * math.ceil(PUBLISHED["n_train"] / PUBLISHED["batch_size"])
     assert PUBLISHED["n_heads"] * PUBLISHED["d_head"] == PUBLISHED["d_model"]
     assert PUBLISHED["d_mlp"] == 4 * PUBLISHED["d_model"]
+    assert PUBLISHED["blocks"] == "final_norm"
     assert all(cls.overrides == PUBLISHED for cls in LISTS)
 
 

@@ -66,12 +66,37 @@ def test_every_variant_is_the_arm_that_its_cell_names(claim):
 
 
 def test_arms_of_one_setting_train_beside_each_other():
-    """Another setting is another experiment."""
+    """Arms of another setting are another experiment."""
     longer = arm("Q=K", "longer", **{**TINY, "steps": 7})
     trials = comparing_trials([MIXED[1], longer, MIXED[2]], {}, 3)
     together = [{name for name, _ in trial.cells} for trial in trials]
     assert together == [{"symmetric", "free"}, {"longer"}]
     assert [trial.experiment.training.steps for trial in trials] == [6, 7]
+
+
+def test_an_arm_stands_beside_itself_at_the_rate_of_another():
+    """The two are different experiments, because their rates may turn out to be the same."""
+    arms = (*MIXED[1:3], arm("Q=K", "borrowing", rate_of="free", **TINY))
+    rates = dict.fromkeys(("symmetric", "free", "borrowing"), 0.01)
+    together = [[name for name, _ in trial.cells] for trial in comparing_trials(arms, rates, 2)]
+    assert sorted(map(sorted, together)) == [["borrowing"], ["free", "symmetric"]]
+
+
+def test_arms_with_fewer_seeds_train_by_themselves():
+    """They train the first of the seeds, and as many as all if there are fewer."""
+    few = replace(MIXED[2], most_seeds=3)
+    for n_seeds, expected in ((5, 3), (2, 2)):
+        many, fewer = comparing_trials((MIXED[1], few), {}, n_seeds, first_seed=7)
+        assert many.experiment.seeds == range(7, 7 + n_seeds)
+        assert fewer.experiment.seeds == range(7, 7 + expected)
+
+
+def test_long_arms_are_tuned_and_compared_at_multiples_of_their_steps():
+    """Each trial knows the multiple, so that it can be read at 1, 2, 4, ... times the steps."""
+    long = replace(MIXED[1], up_to=8, tuned_at=4)
+    ((tuning, *_), (comparing,)) = tuning_trials([long]), comparing_trials([long], {}, 2)
+    assert (tuning.up_to, tuning.experiment.training.steps) == (4, 4 * TINY["steps"])
+    assert (comparing.up_to, comparing.experiment.training.steps) == (8, 8 * TINY["steps"])
 
 
 def test_no_trial_holds_more_than_can_be_lost():
@@ -110,7 +135,7 @@ def test_rates_are_multiples_of_the_arm_s_own(own):
     """More of them if it is tuned finer, on both sides."""
     plain = arm("QKV", **TINY, learning_rate=own)
     assert rates_of(plain) == pytest.approx([factor * own for factor in RATES], rel=5e-3)
-    assert rates_of(plain.finer()) == pytest.approx(
+    assert rates_of(plain.scheduled()) == pytest.approx(
         [factor * own for factor in FINER_RATES], rel=5e-3
     )
     assert min(FINER_RATES) < min(RATES)
@@ -131,15 +156,15 @@ def test_what_is_compared_was_not_tuned_on(claim):
     tuning = {seed for trial in tuning_trials(claim.arms) for seed in trial.experiment.seeds}
     compared = comparing_trials(claim.arms, {}, claim.n_seeds, first_seed=17)
     for trial in compared:
-        assert trial.experiment.seeds == range(17, 17 + claim.n_seeds)
+        assert trial.experiment.seeds == range(17, 17 + trial.experiment.n_seeds)
         assert not tuning & set(trial.experiment.seeds)
 
 
-def test_seeds_of_a_comparison_are_not_those_of_the_first_pass():
-    """Some claims were changed after those were seen."""
+def test_seeds_of_a_comparison_are_not_those_of_earlier_runs():
+    """Claims and the rule were changed after seeds from 0 and from 100 on had been seen."""
     (trial,) = comparing_trials(MIXED[:1], {}, 3)
     assert trial.experiment.seeds == range(FIRST_SEED, FIRST_SEED + 3)
-    assert FIRST_SEED == 100
+    assert FIRST_SEED == 2_000
 
 
 def test_arms_are_compared_at_their_own_rates():
@@ -166,10 +191,12 @@ def test_arms_that_share_a_rate_are_the_same_run_until_they_are_tied():
     arms = [arm("QKV", "never", **every_step)] + [
         arm(f"QKV tie=K=V{way}", f"tied{way}", rate_of="never", **every_step) for way in ways
     ]
-    (trial,) = comparing_trials(arms, {one.name: 0.01 for one in arms}, 2)
-    experiment = trial.experiment
-    (tied_at,) = {experiment.tie_step(variant) for variant in experiment.sharing} - {0}
-    loss = train(experiment).snapshot.history["loss"].reshape(-1, len(arms), 2)
+    trials = comparing_trials(arms, {one.name: 0.01 for one in arms}, 2)
+    experiments = [trial.experiment for trial in trials]
+    (tied_at,) = {one.tie_step(variant) for one in experiments for variant in one.sharing} - {0}
+    histories = [train(one).snapshot.history["loss"] for one in experiments]
+    loss = np.concatenate([one.reshape(len(one), -1, 2) for one in histories], axis=1)
+    assert loss.shape[1] == len(arms)
     assert (loss[:tied_at] == loss[:tied_at, :1]).all()
     assert all(len(np.unique(seed)) == len(arms) for seed in loss[tied_at].T)
 
@@ -185,7 +212,42 @@ def test_scores_of_a_trial_are_those_of_each_arm_alone():
         (expected,) = alone.scores(train(alone.experiment).snapshot).values()
         for name in MEASURES:
             assert together[one.name][name] == pytest.approx(expected[name], rel=1e-5, nan_ok=True)
-    assert len({own["loss"][0] for own in together.values()}) == len(MIXED)
+    assert len({own["loss"][-1, 0] for own in together.values()}) == len(MIXED)
+
+
+@pytest.mark.parametrize("engine", ["kernel", "torch"])
+def test_a_long_run_is_read_as_short_runs_of_the_same_arm(engine, monkeypatch):
+    """With a constant rate the first steps are the same, so each reading is a run of its own."""
+    monkeypatch.setenv("ATTNKIT_ENGINE", engine)
+    arms = [arm("QKV", "free", **TINY), arm("Q=K", "symmetric", **TINY)]
+    rates = {"free": 0.013, "symmetric": 0.004}
+
+    def scores(up_to):
+        (trial,) = comparing_trials([replace(one, up_to=up_to) for one in arms], rates, 2)
+        return trial.scores(train(trial.experiment).snapshot)
+
+    long = scores(8)
+    for row, up_to in enumerate((1, 2, 4, 8)):
+        for name, own in scores(up_to).items():
+            for measure in ("accuracy", "loss", "weight_symmetry"):
+                assert long[name][measure].shape == (4, 2)
+                np.testing.assert_array_equal(long[name][measure][row], own[measure][-1])
+
+
+def test_the_steps_to_solve_are_the_logarithm_of_the_first_evaluation_at_the_threshold():
+    """They are infinite until the task is solved, and stay although accuracy falls again."""
+    (trial,) = comparing_trials([replace(MIXED[1], up_to=4)], {}, 3)
+    snapshot = train(trial.experiment).snapshot
+    steps = np.array([0, 6, 12, 18, 24])
+    accuracy = np.array([[0.1, 0.9, 0.2], [0.96, 0.9, 0.2], [0.5, 0.9, 0.3], [0.5, 0.95, 0.3]])
+    accuracy = np.concatenate([accuracy, [[1.0, 0.1, 0.94]]])
+    history = {name: values[:5] for name, values in snapshot.history.items()}
+    made = replace(snapshot, eval_steps=steps, history={**history, "accuracy": accuracy})
+    found = MEASURES["steps_to_solve"].of(made, 24)
+    np.testing.assert_allclose(found, [np.log2(6), np.log2(18), np.inf])
+    np.testing.assert_allclose(
+        MEASURES["steps_to_solve"].of(made, 12), [np.log2(6), np.inf, np.inf]
+    )
 
 
 def test_runs_are_split_by_cell_and_seed():

@@ -1,4 +1,4 @@
-"""The benchmark as a whole: what it runs, and its results as tables, JSON and README text."""
+"""The benchmark as a whole: what it runs, and its results as tables, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Report:
         return found
 
     def to_markdown(self) -> str:
-        """The tables, as they stand in README.md."""
+        """Return the tables of docs/performance.md."""
         parts = [self._heading()]
         if self.comparisons:
             parts += [_comparison_table(self.comparisons)]

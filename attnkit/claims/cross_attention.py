@@ -5,31 +5,43 @@ from attnkit.claims.base import Claim, arm, register_claim, worse
 register_claim(
     Claim(
         id="cross_attention",
-        title="K and V in translation",
+        title="Small translations need K ≠ V",
         question="In translation keys and values come from the same encoder. Must they differ?",
         source="eric2323223 asks, Robin and others answer, Stack Exchange 2019, “Why K and V are "
         "not the same in Transformer attention?”",
         says="Asked: “for translation task K should be the same with V”. Answered: it “might still "
         "work, but you'll lose a lot of expressiveness”.",
-        prediction="Contradicted for these small tasks: in cross-attention those who ask are other "
-        "tokens, and one vector per source token holds its place and its letter.",
-        expected="contradicted",
-        reason="Whoever asks stands in the decoder and has W_Q; what is asked need only hold its "
-        "place and its letter, and one vector does.",
+        prediction="It does not hold for these small tasks: in cross-attention those who ask are "
+        "other tokens, and one vector per source token holds its place and its letter.",
+        expected="did not hold",
+        reason="These small translations need no matrix in attention at all: the embeddings learn "
+        "what the matrices would. So they cannot show what real translation would lose.",
+        seen="an earlier run",
+        seen_note="Untuned runs had shown K=V doing as well on both translations; after a first "
+        "pass on other seeds the number of seeds was raised from 12 to 20, and the "
+        "prediction was left as it was. Before the record it was raised to 40: 20 cannot show "
+        "“no worse” when all verdicts are read together, whatever they are. After the record "
+        "the arms without any matrix were added, which are shown and not judged.",
         arms=(
             arm("QKV", "QKV, dictionary", task="dictionary"),
             arm("K=V", "K=V, dictionary", task="dictionary"),
-            arm("QKV", "QKV, names", task="translation"),
-            arm("K=V", "K=V, names", task="translation"),
+            arm("Q=K=V=I O=I d_head=m/h", "no matrix, dictionary", task="dictionary"),
+            arm("QKV", "QKV, names", task="translation", up_to=4),
+            arm("K=V", "K=V, names", task="translation", up_to=4),
+            arm("Q=K=V=I O=I d_head=m/h", "no matrix, names", task="translation", up_to=4),
         ),
         statements=(
-            worse("K=V, dictionary", "QKV, dictionary", unable=True),
             worse(
                 "K=V, names",
                 "QKV, names",
                 0.02,
-                text="K=V is worse than QKV by more than 2 points on translated names",
+                measure="mean_accuracy",
+                at=4,
+                text="On translated names, which no run solves, K=V is worse than QKV by more "
+                "than 2 points",
             ),
+            worse("K=V, dictionary", "QKV, dictionary", unable=True),
         ),
+        n_seeds=40,
     )
 )

@@ -1,27 +1,30 @@
 """The order of the sharings in a language model, at toy scale."""
 
 from attnkit.claims.base import Claim, register_claim, worse
-from attnkit.claims.reformer_text import ARMS
+from attnkit.claims.reformer_text import ARMS, UP_TO
 
 register_claim(
     Claim(
         id="ranking",
-        title="The order on text",
+        title="On text the order is QKV, K=V, Q=K, Q=K=V",
         question="In language models of 300 million parameters QKV is best, then K=V, Q=K, Q=K=V. "
         "Here, too?",
         source="Kayyam et al. 2026, arXiv 2606.04032 (validation perplexity 5.11, 5.27, 5.36 "
         "and 6.41)",
         says="K=V costs 3.1% perplexity, Q=K 4.9%, Q=K=V 25.4%.",
-        prediction="Inconclusive: QKV first and Q=K=V last for sure, but K=V and Q=K were too "
-        "close in a prototype.",
-        expected="inconclusive",
-        reason="Our prototype had given Q=K the self-mask, and the paper did not: without it, Q=K "
-        "falls behind K=V.",
+        prediction="It holds: in an audit of 600 steps the losses were 1.956, 2.053 and 2.371 for "
+        "QKV, K=V and Q=K. The paper used no self-mask, nor do these arms.",
+        expected="held",
+        seen="an earlier run",
+        seen_note="An earlier record stopped after 250 steps, before models knew more than letter "
+        "pairs, and was undecided; an audit with four seeds and 600 steps showed this order.",
         arms=ARMS,
         statements=(
-            worse("K=V", "QKV", 0, measure="loss", text="K=V has a higher loss than QKV"),
-            worse("Q=K", "K=V", 0, measure="loss", text="Q=K has a higher loss than K=V"),
-            worse("Q=K=V", "Q=K", 0, measure="loss", text="Q=K=V has a higher loss than Q=K"),
+            worse("K=V", "QKV", 0, measure="loss", at=UP_TO, text="K=V has a higher loss than QKV"),
+            worse("Q=K", "K=V", 0, measure="loss", at=UP_TO, text="Q=K has a higher loss than K=V"),
+            worse(
+                "Q=K=V", "Q=K", 0, measure="loss", at=UP_TO, text="Q=K=V has a higher loss than Q=K"
+            ),
         ),
         n_seeds=10,
         family="What papers say",

@@ -6,16 +6,20 @@ from attnkit.claims.one_embedding import ARMS
 register_claim(
     Claim(
         id="value_for_new_tasks",
-        title="Is it W_V that adapts?",
+        title="A frozen embedding needs W_V for a new task",
         question="An embedding has learnt one task and is frozen. Does a new one need W_V?",
         source="the second answer, point 3, in a thread on the use of the value, Stack Exchange",
         says="“Having learnable W_Vs allows more adaptability to different tasks, as well as "
         "allowing you to use the same basic embedding for different tasks …”",
-        prediction="Contradicted: values are only ever read through the output matrix, and "
+        prediction="It does not hold: values are only ever read through the output matrix, and "
         "W_V W_O is one linear map as W_O alone is.",
-        expected="contradicted",
-        reason="Values are only ever read through the output matrix, and with one head W_V W_O "
-        "is one linear map: W_O alone can be that map.",
+        expected="did not hold",
+        reason="Values are read only through the output matrix, and with one head W_V W_O is one "
+        "linear map: W_O alone can be that map.",
+        seen="nothing",
+        seen_note="The prediction was written before any recorded run of this comparison and was "
+        "not changed, but a first pass on other seeds was seen and the number of seeds "
+        "was then raised from 12 to 20.",
         arms=ARMS,
         statements=(worse("V=I", "QKV", unable=True),),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attnkit.command.arguments import BadInput, Commands, known_name, whole_number
 from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import SCREEN, Saving, check_files, check_readme
+from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
 from attnkit.sharing import Sharing
 
 _MOST = 1000
@@ -29,16 +29,18 @@ def add(commands: Commands) -> None:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--only-cases", action="store_true", help="no growth, generators, visitors")
     only.add_argument("--only-supply", action="store_true", help="nothing but the generators")
-    parser.add_argument("--readme", metavar="FILE", help="write the tables into this file, too")
+    parser.add_argument(
+        "--table", metavar="FILE", help="replace the table between the marks of this file"
+    )
 
 
 def _run(given: argparse.Namespace) -> int:
     from attnkit.bench.cases import CASES, N_RUNS
     from attnkit.bench.report import run
-    from attnkit.readme import write_part
+    from attnkit.marks import write_between_marks
 
-    check_files(given, "json", "readme")
-    check_readme(given.readme, "bench")
+    check_files(given, "json", "table")
+    check_table(given.table, "bench")
     cases = [known_name("--case", name, CASES) for name in given.case or CASES]
     n_runs = [whole_number("--runs", text, 1, _MOST) for text in given.runs or map(str, N_RUNS)]
     for n in n_runs:
@@ -62,8 +64,10 @@ def _run(given: argparse.Namespace) -> int:
     tables = report.to_markdown()
     with Saving() as saving:
         saving.file("--json", given.json, document + "\n")
-        if given.readme is not None and not report.interrupted:
-            target = Path(given.readme)
-            saving.attempt("--readme", given.readme, lambda: write_part(target, "bench", tables))
+        if given.table is not None and not report.interrupted:
+            target = Path(given.table)
+            saving.attempt(
+                "--table", given.table, lambda: write_between_marks(target, "bench", tables)
+            )
         print(document if given.json == SCREEN else tables)
     return INTERRUPTED if report.interrupted else 0

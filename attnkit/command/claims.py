@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import BadInput, Commands, known_name, whole_number
 from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import SCREEN, Saving, check_files, check_readme
+from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
 from attnkit.command.train import enough_memory
 from attnkit.own import OWN_MODULES
 
@@ -29,13 +29,15 @@ def add(commands: Commands) -> None:
     parser.add_argument("claims", nargs="*", metavar="ID", help="only these; without, all")
     parser.add_argument("--list", action="store_true", help="run nothing: table of what is shipped")
     parser.add_argument(
-        "--quick", action="store_true", help="eight seeds, at the learning rates of what is shipped"
+        "--quick", action="store_true", help="half of the seeds, at shipped learning rates"
     )
-    parser.add_argument("--first-seed", default="100", help="seeds count up from here")
+    parser.add_argument("--first-seed", help="seeds count up from here")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
     parser.add_argument("--html", metavar="FILE", help="write one standalone page")
-    parser.add_argument("--readme", metavar="FILE", help="write the table into this file, too")
+    parser.add_argument(
+        "--table", metavar="FILE", help="replace the table between the marks of this file"
+    )
     parser.add_argument(
         "--fresh", action="store_true", help="do not go on from what an earlier run has finished"
     )
@@ -46,17 +48,24 @@ def add(commands: Commands) -> None:
 
 def _run(given: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
-    from attnkit.evidence.record import SHIPPED, load_shipped, readable, to_json, to_markdown
+    from attnkit.evidence.record import SHIPPED, load_shipped, to_json
     from attnkit.evidence.report import to_html
-    from attnkit.readme import write_part
+    from attnkit.evidence.trials import FIRST_SEED
+    from attnkit.evidence.words import readable, to_markdown
+    from attnkit.marks import write_between_marks
 
     for name in given.claims:
         known_name("claim", name, CLAIMS)
     if given.ship and (given.claims or given.quick or given.list or os.environ.get(OWN_MODULES)):
         raise BadInput(f"--ship: allowed for all claims, in full, without {OWN_MODULES}")
-    first_seed = whole_number("--first-seed", given.first_seed, 0, LAST_FIRST_SEED)
-    check_files(given, "json", "html", "readme")
-    check_readme(given.readme, "claims")
+    first_seed = whole_number(
+        "--first-seed",
+        str(FIRST_SEED) if given.first_seed is None else given.first_seed,
+        0,
+        LAST_FIRST_SEED,
+    )
+    check_files(given, "json", "html", "table")
+    check_table(given.table, "claims")
     chosen = [CLAIMS[name] for name in dict.fromkeys(given.claims or CLAIMS)]
     interrupted = False
     if given.list:
@@ -73,10 +82,12 @@ def _run(given: argparse.Namespace) -> int:
             saving.file("--html", given.html, to_html(found) if given.html else "")
         if given.ship and not interrupted:
             saving.file("--ship", str(SHIPPED), to_json(found))
-        if given.readme is not None and not interrupted:
+        if given.table is not None and not interrupted:
             table = to_markdown(found)
-            target = Path(given.readme)
-            saving.attempt("--readme", given.readme, lambda: write_part(target, "claims", table))
+            target = Path(given.table)
+            saving.attempt(
+                "--table", given.table, lambda: write_between_marks(target, "claims", table)
+            )
         if given.json == SCREEN:
             sys.stdout.write(to_json(found))
         elif found:
@@ -115,7 +126,8 @@ def _gather(
         with enough_memory(), interrupts:
             for evidence in gathered:
                 found.append(evidence)
-                done = f"{evidence.judgement.verdict}, {evidence.seconds:.0f} s of training"
+                alone, seconds = evidence.judgement.verdict, evidence.seconds
+                done = f"read alone: {alone}, {seconds:.0f} s of training"
                 print(f"    {done}", file=sys.stderr, flush=True)
     except (Interrupted, KeyboardInterrupt):  # the latter between two experiments
         return found, True

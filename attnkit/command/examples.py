@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from attnkit.command.arguments import BadInput, Commands
+from attnkit.command.arguments import BadInput, Commands, known_name
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import Saving
 from attnkit.experiment import Experiment
@@ -20,17 +20,21 @@ def add(commands: Commands) -> None:
     """Add the parser of the command."""
     parser = commands.add_parser("examples", help="make the examples that pages open with")
     parser.set_defaults(run=_run, parser=parser)
+    parser.add_argument(
+        "tasks", nargs="*", metavar="TASK", help="only these; without, all tasks and all variants"
+    )
 
 
-def _run(_: argparse.Namespace) -> int:
+def _run(given: argparse.Namespace) -> int:
     from attnkit.examples import FOLDER, VARIANTS, WEIGHTS, measure_variants, save_weights
     from attnkit.process import prepare_for_training
     from attnkit.training import train
 
     if os.environ.get(OWN_MODULES):
         raise BadInput(f"examples: {OWN_MODULES} is set, but modules of one's own are not shipped")
+    names = [known_name("task", name, TASKS) for name in given.tasks]
     prepare_for_training()
-    for name in TASKS:
+    for name in names or TASKS:
         with interrupts:
             result = train(Experiment(task=name))
         if result.snapshot.status != "finished":
@@ -39,6 +43,8 @@ def _run(_: argparse.Namespace) -> int:
         if can_be_asked(result.experiment.task):
             _save(FOLDER / f"{name}{WEIGHTS}", save_weights(result))
         print(f"{name}.safetensors: {result.seconds:.1f} s")
+    if names:
+        return 0
     with interrupts:
         measured = measure_variants()
     if measured is None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import BadInput, Commands
 from attnkit.command.interrupts import INTERRUPTED, interrupts
-from attnkit.command.outputs import Saving, check_files, check_readme, given_as
-from attnkit.readme import write_part
+from attnkit.command.outputs import Saving, check_files, check_table, given_as
+from attnkit.marks import write_between_marks
 from attnkit.realmodels.base import RealModel, Unreadable
 from attnkit.settings import shown
 
@@ -56,7 +56,9 @@ def add(commands: Commands) -> None:
         action="store_true",
         help="run the models on text, too, for the CKA of activations (needs transformers)",
     )
-    parser.add_argument("--readme", metavar="FILE", help="write the table into this file, too")
+    parser.add_argument(
+        "--table", metavar="FILE", help="replace the table between the marks of this file"
+    )
     parser.add_argument(
         "--ship", action="store_true", help="replace the atlas that ships with the package"
     )
@@ -127,11 +129,11 @@ def _save(atlas: Atlas, given: argparse.Namespace, *, complete: bool) -> None:
         if given.portraits:
             path = Path(given.portraits)
             saving.attempt("--portraits", given.portraits, lambda: atlas.save(portraits=path))
-        if complete and given.readme:
+        if complete and given.table:
             table = summary(plain)
-            path_of_readme = Path(given.readme)
+            target = Path(given.table)
             saving.attempt(
-                "--readme", given.readme, lambda: write_part(path_of_readme, "models", table)
+                "--table", given.table, lambda: write_between_marks(target, "models", table)
             )
         if complete and given.ship:
             saving.attempt("--ship", "the shipped atlas", lambda: _ship(atlas))
@@ -167,12 +169,10 @@ def _check(given: argparse.Namespace) -> None:
         if target is not None and not target.endswith(ending):
             got = given_as(f"--{option}", target)
             raise BadInput(f"{got}, allowed a name that ends in {ending}")
-    check_files(given, "out", "portraits", "readme")
-    if given.readme and (given.fold or given.offset != "0"):
-        raise BadInput(
-            "--readme: its table is of models as they stand; leave out --fold and --offset"
-        )
-    check_readme(given.readme, "models")
+    check_files(given, "out", "portraits", "table")
+    if given.table and (given.fold or given.offset != "0"):
+        raise BadInput("--table: allowed for models as they stand; leave out --fold and --offset")
+    check_table(given.table, "models")
 
 
 def _ship(atlas: Atlas) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attnkit.command.arguments import BadInput, reason_of
 from attnkit.files import check_writable, write_file
-from attnkit.readme import split_readme
+from attnkit.marks import split_at_marks
 from attnkit.settings import shown
 
 SCREEN = "-"
@@ -68,8 +68,8 @@ def check_folder(option: str, target: str, files: Iterable[str]) -> None:
     _check(option, target, "a folder", check)
 
 
-def check_readme(path: str | None, name: str) -> None:
-    """Check before long work that the table of a command has a place in a README file.
+def check_table(path: str | None, name: str) -> None:
+    """Check before long work that the table of a command has a place in a file.
 
     Raises:
         BadInput: if the file cannot be read or written, or lacks the marks of the table.
@@ -78,10 +78,10 @@ def check_readme(path: str | None, name: str) -> None:
         return
 
     def check(target: Path) -> None:
-        split_readme(target, name)
+        split_at_marks(target, name)
         check_writable(target)
 
-    _check("--readme", path, "a file", check)
+    _check("--table", path, "a file", check)
 
 
 def _check(option: str, target: str, allowed: str, check: Callable[[Path], None]) -> None:

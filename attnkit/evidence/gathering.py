@@ -1,9 +1,11 @@
-"""Gather evidence: tune, train, measure; what is finished stays, so that one can go on later."""
+"""Gathering of evidence: tune, train, measure. Finished experiments are kept on disk."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +15,90 @@ from attnkit import __version__
 from attnkit.claims import Claim
 from attnkit.claims.base import Arm
 from attnkit.engine import ready_engine
-from attnkit.evidence.measures import MEASURES, measured
-from attnkit.evidence.record import QUICK_SEEDS, Evidence
+from attnkit.evidence.measures import MEASURES, measured, multiples
+from attnkit.evidence.record import Begun, Curve, Evidence
 from attnkit.evidence.trials import (
     FIRST_SEED,
+    Trial,
     Tuned,
     choose,
     comparing_trials,
     tuned_by,
     tuning_trials,
 )
-from attnkit.experiment import Experiment
+from attnkit.evidence.verdict import RULE_HASH
 from attnkit.machine import processor_kind
 from attnkit.training import pick_device, train
 
 Scores = dict[str, np.ndarray]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """The numbers that are kept of a finished experiment with r runs.
+
+    Attributes:
+        scores: Measure → (k, r) at 1, 2, 4, ... times the base steps.
+        steps: (e,) steps of the evaluations.
+        accuracy: (e, r) accuracy at the evaluations.
+        loss: (e, r) loss at the evaluations.
+        seconds: Seconds of training.
+    """
+
+    scores: Scores
+    steps: np.ndarray
+    accuracy: np.ndarray
+    loss: np.ndarray
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it; NaN is null, infinity a string."""
+        curves = {"steps": self.steps, "accuracy": self.accuracy, "loss": self.loss}
+        return {
+            "scores": {name: _listed(values) for name, values in self.scores.items()},
+            **{name: _listed(np.asarray(values, np.float64)) for name, values in curves.items()},
+            "seconds": self.seconds,
+        }
+
+    @staticmethod
+    def from_dict(told: Mapping[str, Any]) -> Measured:
+        """Read `to_dict`.
+
+        Raises:
+            KeyError: If something is missing.
+            TypeError: If something is no array.
+            ValueError: If an array is not rectangular.
+        """
+        arrays = {n: np.array(told[n], np.float64) for n in ("steps", "accuracy", "loss")}
+        return Measured(
+            scores={name: np.array(told["scores"][name], np.float64) for name in MEASURES},
+            seconds=float(told["seconds"]),
+            **arrays,
+        )
+
+
+def _listed(values: np.ndarray) -> list[Any]:
+    if values.ndim > 1:
+        return [_listed(row) for row in values]
+    return [None if np.isnan(v) else v if np.isfinite(v) else "inf" for v in values.tolist()]
+
+
 class Interrupted(Exception):
-    """Ctrl-C; what is finished is kept."""
+    """An interruption by Ctrl-C; finished experiments are kept."""
 
 
 class Bench:
-    """Trains experiments, or remembers what they gave.
+    """Trains experiments, or remembers what was measured earlier.
 
     Args:
-        folder: where scores are kept, a file per experiment.
-        fresh: whether only those count that it measured itself.
-        device: as in `train`.
-        say: told what is done.
+        folder: Folder in which measurements are kept, a file per experiment.
+        device: As in `train`.
+        say: Called with a line about what is being done.
+        fresh: Whether only measurements of this object count.
 
     Attributes:
-        engine: what trains. processor: the kind of processor. Scores of others are not taken over.
+        engine: The engine that trains. Measurements of others are not used.
+        processor: The kind of processor. Measurements of others are not used.
     """
 
     def __init__(
@@ -65,54 +119,71 @@ class Bench:
         self.engine = ready_engine(pick_device(device))
         self.processor = processor_kind(pick_device(device))
 
-    def measure(self, experiment: Experiment) -> Scores:
-        """Measure → (r,) of the finished experiment.
+    def measure(self, trial: Trial) -> Measured:
+        """Return what is measured of the finished experiment of a trial.
 
         Raises:
-            Interrupted: if training was interrupted.
+            Interrupted: If training was interrupted.
         """
-        known = not self._fresh or experiment.hash in self._own
-        kept = self._kept(experiment) if known else None
-        if kept is None:
+        experiment = trial.experiment
+        path = self._path(trial)
+        known = None if self._fresh and path.name not in self._own else self._kept(path, trial)
+        if known is None:
             result = train(experiment, device=self._device)
             if result.snapshot.status != "finished":
                 raise Interrupted
-            kept = measured(result.snapshot)
-            kept["seconds"] = np.array([result.seconds])
-            self._keep(experiment, kept)
-        self._own.add(experiment.hash)
-        self.seconds += float(kept["seconds"][0])
+            known = Measured(
+                measured(result.snapshot, trial.up_to),
+                result.snapshot.eval_steps,
+                result.snapshot.history["accuracy"].astype(np.float64),
+                result.snapshot.history["loss"].astype(np.float64),
+                result.seconds,
+            )
+            maker = {"engine": self.engine, "processor": self.processor}
+            self._write(path, known.to_dict() | maker)
+        self._own.add(path.name)
+        self.seconds += known.seconds
         self.model_steps += experiment.n_runs * experiment.training.steps
-        return kept
+        return known
 
     def say(self, text: str) -> None:
-        """Tell what is done."""
+        """Tell what is being done."""
         self._say(text)
 
-    def _path(self, experiment: Experiment) -> Path:
-        text = experiment.task.fingerprint
-        return self._folder / f"{experiment.hash}{text and f'-{text}'}.json"
+    def begin(self, claim: Claim) -> Begun:
+        """Return how prediction and rule stood when the first run of a claim began.
 
-    def _kept(self, experiment: Experiment) -> Scores | None:
-        path = self._path(experiment)
+        They are written down at the first call, and read from then on.
+        """
+        path = self._folder / f"begun-{claim.id}-{claim.hash}.json"
+        try:
+            return Begun(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            today = datetime.now(UTC).date().isoformat()
+            begun = Begun(today, claim.prediction_hash, RULE_HASH)
+            self._write(path, vars(begun))
+            return begun
+
+    def _path(self, trial: Trial) -> Path:
+        text = trial.experiment.task.fingerprint
+        name = f"{trial.experiment.hash}-{trial.up_to}{text and f'-{text}'}.json"
+        return self._folder / name
+
+    def _kept(self, path: Path, trial: Trial) -> Measured | None:
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            scores = {name: np.array(told[name], np.float64) for name in (*MEASURES, "seconds")}
+            known = Measured.from_dict(told)
             maker = (told["engine"], told["processor"])
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # not there, or cut short: it is trained again
-        shapes = dict.fromkeys(MEASURES, (experiment.n_runs,)) | {"seconds": (1,)}
-        sound = all(scores[name].shape == shape for name, shape in shapes.items())
-        return scores if sound and maker == (self.engine, self.processor) else None
+            return None  # It is not there or incomplete: the experiment is trained again.
+        shape = (len(multiples(trial.up_to)), trial.experiment.n_runs)
+        curve = (len(known.steps), trial.experiment.n_runs)
+        sound = all(values.shape == shape for values in known.scores.values())
+        sound = sound and known.accuracy.shape == known.loss.shape == curve
+        return known if sound and maker == (self.engine, self.processor) else None
 
-    def _keep(self, experiment: Experiment, scores: Scores) -> None:
-        path = self._path(experiment)
+    def _write(self, path: Path, told: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        told: dict[str, Any] = {
-            name: [None if np.isnan(value) else value for value in values.tolist()]
-            for name, values in scores.items()
-        }
-        told |= {"engine": self.engine, "processor": self.processor}
         part = path.with_suffix(".part")
         part.write_text(json.dumps(told), encoding="utf-8")
         part.replace(path)
@@ -126,15 +197,17 @@ def gather(
     first_seed: int = FIRST_SEED,
     known: Mapping[str, Evidence] | None = None,
 ) -> Iterator[Evidence]:
-    """The evidence for one claim after the other.
+    """Yield the evidence for one claim after the other.
 
     Args:
-        quick: `QUICK_SEEDS` seeds, without the arms that make sure of an inability.
-        first_seed: seeds count up from here.
-        known: records whose learning rates the quick form takes over.
+        claims: The claims.
+        bench: Trains the experiments.
+        quick: Whether half of the seeds are used, without the arms that confirm an inability.
+        first_seed: The first seed.
+        known: Records whose learning rates the quick form uses.
 
     Raises:
-        Interrupted: see `Bench.measure`.
+        Interrupted: See `Bench.measure`.
     """
     for place, claim in enumerate(claims, 1):
         bench.say(f"{place}/{len(claims)} {claim.id}")
@@ -144,9 +217,10 @@ def gather(
 def _gather_one(
     claim: Claim, bench: Bench, quick: bool, first_seed: int, known: Evidence | None
 ) -> Evidence:
-    n_seeds = QUICK_SEEDS if quick else claim.n_seeds
+    n_seeds = claim.quick_seeds if quick else claim.n_seeds
     seconds, model_steps = bench.seconds, bench.model_steps
     taken_over = known.tuned if quick and known is not None and known.current else {}
+    begun = Begun() if quick else bench.begin(claim)
 
     def gathered(arms: Sequence[Arm], before: Evidence | None = None) -> Evidence:
         tuned = {arm.name: taken_over[arm.name] for arm in arms if arm.name in taken_over}
@@ -154,11 +228,14 @@ def _gather_one(
         rates = {name: one.rate for name, one in tuned.items()}
         trials = comparing_trials(arms, rates, n_seeds, first_seed)
         scores: dict[str, Scores] = {}
+        curves: dict[str, Curve] = {}
         for trial in trials:
-            measured = bench.measure(trial.experiment)
-            scores |= trial.split({name: measured[name] for name in MEASURES})
+            found = bench.measure(trial)
+            scores |= trial.split(found.scores)
+            curves |= _curves(trial, found)
         wanted = sorted({"accuracy", "loss", *(one.measure for one in claim.statements)})
         scores = {arm.name: {m: scores[arm.name][m] for m in wanted} for arm in arms}
+        curves = {arm.name: curves[arm.name] for arm in arms}
         texts = tuple(trial.experiment.to_text() for trial in trials)
         return Evidence(
             claim=claim,
@@ -167,6 +244,7 @@ def _gather_one(
             quick=quick,
             seeds=tuple(range(first_seed, first_seed + n_seeds)),
             scores=scores if before is None else {**before.scores, **scores},
+            curves=curves if before is None else {**before.curves, **curves},
             tuned=tuned if before is None else {**before.tuned, **tuned},
             experiments=texts if before is None else (*before.experiments, *texts),
             texts={
@@ -178,11 +256,12 @@ def _gather_one(
             seconds=bench.seconds - seconds,
             engine=bench.engine,
             processor=bench.processor,
+            begun=begun,
         )
 
     found = gathered(claim.judged_arms if quick else claim.arms)
     shown = [
-        one.unable and finding.verdict == "supported"
+        one.unable and finding.verdict == "held"
         for one, finding in zip(claim.statements, found.findings, strict=True)
     ]
     if quick or not any(shown):
@@ -190,13 +269,20 @@ def _gather_one(
     return gathered(claim.sure()[0], found)
 
 
+def _curves(trial: Trial, found: Measured) -> dict[str, Curve]:
+    """Return arm → its curve, on text of the loss, otherwise of the accuracy."""
+    by = "loss" if trial.experiment.task.corpus else "accuracy"
+    values = trial.per_cell(found.loss if by == "loss" else found.accuracy)
+    return {name: Curve.of(found.steps, own, by) for (name, _), own in values.items()}
+
+
 def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
-    """The learning rate of every arm, from seeds of their own; as many trials for each."""
+    """Tune the learning rate of every arm on seeds of their own, with as many trials for each."""
     tried: dict[str, dict[float, Scores]] = {arm.name: {} for arm in arms}
     for trial in tuning_trials(arms):
-        measured = bench.measure(trial.experiment)
+        found = bench.measure(trial)
         for measure in ("accuracy", "loss"):
-            for (name, rate), values in trial.per_cell(measured[measure]).items():
+            for (name, rate), values in trial.per_cell(found.scores[measure][-1]).items():
                 tried[name].setdefault(rate, {})[measure] = values
     tuned = {arm.name: choose(tried[arm.name], tuned_by(arm)) for arm in arms if not arm.rate_of}
     return {arm.name: tuned[arm.rate_of or arm.name] for arm in arms}

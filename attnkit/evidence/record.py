@@ -1,13 +1,13 @@
-"""The record of a claim: every seed's scores, how learning rates were found, what follows.
+"""Records: the scores of every seed, how learning rates were found, and what follows.
 
-Records are JSON. What ships with the package is `shipped.json`, written by
-`python -m attnkit claims --ship`; verdicts are derived anew whenever a record is read.
+Records are JSON. Those that ship with the package are in `shipped.json`, which
+`python -m attnkit claims --ship` writes; verdicts are computed whenever a record is read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -18,14 +18,86 @@ import numpy as np
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Statement
 from attnkit.engine import Engine
+from attnkit.evidence.measures import SOLVED
 from attnkit.evidence.trials import Tuned
-from attnkit.evidence.verdict import Finding, Judgement, differences, find, judge, judge_together
+from attnkit.evidence.verdict import (
+    RULE_HASH,
+    Finding,
+    Judgement,
+    differences,
+    find,
+    judge,
+    judge_together,
+    still_rises,
+)
 
 SHIPPED = Path(__file__).parent / "shipped.json"
 """The records that ship with the package."""
 
-QUICK_SEEDS = 8
-"""Seeds of the quick form: with six, no claim of two statements could ever be contradicted."""
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """How the seeds of an arm learn.
+
+    Attributes:
+        steps: (e,) steps of the evaluations.
+        mean: (e,) mean over seeds.
+        low: (e,) lower quartile of the seeds.
+        high: (e,) upper quartile of the seeds.
+        solved: (e,) share of seeds that have solved the task.
+        by: "accuracy", or "loss" on text.
+    """
+
+    steps: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    solved: np.ndarray
+    by: str = "accuracy"
+
+    @staticmethod
+    def of(steps: np.ndarray, values: np.ndarray, by: str) -> Curve:
+        """Return the curve of evaluations, (e, s); a run that diverged counts as not there."""
+        present = ~np.isnan(values).all(1)
+        steps, values = steps[present], values[present]
+        solved = (values >= SOLVED).mean(1) if by == "accuracy" else np.zeros(len(steps))
+        low, high = (
+            np.nanquantile(values, q, axis=1) if len(values) else steps for q in (0.25, 0.75)
+        )
+        return Curve(steps, np.nanmean(values, 1), low, high, solved, by)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it, with as many digits as can be drawn."""
+        arrays = {name: array for name, array in vars(self).items() if name != "by"}
+        return {n: [float(f"{v:.4g}") for v in array] for n, array in arrays.items()} | {
+            "by": self.by
+        }
+
+    @staticmethod
+    def from_dict(told: Mapping[str, Any]) -> Curve:
+        """Read `to_dict`.
+
+        Raises:
+            KeyError: If something is missing.
+        """
+        names = ("steps", "mean", "low", "high", "solved")
+        arrays = {name: np.array(told[name], np.float64) for name in names}
+        return Curve(**arrays, by=told["by"])
+
+
+@dataclass(frozen=True)
+class Begun:
+    """How prediction and rule stood when the first run of a claim began.
+
+    Attributes:
+        date: Day on which it began, as ISO 8601 has it; empty for runs of the quick form.
+        prediction: Hash of the prediction, see `Claim.prediction_hash`.
+        rule: Hash of the rule, see `attnkit.evidence.verdict.RULE_HASH`.
+    """
+
+    date: str = ""
+    prediction: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +105,22 @@ class Evidence:
     """What was measured for a claim.
 
     Attributes:
-        claim: which. version: of attnkit. hash: of the claim when it was measured.
-        quick: few seeds, and no arms that make sure of an inability.
-        seeds: of every arm. scores: arm → measure → (s,); NaN where a run diverged.
-        tuned: arm → how its learning rate was found.
-        experiments: links of what was compared, as `Experiment.to_text`.
-        texts: task → hash of its text, which differs between releases of Python.
-        model_steps: optimiser steps of single runs, tuning included. seconds: of training.
-        engine: what trained. processor: the kind of processor, empty where it is not known.
+        claim: The claim.
+        version: Version of attnkit.
+        hash: Hash of the claim when it was measured.
+        quick: Whether it has half of the seeds, and no arms that confirm an inability.
+        seeds: The seeds of the arms; some arms have only the first of them.
+        scores: Arm → measure → (k, s) at 1, 2, 4, ... times the base steps; NaN where a run
+            diverged.
+        tuned: Arm → how its learning rate was found.
+        experiments: What was compared, each as `Experiment.to_text`.
+        model_steps: Optimiser steps of single runs, tuning included.
+        seconds: Seconds of training.
+        curves: Arm → how its seeds learn.
+        texts: Task → hash of its text, which differs between releases of Python.
+        engine: The engine that trained.
+        processor: The kind of processor; empty where it is not known.
+        begun: How prediction and rule stood when the first run began.
     """
 
     claim: Claim
@@ -53,22 +133,24 @@ class Evidence:
     experiments: tuple[str, ...]
     model_steps: int
     seconds: float
+    curves: Mapping[str, Curve] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     engine: Engine = "torch"
     processor: str = ""
+    begun: Begun = Begun()
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """What had to hold: the claim's own, and of those that make sure what was measured."""
+        """What had to hold: the statements of the claim, and those that confirm an inability."""
         further = self.claim.sure()[1]
         measured = (one for one in further if all(name in self.scores for name in one.arms))
         return (*self.claim.statements, *measured)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """What the seeds say about every statement."""
+        """The result of every statement."""
         return tuple(
-            find(statement, differences(statement, self.of(statement.measure)))
+            find(statement, differences(statement, self.of(statement.measure, statement.at)))
             for statement in self.statements
         )
 
@@ -78,29 +160,46 @@ class Evidence:
         return judge(self.findings)
 
     @property
-    def main_finding(self) -> str:
-        """What the seeds say about the first statement."""
-        return f"{self.statements[0].text}: {told(self.statements[0], self.findings[0])}"
-
-    @property
     def current(self) -> bool:
-        """Whether the claim is still what was measured."""
+        """Whether the claim is still the one that was measured."""
         return self.hash == self.claim.hash
 
-    def of(self, measure: str) -> dict[str, np.ndarray]:
-        """Arm → (s,) of a measure."""
-        return {name: own[measure] for name, own in self.scores.items() if measure in own}
+    @property
+    def changed(self) -> str:
+        """What has been changed since the first run began, in words; empty if nothing was."""
+        rule, prediction = self.begun.rule, self.begun.prediction
+        parts = {
+            "the rule": rule and rule != RULE_HASH,
+            "the prediction": prediction and prediction != self.claim.prediction_hash,
+        }
+        return " and ".join(name for name, is_changed in parts.items() if is_changed)
 
-    def mean(self, arm: str, measure: str = "accuracy") -> float:
-        """Over the seeds that did not diverge."""
-        values = self.scores[arm][measure]
+    def of(self, measure: str, at: int = 1) -> dict[str, np.ndarray]:
+        """Return arm → (s,) of a measure at a multiple of the base steps, or at its last step."""
+        row = at.bit_length() - 1
+        found = {name: own[measure] for name, own in self.scores.items() if measure in own}
+        return {name: values[min(row, len(values) - 1)] for name, values in found.items()}
+
+    def mean(self, arm: str, measure: str = "accuracy", at: int = 1) -> float:
+        """Return the mean over the seeds that did not diverge."""
+        values = self.of(measure, at)[arm]
         return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
+    def n_solved(self, arm: str, at: int = 1) -> tuple[int, int]:
+        """Return how many seeds of an arm have solved the task, and how many there are."""
+        values = self.of("accuracy", at)[arm]
+        return int((values >= SOLVED).sum()), len(values)
+
+    def still_rises(self, arm: str) -> bool:
+        """Return whether the mean accuracy of an arm still rises at its last step."""
+        n_readings = len(self.scores[arm]["accuracy"])
+        return still_rises(np.array([self.mean(arm, at=2**k) for k in range(n_readings)]))
+
     def to_dict(self, together: Verdict | None = None) -> dict[str, Any]:
-        """As JSON has it; NaN is null.
+        """Return it as JSON has it; NaN is null, infinity a string.
 
         Args:
-            together: the verdict that stands when all are read together, if they are.
+            together: The verdict that stands when all are read together, if they are.
         """
         main = self.findings[0]
         return {
@@ -115,18 +214,22 @@ class Evidence:
             "p": self.judgement.p,
             "effect": _plain(main.effect),
             "interval": [_plain(main.effect_low), _plain(main.effect_high)],
-            "decided_by": "mean difference" if main.method == "mean" else "share of pairs",
-            "share": main.n_holding / max(1, main.n_pairs),
-            "share_interval": [main.share_low, main.share_high],
+            "decided_by": "mean difference" if main.method == "mean" else "pairs of seeds",
+            "seen": self.claim.seen,
+            "begun": vars(self.begun),
+            "changed_since": self.changed,
             "seeds": len(self.seeds),
             "statements": [
                 {
                     "text": statement.text,
                     "measure": statement.measure,
                     "method": found.method,
-                    "holds_in": found.n_holding,
-                    "of_pairs": found.n_pairs,
+                    "at": statement.at,
+                    "n_pairs": found.n_pairs,
+                    "n_worse": found.n_worse,
+                    "n_better": found.n_better,
                     "share_interval": [found.share_low, found.share_high],
+                    "median": _plain(found.median),
                     "effect": _plain(found.effect),
                     "effect_interval": [_plain(found.effect_low), _plain(found.effect_high)],
                     "verdict": found.verdict,
@@ -138,9 +241,13 @@ class Evidence:
             "quick": self.quick,
             "first_seed": self.seeds[0],
             "scores": {
-                name: {measure: [_plain(v) for v in values] for measure, values in own.items()}
+                name: {
+                    measure: [[_plain(value) for value in row] for row in values]
+                    for measure, values in own.items()
+                }
                 for name, own in self.scores.items()
             },
+            "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
             "tuning": {
                 name: {
                     "learning_rate": tuned.rate,
@@ -163,7 +270,7 @@ class Evidence:
         """Read `to_dict`.
 
         Raises:
-            KeyError: if there is no such claim, or something is missing.
+            KeyError: If there is no such claim, or something is missing.
         """
         first, n_seeds = int(told["first_seed"]), int(told["seeds"])
         return Evidence(
@@ -185,19 +292,18 @@ class Evidence:
                 for name, own in told["tuning"].items()
             },
             experiments=tuple(told["experiments"]),
-            texts=told["texts"],
             model_steps=told["model_steps"],
             seconds=told["seconds"],
-            engine=told.get("engine", "torch"),
-            processor=told.get("processor", ""),
+            curves={name: Curve.from_dict(own) for name, own in told["curves"].items()},
+            texts=told["texts"],
+            engine=told["engine"],
+            processor=told["processor"],
+            begun=Begun(**told["begun"]),
         )
 
 
 def verdicts_of(gathered: Iterable[Evidence]) -> dict[str, Verdict]:
-    """Claim's id → its verdict: of full records read together, of quick ones each read alone.
-
-    Eight pairs hardly ever stand beside other claims: their smallest p is 1/128.
-    """
+    """Return the verdict of every claim: full records are read together, quick ones alone."""
     found = list(gathered)
     full = [one for one in found if not one.quick]
     together = judge_together([one.judgement for one in full])
@@ -206,7 +312,7 @@ def verdicts_of(gathered: Iterable[Evidence]) -> dict[str, Verdict]:
 
 
 def to_json(gathered: Iterable[Evidence]) -> str:
-    """Records that are read together, one claim a line."""
+    """Return records that are read together as JSON, one claim per line."""
     found = list(gathered)
     verdicts = verdicts_of(found)
     lines = [
@@ -216,75 +322,24 @@ def to_json(gathered: Iterable[Evidence]) -> str:
     return '{"claims": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
-def readable(gathered: Iterable[Evidence]) -> str:
-    """A table of verdicts, a claim a line, and how to read it."""
-    found = list(gathered)
-    verdicts = verdicts_of(found)
-    lines = [f"{'claim':22} {'verdict':13} {'foretold':13} main finding"]
-    for one in found:
-        verdict = verdicts[one.claim.id]
-        foretold = "" if verdict == one.claim.expected else one.claim.expected
-        lines.append(f"{one.claim.id:22} {verdict:13} {foretold:13} {one.main_finding}")
-    n_right = sum(verdicts[one.claim.id] == one.claim.expected for one in found)
-    lines.append(
-        f"\n{n_right} of {len(found)} foretold; what else was, stands there. {_reading(found)}"
-    )
-    return "\n".join(lines)
-
-
-def _reading(found: Sequence[Evidence]) -> str:
-    """How the verdicts of records are to be read."""
-    if any(one.quick for one in found):
-        return "Quick: each verdict is read alone, at 95%."
-    first = ", ".join(str(seed) for seed in sorted({one.seeds[0] for one in found}))
-    return (
-        "Verdicts are read together (Holm): the chance that any of them is wrong, at these sizes "
-        f"and learning rates, is at most 5%. Seeds count up from {first}."
-    )
-
-
-def to_markdown(gathered: Iterable[Evidence]) -> str:
-    """README's table: who says what, what came of it, what was foretold."""
-    found = list(gathered)
-    verdicts = verdicts_of(found)
-    lines = ["| claim | verdict | foretold | main finding |", "|---|---|---|---|"]
-    for one in found:
-        verdict = verdicts[one.claim.id]
-        alone = one.judgement.verdict
-        read_alone = f" (read alone: {alone})" if alone != verdict else ""
-        cells = (f"`{one.claim.id}` {one.claim.title}", f"{verdict}{read_alone}")
-        lines.append(f"| {' | '.join((*cells, one.claim.expected, one.main_finding))} |")
-    n_right = sum(verdicts[one.claim.id] == one.claim.expected for one in found)
-    lines += ["", f"{n_right} of {len(found)} were foretold. {_reading(found)}"]
-    return "\n".join(lines)
-
-
-def told(statement: Statement, found: Finding) -> str:
-    """What the seeds say about a statement, in a few words."""
-    points = statement.measured.unit == "points"
-    scale, unit = (100, " points") if points else (1, f" {statement.measured.unit}".rstrip())
-    digits = 1 if points else 3
-    effect = f"{scale * found.effect:+z.{digits}f}{unit}".replace("-", "−")
-    if found.method == "mean":
-        low, high = (f"{scale * v:+z.{digits}f}" for v in (found.effect_low, found.effect_high))
-        return f"{effect} [{low} to {high}]".replace("-", "−")
-    average = "; the others diverged" if np.isnan(found.effect) else f", on average {effect}"
-    return (
-        f"in {found.n_holding} of {found.n_pairs} pairs of seeds [{found.share_low:.0%} to "
-        f"{found.share_high:.0%} of all]{average}"
-    )
-
-
 @cache
 def load_shipped() -> dict[str, Evidence]:
-    """Claim's id → its shipped record, in the order of `CLAIMS`; a claim of one's own has none."""
+    """Return claim's id → its shipped record, in the order of `CLAIMS`.
+
+    A claim without a record of its present form is left out.
+    """
     if not SHIPPED.is_file():
         return {}
     told = {one["id"]: one for one in json.loads(SHIPPED.read_text(encoding="utf-8"))["claims"]}
-    records = [Evidence.from_dict(told[name]) for name in CLAIMS if name in told]
-    return {record.claim.id: record for record in records if record.current}
+    current = {name: told[name] for name in CLAIMS if name in told}
+    records = [
+        Evidence.from_dict(one) for name, one in current.items() if one["hash"] == CLAIMS[name].hash
+    ]
+    return {record.claim.id: record for record in records}
 
 
-def _plain(value: float) -> float | None:
-    """As JSON has it, to as many digits as single precision holds."""
-    return None if value is None or not np.isfinite(value) else float(f"{value:.9g}")
+def _plain(value: float) -> float | str | None:
+    """Return a number as JSON has it, with as many digits as single precision holds."""
+    if value is None or np.isnan(value):
+        return None
+    return float(f"{value:.9g}") if np.isfinite(value) else str(value)

@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from attnkit.claims import FAMILIES, Verdict
-from attnkit.claims.base import LONGER
 from attnkit.engine import in_words
 from attnkit.evidence.questions import QUESTIONS, Question, answered
-from attnkit.evidence.record import Evidence, told, verdicts_of
+from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
-from attnkit.evidence.verdict import LEAST_SEEDS, LEVEL, MARKS
-from attnkit.figures.evidence import (
-    DIFFERENCES_KEY,
-    EVIDENCE_KEY,
-    describe_differences,
-    describe_evidence,
-    plot_differences,
-    plot_evidence,
+from attnkit.evidence.verdict import MARKS, RULE
+from attnkit.evidence.words import (
+    main_finding,
+    rises_told,
+    rows_of,
+    score_told,
+    seen_told,
 )
+from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
+from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
+from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
 from attnkit.figures.panels import Figure
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
-
-"""Beside the word, so that nobody needs to tell colours apart."""
+_CLASSES: dict[Verdict, str] = {"held": "held", "did not hold": "failed", "undecided": "undecided"}
+"""Class of each verdict in the style sheet."""
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #151413; --ground: #ffffff; --border: #d0d2da;
-  --soft: #f2f3f6; --link: #0b5fa5; --supported: #1a6b2d; --contradicted: #b3261e;
-  --inconclusive: #5b4a00; }
+  --soft: #f2f3f6; --link: #0b5fa5; --held: #1a6b2d; --failed: #b3261e;
+  --undecided: #5b4a00; }
 @media (prefers-color-scheme: dark) { :root { --text: #fafafa; --ground: #0e1117;
-  --border: #3d4150; --soft: #1a1d26; --link: #4aa3e0; --supported: #6fd08c;
-  --contradicted: #ff8f87; --inconclusive: #e5cf73; } }
+  --border: #3d4150; --soft: #1a1d26; --link: #4aa3e0; --held: #6fd08c;
+  --failed: #ff8f87; --undecided: #e5cf73; } }
 @media print { :root { color-scheme: light; --text: #000; --ground: #fff; --border: #bbb;
-  --soft: #f2f3f6; --link: #0b5fa5; --supported: #1a6b2d; --contradicted: #b3261e;
-  --inconclusive: #5b4a00; } }
+  --soft: #f2f3f6; --link: #0b5fa5; --held: #1a6b2d; --failed: #b3261e;
+  --undecided: #5b4a00; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1120px; padding: 16px 20px 48px; line-height: 1.5;
   font-family: "Source Sans 3", "Source Sans Pro", system-ui, sans-serif; color: var(--text);
@@ -59,8 +61,8 @@ th, td { text-align: left; vertical-align: top; padding: 5px 10px 5px 0;
   border-bottom: 1px solid var(--border); }
 thead th { border-bottom-width: 2px; }
 .verdict { font-weight: 600; white-space: nowrap; }
-.supported { color: var(--supported); } .contradicted { color: var(--contradicted); }
-.inconclusive { color: var(--inconclusive); }
+.held { color: var(--held); } .failed { color: var(--failed); }
+.undecided { color: var(--undecided); }
 .note { background: var(--soft); border-left: 4px solid var(--border); padding: 8px 14px;
   max-width: 48em; }
 .claim { border-top: 1px solid var(--border); margin-top: 28px; }
@@ -105,7 +107,7 @@ addEventListener("afterprint", () => { for (const node of plots) draw(node); });
 
 
 def to_html(records: Sequence[Evidence]) -> str:
-    """One HTML page of records that are read together; light or dark as the reader's system is."""
+    """Return one HTML page of records that are read together, light or dark as the system is."""
     from plotly.offline import get_plotlyjs
 
     verdicts = verdicts_of(records)
@@ -143,8 +145,8 @@ def _about(records: Sequence[Evidence]) -> str:
     text = (
         "Transformers share the projections for queries, keys and values in different ways. "
         "People ask what that costs, and papers say so. Here each claim is an experiment on tiny "
-        "models: our prediction was written down before the run, and a rule turns the seeds into "
-        "a verdict."
+        "models. Beside every prediction stands what we had seen when we wrote it, and a rule "
+        "turns the seeds into a verdict."
     )
     facts = (
         f"{len(records)} claims, made with attnkit {versions}; learning rates tuned for every arm."
@@ -165,7 +167,6 @@ def _quick(records: Sequence[Evidence]) -> str:
 
 
 def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
-    right = sum(verdicts[one.claim.id] == one.claim.expected for one in records)
     counts = ", ".join(
         f"{sum(verdict == which for verdict in verdicts.values())} {which}" for which in MARKS
     )
@@ -176,14 +177,17 @@ def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> st
             [
                 f'<a href="#{escape(claim.id)}">{escape(claim.title)}</a>',
                 escape(claim.source),
-                escape(claim.expected) + ("" if verdict == claim.expected else " <b>(failed)</b>"),
+                escape(claim.expected)
+                + ("" if verdict == claim.expected else " <b>(wrong)</b>")
+                + (" (changed since the first run began)" if one.changed else ""),
+                escape(claim.seen),
                 _verdict(verdict),
-                escape(one.main_finding),
+                escape(main_finding(one)),
             ]
         )
-    head = ("Claim", "Who says it", "We predicted", "Verdict", "Main finding")
+    head = ("Claim", "Who says it", "We predicted", "Seen before", "Verdict", "Main finding")
     return (
-        f"<h2>Verdicts</h2>\n<p>{counts}. {right} of {len(records)} predictions came true.</p>\n"
+        f"<h2>Verdicts</h2>\n<p>{escape(counts)}. {escape(score_told(records))}</p>\n"
         f"{_table('All verdicts', head, rows)}"
     )
 
@@ -191,14 +195,14 @@ def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> st
 def _failed(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
     failed = [one for one in records if verdicts[one.claim.id] != one.claim.expected]
     if not failed:
-        return "<h2>Predictions that failed</h2>\n<p>None.</p>"
+        return "<h2>Predictions that were wrong</h2>\n<p>None.</p>"
     items = "\n".join(
         f'<li><a href="#{escape(one.claim.id)}">{escape(one.claim.title)}</a>: we predicted '
-        f"{escape(one.claim.expected)}, it is {_verdict(verdicts[one.claim.id])}. "
+        f"“{escape(one.claim.expected)}”, the verdict is {_verdict(verdicts[one.claim.id])}. "
         f"{escape(_why(one, verdicts[one.claim.id]))}</li>"
         for one in failed
     )
-    return f"<h2>Predictions that failed</h2>\n<ul>\n{items}\n</ul>"
+    return f"<h2>Predictions that were wrong</h2>\n<ul>\n{items}\n</ul>"
 
 
 def _answers(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
@@ -231,24 +235,16 @@ def _answer(
 
 def _method() -> str:
     rates = ", ".join(f"{rate:g}" for rate in RATES)
-    text = (
-        f"Every arm is trained with the same seeds, and arms are compared seed by seed. Losses and "
-        f"symmetries scatter around a mean: Student’s {LEVEL:.0%} interval of the mean difference "
-        f"is held against the region that the claim wants. Accuracies do not, a run has found the "
-        f"answer or it has not: the pairs that hold are counted, and the exact binomial interval "
-        f"of their share is held against one half. A statement is supported if the interval lies "
-        f"inside, contradicted if it lies outside, else inconclusive; below {LEAST_SEEDS} seeds it "
-        f"is always inconclusive. A claim is supported if all its statements are, and contradicted "
-        f"if one is, corrected after Bonferroni. Full records are read together and corrected "
-        f"after Holm: the chance that any verdict is wrong is at most {1 - LEVEL:.0%}."
+    items = [escape(" ".join(item.split())) for item in re.split(r"(?m)^\d+\. ", RULE)[1:]]
+    listed = "\n".join(
+        "<li>" + re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", item) + "</li>" for item in items
     )
     fair = (
         f"The learning rate of every arm was tuned with the same budget: {len(RATES)} rates "
         f"({rates} times the task’s own) with {N_TUNING_SEEDS} seeds each, which are never used "
-        f"again. That an arm is unable to do something is only said if it also fails with "
-        f"{LONGER} times the steps and when it is tuned finer."
+        f"again."
     )
-    return f"<h2>How verdicts are made</h2>\n<p>{escape(text)}</p>\n<p>{escape(fair)}</p>"
+    return f"<h2>How verdicts are made</h2>\n<ol>\n{listed}\n</ol>\n<p>{escape(fair)}</p>"
 
 
 def _claims(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
@@ -268,13 +264,14 @@ def _section(evidence: Evidence, verdict: Verdict) -> str:
     said = _verdict(verdict)
     if alone != verdict:
         said += f" when read with all others; read alone: {escape(alone)}"
-    came_true = "came true" if verdict == claim.expected else "<strong>failed</strong>"
+    came_true = "came true" if verdict == claim.expected else "<strong>was wrong</strong>"
     seeds = f"{len(evidence.seeds)}, from {evidence.seeds[0]} to {evidence.seeds[-1]}"
     facts = {
         "Question": escape(claim.question),
         "Claim": escape(claim.says),
         "Source": escape(claim.source),
-        "Prediction": f"{escape(claim.prediction)} It {came_true}.",
+        "Prediction": f"{escape(claim.prediction)} This prediction {came_true}.",
+        "Seen before": escape(seen_told(claim, evidence)),
         "Verdict": said,
         "Reason": escape(_why(evidence, verdict)),
         "Seeds": escape(seeds + (" (quick form)" if evidence.quick else "")),
@@ -290,6 +287,7 @@ def _section(evidence: Evidence, verdict: Verdict) -> str:
 </dl>
 <div class="figures">
 {_figure(plot_evidence(evidence), describe_evidence(evidence), EVIDENCE_KEY)}
+{_learning(evidence)}
 {_figure(plot_differences(evidence), describe_differences(evidence), DIFFERENCES_KEY)}
 </div>
 {_statements(evidence)}
@@ -303,22 +301,34 @@ def _section(evidence: Evidence, verdict: Verdict) -> str:
 </section>"""
 
 
-def _figure(figure: Figure, words: str, key: str) -> str:
+def _figure(figure: Figure, words: str, key: str, above: str = "") -> str:
     data = json.dumps(figure, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     height = int(figure["layout"]["height"])
     return (
-        f'<figure><div class="plot" role="img" aria-label="{escape(words)}" '
+        f"<figure>{f'<p>{escape(above)}</p>' if above else ''}"
+        f'<div class="plot" role="img" aria-label="{escape(words)}" '
         f'style="min-height:{height}px"></div><script type="application/json">{data}</script>'
         f"<figcaption>{escape(key)}</figcaption></figure>"
     )
 
 
+def _learning(evidence: Evidence) -> str:
+    figure = plot_learning(evidence)
+    if figure is None:
+        return ""
+    return _figure(figure, describe_learning(evidence), LEARNING_KEY, rises_told(evidence))
+
+
 def _statements(evidence: Evidence) -> str:
     rows = [
-        [escape(statement.text), escape(told(statement, found)), _verdict(found.verdict)]
-        for statement, found in zip(evidence.statements, evidence.findings, strict=True)
+        [
+            *map(escape, (one.text, one.solved, one.pairs, one.median, one.mean)),
+            _verdict(one.verdict),
+        ]
+        for one in rows_of(evidence)
     ]
-    return _table("What must hold", ("Statement", "Finding", "Read alone"), rows)
+    head = ("Statement", "Solved", "Seeds", "Median", "Mean", "Read alone")
+    return _table("What must hold", head, rows)
 
 
 def _tuning(evidence: Evidence) -> str:
@@ -333,19 +343,19 @@ def _tuning(evidence: Evidence) -> str:
 
 
 def _why(evidence: Evidence, verdict: Verdict) -> str:
-    """The reason; where there should be one and is none, that it is unknown."""
+    """Return the reason of a result that was not predicted; if there is none, say that."""
     if evidence.claim.reason or verdict == evidence.claim.expected:
         return evidence.claim.reason
-    return "The seeds do not settle it." if verdict == "inconclusive" else "Why is unknown."
+    return "The seeds do not settle it." if verdict == "undecided" else "The reason is unknown."
 
 
 def _verdict(verdict: Verdict) -> str:
     mark = f'<span aria-hidden="true">{MARKS[verdict]}</span>'
-    return f'<span class="verdict {verdict}">{mark} {verdict}</span>'
+    return f'<span class="verdict {_CLASSES[verdict]}">{mark} {verdict}</span>'
 
 
 def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table that scrolls by itself; cells are HTML, the first of a row is its header."""
+    """Return a table that scrolls by itself; cells are HTML, the first of a row is its header."""
     top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     body = "\n".join(
         f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'

@@ -1,23 +1,27 @@
-"""The rule: from the scores of seeds to a verdict. Values in, values out.
+"""The rule that turns the scores of seeds into a verdict. Values in, values out.
 
-A statement wants a difference to lie in a region. Two intervals can say whether it does:
+A statement wants the difference between two arms to lie in a region. How that is decided belongs to
+the measure and is fixed before the runs:
 
-- Where seeds scatter around a mean (losses, symmetries), Student's interval of the mean of the
-  paired differences, against the limits of the region.
-- Where a run has found the answer or has not (accuracies), the number of pairs whose difference
-  lies in the region, with the exact binomial interval of Clopper and Pearson, against one half:
-  does it hold for most seeds? It needs no assumption about how scores are distributed, and it says
-  so plainly: 12 of 12 pairs, at least 73% of all seeds.
+- Losses and symmetries scatter around a mean. Student's interval of the mean of the paired
+  differences is compared with the limits of the region.
+- Accuracies do not: a run has found the answer or it has not. So pairs of seeds are counted. A pair
+  is *worse* if its difference lies beyond the limit that the statement names, and *better* if it
+  lies as far on the other side. "Worse" is shown by the exact sign test of McNemar on these
+  discordant pairs. "No worse" is shown if at most `MOST_WORSE` of all seeds can be worse: the upper
+  limit of Clopper and Pearson. Between the two nothing is decided.
 
-Which of them it is stands in the measure, before the runs, and not in the data. The statement is
-supported if the interval lies in the region, contradicted if it lies outside, else inconclusive;
-with fewer than `LEAST_SEEDS` pairs it is always inconclusive. A claim is supported if all its
-statements are, contradicted if one is, after Bonferroni. Verdicts that are read together are
-corrected after Holm.
+With fewer than `LEAST_SEEDS` pairs a statement is always undecided. A claim held if all its
+statements did; it did not hold if one of them did not, after Bonferroni's correction. Verdicts that
+are read together are corrected after Holm.
+
+References: McNemar 1947, doi:10.1007/BF02295996; Clopper and Pearson 1934,
+doi:10.1093/biomet/26.4.404; Holm 1979, www.jstor.org/stable/4615733.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,64 +29,114 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.stats import binomtest, t
+from scipy.special import betaincinv
+from scipy.stats import binom, binomtest, t
 
-from attnkit.claims.base import Statement, Verdict
+from attnkit.claims.base import LONGEST, Statement, Verdict
 from attnkit.statistics import mean_interval
 
 LEVEL = 0.95
-"""Of all intervals and verdicts."""
+"""Confidence level of all intervals and verdicts."""
 
 LEAST_SEEDS = 6
-"""With 5 pairs the smallest two-sided p of a sign test is 0.0625: nothing could be said."""
+"""With 5 pairs the smallest two-sided p of a sign test is 0.0625: nothing could be decided."""
+
+MOST_WORSE = 0.2
+"""An arm is "no worse" if we can be sure that it is worse with at most this share of seeds."""
+
+STILL_RISES = 0.02
+"""Accuracy still rises if the last or the last but one doubling of the steps adds more than this.
+
+In other words: two doublings in a row must each add less before a run counts as finished.
+"""
 
 Method = Literal["pairs", "mean"]
 
-MARKS: dict[Verdict, str] = {"supported": "✓", "contradicted": "✗", "inconclusive": "?"}
-"""Beside the words, so that a verdict is seen from afar and never by colour alone."""
+MARKS: dict[Verdict, str] = {"held": "✓", "did not hold": "✗", "undecided": "?"}
+"""Marks beside the words, so that no verdict is told by colour alone."""
+
+RULE = f"""
+1. A claim says in numbers what must hold, for example “Q=K is worse than QKV by more than 5
+points”. That and our prediction are written down before the runs of the record begin; what had been
+seen by then is told beside it.
+2. Every variant is trained on the same seeds, each at the best of several learning rates, which
+were found on other seeds.
+3. Accuracies: seeds are compared one by one. **Worse** means that significantly more seeds end
+worse than better by the amount that the claim names (exact McNemar test). **No worse** means that
+at most {MOST_WORSE:.0%} of all seeds can be worse (upper limit of the exact 95% interval). Losses,
+symmetries, and accuracies on tasks that no run solves: the mean difference, with Student's
+interval.
+4. If the data show what the claim says, it **held**; if they show the opposite, it **did not
+hold**; otherwise, or with fewer than {LEAST_SEEDS} seeds, it is **undecided**.
+5. Everything that a claim says must hold. “Cannot” must also hold after {LONGEST} times the steps,
+with a constant learning rate and with a schedule, warm-up, clipped gradients and nine learning
+rates. If accuracy still rises there, we say “not within so many steps”.
+6. The shipped verdicts are read together (Holm's correction): the chance that any of them is wrong
+is at most 5%. A run of your own is read alone.
+"""
+"""The rule in words, as pages show it; Markdown."""
+
+RULE_HASH = hashlib.blake2b(RULE.encode(), digest_size=8).hexdigest()
+"""Sixteen hexadecimal digits of the rule."""
 
 Scores = Float64[np.ndarray, " s"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the seeds say about one statement.
+    """The result of one statement.
 
     Attributes:
-        n_pairs: seeds that both arms have.
-        n_holding: of them, those whose own difference lies in the region.
-        effect: mean difference. effect_low, effect_high: Student's limits of it.
-        share_low, share_high: exact limits of the share of pairs that hold.
-        method: which of the two intervals decides.
-        p_supported, p_contradicted: the level at which either verdict would no longer stand; 1 if
-            the seeds lean the other way or are too few.
+        n_pairs: Seeds that both arms have.
+        n_worse: Pairs that differ as a statement of "worse" (or "better") wants, or as a statement
+            of "no worse" forbids; of other regions, pairs outside it.
+        n_better: Pairs that differ as much the other way.
+        n_lost: Pairs of which a run diverged.
+        effect: Mean difference; NaN if there are infinite ones.
+        effect_low: Lower limit of Student's interval of the mean difference.
+        effect_high: Upper limit of Student's interval of the mean difference.
+        median: Median difference.
+        share_low: Lower limit of the share of seeds that are worse.
+        share_high: Upper limit of the share of seeds that are worse.
+        method: Which of the two rules decides.
+        p_held: Level at which "held" would no longer stand; 1 if the seeds do not show it.
+        p_not: The same for "did not hold".
     """
 
     n_pairs: int
-    n_holding: int
+    n_worse: int
+    n_better: int
+    n_lost: int
     effect: float
     effect_low: float
     effect_high: float
+    median: float
     share_low: float
     share_high: float
     method: Method
-    p_supported: float
-    p_contradicted: float
+    p_held: float
+    p_not: float
+
+    @property
+    def n_alike(self) -> int:
+        """Pairs that are neither worse nor better."""
+        return self.n_pairs - self.n_worse - self.n_better - self.n_lost
 
     @property
     def verdict(self) -> Verdict:
-        """Of the statement alone."""
-        if self.p_supported <= 1 - LEVEL:
-            return "supported"
-        return "contradicted" if self.p_contradicted <= 1 - LEVEL else "inconclusive"
+        """The verdict on the statement alone."""
+        if self.p_held <= 1 - LEVEL:
+            return "held"
+        return "did not hold" if self.p_not <= 1 - LEVEL else "undecided"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the findings say about a claim.
+    """The verdict on a claim.
 
     Attributes:
-        verdict: read alone. p: the level at which it would no longer stand.
+        verdict: The verdict if the claim is read alone.
+        p: Level at which it would no longer stand.
     """
 
     verdict: Verdict
@@ -90,12 +144,19 @@ class Judgement:
 
 
 def differences(statement: Statement, scores: Mapping[str, Scores]) -> Scores:
-    """(s,) what the statement is about, seed by seed; NaN where a seed lacks something."""
-    found = scores[statement.left]
+    """Return what the statement is about, seed by seed, (s,); NaN where a run diverged.
+
+    If one arm has more seeds than the other, the first seeds are compared. Two runs that never
+    solve the task differ by 0 in the steps to solve it.
+    """
+    n = min(len(scores[name]) for name in statement.arms)
+    found = scores[statement.left][:n]
     if statement.right is not None:
-        found = found - scores[statement.right]
+        right = scores[statement.right][:n]
+        with np.errstate(invalid="ignore"):
+            found = np.where(np.isinf(found) & np.isinf(right), 0.0, found - right)
     if statement.left_too is not None and statement.right_too is not None:
-        found = found - (scores[statement.left_too] - scores[statement.right_too])
+        found = found - (scores[statement.left_too][:n] - scores[statement.right_too][:n])
     return found
 
 
@@ -103,52 +164,77 @@ def find(statement: Statement, values: Scores) -> Finding:
     """Judge one statement.
 
     Args:
-        values: (s,) of `differences`. A run that diverged has no score: a pair of such a run
-            counts against either verdict, and no mean is then trusted.
+        statement: What should hold.
+        values: (s,) of `differences`. A run that diverged has no score: such a pair counts against
+            either verdict, and means are then not compared.
     """
     known = values[~np.isnan(values)]
-    n = len(values)
-    holding = int(((known > statement.low) & (known < statement.high)).sum())
-    lost = n - len(known)
-    interval = mean_interval(known, LEVEL)
-    method: Method = "mean" if statement.measured.scatters and not lost else "pairs"
-    share_low, share_high = (0.0, 1.0)
-    if n:
-        share_low, share_high = _share(holding, n)[0], _share(holding + lost, n)[1]
-    if n < LEAST_SEEDS:
-        supported = contradicted = 1.0
+    n, n_lost = len(values), int(np.isnan(values).sum())
+    wants_worse = not statement.low < 0 < statement.high
+    worse, better = _sides(statement, known)
+    interval = mean_interval(known if np.isfinite(known).all() else np.full(1, np.nan), LEVEL)
+    method: Method = "mean" if statement.measured.scatters else "pairs"
+    if n < LEAST_SEEDS or (method == "mean" and n_lost):
+        p_held = p_not = 1.0
     elif method == "pairs":
-        supported, contradicted = _by_pairs(holding, n)[0], _by_pairs(holding + lost, n)[1]
+        p_worse = _p_worse(worse, better + n_lost)
+        p_no_worse = _p_no_worse(worse + n_lost, n)
+        p_held, p_not = (p_worse, p_no_worse) if wants_worse else (p_no_worse, p_worse)
     else:
-        supported, contradicted = _by_mean(known, statement.low, statement.high)
+        p_held, p_not = _by_mean(known, statement.low, statement.high)
+    share_low, share_high = _share_interval(worse, worse + n_lost, n)
+    with np.errstate(invalid="ignore"):  # The middle of −∞ and ∞ is NaN.
+        median = float(np.median(known)) if len(known) else float("nan")
     return Finding(
-        n,
-        holding,
-        float(interval.mean),
-        float(interval.low),
-        float(interval.high),
-        share_low,
-        share_high,
-        method,
-        supported,
-        contradicted,
+        n_pairs=n,
+        n_worse=worse,
+        n_better=better,
+        n_lost=n_lost,
+        effect=float(interval.mean),
+        effect_low=float(interval.low),
+        effect_high=float(interval.high),
+        median=median,
+        share_low=share_low,
+        share_high=share_high,
+        method=method,
+        p_held=p_held,
+        p_not=p_not,
     )
 
 
-def _share(holding: int, n: int) -> tuple[float, float]:
-    """Limits of Clopper and Pearson."""
-    exact = binomtest(holding, n).proportion_ci(LEVEL, "exact")
-    return float(exact.low), float(exact.high)
+def _sides(statement: Statement, values: Scores) -> tuple[int, int]:
+    """Return how many pairs lie beyond the limit of a statement, and how many mirror them.
+
+    A statement of "worse" or "better" wants pairs beyond its limit; one of "no worse" forbids them.
+    """
+    limit = statement.high if math.isinf(statement.low) else statement.low
+    wanted = 1.0 if math.isinf(statement.high) else -1.0
+    sign = -wanted if statement.low < 0 < statement.high else wanted
+    beyond = sign * values
+    return int((beyond > abs(limit)).sum()), int((beyond < -abs(limit)).sum())
 
 
-def _by_pairs(holding: int, n: int) -> tuple[float, float]:
-    """Two-sided p of “half of all seeds”, for the side to which the pairs lean."""
-    p = min(1.0, float(2 * binomtest(max(holding, n - holding), n, 0.5, "greater").pvalue))
-    return (p, 1.0) if 2 * holding > n else (1.0, p if 2 * holding < n else 1.0)
+def _p_worse(worse: int, better: int) -> float:
+    """Return the two-sided p of McNemar's exact test if more pairs are worse, otherwise 1."""
+    if worse <= better:
+        return 1.0
+    return min(1.0, float(2 * binomtest(worse, worse + better, 0.5, "greater").pvalue))
+
+
+def _p_no_worse(worse: int, n: int) -> float:
+    """Return the two-sided level at which the share that is worse could still be `MOST_WORSE`."""
+    return min(1.0, float(2 * binom.cdf(worse, n, MOST_WORSE)))
+
+
+def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
+    """Return the limits of Clopper and Pearson of a share of which a part is not known."""
+    tail = (1 - LEVEL) / 2
+    low = betaincinv(least, n - least + 1, tail) if least else 0.0
+    return float(low), float(betaincinv(most + 1, n - most, 1 - tail)) if most < n else 1.0
 
 
 def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
-    """Two-sided p of “the mean lies on the limit”, for the side on which it lies."""
+    """Return the two-sided p of "the mean lies on the limit", for the side on which it lies."""
     mean, error = values.mean(), values.std(ddof=1) / math.sqrt(len(values))
     inside = low < mean < high
 
@@ -166,25 +252,35 @@ def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
     return 1.0, p(low) if mean <= low else p(high)
 
 
+def still_rises(accuracy: np.ndarray) -> bool:
+    """Return whether accuracy still rises with the steps.
+
+    Args:
+        accuracy: (k,) mean accuracy at 1, 2, 4, ... times the steps.
+    """
+    gains = np.diff(accuracy)[-2:]
+    return bool(len(gains) < 2 or (gains > STILL_RISES).any())
+
+
 def judge(findings: Sequence[Finding]) -> Judgement:
-    """The verdict on a claim, all of whose statements must hold."""
-    supported = max(one.p_supported for one in findings)
-    contradicted = min(1.0, len(findings) * min(one.p_contradicted for one in findings))
+    """Return the verdict on a claim, all of whose statements must hold."""
+    held = max(one.p_held for one in findings)
+    not_held = min(1.0, len(findings) * min(one.p_not for one in findings))
     alpha = 1 - LEVEL
-    if supported <= alpha and supported <= contradicted:
-        return Judgement("supported", supported)
-    if contradicted <= alpha:
-        return Judgement("contradicted", contradicted)
-    return Judgement("inconclusive", min(supported, contradicted))
+    if held <= alpha and held <= not_held:
+        return Judgement("held", held)
+    if not_held <= alpha:
+        return Judgement("did not hold", not_held)
+    return Judgement("undecided", min(held, not_held))
 
 
 def judge_together(judgements: Sequence[Judgement]) -> list[Verdict]:
-    """The verdicts that still stand when all are read together, after Holm.
+    """Return the verdicts that still stand when all are read together, after Holm.
 
     The chance that any of them is wrong is at most 5%, however many there are.
     """
     order = sorted(range(len(judgements)), key=lambda place: judgements[place].p)
-    verdicts: list[Verdict] = ["inconclusive"] * len(judgements)
+    verdicts: list[Verdict] = ["undecided"] * len(judgements)
     for rank, place in enumerate(order):
         if judgements[place].p > (1 - LEVEL) / (len(judgements) - rank):
             break

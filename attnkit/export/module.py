@@ -99,6 +99,8 @@ class _Module:
         }
         if sizes.standard:
             made["self.b_E"] = f"nn.Parameter(torch.zeros({width}))"
+            if sizes.final_norm:
+                made["self.ln_final"] = f"nn.LayerNorm({width})"
         if POSITIONS[sizes.positions].embedded:
             made["self.W_pos"] = f"nn.Parameter(torch.randn({task.n_ctx}, {width}))"
         yield from assigned(made, packed=self._packed)
@@ -149,7 +151,8 @@ class _Module:
             yield "for layer in self.layers:"
             yield "    x = layer(x)"
         last += f"[:, {first}:]" if first else ""
-        yield f"return self.W_U({last if sizes.standard else f'norm({last})'})"
+        norm = "self.ln_final" if sizes.standard else "norm"
+        yield f"return self.W_U({f'{norm}({last})' if sizes.final_norm else last})"
 
     def _two_sides(self) -> Iterator[str]:
         """An encoder, then a decoder that asks its earlier positions and the encoder's by turns."""

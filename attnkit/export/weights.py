@@ -54,6 +54,8 @@ def _sources(experiment: Experiment, variant: Variant) -> dict[str, str]:
     found = {"W_E.weight": "W_E"} | _linear("", "", "W_U", sizes.standard)
     if sizes.standard:
         found["b_E"] = "b_E"
+        if sizes.final_norm:
+            found |= _norm("", "", "ln_final")
     if POSITIONS[sizes.positions].embedded:
         found["W_pos"] = "W_pos"
     for layer, place in enumerate(experiment.places):
@@ -71,11 +73,12 @@ def _sources(experiment: Experiment, variant: Variant) -> dict[str, str]:
         for name in ("W_in", "W_out") if has_mlp else ():
             found |= _linear(here, f"{layer}.", name, sizes.standard)
         for norm in ("ln1", "ln2")[: 1 + has_mlp] if sizes.standard else ():
-            found |= {f"{here}{norm}.{long}": f"{layer}.{norm}.{long[0]}" for long in _OF_NORM}
+            found |= _norm(here, f"{layer}.", norm)
     return found
 
 
-_OF_NORM = ("weight", "bias")
+def _norm(here: str, home: str, name: str) -> dict[str, str]:
+    return {f"{here}{name}.{long}": f"{home}{name}.{long[0]}" for long in ("weight", "bias")}
 
 
 def _linear(here: str, home: str, name: str, biased: bool) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""What a claim's statements are about, pair by pair, and where the claim wants it.
+"""Figure of the differences that statements are about, pair by pair, and the region they want.
 
-Evidence in, a Plotly figure out, as a plain dictionary; what it shows is said in words, too.
+Evidence in, a Plotly figure out, as a plain dictionary; a description in words stands beside it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from attnkit.claims.base import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.verdict import Finding, differences, find
+from attnkit.evidence.words import difference_told, told
 from attnkit.figures.palette import REFERENCE, translucent
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import (
@@ -24,7 +25,6 @@ from attnkit.figures.strips import (
     arms_of,
     axis_title,
     bare_layout,
-    digits_of,
     look_of,
     mean_mark,
     scale_of,
@@ -33,23 +33,24 @@ from attnkit.figures.strips import (
 )
 
 DIFFERENCES_KEY = (
-    "A dot is the difference of one pair of seeds, filled where the statement holds for it; the "
-    "diamond is the mean, its bar the 95% interval (Student’s t). Shaded: where the claim wants it."
+    "A dot is the difference of one pair of seeds, filled inside the shaded region, where the "
+    "claim wants it; a triangle at the edge is a pair of which one run never solves its task. The "
+    "diamond is the mean, its bar the 95% interval (Student’s t)."
 )
 """How to read `plot_differences`."""
 
 REGION = translucent("#56B4E9", 0.2)
-"""Of what a claim wants; readable on light and dark."""
+"""Colour of the region that a claim wants; readable on light and dark."""
 
 _HEADING = 48
-"""Characters of a line above a row."""
+"""Characters in a line above a row."""
 
 _STRIP, _AXIS = 34, 52
-"""Pixels: the dots of a row; an axis with ticks and title."""
+"""Heights in pixels: the dots of a row, and an axis with ticks and title."""
 
 
 def plot_differences(evidence: Evidence) -> Figure:
-    """A row for every statement, a panel for every unit: the pairs, their mean, the region."""
+    """Plot a row for every statement, a panel for every unit: pairs, their mean, the region."""
     panels: dict[str, list[_Difference]] = {}
     for row in _differences_of(evidence):
         panels.setdefault(row.group, []).append(row)
@@ -81,7 +82,7 @@ def plot_differences(evidence: Evidence) -> Figure:
         }
         top = 0
         for row in rows:
-            traces += row.traces(suffix, top)
+            traces += row.traces(suffix, top, low, high)
             layout["shapes"] += row.shapes(suffix, top, low, high)
             layout["annotations"].append(row.heading(suffix, top))
             top += row.height
@@ -90,7 +91,7 @@ def plot_differences(evidence: Evidence) -> Figure:
 
 
 def describe_differences(evidence: Evidence) -> str:
-    """What `plot_differences` shows, for those who do not see it."""
+    """Describe in words what `plot_differences` shows."""
     rows = _differences_of(evidence)
     return " ".join(f"{row.statement.text}: {row.told}." for row in rows) or "Nothing yet."
 
@@ -106,46 +107,33 @@ class _Difference:
 
     @property
     def scale(self) -> float:
-        """What a difference is multiplied with."""
+        """Factor by which a difference is multiplied."""
         return scale_of(self.statement.measured)
 
     @property
     def group(self) -> str:
-        """Rows of one panel have one unit."""
+        """Name of the panel: rows of one panel have one unit."""
         measured = self.statement.measured
         return measured.unit or measured.name
 
     @property
     def told(self) -> str:
-        """Pairs, mean and verdict in a few words."""
-        found, unit = self.found, self.statement.measured.unit
-        digits = digits_of(self.statement.measured)
-        mean, low, high = (
-            f"{self.scale * value:+z.{digits}f}".replace("-", "−")
-            for value in (found.effect, found.effect_low, found.effect_high)
-        )
-        lost = int(np.isnan(self.values).sum())
-        said = f"{found.verdict}: it holds in {found.n_holding} of {found.n_pairs} pairs"
-        if lost:
-            said += f", {lost} diverged"
-        if lost < found.n_pairs:
-            limits = "" if math.isnan(found.effect_low) else f" [{low} to {high}]"
-            said += f"; mean {mean}{f' {unit}' if unit else ''}{limits}"
-        return said
+        """Verdict, pairs, median and mean in a few words."""
+        return f"{self.found.verdict}: {told(self.statement, self.found)}"
 
     @property
     def lines(self) -> list[str]:
-        """What stands above it."""
+        """Lines of text above the row."""
         bold = [f"<b>{escape(line)}</b>" for line in textwrap.wrap(self.statement.text, _HEADING)]
         return [*bold, *map(escape, textwrap.wrap(self.told, _HEADING + 6))]
 
     @property
     def height(self) -> int:
-        """In pixels."""
+        """Height of the row in pixels."""
         return LINE * len(self.lines) + _STRIP + 14
 
     def heading(self, suffix: str, top: int) -> dict[str, object]:
-        """The text above it."""
+        """Return the text above the row."""
         return {
             "text": "<br>".join(self.lines),
             "xref": f"x{suffix} domain",
@@ -160,7 +148,7 @@ class _Difference:
         }
 
     def shapes(self, suffix: str, top: int, low: float, high: float) -> list[dict[str, object]]:
-        """Its region, the limits of it, and zero."""
+        """Return the region, its limits, and zero."""
         bottom = top + self.height - 10
         upper = bottom - _STRIP
         limits = (self.scale * self.statement.low, self.scale * self.statement.high)
@@ -190,55 +178,59 @@ class _Difference:
         ]
         return [strip, region, *upright]
 
-    def traces(self, suffix: str, top: int) -> list[Trace]:
-        """Its pairs, their mean and its interval."""
+    def traces(self, suffix: str, top: int, low: float, high: float) -> list[Trace]:
+        """Return the pairs, their mean and its interval; infinite pairs stand at the edge."""
         color = look_of(arms_of(self.evidence).get(self.statement.left))[0]
         middle = top + self.height - 10 - _STRIP / 2
         axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         present = ~np.isnan(self.values)
         known = self.values[present]
-        holding = (known > self.statement.low) & (known < self.statement.high)
+        low_limit, high_limit = self.statement.low, self.statement.high
+        holding = (known > low_limit) | math.isinf(low_limit)
+        holding &= (known < high_limit) | math.isinf(high_limit)
         seeds = np.array(self.evidence.seeds)[: len(self.values)][present]
-        x = (self.scale * known).tolist()
-        unit = self.statement.measured.unit
-        digits = digits_of(self.statement.measured)
+        inset = 0.02 * (high - low)
+        edges = {-math.inf: "triangle-left", math.inf: "triangle-right"}
+        symbols = [edges.get(value, "circle") for value in known]
         pairs = {
             "type": "scatter",
             "mode": "markers",
-            "x": x,
-            "y": [middle + 5 + 10 * (share - 0.5) for share in spread(len(x))],
+            "x": (self.scale * known).clip(low + inset, high - inset).tolist(),
+            "y": [middle + 5 + 10 * (share - 0.5) for share in spread(len(known))],
             "marker": {
-                "symbol": ["circle" if inside else "circle-open" for inside in holding],
+                "symbol": [
+                    symbol if inside else f"{symbol}-open"
+                    for symbol, inside in zip(symbols, holding, strict=True)
+                ],
                 "size": 8,
                 "color": color,
                 "opacity": 0.8,
                 "line": {"color": color, "width": 1.5},
             },
+            "cliponaxis": False,
             "hoverinfo": "text",
             "hovertext": [
-                f"seed {seed}: {value:+z.{digits}f} {unit}".replace("-", "−").rstrip()
-                for seed, value in zip(seeds, x, strict=True)
+                f"seed {seed}: {difference_told(value, self.statement)}"
+                for seed, value in zip(seeds, known, strict=True)
             ],
             "showlegend": False,
             **axes,
         }
-        if not x:
-            return [pairs]
         found = self.found
-        mean, low, high = (
+        if math.isnan(found.effect):
+            return [pairs]
+        mean, least, most = (
             self.scale * value for value in (found.effect, found.effect_low, found.effect_high)
         )
-        return [
-            pairs,
-            mean_mark(mean, low, high, middle - 9, color, "diamond", escape(self.told), axes),
-        ]
+        text = escape(self.told)
+        return [pairs, mean_mark(mean, least, most, middle - 9, color, "diamond", text, axes)]
 
 
 def _differences_of(evidence: Evidence) -> list[_Difference]:
-    """Every statement whose arms were measured."""
+    """Return every statement whose arms were measured."""
     rows = []
     for statement in evidence.statements:
-        scores = evidence.of(statement.measure)
+        scores = evidence.of(statement.measure, statement.at)
         if all(name in scores for name in statement.arms):
             values = differences(statement, scores)
             rows.append(_Difference(evidence, statement, values, find(statement, values)))
@@ -246,7 +238,7 @@ def _differences_of(evidence: Evidence) -> list[_Difference]:
 
 
 def _title(rows: Sequence[_Difference]) -> str:
-    """What stands under a panel."""
+    """Return the title under a panel."""
     measured = rows[0].statement.measured
     if measured.unit:
         return f"difference in {measured.unit}"
@@ -257,7 +249,7 @@ def _title(rows: Sequence[_Difference]) -> str:
 
 
 def _span(rows: Sequence[_Difference]) -> tuple[float, float]:
-    """Of an axis: all pairs, intervals, limits and zero, and some of every region."""
+    """Return the range of an axis: all pairs, intervals, limits, zero, some of every region."""
     ends = [0.0]
     for row in rows:
         ends += (row.scale * row.values).tolist()

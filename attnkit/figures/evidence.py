@@ -1,7 +1,7 @@
-"""The evidence for a claim: every seed of every arm.
+"""Figure of the evidence for a claim: every seed of every arm.
 
-Evidence in, a Plotly figure out, as a plain dictionary; what it shows is said in words, too. A run
-that is still going on may lack arms and seeds: what is there is drawn.
+Evidence in, a Plotly figure out, as a plain dictionary; a description in words stands beside it. A
+run that is still going on may lack arms and seeds: whatever is there is drawn.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from html import escape
 
 import numpy as np
 
+from attnkit.claims.base import Arm
 from attnkit.evidence.measures import MEASURES, Measure
 from attnkit.evidence.record import Evidence
-from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.palette import REFERENCE
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import (
@@ -24,23 +24,14 @@ from attnkit.figures.strips import (
     arms_of,
     axis_title,
     bare_layout,
-    digits_of,
     look_of,
     mean_mark,
     scale_of,
     spread,
+    value_told,
     x_axis,
 )
 from attnkit.statistics import mean_interval
-
-__all__ = [
-    "DIFFERENCES_KEY",
-    "EVIDENCE_KEY",
-    "describe_differences",
-    "describe_evidence",
-    "plot_differences",
-    "plot_evidence",
-]
 
 EVIDENCE_KEY = (
     "A small mark is one seed; the large one is the mean of all, its bar the 95% interval "
@@ -49,24 +40,24 @@ EVIDENCE_KEY = (
 """How to read `plot_evidence`."""
 
 _LABEL = 19
-"""Characters of a line of an arm's name: they leave room for the figure on a phone."""
+"""Characters in a line of an arm's name: they leave room for the figure on a phone."""
 
 _BOUNDS = {"asymmetry": (0.0, 1.0), "weight_symmetry": (-1.0, 1.0), "mass_on_target": (0.0, 1.0)}
-"""Where a measure can lie; accuracies go from 0 to 100%."""
+"""Limits of measures; accuracies go from 0 to 100%."""
 
 _SHOWN = {"asymmetry": (0.0, 0.5), "weight_symmetry": (0.0, 1.0), "mass_on_target": (0.0, 1.0)}
-"""What is always shown of a measure; of losses, what there is."""
+"""Values of a measure that the axis always includes."""
 
 
 def plot_evidence(evidence: Evidence, measure: str | None = None) -> Figure:
-    """A row for every arm: its seeds, their mean and its interval.
+    """Plot a row for every arm: its seeds, their mean and its interval.
 
     Args:
-        measure: a name of `MEASURES` that was recorded; that of the first statement, if None.
+        evidence: The evidence; every arm is read at the step at which its statement reads it.
+        measure: Name of a recorded measure, or None for that of the first statement.
     """
     shown = _measure(evidence, measure)
-    values = _in_order(evidence, shown.name)
-    rows = [_Row(evidence, name, own * scale_of(shown)) for name, own in values.items()]
+    rows = _rows_of(evidence, shown)
     traces = [
         trace for place, row in enumerate(rows) for trace in _row_traces(row, shown, float(place))
     ]
@@ -91,50 +82,63 @@ def plot_evidence(evidence: Evidence, measure: str | None = None) -> Figure:
     if shown.unit == "points":
         layout["xaxis"] |= {"tickvals": [0, 25, 50, 75, 100]}
         _draw_chance(layout, rows)
+    if shown.unit == "doublings":
+        low, high = layout["xaxis"]["range"]
+        powers = list(range(math.ceil(low), math.floor(high) + 1))
+        powers = powers[:: 1 + len(powers) // 6]
+        layout["xaxis"] |= {"tickvals": powers, "ticktext": [f"{2**power:,}" for power in powers]}
     return {"data": traces, "layout": layout}
 
 
 def describe_evidence(evidence: Evidence, measure: str | None = None) -> str:
-    """What `plot_evidence` shows, for those who do not see it."""
+    """Describe in words what `plot_evidence` shows."""
     shown = _measure(evidence, measure)
-    said = [f"{axis_title(shown)[0].upper()}{axis_title(shown)[1:]}, arm by arm."]
-    for name, own in _in_order(evidence, shown.name).items():
-        row = _Row(evidence, name, own * scale_of(shown))
-        said.append(f"{name}: {_row_told(row, shown)}.")
-    return " ".join(said)
+    title = axis_title(shown)
+    rows = (f"{row.title}: {_row_told(row, shown)}." for row in _rows_of(evidence, shown))
+    return " ".join([f"{title[0].upper()}{title[1:]}, arm by arm.", *rows])
 
 
 class _Row:
     """An arm with its seeds, on the scale that is shown."""
 
-    def __init__(self, evidence: Evidence, name: str, values: np.ndarray) -> None:
-        self.name = name
-        self.known = values[~np.isnan(values)]
+    def __init__(self, evidence: Evidence, name: str, arm: Arm | None, measure: Measure) -> None:
+        times = _read_at(evidence, name)
+        values = evidence.of(measure.name, times)[name] * scale_of(measure)
+        known = np.isfinite(values)
+        self.known = values[known]
         self.seeds = [
-            seed for seed, value in zip(evidence.seeds, values, strict=False) if value == value
+            seed for seed, is_known in zip(evidence.seeds, known, strict=False) if is_known
         ]
-        # Who never ties has no accuracy when tied, and has not diverged: every run has a loss.
-        self.lost = int(np.isnan(evidence.scores[name].get("loss", values)).sum())
+        self.unsolved = int(np.isinf(values).sum())
+        # An arm that is never tied has no accuracy when tied; it has not diverged if it has a loss.
+        losses = evidence.of("loss", times).get(name, values)
+        self.lost = int(np.isnan(losses).sum())
         self.rate = evidence.tuned[name].rate if name in evidence.tuned else None
-        interval = mean_interval(self.known)
+        interval = mean_interval(np.full(1, np.nan) if self.unsolved else self.known)
         self.mean, self.low, self.high = (
             float(limit) for limit in (interval.mean, interval.low, interval.high)
         )
-        arm = arms_of(evidence).get(name)
         self.chance = None if arm is None else 100 * arm.experiment.task.chance
         self.color, self.symbol = look_of(arm)
+        self.name = self.title = name
+        self.further = [f"{self.lost} diverged"] if self.lost else []
+        self.further += [f"{self.unsolved} unsolved"] if self.unsolved else []
+        if arm in evidence.claim.arms and min(times, arm.up_to) > 1:
+            steps = f"{min(times, arm.up_to) * arm.base_steps:,} steps"
+            self.title += f", {steps}"
+            self.further.insert(0, steps)
 
     @property
     def label(self) -> str:
-        """Its name in at most three short lines, and how many of its seeds diverged."""
+        """Its name in at most three short lines, steps, and how many of its seeds diverged."""
         lines = textwrap.wrap(self.name, _LABEL, max_lines=3, placeholder="…")
-        return "<br>".join([*map(escape, lines), *([f"{self.lost} diverged"] if self.lost else [])])
+        return "<br>".join([*map(escape, lines), *self.further])
 
 
 def _row_traces(row: _Row, measure: Measure, place: float) -> list[Trace]:
-    """Its seeds below, their mean above."""
+    """Return the marks of a row: its seeds below, their mean above."""
     rate = "" if row.rate is None else f"<br>learning rate {row.rate:g}"
-    name = escape(row.name)
+    name = escape(row.title)
     dots = {
         "type": "scatter",
         "mode": "markers",
@@ -143,12 +147,12 @@ def _row_traces(row: _Row, measure: Measure, place: float) -> list[Trace]:
         "marker": {"symbol": row.symbol, "size": 7, "color": row.color, "opacity": 0.75},
         "hoverinfo": "text",
         "hovertext": [
-            f"{name}<br>seed {seed}: {_shown(value, measure)}{rate}"
+            f"{name}<br>seed {seed}: {value_told(value, measure)}{rate}"
             for seed, value in zip(row.seeds, row.known, strict=True)
         ],
         "showlegend": False,
     }
-    if not len(row.known):
+    if math.isnan(row.mean):
         return [dots]
     low, high = _inside(row, measure)
     text = f"{name}<br>{_row_told(row, measure)}{rate}"
@@ -156,18 +160,22 @@ def _row_traces(row: _Row, measure: Measure, place: float) -> list[Trace]:
 
 
 def _row_told(row: _Row, measure: Measure) -> str:
-    lost = f", {row.lost} diverged" if row.lost else ""
+    further = f", {row.lost} diverged" if row.lost else ""
+    further += f", {row.unsolved} never solve it" if row.unsolved else ""
     n = len(row.known)
     if not n:
-        return f"no value{lost}"
+        return f"no value{further}"
     seeds = f"{n} seeds" if n > 1 else "1 seed"
-    low, high = (_shown(limit, measure) for limit in _inside(row, measure))
+    if math.isnan(row.mean):
+        typical = value_told(float(np.median(row.known)), measure)
+        return f"median of those that solve it {typical}, {seeds}{further}"
+    low, high = (value_told(limit, measure) for limit in _inside(row, measure))
     limits = "" if math.isnan(row.low) else f" [{low} to {high}]"
-    return f"mean {_shown(row.mean, measure)}{limits}, {seeds}{lost}"
+    return f"mean {value_told(row.mean, measure)}{limits}, {seeds}{further}"
 
 
 def _inside(row: _Row, measure: Measure) -> tuple[float, float]:
-    """Limits of the mean, no further than the measure goes."""
+    """Return the limits of the mean, no further than the measure goes."""
     low, high = _bounds(measure)
     return float(np.maximum(low, row.low)), float(np.minimum(high, row.high))  # NaN stays
 
@@ -179,7 +187,7 @@ def _bounds(measure: Measure) -> tuple[float, float]:
 
 
 def _range(measure: Measure, rows: Sequence[_Row]) -> tuple[float, float]:
-    """Of the axis."""
+    """Return the range of the axis."""
     least, most = _bounds(measure)
     ends = [end for row in rows for end in (*row.known, *_inside(row, measure))]
     ends += [least, most] if measure.unit == "points" else _SHOWN.get(measure.name, ())
@@ -189,7 +197,7 @@ def _range(measure: Measure, rows: Sequence[_Row]) -> tuple[float, float]:
 
 
 def _draw_chance(layout: Figure, rows: Sequence[_Row]) -> None:
-    """A dotted line through the rows of every task, and how much it is."""
+    """Draw a dotted line at the chance level of every row, and write how much it is."""
     chances = [row.chance for row in rows if row.chance is not None]
     if not chances:
         return
@@ -225,19 +233,20 @@ def _measure(evidence: Evidence, name: str | None) -> Measure:
     return MEASURES[evidence.claim.statements[0].measure if name is None else name]
 
 
-def _in_order(evidence: Evidence, measure: str) -> dict[str, np.ndarray]:
-    """Arm → (s,) in the claim's order; then arms that it does not know any more."""
-    scores = evidence.of(measure)
-    return {
-        name: scores[name]
-        for name in dict.fromkeys((*arms_of(evidence), *scores))
-        if name in scores
-    }
+def _rows_of(evidence: Evidence, measure: Measure) -> list[_Row]:
+    """Return the arms in the order of the claim, then arms that it does not have any more."""
+    arms, present = arms_of(evidence), evidence.of(measure.name)
+    return [
+        _Row(evidence, name, arms.get(name), measure)
+        for name in dict.fromkeys((*arms, *present))
+        if name in present
+    ]
 
 
-def _shown(value: float, measure: Measure) -> str:
-    number = f"{value:z.{digits_of(measure)}f}".replace("-", "−")
-    return f"{number}%" if measure.unit == "points" else f"{number} {measure.unit}".rstrip()
+def _read_at(evidence: Evidence, name: str) -> int:
+    """Return the multiple of the base steps at which the first statement on an arm reads it."""
+    read = [one.at for one in evidence.statements if name in one.arms]
+    return read[0] if read else evidence.claim.statements[0].at
 
 
 def _stripe(place: int) -> dict[str, object]:

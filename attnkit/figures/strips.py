@@ -1,4 +1,4 @@
-"""What figures of evidence are made of: marks of seeds, marks of means, the axis they stand on."""
+"""Parts of the figures of evidence: marks of seeds, marks of means, and the axis they stand on."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SYMBOLS: dict[Sharing, str] = {
     Sharing.Q_V: "triangle-down",
     Sharing.Q_K_V: "pentagon",
 }
-"""Nobody needs to tell colours apart."""
+"""Symbol of each sharing, so that nobody needs to tell colours apart."""
 
 STRIPE = translucent(REFERENCE, 0.09)
-"""Behind every other row."""
+"""Colour behind every other row."""
 
 OUTLINE = {"color": REFERENCE, "width": 1}
-"""Of large marks: blue is dark on dark."""
+"""Outline of large marks: without it blue is hard to see on a dark page."""
 
 LINE = 16
-"""Pixels of a line of text."""
+"""Height of a line of text in pixels."""
 
 
 def bare_layout() -> Figure:
-    """Of a figure that is read, not zoomed, on the page's own ground."""
+    """Return the layout of a figure that is read, not zoomed, on the background of the page."""
     return {
         "showlegend": False,
         "hovermode": "closest",
@@ -44,7 +44,7 @@ def bare_layout() -> Figure:
 
 
 def x_axis(low: float, high: float, title: str) -> Figure:
-    """A level axis from one number to another."""
+    """Return a horizontal axis from one number to another."""
     return {
         "range": [low, high],
         "title": {"text": escape(title), "font": {"size": 13}, "standoff": 6},
@@ -65,7 +65,7 @@ def mean_mark(
     text: str,
     axes: dict[str, str],
 ) -> Trace:
-    """A bold mark, and a bar where there are limits."""
+    """Return a large mark, with a bar where there are limits."""
     trace: Trace = {
         "type": "scatter",
         "mode": "markers",
@@ -92,12 +92,12 @@ def mean_mark(
 
 
 def spread(n: int) -> list[float]:
-    """Shares of a row's height, spread evenly and always the same."""
+    """Return n shares of a row's height, spread evenly and always the same."""
     return [(0.618034 * (place + 1)) % 1 for place in range(n)]
 
 
 def look_of(arm: Arm | None) -> tuple[str, str]:
-    """Colour and symbol of its sharing."""
+    """Return colour and symbol of the sharing of an arm."""
     if arm is None:
         return REFERENCE, "x"
     sharing = Variant(arm.variant).sharing
@@ -105,21 +105,29 @@ def look_of(arm: Arm | None) -> tuple[str, str]:
 
 
 def arms_of(evidence: Evidence) -> dict[str, Arm]:
-    """The arms that its claim may have, by name, in their order."""
+    """Return the arms that a claim may have by name, confirming arms last."""
     return {arm.name: arm for arm in (*evidence.claim.arms, *evidence.claim.sure()[0])}
 
 
 def axis_title(measure: Measure) -> str:
-    """A measure with its unit."""
-    unit = "percent" if measure.unit == "points" else measure.unit
+    """Return the title of an axis: a measure with its unit."""
+    unit = {"points": "percent", "doublings": ""}.get(measure.unit, measure.unit)
     return f"{measure.title}, {unit}" if unit else measure.title
 
 
 def scale_of(measure: Measure) -> float:
-    """What its values are multiplied with: shares are shown in percent."""
+    """Return the factor by which values of a measure are multiplied: shares become percent."""
     return 100.0 if measure.unit == "points" else 1.0
 
 
 def digits_of(measure: Measure) -> int:
-    """Digits after the point, as shown."""
-    return 1 if measure.unit == "points" else 3
+    """Return the number of digits after the point."""
+    return 1 if measure.unit in ("points", "doublings") else 3
+
+
+def value_told(value: float, measure: Measure) -> str:
+    """Return a value on the scale that is shown, with its unit."""
+    if measure.unit == "doublings":
+        return f"{2**value:,.0f} steps"
+    number = f"{value:z.{digits_of(measure)}f}".replace("-", "−")
+    return f"{number}%" if measure.unit == "points" else f"{number} {measure.unit}".rstrip()

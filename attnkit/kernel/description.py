@@ -146,10 +146,11 @@ class _Writer:
 
     def _run(self) -> dict[str, int]:
         task, sizes, take = self.task, self.wiring.sizes, self.memory.take
-        m, lean = sizes.d_model, not sizes.standard
+        m, gain = sizes.d_model, sizes.standard and sizes.final_norm
         rows, n_answers = self.n_together * task.n_ctx, task.n_ctx - task.answers_from
         answers = self.n_together * n_answers
         widest_head = max(sizes.d_k, sizes.d_v)
+        normed = take(answers, m)
         return {
             "n_ctx": task.n_ctx,
             "n_fields": task.n_fields,
@@ -159,12 +160,15 @@ class _Writer:
             "answers_from": task.answers_from,
             "n_together": self.n_together,
             "n_numbers": self.n_numbers,
-            "lean": int(lean),
+            "final_norm": int(sizes.final_norm),
+            "ln_final_w": self._place("ln_final.w", (m,)) if gain else NONE,
+            "ln_final_b": self._place("ln_final.b", (m,)) if gain else NONE,
             "W_E": self._place("W_E", (task.d_vocab, m)),
             "W_pos": self._place("W_pos", (task.n_ctx, m), optional=True),
             "b_E": self._place("b_E", (m,), optional=True),
             "W_U": self._matrix("W_U", m, task.n_classes),
-            "normed": take(answers, m),
+            "normed": normed,
+            "rows": take(answers, m) if gain else normed,
             "inverse": take(answers),
             "answers": take(answers, m),
             "logits": take(answers, padded(task.n_classes)),

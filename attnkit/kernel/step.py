@@ -209,16 +209,16 @@ def _read_out(run, matrices, numbers, scratch, n):
     x = view(scratch, run.x_last, n * run.n_last, m)
     some = window(scratch, run.answers, x, run.answers_in_last, n_answers, n)
     rows = some
-    if run.lean:
-        rows = view(scratch, run.normed, n_rows, m)
+    if run.final_norm:
+        rows = view(scratch, run.rows, n_rows, m)
         normalise(
             rows,
-            rows,
+            view(scratch, run.normed, n_rows, m),
             vector_at(scratch, run.inverse, n_rows),
             some,
             numbers,
-            run.no_gain,
-            run.no_gain,
+            run.ln_final_w,
+            run.ln_final_b,
         )
     linear(_logits(run, scratch, n_rows)[:, : run.n_classes], rows, matrices[run.W_U], numbers)
 
@@ -248,14 +248,13 @@ def _read_out_back(run, matrices, numbers, gradient, scratch, n):
     d_some = windowed(scratch, run.d_some, dx, n_answers, n)
     clear(d_some)
     d_logits = _logits(run, scratch, n_rows)[:, : run.n_classes]
-    if run.lean:
-        normed, d_rows = (
-            view(scratch, run.normed, n_rows, m),
-            view(scratch, run.d_rows, n_rows, m),
-        )
-        linear_back(d_rows, d_logits, normed, matrices[run.W_U], gradient, scratch)
+    if run.final_norm:
+        normed, rows = view(scratch, run.normed, n_rows, m), view(scratch, run.rows, n_rows, m)
+        d_rows = view(scratch, run.d_rows, n_rows, m)
+        linear_back(d_rows, d_logits, rows, matrices[run.W_U], gradient, scratch)
         inverse = vector_at(scratch, run.inverse, n_rows)
-        normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, run.no_gain, run.no_gain)
+        gain, shift = run.ln_final_w, run.ln_final_b
+        normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, gain, shift)
     else:
         x = view(scratch, run.x_last, n * run.n_last, m)
         some = windowed(scratch, run.answers, x, n_answers, n)

@@ -56,7 +56,8 @@ LAYER = np.dtype(
 
 RUN = _table(
     *("n_ctx", "n_fields", "d_model", "d_vocab", "n_classes", "answers_from", "n_together"),
-    *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "answers", "logits", "lean", "no_gain"),
+    *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "answers", "logits", "no_gain"),
+    *("final_norm", "rows", "ln_final_w", "ln_final_b"),
     *("x", "dx", "n_last", "x_last", "dx_last", "answers_in_last"),
     *("some", "d_some", "d_rows", "d_asked", "d_looked", "dz", "d_hidden"),
     *("turned", "d_pattern", "waves", "n_waves", "d_turned", "n_scratch", "n_numbers"),

@@ -33,7 +33,7 @@ PUBLISHED: dict[str, Any] = {
     "n_layers": 2,
     "d_mlp": 256,
     "positions": "learned",
-    "blocks": "standard",
+    "blocks": "final_norm",
     "self_mask": False,
     "learning_rate": 1e-3,
     "schedule": "cosine",
@@ -45,8 +45,12 @@ PUBLISHED: dict[str, Any] = {
     "evaluate_every": 16,
     "n_eval": 2000,
 }
-"""One cell of the published re-run: 64 wide, 2 layers, 4 heads. REVERSE is solved with it, SORT
-is not."""
+"""One cell of the authors' seeded re-run of arXiv 2606.04032: 64 wide, 2 layers, 4 heads.
+
+The final LayerNorm is part of their code, not of their description. Without it, `Q=K=V` solves
+REVERSE with four layers; with it, the published cells come out. QKV solves REVERSE and SWAP here,
+no variant solves SORT.
+"""
 
 QUICK: dict[str, Any] = {
     "length": 8,

@@ -1,4 +1,4 @@
-"""A claim in its quick form, trained before a visitor's eyes on seeds that nobody has seen."""
+"""Runs of a claim in its quick form, trained for a visitor on new seeds."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import streamlit as st
 
 from attnkit import __version__
 from attnkit.claims import Claim, Verdict
-from attnkit.evidence.record import QUICK_SEEDS, Evidence
+from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Trial, Tuned, comparing_trials
 from attnkit.live.jobs import Job, Watcher
 from attnkit.live.service import Refused
 from attnkit.results import Snapshot
 from attnkit.ui.service import training_service
 
-FIRST_SEED, SEED_BLOCKS = 1000, 100_000
-"""Re-runs begin at one of so many places, all beyond the seeds of shipped evidence."""
+FIRST_SEED, LAST_SEED = 10_000, 800_000
+"""The seeds of visitors' runs, beyond those of shipped evidence and below those of tuning."""
 
 FIRST_FRAME_SECONDS = 0.3
-"""How long a click waits for the first snapshot, so that it shows without another tick."""
+"""Seconds a click waits for the first snapshot, so that it shows without another tick."""
 
 _TELLING_STEPS = 20
-"""Steps after which a job's own speed tells how long the rest will take."""
+"""Number of steps after which a job's own speed predicts how long the rest will take."""
 
 _Scores = dict[str, dict[str, np.ndarray]]
 
@@ -36,13 +36,15 @@ class Rerun:
     """One claim on new seeds; its experiments train one after the other.
 
     Attributes:
-        trials: the experiments. tuned: arm → its learning rate, of arms whose rate is shipped.
-        watcher: whose it is, as last known.
-        place: of the trial that trains now; their number once all are trained.
-        job_id: the job of that trial, if it was taken.
-        problem: why it does not go on, in words.
-        guess: the verdict that was bet on, if any.
-        seconds: of training, of trials that are finished.
+        claim: The claim.
+        trials: The experiments.
+        tuned: Arm → its learning rate, of arms whose rate is shipped.
+        watcher: The visitor, as last known.
+        guess: The verdict that the visitor guessed, if any.
+        place: Index of the trial that trains now; their number once all are trained.
+        job_id: The job of that trial, if it was accepted.
+        problem: Why training does not go on, in words.
+        seconds: Seconds of training of the finished trials.
     """
 
     claim: Claim
@@ -60,44 +62,44 @@ class Rerun:
 
     @property
     def finished(self) -> bool:
-        """Whether all is trained."""
+        """Whether all trials are trained."""
         return self.place == len(self.trials)
 
     @property
     def moving(self) -> bool:
-        """Whether more is to come by itself."""
+        """Whether training goes on by itself."""
         return not self.finished and not self.problem
 
     @property
     def job(self) -> Job | None:
-        """What trains now."""
+        """The job that trains now."""
         return training_service().look(self.job_id, self.watcher) if self.job_id else None
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of every arm."""
-        return tuple(self.trials[0].experiment.seeds)
+        """The seeds; some arms may have only the first of them."""
+        return max((tuple(trial.experiment.seeds) for trial in self.trials), key=len)
 
     @property
     def untuned(self) -> bool:
-        """Whether some arm has its task's own learning rate, for want of a tuned one."""
+        """Whether some arm has its task's own learning rate, because none is tuned."""
         return any(arm.name not in self.tuned for arm in self.claim.judged_arms)
 
     def go_on(self) -> None:
-        """Have the next experiment trained; says why if it is not taken."""
+        """Submit the next experiment, and note the problem if it is refused."""
         self.problem, service = "", training_service()
         try:
             self.job_id = service.submit(
                 self.trials[self.place].experiment, kept=False, watcher=self.watcher
             )
         except Refused as error:
-            self.problem = f"Not taken: {error}."
+            self.problem = f"Not accepted: {error}."
             return
         self._begun_at = time.monotonic()
         service.wait(self.job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
 
     def follow(self) -> None:
-        """Take over what has been trained since, and have the next one trained."""
+        """Take over scores that have been measured since, and submit the next experiment."""
         if not self.moving:
             return
         job = self.job
@@ -115,16 +117,16 @@ class Rerun:
             self.problem = f"Stopped {job.error}".rstrip() + "."
 
     def stop(self) -> None:
-        """End it; what is finished by then stays."""
+        """End the run; the finished trials stay."""
         if self.job_id:
             training_service().turn_away(self.job_id, self.watcher)
         if not self.finished:
             self.problem, self.job_id = "Stopped.", None
 
     def evidence(self) -> Evidence:
-        """What has been measured by now, also of the experiment that trains; other arms lack seeds.
+        """Return what has been measured by now, of the experiment that trains, too.
 
-        The same object as long as nothing new has come.
+        Arms that are not trained yet lack seeds. The same object is returned until there is more.
         """
         job = None if self.finished else self.job
         if job is None and not self.finished and self._drawn is not None:
@@ -138,7 +140,7 @@ class Rerun:
         present = {} if snapshot is None else self.trials[self.place].scores(snapshot)
         wanted = {"accuracy", "loss", *(one.measure for one in self.claim.statements)}
         own = {**self._scores, **present}
-        none = np.zeros(0)
+        none = np.zeros((1, 0))
         return Evidence(
             claim=self.claim,
             version=__version__,
@@ -156,13 +158,13 @@ class Rerun:
         )
 
     def share(self, job: Job | None) -> float:
-        """Of all the work, what is done."""
+        """Return the share of the work that is done."""
         work = [_work(trial) for trial in self.trials]
         present = work[self.place] * _part(job) if job is not None and not self.finished else 0.0
         return (sum(work[: self.place]) + present) / sum(work)
 
     def seconds_left(self, job: Job | None) -> float | None:
-        """About how long it takes yet, at the pace of what trains now; None: not known yet."""
+        """Return about how many seconds are left, or None if that is not known yet."""
         if job is None or not job.begun or self.finished:
             return None
         work = [_work(trial) for trial in self.trials]
@@ -174,7 +176,7 @@ class Rerun:
 
 
 def _work(trial: Trial) -> float:
-    """What its steps cost, in the unit of `Job.work`."""
+    """Return the cost of the steps of a trial, in the unit of `Job.work`."""
     return trial.experiment.training.steps * trial.experiment.megabytes
 
 
@@ -183,28 +185,28 @@ def _part(job: Job | None) -> float:
 
 
 def model_steps(trials: list[Trial]) -> int:
-    """Optimiser steps of single runs."""
+    """Return the number of optimiser steps of single runs."""
     return sum(t.experiment.n_runs * t.experiment.training.steps for t in trials)
 
 
 def quick_trials(claim: Claim, shipped: Evidence | None, first_seed: int) -> list[Trial]:
-    """What its quick form trains, at shipped learning rates, else at the tasks' own."""
+    """Return the trials of the quick form, at shipped learning rates or at those of the tasks."""
     rates = {} if shipped is None else {name: own.rate for name, own in shipped.tuned.items()}
-    return comparing_trials(claim.judged_arms, rates, QUICK_SEEDS, first_seed)
+    return comparing_trials(claim.judged_arms, rates, claim.quick_seeds, first_seed)
 
 
-def fresh_seed() -> int:
-    """The first of some seeds that hardly anybody has seen."""
-    return FIRST_SEED + QUICK_SEEDS * secrets.randbelow(SEED_BLOCKS)
+def fresh_seed(n_seeds: int) -> int:
+    """Return the first of `n_seeds` seeds that were most likely never used."""
+    return FIRST_SEED + n_seeds * secrets.randbelow((LAST_SEED - FIRST_SEED) // n_seeds)
 
 
 @dataclass
 class Reruns:
-    """One visitor's: the newest of every claim. At most one trains.
+    """The newest run of every claim of one visitor. At most one trains.
 
     Attributes:
-        known: claim's id → its newest.
-        moving: the one that trains, if any.
+        known: Claim's id → its newest run.
+        moving: The run that trains, if any.
     """
 
     known: dict[str, Rerun] = field(default_factory=dict)
@@ -218,16 +220,16 @@ class Reruns:
     def begin(
         self, claim: Claim, shipped: Evidence | None, watcher: Watcher, guess: Verdict | None
     ) -> None:
-        """Train a claim on fresh seeds; what trained for this visitor before stops."""
+        """Train a claim on new seeds, and stop the run that trained for this visitor before."""
         self.stop()
-        trials = quick_trials(claim, shipped, fresh_seed())
+        trials = quick_trials(claim, shipped, fresh_seed(claim.quick_seeds))
         names = {arm.name for arm in claim.judged_arms}
         tuned = {} if shipped is None else {n: t for n, t in shipped.tuned.items() if n in names}
         rerun = self.known[claim.id] = self.moving = Rerun(claim, trials, tuned, watcher, guess)
         rerun.go_on()
 
     def follow(self, watcher: Watcher) -> None:
-        """See what has come, whichever claim is on screen."""
+        """Follow the run that trains, whichever claim is on screen."""
         if self.moving is not None:
             self.moving.watcher = watcher
             self.moving.follow()
@@ -235,20 +237,20 @@ class Reruns:
                 self.moving = None
 
     def go_on(self, rerun: Rerun, watcher: Watcher) -> None:
-        """Take up one that stands still, with the same seeds."""
+        """Resume a run that stands still, with the same seeds."""
         if self.moving is not rerun:
             self.stop()
         self.moving, rerun.watcher = rerun, watcher
         rerun.go_on()
 
     def stop(self) -> None:
-        """End what trains."""
+        """Stop the run that trains."""
         if self.moving is not None:
             self.moving.stop()
         self.moving = None
 
 
 def open_reruns() -> Reruns:
-    """This visitor's."""
+    """Return the runs of this visitor."""
     reruns: Reruns = st.session_state.setdefault("reruns", Reruns())
     return reruns

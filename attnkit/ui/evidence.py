@@ -1,82 +1,72 @@
-"""What pages say of evidence: verdicts in words with a mark, tables, links into the Lab."""
+"""Evidence as pages show it: verdicts in words with a mark, tables, links into the Lab."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from attnkit.claims import CLAIMS, Claim, Verdict
-from attnkit.evidence.record import QUICK_SEEDS, Evidence, told
+from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import MARKS
+from attnkit.evidence.words import main_finding, rows_of, told
 from attnkit.experiment import SCHEMA, Experiment
 from attnkit.ui.guess import outcome_told
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, with_hidden
 
 ICONS: dict[Verdict, str] = {
-    "supported": ":material/check_circle:",
-    "contradicted": ":material/cancel:",
-    "inconclusive": ":material/help:",
+    "held": ":material/check_circle:",
+    "did not hold": ":material/cancel:",
+    "undecided": ":material/help:",
 }
-"""Beside the word: shapes that differ."""
+"""Icons beside the words; their shapes differ."""
 
 BETS: Mapping[str, Verdict] = {
-    "It will be supported": "supported",
-    "It will be contradicted": "contradicted",
-    "So few seeds will not tell": "inconclusive",
+    "It will hold": "held",
+    "It will not hold": "did not hold",
+    "These seeds will not tell": "undecided",
 }
-"""What can be guessed about a claim for which no question asks."""
-
-HOW_VERDICTS_ARE_MADE = """
-1. A claim says in numbers what must hold, such as “Q=K is worse than QKV by more than 5 points”. \
-That, and what we expect, is written down before anything is trained.
-2. Every variant is trained on the same seeds, each at the best of several learning rates, which \
-were found on other seeds.
-3. Accuracies: in how many pairs of seeds does it hold? With the exact binomial interval (Clopper \
-and Pearson), against one half. Losses and symmetries: the mean difference, with Student’s interval.
-4. The 95% interval lies where the claim wants it: **supported**. It lies outside: \
-**contradicted**. It reaches across, or there are fewer than 6 seeds: **inconclusive**.
-5. All that a claim says must hold. “Cannot” must also hold if the variant is trained three times \
-as long, and if it is trained in another way: with a schedule, warm-up, clipped gradients and nine \
-learning rates.
-6. Shipped verdicts are read together (Holm): the chance that any of them is wrong is at most 5%. \
-A run of your own is read alone.
-"""
-"""The rule, for those who ask."""
+"""Guesses about a claim for which no question asks."""
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """In bold, with its icon; Markdown."""
+    """Return a verdict in bold, with its icon; Markdown."""
     return f"{ICONS[verdict]} **{verdict}**"
 
 
 def claim_told(record: Evidence, verdict: Verdict) -> str:
-    """What it comes down to, and its verdict; Markdown."""
+    """Return the first statement of a claim and its verdict; Markdown."""
     claim = record.claim
     others = Counter(found.verdict for found in record.findings[1 : len(claim.statements)])
-    told = ", ".join(f"{count} {which}" for which, count in others.items())
-    more = f" Of its other statements, read alone: {told}." if told else ""
+    counts = ", ".join(f"{count} {which}" for which, count in others.items())
+    more = f" Of its other statements, read alone: {counts}." if counts else ""
     return f"{verdict_text(verdict)}: “{plain(claim.statements[0].text)}”.{more}"
 
 
 def means_told(record: Evidence) -> str:
-    """What the arms of the first statement reached on average, in a few words."""
+    """Return what the arms of the first statement reached on average, in a few words."""
     statement = record.claim.statements[0]
     measure = statement.measured
     scale, unit = (100, "%") if measure.unit == "points" else (1, f" {measure.unit}".rstrip())
     digits = 1 if measure.unit == "points" else 2
+    if unit == " doublings":
+        values = record.of(statement.measure, statement.at)
+        steps = [(arm, float(np.median(values[arm]))) for arm in statement.arms]
+        told = [f"{arm} {2**own:,.0f}" if own < np.inf else f"{arm} never" for arm, own in steps]
+        return f"Median {measure.title}: {', '.join(told)}."
     reached = [
-        f"{arm} {scale * record.mean(arm, statement.measure):.{digits}f}{unit}"
+        f"{arm} {scale * record.mean(arm, statement.measure, statement.at):.{digits}f}{unit}"
         for arm in statement.arms
     ]
     return f"Mean {measure.title}: {', '.join(reached)}."
 
 
 def shipped_with(evidence: Evidence) -> str:
-    """Where shipped evidence comes from."""
+    """Return where shipped evidence comes from."""
     return (
         f"Shipped evidence: attnkit {evidence.version}, claim {evidence.hash}, "
         f"{len(evidence.seeds)} seeds, learning rates tuned for each variant."
@@ -84,7 +74,7 @@ def shipped_with(evidence: Evidence) -> str:
 
 
 def claims_table(shipped: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]) -> pd.DataFrame:
-    """Every claim: who says it, what was expected, what came out. In the order of `CLAIMS`."""
+    """Return a row for every claim, in the order of `CLAIMS`."""
     rows = []
     for name, claim in CLAIMS.items():
         verdict, record = verdicts.get(name), shipped.get(name)
@@ -93,8 +83,9 @@ def claims_table(shipped: Mapping[str, Evidence], verdicts: Mapping[str, Verdict
                 "claim": claim.title,
                 "verdict": "not run yet" if verdict is None else f"{MARKS[verdict]} {verdict}",
                 "predicted": f"{MARKS[claim.expected]} {claim.expected}",
-                "foretold": "" if verdict is None else foretold(claim, verdict),
-                "found": "" if record is None else record.main_finding,
+                "came_true": "" if verdict is None else came_true(claim, verdict),
+                "seen": claim.seen,
+                "found": "" if record is None else main_finding(record),
                 "source": claim.source,
                 "family": claim.family,
             }
@@ -102,28 +93,31 @@ def claims_table(shipped: Mapping[str, Evidence], verdicts: Mapping[str, Verdict
     return pd.DataFrame(rows)
 
 
-def foretold(claim: Claim, verdict: Verdict) -> str:
-    """Whether it came as predicted, in a word."""
+def came_true(claim: Claim, verdict: Verdict) -> str:
+    """Return whether the prediction came true, in a word."""
     return "yes" if verdict == claim.expected else "✗ no"
 
 
 def statements_table(record: Evidence) -> str:
-    """What must hold, and what the seeds say; Markdown."""
+    """Return what must hold and what the seeds say; Markdown."""
     rows = [
-        f"| {plain(statement.text)} | {plain(told(statement, found))} "
-        f"| {verdict_text(found.verdict)} |"
-        for statement, found in zip(record.statements, record.findings, strict=True)
+        f"| {plain(row.text)} | {plain(row.found)} | {verdict_text(row.verdict)} |"
+        for row in rows_of(record)
     ]
-    return "\n".join(["| what must hold | what the seeds say | alone |", "|---|---|---|", *rows])
+    head = "| What must hold | What the seeds say | Read alone |"
+    return "\n".join([head, "|---|---|---|", *rows])
 
 
 def beside_table(
     own: Evidence, shipped: Evidence | None, verdict: Verdict | None, own_verdict: Verdict
 ) -> str:
-    """A run of a visitor's beside shipped evidence; Markdown.
+    """Return a table of a visitor's run beside shipped evidence; Markdown.
 
     Args:
-        verdict: of the shipped evidence, read together with all others.
+        own: The run.
+        shipped: The shipped record of the same claim, if there is one.
+        verdict: Verdict of the shipped record, read together with all others.
+        own_verdict: Verdict of the run, read alone.
     """
     columns = [["", "seeds", "verdict"], ["your run", _seeds(own), verdict_text(own_verdict)]]
     if shipped is not None and verdict is not None:
@@ -142,7 +136,7 @@ def _seeds(record: Evidence) -> str:
 
 
 def tuning_table(tuned: Mapping[str, Tuned]) -> str:
-    """Which learning rates were tried for every arm, and which was taken; Markdown."""
+    """Return a table of the learning rates that were tried for every arm; Markdown."""
     rows = []
     for name, own in tuned.items():
         cells = []
@@ -156,28 +150,27 @@ def tuning_table(tuned: Mapping[str, Tuned]) -> str:
 
 
 def disagreement(claim: Claim, own: Verdict, shipped: Verdict | None, n_shipped: int) -> str:
-    """Why a run of few seeds may say something else than shipped evidence; or nothing."""
+    """Return why a run of few seeds may differ from shipped evidence; empty if it does not."""
     if shipped is None or own == shipped:
         return ""
-    if own == "inconclusive":
+    n_own = claim.quick_seeds
+    if own == "undecided":
         n = len(claim.statements)
         more = f", all the more for a claim that says {n} things at once" if n > 1 else ""
+        return f"{n_own} seeds are few{more}: no verdict. The shipped one rests on {n_shipped}."
+    if shipped == "undecided":
         return (
-            f"{QUICK_SEEDS} seeds are few{more}: no verdict. The shipped one rests on {n_shipped}."
-        )
-    if shipped == "inconclusive":
-        return (
-            f"Read alone, your {QUICK_SEEDS} seeds decide. The shipped {n_shipped}, read together "
+            f"Read alone, your {n_own} seeds decide. The shipped {n_shipped}, read together "
             "with all other claims, do not: that is the stricter reading."
         )
     return (
-        f"Your {QUICK_SEEDS} seeds say the opposite of the shipped {n_shipped}. Run it again to "
+        f"Your {n_own} seeds say the opposite of the shipped {n_shipped}. Run it again to "
         "see how often that happens."
     )
 
 
 def guess_told(guess: Verdict, own: Verdict, shipped: Verdict | None) -> str:
-    """Whether a guess was right: by shipped evidence, which has more seeds, if there is any."""
+    """Return whether a guess was right, by shipped evidence if there is any: it has more seeds."""
     judged = own if shipped is None else shipped
     if shipped is not None and shipped != own:
         by = "By the shipped evidence your guess"
@@ -187,9 +180,9 @@ def guess_told(guess: Verdict, own: Verdict, shipped: Verdict | None) -> str:
 
 
 def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:
-    """(label, query parameters) of links that set them up in the Lab.
+    """Return labels and query parameters of links that set experiments up in the Lab.
 
-    It shows so many columns at once; further ones of an experiment are left out, and that is said.
+    The Lab shows at most `MOST_COLUMNS` columns; a label says if further ones are left out.
     """
     titles = Counter(experiment.task.title for experiment in experiments)
     numbers: Counter[str] = Counter()

@@ -50,7 +50,7 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         "Heads rescue Q=K",
         "Symmetric scores cannot tell direction with one head. What if there are four?",
-        "Q=K leaves the plateau. Takes a minute: wider models, more steps.",
+        "Q=K leaves the half. Takes a minute: wider models, more steps.",
         Experiment(
             task="directed",
             sharing=["QKV", "Q=K", "Q=K=V"],
@@ -62,15 +62,15 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "No self-mask",
-        "A token resembles itself most. What if it may look at itself?",
+        "With Q=K a token scores itself high. What if it may look at itself?",
         "On the directed relation Q=K and Q=K=V lose even the half they had.",
         Experiment(task="directed", self_mask=False),
     ),
     Preset(
         "Rescues for Q=K",
         "Q=K cannot tell direction. Do keys with signed factors help, or Reformer's unit keys?",
-        "Neither leaves the half. Signed factors stay symmetric: mutual scores are the trouble, "
-        "not that a token resembles itself. Unit keys are hardly asymmetric after 600 steps.",
+        "Neither leaves the half. Signed factors stay symmetric: here symmetry is the trouble, "
+        "not that a token scores itself high. Unit keys are hardly asymmetric after 600 steps.",
         Experiment(task="directed", sharing=["QKV", "Q=K", "Indefinite", "Reformer"]),
     ),
     Preset(
@@ -104,9 +104,10 @@ PRESETS: tuple[Preset, ...] = (
         Experiment(task="induction", n_seeds=3, n_layers=1),
     ),
     Preset(
-        "Nothing resembles me as I do",
-        "With one matrix for queries and keys a token finds itself first. What if it must not?",
-        "Q=K and Q=K=V fail with some seeds or all; with the self-mask, both solve it.",
+        "A token finds itself",
+        "With one matrix for queries and keys a token often finds itself. What if it must not?",
+        "After 500 steps Q=K and Q=K=V have not solved it with every seed; with the self-mask they "
+        "have.",
         Experiment(
             task="induction",
             sharing=["QKV", "Q=K", "Q=K self_mask", "Q=K=V", "Q=K=V self_mask"],
@@ -135,7 +136,8 @@ PRESETS: tuple[Preset, ...] = (
     Preset(
         "Reverse, as published",
         "A list from back to front, two layers, four heads. Is a matrix less as good here?",
-        "QKV, K=V and Q=V solve it, Q=K all but; Q=K=V does not. Takes a few minutes.",
+        "QKV, K=V and Q=V solve it, Q=K all but; Q=K=V only with the self-mask on. Takes a few "
+        "minutes.",
         Experiment(task="reverse", n_seeds=2),
     ),
     Preset(

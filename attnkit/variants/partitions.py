@@ -43,7 +43,7 @@ register(
     "Shared Q=K",
     "Q=K",
     "Queries and keys are the same vectors, so who looks at whom is mutual before the softmax. "
-    "A token resembles itself most, hence the self-mask.",
+    "A token often scores itself highest, hence the self-mask.",
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
     aliases=("shared-QK attention", "symmetric attention", "tied query and key"),

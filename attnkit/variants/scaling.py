@@ -88,7 +88,7 @@ class SignedOption(Option):
 register(
     "Indefinite",
     "Q=K signed",
-    "W D Wᵀ with signed D: the scores stay symmetric, but a token need not resemble itself most. "
+    "W D Wᵀ with signed D: the scores stay symmetric, but a token may score itself low. "
     "It separates what symmetry costs from what positivity costs.",
     "the project's own, after the notes on symmetric forms in arXiv 2406.06366",
     FAMILY,

@@ -52,19 +52,23 @@ class InvalidVariant(ValueError):
 
 
 class Variant(str):
-    """The canonical text of a variant, with what it says.
+    """The canonical text of a variant, and what it means.
 
-    Args:
-        text: a text form, or a name of the catalogue; case and spaces do not matter.
-
-    Raises:
-        InvalidVariant: a `ValueError` that says which word is wrong and why.
+    It is made of a text form or of a name of the catalogue; case and spaces do not matter. A text
+    that is no variant raises `InvalidVariant`, which says which word is wrong and why.
     """
 
     _said: _Said
 
     def __new__(cls, text: str) -> Self:
-        """Read a text; a variant is itself."""
+        """Read a text; return a variant as it is.
+
+        Args:
+            text: A text form, or a name of the catalogue.
+
+        Raises:
+            InvalidVariant: If the text is no variant.
+        """
         if isinstance(text, cls):
             return text
         try:
@@ -370,7 +374,8 @@ def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
         positions=size.positions,
         self_mask=size.self_mask,
         causal=size.causal,
-        standard=size.blocks == "standard",
+        standard=size.blocks != "lean",
+        final_norm=size.blocks != "standard",
         two_sided=two_sided,
     )
     options = [option for option in variant.options if option.name != "positions"]

@@ -77,6 +77,11 @@ class Sizes:
     """The sizes of one variant's runs: the experiment's, where the variant has none of its own.
 
     `kv_heads`, `d_k` and `d_v` are 0 until they are set; what is not set takes `n_heads`, `d_head`.
+
+    Attributes:
+        standard: Whether blocks have LayerNorm and biases; otherwise they are lean.
+        final_norm: Whether the residual stream is normalised before the read-out.
+        two_sided: Whether there are an encoder and a decoder.
     """
 
     d_model: int
@@ -92,6 +97,7 @@ class Sizes:
     self_mask: bool
     causal: bool
     standard: bool
+    final_norm: bool
     two_sided: bool
 
 
