@@ -133,9 +133,10 @@ def test_half_of_the_runs_may_fail_and_the_arm_is_worse():
     assert counted(WORSE, 9, 3, 20).verdict == "undecided"
 
 
-def test_differences_at_the_limit_are_alike():
-    """Limits do not belong to regions."""
-    values = np.repeat([-LIMIT, LIMIT], 10)
+@pytest.mark.parametrize("rounding", [-1e-8, 0, 1e-8])
+def test_differences_at_the_limit_are_alike(rounding):
+    """Limits do not belong to regions, also where a record has rounded the last digit."""
+    values = np.repeat([-LIMIT, LIMIT], 10) * (1 + rounding)
     assert find(WORSE, values).n_alike == find(NO_WORSE, values).n_alike == 20
 
 

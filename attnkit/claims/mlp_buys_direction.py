@@ -24,6 +24,8 @@ register_claim(
         prediction="It holds after 4500 steps: a prototype reached 0.83 with a wider model and "
         "3000 to 4000 steps. In a first pass on other seeds 1500 steps were not enough.",
         expected="held",
+        reason="At width 32 nothing moves within 12,000 steps. With a model 64 wide, Q=K with an "
+        "MLP of 128 did leave the half: 75 to 84% after 8,000 steps, with six seeds of six.",
         seen="an earlier run",
         seen_note="A prototype with a wider model had reached 0.83 with an MLP; a first pass on "
         "other seeds had not come out as expected, and the number of steps was then "

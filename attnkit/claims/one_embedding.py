@@ -28,7 +28,8 @@ register_claim(
         "the arm with the self-mask added, which is shown and not judged: a second reader had "
         "found that it solves the task.",
         reason="Without any matrix questions give nearly all of their attention to questions, a "
-        "third of it to themselves. With the self-mask, in both tasks, all runs learn the new one.",
+        "third of it to themselves. With the self-mask, in both tasks, 39 of 40 runs learn the new "
+        "one in as many steps.",
         arms=(
             *ARMS,
             arm(

@@ -145,7 +145,7 @@ _WITHOUT_VALUE = (
 _MUTUAL = (
     "Q=K looks up {Q=K, phone book} of a phone book and finds {Q=K, married} of who is married to "
     "whom, QKV {QKV, phone book} and {QKV, married}. In heads 2 wide {Q=K, 2 wide:solved@8} runs "
-    "look the book up after 4,800 steps, {QKV, 2 wide:solved@8} of QKV"
+    "of Q=K have learnt the book after 4,800 steps, {QKV, 2 wide:solved@8} of QKV"
 )
 
 _TRANSLATIONS = (
@@ -288,11 +288,11 @@ QUESTIONS: tuple[Question, ...] = (
             Sentence(
                 "direction",
                 held="For a relation with a direction one head must not use the same matrix for "
-                "both: then the score of Ada for Cem equals that of Cem for Ada. Q=K finds whom "
-                "Ada reports to with {Q=K}, and after 32 times the steps with "
-                "{Q=K, 19,200 steps:@32}, {Q=K, 19,200 steps:rises}; QKV with {QKV}. One matrix on "
+                "both: then the score of Ada for Cem equals that of Cem for Ada. Asked "
+                "whom Ada reports to, Q=K is right in {Q=K}, and after 32 times the steps in "
+                "{Q=K, 19,200 steps:@32}, {Q=K, 19,200 steps:rises}; QKV in {QKV}. One matrix on "
                 "one side is enough: with keys that are the tokens themselves (K=I) {K=I:solved} "
-                "runs find it.",
+                "runs learn it.",
                 failed="A relation with a direction does not need them, either: Q=K finds whom Ada "
                 "reports to with {Q=K}, QKV with {QKV}.",
                 undecided="For a relation with a direction it is not decided: Q=K finds whom Ada "

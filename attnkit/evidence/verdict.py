@@ -44,6 +44,12 @@ LEAST_SEEDS = 6
 MOST_WORSE = 0.2
 """An arm is "no worse" if we can be sure that it is worse with at most this share of seeds."""
 
+ROUNDING = 1e-6
+"""A difference counts as beyond a limit if it is so by more than this.
+
+Records are written with nine digits, and "more than four times the steps" must not depend on that.
+"""
+
 STILL_RISES = 0.02
 """Accuracy still rises if the last or the last but one doubling of the steps adds more than this.
 
@@ -210,8 +216,8 @@ def _sides(statement: Statement, values: Scores) -> tuple[int, int]:
     limit = statement.high if math.isinf(statement.low) else statement.low
     wanted = 1.0 if math.isinf(statement.high) else -1.0
     sign = -wanted if statement.low < 0 < statement.high else wanted
-    beyond = sign * values
-    return int((beyond > abs(limit)).sum()), int((beyond < -abs(limit)).sum())
+    beyond, least = sign * values, abs(limit) + ROUNDING
+    return int((beyond > least).sum()), int((beyond < -least).sum())
 
 
 def _p_worse(worse: int, better: int) -> float:
