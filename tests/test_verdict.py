@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from attnkit.claims.base import Statement, better, no_worse, worse
+from attnkit.claims.base import LEAST_SEEDS, Statement, better, no_worse, worse
 from attnkit.evidence.verdict import (
-    LEAST_SEEDS,
     LEVEL,
     MOST_WORSE,
     RULE,

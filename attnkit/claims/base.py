@@ -46,6 +46,9 @@ LONGEST = 32
 SURE_SEEDS = 20
 """Number of seeds of the long runs that confirm an inability."""
 
+LEAST_SEEDS = 6
+"""With 5 pairs the smallest two-sided p of a sign test is 0.0625: nothing could be decided."""
+
 TUNED_AT = 4
 """The learning rates of these long runs are tuned at this many times the base steps."""
 
@@ -334,8 +337,8 @@ class Claim:
 
     @property
     def quick_seeds(self) -> int:
-        """Seeds of the quick form: half of those of the full form."""
-        return self.n_seeds // 2
+        """Seeds of the quick form: half of those of the full form, but enough to decide."""
+        return max(LEAST_SEEDS, self.n_seeds // 2)
 
     @property
     def judged_arms(self) -> tuple[Arm, ...]:

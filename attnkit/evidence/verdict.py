@@ -32,14 +32,11 @@ from jaxtyping import Float64
 from scipy.special import betaincinv
 from scipy.stats import binom, binomtest, t
 
-from attnkit.claims.base import LONGEST, Statement, Verdict
+from attnkit.claims.base import LEAST_SEEDS, LONGEST, Statement, Verdict
 from attnkit.statistics import mean_interval
 
 LEVEL = 0.95
 """Confidence level of all intervals and verdicts."""
-
-LEAST_SEEDS = 6
-"""With 5 pairs the smallest two-sided p of a sign test is 0.0625: nothing could be decided."""
 
 MOST_WORSE = 0.2
 """An arm is "no worse" if we can be sure that it is worse with at most this share of seeds."""
