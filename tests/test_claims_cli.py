@@ -130,8 +130,8 @@ def test_numbers_are_written_into_a_file(run, tmp_path):
     assert output.startswith("claim ")
     told = json.loads(path.read_text(encoding="utf-8"))["claims"]
     assert [(one["id"], one["first_seed"], one["seeds"], one["quick"]) for one in told] == [
-        ("first", 17, 3, True),
-        ("second", 17, 3, True),
+        ("first", 17, 6, True),
+        ("second", 17, 6, True),
     ]
 
 

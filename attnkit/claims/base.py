@@ -338,7 +338,7 @@ class Claim:
     @property
     def quick_seeds(self) -> int:
         """Seeds of the quick form: half of those of the full form, but enough to decide."""
-        return max(LEAST_SEEDS, self.n_seeds // 2)
+        return min(self.n_seeds, max(LEAST_SEEDS, self.n_seeds // 2))
 
     @property
     def judged_arms(self) -> tuple[Arm, ...]:
