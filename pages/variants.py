@@ -6,12 +6,12 @@ import streamlit as st
 
 from attnkit.examples import TASK, MeasuredVariants, default_of, load_variants
 from attnkit.experiment import Experiment
+from attnkit.experiment.settings import InvalidExperiment
 from attnkit.figures.diagram import LEGEND
 from attnkit.figures.palette import colors_of
-from attnkit.own import OWN_MODULES, import_own
-from attnkit.settings import InvalidExperiment
-from attnkit.summary import percent, percent_interval
+from attnkit.system.plugins import OWN_MODULES, import_own
 from attnkit.tasks import TASKS
+from attnkit.training.summary import percent, percent_interval
 from attnkit.ui import components
 from attnkit.ui.composer import costs_line
 from attnkit.ui.markdown import plain

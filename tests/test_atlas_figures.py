@@ -34,7 +34,7 @@ from attnkit.figures.portrait import (
     random_squares,
 )
 from attnkit.realmodels.measures import MEASURES
-from attnkit.sharing import Sharing
+from attnkit.variants.sharing import Sharing
 
 OVERLAP, COSINE = MEASURES["overlap_qk"], MEASURES["cos_qk"]
 

@@ -24,7 +24,7 @@ from attnkit.claims.base import (
     no_worse,
     worse,
 )
-from attnkit.evidence.measures import MEASURES
+from attnkit.claims.measures import MEASURES
 from attnkit.evidence.trials import RATES, rates_of
 
 FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")} - {"__init__", "base"}

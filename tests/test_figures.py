@@ -10,8 +10,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from attnkit.architecture import places_of
+from attnkit.analysis.custom_phone_book import ask, read_book
 from attnkit.experiment import Experiment
+from attnkit.experiment.architecture import places_of
 from attnkit.figures.answers import NOT_IN_BOOK, answers_table
 from attnkit.figures.curves import (
     accuracy_legend,
@@ -34,14 +35,13 @@ from attnkit.figures.maps import (
 from attnkit.figures.palette import COLORS, colors_of
 from attnkit.figures.panels import MAX_POINTS
 from attnkit.figures.thumbnail import HEIGHT, WIDTH, thumbnail
-from attnkit.live.views import Answers, Example, VariantAnswers
-from attnkit.own_book import ask, read_book
-from attnkit.sharing import Sharing
-from attnkit.statistics import mean_interval
+from attnkit.service.views import Answers, Example, VariantAnswers
 from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import train
+from attnkit.training.statistics import mean_interval
 from attnkit.variants import CATALOGUE, OPTIONS, Variant
 from attnkit.variants.catalogue import second_line_of, title_of
+from attnkit.variants.sharing import Sharing
 
 
 @cache

@@ -3,8 +3,8 @@
 import pytest
 
 from attnkit.experiment import Experiment
-from attnkit.own import import_own
-from attnkit.settings import InvalidExperiment
+from attnkit.experiment.settings import InvalidExperiment
+from attnkit.system.plugins import import_own
 from attnkit.variants import (
     CATALOGUE,
     OPTIONS,

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from kinds import KINDS, tiny
 from safetensors.numpy import load, save
 
-from attnkit import results
 from attnkit.experiment import Experiment
-from attnkit.machine import processor_kind
-from attnkit.results import METRICS, Result, Snapshot
-from attnkit.training import Training
+from attnkit.system.machine import processor_kind
+from attnkit.training import Training, results
+from attnkit.training.results import METRICS, Result, Snapshot
 
 SMALL = {
     "n_entries": 5,

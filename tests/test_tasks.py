@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from attnkit.experiment import Experiment, Size, Training
+from attnkit.experiment.experiment import Experiment, Size, Training
 from attnkit.tasks import FAMILIES, NOTHING, TASKS, Examples, Task, register_task
 from attnkit.tasks.base import (
     HELD_OUT_ONE_IN,

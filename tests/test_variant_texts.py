@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searching import briefly
 
-from attnkit.experiment import Experiment, InvalidExperiment
-from attnkit.sharing import Sharing
+from attnkit.experiment.experiment import Experiment, InvalidExperiment
 from attnkit.tasks import TASKS
 from attnkit.variants import (
     CATALOGUE,
@@ -25,6 +24,7 @@ from attnkit.variants import (
 )
 from attnkit.variants.catalogue import FAMILIES
 from attnkit.variants.options import CountOption, NumberOption, WidthOption
+from attnkit.variants.sharing import Sharing
 
 every_entry = pytest.mark.parametrize("named", CATALOGUE.values(), ids=lambda named: named.name)
 

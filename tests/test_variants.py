@@ -18,9 +18,9 @@ from reference import (
 )
 from searching import briefly
 
-from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
-from attnkit.settings import InvalidExperiment
+from attnkit.experiment.settings import InvalidExperiment
+from attnkit.training.cohort import Cohort
 from attnkit.variants import OPTIONS, Variant
 from attnkit.variants.catalogue import find, search
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attnkit.experiment import Experiment
-from attnkit.recipe import Size, Training
-from attnkit.sharing import Sharing
+from attnkit.experiment.recipe import Size, Training
 from attnkit.tasks import TASKS, Task
 from attnkit.variants import Variant
+from attnkit.variants.sharing import Sharing
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.results import Result, Snapshot, parameters_from_bytes, parameters_to_bytes
-from attnkit.statistics import mean_interval
+from attnkit.training.results import Result, Snapshot, parameters_from_bytes, parameters_to_bytes
+from attnkit.training.statistics import mean_interval
 from attnkit.variants import CATALOGUE, Variant
 
 FOLDER = Path(__file__).parent

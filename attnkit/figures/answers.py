@@ -7,10 +7,10 @@ from html import escape
 
 import numpy as np
 
+from attnkit.analysis.custom_phone_book import Book, Question, shown
 from attnkit.experiment import Experiment
 from attnkit.figures.palette import colors_of
-from attnkit.live.views import Answers, VariantAnswers
-from attnkit.own_book import Book, Question, shown
+from attnkit.service.views import Answers, VariantAnswers
 from attnkit.variants.catalogue import title_of
 
 BEST = ' class="ak-best"'

@@ -19,8 +19,8 @@ from attnkit.figures.panels import (
     scale_losses,
     thin,
 )
-from attnkit.results import Snapshot
-from attnkit.statistics import mean_interval
+from attnkit.training.results import Snapshot
+from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 

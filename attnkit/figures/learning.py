@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from attnkit.claims.base import Arm
-from attnkit.evidence.measures import multiples
+from attnkit.claims.measures import multiples
 from attnkit.evidence.record import Curve, Evidence
 from attnkit.evidence.words import rises_told
 from attnkit.figures.palette import REFERENCE, translucent

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from attnkit.architecture import Place
+from attnkit.experiment.architecture import Place
 from attnkit.figures.palette import colors_of
-from attnkit.live.views import Example
-from attnkit.results import Snapshot
+from attnkit.service.views import Example
 from attnkit.tasks import NOTHING, Label, Task
+from attnkit.training.results import Snapshot
 from attnkit.variants.catalogue import title_of
 
 MOST_ROWS, MOST_COLUMNS = 16, 32

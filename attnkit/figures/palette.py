@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnkit.sharing import Sharing
 from attnkit.variants import Variant
+from attnkit.variants.sharing import Sharing
 
 COLORS: dict[Sharing, str] = {
     Sharing.QKV: "#0072B2",

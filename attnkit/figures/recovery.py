@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attnkit.analysis.recovery import tied_variant
 from attnkit.figures.palette import COLORS, REFERENCE
 from attnkit.figures.panels import (
     Figure,
@@ -16,9 +17,8 @@ from attnkit.figures.panels import (
     panels_layout,
     thin,
 )
-from attnkit.recovery import tied_variant
-from attnkit.results import Snapshot
-from attnkit.statistics import mean_interval
+from attnkit.training.results import Snapshot
+from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
 
 _LOW, _HIGH = -0.02, 1.04

@@ -11,7 +11,6 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from attnkit.files import replace_file
 from attnkit.realmodels.base import AttentionLayer, Projections, RealModel, Unreadable
 from attnkit.realmodels.chance import Levels, chance_levels
 from attnkit.realmodels.measures import (
@@ -21,6 +20,7 @@ from attnkit.realmodels.measures import (
     prepared,
 )
 from attnkit.realmodels.portraits import Portrait, portraits_of
+from attnkit.system.files import replace_file
 
 if TYPE_CHECKING:
     import pandas as pd

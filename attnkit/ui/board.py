@@ -7,7 +7,7 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.figures.maps import telling_layer
-from attnkit.results import Snapshot
+from attnkit.training.results import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import Lab, with_hidden

@@ -5,9 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.experiment import Experiment
+from attnkit.experiment.settings import InvalidExperiment, Problem, ended
 from attnkit.figures.board import adjustment
 from attnkit.figures.palette import colors_of
-from attnkit.settings import InvalidExperiment, Problem, ended
 from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, Lab

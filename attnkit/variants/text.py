@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
-from attnkit.sharing import ROLES, Role, Sharing
 from attnkit.variants.options import OPTIONS, Option
+from attnkit.variants.sharing import ROLES, Role, Sharing
 from attnkit.variants.wiring import Sizes, Wiring, lay_out
 
 if TYPE_CHECKING:
-    from attnkit.recipe import Size
+    from attnkit.experiment.recipe import Size
 
 IDENTITY = "I"
 """As typed: the role has no matrix, it is the token itself."""

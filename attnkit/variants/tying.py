@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from attnkit.sharing import Role, Sharing
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, NumberOption, Option, register_option
+from attnkit.variants.sharing import Role, Sharing
 from attnkit.variants.wiring import Wiring
 
 if TYPE_CHECKING:
