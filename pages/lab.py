@@ -8,7 +8,7 @@ from attnkit.experiment.costs import TOLERANCE
 from attnkit.experiment.links import told
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS
-from attnkit.training.results import Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, composer, share, words
 from attnkit.ui.board import draw_board, larger_charts, probe_pickers, why
 from attnkit.ui.controls import labels_of, setting_widgets

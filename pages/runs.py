@@ -6,8 +6,8 @@ from html import escape
 import streamlit as st
 
 from attnkit.analysis.comparison import Compared
-from attnkit.experiment.settings import ended
 from attnkit.figures.overlay import style_of
+from attnkit.foundation.settings import ended
 from attnkit.service.history import changed_settings, history_table, name_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import LONGEST_NAME, LONGEST_SEARCH, Entry, ResultStore, Unavailable

@@ -9,7 +9,6 @@ from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.analysis.recovery import NEAR, curve_table, recovery_of, repeats, tied_variant
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_params
-from attnkit.experiment.settings import ended
 from attnkit.figures.heads import (
     SPARED,
     ablations_of,
@@ -19,6 +18,7 @@ from attnkit.figures.heads import (
 )
 from attnkit.figures.recovery import plot_recovery, recovery_legend
 from attnkit.figures.ties import Way, ways_csv, ways_of, ways_table
+from attnkit.foundation.settings import ended
 from attnkit.service.jobs import Job
 from attnkit.ui import components
 from attnkit.ui.inspecting import Subject, moves, open_subject

@@ -6,10 +6,9 @@ import streamlit as st
 
 from attnkit.examples import TASK, MeasuredVariants, default_of, load_variants
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment
 from attnkit.figures.diagram import LEGEND
-from attnkit.figures.palette import colors_of
-from attnkit.system.plugins import OWN_MODULES, import_own
+from attnkit.foundation.plugins import OWN_MODULES, import_own
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent, percent_interval
 from attnkit.ui import components
@@ -18,6 +17,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import with_hidden
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
+from attnkit.variants.palette import colors_of
 
 require_route()
 CARD = 292  # pixels: three in a row beside the sidebar, two on a narrow screen

@@ -9,8 +9,8 @@ import torch
 from hypothesis import settings
 from platformdirs import user_cache_path
 
+from attnkit.foundation.process import n_cores
 from attnkit.service.server import server_settings
-from attnkit.system.process import n_cores
 from attnkit.training.engine import choose_engine, ready_engine
 
 for _profile in ("quick", "long"):

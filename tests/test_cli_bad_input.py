@@ -13,7 +13,7 @@ import pytest
 from attnkit.__main__ import main
 from attnkit.command.arguments import error_line
 from attnkit.experiment import Experiment
-from attnkit.system.files import check_writable, replace_file
+from attnkit.foundation.files import check_writable, replace_file
 from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.training.results import Result

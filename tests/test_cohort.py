@@ -8,7 +8,7 @@ from attnkit.experiment import Experiment
 from attnkit.model.model import SELF_MASK
 from attnkit.model.reference import Layer
 from attnkit.training.cohort import Cohort, _mean_scores
-from attnkit.training.results import METRICS
+from attnkit.training.snapshot import METRICS
 from attnkit.variants.sharing import Sharing
 
 EXPERIMENT = Experiment(

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE, count_costs
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.model import Model
 from attnkit.variants import CATALOGUE
 from attnkit.variants.sharing import Sharing

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.decode import Decoder
 from attnkit.model.model import Model
 from attnkit.variants import CATALOGUE

@@ -6,8 +6,7 @@ import sys
 import pytest
 import torch
 
-from attnkit.experiment.settings import InvalidExperiment
-from attnkit.service.server import InvalidSettings
+from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.training import engine
 from attnkit.training.engine import ENGINE, choose_engine, is_ready, ready_engine
 

@@ -26,7 +26,7 @@ from attnkit.experiment.experiment import (
     settings,
 )
 from attnkit.experiment.links import from_broken_params, is_ours
-from attnkit.experiment.settings import InvalidExperiment, Problem
+from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.model.model import Model
 from attnkit.tasks import TASKS
 from attnkit.variants.positions import POSITIONS

@@ -34,7 +34,7 @@ from attnkit.analysis.export import (
     torch_file,
 )
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.initial import generator_for
 from attnkit.model.model import Model
 from attnkit.tasks import TASKS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reference import CPU, KNOWN, ONE_SIDE, SAMPLE, TWO_SIDES, Looked, looks_at, shake, sized
 from searching import briefly
 
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.cohort import Cohort
 from attnkit.variants import OPTIONS
 from attnkit.variants.sharing import Sharing

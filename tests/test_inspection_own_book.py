@@ -11,7 +11,7 @@ from test_inspection_lookup import check_array, inspected
 from attnkit.analysis.custom_phone_book import ask, read_book
 from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import NOTHING
 
 BOOK = "Ida 12\nJon 34\nMia 12\nTom 56"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from attnkit.foundation.process import environment_with_package
 from attnkit.model.kernel import cache
-from attnkit.system.process import environment_with_package
 
 SMALL_KERNEL = str(Path(__file__).parent / "small_kernel.py")
 """What the child process compiles here: the kernel itself takes half a minute."""

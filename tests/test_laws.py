@@ -24,7 +24,7 @@ from torch.testing import assert_close
 import attnkit
 from attnkit.experiment.experiment import Experiment, from_params, from_text
 from attnkit.experiment.experiment import settings as settings_of
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.initial import generator_for
 from attnkit.model.model import Model
 from attnkit.model.reference import Layer
@@ -34,7 +34,7 @@ from attnkit.training import Training, stream
 from attnkit.training import training as training_module
 from attnkit.training.data import stack
 from attnkit.training.engine import kernel_knows
-from attnkit.training.results import METRICS
+from attnkit.training.snapshot import METRICS
 from attnkit.variants import CATALOGUE
 from attnkit.variants.sharing import ROLES, Sharing
 

@@ -16,7 +16,7 @@ from attnkit.experiment.links import (
     read_link,
     told,
 )
-from attnkit.experiment.settings import Problem
+from attnkit.foundation.settings import Problem
 from attnkit.tasks import TASKS
 
 HASH = "0123456789abcdef"

@@ -3,8 +3,8 @@
 import pytest
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment
-from attnkit.system.plugins import import_own
+from attnkit.foundation.plugins import import_own
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.variants import (
     CATALOGUE,
     OPTIONS,

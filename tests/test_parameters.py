@@ -8,10 +8,10 @@ import torch
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.recipe import ALIGNED
 from attnkit.model.model import Model
 from attnkit.model.parameters import Parameters
 from attnkit.training.data import TrainingData
+from attnkit.variants.size import ALIGNED
 
 CPU = torch.device("cpu")
 TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}

@@ -8,12 +8,12 @@ import torch
 from kinds import tiny
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.initial import generator_for
 from attnkit.training import Training
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import TrainingData
-from attnkit.training.results import METRICS
+from attnkit.training.snapshot import METRICS
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")

@@ -13,9 +13,10 @@ from kinds import KINDS, tiny
 from safetensors.numpy import load, save
 
 from attnkit.experiment import Experiment
-from attnkit.system.machine import processor_kind
+from attnkit.foundation.machine import processor_kind
 from attnkit.training import Training, results
-from attnkit.training.results import METRICS, Result, Snapshot
+from attnkit.training.results import Result
+from attnkit.training.snapshot import METRICS, Snapshot
 
 SMALL = {
     "n_entries": 5,

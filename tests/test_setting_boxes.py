@@ -6,7 +6,7 @@ import pytest
 from idle import idle_service, show, visit
 
 from attnkit.experiment.experiment import Experiment, settings
-from attnkit.experiment.settings import Problem
+from attnkit.foundation.settings import Problem
 from attnkit.tasks import TASKS
 from attnkit.ui.controls import labels_of
 from attnkit.ui.words import WORDS

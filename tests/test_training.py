@@ -13,7 +13,7 @@ from attnkit.experiment import Experiment
 from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import training as training_module
 from attnkit.training.cohort import Cohort
-from attnkit.training.results import METRICS
+from attnkit.training.snapshot import METRICS
 from attnkit.training.training import RUNS_PER_COHORT, Training, plan_cohorts, stream, train
 from attnkit.variants.sharing import Sharing
 

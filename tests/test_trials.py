@@ -27,7 +27,7 @@ from attnkit.evidence.trials import (
     tuning_trials,
 )
 from attnkit.experiment import experiment as limits
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import train
 from attnkit.variants import Variant
 

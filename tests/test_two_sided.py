@@ -7,7 +7,7 @@ from kinds import tiny
 from torch.testing import assert_close
 
 from attnkit.experiment.architecture import places_of
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.decode import Decoder
 from attnkit.model.initial import generator_for
 from attnkit.model.model import Model

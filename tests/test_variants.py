@@ -19,7 +19,7 @@ from reference import (
 from searching import briefly
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.cohort import Cohort
 from attnkit.variants import OPTIONS, Variant
 from attnkit.variants.catalogue import find, search

@@ -21,6 +21,8 @@ from attnkit.tasks.phonebook import Phonebook
 MOST_CHARACTERS = 20_000
 """Longer texts are not read."""
 
+NOT_IN_BOOK = "a number not in the book"
+
 MOST_SHOWN = 24
 """Letters of a name or number that are shown."""
 

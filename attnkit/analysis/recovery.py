@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment
-from attnkit.training.results import Snapshot
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import Interval, mean_interval
 from attnkit.training.summary import percent, percent_interval
 from attnkit.variants import Variant

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment
-from attnkit.training.results import Snapshot
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.catalogue import title_of

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnkit.experiment import Experiment
-from attnkit.system.process import n_cores
+from attnkit.foundation.process import n_cores
 from attnkit.variants.sharing import ROLES
 
 _RUNS_TOGETHER = 5

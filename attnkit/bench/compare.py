@@ -12,7 +12,7 @@ import torch
 
 from attnkit.bench.cases import Case
 from attnkit.bench.contenders import THREADS, Team
-from attnkit.system.process import n_cores
+from attnkit.foundation.process import n_cores
 from attnkit.training.engine import choose_engine
 
 ROUNDS = 5

@@ -24,7 +24,7 @@ _PATIENCE = 60.0
 
 _HEADLESS = """
 import sys, time
-from attnkit.system.process import prepare_for_training
+from attnkit.foundation.process import prepare_for_training
 prepare_for_training()
 import attnkit as ak
 ak.train(ak.Experiment(steps=20), "cpu")  # the live process is warm, too

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from attnkit.training.results import Snapshot
+from attnkit.training.snapshot import Snapshot
 
 SOLVED = 0.95
 """Accuracy from which on a run counts as having solved its task, in claims and answers."""

@@ -12,7 +12,7 @@ from attnkit.command.arguments import BadInput, Commands, known_name, whole_numb
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
 from attnkit.command.train import enough_memory
-from attnkit.system.plugins import OWN_MODULES
+from attnkit.foundation.plugins import OWN_MODULES
 
 if TYPE_CHECKING:
     from attnkit.claims import Claim
@@ -104,7 +104,7 @@ def _gather(
     from attnkit import __version__
     from attnkit.evidence.gathering import Bench, Interrupted, gather
     from attnkit.evidence.record import load_shipped
-    from attnkit.system.process import prepare_for_training
+    from attnkit.foundation.process import prepare_for_training
     from attnkit.training.training import pick_device
 
     pick_device(given.device)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnkit.command.arguments import BadInput, Commands, reason_of
 from attnkit.command.outputs import given_as
-from attnkit.system.files import write_file
+from attnkit.foundation.files import write_file
 
 
 def add(commands: Commands) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attnkit.system.files import write_file
+from attnkit.foundation.files import write_file
 
 
 def marks(command: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from attnkit.command.arguments import BadInput, Commands
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.marks import write_between_marks
 from attnkit.command.outputs import Saving, check_files, check_table, given_as
-from attnkit.experiment.settings import shown
+from attnkit.foundation.settings import shown
 from attnkit.realmodels.base import RealModel, Unreadable
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _ship(atlas: Atlas) -> None:
+    from attnkit.foundation.process import prepare_for_training
     from attnkit.realmodels import toys
     from attnkit.realmodels.shipped import PORTRAITS, TABLE
-    from attnkit.system.process import prepare_for_training
 
     atlas.save(TABLE, PORTRAITS)
     prepare_for_training()

@@ -51,7 +51,7 @@ class Stored:
             result = self._opened.result(experiment.hash)
         if result is None:
             return None
-        from attnkit.system.machine import processor_kind
+        from attnkit.foundation.machine import processor_kind
         from attnkit.training.engine import ready_engine
         from attnkit.training.training import pick_device
 

@@ -14,7 +14,7 @@ from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_folder
 from attnkit.command.stored import Stored
 from attnkit.experiment.experiment import Experiment, from_params
-from attnkit.experiment.settings import shown
+from attnkit.foundation.settings import shown
 from attnkit.tasks import TASKS
 from attnkit.variants.sharing import Sharing
 
@@ -91,7 +91,7 @@ def _run(given: argparse.Namespace) -> int:
 
 def trained(experiment: Experiment, device: str) -> Result:
     """Train an experiment; Ctrl-C ends it early with what was reached."""
-    from attnkit.system.process import prepare_for_training
+    from attnkit.foundation.process import prepare_for_training
     from attnkit.training.training import pick_device, train
 
     pick_device(device)

@@ -26,7 +26,7 @@ from attnkit.evidence.trials import (
     tuning_trials,
 )
 from attnkit.evidence.verdict import RULE_HASH
-from attnkit.system.machine import processor_kind
+from attnkit.foundation.machine import processor_kind
 from attnkit.training.engine import ready_engine
 from attnkit.training.training import pick_device, train
 

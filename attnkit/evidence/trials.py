@@ -17,8 +17,8 @@ import numpy as np
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import measured
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment
-from attnkit.training.results import Snapshot
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)

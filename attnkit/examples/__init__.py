@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.training.results import Result, Snapshot, parameters_from_bytes, parameters_to_bytes
+from attnkit.training.results import Result, parameters_from_bytes, parameters_to_bytes
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import CATALOGUE, Variant
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from attnkit.experiment.recipe import Size
     from attnkit.tasks import Task
+    from attnkit.variants.size import Size
 
 Kind = Literal["layer", "encoder", "decoder", "cross"]
 

@@ -16,9 +16,9 @@ from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.wiring import TOKEN, WIDEST, Width
 
 if TYPE_CHECKING:
-    from attnkit.experiment.recipe import Size
     from attnkit.tasks import Task
     from attnkit.variants import Variant, Wiring
+    from attnkit.variants.size import Size
 
 Equal = Literal["nothing", "parameters", "multiply_adds", "kv_cache"]
 """What can be made equal across the variants of an experiment."""

@@ -22,12 +22,20 @@ from pydantic_core import ErrorDetails
 
 from attnkit.experiment.architecture import Place, places_of
 from attnkit.experiment.costs import Adjusted, Costs, Equal, count_costs, equalise
-from attnkit.experiment.recipe import MEASURED_TOGETHER, Size, Training
-from attnkit.experiment.settings import InvalidExperiment, Problem, Setting, names, setting_of
+from attnkit.experiment.recipe import MEASURED_TOGETHER, Training
+from attnkit.foundation.settings import (
+    InvalidExperiment,
+    Problem,
+    Setting,
+    dial,
+    disagreement,
+    names,
+    setting_of,
+)
 from attnkit.tasks import TASKS, Task
-from attnkit.tasks.base import dial, disagreement
 from attnkit.variants import InvalidVariant, Variant, Wiring, read_variants
 from attnkit.variants.sharing import Sharing
+from attnkit.variants.size import Size
 from attnkit.variants.tying import tie_share
 
 SCHEMA = 1

@@ -23,7 +23,7 @@ from attnkit.experiment.experiment import (
     from_params,
     settings,
 )
-from attnkit.experiment.settings import InvalidExperiment, Problem
+from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.tasks import TASKS
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.sharing import Sharing

@@ -16,7 +16,6 @@ import numpy as np
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, Measure
 from attnkit.evidence.record import Evidence
-from attnkit.figures.palette import REFERENCE
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import (
     LINE,
@@ -32,6 +31,7 @@ from attnkit.figures.strips import (
     x_axis,
 )
 from attnkit.training.statistics import mean_interval
+from attnkit.variants.palette import REFERENCE
 
 EVIDENCE_KEY = (
     "A small mark is one seed; the large one is the mean of all, its bar the 95% interval "

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from attnkit.analysis.comparison import Compared, Metric
-from attnkit.figures.palette import COLORS, FURTHER
 from attnkit.figures.panels import (
     Figure,
     Title,
@@ -23,6 +22,7 @@ from attnkit.figures.panels import (
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
+from attnkit.variants.palette import COLORS, FURTHER
 
 STYLES = tuple(
     zip(

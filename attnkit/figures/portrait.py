@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from attnkit.figures.groups import LEGEND, entry, real
-from attnkit.figures.palette import COLORS, REFERENCE, translucent
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import bare_layout
 from attnkit.realmodels.portraits import Portrait
+from attnkit.variants.palette import COLORS, REFERENCE, translucent
 from attnkit.variants.sharing import Sharing
 
 BLUE_RED = [

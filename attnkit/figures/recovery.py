@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from attnkit.analysis.recovery import tied_variant
-from attnkit.figures.palette import COLORS, REFERENCE
 from attnkit.figures.panels import (
     Figure,
     Title,
@@ -17,9 +16,10 @@ from attnkit.figures.panels import (
     panels_layout,
     thin,
 )
-from attnkit.training.results import Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
+from attnkit.variants.palette import COLORS, REFERENCE
 
 _LOW, _HIGH = -0.02, 1.04
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from html import escape
 
 from attnkit.analysis.inspection.inspected import Inspected
-from attnkit.figures.palette import COLORS
 from attnkit.training.summary import percent
+from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
 
 

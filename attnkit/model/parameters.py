@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from attnkit.experiment.recipe import ALIGNED
+from attnkit.variants.size import ALIGNED
 
 TABLE = "W_E"
 """The embedding of each run, (d_vocab, d_model)."""

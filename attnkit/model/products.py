@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnkit.experiment.recipe import ALIGNED
+from attnkit.variants.size import ALIGNED
 
 NARROW = 16
 """Width below which a product that is alone is computed as a batch of two; see `_multiply`."""

@@ -11,6 +11,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from attnkit.foundation.files import replace_file
 from attnkit.realmodels.base import AttentionLayer, Projections, RealModel, Unreadable
 from attnkit.realmodels.chance import Levels, chance_levels
 from attnkit.realmodels.measures import (
@@ -20,7 +21,6 @@ from attnkit.realmodels.measures import (
     prepared,
 )
 from attnkit.realmodels.portraits import Portrait, portraits_of
-from attnkit.system.files import replace_file
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnkit.analysis.answers import Answers, Example, VariantAnswers
 from attnkit.analysis.inspection.probes import why_not
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.examples import load_weights
 from attnkit.experiment import Experiment
-from attnkit.experiment.recipe import ALIGNED
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.model import Model
 from attnkit.model.reference import Layer
-from attnkit.service.views import Answers, Example, VariantAnswers
 from attnkit.training import Training
 from attnkit.training.data import draw_probe
 from attnkit.variants import Variant
+from attnkit.variants.size import ALIGNED
 
 
 def draw_example(experiment: Experiment) -> Example:

@@ -11,7 +11,8 @@ from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.service.known import Known
 from attnkit.training.film import film_megabytes
-from attnkit.training.results import Result, Snapshot
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
 
 MAX_JOBS = 64
 """Ended jobs remembered; the least recently seen are forgotten first."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.training.results import Result, Snapshot
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
 if TYPE_CHECKING:

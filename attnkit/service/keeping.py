@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from attnkit.experiment import Experiment
 from attnkit.service.store import ResultStore, TooLarge, Unavailable
-from attnkit.training.results import Result, Snapshot
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
 
 RETRY_SECONDS = 2.0
 """Between two tries while the store does not answer."""

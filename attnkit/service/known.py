@@ -9,7 +9,8 @@ from functools import cached_property
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.training.joining import can_share_runs, join_results, join_snapshots
-from attnkit.training.results import Result, Snapshot
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
 

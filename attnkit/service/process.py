@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import IO, Any
 
-from attnkit.system.process import environment_with_package
+from attnkit.foundation.process import environment_with_package
 
 
 class TrainingProcess:
@@ -96,3 +96,8 @@ def _close(pipe: IO[bytes] | None) -> None:
     if pipe is not None:
         with contextlib.suppress(OSError):
             pipe.close()
+
+
+def encode(header: dict[str, Any], blob: bytes) -> bytes:
+    """One frame: a JSON line, then as many bytes as it says."""
+    return json.dumps({**header, "size": len(blob)}).encode() + b"\n" + blob

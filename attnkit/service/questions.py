@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from attnkit.analysis.answers import Answers, Example
 from attnkit.experiment import Experiment
-from attnkit.service.views import Answers, Example
 from attnkit.tasks import Task
 
 MAX_EXAMPLES = 256

@@ -16,9 +16,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import Problem
-
-PREFIX = "ATTNKIT_"
+from attnkit.foundation.settings import PREFIX, InvalidSettings, Problem
 
 _HOSTED: dict[str, Any] = {
     "store_megabytes": 500,
@@ -148,10 +146,6 @@ class ServerSettings(BaseModel):
             allowed = _at_most(self.max_megabytes, "MB")
             found.append(Problem("memory", f"{megabytes:,.0f} MB", allowed, shaping))
         return found
-
-
-class InvalidSettings(ValueError):
-    """An environment variable that cannot be read; names it."""
 
 
 @cache

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from attnkit.analysis.answers import Answers, Example
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.experiment import Experiment
 from attnkit.service.ended import composed_job, ended_job, lendable, memory_of, size_of, superfluous
@@ -32,8 +33,8 @@ from attnkit.service.questions import Questions
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.service.store import ResultStore
 from attnkit.service.turns import Claim, Outlook, admitted, gives_way, outlooks
-from attnkit.service.views import Answers, Example
-from attnkit.training.results import Result, Snapshot
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
 
 MAX_RESTARTS = 3
 """How often a job in whose turn the training process died is begun anew."""

@@ -35,11 +35,12 @@ from sqlalchemy import (
 
 from attnkit import __version__
 from attnkit.experiment.experiment import Experiment, from_text, hash_of
-from attnkit.experiment.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.database import Database
 from attnkit.service.database_engines import Unavailable, is_file, lock_writers
 from attnkit.service.migrations import RESULTS, NotOurs, checksum, has_whole_snapshot, is_whole
-from attnkit.training.results import Result, Snapshot
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
 
 __all__ = ["LONGEST_NAME", "LONGEST_SEARCH", "Entry", "ResultStore", "TooLarge", "Unavailable"]
 

@@ -29,10 +29,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from attnkit.analysis.answers import Answers
 from attnkit.analysis.custom_phone_book import can_be_asked
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
 from attnkit.experiment import Experiment, from_text
+from attnkit.foundation.machine import processor_kind
+from attnkit.foundation.process import give_memory_back, limit_memory, prepare_for_training
 from attnkit.service.asking import (
     Weights,
     WeightsGone,
@@ -41,9 +44,7 @@ from attnkit.service.asking import (
     joined_answers,
     reason,
 )
-from attnkit.service.views import Answers, encode
-from attnkit.system.machine import processor_kind
-from attnkit.system.process import give_memory_back, limit_memory, prepare_for_training
+from attnkit.service.process import encode
 from attnkit.training.camera import Camera
 from attnkit.training.engine import Engine, choose_engine, is_ready, ready_engine
 from attnkit.training.film import Film

@@ -2,7 +2,7 @@
 
 Modules of this package register what they define when they are imported, and all are imported
 here: adding a task is adding a module. Plugin modules come after them; see
-`attnkit.system.plugins`.
+`attnkit.foundation.plugins`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from attnkit.system.plugins import import_own
+from attnkit.foundation.plugins import import_own
 from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
 
 __all__ = ["FAMILIES", "NOTHING", "TASKS", "Examples", "Label", "Task", "register_task"]

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attnkit.training.camera import record
     from attnkit.training.film import Film
-    from attnkit.training.results import Result, Snapshot
+    from attnkit.training.results import Result
+    from attnkit.training.snapshot import Snapshot
     from attnkit.training.training import Training, stream, train
 
 _HOMES = {
     "Film": "film",
     "Result": "results",
-    "Snapshot": "results",
+    "Snapshot": "snapshot",
     "Training": "training",
     "record": "camera",
     "stream": "training",

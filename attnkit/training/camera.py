@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.system.machine import processor_kind
+from attnkit.foundation.machine import processor_kind
 from attnkit.training.film import Film, Frame, filmed_steps
-from attnkit.training.results import METRICS
+from attnkit.training.snapshot import METRICS
 from attnkit.training.training import Training
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from attnkit.experiment import Experiment
 from attnkit.experiment.architecture import Place
-from attnkit.experiment.recipe import ALIGNED, MEASURED_TOGETHER
+from attnkit.experiment.recipe import MEASURED_TOGETHER
 from attnkit.model.adam import Adam
 from attnkit.model.model import Model
 from attnkit.model.parameters import TABLE
@@ -30,6 +30,7 @@ from attnkit.training.data import TrainingData, held_out_examples, stack, unstac
 from attnkit.training.engine import Engine, kernel_knows
 from attnkit.variants import Variant
 from attnkit.variants.sharing import ROLES
+from attnkit.variants.size import ALIGNED
 from attnkit.variants.tying import kept_role
 
 

@@ -12,10 +12,9 @@ import contextlib
 import os
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from attnkit.experiment.settings import InvalidExperiment, Problem
-from attnkit.service.server import PREFIX, ServerSettings
+from attnkit.foundation.settings import PREFIX, InvalidExperiment, InvalidSettings, Problem
 from attnkit.variants.normalised import NormalisedOption
 from attnkit.variants.positions import RotaryPositions
 from attnkit.variants.rules import HOOKS, Rule
@@ -41,10 +40,13 @@ def choose_engine(device: torch.device) -> Engine:
     Raises:
         InvalidSettings: if `ATTNKIT_ENGINE` names no engine.
     """
-    wanted = ServerSettings.of({ENGINE: os.environ.get(ENGINE, "")}).engine
+    wanted = os.environ.get(ENGINE, "")
+    if wanted not in ("", *get_args(Engine)):
+        allowed = " or ".join(get_args(Engine))
+        raise InvalidSettings(f"{ENGINE}: got {wanted!r}, allowed {allowed}")
     if device.type != "cpu":
         return "torch"
-    return wanted or ("kernel" if _has_numba() else "torch")
+    return cast("Engine", wanted) or ("kernel" if _has_numba() else "torch")
 
 
 def is_ready(engine: Engine) -> bool:

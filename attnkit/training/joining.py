@@ -14,7 +14,8 @@ import numpy as np
 
 from attnkit.experiment import Experiment
 from attnkit.training.film import Film, Frame
-from attnkit.training.results import METRICS, Probe, Result, Snapshot
+from attnkit.training.results import Result
+from attnkit.training.snapshot import METRICS, Probe, Snapshot
 from attnkit.variants import Variant
 
 _SHARED = ("tokens", "labels", "target", "reverse")

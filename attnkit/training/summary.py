@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnkit.training.results import METRICS, Snapshot
+from attnkit.training.snapshot import METRICS, Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of

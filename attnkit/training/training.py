@@ -24,14 +24,15 @@ import numpy as np
 import torch
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment, Problem
-from attnkit.system.machine import processor_kind
-from attnkit.system.process import n_cores
+from attnkit.foundation.machine import processor_kind
+from attnkit.foundation.process import n_cores
+from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.tasks import NOTHING
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import draw_probe
 from attnkit.training.engine import Engine, kernel_knows, ready_engine
-from attnkit.training.results import METRICS, Probe, Result, Snapshot, Status
+from attnkit.training.results import Result
+from attnkit.training.snapshot import METRICS, Probe, Snapshot, Status
 from attnkit.variants import Variant
 
 RUNS_PER_COHORT = 10

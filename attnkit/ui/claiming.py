@@ -16,7 +16,7 @@ from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Trial, Tuned, comparing_trials
 from attnkit.service.jobs import Job, Watcher
 from attnkit.service.service import Refused
-from attnkit.training.results import Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui.service import training_service
 
 FIRST_SEED, LAST_SEED = 10_000, 800_000

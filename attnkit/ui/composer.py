@@ -5,14 +5,14 @@ from __future__ import annotations
 import streamlit as st
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.settings import InvalidExperiment, Problem, ended
 from attnkit.figures.board import adjustment
-from attnkit.figures.palette import colors_of
+from attnkit.foundation.settings import InvalidExperiment, Problem, ended
 from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
 from attnkit.variants.catalogue import find, key_of, search
+from attnkit.variants.palette import colors_of
 from attnkit.variants.text import LONGEST
 
 OPEN = "add_variant"

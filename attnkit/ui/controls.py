@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.experiment.experiment import settings
-from attnkit.experiment.settings import Problem, Setting
+from attnkit.foundation.settings import Problem, Setting
 from attnkit.tasks import TASKS
 from attnkit.ui.markdown import plain
 

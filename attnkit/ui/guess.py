@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from attnkit.experiment import Experiment
-from attnkit.training.results import Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import Lab

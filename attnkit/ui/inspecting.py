@@ -18,11 +18,11 @@ from typing import Any
 
 import streamlit as st
 
+from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import told
-from attnkit.figures.maps import telling_layer
 from attnkit.service.jobs import Job
 from attnkit.service.service import Refused
 from attnkit.ui import components

@@ -16,9 +16,9 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from attnkit.foundation.process import environment_with_package
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
-from attnkit.system.process import environment_with_package
 
 MOST_MEGABYTES = 500
 """Of one uploaded file; larger ones are named by their path."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
     ask,
@@ -13,7 +14,6 @@ from attnkit.analysis.custom_phone_book import (
 )
 from attnkit.experiment import Experiment
 from attnkit.figures.answers import answers_table
-from attnkit.figures.maps import telling_layer
 from attnkit.service.jobs import Job
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook

@@ -13,7 +13,7 @@ from attnkit.analysis.rescue import Change, Outcome, changes_of, must_be_symmetr
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
-from attnkit.training.results import Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
 from attnkit.ui.session import Lab

@@ -13,17 +13,17 @@ from functools import cache
 import numpy as np
 import streamlit as st
 
+from attnkit.analysis.answers import Answers, Example
 from attnkit.examples import load_example
 from attnkit.experiment.experiment import DEFAULT_TASK, Experiment, default_settings, settings
 from attnkit.experiment.links import from_broken_params, link_params, read_link
-from attnkit.experiment.settings import InvalidExperiment, Problem
+from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused
-from attnkit.service.views import Answers, Example
 from attnkit.tasks import TASKS
 from attnkit.training.joining import can_share_runs
-from attnkit.training.results import Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui.address import Linked
 from attnkit.ui.presence import watcher
 from attnkit.ui.service import training_service

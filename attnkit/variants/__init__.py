@@ -2,13 +2,13 @@
 
 Modules of this package register what they define when they are imported, and all are imported
 here: adding a variant is adding a module. Plugin modules come after them; see
-`attnkit.system.plugins`.
+`attnkit.foundation.plugins`.
 """
 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from attnkit.system.plugins import import_own
+from attnkit.foundation.plugins import import_own
 from attnkit.variants.catalogue import CATALOGUE, Named, names_of, register
 from attnkit.variants.options import OPTIONS, Option, register_option
 from attnkit.variants.sharing import Sharing

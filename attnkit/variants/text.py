@@ -24,7 +24,7 @@ from attnkit.variants.sharing import ROLES, Role, Sharing
 from attnkit.variants.wiring import Sizes, Wiring, lay_out
 
 if TYPE_CHECKING:
-    from attnkit.experiment.recipe import Size
+    from attnkit.variants.size import Size
 
 IDENTITY = "I"
 """As typed: the role has no matrix, it is the token itself."""

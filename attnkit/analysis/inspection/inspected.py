@@ -15,10 +15,10 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.figures.palette import colors_of
 from attnkit.training.film import Film
-from attnkit.training.results import metadata_of
+from attnkit.training.snapshot import metadata_of
 from attnkit.variants.catalogue import title_of
+from attnkit.variants.palette import colors_of
 
 
 @dataclass(frozen=True, eq=False)

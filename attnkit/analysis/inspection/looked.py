@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from attnkit.analysis.answers import Example
+from attnkit.analysis.attention_map import Frame, asking_of, axes_of, frame_of
+from attnkit.analysis.custom_phone_book import NOT_IN_BOOK
 from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.experiment import Experiment
 from attnkit.experiment.architecture import Place
-from attnkit.figures.answers import NOT_IN_BOOK
-from attnkit.figures.maps import Frame, asking_of, axes_of, frame_of
-from attnkit.service.views import Example
 from attnkit.tasks import NOTHING, Examples, Label
 
 MOST_CLASSES = 128

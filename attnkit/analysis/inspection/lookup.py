@@ -9,15 +9,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from attnkit.analysis.answers import Example
+from attnkit.analysis.attention_map import Frame, lacking_note, levels_of, shown_columns
 from attnkit.analysis.inspection.inspected import Inspected, header_of, with_accuracy
 from attnkit.analysis.inspection.looked import Looked, one_by_one
 from attnkit.analysis.inspection.mass import mass_of
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, why_not
 from attnkit.analysis.inspection.replay import Replay, Replayed, in_parts
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.figures.maps import Frame, lacking_note, levels_of, shown_columns
 from attnkit.model.reference import Stages
-from attnkit.service.views import Example
 from attnkit.tasks import NOTHING, Task
 from attnkit.training.film import Film
 

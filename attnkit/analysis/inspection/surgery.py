@@ -14,7 +14,7 @@ from attnkit.analysis.inspection.replay import Replay, Replayed, in_parts, is_ti
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.experiment import Experiment
 from attnkit.experiment.recipe import MEASURED_TOGETHER
-from attnkit.experiment.settings import InvalidExperiment, ended
+from attnkit.foundation.settings import InvalidExperiment, ended
 from attnkit.model.model import Model
 from attnkit.tasks import NOTHING, Examples
 from attnkit.training import metrics

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnkit.tasks import NOTHING
-from attnkit.training.results import THRESHOLD, Snapshot
+from attnkit.training.snapshot import THRESHOLD, Snapshot
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing

@@ -6,7 +6,7 @@ import numpy as np
 
 from attnkit.analysis.reasons.kinds import KINDS, NEARLY, learns
 from attnkit.analysis.reasons.measured import Reason, Run
-from attnkit.training.results import Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.sharing import Sharing

@@ -27,8 +27,8 @@ from filelock import FileLock
 from numba.core.registry import cpu_target
 from platformdirs import user_cache_path
 
-from attnkit.system.files import write_file
-from attnkit.system.process import environment_with_package
+from attnkit.foundation.files import write_file
+from attnkit.foundation.process import environment_with_package
 
 SHIPPED = "ATTNKIT_KERNEL_CACHE"
 """Environment variable: a folder with kernels that were compiled before, as an image has them."""

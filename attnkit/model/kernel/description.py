@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from attnkit.experiment.architecture import Place
-from attnkit.experiment.recipe import ALIGNED
 from attnkit.model.kernel.rows import padded
 from attnkit.model.kernel.tables import LAYER, MATRIX, NONE, RUN
 from attnkit.tasks import Task
@@ -22,6 +21,7 @@ from attnkit.variants.positions import RotaryPositions
 from attnkit.variants.rules import Rule
 from attnkit.variants.scores import UnitKeyOption
 from attnkit.variants.sharing import ROLES, Role
+from attnkit.variants.size import ALIGNED
 from attnkit.variants.wiring import TOKEN, Wiring
 
 ROWS_TOGETHER = 64

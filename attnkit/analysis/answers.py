@@ -5,9 +5,7 @@ numpy only: both processes read and write these.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -87,8 +85,3 @@ class Answers:
                 for place in range(len(arrays) // 3)
             ],
         )
-
-
-def encode(header: dict[str, Any], blob: bytes) -> bytes:
-    """One frame: a JSON line, then as many bytes as it says."""
-    return json.dumps({**header, "size": len(blob)}).encode() + b"\n" + blob

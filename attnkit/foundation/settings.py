@@ -8,7 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from pydantic import Field
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+PREFIX = "ATTNKIT_"
+"""Beginning of the name of every environment variable that is a setting."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,35 @@ class InvalidExperiment(ValueError):
 
     def __reduce__(self) -> tuple[type[InvalidExperiment], tuple[list[Problem]]]:
         return type(self), (self.problems,)
+
+
+class InvalidSettings(ValueError):
+    """An environment variable that cannot be read; the message names it."""
+
+
+def dial(
+    default: Any, label: str, help: str, *, choice_labels: tuple[str, ...] = (), **bounds: Any
+) -> Any:
+    """Return a field whose label, help and bounds stand here and nowhere else.
+
+    Command line, link and widgets read them from the model's fields.
+
+    Args:
+        choice_labels: what the choices are called on screen, in their order; without it they are
+            called as in links.
+    """
+    extra: dict[str, Any] | None = {"choice_labels": [*choice_labels]} if choice_labels else None
+    return Field(default, title=label, description=help, json_schema_extra=extra, **bounds)
+
+
+def disagreement(field: str, value: Any, allowed: str, *others: str) -> PydanticCustomError:
+    """The error of settings that are each allowed, but not together.
+
+    Args:
+        field: the one to name. others: those it disagrees with.
+    """
+    context = {"field": field, "value": value, "allowed": allowed, "others": others}
+    return PydanticCustomError("disagreement", "{field}: got {value}, allowed {allowed}", context)
 
 
 @dataclass(frozen=True)
