@@ -27,7 +27,8 @@ from attnkit.claims.base import (
 from attnkit.claims.measures import MEASURES
 from attnkit.evidence.trials import RATES, rates_of
 
-FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")} - {"__init__", "base"}
+FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")}
+FILES -= {"__init__", "base", "measures"}
 DIRECTED = [name for name, measure in MEASURES.items() if measure.better]
 EVERY = pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 

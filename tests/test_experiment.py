@@ -29,7 +29,7 @@ from attnkit.experiment.links import from_broken_params, is_ours
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.model.model import Model
 from attnkit.tasks import TASKS
-from attnkit.variants.positions import POSITIONS
+from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import Sharing
 
 every_task = pytest.mark.parametrize("task", TASKS)

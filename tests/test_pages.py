@@ -27,7 +27,7 @@ from attnkit.ui.service import training_service
 from attnkit.ui.session import Lab, shipped_example
 from attnkit.ui.visitor import Visitor
 from attnkit.variants import CATALOGUE, OPTIONS, register
-from attnkit.variants.catalogue import find
+from attnkit.variants.names import find
 from attnkit.variants.sharing import Sharing
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]

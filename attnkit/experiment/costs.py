@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from attnkit.variants.options import WidthOption
-from attnkit.variants.positions import POSITIONS
+from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.wiring import TOKEN, WIDEST, Width
 

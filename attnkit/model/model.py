@@ -20,7 +20,7 @@ from attnkit.model.initial import generator_for, initial_numbers, weight_outside
 from attnkit.model.parameters import TABLE, Parameters, Shape
 from attnkit.model.reference import Layer, Transformer, cross_entropy
 from attnkit.variants import Variant, Wiring
-from attnkit.variants.positions import POSITIONS
+from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import Role
 
 SELF_MASK = -1e5

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from attnkit.foundation.settings import PREFIX, InvalidExperiment, InvalidSettings, Problem
 from attnkit.variants.normalised import NormalisedOption
-from attnkit.variants.positions import RotaryPositions
+from attnkit.variants.position_rules import RotaryPositions
 from attnkit.variants.rules import HOOKS, Rule
 from attnkit.variants.scaling import ScaledOption, SignedOption
 from attnkit.variants.scores import UnitKeyOption

@@ -11,7 +11,8 @@ from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
-from attnkit.variants.catalogue import find, key_of, search
+from attnkit.variants.catalogue import search
+from attnkit.variants.names import find, key_of
 from attnkit.variants.palette import colors_of
 from attnkit.variants.text import LONGEST
 

@@ -9,7 +9,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from attnkit.foundation.plugins import import_own
-from attnkit.variants.catalogue import CATALOGUE, Named, names_of, register
+from attnkit.variants.catalogue import names_of, register
+from attnkit.variants.names import CATALOGUE, Named
 from attnkit.variants.options import OPTIONS, Option, register_option
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.text import InvalidVariant, Variant, read_variants

@@ -133,10 +133,6 @@ def _needs_tie(variant: Variant, name: str) -> Sharing:
     return sharing
 
 
-TIE_OPTIONS = ("tie", "tie_by", "tie_at")
-"""What says that a variant is tied during training."""
-
-
 @register_option
 class LearningRateOption(NumberOption):
     """The variant's own step size."""

@@ -14,7 +14,7 @@ from attnkit.analysis.export.layer import LayerSource, linear_weights
 from attnkit.analysis.export.source import WIDTH, assigned, indented, method, module_class, plain
 from attnkit.experiment import Experiment
 from attnkit.variants import Variant
-from attnkit.variants.positions import POSITIONS
+from attnkit.variants.position_rules import POSITIONS
 
 MOST_LINES = 59
 """What a file keeps to, as far as it can: a long one is written more briefly."""

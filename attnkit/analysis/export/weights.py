@@ -16,7 +16,7 @@ import numpy as np
 
 from attnkit.analysis.export.layer import linear_weights
 from attnkit.variants import Variant
-from attnkit.variants.positions import POSITIONS
+from attnkit.variants.position_rules import POSITIONS
 
 if TYPE_CHECKING:
     from attnkit.experiment import Experiment

@@ -27,7 +27,7 @@ from attnkit.tasks import NOTHING, Examples, Task
 from attnkit.training import metrics
 from attnkit.training.film import Film
 from attnkit.variants import Variant, Wiring
-from attnkit.variants.positions import POSITIONS
+from attnkit.variants.position_rules import POSITIONS
 
 MOST_POSITIONS = 24
 """Rows of the maps that travel; numbers about S are always of all positions."""

@@ -17,7 +17,7 @@ from attnkit.experiment.architecture import Place
 from attnkit.model.kernel.rows import padded
 from attnkit.model.kernel.tables import LAYER, MATRIX, NONE, RUN
 from attnkit.tasks import Task
-from attnkit.variants.positions import RotaryPositions
+from attnkit.variants.position_rules import RotaryPositions
 from attnkit.variants.rules import Rule
 from attnkit.variants.scores import UnitKeyOption
 from attnkit.variants.sharing import ROLES, Role
