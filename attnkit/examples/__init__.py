@@ -1,4 +1,4 @@
-"""Finished experiments that ship with the package, so that nobody meets an empty screen.
+"""Finished experiments that ship with the package, so that no page opens empty.
 
 `python -m attnkit examples` makes them anew: every task at its defaults, and every variant of the
 catalogue on the phone book.

@@ -1,4 +1,4 @@
-"""The registry of tasks.
+"""Tasks: generators of labelled sequences, and their registry.
 
 Modules of this package register what they define when they are imported, and all are imported
 here: adding a task is adding a module. Plugin modules come after them; see
