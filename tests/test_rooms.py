@@ -90,6 +90,9 @@ def breaches(modules: dict[str, str]) -> list[str]:
     known, found = set(modules), []
     for name, text in modules.items():
         room = room_of(name)
+        if room not in ORDER:
+            found.append(f"{name} lies in no room")
+            continue
         for module, line, _ in imports_of(text, known):
             used = room_of(module)
             if (name, used) in EXCEPTIONS:
