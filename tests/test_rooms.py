@@ -129,7 +129,7 @@ def test_no_modules_import_each_other_in_a_circle():
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("from attnkit.figures.maps import Frame", "figures comes after model"),
+        ("from attnkit.figures.maps import attention_maps", "figures comes after model"),
         ("import attnkit.ui.session", "ui comes after model"),
         ("from attnkit import service", "service comes after model"),
         ("def f():\n    from attnkit.figures import maps", "figures comes after model"),
