@@ -30,7 +30,7 @@ RUN python -m compileall -q attnkit
 # The training kernel, compiled for the processor that builds the image. Its folder can be only read
 # at run time, so it is copied to /tmp at the start; on another processor it is compiled anew there.
 ENV ATTNKIT_KERNEL_CACHE=/app/kernel
-RUN NUMBA_CACHE_DIR="$ATTNKIT_KERNEL_CACHE" python -m attnkit.kernel \
+RUN NUMBA_CACHE_DIR="$ATTNKIT_KERNEL_CACHE" python -m attnkit.model.kernel \
     && chmod --recursive a+rX "$ATTNKIT_KERNEL_CACHE"
 
 # At run time nothing is written but below /data and /tmp. Python's own files were compiled above.

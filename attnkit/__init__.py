@@ -9,37 +9,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnkit.camera import record
-    from attnkit.experiment import Experiment, from_text
-    from attnkit.film import Film
-    from attnkit.inspection.request import Inspection
-    from attnkit.inspection.views import inspect
-    from attnkit.results import Result, Snapshot
-    from attnkit.settings import InvalidExperiment
-    from attnkit.sharing import Sharing
+    from attnkit.analysis import Inspection, inspect
+    from attnkit.experiment import Experiment, InvalidExperiment, from_text
     from attnkit.tasks import TASKS, Task, register_task
-    from attnkit.training import Training, stream, train
-    from attnkit.variants import CATALOGUE, InvalidVariant, Variant, register
+    from attnkit.training import Film, Result, Snapshot, Training, record, stream, train
+    from attnkit.variants import CATALOGUE, InvalidVariant, Sharing, Variant, register
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_ROOMS = {
     "CATALOGUE": "variants",
     "Experiment": "experiment",
-    "Film": "film",
-    "Inspection": "inspection.request",
-    "InvalidExperiment": "settings",
+    "Film": "training",
+    "Inspection": "analysis",
+    "InvalidExperiment": "experiment",
     "InvalidVariant": "variants",
-    "Result": "results",
-    "Sharing": "sharing",
-    "Snapshot": "results",
+    "Result": "training",
+    "Sharing": "variants",
+    "Snapshot": "training",
     "TASKS": "tasks",
     "Task": "tasks",
     "Training": "training",
     "Variant": "variants",
     "from_text": "experiment",
-    "inspect": "inspection.views",
-    "record": "camera",
+    "inspect": "analysis",
+    "record": "training",
     "register": "variants",
     "register_task": "tasks",
     "stream": "training",
@@ -71,6 +65,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _ROOMS:
         raise AttributeError(f"module 'attnkit' has no attribute {name!r}")
-    return getattr(import_module(f"attnkit.{_HOMES[name]}"), name)
+    return getattr(import_module(f"attnkit.{_ROOMS[name]}"), name)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from attnkit.inspection.request import Inspection
+from attnkit.analysis.inspection.request import Inspection
 from attnkit.ui.inspecting import open_subject, pick_layer_and_head, show_film
 from attnkit.ui.probing import pick_example
 from attnkit.ui.routing import require_route

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from attnkit.experiment import SCHEMA, Experiment
+from attnkit.experiment.experiment import SCHEMA, Experiment
 from attnkit.tasks import TASKS
 from attnkit.ui import components, words
 from attnkit.ui.presets import PRESETS

@@ -2,13 +2,13 @@
 
 import streamlit as st
 
-from attnkit.costs import TOLERANCE
+from attnkit.analysis.custom_phone_book import can_be_asked
 from attnkit.experiment import Experiment
-from attnkit.links import told
-from attnkit.live.jobs import Job
-from attnkit.own_book import can_be_asked
-from attnkit.results import Snapshot
+from attnkit.experiment.costs import TOLERANCE
+from attnkit.experiment.links import told
+from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, composer, share, words
 from attnkit.ui.board import draw_board, larger_charts, probe_pickers, why
 from attnkit.ui.controls import labels_of, setting_widgets

@@ -6,9 +6,10 @@ from collections import Counter
 import pandas as pd
 import streamlit as st
 
-from attnkit.logs import versions
-from attnkit.machine import megabytes_of, room
-from attnkit.server import PREFIX, server_settings
+from attnkit.foundation.machine import megabytes_of, room
+from attnkit.foundation.settings import PREFIX
+from attnkit.service.logs import versions
+from attnkit.service.server import server_settings
 from attnkit.ui.markdown import plain
 from attnkit.ui.owner import (
     has_page,

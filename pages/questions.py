@@ -7,14 +7,14 @@ import streamlit as st
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence.questions import QUESTIONS, Question, answered
 from attnkit.evidence.record import Evidence, load_shipped, to_json, verdicts_of
-from attnkit.evidence.report import to_html
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import rises_told, score_told, seen_told
 from attnkit.experiment import Experiment, from_text
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
+from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.ui import components
 from attnkit.ui.asked import ALL, CLAIM, VIEW, open_asked, question_of
 from attnkit.ui.claiming import Rerun, model_steps, open_reruns, quick_trials

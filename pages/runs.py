@@ -5,12 +5,12 @@ from html import escape
 
 import streamlit as st
 
-from attnkit.comparison import Compared
+from attnkit.analysis.comparison import Compared
 from attnkit.figures.overlay import style_of
-from attnkit.history import changed_settings, history_table, name_of
-from attnkit.server import server_settings
-from attnkit.settings import ended
-from attnkit.store import LONGEST_NAME, LONGEST_SEARCH, Entry, ResultStore, Unavailable
+from attnkit.foundation.settings import ended
+from attnkit.service.history import changed_settings, history_table, name_of
+from attnkit.service.server import server_settings
+from attnkit.service.store import LONGEST_NAME, LONGEST_SEARCH, Entry, ResultStore, Unavailable
 from attnkit.ui import components
 from attnkit.ui.compared import comparison, downloads
 from attnkit.ui.markdown import plain

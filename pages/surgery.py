@@ -4,7 +4,11 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.request import Inspection, View
+from attnkit.analysis.recovery import NEAR, curve_table, recovery_of, repeats, tied_variant
 from attnkit.experiment import Experiment
+from attnkit.experiment.links import link_params
 from attnkit.figures.heads import (
     SPARED,
     ablations_of,
@@ -14,12 +18,8 @@ from attnkit.figures.heads import (
 )
 from attnkit.figures.recovery import plot_recovery, recovery_legend
 from attnkit.figures.ties import Way, ways_csv, ways_of, ways_table
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.request import Inspection, View
-from attnkit.links import link_params
-from attnkit.live.jobs import Job
-from attnkit.recovery import NEAR, curve_table, recovery_of, repeats, tied_variant
-from attnkit.settings import ended
+from attnkit.foundation.settings import ended
+from attnkit.service.jobs import Job
 from attnkit.ui import components
 from attnkit.ui.inspecting import Subject, moves, open_subject
 from attnkit.ui.markdown import plain

@@ -7,17 +7,17 @@ import streamlit as st
 from attnkit.examples import TASK, MeasuredVariants, default_of, load_variants
 from attnkit.experiment import Experiment
 from attnkit.figures.diagram import LEGEND
-from attnkit.figures.palette import colors_of
-from attnkit.own import OWN_MODULES, import_own
-from attnkit.settings import InvalidExperiment
-from attnkit.summary import percent, percent_interval
+from attnkit.foundation.plugins import OWN_MODULES, import_own
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
+from attnkit.training.summary import percent, percent_interval
 from attnkit.ui import components
 from attnkit.ui.composer import costs_line
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import with_hidden
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
+from attnkit.variants.palette import colors_of
 
 require_route()
 CARD = 292  # pixels: three in a row beside the sidebar, two on a narrow screen

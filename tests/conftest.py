@@ -9,9 +9,9 @@ import torch
 from hypothesis import settings
 from platformdirs import user_cache_path
 
-from attnkit.engine import choose_engine, ready_engine
-from attnkit.process import n_cores
-from attnkit.server import server_settings
+from attnkit.foundation.process import n_cores
+from attnkit.service.server import server_settings
+from attnkit.training.engine import choose_engine, ready_engine
 
 for _profile in ("quick", "long"):
     settings.register_profile(_profile, deadline=None, print_blob=True)
@@ -158,7 +158,7 @@ def where(request, tmp_path):
 @pytest.fixture
 def open_store():
     """Open stores, `open_store(where, megabytes=5)`, that are closed after the test."""
-    from attnkit.store import ResultStore
+    from attnkit.service.store import ResultStore
 
     with contextlib.ExitStack() as opened:
 

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 from reference import SHAPES, VARIANTS, sized
 
-from attnkit.camera import record
 from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
+from attnkit.training.camera import record
 
 SHORT = {"steps": 4, "evaluate_every": 2, "n_seeds": 1, "batch_size": 16, "n_eval": 16}
 FEW = ("QKV", "Q=K", "MQA n_heads=2", "Differential")

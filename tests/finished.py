@@ -3,8 +3,9 @@
 import numpy as np
 from kinds import tiny
 
-from attnkit.comparison import LETTERS, Compared
-from attnkit.results import METRICS, Probe, Result, Snapshot
+from attnkit.analysis.comparison import LETTERS, Compared
+from attnkit.training.results import Result
+from attnkit.training.snapshot import METRICS, Probe, Snapshot
 
 THREE_SEEDS = [[0.1, 0.2, 0.3], [0.8, 0.4, 0.5], [0.5, 0.6, 1.0]]
 """Three evaluations of three seeds."""

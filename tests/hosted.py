@@ -163,7 +163,7 @@ def start(
 
 def compile_kernel(image: Dockerfile, folder: Path) -> None:
     """Run the instruction that compiles the kernel, as root, who alone may write to /app."""
-    (text,) = (text for text in image.all("RUN") if "attnkit.kernel" in text)
+    (text,) = (text for text in image.all("RUN") if "attnkit.model.kernel" in text)
     log = folder / "log"
     box = start(image, folder, {}, log, command=["sh", "-c", text], user=0)
     try:

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from attnkit.experiment import from_text
-from attnkit.server import server_settings
+from attnkit.service.server import server_settings
 from attnkit.ui.service import training_service
 from attnkit.ui.storage import result_store
 
@@ -93,7 +93,7 @@ def idle_service(folder, **environment):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {"store": str(folder), **environment}.items():
                 patch.setenv(f"ATTNKIT_{name.upper()}", value)
-            patch.setattr("attnkit.live.service.TrainingProcess", start)
+            patch.setattr("attnkit.service.service.TrainingProcess", start)
             patch.setattr("attnkit.ui.startup.start", lambda: None)  # it sets options of the server
             clear()
             yield processes

@@ -3,7 +3,7 @@
 Starts a dashboard of its own and opens the Lab in Chromium, presses Reset and Train, and takes a
 picture as often as the browser can, until all five ways of sharing are trained. A busy machine
 trains slowly: `--speed 2` plays the picture twice as fast as it was recorded. Needs the extra
-`dev`, Chromium, and the compiled kernel (`python -m attnkit.kernel` compiles it).
+`dev`, Chromium, and the compiled kernel (`python -m attnkit.model.kernel` compiles it).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 import os
 from itertools import count
 
+from attnkit.foundation.settings import dial
 from attnkit.tasks import register_task
-from attnkit.tasks.base import dial
 from attnkit.tasks.phonebook import Phonebook
 
 _drawn = count(1)

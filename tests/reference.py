@@ -2,7 +2,7 @@
 
 `Reference` shares with the library nothing but the names of parameters. It reads a text form by
 itself and follows the papers, in lean and standard blocks, with one side or two. Index letters as
-in `attnkit.transformer`; rows are (b, h, i, d).
+in `attnkit.model.reference`; rows are (b, h, i, d).
 """
 
 import math
@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from attnkit.cohort import Cohort
-from attnkit.data import stack
 from attnkit.experiment import Experiment
-from attnkit.initial import generator_for
-from attnkit.model import Model
+from attnkit.model.initial import generator_for
+from attnkit.model.model import Model
+from attnkit.model.reference import Layer
 from attnkit.tasks import TASKS
-from attnkit.transformer import Layer
+from attnkit.training.cohort import Cohort
+from attnkit.training.data import stack
 from attnkit.variants import CATALOGUE, Variant
 
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ from itertools import count
 from kinds import tiny
 from storing import tell
 
-from attnkit.live.service import TrainingService
-from attnkit.store import ResultStore
+from attnkit.service.service import TrainingService
+from attnkit.service.store import ResultStore
 
 AT_ONCE = 4
 """Experiments under way, so that one is written while others train."""

@@ -6,8 +6,8 @@ from zlib import crc32
 import numpy as np
 
 from attnkit.claims.base import Claim, arm, worse
+from attnkit.claims.measures import MEASURES, multiples
 from attnkit.evidence.gathering import Bench, Measured, gather
-from attnkit.evidence.measures import MEASURES, multiples
 from attnkit.evidence.record import Begun
 from attnkit.evidence.verdict import RULE_HASH
 

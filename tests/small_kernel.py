@@ -1,7 +1,7 @@
 """One function in place of the kernel, compiled in a moment: `python tests/small_kernel.py [load]`.
 
-It fills the cache folder as `python -m attnkit.kernel` does. With `load` it loads the function and
-prints how many were found in the folder; with `fail` it fails as numba does.
+It fills the cache folder as `python -m attnkit.model.kernel` does. With `load` it loads the
+function and prints how many were found in the folder; with `fail` it fails as numba does.
 """
 
 import runpy
@@ -9,7 +9,7 @@ import sys
 
 from numba import njit
 
-from attnkit.kernel.cache import load  # its package names the cache folder
+from attnkit.model.kernel.cache import load  # its package names the cache folder
 
 
 @njit(cache=True)
@@ -26,9 +26,9 @@ def compile_all():
 
 
 if __name__ == "__main__":
-    sys.modules["attnkit.kernel.compiling"] = sys.modules["__main__"]
+    sys.modules["attnkit.model.kernel.compiling"] = sys.modules["__main__"]
     if "load" in sys.argv:
         load()
         sys.stdout.write(f"{sum(double.stats.cache_hits.values())}")
     else:
-        runpy.run_module("attnkit.kernel", run_name="__main__", alter_sys=True)
+        runpy.run_module("attnkit.model.kernel", run_name="__main__", alter_sys=True)

@@ -13,8 +13,8 @@ import numpy as np
 from finished import finished
 
 from attnkit.experiment import Experiment
-from attnkit.results import Result
-from attnkit.store import ResultStore, Unavailable
+from attnkit.service.store import ResultStore, Unavailable
+from attnkit.training.results import Result
 
 SMALL = {"task": "directed", "n_seeds": 1, "n_entries": 6, "n_names": 11, "steps": 20}
 

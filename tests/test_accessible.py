@@ -17,7 +17,7 @@ from finished import store_finished
 from kinds import tiny
 from playwright.sync_api import Error, Page, expect
 
-from attnkit.store import ResultStore
+from attnkit.service.store import ResultStore
 from attnkit.ui import routing
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]

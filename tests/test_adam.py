@@ -3,7 +3,7 @@
 import torch
 from torch.testing import assert_close
 
-from attnkit.adam import Adam
+from attnkit.model.adam import Adam
 
 
 def test_steps_are_those_of_torch():

@@ -21,7 +21,6 @@ from attnkit.figures.atlas import (
     relative_depth,
 )
 from attnkit.figures.groups import counted, describe_groups, describe_lacking, groups_of, real
-from attnkit.figures.palette import COLORS, REFERENCE
 from attnkit.figures.portrait import (
     describe_angles,
     describe_spectra,
@@ -34,7 +33,8 @@ from attnkit.figures.portrait import (
     random_squares,
 )
 from attnkit.realmodels.measures import MEASURES
-from attnkit.sharing import Sharing
+from attnkit.variants.palette import COLORS, REFERENCE
+from attnkit.variants.sharing import Sharing
 
 OVERLAP, COSINE = MEASURES["overlap_qk"], MEASURES["cos_qk"]
 

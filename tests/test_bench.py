@@ -16,9 +16,9 @@ from attnkit.bench.loop import Loop, PeerTransformer
 from attnkit.bench.parts import measure_parts
 from attnkit.bench.report import Report, describe_machine
 from attnkit.bench.true_bound import TrueBound, needed_products
-from attnkit.kernel.description import describe
-from attnkit.model import Model
-from attnkit.sharing import Sharing
+from attnkit.model.kernel.description import describe
+from attnkit.model.model import Model
+from attnkit.variants.sharing import Sharing
 
 TINY = dataclasses.replace(CASES["phonebook"].resized(n_entries=2, d_head=8), batch_size=16)
 

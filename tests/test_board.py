@@ -11,7 +11,7 @@ from kinds import every_task, tiny
 from attnkit.experiment import Experiment
 from attnkit.figures import board as boards
 from attnkit.figures.board import board, planned_board
-from attnkit.statistics import mean_interval
+from attnkit.training.statistics import mean_interval
 from attnkit.ui.session import shipped_example
 
 

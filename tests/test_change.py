@@ -8,13 +8,13 @@ import pytest
 from kinds import SMALL
 from test_live import assert_same_bits, unending, wait_until, wait_until_still
 
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.request import Inspection
 from attnkit.experiment import Experiment
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.request import Inspection
-from attnkit.live import ended, worker
-from attnkit.live import service as live
-from attnkit.live.service import TrainingService
-from attnkit.store import ResultStore
+from attnkit.service import ended, worker
+from attnkit.service import service as live
+from attnkit.service.service import TrainingService
+from attnkit.service.store import ResultStore
 from attnkit.training import train
 from attnkit.variants import Variant
 

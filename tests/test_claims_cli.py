@@ -10,13 +10,13 @@ from small_claims import MadeUp, made_up, small_claim
 from attnkit import __version__
 from attnkit.__main__ import main
 from attnkit.claims import CLAIMS
+from attnkit.command.marks import marks
 from attnkit.evidence import gathering, record
 from attnkit.evidence.record import load_shipped, to_json
 from attnkit.evidence.trials import FIRST_SEED
 from attnkit.evidence.words import readable, to_markdown
-from attnkit.marks import marks
-from attnkit.results import Result
 from attnkit.training import train
+from attnkit.training.results import Result
 
 BEGIN, END = marks("claims")
 

@@ -13,12 +13,12 @@ import attnkit as ak
 from attnkit import examples
 from attnkit.__main__ import main
 from attnkit.examples import default_of
-from attnkit.results import Result
-from attnkit.server import server_settings
-from attnkit.sharing import Sharing
-from attnkit.store import ResultStore, Unavailable
+from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore, Unavailable
 from attnkit.tasks import FAMILIES, TASKS
+from attnkit.training.results import Result
 from attnkit.variants import CATALOGUE, OPTIONS
+from attnkit.variants.sharing import Sharing
 
 RUN_KEYS = """sharing seed accuracy loss steps_to_threshold parameters kv_cache_floats_per_token
     score_symmetry weight_symmetry mass_on_target mass_on_reverse""".split()

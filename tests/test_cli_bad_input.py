@@ -13,10 +13,10 @@ import pytest
 from attnkit.__main__ import main
 from attnkit.command.arguments import error_line
 from attnkit.experiment import Experiment
-from attnkit.files import check_writable, replace_file
-from attnkit.results import Result
+from attnkit.foundation.files import check_writable, replace_file
 from attnkit.tasks import TASKS
 from attnkit.training import train
+from attnkit.training.results import Result
 
 ROOT = Path(__file__).parents[1]
 LONG, HUGE = "x" * 300, "9" * 5000
@@ -237,7 +237,9 @@ def listing(folder):
 @pytest.mark.parametrize(("arguments", "begins"), LINES, ids=range(len(LINES)))
 def test_a_bad_command_line_is_one_line_and_exit_code_2(run, place, monkeypatch, arguments, begins):
     """Nothing is computed, printed, changed or left behind."""
-    monkeypatch.setattr("attnkit.training.Training.advance", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(
+        "attnkit.training.training.Training.advance", lambda *_: pytest.fail("trained")
+    )
     before = listing(place)
     code, output, errors = run(*arguments)
     assert (code, output) == (2, "")
@@ -285,7 +287,7 @@ def test_a_device_without_memory_is_bad_input(run, monkeypatch):
     def fail(*_):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("attnkit.training.train", fail)
+    monkeypatch.setattr("attnkit.training.training.train", fail)
     code, output, errors = run("train")
     assert (code, output) == (2, "")
     assert errors.startswith("attnkit: error: memory: too little for this experiment; choose fewer")

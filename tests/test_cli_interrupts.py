@@ -13,9 +13,9 @@ import pytest
 
 from attnkit.__main__ import main
 from attnkit.command.interrupts import Interrupts, interrupts
-from attnkit.kernel import cache
-from attnkit.results import Result
+from attnkit.model.kernel import cache
 from attnkit.training import Training
+from attnkit.training.results import Result
 
 ROOT = Path(__file__).parents[1]
 SMALL = "--sharing QKV,Q=K=V --seeds 2 --set d_head=3 --set batch_size=16 --set n_eval=16".split()

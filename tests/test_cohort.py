@@ -4,12 +4,12 @@ import numpy as np
 import torch
 from kinds import tiny
 
-from attnkit.cohort import Cohort, _mean_scores
 from attnkit.experiment import Experiment
-from attnkit.model import SELF_MASK
-from attnkit.results import METRICS
-from attnkit.sharing import Sharing
-from attnkit.transformer import Layer
+from attnkit.model.model import SELF_MASK
+from attnkit.model.reference import Layer
+from attnkit.training.cohort import Cohort, _mean_scores
+from attnkit.training.snapshot import METRICS
+from attnkit.variants.sharing import Sharing
 
 EXPERIMENT = Experiment(
     n_entries=5,

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from kinds import tiny
 from scipy import stats
 
-from attnkit.comparison import (
+from attnkit.analysis.comparison import (
     ABSENT,
     differences_between,
     differences_within,
@@ -26,7 +26,7 @@ from attnkit.comparison import (
     to_json,
     variants_of,
 )
-from attnkit.results import METRICS
+from attnkit.training.snapshot import METRICS
 from attnkit.variants import Variant
 
 QKV = Variant("QKV")

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnkit.costs import TOLERANCE, count_costs
 from attnkit.experiment import Experiment
-from attnkit.model import Model
-from attnkit.settings import InvalidExperiment
-from attnkit.sharing import Sharing
+from attnkit.experiment.costs import TOLERANCE, count_costs
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.model.model import Model
 from attnkit.variants import CATALOGUE
+from attnkit.variants.sharing import Sharing
 
 CPU = torch.device("cpu")
 COMPOSED = (

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from attnkit.decode import Decoder
 from attnkit.experiment import Experiment
-from attnkit.model import Model
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.model.decode import Decoder
+from attnkit.model.model import Model
 from attnkit.variants import CATALOGUE
 
 CPU = torch.device("cpu")

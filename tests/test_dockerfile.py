@@ -12,8 +12,8 @@ import pytest
 from dockerfile import ROOT, read
 from streamlit import config
 
-from attnkit.kernel.cache import SHIPPED
-from attnkit.server import ServerSettings
+from attnkit.model.kernel.cache import SHIPPED
+from attnkit.service.server import ServerSettings
 
 PRODUCTION = {
     "server.headless": True,
@@ -80,7 +80,7 @@ def test_the_kernel_is_compiled_where_the_server_looks_for_it(image):
     place = image.environment[SHIPPED]
     assert place.startswith("/app/")
     kinds = [(kind, text) for kind, text in image.instructions if kind in ("COPY", "RUN", "USER")]
-    compiling = next(i for i, (_, text) in enumerate(kinds) if "-m attnkit.kernel" in text)
+    compiling = next(i for i, (_, text) in enumerate(kinds) if "-m attnkit.model.kernel" in text)
     assert ("COPY", "attnkit attnkit/") in kinds[:compiling]
     assert ("USER", "1000:1000") in kinds[compiling:]
     assert f'NUMBA_CACHE_DIR="${SHIPPED}"' in kinds[compiling][1]

@@ -6,10 +6,9 @@ import sys
 import pytest
 import torch
 
-from attnkit import engine
-from attnkit.engine import ENGINE, choose_engine, is_ready, ready_engine
-from attnkit.server import InvalidSettings
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
+from attnkit.training import engine
+from attnkit.training.engine import ENGINE, choose_engine, is_ready, ready_engine
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -76,7 +75,7 @@ def test_torch_trains_where_numba_is_missing(monkeypatch, capsys):
 
 def test_a_failed_compilation_is_told_once_and_torch_trains(monkeypatch, capsys):
     """A line with the reason; the next training does not try again."""
-    monkeypatch.setattr("attnkit.kernel.cache.ensure_compiled", fail)
+    monkeypatch.setattr("attnkit.model.kernel.cache.ensure_compiled", fail)
     assert [ready_engine(CPU), ready_engine(CPU, "kernel")] == ["torch", "torch"]
     line = "The training kernel cannot be compiled (LLVM ERROR: out of memory): torch trains"
     assert capsys.readouterr().err == f"{line} instead, slower.\n"
@@ -84,9 +83,9 @@ def test_a_failed_compilation_is_told_once_and_torch_trains(monkeypatch, capsys)
 
 def test_an_engine_that_must_be_compiled_is_not_ready(monkeypatch):
     """Nor is one whose state cannot be read."""
-    monkeypatch.setattr("attnkit.kernel.cache.is_compiled", lambda: False)
+    monkeypatch.setattr("attnkit.model.kernel.cache.is_compiled", lambda: False)
     assert (is_ready("kernel"), is_ready("torch")) == (False, True)
-    monkeypatch.setattr("attnkit.kernel.cache.is_compiled", fail)
+    monkeypatch.setattr("attnkit.model.kernel.cache.is_compiled", fail)
     assert not is_ready("kernel")
 
 
@@ -95,6 +94,6 @@ def test_training_on_torch_imports_no_numba():
     code = (
         "import sys; from attnkit import Experiment, Training;"
         "Training(Experiment(n_seeds=1, steps=1, n_eval=16), 'cpu', 'torch').advance(1);"
-        "raise SystemExit('numba' in sys.modules or 'attnkit.kernel' in sys.modules)"
+        "raise SystemExit('numba' in sys.modules or 'attnkit.model.kernel' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,9 +16,9 @@ from attnkit.evidence.trials import Tuned
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence
 from attnkit.figures.learning import describe_learning, plot_learning
-from attnkit.figures.palette import COLORS
-from attnkit.sharing import Sharing
-from attnkit.statistics import mean_interval
+from attnkit.training.statistics import mean_interval
+from attnkit.variants.palette import COLORS
+from attnkit.variants.sharing import Sharing
 
 N_SEEDS = 7
 

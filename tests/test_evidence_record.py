@@ -29,7 +29,7 @@ from attnkit.evidence.words import (
     to_markdown,
     told,
 )
-from attnkit.machine import processor_kind
+from attnkit.foundation.machine import processor_kind
 
 PROMISED = {"id", "source", "prediction", "verdict", "effect", "interval", "seeds"}
 """What design.md promises of every claim in `claims --json`."""

@@ -15,7 +15,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from attnkit.experiment import (
+from attnkit.experiment.experiment import (
     DEFAULT_TASK,
     Experiment,
     Size,
@@ -25,12 +25,12 @@ from attnkit.experiment import (
     from_text,
     settings,
 )
-from attnkit.links import from_broken_params, is_ours
-from attnkit.model import Model
-from attnkit.settings import InvalidExperiment, Problem
-from attnkit.sharing import Sharing
+from attnkit.experiment.links import from_broken_params, is_ours
+from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.model.model import Model
 from attnkit.tasks import TASKS
-from attnkit.variants.positions import POSITIONS
+from attnkit.variants.position_rules import POSITIONS
+from attnkit.variants.sharing import Sharing
 
 every_task = pytest.mark.parametrize("task", TASKS)
 KNOWN = ["task", "sharing", *settings(DEFAULT_TASK)]

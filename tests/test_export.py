@@ -25,10 +25,7 @@ from reference import (
 )
 
 from attnkit.__main__ import main
-from attnkit.cohort import Cohort
-from attnkit.data import stack
-from attnkit.experiment import Experiment
-from attnkit.export import (
+from attnkit.analysis.export import (
     command_line,
     experiment_code,
     module_code,
@@ -36,12 +33,15 @@ from attnkit.export import (
     take_away,
     torch_file,
 )
-from attnkit.initial import generator_for
-from attnkit.model import Model
-from attnkit.results import Result
-from attnkit.settings import InvalidExperiment
+from attnkit.experiment import Experiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.model.initial import generator_for
+from attnkit.model.model import Model
 from attnkit.tasks import TASKS
 from attnkit.training import train
+from attnkit.training.cohort import Cohort
+from attnkit.training.data import stack
+from attnkit.training.results import Result
 from attnkit.variants import CATALOGUE, OPTIONS, Option, Variant, register_option
 from attnkit.variants.rules import Code
 
@@ -347,7 +347,9 @@ SETTINGS = [
 def test_code_makes_the_experiment(given, monkeypatch):
     """Executed, it trains an equal one, and prints what it has become."""
     experiment, trained = Experiment(**given), []
-    monkeypatch.setattr("attnkit.training.train", lambda one: trained.append(one) or Trained)
+    monkeypatch.setattr(
+        "attnkit.training.training.train", lambda one: trained.append(one) or Trained
+    )
     code = experiment_code(experiment)
     exec(code, {"print": lambda table: trained.append(table)})
     assert trained == [experiment, Trained.table]

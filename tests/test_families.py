@@ -15,9 +15,9 @@ from reference import (
 )
 from torch.testing import assert_close
 
-from attnkit.data import stack
-from attnkit.initial import generator_for
-from attnkit.transformer import Layer
+from attnkit.model.initial import generator_for
+from attnkit.model.reference import Layer
+from attnkit.training.data import stack
 
 # No projection, heads and widths
 

@@ -10,9 +10,18 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from attnkit.architecture import places_of
+from attnkit.analysis.answers import Answers, Example, VariantAnswers
+from attnkit.analysis.attention_map import (
+    MOST_COLUMNS,
+    MOST_ROWS,
+    example_of,
+    frame_of,
+    telling_layer,
+)
+from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, ask, read_book
 from attnkit.experiment import Experiment
-from attnkit.figures.answers import NOT_IN_BOOK, answers_table
+from attnkit.experiment.architecture import places_of
+from attnkit.figures.answers import answers_table
 from attnkit.figures.curves import (
     accuracy_legend,
     loss_legend,
@@ -23,25 +32,16 @@ from attnkit.figures.curves import (
 )
 from attnkit.figures.diagram import _DRAWN, _NOTES, _spread, variant_diagram
 from attnkit.figures.example import example_cells
-from attnkit.figures.maps import (
-    MOST_COLUMNS,
-    MOST_ROWS,
-    attention_maps,
-    example_of,
-    frame_of,
-    telling_layer,
-)
-from attnkit.figures.palette import COLORS, colors_of
+from attnkit.figures.maps import attention_maps
 from attnkit.figures.panels import MAX_POINTS
 from attnkit.figures.thumbnail import HEIGHT, WIDTH, thumbnail
-from attnkit.live.views import Answers, Example, VariantAnswers
-from attnkit.own_book import ask, read_book
-from attnkit.sharing import Sharing
-from attnkit.statistics import mean_interval
 from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import train
+from attnkit.training.statistics import mean_interval
 from attnkit.variants import CATALOGUE, OPTIONS, Variant
 from attnkit.variants.catalogue import second_line_of, title_of
+from attnkit.variants.palette import COLORS, colors_of
+from attnkit.variants.sharing import Sharing
 
 
 @cache

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from filming import experiment_of
 
-from attnkit.camera import Camera, record
 from attnkit.experiment import Experiment
-from attnkit.film import MOST_BYTES, MOST_FRAMES, film_megabytes, filmed_steps
 from attnkit.training import Training, train
+from attnkit.training.camera import Camera, record
+from attnkit.training.film import MOST_BYTES, MOST_FRAMES, film_megabytes, filmed_steps
 
 SETTINGS = {"task": "directed", "sharing": ["QKV", "Q=K", "MQA n_heads=2", "QKV tie=K=V"]}
 

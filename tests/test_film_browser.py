@@ -15,9 +15,9 @@ from kinds import tiny
 from playwright.sync_api import expect
 from safetensors.numpy import save
 
-from attnkit.camera import record
-from attnkit.inspection.request import Inspection
-from attnkit.inspection.views import inspect
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.views import inspect
+from attnkit.training.camera import record
 from attnkit.ui.standalone import film_source, standalone_html
 
 pytestmark = pytest.mark.browser

@@ -7,14 +7,14 @@ import pytest
 from kinds import SMALL
 from test_live import PATIENCE, step_of, wait_until
 
-from attnkit.camera import record
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.views import inspect
 from attnkit.experiment import Experiment
-from attnkit.film import film_megabytes, filmed_steps
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.request import Inspection
-from attnkit.inspection.views import inspect
-from attnkit.live import worker
-from attnkit.live.service import TrainingService
+from attnkit.service import worker
+from attnkit.service.service import TrainingService
+from attnkit.training.camera import record
+from attnkit.training.film import film_megabytes, filmed_steps
 
 ASKED = Inspection("attention")
 TWO_SEEDS = Experiment(**{**SMALL, "n_seeds": 2, "steps": 44})

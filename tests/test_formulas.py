@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from reference import CPU, KNOWN, ONE_SIDE, SAMPLE, TWO_SIDES, Looked, looks_at, shake, sized
 from searching import briefly
 
-from attnkit.cohort import Cohort
-from attnkit.settings import InvalidExperiment
-from attnkit.sharing import Sharing
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training.cohort import Cohort
 from attnkit.variants import OPTIONS
+from attnkit.variants.sharing import Sharing
 
 SHAPES = {f"one side, {name}": shape for name, shape in ONE_SIDE.items()} | {
     f"two sides, {name}": shape for name, shape in TWO_SIDES.items()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnkit.gate import DAY, FIRST_WAIT, LANE_SECONDS, LONGEST_DELAY, LONGEST_WAIT, Gate
+from attnkit.service.gate import DAY, FIRST_WAIT, LANE_SECONDS, LONGEST_DELAY, LONGEST_WAIT, Gate
 
 SECRET = "correct horse"
 
@@ -149,7 +149,7 @@ def test_an_hour_of_guesses_from_one_address_is_few(gate, clock):
 
 def test_addresses_that_are_remembered_are_bounded(gate, clock, monkeypatch):
     """The one that was wrong longest ago is forgotten first."""
-    monkeypatch.setattr("attnkit.gate.MOST_ADDRESSES", 2)
+    monkeypatch.setattr("attnkit.service.gate.MOST_ADDRESSES", 2)
     for address in "abc":
         gate.opens("wrong", address)
     assert [gate.shut_seconds(address) > 0 for address in "abc"] == [False, True, True]

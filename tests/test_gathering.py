@@ -8,9 +8,9 @@ import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims.base import arm, better, no_worse, worse
+from attnkit.claims.measures import measured
 from attnkit.evidence import gathering
 from attnkit.evidence.gathering import Bench, Interrupted, gather, tune
-from attnkit.evidence.measures import measured
 from attnkit.evidence.record import Curve, Evidence
 from attnkit.evidence.trials import (
     FIRST_SEED,
@@ -22,8 +22,8 @@ from attnkit.evidence.trials import (
 )
 from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment, from_text
-from attnkit.results import Result
 from attnkit.training import train
+from attnkit.training.results import Result
 
 ARMS = [arm("QKV", up_to=2, **TINY), arm("Q=K", up_to=2, **TINY)]
 (ONE,) = comparing_trials(ARMS, {}, 2)

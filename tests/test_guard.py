@@ -13,7 +13,8 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from attnkit.server import InvalidSettings, ServerSettings, server_settings
+from attnkit.foundation.settings import InvalidSettings
+from attnkit.service.server import ServerSettings, server_settings
 from attnkit.ui import guard, startup
 from attnkit.ui.guard import Bucket, Guard, guards, is_foreign
 

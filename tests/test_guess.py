@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_pages import SMALL, job_of, press, show, told, visit, visit_small, watch
 
-from attnkit.summary import finding, solved_variants
+from attnkit.training.summary import finding, solved_variants
 from attnkit.ui.guess import NONE, Guess
 from attnkit.ui.session import shipped_example
 

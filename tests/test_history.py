@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from kinds import tiny
 
-from attnkit.history import Search, changed_settings, default_name, history_table, name_of
-from attnkit.store import LONGEST_SEARCH, Entry
+from attnkit.service.history import Search, changed_settings, default_name, history_table, name_of
+from attnkit.service.store import LONGEST_SEARCH, Entry
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

@@ -3,7 +3,7 @@
 import pytest
 from idle import IdleProcess, idle_service
 
-from attnkit.server import server_settings
+from attnkit.service.server import server_settings
 from attnkit.ui.service import training_service
 
 

@@ -9,9 +9,9 @@ from streamlit.testing.v1 import AppTest
 from test_filming import fail
 from test_pages import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, press, show, told, visit, watch
 
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.request import Inspection
-from attnkit.live.service import Refused, TrainingService
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.service.service import Refused, TrainingService
 from attnkit.ui import takeaway
 from attnkit.ui.service import training_service
 

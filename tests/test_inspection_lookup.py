@@ -11,15 +11,15 @@ from kinds import every_task
 from numpy.testing import assert_allclose
 from reference import VARIANTS, Reference, norm
 
-from attnkit import metrics
-from attnkit.figures.maps import MOST_COLUMNS, MOST_ROWS
-from attnkit.inspection import lookup
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.lookup import UNKNOWN, inspect_attention, inspect_examples
-from attnkit.inspection.probes import N_EXAMPLES, examples_of
-from attnkit.inspection.replay import is_tied
-from attnkit.inspection.request import Inspection
+from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
+from attnkit.analysis.inspection import lookup
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention, inspect_examples
+from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
+from attnkit.analysis.inspection.replay import is_tied
+from attnkit.analysis.inspection.request import Inspection
 from attnkit.tasks import NOTHING
+from attnkit.training import metrics
 
 NEAR = 1e-5
 """Of the largest magnitude of an array."""

@@ -8,10 +8,10 @@ from filming import film_of
 from reference import Reference
 from test_inspection_lookup import check_array, inspected
 
-from attnkit.inspection.lookup import UNKNOWN, inspect_attention
-from attnkit.inspection.request import Inspection
-from attnkit.own_book import ask, read_book
-from attnkit.settings import InvalidExperiment
+from attnkit.analysis.custom_phone_book import ask, read_book
+from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import NOTHING
 
 BOOK = "Ida 12\nJon 34\nMia 12\nTom 56"

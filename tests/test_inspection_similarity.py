@@ -9,12 +9,10 @@ from kinds import every_task
 from reference import TINY, Reference
 from scipy.linalg import orth, subspace_angles
 
-from attnkit.camera import record
-from attnkit.experiment import Experiment
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.probes import examples_of
-from attnkit.inspection.request import Inspection
-from attnkit.inspection.similarity import (
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.probes import examples_of
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.similarity import (
     LEVELS,
     MEASURES,
     MOST_BYTES,
@@ -22,8 +20,10 @@ from attnkit.inspection.similarity import (
     PAIRS,
     inspect_similarity,
 )
-from attnkit.similarity import linear_cka, mean_cosine
+from attnkit.analysis.similarity import linear_cka, mean_cosine
+from attnkit.experiment import Experiment
 from attnkit.tasks import TASKS
+from attnkit.training.camera import record
 from attnkit.variants import Variant
 
 SHORT = {"steps": 6, "evaluate_every": 2, "n_seeds": 1, "batch_size": 16, "n_eval": 16}
@@ -277,7 +277,7 @@ def test_frames_of_a_running_film_go_on_where_the_last_ended():
 def test_a_replay_in_parts_finds_the_same(monkeypatch):
     """Memory is bounded, numbers are not changed by it."""
     whole = inspect_similarity(film_of("standard"), Inspection("similarity"))
-    monkeypatch.setattr("attnkit.inspection.replay._MOST_NUMBERS", 1)
+    monkeypatch.setattr("attnkit.analysis.inspection.replay._MOST_NUMBERS", 1)
     parts = inspect_similarity(film_of("standard"), Inspection("similarity"))
     for name, array in whole.framed.items():
         assert np.allclose(array, parts.framed[name], atol=1e-5, equal_nan=True), name
@@ -331,7 +331,7 @@ def test_every_task_can_be_looked_into(task):
 
 def test_of_long_examples_the_asked_tokens_and_their_answers_are_kept(monkeypatch):
     """Then as many of the first as fit."""
-    monkeypatch.setattr("attnkit.inspection.similarity.MOST_TOKENS", 6)
+    monkeypatch.setattr("attnkit.analysis.inspection.similarity.MOST_TOKENS", 6)
     film = film_of("book")
     example = examples_of(film.experiment.task)
     found = inspect_similarity(film, Inspection("similarity"))

@@ -7,12 +7,12 @@ import pytest
 import torch
 from reference import TINY, Reference
 
-from attnkit.camera import record
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.symmetry import MOST_POSITIONS, inspect_symmetry, shared_part
 from attnkit.experiment import Experiment
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.probes import N_EXAMPLES, examples_of
-from attnkit.inspection.request import Inspection
-from attnkit.inspection.symmetry import MOST_POSITIONS, inspect_symmetry, shared_part
+from attnkit.training.camera import record
 from attnkit.variants import Variant
 
 SHORT = {"steps": 6, "evaluate_every": 2, "n_seeds": 1, "batch_size": 16, "n_eval": 16}

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from kinds import SMALL
 
-from attnkit.camera import record
 from attnkit.experiment import Experiment
-from attnkit.joining import can_share_runs, join_films, join_results, join_snapshots
-from attnkit.results import Result
 from attnkit.training import Training, train
+from attnkit.training.camera import record
+from attnkit.training.joining import can_share_runs, join_films, join_results, join_snapshots
+from attnkit.training.results import Result
 
 WIDE = "QKV n_heads=2 d_head=2"
 """A variant with another number of heads than the others."""

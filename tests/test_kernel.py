@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from searching import briefly
 from test_laws import COMPOSED, TINY, mixed, sizes
 
-from attnkit.data import stack
-from attnkit.engine import kernel_knows
 from attnkit.experiment import Experiment
-from attnkit.initial import generator_for
-from attnkit.kernel import elementwise
-from attnkit.kernel import model as kernel_model
-from attnkit.kernel.description import describe
-from attnkit.kernel.model import KernelModel
-from attnkit.kernel.products import multiply, multiply_add, transpose
-from attnkit.kernel.vectors import LANES
-from attnkit.model import Model
-from attnkit.transformer import cross_entropy
+from attnkit.model.initial import generator_for
+from attnkit.model.kernel import elementwise
+from attnkit.model.kernel import model as kernel_model
+from attnkit.model.kernel.description import describe
+from attnkit.model.kernel.model import KernelModel
+from attnkit.model.kernel.products import multiply, multiply_add, transpose
+from attnkit.model.kernel.vectors import LANES
+from attnkit.model.model import Model
+from attnkit.model.reference import cross_entropy
+from attnkit.training.data import stack
+from attnkit.training.engine import kernel_knows
 
 CPU = torch.device("cpu")
 CANARY = np.float32(-12345.0)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attnkit.kernel import cache
-from attnkit.process import environment_with_package
+from attnkit.foundation.process import environment_with_package
+from attnkit.model.kernel import cache
 
 SMALL_KERNEL = str(Path(__file__).parent / "small_kernel.py")
 """What the child process compiles here: the kernel itself takes half a minute."""
@@ -38,7 +38,7 @@ def child(monkeypatch):
 
 LOAD = [sys.executable, SMALL_KERNEL, "load"]
 
-MARK = "from attnkit.kernel.cache import mark_compiled; mark_compiled()"
+MARK = "from attnkit.model.kernel.cache import mark_compiled; mark_compiled()"
 
 
 def complete(folder):

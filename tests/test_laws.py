@@ -22,21 +22,21 @@ from searching import briefly
 from torch.testing import assert_close
 
 import attnkit
-from attnkit import training as training_module
-from attnkit.data import stack
-from attnkit.engine import kernel_knows
-from attnkit.experiment import Experiment, from_params, from_text
-from attnkit.experiment import settings as settings_of
-from attnkit.initial import generator_for
-from attnkit.model import Model
-from attnkit.results import METRICS
-from attnkit.settings import InvalidExperiment
-from attnkit.sharing import ROLES, Sharing
+from attnkit.experiment.experiment import Experiment, from_params, from_text
+from attnkit.experiment.experiment import settings as settings_of
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.model.initial import generator_for
+from attnkit.model.model import Model
+from attnkit.model.reference import Layer
 from attnkit.tasks import TASKS
 from attnkit.tasks.base import Task
 from attnkit.training import Training, stream
-from attnkit.transformer import Layer
+from attnkit.training import training as training_module
+from attnkit.training.data import stack
+from attnkit.training.engine import kernel_knows
+from attnkit.training.snapshot import METRICS
 from attnkit.variants import CATALOGUE
+from attnkit.variants.sharing import ROLES, Sharing
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
@@ -862,10 +862,10 @@ def imports(path, package):
     [
         "attnkit",
         "attnkit.experiment",
-        "attnkit.export",
+        "attnkit.analysis.export",
         "attnkit.tasks",
-        "attnkit.results",
-        "attnkit.reasons",
+        "attnkit.training.results",
+        "attnkit.analysis.reasons",
     ],
 )
 def test_what_pages_need_imports_neither_torch_nor_streamlit(module):
@@ -893,7 +893,14 @@ def test_pages_import_no_torch():
         *(ROOT / "attnkit" / "ui").rglob("*.py"),
         *(ROOT / "attnkit" / "figures").glob("*.py"),
     ]
-    modules = ("torch", "attnkit.training", "attnkit.model", "attnkit.metrics")
+    modules = (
+        "torch",
+        "attnkit.model",
+        "attnkit.model.model",
+        "attnkit.training",
+        "attnkit.training.training",
+        "attnkit.training.metrics",
+    )
     for path in pages:
         if path.exists():
             assert not set(modules) & set(imports_of(path)), path.name

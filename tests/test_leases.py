@@ -1,7 +1,7 @@
 """Who watches what, by a clock that the tests hold."""
 
-from attnkit.live.jobs import NOBODY, Watcher
-from attnkit.live.leases import WATCHED_SECONDS, Leases
+from attnkit.service.jobs import NOBODY, Watcher
+from attnkit.service.leases import WATCHED_SECONDS, Leases
 
 TAB, OTHER = Watcher("tab", "Anna"), Watcher("other", "Bert")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from attnkit.experiment import Experiment, from_params, settings
-from attnkit.links import (
+from attnkit.experiment.experiment import Experiment, from_params, settings
+from attnkit.experiment.links import (
     GROUPS,
     LONGEST_NAME,
     LONGEST_VALUE,
@@ -16,7 +16,7 @@ from attnkit.links import (
     read_link,
     told,
 )
-from attnkit.settings import Problem
+from attnkit.foundation.settings import Problem
 from attnkit.tasks import TASKS
 
 HASH = "0123456789abcdef"
@@ -217,7 +217,7 @@ def test_many_settings_that_contradict_each_other_are_given_up(monkeypatch):
         tries.append(fields)
         return from_params({**fields, "n_entries": "12", "n_names": "8"})
 
-    monkeypatch.setattr("attnkit.links.from_params", build)
+    monkeypatch.setattr("attnkit.experiment.links.from_params", build)
     experiment, problems = from_broken_params({"d_head": "3", "steps": "7", "sharing": "QKV,Q=K"})
     assert experiment == Experiment()
     assert 0 < len(tries) <= 60

@@ -12,10 +12,18 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from idle import idle_service, show, visit
 
-from attnkit import links
-from attnkit.experiment import Experiment, from_params, settings
-from attnkit.links import GROUPS, MOST_FIELDS, is_ours, link_params, link_text, read_link, told
-from attnkit.server import server_settings
+from attnkit.experiment import links
+from attnkit.experiment.experiment import Experiment, from_params, settings
+from attnkit.experiment.links import (
+    GROUPS,
+    MOST_FIELDS,
+    is_ours,
+    link_params,
+    link_text,
+    read_link,
+    told,
+)
+from attnkit.service.server import server_settings
 from attnkit.tasks import TASKS
 from attnkit.variants import CATALOGUE, OPTIONS
 

@@ -6,9 +6,9 @@ import re
 import pytest
 from idle import idle_service, show, visit
 
-from attnkit.experiment import Experiment, settings
-from attnkit.links import GROUPS
-from attnkit.store import ResultStore, Unavailable
+from attnkit.experiment.experiment import Experiment, settings
+from attnkit.experiment.links import GROUPS
+from attnkit.service.store import ResultStore, Unavailable
 from attnkit.tasks import TASKS
 from attnkit.training import train
 from attnkit.ui.presets import PRESETS

@@ -17,20 +17,20 @@ import numpy as np
 import pytest
 from kinds import SMALL
 
-from attnkit.data import draw_probe
-from attnkit.engine import ENGINE
+from attnkit.analysis.custom_phone_book import can_be_asked
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
-from attnkit.kernel import cache
-from attnkit.live import ended, worker
-from attnkit.live import service as live
-from attnkit.live.asking import Weights, answer
-from attnkit.live.jobs import Job
-from attnkit.live.service import TrainingService
-from attnkit.live.worker import SLICE_SECONDS, Worker, rest_after
-from attnkit.own_book import can_be_asked
+from attnkit.model.kernel import cache
+from attnkit.service import ended, worker
+from attnkit.service import service as live
+from attnkit.service.asking import Weights, answer
+from attnkit.service.jobs import Job
+from attnkit.service.service import TrainingService
+from attnkit.service.worker import SLICE_SECONDS, Worker, rest_after
 from attnkit.tasks import TASKS
 from attnkit.training import Training, train
+from attnkit.training.data import draw_probe
+from attnkit.training.engine import ENGINE
 from attnkit.variants import Variant
 
 pytestmark = pytest.mark.server
@@ -517,7 +517,7 @@ def test_a_job_that_breaks_fails_alone(monkeypatch):
 def test_the_training_process_ends_when_its_input_does():
     """It needs no signal."""
     worker = subprocess.Popen(
-        [sys.executable, "-m", "attnkit.live.worker"],
+        [sys.executable, "-m", "attnkit.service.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         cwd=Path(__file__).parents[1],
@@ -532,7 +532,7 @@ def test_no_training_process_outlives_a_killed_server():
         [
             sys.executable,
             "-c",
-            "from attnkit.live.service import TrainingService\n"
+            "from attnkit.service.service import TrainingService\n"
             "from attnkit.experiment import Experiment\n"
             "service = TrainingService()\n"
             f"job = service.submit(Experiment(**{UNENDING!r}))\n"

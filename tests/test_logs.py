@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnkit import logs
-from attnkit.database_engines import REASONS
 from attnkit.experiment import Experiment
-from attnkit.logs import EVENTS, FIELDS, log, versions
-from attnkit.server import server_settings
+from attnkit.service import logs
+from attnkit.service.database_engines import REASONS
+from attnkit.service.logs import EVENTS, FIELDS, log, versions
+from attnkit.service.server import server_settings
 
 ROOT = Path(__file__).parents[1]
 CODE = sorted([*ROOT.glob("*.py"), *ROOT.glob("pages/*.py"), *ROOT.glob("attnkit/**/*.py")])

@@ -8,8 +8,8 @@ import psutil
 import pytest
 import torch
 
-from attnkit import machine
-from attnkit.machine import megabytes_of, processor_kind, room
+from attnkit.foundation import machine
+from attnkit.foundation.machine import megabytes_of, processor_kind, room
 
 TOTAL = psutil.virtual_memory().total / 2**20
 

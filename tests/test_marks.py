@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from attnkit.command.marks import marks, split_at_marks, write_between_marks
 from attnkit.evidence.record import load_shipped
 from attnkit.evidence.words import to_markdown
-from attnkit.marks import marks, split_at_marks, write_between_marks
 
 CLAIMS = Path(__file__).parents[1] / "docs" / "claims.md"
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from attnkit import metrics
 from attnkit.tasks import NOTHING
+from attnkit.training import metrics
 
 
 @st.composite

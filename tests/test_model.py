@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from attnkit.data import stack
 from attnkit.experiment import Experiment
-from attnkit.initial import generator_for
-from attnkit.model import Model
-from attnkit.sharing import ROLES, Sharing
-from attnkit.transformer import Layer
+from attnkit.model.initial import generator_for
+from attnkit.model.model import Model
+from attnkit.model.reference import Layer
+from attnkit.training.data import stack
+from attnkit.variants.sharing import ROLES, Sharing
 
 CPU = torch.device("cpu")
 SIZES = {"n_seeds": 2, "n_entries": 5, "n_names": 11, "n_values": 13, "n_heads": 3, "d_head": 7}

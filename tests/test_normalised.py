@@ -5,8 +5,8 @@ import torch
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
-from attnkit.model import Model
-from attnkit.transformer import Layer
+from attnkit.model.model import Model
+from attnkit.model.reference import Layer
 from attnkit.variants import InvalidVariant, Variant
 
 

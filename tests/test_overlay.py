@@ -8,7 +8,7 @@ import pytest
 from finished import THREE_SEEDS, finished, letters, one_variant
 from kinds import tiny
 
-from attnkit.comparison import LETTERS
+from attnkit.analysis.comparison import LETTERS
 from attnkit.figures.overlay import STYLES, overlay_legend, plot_overlay, style_of
 from attnkit.figures.panels import MAX_POINTS
 from attnkit.variants import Variant

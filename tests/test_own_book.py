@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnkit import own_book
-from attnkit.own_book import (
+from attnkit.analysis import custom_phone_book as own_book
+from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
     MOST_SHOWN,
     ask,

@@ -3,8 +3,8 @@
 import pytest
 
 from attnkit.experiment import Experiment
-from attnkit.own import import_own
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.plugins import import_own
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.variants import (
     CATALOGUE,
     OPTIONS,

@@ -8,11 +8,11 @@ from unittest.mock import patch
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from attnkit import logs
 from attnkit.experiment import Experiment
-from attnkit.live.jobs import Watcher
-from attnkit.server import server_settings
-from attnkit.store import Unavailable
+from attnkit.service import logs
+from attnkit.service.jobs import Watcher
+from attnkit.service.server import server_settings
+from attnkit.service.store import Unavailable
 from attnkit.ui import owner
 from attnkit.ui.owner import gate, n_sessions, queue_table, store_megabytes
 from attnkit.ui.service import training_service

@@ -14,21 +14,21 @@ from streamlit.testing.v1 import AppTest
 
 import attnkit as ak
 from attnkit.examples import load_variants
-from attnkit.experiment import Experiment, from_params, settings
-from attnkit.live.jobs import Job, Watcher
-from attnkit.live.service import TrainingService
-from attnkit.live.turns import Outlook
-from attnkit.sharing import Sharing
-from attnkit.summary import percent
+from attnkit.experiment.experiment import Experiment, from_params, settings
+from attnkit.service.jobs import Job, Watcher
+from attnkit.service.service import TrainingService
+from attnkit.service.turns import Outlook
 from attnkit.tasks import TASKS, register_task
 from attnkit.training import Training
+from attnkit.training.summary import percent
 from attnkit.ui.markdown import plain
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.service import training_service
 from attnkit.ui.session import Lab, shipped_example
 from attnkit.ui.visitor import Visitor
 from attnkit.variants import CATALOGUE, OPTIONS, register
-from attnkit.variants.catalogue import find
+from attnkit.variants.names import find
+from attnkit.variants.sharing import Sharing
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from attnkit.data import TrainingData
 from attnkit.experiment import Experiment
-from attnkit.model import Model
-from attnkit.parameters import Parameters
-from attnkit.recipe import ALIGNED
+from attnkit.model.model import Model
+from attnkit.model.parameters import Parameters
+from attnkit.training.data import TrainingData
+from attnkit.variants.size import ALIGNED
 
 CPU = torch.device("cpu")
 TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}

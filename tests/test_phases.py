@@ -7,13 +7,13 @@ import pytest
 import torch
 from kinds import tiny
 
-from attnkit.cohort import Cohort
-from attnkit.data import TrainingData
 from attnkit.experiment import Experiment
-from attnkit.initial import generator_for
-from attnkit.results import METRICS
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.model.initial import generator_for
 from attnkit.training import Training
+from attnkit.training.cohort import Cohort
+from attnkit.training.data import TrainingData
+from attnkit.training.snapshot import METRICS
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")

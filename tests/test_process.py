@@ -8,7 +8,7 @@ import pytest
 ONE_HEAP = """
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
-from attnkit.process import prepare_for_training
+from attnkit.foundation.process import prepare_for_training
 
 prepare_for_training()
 with ThreadPoolExecutor(1) as pool:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from attnkit.products import product, project
+from attnkit.model.products import product, project
 
 both = pytest.mark.parametrize("multiply", [product, project])
 

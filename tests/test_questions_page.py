@@ -13,9 +13,9 @@ from attnkit.evidence import record
 from attnkit.evidence.questions import QUESTIONS, answered
 from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.words import score_told, seen_told
-from attnkit.experiment import from_params
+from attnkit.experiment.experiment import from_params
 from attnkit.figures.strips import arms_of
-from attnkit.live.service import Refused, TrainingService
+from attnkit.service.service import Refused, TrainingService
 from attnkit.ui import claiming
 from attnkit.ui.asked import ALL, CLAIM, VIEW
 from attnkit.ui.claiming import quick_trials

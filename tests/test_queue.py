@@ -8,13 +8,13 @@ import pytest
 from kinds import SMALL
 
 from attnkit.experiment import Experiment
-from attnkit.film import film_megabytes
-from attnkit.live.jobs import Watcher
-from attnkit.live.keeping import Keeper
-from attnkit.live.service import Refused, TrainingService
-from attnkit.server import ServerSettings
-from attnkit.store import ResultStore, Unavailable
+from attnkit.service.jobs import Watcher
+from attnkit.service.keeping import Keeper
+from attnkit.service.server import ServerSettings
+from attnkit.service.service import Refused, TrainingService
+from attnkit.service.store import ResultStore, Unavailable
 from attnkit.training import train
+from attnkit.training.film import film_megabytes
 
 pytestmark = pytest.mark.server
 
@@ -152,7 +152,7 @@ def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monk
     service.arrive(ANNA.tab)
     job_id = service.submit(unending(1), watcher=ANNA)
     service.leave(ANNA.tab)
-    monkeypatch.setattr("attnkit.live.service.CLOSED_SECONDS", 0.0)
+    monkeypatch.setattr("attnkit.service.service.CLOSED_SECONDS", 0.0)
     with service._changed:
         service._make_room()
     assert service._jobs[job_id].active  # `look` would be somebody who watches it
@@ -197,7 +197,7 @@ def test_training_time_is_limited(service, monkeypatch):
 
 def test_what_is_paused_makes_room_when_others_wait(service, monkeypatch):
     """It holds memory that others need; its owner is told."""
-    monkeypatch.setattr("attnkit.live.service.PAUSED_IN_THE_WAY_SECONDS", 0.0)
+    monkeypatch.setattr("attnkit.service.service.PAUSED_IN_THE_WAY_SECONDS", 0.0)
     each = unending(1).megabytes + film_megabytes(unending(1))
     settings = ONE_AT_A_TIME.model_copy(update={"training_megabytes": 1.5 * each})
     monkeypatch.setattr(service, "settings", settings)
@@ -282,7 +282,7 @@ class Forgetful:
 @pytest.fixture
 def told(monkeypatch):
     """What a keeper has told, and an event for when there is news."""
-    monkeypatch.setattr("attnkit.live.keeping.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("attnkit.service.keeping.RETRY_SECONDS", 0.001)
     found, news = [], threading.Semaphore(0)
 
     def tell(*said):
@@ -309,7 +309,7 @@ def test_a_store_that_was_away_gets_everything_in_the_end(told):
 
 def test_what_waits_for_the_store_is_bounded(told, monkeypatch):
     """The oldest is given up, and told."""
-    monkeypatch.setattr("attnkit.live.keeping.MOST_BYTES", 4)
+    monkeypatch.setattr("attnkit.service.keeping.MOST_BYTES", 4)
     found, news, tell = told
     keeper = Keeper(Forgetful(10**9), tell)
     for name in "abc":

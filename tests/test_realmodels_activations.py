@@ -7,10 +7,10 @@ import tokenizers
 import torch
 import transformers as T
 
+from attnkit.analysis.similarity import linear_cka, projected_bands
 from attnkit.realmodels import Projections, Unreadable, activations
 from attnkit.realmodels.activations import activation_cka, with_activations
 from attnkit.realmodels.toys import toy_table
-from attnkit.similarity import linear_cka, projected_bands
 
 H, G, M, D, N_TOKENS = 6, 3, 31, 5, 83
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.linalg import orthogonal_procrustes, svdvals
 
-from attnkit import metrics, similarity
+from attnkit.analysis import similarity
 from attnkit.realmodels.base import Projections, Rope
 from attnkit.realmodels.chance import chance_levels
 from attnkit.realmodels.measures import (
@@ -16,6 +16,7 @@ from attnkit.realmodels.measures import (
     prepared,
 )
 from attnkit.realmodels.portraits import AXES, portraits_of
+from attnkit.training import metrics
 
 H, G, M, D, E = 6, 3, 31, 5, 7
 
@@ -36,7 +37,7 @@ def per_query_head(layer):
 
 @pytest.mark.parametrize("pair", ["qk", "qv", "kv"])
 def test_heads_agree_with_the_definitions(pair):
-    """Cosine, overlap and CKA are those of `attnkit.similarity`, the rotation is Procrustes'."""
+    """Cosine, overlap and CKA are those of `analysis.similarity`, the rotation is Procrustes'."""
     layer = made()
     w, found = per_query_head(layer), measure_layer(layer).heads
     a, b = w[pair[0]], w[pair[1]]
@@ -48,7 +49,7 @@ def test_heads_agree_with_the_definitions(pair):
 
 
 def test_the_form_agrees_with_the_definitions():
-    """Symmetry and directionality are those of `attnkit.metrics`, ranks those of the matrices."""
+    """Symmetry and directionality are those of `training.metrics`, ranks those of the matrices."""
     layer = made()
     w, found = per_query_head(layer), measure_layer(layer).heads
     q, k = torch.from_numpy(w["q"]), torch.from_numpy(w["k"])

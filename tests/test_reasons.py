@@ -8,9 +8,9 @@ import pytest
 from finished import finished
 from kinds import KINDS, tiny
 
+from attnkit.analysis.reasons import headline, marked_pair, reason
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
-from attnkit.reasons import headline, marked_pair, reason
 from attnkit.tasks import TASKS
 from attnkit.training import Training
 from attnkit.variants import Variant

@@ -11,16 +11,16 @@ import pytest
 from finished import finished
 from kinds import tiny
 
-from attnkit.camera import Camera
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.views import inspect
+from attnkit.analysis.recovery import curve_table, recovery_of, repeats, tied_variant, train_on
 from attnkit.experiment import Experiment
 from attnkit.figures.heads import Ablation, ablations_of, heads_csv, heads_tables, overall_finding
 from attnkit.figures.recovery import plot_recovery, recovery_legend
 from attnkit.figures.ties import ways_csv, ways_of, ways_table
-from attnkit.inspection.request import Inspection
-from attnkit.inspection.views import inspect
-from attnkit.recovery import curve_table, recovery_of, repeats, tied_variant, train_on
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import Training, train
+from attnkit.training.camera import Camera
 from attnkit.variants import Variant
 
 KEEP_K = "QKV tie=K=V tie_by=keep_K"

@@ -5,11 +5,11 @@ from filming import film_of, film_of_shape
 from reference import VARIANTS
 from torch.testing import assert_close
 
-from attnkit.data import draw_probe
-from attnkit.inspection import replay as module
-from attnkit.inspection.replay import Replay, in_parts, replays
+from attnkit.analysis.inspection import replay as module
+from attnkit.analysis.inspection.replay import Replay, in_parts, replays
+from attnkit.model.reference import Layer
 from attnkit.tasks import TASKS
-from attnkit.transformer import Layer
+from attnkit.training.data import draw_probe
 
 
 def check(film, variant, found_by=replays):

@@ -15,12 +15,12 @@ from small_claims import MadeUp, made_up
 from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS, answered
 from attnkit.evidence.record import verdicts_of
-from attnkit.evidence.report import to_html
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import rises_told, rows_of, score_told, seen_told
 from attnkit.figures.differences import plot_differences
 from attnkit.figures.evidence import plot_evidence
+from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import plot_learning
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}

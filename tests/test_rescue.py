@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from attnkit.experiment import Experiment
-from attnkit.rescue import (
+from attnkit.analysis.rescue import (
     Outcome,
     changes_of,
     goal_of,
@@ -13,6 +12,7 @@ from attnkit.rescue import (
     untied,
     verdict_on,
 )
+from attnkit.experiment import Experiment
 from attnkit.training import train
 from attnkit.variants import CATALOGUE, Variant
 

@@ -4,8 +4,8 @@ import pytest
 from test_inspecting import small_link, turn_to, visit_at
 from test_pages import press, show, told, visit, watch
 
-from attnkit.experiment import from_params
-from attnkit.live.service import Refused, TrainingService
+from attnkit.experiment.experiment import from_params
+from attnkit.service.service import Refused, TrainingService
 from attnkit.training import train
 from attnkit.ui import session
 from attnkit.ui.service import training_service

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from kinds import KINDS, tiny
 from safetensors.numpy import load, save
 
-from attnkit import results
 from attnkit.experiment import Experiment
-from attnkit.machine import processor_kind
-from attnkit.results import METRICS, Result, Snapshot
+from attnkit.foundation.machine import processor_kind
 from attnkit.training import Training
+from attnkit.training.results import Result
+from attnkit.training.snapshot import METRICS, Snapshot
 
 SMALL = {
     "n_entries": 5,
@@ -268,7 +268,7 @@ def test_a_missing_array_is_named(missing):
 
 def test_a_metric_that_came_later_is_missing_in_older_files(monkeypatch):
     """Results that are stored or shipped stay readable when a metric is added."""
-    monkeypatch.setattr(results, "METRICS", (*METRICS, "newer"))
+    monkeypatch.setattr("attnkit.training.snapshot.METRICS", (*METRICS, "newer"))
     history = Snapshot.from_bytes(BLOB).history
     assert history["newer"].shape == history["loss"].shape
     assert np.isnan(history["newer"]).all()

@@ -10,7 +10,7 @@ from finished import store_finished
 from kinds import tiny
 from playwright.sync_api import expect
 
-from attnkit.store import ResultStore
+from attnkit.service.store import ResultStore
 from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]

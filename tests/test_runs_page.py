@@ -14,9 +14,9 @@ from kinds import tiny
 from streamlit.testing.v1 import AppTest
 
 from attnkit.experiment import Experiment
-from attnkit.results import Result
-from attnkit.server import server_settings
-from attnkit.store import LONGEST_NAME, LONGEST_SEARCH, ResultStore, Unavailable
+from attnkit.service.server import server_settings
+from attnkit.service.store import LONGEST_NAME, LONGEST_SEARCH, ResultStore, Unavailable
+from attnkit.training.results import Result
 from attnkit.ui import compared, runs
 from attnkit.ui.runs import MOST, Runs
 from attnkit.ui.service import training_service

@@ -7,7 +7,8 @@ import pytest
 
 from attnkit.examples import FOLDER as EXAMPLES
 from attnkit.experiment import Experiment
-from attnkit.server import PREFIX, InvalidSettings, ServerSettings
+from attnkit.foundation.settings import PREFIX, InvalidSettings
+from attnkit.service.server import ServerSettings
 from attnkit.tasks import TASKS
 
 HOSTING = Path(__file__).parents[1] / "docs" / "hosting.md"

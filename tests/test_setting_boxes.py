@@ -5,8 +5,8 @@ import re
 import pytest
 from idle import idle_service, show, visit
 
-from attnkit.experiment import Experiment, settings
-from attnkit.settings import Problem
+from attnkit.experiment.experiment import Experiment, settings
+from attnkit.foundation.settings import Problem
 from attnkit.tasks import TASKS
 from attnkit.ui.controls import labels_of
 from attnkit.ui.words import WORDS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnkit.server import server_settings
+from attnkit.service.server import server_settings
 from attnkit.ui import share
 
 LAN = "192.0.2.7"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnkit.sharing import ROLES, Sharing
+from attnkit.variants.sharing import ROLES, Sharing
 
 # sharing, classes, owner of Q K V, matrices, symmetric
 PROPERTIES = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
-from attnkit.similarity import (
+from attnkit.analysis.similarity import (
     column_space,
     cosine,
     linear_cka,

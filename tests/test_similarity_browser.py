@@ -6,9 +6,9 @@ from browsing import COUNT_REPLACED, LONG, WIDER
 from kinds import tiny
 from playwright.sync_api import expect
 
-from attnkit.camera import record
-from attnkit.inspection.request import Inspection
-from attnkit.inspection.similarity import inspect_similarity
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.similarity import inspect_similarity
+from attnkit.training.camera import record
 from attnkit.ui.standalone import standalone_html
 
 pytestmark = pytest.mark.browser

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnkit.cohort import Cohort
-from attnkit.data import TrainingData
 from attnkit.experiment import Experiment
+from attnkit.training.cohort import Cohort
+from attnkit.training.data import TrainingData
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from attnkit.statistics import mean_interval, paired_difference
+from attnkit.training.statistics import mean_interval, paired_difference
 
 VALUES = st.floats(-100, 100, allow_subnormal=False)
 ROWS = hnp.arrays(float, st.tuples(st.integers(1, 3), st.integers(2, 7)), elements=VALUES)

@@ -11,9 +11,9 @@ from kinds import tiny
 from sqlalchemy import create_engine
 from storing import made
 
-from attnkit.database_engines import FILE
-from attnkit.server import server_settings
-from attnkit.store import ResultStore, TooLarge, Unavailable
+from attnkit.service.database_engines import FILE
+from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore, TooLarge, Unavailable
 from attnkit.ui import storage
 from attnkit.ui.storage import result_store, stored_experiment
 

@@ -17,14 +17,15 @@ from sqlalchemy.engine import make_url
 from storing import answer, ask, made, storing
 from test_results import same_arrays
 
-from attnkit import __version__, database_engines
-from attnkit import store as store_module
-from attnkit.database_engines import FILE, open_engine
-from attnkit.experiment import hash_of
-from attnkit.migrations import RESULTS, STEPS, checksum
-from attnkit.results import Result
-from attnkit.store import LONGEST_NAME, Entry, ResultStore, TooLarge, Unavailable
+from attnkit import __version__
+from attnkit.experiment.experiment import hash_of
+from attnkit.service import database_engines
+from attnkit.service import store as store_module
+from attnkit.service.database_engines import FILE, open_engine
+from attnkit.service.migrations import RESULTS, STEPS, checksum
+from attnkit.service.store import LONGEST_NAME, Entry, ResultStore, TooLarge, Unavailable
 from attnkit.training import Training
+from attnkit.training.results import Result
 
 UNKNOWN = "0123456789abcdef"
 

@@ -23,9 +23,9 @@ from sqlalchemy import Engine, create_engine, event, text
 from storing import answer, ask, made, storing
 from test_store import connected, put, stored
 
-from attnkit import database_engines
-from attnkit.database_engines import FILE
-from attnkit.store import ResultStore, Unavailable
+from attnkit.service import database_engines
+from attnkit.service.database_engines import FILE
+from attnkit.service.store import ResultStore, Unavailable
 
 RESULTS = [made(first_seed) for first_seed in range(8)]
 BLOBS = {result.experiment.hash: result.to_blobs() for result in RESULTS}

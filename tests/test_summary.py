@@ -7,8 +7,9 @@ import pytest
 from finished import finished
 from kinds import tiny
 
-from attnkit.statistics import mean_interval
-from attnkit.summary import (
+from attnkit.training import Training
+from attnkit.training.statistics import mean_interval
+from attnkit.training.summary import (
     finding,
     measures_finding,
     percent,
@@ -17,7 +18,6 @@ from attnkit.summary import (
     sharing_table,
     slice_table,
 )
-from attnkit.training import Training
 
 
 def with_accuracy(snapshot, accuracy, **changes):

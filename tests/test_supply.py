@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS, tiny
 
-from attnkit import cohort as cohort_module
-from attnkit.cohort import Cohort
-from attnkit.data import TrainingData, draw_probe, held_out_examples, unstack
-from attnkit.initial import generator_for
+from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, TASKS
 from attnkit.training import Training
+from attnkit.training import cohort as cohort_module
+from attnkit.training.cohort import Cohort
+from attnkit.training.data import TrainingData, draw_probe, held_out_examples, unstack
 
 CPU = torch.device("cpu")
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -8,13 +8,13 @@ import torch
 from filming import experiment_of, film_of
 from reference import Reference
 
-from attnkit import metrics
-from attnkit.camera import record
-from attnkit.cohort import Cohort
-from attnkit.data import held_out_examples
-from attnkit.inspection import surgery
-from attnkit.inspection.request import Inspection
-from attnkit.inspection.surgery import inspect_heads, inspect_ties
+from attnkit.analysis.inspection import surgery
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
+from attnkit.training import metrics
+from attnkit.training.camera import record
+from attnkit.training.cohort import Cohort
+from attnkit.training.data import held_out_examples
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")

@@ -11,8 +11,8 @@ from test_filming import fail
 from test_inspecting import filmed, small_link, turn_to, visit_at, watch_film
 from test_pages import PATIENCE, drawn, press, show, told, visit, watch
 
-from attnkit.live.service import Refused, TrainingService
-from attnkit.server import server_settings
+from attnkit.service.server import server_settings
+from attnkit.service.service import Refused, TrainingService
 from attnkit.ui.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]

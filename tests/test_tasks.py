@@ -16,17 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from attnkit.experiment import Experiment, Size, Training
+from attnkit.experiment.experiment import Experiment, Size, Training
+from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks import FAMILIES, NOTHING, TASKS, Examples, Task, register_task
-from attnkit.tasks.base import (
-    HELD_OUT_ONE_IN,
-    NAMES,
-    choose,
-    dial,
-    disagreement,
-    in_order,
-    is_held_out,
-)
+from attnkit.tasks.base import HELD_OUT_ONE_IN, NAMES, choose, in_order, is_held_out
 from attnkit.tasks.phonebook import Phonebook
 
 every_task = pytest.mark.parametrize("cls", TASKS.values(), ids=TASKS)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from attnkit.experiment import Experiment
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import NOTHING
 from attnkit.tasks.language import (
     HIDDEN,

@@ -9,19 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kinds import KINDS, tiny
 
-from attnkit import training as training_module
-from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
-from attnkit.results import METRICS
-from attnkit.sharing import Sharing
 from attnkit.tasks import NOTHING, TASKS
-from attnkit.training import (
-    RUNS_PER_COHORT,
-    Training,
-    plan_cohorts,
-    stream,
-    train,
-)
+from attnkit.training import training as training_module
+from attnkit.training.cohort import Cohort
+from attnkit.training.snapshot import METRICS
+from attnkit.training.training import RUNS_PER_COHORT, Training, plan_cohorts, stream, train
+from attnkit.variants.sharing import Sharing
 
 SMALL = {
     "sharing": ["QKV", "Q=K=V"],

@@ -8,10 +8,10 @@ from searching import briefly
 from torch.testing import assert_close
 
 from attnkit.bench.loop import Attention, Mlp, Transformer
-from attnkit.data import TrainingData
 from attnkit.experiment import Experiment
-from attnkit.model import Model
-from attnkit.sharing import Sharing
+from attnkit.model.model import Model
+from attnkit.training.data import TrainingData
+from attnkit.variants.sharing import Sharing
 
 CPU = torch.device("cpu")
 TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_claims import TINY
 
-from attnkit import experiment as limits
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
-from attnkit.evidence.measures import MEASURES
+from attnkit.claims.measures import MEASURES
 from attnkit.evidence.trials import (
     AS_GOOD,
     FINER_RATES,
@@ -27,7 +26,8 @@ from attnkit.evidence.trials import (
     tuned_by,
     tuning_trials,
 )
-from attnkit.settings import InvalidExperiment
+from attnkit.experiment import experiment as limits
+from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import train
 from attnkit.variants import Variant
 

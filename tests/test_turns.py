@@ -5,8 +5,8 @@ from itertools import count
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from attnkit.live.turns import MOST_RATIO, OVERTAKE_SECONDS, Claim, admitted, gives_way, outlooks
-from attnkit.server import ServerSettings
+from attnkit.service.server import ServerSettings
+from attnkit.service.turns import MOST_RATIO, OVERTAKE_SECONDS, Claim, admitted, gives_way, outlooks
 
 SETTINGS = ServerSettings(max_active=3, training_megabytes=100, visitor_active=1, visitor_waiting=1)
 

@@ -6,17 +6,17 @@ import torch
 from kinds import tiny
 from torch.testing import assert_close
 
-from attnkit.architecture import places_of
-from attnkit.cohort import Cohort
-from attnkit.data import stack
-from attnkit.decode import Decoder
-from attnkit.initial import generator_for
-from attnkit.model import Model
-from attnkit.settings import InvalidExperiment
-from attnkit.sharing import ROLES, Sharing
+from attnkit.experiment.architecture import places_of
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.model.decode import Decoder
+from attnkit.model.initial import generator_for
+from attnkit.model.model import Model
+from attnkit.model.reference import Layer
 from attnkit.training import Training
-from attnkit.transformer import Layer
+from attnkit.training.cohort import Cohort
+from attnkit.training.data import stack
 from attnkit.variants import CATALOGUE
+from attnkit.variants.sharing import ROLES, Sharing
 
 CPU = torch.device("cpu")
 N = 5  # words of a sentence: positions 0 to 4 are the encoder's, 5 to 9 the decoder's

@@ -6,8 +6,8 @@ import pytest
 from reference import CPU, TINY, Looked, Reference
 from torch.testing import assert_close
 
-from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
+from attnkit.training.cohort import Cohort
 from attnkit.variants import OPTIONS, Variant
 
 # Tied for a time, and settings of one's own

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from searching import briefly
 
-from attnkit.experiment import Experiment, InvalidExperiment
-from attnkit.sharing import Sharing
+from attnkit.experiment.experiment import Experiment, InvalidExperiment
 from attnkit.tasks import TASKS
 from attnkit.variants import (
     CATALOGUE,
@@ -25,6 +24,7 @@ from attnkit.variants import (
 )
 from attnkit.variants.catalogue import FAMILIES
 from attnkit.variants.options import CountOption, NumberOption, WidthOption
+from attnkit.variants.sharing import Sharing
 
 every_entry = pytest.mark.parametrize("named", CATALOGUE.values(), ids=lambda named: named.name)
 
@@ -391,11 +391,12 @@ def test_an_entry_goes_with_the_default_sizes_of_every_task(named, task):
 
 
 @pytest.fixture
-def catalogue(monkeypatch):
-    """A catalogue to write in, which is forgotten afterwards."""
-    mine = dict(CATALOGUE)
-    monkeypatch.setattr("attnkit.variants.catalogue.CATALOGUE", mine)
-    return mine
+def catalogue():
+    """The catalogue to write in; afterwards it is as it was before."""
+    before = dict(CATALOGUE)
+    yield CATALOGUE
+    CATALOGUE.clear()
+    CATALOGUE.update(before)
 
 
 def test_a_name_of_one_s_own_is_typed_like_any_other(catalogue):
@@ -475,6 +476,6 @@ def test_a_misspelt_name_or_word_is_guessed(text, meant):
 
 def test_a_very_long_text_is_refused_before_its_words_are_looked_at(monkeypatch):
     """Anybody may send one, and looking every name of it up takes minutes."""
-    monkeypatch.setattr("attnkit.variants.catalogue.find", None)
+    monkeypatch.setattr("attnkit.variants.text.find", None)
     with pytest.raises(InvalidVariant, match="at most 200 characters"):
         Variant("mqa " * 50_000)

@@ -18,11 +18,12 @@ from reference import (
 )
 from searching import briefly
 
-from attnkit.cohort import Cohort
 from attnkit.experiment import Experiment
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training.cohort import Cohort
 from attnkit.variants import OPTIONS, Variant
-from attnkit.variants.catalogue import find, search
+from attnkit.variants.catalogue import search
+from attnkit.variants.names import find
 
 # The formula of every entry of the catalogue, and of compositions
 

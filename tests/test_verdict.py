@@ -28,7 +28,7 @@ from attnkit.evidence.verdict import (
     judge_together,
     still_rises,
 )
-from attnkit.statistics import mean_interval
+from attnkit.training.statistics import mean_interval
 
 ALPHA = 1 - LEVEL
 LIMIT = 0.05

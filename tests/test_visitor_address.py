@@ -4,7 +4,7 @@ import pytest
 from idle import idle_service, show, visit
 from starlette.datastructures import Headers
 
-from attnkit.server import server_settings
+from attnkit.service.server import server_settings
 from attnkit.ui.service import training_service
 from attnkit.ui.visitor_address import session_address, visitor_address
 

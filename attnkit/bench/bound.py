@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from attnkit.experiment import Experiment
-from attnkit.process import n_cores
-from attnkit.sharing import ROLES
+from attnkit.foundation.process import n_cores
+from attnkit.variants.sharing import ROLES
 
 _RUNS_TOGETHER = 5
 """Runs whose products are computed in one call, where threads share the work."""

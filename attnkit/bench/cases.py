@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attnkit.experiment import Experiment
-from attnkit.recipe import Size, Training
-from attnkit.sharing import Sharing
+from attnkit.experiment.recipe import Training
 from attnkit.tasks import TASKS, Task
 from attnkit.variants import Variant
+from attnkit.variants.sharing import Sharing
+from attnkit.variants.size import Size
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import torch
 
 from attnkit.bench.cases import Case
 from attnkit.bench.contenders import THREADS, Team
-from attnkit.engine import choose_engine
-from attnkit.process import n_cores
+from attnkit.foundation.process import n_cores
+from attnkit.training.engine import choose_engine
 
 ROUNDS = 5
 """Turns of every contender."""

@@ -1,8 +1,8 @@
 """Everything that is timed, each in a process of its own that works only when told to.
 
 A process each gives every contender its own allocator and thread settings, and a peak memory that
-is its own. The cohort and the bounds set the allocator as attnkit does (`attnkit.process`); loops,
-processes and peers run as one writes them, with the default.
+is its own. The cohort and the bounds set the allocator as attnkit does
+(`attnkit.foundation.process`); loops, processes and peers run as one writes them, with the default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol, Self
 
 from attnkit.bench.cases import Case
-from attnkit.process import n_cores, prepare_for_training
+from attnkit.foundation.process import n_cores, prepare_for_training
 
 CHECKED_STEPS = 20
 """Steps after which the losses of contenders are compared."""

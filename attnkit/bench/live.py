@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from attnkit.bench.compare import Rates, Ratio
 from attnkit.experiment import Experiment
-from attnkit.live.service import TrainingService
+from attnkit.service.service import TrainingService
 from attnkit.ui.visitor import ROOT, Visitor, dashboard
 
 N_WATCHING = (0, 1, 4)
@@ -24,7 +24,7 @@ _PATIENCE = 60.0
 
 _HEADLESS = """
 import sys, time
-from attnkit.process import prepare_for_training
+from attnkit.foundation.process import prepare_for_training
 prepare_for_training()
 import attnkit as ak
 ak.train(ak.Experiment(steps=20), "cpu")  # the live process is warm, too

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from attnkit.data import TrainingData, held_out_examples
 from attnkit.experiment import Experiment
-from attnkit.model import SELF_MASK, Model
+from attnkit.model.model import SELF_MASK, Model
 from attnkit.tasks import NOTHING
+from attnkit.training.data import TrainingData, held_out_examples
 from attnkit.variants import Variant
 
 CPU = torch.device("cpu")

@@ -16,8 +16,8 @@ from attnkit.bench.cases import CASES, N_RUNS
 from attnkit.bench.compare import ROUNDS, Comparison, Rates, compare, grow
 from attnkit.bench.parts import Parts, measure_parts
 from attnkit.bench.supply import measure_supply
-from attnkit.machine import processor_name
-from attnkit.process import n_cores
+from attnkit.foundation.machine import processor_name
+from attnkit.foundation.process import n_cores
 from attnkit.tasks import TASKS
 
 if TYPE_CHECKING:

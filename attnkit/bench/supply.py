@@ -9,8 +9,8 @@ import torch
 
 from attnkit.bench.compare import ROUNDS, Rates
 from attnkit.experiment import Experiment
-from attnkit.initial import generator_for
-from attnkit.process import n_cores
+from attnkit.foundation.process import n_cores
+from attnkit.model.initial import generator_for
 from attnkit.training import Training
 
 _TURN_SECONDS = 0.3

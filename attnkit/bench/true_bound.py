@@ -19,12 +19,12 @@ import torch
 from numba import njit
 
 from attnkit.experiment import Experiment
-from attnkit.kernel.description import Description, describe
-from attnkit.kernel.products import multiply
-from attnkit.kernel.tables import BLOCK, NONE
-from attnkit.kernel.vectors import OPTIONS
-from attnkit.model import Model
-from attnkit.process import n_cores
+from attnkit.foundation.process import n_cores
+from attnkit.model.kernel.description import Description, describe
+from attnkit.model.kernel.products import multiply
+from attnkit.model.kernel.tables import BLOCK, NONE
+from attnkit.model.kernel.vectors import OPTIONS
+from attnkit.model.model import Model
 
 Shape = tuple[int, int, int]
 """(i, k, j) of a product of (i, k) and (k, j)."""

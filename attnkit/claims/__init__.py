@@ -1,4 +1,4 @@
-"""The registry of claims: one module each, found by itself."""
+"""Claims of threads and papers about sharing, and their registry; each claim has a module."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from attnkit.evidence.measures import MEASURES, Measure
+from attnkit.claims.measures import MEASURES, Measure
 from attnkit.experiment import Experiment
 
 Verdict = Literal["held", "did not hold", "undecided"]

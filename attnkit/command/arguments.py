@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from attnkit.settings import names, shown
+from attnkit.foundation.settings import names, shown
 
 BAD_INPUT = 2
 """Exit code for an argument that cannot be used."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from attnkit.command.arguments import BadInput, Commands, known_name, whole_number
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
-from attnkit.sharing import Sharing
+from attnkit.variants.sharing import Sharing
 
 _MOST = 1000
 """Largest number of runs and of rounds."""
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
 def _run(given: argparse.Namespace) -> int:
     from attnkit.bench.cases import CASES, N_RUNS
     from attnkit.bench.report import run
-    from attnkit.marks import write_between_marks
+    from attnkit.command.marks import write_between_marks
 
     check_files(given, "json", "table")
     check_table(given.table, "bench")

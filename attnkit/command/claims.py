@@ -12,7 +12,7 @@ from attnkit.command.arguments import BadInput, Commands, known_name, whole_numb
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
 from attnkit.command.train import enough_memory
-from attnkit.own import OWN_MODULES
+from attnkit.foundation.plugins import OWN_MODULES
 
 if TYPE_CHECKING:
     from attnkit.claims import Claim
@@ -48,11 +48,11 @@ def add(commands: Commands) -> None:
 
 def _run(given: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
+    from attnkit.command.marks import write_between_marks
     from attnkit.evidence.record import SHIPPED, load_shipped, to_json
-    from attnkit.evidence.report import to_html
     from attnkit.evidence.trials import FIRST_SEED
     from attnkit.evidence.words import readable, to_markdown
-    from attnkit.marks import write_between_marks
+    from attnkit.figures.evidence_report import to_html
 
     for name in given.claims:
         known_name("claim", name, CLAIMS)
@@ -104,8 +104,8 @@ def _gather(
     from attnkit import __version__
     from attnkit.evidence.gathering import Bench, Interrupted, gather
     from attnkit.evidence.record import load_shipped
-    from attnkit.process import prepare_for_training
-    from attnkit.training import pick_device
+    from attnkit.foundation.process import prepare_for_training
+    from attnkit.training.training import pick_device
 
     pick_device(given.device)
     prepare_for_training()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnkit.command.arguments import BadInput, Commands, reason_of
 from attnkit.command.outputs import given_as
-from attnkit.files import write_file
+from attnkit.foundation.files import write_file
 
 
 def add(commands: Commands) -> None:
@@ -20,8 +20,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from attnkit.export import take_away
-    from attnkit.results import Result
+    from attnkit.analysis.export import take_away
+    from attnkit.training.results import Result
 
     for option, folder in (("SAVED", given.saved), ("--out", given.out)):
         if not folder:

@@ -7,12 +7,12 @@ import json
 import os
 from pathlib import Path
 
+from attnkit.analysis.custom_phone_book import can_be_asked
 from attnkit.command.arguments import BadInput, Commands, known_name
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import Saving
 from attnkit.experiment import Experiment
-from attnkit.own import OWN_MODULES
-from attnkit.own_book import can_be_asked
+from attnkit.foundation.plugins import OWN_MODULES
 from attnkit.tasks import TASKS
 
 
@@ -27,7 +27,7 @@ def add(commands: Commands) -> None:
 
 def _run(given: argparse.Namespace) -> int:
     from attnkit.examples import FOLDER, VARIANTS, WEIGHTS, measure_variants, save_weights
-    from attnkit.process import prepare_for_training
+    from attnkit.foundation.process import prepare_for_training
     from attnkit.training import train
 
     if os.environ.get(OWN_MODULES):

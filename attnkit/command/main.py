@@ -13,10 +13,9 @@ from attnkit.command import bench, claims, code, examples, models, tasks, train,
 from attnkit.command.arguments import BAD_INPUT, BadInput, Parser, error_line, known_name
 from attnkit.command.interrupts import INTERRUPTED, LINE, interrupts
 from attnkit.command.streams import discard_output
-from attnkit.own import import_own
+from attnkit.foundation.plugins import import_own
+from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.realmodels.base import Unreadable
-from attnkit.server import InvalidSettings
-from attnkit.settings import InvalidExperiment
 
 COMMANDS = (train, tasks, variants, claims, models, code, bench, examples)
 """Modules of the commands; each adds its own parser."""

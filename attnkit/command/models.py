@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import BadInput, Commands
 from attnkit.command.interrupts import INTERRUPTED, interrupts
+from attnkit.command.marks import write_between_marks
 from attnkit.command.outputs import Saving, check_files, check_table, given_as
-from attnkit.marks import write_between_marks
+from attnkit.foundation.settings import shown
 from attnkit.realmodels.base import RealModel, Unreadable
-from attnkit.settings import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,7 +176,7 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def _ship(atlas: Atlas) -> None:
-    from attnkit.process import prepare_for_training
+    from attnkit.foundation.process import prepare_for_training
     from attnkit.realmodels import toys
     from attnkit.realmodels.shipped import PORTRAITS, TABLE
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from attnkit.command.arguments import BadInput, reason_of
-from attnkit.files import check_writable, write_file
-from attnkit.marks import split_at_marks
-from attnkit.settings import shown
+from attnkit.command.marks import split_at_marks
+from attnkit.foundation.files import check_writable, write_file
+from attnkit.foundation.settings import shown
 
 SCREEN = "-"
 """In place of a file's name: standard output."""

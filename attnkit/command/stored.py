@@ -12,8 +12,8 @@ from attnkit.command.outputs import given_as
 from attnkit.experiment import Experiment
 
 if TYPE_CHECKING:
-    from attnkit.results import Result
-    from attnkit.store import ResultStore
+    from attnkit.service.store import ResultStore
+    from attnkit.training.results import Result
 
 
 class Stored:
@@ -32,8 +32,8 @@ class Stored:
         if where is not None:
             if "\0" in where:
                 raise BadInput(f"{given_as('--store', where)}, but no address has a null character")
-            from attnkit.server import server_settings
-            from attnkit.store import ResultStore
+            from attnkit.service.server import server_settings
+            from attnkit.service.store import ResultStore
 
             with self._errors():
                 server = server_settings()
@@ -51,9 +51,9 @@ class Stored:
             result = self._opened.result(experiment.hash)
         if result is None:
             return None
-        from attnkit.engine import ready_engine
-        from attnkit.machine import processor_kind
-        from attnkit.training import pick_device
+        from attnkit.foundation.machine import processor_kind
+        from attnkit.training.engine import ready_engine
+        from attnkit.training.training import pick_device
 
         chosen = pick_device(device)
         same = result.snapshot.maker == (ready_engine(chosen), processor_kind(chosen))
@@ -72,7 +72,7 @@ class Stored:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Raise errors of the store as `BadInput`, and print its notes on files it moved aside."""
-        from attnkit.store import Unavailable
+        from attnkit.service.store import Unavailable
 
         try:
             yield

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from attnkit.command.arguments import Commands, known_name
-from attnkit.experiment import settings
+from attnkit.experiment.experiment import settings
 from attnkit.tasks import TASKS
 
 

@@ -13,16 +13,16 @@ from attnkit.command.arguments import BadInput, Commands
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_folder
 from attnkit.command.stored import Stored
-from attnkit.experiment import Experiment, from_params
-from attnkit.settings import shown
-from attnkit.sharing import Sharing
+from attnkit.experiment.experiment import Experiment, from_params
+from attnkit.foundation.settings import shown
 from attnkit.tasks import TASKS
+from attnkit.variants.sharing import Sharing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from attnkit.results import Result
     from attnkit.training import Training
+    from attnkit.training.results import Result
 
 
 def add(commands: Commands) -> None:
@@ -65,7 +65,7 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from attnkit.results import SAVED
+    from attnkit.training.results import SAVED
 
     experiment = _experiment(given)
     check_files(given, "json")
@@ -91,8 +91,8 @@ def _run(given: argparse.Namespace) -> int:
 
 def trained(experiment: Experiment, device: str) -> Result:
     """Train an experiment; Ctrl-C ends it early with what was reached."""
-    from attnkit.process import prepare_for_training
-    from attnkit.training import pick_device, train
+    from attnkit.foundation.process import prepare_for_training
+    from attnkit.training.training import pick_device, train
 
     pick_device(device)
     prepare_for_training()
@@ -133,7 +133,7 @@ def _experiment(given: argparse.Namespace) -> Experiment:
 
 
 def _report(result: Result) -> None:
-    from attnkit.summary import sharing_table, slice_table
+    from attnkit.training.summary import sharing_table, slice_table
 
     snapshot, experiment = result.snapshot, result.experiment
     table = sharing_table(snapshot)

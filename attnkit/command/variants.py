@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import Commands
-from attnkit.engine import kernel_knows
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training.engine import kernel_knows
 from attnkit.variants import CATALOGUE, OPTIONS
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Evidence for claims: what is measured, how it is judged, how it is gathered and kept."""
+"""Evidence for claims: how it is gathered, judged and kept, and how it answers the questions."""

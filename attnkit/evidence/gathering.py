@@ -14,8 +14,7 @@ import numpy as np
 from attnkit import __version__
 from attnkit.claims import Claim
 from attnkit.claims.base import Arm
-from attnkit.engine import ready_engine
-from attnkit.evidence.measures import MEASURES, measured, multiples
+from attnkit.claims.measures import MEASURES, measured, multiples
 from attnkit.evidence.record import Begun, Curve, Evidence
 from attnkit.evidence.trials import (
     FIRST_SEED,
@@ -27,8 +26,9 @@ from attnkit.evidence.trials import (
     tuning_trials,
 )
 from attnkit.evidence.verdict import RULE_HASH
-from attnkit.machine import processor_kind
-from attnkit.training import pick_device, train
+from attnkit.foundation.machine import processor_kind
+from attnkit.training.engine import ready_engine
+from attnkit.training.training import pick_device, train
 
 Scores = dict[str, np.ndarray]
 

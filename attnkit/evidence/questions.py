@@ -15,7 +15,7 @@ import numpy as np
 
 from attnkit.claims import Verdict
 from attnkit.evidence.record import Evidence
-from attnkit.summary import percent
+from attnkit.training.summary import percent
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ import numpy as np
 
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.claims.base import Statement
-from attnkit.engine import Engine
-from attnkit.evidence.measures import SOLVED
+from attnkit.claims.measures import SOLVED
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import (
     RULE_HASH,
@@ -30,6 +29,7 @@ from attnkit.evidence.verdict import (
     judge_together,
     still_rises,
 )
+from attnkit.training.engine import Engine
 
 SHIPPED = Path(__file__).parent / "shipped.json"
 """The records that ship with the package."""

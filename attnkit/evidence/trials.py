@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from attnkit.claims.base import Arm
-from attnkit.evidence.measures import measured
+from attnkit.claims.measures import measured
 from attnkit.experiment import Experiment
-from attnkit.results import Snapshot
-from attnkit.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -33,7 +33,7 @@ from scipy.special import betaincinv
 from scipy.stats import binom, binomtest, t
 
 from attnkit.claims.base import LEAST_SEEDS, LONGEST, Statement, Verdict
-from attnkit.statistics import mean_interval
+from attnkit.training.statistics import mean_interval
 
 LEVEL = 0.95
 """Confidence level of all intervals and verdicts."""

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 
 from attnkit.claims.base import Claim, Seen, Statement, Verdict
-from attnkit.evidence.measures import multiples
+from attnkit.claims.measures import multiples
 from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.verdict import Finding
 

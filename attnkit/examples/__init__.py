@@ -1,4 +1,4 @@
-"""Finished experiments that ship with the package, so that nobody meets an empty screen.
+"""Finished experiments that ship with the package, so that no page opens empty.
 
 `python -m attnkit examples` makes them anew: every task at its defaults, and every variant of the
 catalogue on the phone book.
@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from attnkit.experiment import Experiment
-from attnkit.results import Result, Snapshot, parameters_from_bytes, parameters_to_bytes
-from attnkit.statistics import mean_interval
+from attnkit.training.results import Result, parameters_from_bytes, parameters_to_bytes
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.statistics import mean_interval
 from attnkit.variants import CATALOGUE, Variant
 
 FOLDER = Path(__file__).parent

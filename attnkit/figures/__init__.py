@@ -1,1 +1,1 @@
-"""Values in, drawings out: Plotly figures and small SVG diagrams."""
+"""Figures made of values: Plotly figures, drawing data and small diagrams, without Streamlit."""

@@ -7,14 +7,13 @@ from html import escape
 
 import numpy as np
 
+from attnkit.analysis.answers import Answers, VariantAnswers
+from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, Question, shown
 from attnkit.experiment import Experiment
-from attnkit.figures.palette import colors_of
-from attnkit.live.views import Answers, VariantAnswers
-from attnkit.own_book import Book, Question, shown
 from attnkit.variants.catalogue import title_of
+from attnkit.variants.palette import colors_of
 
 BEST = ' class="ak-best"'
-NOT_IN_BOOK = "a number not in the book"
 
 _VIRIDIS = (
     "#440154 #482878 #3e4989 #31688e #26828e #1f9e89 #35b779 #6ece58 #b5de2b #fde725"

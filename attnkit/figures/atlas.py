@@ -25,10 +25,10 @@ from attnkit.figures.groups import (
     random_of,
     real,
 )
-from attnkit.figures.palette import FURTHER, REFERENCE, translucent
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import LINE, STRIPE, bare_layout, spread, x_axis
 from attnkit.realmodels.measures import Measure
+from attnkit.variants.palette import FURTHER, REFERENCE, translucent
 
 
 def atlas_panels(heads: pd.DataFrame, measure: Measure) -> dict[str, Any]:

@@ -13,26 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.costs import TOLERANCE
+from attnkit.analysis.attention_map import MOST_COLUMNS, Frame, example_of, frame_of
+from attnkit.analysis.reasons import marked_pair
 from attnkit.experiment import Experiment
+from attnkit.experiment.costs import TOLERANCE
 from attnkit.figures.curves import stays_at_plateau
 from attnkit.figures.diagram import count_matrices, variant_diagram
-from attnkit.figures.maps import (
-    MOST_COLUMNS,
-    Frame,
-    attention_maps,
-    example_of,
-    frame_of,
-)
-from attnkit.figures.palette import colors_of
+from attnkit.figures.maps import attention_maps
 from attnkit.figures.panels import thin
-from attnkit.joining import can_share_runs
-from attnkit.reasons import marked_pair
-from attnkit.results import Snapshot
-from attnkit.statistics import mean_interval
-from attnkit.summary import percent, percent_interval
+from attnkit.training.joining import can_share_runs
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.statistics import mean_interval
+from attnkit.training.summary import percent, percent_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
+from attnkit.variants.palette import colors_of
 
 BOARD_WIDTH = 1100
 """Pixels that all columns together have on a window of 1440: they decide how much of a long example

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from attnkit.figures.palette import REFERENCE, colors_of, translucent
 from attnkit.figures.panels import (
     Figure,
     Title,
@@ -19,10 +18,11 @@ from attnkit.figures.panels import (
     scale_losses,
     thin,
 )
-from attnkit.results import Snapshot
-from attnkit.statistics import mean_interval
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
+from attnkit.variants.palette import REFERENCE, colors_of, translucent
 
 _LINE_STYLES = {"asymmetry": "solid", "right token": "dash", "mirrored entry": "dot"}
 

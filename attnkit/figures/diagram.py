@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
-from attnkit.sharing import ROLES, Role
 from attnkit.variants import Option, Variant, Wiring
+from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.wiring import TOKEN
 
 _WIDTH = 120

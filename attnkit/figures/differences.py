@@ -17,7 +17,6 @@ from attnkit.claims.base import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.verdict import Finding, differences, find
 from attnkit.evidence.words import difference_told, told
-from attnkit.figures.palette import REFERENCE, translucent
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import (
     LINE,
@@ -31,6 +30,7 @@ from attnkit.figures.strips import (
     spread,
     x_axis,
 )
+from attnkit.variants.palette import REFERENCE, translucent
 
 DIFFERENCES_KEY = (
     "A dot is the difference of one pair of seeds, filled inside the shaded region, where the "

@@ -14,9 +14,8 @@ from html import escape
 import numpy as np
 
 from attnkit.claims.base import Arm
-from attnkit.evidence.measures import MEASURES, Measure
+from attnkit.claims.measures import MEASURES, Measure
 from attnkit.evidence.record import Evidence
-from attnkit.figures.palette import REFERENCE
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import (
     LINE,
@@ -31,7 +30,8 @@ from attnkit.figures.strips import (
     value_told,
     x_axis,
 )
-from attnkit.statistics import mean_interval
+from attnkit.training.statistics import mean_interval
+from attnkit.variants.palette import REFERENCE
 
 EVIDENCE_KEY = (
     "A small mark is one seed; the large one is the mean of all, its bar the 95% interval "

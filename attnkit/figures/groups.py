@@ -13,8 +13,8 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 
-from attnkit.figures.palette import COLORS, FURTHER
 from attnkit.realmodels.measures import OF_ACTIVATIONS, Measure
+from attnkit.variants.palette import COLORS, FURTHER
 
 LEGEND = {
     "orientation": "h",

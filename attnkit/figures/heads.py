@@ -11,9 +11,9 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.figures.palette import translucent
-from attnkit.inspection.inspected import Inspected
-from attnkit.summary import percent
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.training.summary import percent
+from attnkit.variants.palette import translucent
 
 SPARED = 0.01
 """A head can go if accuracy falls by at most so much without it."""

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from attnkit.claims.base import Arm
-from attnkit.evidence.measures import multiples
+from attnkit.claims.measures import multiples
 from attnkit.evidence.record import Curve, Evidence
 from attnkit.evidence.words import rises_told
-from attnkit.figures.palette import REFERENCE, translucent
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import arms_of, bare_layout, look_of
+from attnkit.variants.palette import REFERENCE, translucent
 
 LEARNING_KEY = (
     "A line is the mean over seeds, its band the middle half of them, a mark every doubling. The "

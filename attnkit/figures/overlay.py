@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnkit.comparison import Compared, Metric
-from attnkit.figures.palette import COLORS, FURTHER
+from attnkit.analysis.comparison import Compared, Metric
 from attnkit.figures.panels import (
     Figure,
     Title,
@@ -20,9 +19,10 @@ from attnkit.figures.panels import (
     scale_losses,
     thin,
 )
-from attnkit.statistics import mean_interval
+from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
+from attnkit.variants.palette import COLORS, FURTHER
 
 STYLES = tuple(
     zip(

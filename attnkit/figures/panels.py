@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.figures.palette import REFERENCE, translucent
+from attnkit.variants.palette import REFERENCE, translucent
 
 MAX_POINTS = 160
 """Points per curve on screen; statistics never come from thinned curves."""

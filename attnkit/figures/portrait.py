@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from attnkit.figures.groups import LEGEND, entry, real
-from attnkit.figures.palette import COLORS, REFERENCE, translucent
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import bare_layout
 from attnkit.realmodels.portraits import Portrait
-from attnkit.sharing import Sharing
+from attnkit.variants.palette import COLORS, REFERENCE, translucent
+from attnkit.variants.sharing import Sharing
 
 BLUE_RED = [
     [place / 6, color]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnkit.figures.palette import COLORS, REFERENCE
+from attnkit.analysis.recovery import tied_variant
 from attnkit.figures.panels import (
     Figure,
     Title,
@@ -16,10 +16,10 @@ from attnkit.figures.panels import (
     panels_layout,
     thin,
 )
-from attnkit.recovery import tied_variant
-from attnkit.results import Snapshot
-from attnkit.statistics import mean_interval
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.statistics import mean_interval
 from attnkit.variants import Variant
+from attnkit.variants.palette import COLORS, REFERENCE
 
 _LOW, _HIGH = -0.02, 1.04
 

@@ -6,12 +6,12 @@ import math
 from html import escape
 
 from attnkit.claims.base import Arm
-from attnkit.evidence.measures import Measure
+from attnkit.claims.measures import Measure
 from attnkit.evidence.record import Evidence
-from attnkit.figures.palette import COLORS, REFERENCE, translucent
 from attnkit.figures.panels import Figure, Trace
-from attnkit.sharing import Sharing
 from attnkit.variants import Variant
+from attnkit.variants.palette import COLORS, REFERENCE, translucent
+from attnkit.variants.sharing import Sharing
 
 SYMBOLS: dict[Sharing, str] = {
     Sharing.QKV: "circle",

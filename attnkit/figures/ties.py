@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from attnkit.figures.palette import COLORS
-from attnkit.inspection.inspected import Inspected
-from attnkit.sharing import Sharing
-from attnkit.summary import percent
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.training.summary import percent
+from attnkit.variants.palette import COLORS
+from attnkit.variants.sharing import Sharing
 
 
 @dataclass(frozen=True)

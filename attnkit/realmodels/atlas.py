@@ -11,7 +11,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from attnkit.files import replace_file
+from attnkit.foundation.files import replace_file
 from attnkit.realmodels.base import AttentionLayer, Projections, RealModel, Unreadable
 from attnkit.realmodels.chance import Levels, chance_levels
 from attnkit.realmodels.measures import (

@@ -18,7 +18,7 @@ does not seem to need them, but that is an assumption of every cosine.
 
 Everything comes from products of thin matrices, head by head in double precision, so that a layer
 of any width needs little more memory than itself; the definitions are those of
-`attnkit.similarity` and `attnkit.metrics`, to which tests compare these.
+`attnkit.analysis.similarity` and `attnkit.training.metrics`, to which tests compare these.
 """
 
 from __future__ import annotations
@@ -243,8 +243,8 @@ def _side(w: Float[Array, "h m d"]) -> _Side:
 def bases_of(w: Float[Array, "h m d"]) -> Float[Array, "h m d"]:
     """Orthonormal bases of what each matrix reads, as columns; zeros beyond its rank.
 
-    As `attnkit.similarity.column_space`, ten times as fast, for matrices that are not close to
-    losing a dimension: it squares their condition.
+    As `attnkit.analysis.similarity.column_space`, ten times as fast, for matrices that are
+    not close to losing a dimension: it squares their condition.
     """
     w = w.astype(np.float64)
     bases: Array = w @ _side(w).whiten
@@ -311,7 +311,7 @@ def directionality_of(
     """(r − c) / (r + c) from the norms of all rows and all columns; 0 where nothing stands out.
 
     Source:
-        Saponati et al. 2025, arXiv 2502.10927; see `attnkit.metrics.directionality`.
+        Saponati et al. 2025, arXiv 2502.10927; see `attnkit.training.metrics.directionality`.
     """
     standing_out = []
     for norms in (rows, columns):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from attnkit.analysis.similarity import cosines_between
 from attnkit.realmodels.base import Array, Projections
 from attnkit.realmodels.measures import PAIRS, bases_of
-from attnkit.similarity import cosines_between
 
 AXES = 16
 """Rows of the picture of W_Q W_Kᵀ."""

@@ -12,8 +12,8 @@ from attnkit.realmodels.base import AttentionLayer, Kind, Projections, RealModel
 from attnkit.realmodels.shipped import FOLDER
 
 if TYPE_CHECKING:
-    from attnkit.architecture import Place
-    from attnkit.results import Result
+    from attnkit.experiment.architecture import Place
+    from attnkit.training.results import Result
     from attnkit.variants import Variant
 
 FILE = FOLDER / "toys.parquet"
@@ -54,9 +54,9 @@ def toy_model(result: Result, variant: Variant) -> RealModel:
     """
     import torch
 
-    from attnkit.architecture import places_of
-    from attnkit.model import Model
-    from attnkit.sharing import ROLES
+    from attnkit.experiment.architecture import places_of
+    from attnkit.model.model import Model
+    from attnkit.variants.sharing import ROLES
 
     experiment = result.experiment
     runs = [run for run, (of, _) in enumerate(experiment.runs) if of == variant]

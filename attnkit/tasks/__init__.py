@@ -1,7 +1,8 @@
-"""The registry of tasks.
+"""Tasks: generators of labelled sequences, and their registry.
 
 Modules of this package register what they define when they are imported, and all are imported
-here: adding a task is adding a module. Modules of one's own come after them; see `attnkit.own`.
+here: adding a task is adding a module. Plugin modules come after them; see
+`attnkit.foundation.plugins`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from attnkit.own import import_own
+from attnkit.foundation.plugins import import_own
 from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
 
 __all__ = ["FAMILIES", "NOTHING", "TASKS", "Examples", "Label", "Task", "register_task"]

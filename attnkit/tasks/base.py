@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
     import torch
@@ -97,31 +96,6 @@ class Label:
     short: str
     asking: str
     full: str
-
-
-def dial(
-    default: Any, label: str, help: str, *, choice_labels: tuple[str, ...] = (), **bounds: Any
-) -> Any:
-    """Return a field whose label, help and bounds stand here and nowhere else.
-
-    Command line, link and widgets read them from the model's fields.
-
-    Args:
-        choice_labels: what the choices are called on screen, in their order; without it they are
-            called as in links.
-    """
-    extra: dict[str, Any] | None = {"choice_labels": [*choice_labels]} if choice_labels else None
-    return Field(default, title=label, description=help, json_schema_extra=extra, **bounds)
-
-
-def disagreement(field: str, value: Any, allowed: str, *others: str) -> PydanticCustomError:
-    """The error of settings that are each allowed, but not together.
-
-    Args:
-        field: the one to name. others: those it disagrees with.
-    """
-    context = {"field": field, "value": value, "allowed": allowed, "others": others}
-    return PydanticCustomError("disagreement", "{field}: got {value}, allowed {allowed}", context)
 
 
 class Task(BaseModel, ABC):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import (
     NOTHING,
     Examples,
@@ -15,8 +16,6 @@ from attnkit.tasks.base import (
     Task,
     choose,
     choose_few,
-    dial,
-    disagreement,
     in_order,
     register_task,
 )

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
-from attnkit.tasks.base import (
-    Examples,
-    Label,
-    Task,
-    choose,
-    dial,
-    disagreement,
-    in_order,
-    register_task,
-)
+from attnkit.foundation.settings import dial, disagreement
+from attnkit.tasks.base import Examples, Label, Task, choose, in_order, register_task
 
 if TYPE_CHECKING:
     import torch

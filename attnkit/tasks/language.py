@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from attnkit.foundation.settings import dial
 from attnkit.tasks.base import (
     HELD_OUT_ONE_IN,
     NOTHING,
     Examples,
     Label,
     Task,
-    dial,
     in_order,
     register_task,
 )

@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from attnkit.tasks.base import (
-    NOTHING,
-    Examples,
-    Label,
-    Task,
-    dial,
-    in_order,
-    register_task,
-)
+from attnkit.foundation.settings import dial
+from attnkit.tasks.base import NOTHING, Examples, Label, Task, in_order, register_task
 
 if TYPE_CHECKING:
     import torch

@@ -7,16 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from pydantic import model_validator
 
-from attnkit.tasks.base import (
-    NOTHING,
-    Examples,
-    Label,
-    Task,
-    choose_few,
-    dial,
-    disagreement,
-    register_task,
-)
+from attnkit.foundation.settings import dial, disagreement
+from attnkit.tasks.base import NOTHING, Examples, Label, Task, choose_few, register_task
 
 if TYPE_CHECKING:
     import torch

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import model_validator
 
+from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks.base import (
     NAMES,
     NOTHING,
@@ -22,8 +23,6 @@ from attnkit.tasks.base import (
     Label,
     Task,
     choose,
-    dial,
-    disagreement,
     in_order,
     is_held_out,
     register_task,

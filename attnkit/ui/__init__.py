@@ -1,1 +1,1 @@
-"""The only part of attnkit that imports Streamlit."""
+"""The code of the pages and their assets: the only room that imports Streamlit."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
+from attnkit.analysis.attention_map import telling_layer
 from attnkit.experiment import Experiment
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
-from attnkit.figures.maps import telling_layer
-from attnkit.results import Snapshot
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import Lab, with_hidden

@@ -14,9 +14,9 @@ from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Trial, Tuned, comparing_trials
-from attnkit.live.jobs import Job, Watcher
-from attnkit.live.service import Refused
-from attnkit.results import Snapshot
+from attnkit.service.jobs import Job, Watcher
+from attnkit.service.service import Refused
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui.service import training_service
 
 FIRST_SEED, LAST_SEED = 10_000, 800_000

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from attnkit.comparison import (
+from attnkit.analysis.comparison import (
     ABSENT,
     LETTERS,
     Compared,
@@ -25,7 +25,7 @@ from attnkit.comparison import (
     variants_of,
 )
 from attnkit.figures.overlay import STYLES, overlay_legend, plot_overlay
-from attnkit.server import server_settings
+from attnkit.service.server import server_settings
 from attnkit.ui import components
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of

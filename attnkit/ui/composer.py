@@ -6,13 +6,14 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
-from attnkit.figures.palette import colors_of
-from attnkit.settings import InvalidExperiment, Problem, ended
+from attnkit.foundation.settings import InvalidExperiment, Problem, ended
 from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
-from attnkit.variants.catalogue import find, key_of, search
+from attnkit.variants.catalogue import search
+from attnkit.variants.names import find, key_of
+from attnkit.variants.palette import colors_of
 from attnkit.variants.text import LONGEST
 
 OPEN = "add_variant"

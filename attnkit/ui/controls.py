@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from attnkit.experiment import settings
-from attnkit.settings import Problem, Setting
+from attnkit.experiment.experiment import settings
+from attnkit.foundation.settings import Problem, Setting
 from attnkit.tasks import TASKS
 from attnkit.ui.markdown import plain
 
@@ -28,7 +28,7 @@ def setting_widgets(
     """Draw one widget per setting of the task, in groups, keyed `set_` and its name.
 
     Args:
-        hidden: what a class link hides, see `attnkit.links.hideable`.
+        hidden: what a class link hides, see `attnkit.experiment.links.hideable`.
         problems: what is wrong with the values of the widgets; each is told below its widget.
     """
     if "settings" in hidden:

@@ -13,7 +13,7 @@ from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import MARKS
 from attnkit.evidence.words import main_finding, rows_of, told
-from attnkit.experiment import SCHEMA, Experiment
+from attnkit.experiment.experiment import SCHEMA, Experiment
 from attnkit.ui.guess import outcome_told
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, with_hidden

@@ -28,7 +28,7 @@ from streamlit import config
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
-from attnkit.server import server_settings
+from attnkit.service.server import server_settings
 from attnkit.ui.visitor_address import visitor_address
 
 OTHER_KINDS = ("stop_script", "app_heartbeat")

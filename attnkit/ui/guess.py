@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from attnkit.experiment import Experiment
-from attnkit.results import Snapshot
-from attnkit.summary import solved_variants
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.summary import solved_variants
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import Lab
 from attnkit.variants import Variant

@@ -18,13 +18,13 @@ from typing import Any
 
 import streamlit as st
 
+from attnkit.analysis.attention_map import telling_layer
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.request import Inspection
 from attnkit.experiment import Experiment
-from attnkit.figures.maps import telling_layer
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.request import Inspection
-from attnkit.links import told
-from attnkit.live.jobs import Job
-from attnkit.live.service import Refused
+from attnkit.experiment.links import told
+from attnkit.service.jobs import Job
+from attnkit.service.service import Refused
 from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-from attnkit.process import environment_with_package
+from attnkit.foundation.process import environment_with_package
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 

@@ -6,9 +6,9 @@ import json
 
 import streamlit as st
 
-from attnkit.export import experiment_code
-from attnkit.live.jobs import Job
-from attnkit.summary import run_table
+from attnkit.analysis.export import experiment_code
+from attnkit.service.jobs import Job
+from attnkit.training.summary import run_table
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import Lab
 from attnkit.ui.shown import sharing_table, slice_table

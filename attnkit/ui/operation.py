@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from attnkit.experiment import Experiment, settings
-from attnkit.live.jobs import Job
-from attnkit.live.service import Refused
-from attnkit.recovery import train_on
-from attnkit.server import server_settings
+from attnkit.analysis.recovery import train_on
+from attnkit.experiment.experiment import Experiment, settings
+from attnkit.service.jobs import Job
+from attnkit.service.server import server_settings
+from attnkit.service.service import Refused
 from attnkit.ui.service import training_service
 from attnkit.ui.session import Lab
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import streamlit as st
 
+from attnkit.analysis.attention_map import telling_layer
+from attnkit.analysis.custom_phone_book import (
+    MOST_CHARACTERS,
+    ask,
+    can_be_asked,
+    most_entries,
+    read_book,
+)
 from attnkit.experiment import Experiment
 from attnkit.figures.answers import answers_table
-from attnkit.figures.maps import telling_layer
-from attnkit.live.jobs import Job
-from attnkit.own_book import MOST_CHARACTERS, ask, can_be_asked, most_entries, read_book
+from attnkit.service.jobs import Job
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui import components

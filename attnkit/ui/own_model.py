@@ -9,7 +9,7 @@ import streamlit as st
 
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
-from attnkit.server import server_settings
+from attnkit.service.server import server_settings
 from attnkit.ui.atlas import Chosen
 from attnkit.ui.markdown import plain
 from attnkit.ui.measuring import (

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from attnkit.gate import Gate
-from attnkit.logs import log
-from attnkit.server import server_settings
-from attnkit.store import ResultStore, Unavailable
+from attnkit.service.gate import Gate
+from attnkit.service.logs import log
+from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore, Unavailable
 from attnkit.ui.once import Once
 from attnkit.ui.storage import result_store
 from attnkit.ui.visitor_address import session_address

@@ -11,9 +11,9 @@ from functools import cache
 
 import streamlit as st
 
-from attnkit.live.jobs import Watcher
-from attnkit.process import give_memory_back
-from attnkit.server import server_settings
+from attnkit.foundation.process import give_memory_back
+from attnkit.service.jobs import Watcher
+from attnkit.service.server import server_settings
 from attnkit.ui.service import training_service
 from attnkit.ui.visitor_address import session_address
 

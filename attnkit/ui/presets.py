@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attnkit.experiment import SCHEMA, Experiment
+from attnkit.experiment.experiment import SCHEMA, Experiment
 
 
 @dataclass(frozen=True)

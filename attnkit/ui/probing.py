@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.request import Inspection
-from attnkit.own_book import MOST_CHARACTERS, ask, can_be_asked, most_entries, read_book, shown
+from attnkit.analysis.custom_phone_book import (
+    MOST_CHARACTERS,
+    ask,
+    can_be_asked,
+    most_entries,
+    read_book,
+    shown,
+)
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.request import Inspection
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui.inspecting import Subject, remember
 from attnkit.ui.markdown import plain

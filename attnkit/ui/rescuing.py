@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import streamlit as st
 
+from attnkit.analysis.rescue import Change, Outcome, changes_of, must_be_symmetric, number, told
 from attnkit.experiment import Experiment
-from attnkit.live.jobs import Job
-from attnkit.rescue import Change, Outcome, changes_of, must_be_symmetric, number, told
-from attnkit.results import Snapshot
-from attnkit.server import server_settings
+from attnkit.service.jobs import Job
+from attnkit.service.server import server_settings
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
 from attnkit.ui.session import Lab

@@ -14,12 +14,12 @@ from functools import lru_cache
 
 import streamlit as st
 
-from attnkit.comparison import LETTERS, Compared
-from attnkit.history import Search, name_of
-from attnkit.results import Snapshot
-from attnkit.server import server_settings
-from attnkit.settings import ended
-from attnkit.store import Entry, ResultStore, Unavailable
+from attnkit.analysis.comparison import LETTERS, Compared
+from attnkit.foundation.settings import ended
+from attnkit.service.history import Search, name_of
+from attnkit.service.server import server_settings
+from attnkit.service.store import Entry, ResultStore, Unavailable
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui.address import Linked
 from attnkit.ui.owner import is_signed_in
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnkit.live.service import TrainingService
-from attnkit.store import ResultStore
+from attnkit.service.service import TrainingService
+from attnkit.service.store import ResultStore
 from attnkit.ui.once import Once
 from attnkit.ui.storage import result_store
 

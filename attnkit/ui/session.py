@@ -13,24 +13,24 @@ from functools import cache
 import numpy as np
 import streamlit as st
 
+from attnkit.analysis.answers import Answers, Example
 from attnkit.examples import load_example
-from attnkit.experiment import DEFAULT_TASK, Experiment, default_settings, settings
-from attnkit.joining import can_share_runs
-from attnkit.links import from_broken_params, link_params, read_link
-from attnkit.live.jobs import NOBODY, Job, Watcher
-from attnkit.live.service import Refused
-from attnkit.live.views import Answers, Example
-from attnkit.results import Snapshot
-from attnkit.server import server_settings
-from attnkit.settings import InvalidExperiment, Problem
-from attnkit.sharing import Sharing
+from attnkit.experiment.experiment import DEFAULT_TASK, Experiment, default_settings, settings
+from attnkit.experiment.links import from_broken_params, link_params, read_link
+from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.service.jobs import NOBODY, Job, Watcher
+from attnkit.service.server import server_settings
+from attnkit.service.service import Refused
 from attnkit.tasks import TASKS
+from attnkit.training.joining import can_share_runs
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui.address import Linked
 from attnkit.ui.presence import watcher
 from attnkit.ui.service import training_service
 from attnkit.ui.shown import curves_only
 from attnkit.ui.storage import stored_experiment
 from attnkit.variants import Variant, read_variants
+from attnkit.variants.sharing import Sharing
 
 FAST_SECONDS = 2.0
 """Experiments that are estimated to take less train by themselves, if the visitor wants that."""

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.net_util import get_internal_ip
 
-from attnkit.experiment import SCHEMA
-from attnkit.links import hideable, link_text
-from attnkit.server import server_settings
+from attnkit.experiment.experiment import SCHEMA
+from attnkit.experiment.links import hideable, link_text
+from attnkit.service.server import server_settings
 from attnkit.ui.service import training_service
 from attnkit.ui.session import QUIET, Lab
 

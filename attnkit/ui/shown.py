@@ -17,19 +17,19 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
+from attnkit.analysis.answers import Example
+from attnkit.analysis.reasons import headline as _headline
 from attnkit.experiment import Experiment
 from attnkit.figures import board as boards
 from attnkit.figures import curves
 from attnkit.figures.example import example_cells as _example_cells
 from attnkit.figures.thumbnail import thumbnail
-from attnkit.live.views import Example
-from attnkit.reasons import headline as _headline
-from attnkit.results import Snapshot
-from attnkit.summary import finding as _finding
-from attnkit.summary import measures_finding as _measures_finding
-from attnkit.summary import sharing_table as _sharing_table
-from attnkit.summary import slice_table as _slice_table
 from attnkit.tasks import TASKS
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.summary import finding as _finding
+from attnkit.training.summary import measures_finding as _measures_finding
+from attnkit.training.summary import sharing_table as _sharing_table
+from attnkit.training.summary import slice_table as _slice_table
 
 _KEPT = 40
 """So many of the newest: of one snapshot, which has a map per seed, layer and head; of examples."""

@@ -8,10 +8,10 @@ import os
 import streamlit as st
 from streamlit import config
 
-from attnkit.logs import log, versions
-from attnkit.process import prepare_for_serving
-from attnkit.server import server_settings
-from attnkit.store import ResultStore
+from attnkit.foundation.process import prepare_for_serving
+from attnkit.service.logs import log, versions
+from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore
 from attnkit.ui import guard
 from attnkit.ui.once import Once
 from attnkit.ui.presence import sweep

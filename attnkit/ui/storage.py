@@ -8,9 +8,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from streamlit.errors import StreamlitAPIException, StreamlitSecretNotFoundError
 
 from attnkit.experiment import Experiment
-from attnkit.logs import log
-from attnkit.server import server_settings
-from attnkit.store import ResultStore, Unavailable
+from attnkit.service.logs import log
+from attnkit.service.server import server_settings
+from attnkit.service.store import ResultStore, Unavailable
 from attnkit.ui.once import Once
 
 CONNECTION = "attnkit"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import streamlit as st
 
-from attnkit.export import (
+from attnkit.analysis.export import (
     command_line,
     experiment_code,
     folder_of,
@@ -15,9 +15,9 @@ from attnkit.export import (
     module_weights,
     torch_file,
 )
-from attnkit.inspection.inspected import Inspected
-from attnkit.inspection.request import Inspection
-from attnkit.live.jobs import Job
+from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.service.jobs import Job
 from attnkit.ui.inspecting import Subject
 from attnkit.ui.standalone import standalone_html
 from attnkit.variants import Variant

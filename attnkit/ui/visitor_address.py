@@ -7,7 +7,7 @@ from ipaddress import IPv6Address, ip_address
 
 import streamlit as st
 
-from attnkit.server import server_settings
+from attnkit.service.server import server_settings
 
 
 def visitor_address(values_of: Callable[[str], Sequence[str]], peer: str | None) -> str:

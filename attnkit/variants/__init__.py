@@ -1,15 +1,18 @@
 """Variants of attention: a sharing, composed with options, as one text form.
 
 Modules of this package register what they define when they are imported, and all are imported
-here: adding a variant is adding a module. Modules of one's own come after them; see `attnkit.own`.
+here: adding a variant is adding a module. Plugin modules come after them; see
+`attnkit.foundation.plugins`.
 """
 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from attnkit.own import import_own
-from attnkit.variants.catalogue import CATALOGUE, Named, names_of, register
+from attnkit.foundation.plugins import import_own
+from attnkit.variants.catalogue import names_of, register
+from attnkit.variants.names import CATALOGUE, Named
 from attnkit.variants.options import OPTIONS, Option, register_option
+from attnkit.variants.sharing import Sharing
 from attnkit.variants.text import InvalidVariant, Variant, read_variants
 from attnkit.variants.wiring import Wiring
 
@@ -19,6 +22,7 @@ __all__ = [
     "InvalidVariant",
     "Named",
     "Option",
+    "Sharing",
     "Variant",
     "Wiring",
     "names_of",

@@ -7,34 +7,9 @@ way to type a text form: links, tables and hashes hold the text form itself.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from attnkit.variants.text import Variant, normalised
-
-
-@dataclass(frozen=True)
-class Named:
-    """An entry of the catalogue.
-
-    Attributes:
-        name: short, as typed and shown.
-        variant: its text form.
-        explanation: a paragraph for people.
-        source: where it comes from, as a citation; "reported" where only an abstract was read.
-        family: what it is listed under.
-        aliases: other names by which people search for it.
-    """
-
-    name: str
-    variant: Variant
-    explanation: str
-    source: str
-    family: str = "Own"
-    aliases: tuple[str, ...] = ()
-
-
-CATALOGUE: dict[str, Named] = {}
-"""Every entry by its name in lower case: by family, then in the order of registration."""
+from attnkit.variants.names import CATALOGUE, Named, key_of
+from attnkit.variants.text import Variant
 
 FAMILIES = (
     "Sharing",
@@ -82,16 +57,6 @@ def register(
     CATALOGUE.clear()
     CATALOGUE.update(in_order)
     return named
-
-
-def find(name: str) -> Named | None:
-    """The entry of this name, in any case; None if there is none."""
-    return CATALOGUE.get(key_of(name))
-
-
-def key_of(name: str) -> str:
-    """Return the key of a name in the catalogue."""
-    return normalised(name).lower()
 
 
 def search(query: str) -> list[Named]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnkit.sharing import Sharing
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import WidthOption, refuse, register_option
+from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import TOKEN, Wiring
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attnkit.sharing import Role
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import Option, refuse, register_option
 from attnkit.variants.rules import Code
+from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Weight, Wiring
 
 if TYPE_CHECKING:

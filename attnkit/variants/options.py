@@ -141,6 +141,9 @@ class ChoiceOption(Option):
         raise ValueError("one of " + ", ".join(cls.choices))
 
 
+TIE_OPTIONS = ("tie", "tie_by", "tie_at")
+"""Names of the options that say that a variant is tied during training."""
+
 OPTIONS: dict[str, type[Option]] = {}
 """Every option by name, in the order in which they stand in a text."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from attnkit.sharing import Role
+    from attnkit.variants.sharing import Role
     from attnkit.variants.wiring import Sizes, Wiring
 
 HOOKS = ("adjust", "bias", "merge", "combine", "finish")

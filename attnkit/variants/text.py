@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
-from attnkit.sharing import ROLES, Role, Sharing
-from attnkit.variants.options import OPTIONS, Option
+from attnkit.variants.names import CATALOGUE, find, normalised
+from attnkit.variants.options import OPTIONS, TIE_OPTIONS, Option
+from attnkit.variants.position_rules import POSITIONS
+from attnkit.variants.sharing import ROLES, Role, Sharing
 from attnkit.variants.wiring import Sizes, Wiring, lay_out
 
 if TYPE_CHECKING:
-    from attnkit.recipe import Size
+    from attnkit.variants.size import Size
 
 IDENTITY = "I"
 """As typed: the role has no matrix, it is the token itself."""
@@ -139,8 +141,6 @@ class Variant(str):
         Raises:
             ValueError: if what it becomes is no variant.
         """
-        from attnkit.variants.tying import TIE_OPTIONS
-
         if "tie" not in self.given:
             return (self,)
         before = self.without(*TIE_OPTIONS)
@@ -214,11 +214,6 @@ def read_variants(value: object) -> tuple[Variant, ...]:
     return tuple(sorted(chosen, key=_rank))
 
 
-def normalised(text: str) -> str:
-    """A text with single spaces, and none around `=`."""
-    return re.sub(r"\s*=\s*", "=", " ".join(text.split()))
-
-
 def known_words() -> str:
     """What a text form is made of, for messages."""
     sharings = ", ".join(sharing.value for sharing in Sharing)
@@ -230,8 +225,6 @@ def _rank(variant: Variant) -> tuple[bool, int, str]:
 
 
 def _read(text: str) -> _Said:
-    from attnkit.variants.catalogue import find
-
     if len(text) > LONGEST:  # before anything looks at every word of it
         raise ValueError(f"at most {LONGEST} characters")
     named = find(text)
@@ -326,8 +319,6 @@ def _is_known(word: str) -> bool:
 
 def _hint(name: str, whole: str) -> str:
     """What may have been meant by an unknown word of a text."""
-    from attnkit.variants.catalogue import CATALOGUE
-
     close = difflib.get_close_matches(name.lower(), list(OPTIONS), n=1)
     if not close:
         names = difflib.get_close_matches(whole.lower(), list(CATALOGUE), n=1, cutoff=0.7)
@@ -359,8 +350,6 @@ def _written(sharing: Sharing, identity: tuple[Role, ...], options: tuple[Option
 
 @lru_cache(1024)
 def _wire(variant: Variant, size: Size, n_ctx: int, two_sided: bool) -> Wiring:
-    from attnkit.variants.positions import POSITIONS
-
     sizes = Sizes(
         d_model=size.d_model,
         n_ctx=n_ctx,

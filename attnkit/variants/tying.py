@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from attnkit.sharing import Role, Sharing
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, NumberOption, Option, register_option
+from attnkit.variants.sharing import Role, Sharing
 from attnkit.variants.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -131,10 +131,6 @@ def _needs_tie(variant: Variant, name: str) -> Sharing:
         raise ValueError(f"{name} needs tie as well: tie=K=V, say")
     sharing: Sharing = variant.given["tie"].value
     return sharing
-
-
-TIE_OPTIONS = ("tie", "tie_by", "tie_at")
-"""What says that a variant is tied during training."""
 
 
 @register_option

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
-from attnkit.sharing import Role, Sharing
+from attnkit.variants.sharing import Role, Sharing
 
 if TYPE_CHECKING:
     from attnkit.variants.rules import Rule

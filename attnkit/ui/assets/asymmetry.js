@@ -1,5 +1,5 @@
 // The Asymmetry page: S in two parts, over training, and what of it reaches the attention.
-// Arrays are those of attnkit/inspection/symmetry.py.
+// Arrays are those of attnkit/analysis/inspection/symmetry.py.
 
 const asymmetryFigures = (() => {
 const ROUNDING = 1e-5, EVEN = 0.05;

@@ -1,5 +1,5 @@
 // The Attention page: one lookup, seen at any moment of training, side by side between variants.
-// Arrays and header: attnkit/inspection/lookup.py. The stages of the lookup stand in lookup.js.
+// Arrays and header: attnkit/analysis/inspection/lookup.py. The stages of the lookup stand in lookup.js.
 
 /** Which map is shown: one that is pointed at for as long as it is, else the chosen one. */
 function shownPlace(film) {

@@ -1,5 +1,5 @@
 // The Similarity page: how alike queries, keys and values are, in weights and in activations.
-// Arrays are those of attnkit/inspection/similarity.py.
+// Arrays are those of attnkit/analysis/inspection/similarity.py.
 
 // A pair has the colour of the sharing that ties it.
 const PAIR_INK = { QK: { color: "#D55E00", dash: "solid" }, QV: { color: "#CC79A7", dash: "dash" }, KV: { color: "#009E73", dash: "dot" } };

@@ -1,0 +1,39 @@
+"""All that can be taken away of a result, as files."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from attnkit.analysis.export.experiment import command_line, experiment_code
+from attnkit.analysis.export.module import module_code
+from attnkit.analysis.export.weights import module_weights, torch_file
+
+if TYPE_CHECKING:
+    from attnkit.training.results import Result
+    from attnkit.variants import Variant
+
+
+def take_away(result: Result) -> dict[str, bytes]:
+    """The experiment as code, and a folder for every variant: its module, and every seed's weights.
+
+    Returns:
+        Path → content, with `/` between folders.
+
+    Raises:
+        ValueError: if a variant cannot be written as a module, or was not yet tied.
+    """
+    experiment = result.experiment
+    program = f"# {command_line(experiment)}\n{experiment_code(experiment)}"
+    files = {"experiment.py": program.encode()}
+    for (variant, seed), own in zip(experiment.runs, result.parameters, strict=True):
+        folder = folder_of(variant)
+        files[f"{folder}/module.py"] = module_code(experiment, variant).encode()
+        weights = module_weights(experiment, variant, own)
+        files[f"{folder}/seed_{seed}/weights.pt"] = torch_file(weights)
+    return files
+
+
+def folder_of(variant: Variant) -> str:
+    """A name for a folder or file of a variant: its text form without spaces and slashes."""
+    return re.sub(r"[^A-Za-z0-9=._-]+", "_", variant.value)

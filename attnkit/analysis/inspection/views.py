@@ -1,0 +1,36 @@
+"""Every view and the function that makes its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attnkit.analysis.inspection.inspected import Inspected, header_of
+from attnkit.analysis.inspection.lookup import inspect_attention, inspect_examples
+from attnkit.analysis.inspection.request import Inspection, View
+from attnkit.analysis.inspection.similarity import inspect_similarity
+from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
+from attnkit.analysis.inspection.symmetry import inspect_symmetry
+from attnkit.analysis.inspection.weights import inspect_weights
+from attnkit.training.film import Film
+
+VIEWS: dict[View, Callable[[Film, Inspection], Inspected]] = {
+    "examples": inspect_examples,
+    "attention": inspect_attention,
+    "symmetry": inspect_symmetry,
+    "similarity": inspect_similarity,
+    "heads": inspect_heads,
+    "ties": inspect_ties,
+    "weights": inspect_weights,
+}
+
+
+def inspect(film: Film, inspection: Inspection) -> Inspected:
+    """Answer an inspection of a film; without arrays if there are no frames since then.
+
+    Raises:
+        ValueError, InvalidExperiment: if what is asked for does not exist; says what is allowed.
+    """
+    film = film.after(inspection.since)
+    if not film.frames:
+        return Inspected(header_of(film, inspection), {}, {})
+    return VIEWS[inspection.view](film, inspection)

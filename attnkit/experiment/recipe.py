@@ -1,0 +1,86 @@
+"""How models are trained: settings with their labels, help and bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from attnkit.foundation.settings import dial
+from attnkit.variants.size import ALIGNED
+
+MEASURED_TOGETHER = 512
+"""Held-out examples that are answered at once; attention is measured on the first so many."""
+
+
+class Training(BaseModel):
+    """How every run of an experiment is trained and evaluated."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps: int = dial(600, "Steps", "Optimiser steps per run.", ge=1, le=50_000)
+    learning_rate: float = dial(
+        5e-3, "Learning rate", "Largest step size of Adam.", ge=1e-5, le=1.0, allow_inf_nan=False
+    )
+    schedule: Literal["constant", "cosine"] = dial(
+        "constant",
+        "Schedule",
+        "Constant: the learning rate stays. Cosine: it falls to zero along half a cosine wave.",
+    )
+    warm_up: float = dial(
+        0.0,
+        "Warm-up",
+        "Share of the steps in which the learning rate rises from zero.",
+        ge=0.0,
+        le=0.5,
+        allow_inf_nan=False,
+    )
+    clip: float = dial(
+        0.0,
+        "Clip gradients",
+        "Largest norm of a run's gradient; 0: any.",
+        ge=0.0,
+        le=1000.0,
+        allow_inf_nan=False,
+    )
+    batch_size: int = dial(
+        64, "Batch", "Examples per step and run.", ge=16, le=512, multiple_of=ALIGNED
+    )
+    n_train: int = dial(
+        0,
+        "Training examples",
+        "So many, gone through again and again in new orders; 0: fresh ones in every step.",
+        ge=0,
+        le=200_000,
+        multiple_of=ALIGNED,
+    )
+    earlier_steps: int = dial(
+        0,
+        "Steps before",
+        "So many of the steps are on an earlier task; then its embedding is frozen and all else "
+        "begins anew.",
+        ge=0,
+        le=20_000,
+    )
+    evaluate_every: int = dial(10, "Evaluate every", "Steps between evaluations.", ge=1, le=1000)
+    n_eval: int = dial(
+        128,
+        "Evaluation examples",
+        "Held-out examples, fixed per seed.",
+        ge=16,
+        le=2048,
+        multiple_of=ALIGNED,
+    )
+
+    def share_of_rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0, as a share of the largest.
+
+        After a rise along a line, it stays, or falls along half a cosine to zero.
+        """
+        n_rising = round(self.warm_up * self.steps)
+        if step < n_rising:
+            return (step + 1) / n_rising
+        if self.schedule == "constant":
+            return 1.0
+        return 0.5 * (1 + math.cos(math.pi * (step - n_rising) / (self.steps - n_rising)))

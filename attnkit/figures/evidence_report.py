@@ -1,0 +1,372 @@
+"""All evidence as one HTML page that needs no server, no network and no other file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+
+from attnkit.claims import FAMILIES, Verdict
+from attnkit.evidence.questions import QUESTIONS, Question, answered
+from attnkit.evidence.record import Evidence, verdicts_of
+from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
+from attnkit.evidence.verdict import MARKS, RULE
+from attnkit.evidence.words import (
+    main_finding,
+    rises_told,
+    rows_of,
+    score_told,
+    seen_told,
+)
+from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
+from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
+from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
+from attnkit.figures.panels import Figure
+from attnkit.training.engine import in_words
+
+TITLE = "Why do Q, K and V need different matrices? The evidence"
+_CLASSES: dict[Verdict, str] = {"held": "held", "did not hold": "failed", "undecided": "undecided"}
+"""Class of each verdict in the style sheet."""
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #151413; --ground: #ffffff; --border: #d0d2da;
+  --soft: #f2f3f6; --link: #0b5fa5; --held: #1a6b2d; --failed: #b3261e;
+  --undecided: #5b4a00; }
+@media (prefers-color-scheme: dark) { :root { --text: #fafafa; --ground: #0e1117;
+  --border: #3d4150; --soft: #1a1d26; --link: #4aa3e0; --held: #6fd08c;
+  --failed: #ff8f87; --undecided: #e5cf73; } }
+@media print { :root { color-scheme: light; --text: #000; --ground: #fff; --border: #bbb;
+  --soft: #f2f3f6; --link: #0b5fa5; --held: #1a6b2d; --failed: #b3261e;
+  --undecided: #5b4a00; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1120px; padding: 16px 20px 48px; line-height: 1.5;
+  font-family: "Source Sans 3", "Source Sans Pro", system-ui, sans-serif; color: var(--text);
+  background: var(--ground); overflow-wrap: break-word; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 8px 0; }
+h2 { font-size: 1.35rem; margin: 40px 0 8px; }
+h3 { font-size: 1.15rem; margin: 32px 0 6px; }
+p, dd, li { max-width: 46em; }
+a { color: var(--link); }
+.skip { position: absolute; left: -999px; }
+.skip:focus { left: 8px; top: 8px; padding: 6px 12px; background: var(--ground); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 14px; margin: 8px 0; }
+dt { font-weight: 600; } dd { margin: 0; }
+.wide { overflow-x: auto; margin: 8px 0; }
+.wide:focus-visible, a:focus-visible, summary:focus-visible {
+  outline: 2px solid var(--link); outline-offset: 2px; }
+table { border-collapse: collapse; width: 100%; min-width: 560px; font-size: .93rem; }
+caption { text-align: left; font-weight: 600; padding: 4px 0; }
+th, td { text-align: left; vertical-align: top; padding: 5px 10px 5px 0;
+  border-bottom: 1px solid var(--border); }
+thead th { border-bottom-width: 2px; }
+.verdict { font-weight: 600; white-space: nowrap; }
+.held { color: var(--held); } .failed { color: var(--failed); }
+.undecided { color: var(--undecided); }
+.note { background: var(--soft); border-left: 4px solid var(--border); padding: 8px 14px;
+  max-width: 48em; }
+.claim { border-top: 1px solid var(--border); margin-top: 28px; }
+.figures { display: grid; gap: 8px 24px; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); }
+figure { margin: 8px 0; min-width: 0; }
+figcaption { font-size: .88rem; }
+.plot text { fill: var(--text) !important; }
+.plot .hovertext text { fill: #fff !important; }
+.plot .hovertext path { fill: #2b2f3a !important; stroke: #8a8f98 !important; }
+summary { cursor: pointer; margin: 8px 0; color: var(--link); }
+code { overflow-wrap: anywhere; background: var(--soft); padding: 1px 4px; font-size: .86rem; }
+@media (max-width: 600px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: 6px; }
+  body { padding: 12px 12px 40px; } }
+@media print { body { max-width: none; padding: 0; } .figures { display: block; }
+  figure, tr, h3 { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  .skip { display: none; } .wide { overflow: visible; } }
+"""
+
+_SCRIPT = """
+const drawn = new Set();
+function draw(node, width) {
+  const figure = JSON.parse(node.nextElementSibling.textContent);
+  const font = { family: getComputedStyle(document.body).fontFamily, size: 13 };
+  const layout = { ...figure.layout, font, ...(width ? { width } : {}) };
+  Plotly.react(node, figure.data, layout, { responsive: !width, displayModeBar: false });
+  drawn.add(node);
+}
+const plots = [...document.querySelectorAll(".plot")];
+const seen = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting && !drawn.has(target)) draw(target);
+  }
+}, { rootMargin: "600px" });
+for (const node of plots) seen.observe(node);
+addEventListener("beforeprint", () => {
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+  for (const node of plots) draw(node, 660);
+});
+addEventListener("afterprint", () => { for (const node of plots) draw(node); });
+"""
+
+
+def to_html(records: Sequence[Evidence]) -> str:
+    """Return one HTML page of records that are read together, light or dark as the system is."""
+    from plotly.offline import get_plotlyjs
+
+    verdicts = verdicts_of(records)
+    plotly = get_plotlyjs().replace("</script", "<\\/script")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(TITLE)}</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<a class="skip" href="#content">Skip to the verdicts</a>
+<header>
+<h1>{escape(TITLE)}</h1>
+{_about(records)}
+</header>
+<main id="content">
+{_summary(records, verdicts)}
+{_failed(records, verdicts)}
+{_answers(records, verdicts)}
+{_method()}
+{_claims(records, verdicts)}
+</main>
+<script>{plotly}</script>
+<script>{_SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _about(records: Sequence[Evidence]) -> str:
+    versions = ", ".join(dict.fromkeys(one.version for one in records)) or "none"
+    text = (
+        "Transformers share the projections for queries, keys and values in different ways. "
+        "People ask what that costs, and papers say so. Here each claim is an experiment on tiny "
+        "models. Beside every prediction stands what we had seen when we wrote it, and a rule "
+        "turns the seeds into a verdict."
+    )
+    facts = (
+        f"{len(records)} claims, made with attnkit {versions}; learning rates tuned for every arm."
+    )
+    return f"<p>{text}</p>\n<p>{escape(facts)}</p>{_quick(records)}"
+
+
+def _quick(records: Sequence[Evidence]) -> str:
+    quick = [one for one in records if one.quick]
+    if not quick:
+        return ""
+    which = "All records" if len(quick) == len(records) else f"{len(quick)} records"
+    return (
+        f'\n<p class="note"><strong>Quick form.</strong> {which} here have only '
+        f"{len(quick[0].seeds)} seeds, each verdict is read alone, and nothing was trained longer "
+        "to make sure of an inability. Intervals are wide; the full form may say otherwise.</p>"
+    )
+
+
+def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
+    counts = ", ".join(
+        f"{sum(verdict == which for verdict in verdicts.values())} {which}" for which in MARKS
+    )
+    rows = []
+    for one in records:
+        claim, verdict = one.claim, verdicts[one.claim.id]
+        rows.append(
+            [
+                f'<a href="#{escape(claim.id)}">{escape(claim.title)}</a>',
+                escape(claim.source),
+                escape(claim.expected)
+                + ("" if verdict == claim.expected else " <b>(wrong)</b>")
+                + (" (changed since the first run began)" if one.changed else ""),
+                escape(claim.seen),
+                _verdict(verdict),
+                escape(main_finding(one)),
+            ]
+        )
+    head = ("Claim", "Who says it", "We predicted", "Seen before", "Verdict", "Main finding")
+    return (
+        f"<h2>Verdicts</h2>\n<p>{escape(counts)}. {escape(score_told(records))}</p>\n"
+        f"{_table('All verdicts', head, rows)}"
+    )
+
+
+def _failed(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
+    failed = [one for one in records if verdicts[one.claim.id] != one.claim.expected]
+    if not failed:
+        return "<h2>Predictions that were wrong</h2>\n<p>None.</p>"
+    items = "\n".join(
+        f'<li><a href="#{escape(one.claim.id)}">{escape(one.claim.title)}</a>: we predicted '
+        f"“{escape(one.claim.expected)}”, the verdict is {_verdict(verdicts[one.claim.id])}. "
+        f"{escape(_why(one, verdicts[one.claim.id]))}</li>"
+        for one in failed
+    )
+    return f"<h2>Predictions that were wrong</h2>\n<ul>\n{items}\n</ul>"
+
+
+def _answers(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
+    by_id = {one.claim.id: one for one in records}
+    parts = [_answer(question, by_id, verdicts) for question in QUESTIONS]
+    found = "\n".join(part for part in parts if part)
+    return f"<h2>The questions that people asked</h2>\n{found}" if found else ""
+
+
+def _answer(
+    question: Question, by_id: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
+) -> str:
+    sentences = answered(question, by_id, verdicts)
+    if not sentences:
+        return ""
+    needed = dict.fromkeys(one.claim for one in question.answer)
+    missing = [name for name in needed if name not in by_id]
+    partly = f" <i>(Not on this page: {escape(', '.join(missing))}.)</i>" if missing else ""
+    links = ", ".join(
+        f'<a href="#{escape(name)}">{escape(by_id[name].claim.title)}</a>'
+        for name in question.claims
+        if name in by_id
+    )
+    return (
+        f"<h3>{escape(question.title)}</h3>\n<p><i>{escape(question.asked)}</i> "
+        f"({escape(question.source)})</p>\n<p>{escape(' '.join(sentences))}{partly}</p>\n"
+        f"<p>Rests on: {links}.</p>"
+    )
+
+
+def _method() -> str:
+    rates = ", ".join(f"{rate:g}" for rate in RATES)
+    items = [escape(" ".join(item.split())) for item in re.split(r"(?m)^\d+\. ", RULE)[1:]]
+    listed = "\n".join(
+        "<li>" + re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", item) + "</li>" for item in items
+    )
+    fair = (
+        f"The learning rate of every arm was tuned with the same budget: {len(RATES)} rates "
+        f"({rates} times the task’s own) with {N_TUNING_SEEDS} seeds each, which are never used "
+        f"again."
+    )
+    return f"<h2>How verdicts are made</h2>\n<ol>\n{listed}\n</ol>\n<p>{escape(fair)}</p>"
+
+
+def _claims(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
+    parts = []
+    families = [*FAMILIES, *(one.claim.family for one in records)]
+    for family in dict.fromkeys(families):
+        own = [one for one in records if one.claim.family == family]
+        if own:
+            sections = "\n".join(_section(one, verdicts[one.claim.id]) for one in own)
+            parts.append(f"<h2>{escape(family)}</h2>\n{sections}")
+    return "\n".join(parts)
+
+
+def _section(evidence: Evidence, verdict: Verdict) -> str:
+    claim = evidence.claim
+    alone = evidence.judgement.verdict
+    said = _verdict(verdict)
+    if alone != verdict:
+        said += f" when read with all others; read alone: {escape(alone)}"
+    came_true = "came true" if verdict == claim.expected else "<strong>was wrong</strong>"
+    seeds = f"{len(evidence.seeds)}, from {evidence.seeds[0]} to {evidence.seeds[-1]}"
+    facts = {
+        "Question": escape(claim.question),
+        "Claim": escape(claim.says),
+        "Source": escape(claim.source),
+        "Prediction": f"{escape(claim.prediction)} This prediction {came_true}.",
+        "Seen before": escape(seen_told(claim, evidence)),
+        "Verdict": said,
+        "Reason": escape(_why(evidence, verdict)),
+        "Seeds": escape(seeds + (" (quick form)" if evidence.quick else "")),
+        "Record": f"attnkit {escape(evidence.version)}, hash <code>{escape(evidence.hash)}</code>, "
+        f"trained by {escape(in_words(evidence.engine, evidence.processor))}",
+    }
+    listed = "\n".join(f"<dt>{term}</dt><dd>{fact}</dd>" for term, fact in facts.items() if fact)
+    name = escape(claim.id)
+    return f"""<section class="claim" id="{name}" aria-labelledby="{name}-title">
+<h3 id="{name}-title">{escape(claim.title)}</h3>
+<dl>
+{listed}
+</dl>
+<div class="figures">
+{_figure(plot_evidence(evidence), describe_evidence(evidence), EVIDENCE_KEY)}
+{_learning(evidence)}
+{_figure(plot_differences(evidence), describe_differences(evidence), DIFFERENCES_KEY)}
+</div>
+{_statements(evidence)}
+<details><summary>Learning rates, and the experiments to train again</summary>
+{_tuning(evidence)}
+<p>To train one of them again, paste its text after <code>?</code> in the dashboard’s address.</p>
+<ul>
+{_listed(evidence.experiments)}
+</ul>
+</details>
+</section>"""
+
+
+def _figure(figure: Figure, words: str, key: str, above: str = "") -> str:
+    data = json.dumps(figure, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    height = int(figure["layout"]["height"])
+    return (
+        f"<figure>{f'<p>{escape(above)}</p>' if above else ''}"
+        f'<div class="plot" role="img" aria-label="{escape(words)}" '
+        f'style="min-height:{height}px"></div><script type="application/json">{data}</script>'
+        f"<figcaption>{escape(key)}</figcaption></figure>"
+    )
+
+
+def _learning(evidence: Evidence) -> str:
+    figure = plot_learning(evidence)
+    if figure is None:
+        return ""
+    return _figure(figure, describe_learning(evidence), LEARNING_KEY, rises_told(evidence))
+
+
+def _statements(evidence: Evidence) -> str:
+    rows = [
+        [
+            *map(escape, (one.text, one.solved, one.pairs, one.median, one.mean)),
+            _verdict(one.verdict),
+        ]
+        for one in rows_of(evidence)
+    ]
+    head = ("Statement", "Solved", "Seeds", "Median", "Mean", "Read alone")
+    return _table("What must hold", head, rows)
+
+
+def _tuning(evidence: Evidence) -> str:
+    rows = []
+    for name, tuned in evidence.tuned.items():
+        tried = ", ".join(f"{rate:g}: {tuned.told(rate)}" for rate in tuned.tried)
+        edge = "at the edge of what was tried" if tuned.at_edge else "no"
+        cells = (name, f"{tuned.rate:g}", tuned.by, tried, edge)
+        rows.append([escape(cell) for cell in cells])
+    head = ("Arm", "Learning rate", "Chosen by", "Tried (rate: result)", "At the edge?")
+    return _table("How learning rates were found", head, rows)
+
+
+def _why(evidence: Evidence, verdict: Verdict) -> str:
+    """Return the reason of a result that was not predicted; if there is none, say that."""
+    if evidence.claim.reason or verdict == evidence.claim.expected:
+        return evidence.claim.reason
+    return "The seeds do not settle it." if verdict == "undecided" else "The reason is unknown."
+
+
+def _verdict(verdict: Verdict) -> str:
+    mark = f'<span aria-hidden="true">{MARKS[verdict]}</span>'
+    return f'<span class="verdict {_CLASSES[verdict]}">{mark} {verdict}</span>'
+
+
+def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table that scrolls by itself; cells are HTML, the first of a row is its header."""
+    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    body = "\n".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
+        for first, *rest in rows
+    )
+    return (
+        f'<div class="wide" role="group" tabindex="0" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead>\n"
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return "\n".join(f"<li><code>{escape(text)}</code></li>" for text in texts)

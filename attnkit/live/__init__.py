@@ -1,1 +1,0 @@
-"""Training in a process of its own, watched by pages."""

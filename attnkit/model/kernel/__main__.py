@@ -1,0 +1,16 @@
+"""Compile the kernel into its cache folder: `python -m attnkit.model.kernel`."""
+
+import sys
+import traceback
+
+from attnkit.model.kernel.cache import mark_compiled
+
+if __name__ == "__main__":
+    try:
+        from attnkit.model.kernel.compiling import compile_all
+
+        compile_all()
+        mark_compiled()
+    except Exception as error:  # numba's messages have many lines, the first of which says most
+        traceback.print_exc()
+        sys.exit(f"{type(error).__name__}: {error}".partition("\n")[0])

@@ -1,0 +1,283 @@
+"""Matrix products whose accumulators stay in vector registers, written in LLVM's instructions.
+
+numba's loops store every partial sum, and a BLAS library costs a call that is longer than most
+products of a small transformer. LLVM vectors need neither a compiler on the machine nor a processor
+of one kind. A block of rows and two vectors of columns are accumulated in registers over the whole
+inner axis; columns that fill no vector are masked. Nothing outside of this module knows of vectors.
+
+Shapes are the caller's to get right: as everywhere in the kernel, no bounds are checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from attnkit.model.kernel.vectors import (
+    FLOAT,
+    INDEX,
+    INT,
+    INTS,
+    LANES,
+    OPTIONS,
+    POINTER,
+    VECTOR,
+    address,
+    call_llvm,
+    load_vector,
+    place_at,
+    spread_over,
+    store_vector,
+)
+
+_ROWS = (6, 4, 1) if LANES == 8 else (12, 8, 4, 1)
+"""Rows that are accumulated together: as many as the registers hold beside two vectors."""
+
+_TILE = 8
+"""Rows and columns that `transpose` moves at once."""
+
+_Body = Callable[[ir.IRBuilder, Any, list[Any]], list[Any]]
+
+
+@njit(**OPTIONS)
+def multiply(out, a, b):
+    """Write the product of two matrices.
+
+    Args:
+        out: (i, j), rows without gaps between their numbers.
+        a: (i, k), any strides, so that a transpose costs nothing.
+        b: (k, j), rows without gaps between their numbers.
+    """
+    _product(
+        *(address(out, 0), out.strides[0] // 4),
+        *(address(a, 0), a.strides[0] // 4, a.strides[1] // 4),
+        *(address(b, 0), b.strides[0] // 4),
+        *(a.shape[0], b.shape[1], a.shape[1], 0),
+    )
+
+
+@njit(**OPTIONS)
+def multiply_add(out, a, b):
+    """Add the product of two matrices to `out`; shapes as for `multiply`."""
+    _product(
+        *(address(out, 0), out.strides[0] // 4),
+        *(address(a, 0), a.strides[0] // 4, a.strides[1] // 4),
+        *(address(b, 0), b.strides[0] // 4),
+        *(a.shape[0], b.shape[1], a.shape[1], 1),
+    )
+
+
+@njit(**OPTIONS)
+def transpose(out, a):
+    """Write the transpose of a matrix whose rows have no gaps between their numbers."""
+    n_rows, n_columns = a.shape
+    to, out_stride = address(out, 0), out.strides[0] // 4
+    source, stride = address(a, 0), a.strides[0] // 4
+    whole_rows, whole_columns = n_rows // _TILE * _TILE, n_columns // _TILE * _TILE
+    for i in range(0, whole_rows, _TILE):
+        for j in range(0, whole_columns, _TILE):
+            _transpose_tile(to, j * out_stride + i, out_stride, source, i * stride + j, stride)
+        for j in range(whole_columns, n_columns):
+            for row in range(i, i + _TILE):
+                out[j, row] = a[row, j]
+    for i in range(whole_rows, n_rows):
+        for j in range(n_columns):
+            out[j, i] = a[i, j]
+
+
+def _loop(
+    builder: ir.IRBuilder, start: Any, stop: Any, step: Any, initial: Sequence[Any], body: _Body
+) -> list[Any]:
+    """Write `for i in range(start, stop, step)` that carries values from turn to turn."""
+    before = builder.block
+    head, inside, after = (builder.append_basic_block(name) for name in ("head", "inside", "after"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    counter = builder.phi(INDEX)
+    counter.add_incoming(start, before)
+    carried = []
+    for value in initial:
+        carried.append(builder.phi(value.type))
+        carried[-1].add_incoming(value, before)
+    builder.cbranch(builder.icmp_signed("<", counter, stop), inside, after)
+    builder.position_at_end(inside)
+    results = body(builder, counter, carried)
+    counter.add_incoming(builder.add(counter, step), builder.block)
+    for phi, value in zip(carried, results, strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return carried
+
+
+def _index(value: int) -> ir.Constant:
+    return ir.Constant(INDEX, value)
+
+
+class _Columns:
+    """How a block reads and writes its columns: in vectors, of whose last some lanes may count.
+
+    Args:
+        n_left: how many columns there are; None: they fill all vectors.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, n_vectors: int, n_left: Any = None) -> None:
+        self.n_vectors, self._mask = n_vectors, None
+        if n_left is not None:
+            n_last = builder.sub(n_left, _index((n_vectors - 1) * LANES))
+            wanted = spread_over(builder, builder.trunc(n_last, INT), INTS)
+            self._mask = builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), wanted)
+
+    def load(self, builder: ir.IRBuilder, pointer: Any) -> list[Any]:
+        """Write the loading of one row."""
+        return [self._load(builder, place, mask) for place, mask in self._places(builder, pointer)]
+
+    def store(self, builder: ir.IRBuilder, vectors: Sequence[Any], pointer: Any) -> None:
+        """Write the storing of one row."""
+        for vector, (place, mask) in zip(vectors, self._places(builder, pointer), strict=True):
+            if mask is None:
+                store_vector(builder, vector, place)
+            else:
+                place = builder.bitcast(place, VECTOR.as_pointer())
+                arguments = (vector, place, ir.Constant(INT, 4), mask)
+                call_llvm(builder, "masked.store", ir.VoidType(), arguments, ".p0")
+
+    def _load(self, builder: ir.IRBuilder, place: Any, mask: Any) -> Any:
+        if mask is None:
+            return load_vector(builder, VECTOR, place)
+        nothing = ir.Constant(VECTOR, [0.0] * LANES)
+        place = builder.bitcast(place, VECTOR.as_pointer())
+        arguments = (place, ir.Constant(INT, 4), mask, nothing)
+        return call_llvm(builder, "masked.load", VECTOR, arguments, ".p0")
+
+    def _places(self, builder: ir.IRBuilder, pointer: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield the address and the mask of every vector."""
+        for v in range(self.n_vectors):
+            mask = self._mask if v == self.n_vectors - 1 else None
+            yield place_at(builder, pointer, _index(v * LANES)), mask
+
+
+def _block(builder: ir.IRBuilder, columns: _Columns, n_rows: int, operands: Sequence[Any]) -> None:
+    """Write some rows of the product and one group of its columns."""
+    out, out_stride, a, a_down, a_right, b, b_down, n_inner, adds = operands
+    rows = [place_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
+    to = [place_at(builder, out, builder.mul(_index(row), out_stride)) for row in range(n_rows)]
+    nothing = [ir.Constant(VECTOR, [0.0] * LANES)] * (n_rows * columns.n_vectors)
+    before = builder.block
+    with builder.if_then(adds):
+        known = [vector for place in to for vector in columns.load(builder, place)]
+        loading = builder.block
+    initial = []
+    for vector in known:
+        initial.append(builder.phi(VECTOR))
+        initial[-1].add_incoming(vector, loading)
+    for phi, zero in zip(initial, nothing, strict=True):
+        phi.add_incoming(zero, before)
+
+    def accumulate(builder: ir.IRBuilder, k: Any, sums: list[Any]) -> list[Any]:
+        vectors = columns.load(builder, place_at(builder, b, builder.mul(k, b_down)))
+        right = builder.mul(k, a_right)
+        results = []
+        for row in range(n_rows):
+            factor = spread_over(builder, builder.load(place_at(builder, rows[row], right)))
+            for v, vector in enumerate(vectors):
+                known = sums[row * columns.n_vectors + v]
+                results.append(call_llvm(builder, "fma", VECTOR, (factor, vector, known)))
+        return results
+
+    sums = _loop(builder, _index(0), n_inner, _index(1), initial, accumulate)
+    for row in range(n_rows):
+        own = sums[row * columns.n_vectors : (row + 1) * columns.n_vectors]
+        columns.store(builder, own, to[row])
+
+
+def _generate(builder: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    """Write the loops over groups of columns, and in each over groups of rows."""
+    out, out_stride, a, a_down, a_right, b, b_down, n_rows, n_columns, n_inner, adds = arguments
+    adds = builder.icmp_signed("!=", adds, _index(0))
+
+    def all_rows(builder: ir.IRBuilder, columns: _Columns, j: Any) -> None:
+        out_j, b_j = place_at(builder, out, j), place_at(builder, b, j)
+        i = _index(0)
+        for together in _ROWS:
+
+            def rows(
+                builder: ir.IRBuilder, _: Any, carried: list[Any], n: int = together
+            ) -> list[Any]:
+                (i,) = carried
+                operands = (
+                    place_at(builder, out_j, builder.mul(i, out_stride)),
+                    out_stride,
+                    place_at(builder, a, builder.mul(i, a_down)),
+                    *(a_down, a_right, b_j, b_down, n_inner, adds),
+                )
+                _block(builder, columns, n, operands)
+                return [builder.add(i, _index(n))]
+
+            stop = builder.sub(n_rows, _index(together - 1))
+            (i,) = _loop(builder, i, stop, _index(together), [i], rows)
+
+    def two_vectors(builder: ir.IRBuilder, j: Any, _: list[Any]) -> list[Any]:
+        all_rows(builder, _Columns(builder, 2), j)
+        return [builder.add(j, _index(2 * LANES))]
+
+    width = _index(2 * LANES)
+    stop = builder.sub(n_columns, _index(2 * LANES - 1))
+    (j,) = _loop(builder, _index(0), stop, width, [_index(0)], two_vectors)
+    n_left = builder.sub(n_columns, j)
+    with builder.if_then(builder.icmp_signed(">", n_left, _index(LANES))):
+        all_rows(builder, _Columns(builder, 2, n_left), j)
+    with builder.if_then(builder.icmp_signed("==", n_left, _index(LANES))):
+        all_rows(builder, _Columns(builder, 1), j)
+    some = builder.icmp_signed(">", n_left, _index(0))
+    with builder.if_then(builder.and_(some, builder.icmp_signed("<", n_left, _index(LANES)))):
+        all_rows(builder, _Columns(builder, 1, n_left), j)
+
+
+@intrinsic
+def _write_product(typing_context, out, o0, a, a0, a1, b, b0, i, j, k, adds):
+    def generate(context, builder, signature, arguments):
+        _generate(builder, arguments)
+        return context.get_dummy_value()
+
+    kinds = (POINTER if n in (0, 2, 5) else types.int64 for n in range(11))
+    return types.void(*kinds), generate
+
+
+@njit(inline="never", **OPTIONS)
+def _product(out, o0, a, a0, a1, b, b0, i, j, k, adds):
+    """Write or add a product, given addresses, strides, sizes, and whether it is added."""
+    _write_product(out, o0, a, a0, a1, b, b0, i, j, k, adds)
+
+
+@intrinsic
+def _transpose_tile(typing_context, out, out_start, out_stride, a, start, stride):
+    """Transpose a square of `_TILE` rows and columns by exchanging halves, quarters and so on."""
+    vector, lanes = ir.VectorType(FLOAT, _TILE), ir.VectorType(INT, _TILE)
+
+    def generate(context, builder, signature, arguments):
+        out, out_start, out_stride, a, start, stride = arguments
+
+        def place(pointer, first, stride, row):
+            return place_at(builder, pointer, builder.add(first, builder.mul(_index(row), stride)))
+
+        rows = [load_vector(builder, vector, place(a, start, stride, row)) for row in range(_TILE)]
+        for half in (4, 2, 1):
+            for row in range(_TILE):
+                if row & half:
+                    continue
+                low = [lane if not lane & half else lane - half + _TILE for lane in range(_TILE)]
+                high = [lane + half if not lane & half else lane + _TILE for lane in range(_TILE)]
+                pair = rows[row], rows[row + half]
+                rows[row] = builder.shuffle_vector(*pair, ir.Constant(lanes, low))
+                rows[row + half] = builder.shuffle_vector(*pair, ir.Constant(lanes, high))
+        for row in range(_TILE):
+            store_vector(builder, rows[row], place(out, out_start, out_stride, row))
+        return context.get_dummy_value()
+
+    index = types.int64
+    return types.void(POINTER, index, index, POINTER, index, index), generate

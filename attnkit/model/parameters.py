@@ -1,0 +1,86 @@
+"""The parameters of several runs in one vector: one contiguous block of numbers for each run.
+
+Every block, and every parameter in it, begins on a cache line, so that BLAS rounds it alike
+wherever it stands; the gaps hold zeros for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from attnkit.variants.size import ALIGNED
+
+TABLE = "W_E"
+"""The embedding of each run, (d_vocab, d_model)."""
+
+Shape = tuple[int, ...]
+
+
+class Parameters:
+    """The numbers of all runs, ordered by variant, then seed.
+
+    Args:
+        shapes: for every variant the shapes of one run's parameters by name.
+        n_seeds: runs of each variant.
+        device: where the numbers are.
+
+    Attributes:
+        numbers: the vector, zeros at first. gradient: its gradient, of the same layout.
+        offsets: for every variant, name → (offset from the beginning of the block, shape).
+    """
+
+    def __init__(
+        self, shapes: Sequence[dict[str, Shape]], n_seeds: int, device: torch.device
+    ) -> None:
+        self._n_seeds = n_seeds
+        self.offsets: list[dict[str, tuple[int, Shape]]] = []
+        self._starts, self._lengths = [0], list[int]()
+        for of_variant in shapes:
+            length, offsets = 0, dict[str, tuple[int, Shape]]()
+            for name, shape in of_variant.items():
+                offsets[name] = length, shape
+                n_numbers = math.prod(shape)
+                length += n_numbers + -n_numbers % ALIGNED
+            self.offsets.append(offsets)
+            self._lengths.append(length)
+            self._starts.append(self._starts[-1] + n_seeds * length)
+        self.numbers = torch.zeros(self._starts[-1], device=device)
+        self.gradient = torch.zeros_like(self.numbers)
+
+    def blocks(self, variant: int) -> slice:
+        """Return where the numbers of a variant's runs are in the vector."""
+        return slice(self._starts[variant], self._starts[variant + 1])
+
+    def block(self, run: int) -> slice:
+        """Return where the numbers of a run are in the vector."""
+        variant, seed = divmod(run, self._n_seeds)
+        start = self._starts[variant] + seed * self._lengths[variant]
+        return slice(start, start + self._lengths[variant])
+
+    def of_variant(self, variant: int, vector: Tensor) -> dict[str, Tensor]:
+        """Return views of a variant's parameters by name, (s, *shape)."""
+        by_seed = vector[self.blocks(variant)].view(self._n_seeds, -1)
+        return {
+            name: by_seed[:, offset : offset + math.prod(shape)].view(-1, *shape)
+            for name, (offset, shape) in self.offsets[variant].items()
+        }
+
+    def of_run(self, run: int, vector: Tensor) -> dict[str, Tensor]:
+        """Return views of a run's parameters by name, without the axis of runs."""
+        variant, seed = divmod(run, self._n_seeds)
+        return {name: view[seed] for name, view in self.of_variant(variant, vector).items()}
+
+    def clip(self, largest: float) -> None:
+        """Shorten the gradient of every run whose norm is larger than this.
+
+        Source:
+            `torch.nn.utils.clip_grad_norm_`, of each run by itself.
+        """
+        for variant in range(len(self.offsets)):
+            by_seed = self.gradient[self.blocks(variant)].view(self._n_seeds, -1)
+            norms = by_seed.square().sum(1, keepdim=True).sqrt()
+            by_seed.mul_((largest / (norms + 1e-6)).clamp_max(1.0))

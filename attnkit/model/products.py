@@ -1,0 +1,72 @@
+"""Matrix products that give a run the same bits whatever other runs are in the batch.
+
+BLAS rounds a product by how many matrices are in the batch and by where its output lies in memory.
+Two precautions make up for that; both are in this module, so that nothing else needs to know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from attnkit.variants.size import ALIGNED
+
+NARROW = 16
+"""Width below which a product that is alone is computed as a batch of two; see `_multiply`."""
+
+
+def product(a: Float[Tensor, "n i k"], b: Float[Tensor, "n k j"]) -> Float[Tensor, "n i j"]:
+    """Return a @ b for a batch in which each run has several matrices."""
+    result: Tensor = _Product.apply(a, b, False)  # type: ignore[no-untyped-call]
+    return result
+
+
+def project(rows: Float[Tensor, "s t m"], W: Float[Tensor, "s m n"]) -> Float[Tensor, "s t n"]:
+    """Return rows @ W, where W is the weight of each run."""
+    result: Tensor = _Product.apply(rows, W, True)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Product(torch.autograd.Function):
+    """The product a @ b and its gradients.
+
+    If `b` is a weight, the gradient of each run's weight begins on a cache line, because BLAS
+    rounds a matrix by its alignment.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, is_weight: bool) -> Tensor:
+        ctx.save_for_backward(a, b)
+        ctx.is_weight = is_weight
+        return _multiply(a, b)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        a, b = ctx.saved_tensors
+        d_out = gradients[0].contiguous()
+        d_a = _multiply(d_out, b.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        if not ctx.needs_input_grad[1]:
+            return d_a, None, None
+        d_b = torch.empty_like(b)
+        if ctx.is_weight:
+            n_numbers = b.shape[1] * b.shape[2]
+            stride = (n_numbers + -n_numbers % ALIGNED, b.shape[2], 1)
+            d_b = torch.empty_strided(b.shape, stride, dtype=b.dtype, device=b.device)
+        return d_a, _multiply(a.transpose(1, 2), d_out, d_b), None
+
+
+def _multiply(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return a @ b with equal bits for any number of runs.
+
+    A batch of one goes through another BLAS kernel than a larger one, and for narrow matrices the
+    two round differently (seen for widths of 5 to 11). A narrow product that is alone is computed
+    twice, which costs next to nothing.
+    """
+    if len(a) == 1 and min(a.shape[1], *b.shape[1:]) < NARROW:
+        if out is not None:  # of the same layout, by which BLAS is chosen, too
+            out = out.new_empty_strided((2, *out.shape[1:]), out.stride())
+        return torch.bmm(a.expand(2, -1, -1), b.expand(2, -1, -1), out=out)[:1]
+    return torch.bmm(a, b, out=out)

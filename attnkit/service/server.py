@@ -1,0 +1,162 @@
+"""What whoever runs a copy decides: how much anybody may train on it, and where results are kept.
+
+A copy for oneself allows all that the machine can do; `ATTNKIT_HOSTED=true` brings the defaults of
+a small machine that many people share. Every setting can be given as an environment variable:
+`ATTNKIT_MAX_STEPS=2000`. Streamlit turns top-level secrets into environment variables, too.
+No torch and no Streamlit here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from attnkit.experiment import Experiment
+from attnkit.foundation.settings import PREFIX, InvalidSettings, Problem
+
+_HOSTED: dict[str, Any] = {
+    "store_megabytes": 500,
+    "result_megabytes": 10,
+    "max_runs": 60,
+    "max_steps": 5000,
+    "max_parameters": 250_000,
+    "max_megabytes": 1000,
+    "training_megabytes": 1200,
+    "max_active": 32,
+    "max_waiting": 100,
+    "visitor_active": 1,
+    "visitor_waiting": 1,
+    "job_seconds": 600,
+    "paused_seconds": 600,
+    "log_level": "info",
+}
+"""What differs on a copy that many people share: two cores and under 3 GB are enough for it."""
+
+
+class ServerSettings(BaseModel):
+    """The settings of one copy; the defaults are those of a laptop."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hosted: bool = Field(False, description="Strangers use this copy.")
+    store: str = Field(
+        "",
+        description="Where results are kept: a folder, or a database as a URL "
+        "(`postgresql://…`). Empty: a folder of this user.",
+    )
+    store_megabytes: int = Field(
+        5000, ge=1, description="Beyond it the results longest not looked at are forgotten."
+    )
+    result_megabytes: int = Field(
+        5000, ge=1, description="Beyond it a single result is not kept, so that none flushes many."
+    )
+    max_runs: int = Field(400, ge=1, description="Runs of one experiment.")
+    max_steps: int = Field(50_000, ge=1, description="Steps of one experiment.")
+    max_parameters: int = Field(100_000_000, ge=1, description="Parameters of one run.")
+    max_megabytes: int = Field(8000, ge=1, description="Memory of one experiment, estimated.")
+    training_megabytes: int = Field(
+        8000, ge=1, description="Memory of all experiments that train, estimated."
+    )
+    max_active: int = Field(32, ge=1, description="Experiments that take turns.")
+    max_waiting: int = Field(100, ge=0, description="Experiments that wait for theirs.")
+    visitor_active: int = Field(8, ge=1, description="Experiments of one visitor that take turns.")
+    visitor_waiting: int = Field(8, ge=0, description="Experiments of one visitor that wait.")
+    job_seconds: float = Field(3600.0, gt=0, description="Training time of one experiment.")
+    lease_seconds: float = Field(
+        120.0, gt=0, description="After it, what trains and nobody watches is stopped."
+    )
+    paused_seconds: float = Field(1800.0, gt=0, description="The same for what is paused.")
+    address_header: str = Field(
+        "",
+        pattern="^[A-Za-z0-9-]*$",
+        description="Header in which a trusted proxy writes a visitor's address, such as "
+        "`X-Forwarded-For`; the last address in it counts. Empty: the socket's address.",
+    )
+    address_rate: float = Field(
+        300.0,
+        ge=10,
+        description="Messages a second from one address; beyond it they wait up to 5 s, then "
+        "connections are closed. Drawing a whole page counts as 5.",
+    )
+    frame_ancestors: str = Field(
+        "'self'",
+        pattern="^[A-Za-z0-9'*:/. -]+$",
+        description="Sites that may show the pages in a frame, as `frame-ancestors` of a "
+        "Content-Security-Policy wants it.",
+    )
+    engine: Literal["kernel", "torch", ""] = Field(
+        "",
+        description="What trains on a CPU: the compiled `kernel`, or `torch`. Empty: the kernel "
+        "where numba can be imported.",
+    )
+    log_level: Literal["info", "warning", "error"] = Field(
+        "warning",
+        description="Events told on standard error: from `info`, `warning` or `error` on.",
+    )
+    owner_secret: SecretStr = Field(
+        SecretStr(""),
+        min_length=8,
+        description="Opens the owner's page at `/owner`; 8 characters or more. Empty: no page.",
+    )
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Self:
+        """The settings that environment variables ask for.
+
+        Raises:
+            InvalidSettings: if one has a value that is not allowed; names the variable.
+        """
+        given = {
+            name: environment[PREFIX + name.upper()]
+            for name in cls.model_fields
+            if environment.get(PREFIX + name.upper(), "") != ""
+        }
+        try:
+            hosted = cls.model_validate({k: v for k, v in given.items() if k == "hosted"}).hosted
+            return cls.model_validate({**(_HOSTED if hosted else {}), **given})
+        except ValidationError as error:
+            found = error.errors()[0]
+            name = str(found["loc"][0])
+            got = "something" if name == "owner_secret" else repr(found["input"])
+            raise InvalidSettings(f"{PREFIX}{name.upper()}: got {got}, {found['msg']}") from None
+
+    def shown(self) -> dict[str, Any]:
+        """All settings but secrets; of the store only its kind, as a URL may hold a password."""
+        kind = self.store.partition("://")[0] if "://" in self.store else "folder"
+        return {**self.model_dump(exclude={"owner_secret"}), "store": kind}
+
+    def problems(self, experiment: Experiment) -> list[Problem]:
+        """Why an experiment may not be trained on this copy; empty if it may."""
+        most = max((experiment.costs(v).parameters for v in experiment.sharing), default=0)
+        megabytes = experiment.megabytes
+        shaping = ("d_model", "d_head", "d_mlp", "n_heads", "n_layers", "task")
+        found = []
+        if experiment.training.steps > self.max_steps:
+            found.append(Problem("steps", experiment.training.steps, _at_most(self.max_steps)))
+        if experiment.n_runs > self.max_runs:
+            allowed = _at_most(self.max_runs // len(experiment.sharing), "with so many variants")
+            found.append(Problem("n_seeds", experiment.n_seeds, allowed, ("sharing",)))
+        if most > self.max_parameters:
+            found.append(Problem("parameters", f"{most:,}", _at_most(self.max_parameters), shaping))
+        if megabytes > self.max_megabytes:
+            allowed = _at_most(self.max_megabytes, "MB")
+            found.append(Problem("memory", f"{megabytes:,.0f} MB", allowed, shaping))
+        return found
+
+
+@cache
+def server_settings() -> ServerSettings:
+    """The settings of this copy, read once.
+
+    Raises:
+        InvalidSettings: if an environment variable has a value that is not allowed.
+    """
+    return ServerSettings.of(os.environ)
+
+
+def _at_most(number: int, more: str = "") -> str:
+    return f"at most {number:,} {more}".strip() + " on this copy"

@@ -1,0 +1,156 @@
+"""Join runs that were trained apart into one experiment: snapshots, results and films.
+
+A run does not depend on the runs that train beside it, so finished runs need not be trained again
+when an experiment gets another variant. The exception is `equal`: there the variants decide each
+other's widths. numpy only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnkit.experiment import Experiment
+from attnkit.training.film import Film, Frame
+from attnkit.training.results import Result
+from attnkit.training.snapshot import METRICS, Probe, Snapshot
+from attnkit.variants import Variant
+
+_SHARED = ("tokens", "labels", "target", "reverse")
+"""Arrays of a probe that all runs have in common."""
+
+
+def can_share_runs(one: Experiment, other: Experiment) -> bool:
+    """Return whether two experiments give equal runs of the variants that they have in common."""
+    same = (name for name in Experiment.model_fields if name != "sharing")
+    if any(getattr(one, name) != getattr(other, name) for name in same):
+        return False
+    return one.equal == "nothing" or one.sharing == other.sharing
+
+
+def join_snapshots(experiment: Experiment, parts: Sequence[Snapshot]) -> Snapshot:
+    """Return the snapshot of an experiment whose runs were trained in several parts.
+
+    Histories of runs that have been evaluated less often than others end in NaN. The step is that
+    of the part that is furthest behind; the time is what the chosen runs took.
+
+    Args:
+        experiment: What the joined snapshot is of.
+        parts: Snapshots that together hold all its variants. The first one that has a variant is
+            used for it.
+    """
+    by_variant = [_holder(variant, parts) for variant in experiment.sharing]
+    used = [part for part in parts if part in by_variant]  # compared by identity
+    order = _order(experiment, [part.experiment for part in used])
+    longest = max(used, key=lambda part: len(part.eval_steps))
+
+    def joined(arrays: list[np.ndarray], axis: int = 0) -> np.ndarray:
+        return np.concatenate(arrays, axis).take(order, axis)
+
+    def by_head(arrays: list[np.ndarray]) -> np.ndarray:
+        n_heads = max(array.shape[2] for array in arrays)
+        padded = [_padded(array, n_heads, axis=2) for array in arrays]
+        return joined(padded)[:, :, : experiment.n_heads]
+
+    probes = [part.probe.to_arrays() for part in used]
+    probe = {}
+    for name in set.intersection(*map(set, probes)):
+        arrays = [own[name] for own in probes]
+        if name in _SHARED:
+            probe[name] = arrays[0]
+        else:
+            probe[name] = by_head(arrays) if arrays[0].ndim > 2 else joined(arrays)
+    n_evaluations = len(longest.eval_steps)
+    return Snapshot(
+        experiment=experiment,
+        status=next((part.status for part in used if part.status != "finished"), "finished"),
+        step=min(part.step for part in used),
+        seconds=sum(
+            part.seconds * by_variant.count(part) / len(part.experiment.sharing) for part in used
+        ),
+        eval_steps=longest.eval_steps,
+        history={
+            name: joined([_padded(part.history[name], n_evaluations, axis=0) for part in used], 1)
+            for name in METRICS
+        },
+        head_symmetry=by_head([part.head_symmetry for part in used]),
+        slice_accuracy=joined([part.slice_accuracy for part in used]),
+        diverged_at=joined([part.diverged_at for part in used]),
+        probe=Probe(**probe),
+        engine=used[0].engine,
+        processor=used[0].processor,
+    )
+
+
+def join_results(experiment: Experiment, parts: Sequence[Result]) -> Result:
+    """Return the result of an experiment whose runs were trained in several parts.
+
+    Args:
+        experiment: What the joined result is of.
+        parts: Results that together hold all its variants; see `join_snapshots`.
+    """
+    found = {
+        run: parameters
+        for part in reversed(parts)
+        for run, parameters in zip(part.experiment.runs, part.parameters, strict=True)
+    }
+    snapshot = join_snapshots(experiment, [part.snapshot for part in parts])
+    return Result(snapshot, [found[run] for run in experiment.runs])
+
+
+def join_films(experiment: Experiment, films: Sequence[Film]) -> Film:
+    """Return the film of an experiment whose variants were filmed apart.
+
+    It has the moments that all these films have.
+
+    Args:
+        experiment: Of the one seed that is filmed.
+        films: One for every variant of the experiment, in its order.
+    """
+    frames = [{frame.step: frame for frame in film.frames} for film in films]
+    places = [
+        film.experiment.sharing.index(variant)
+        for variant, film in zip(experiment.sharing, films, strict=True)
+    ]
+    common = set.intersection(*(set(own) for own in frames))
+    joined = [
+        _join_frames([own[step] for own in frames], places, experiment.n_heads)
+        for step in sorted(common)
+    ]
+    return replace(films[0], experiment=experiment, frames=joined)
+
+
+def _join_frames(frames: Sequence[Frame], places: Sequence[int], n_heads: int) -> Frame:
+    """Return one variant of each of these frames, side by side."""
+    chosen = list(zip(frames, places, strict=True))
+    widest = max(n_heads, *(frame.head_symmetry.shape[2] for frame in frames))
+    symmetry = [_padded(frame.head_symmetry, widest, axis=2)[place] for frame, place in chosen]
+    return Frame(
+        frames[0].step,
+        [frame.parameters[place] for frame, place in chosen],
+        {name: np.array([f.metrics[name][place] for f, place in chosen]) for name in METRICS},
+        np.stack(symmetry)[:, :, :n_heads],
+    )
+
+
+def _holder(variant: Variant, parts: Sequence[Snapshot]) -> Snapshot:
+    """Return the first part that has a variant."""
+    return next(part for part in parts if variant in part.experiment.sharing)
+
+
+def _order(experiment: Experiment, parts: Sequence[Experiment]) -> list[int]:
+    """Return the places of an experiment's runs among those of all parts, one after the other."""
+    runs = [run for part in parts for run in part.runs]
+    return [runs.index(run) for run in experiment.runs]
+
+
+def _padded(array: np.ndarray, length: int, axis: int) -> np.ndarray:
+    """Return an array that is at least so long on an axis; NaN where it was shorter."""
+    missing = length - array.shape[axis]
+    if missing <= 0:
+        return array
+    shape = list(array.shape)
+    shape[axis] = missing
+    return np.concatenate([array, np.full(shape, np.nan, array.dtype)], axis)

@@ -1,0 +1,282 @@
+"""Snapshots: all that can be drawn of an experiment at one moment of training. numpy only.
+
+Arrays are ordered by `Experiment.runs`. Files are JSON and safetensors, never pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, dataclass, fields
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float16, Float32, Int64
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from attnkit.experiment import Experiment, from_text
+from attnkit.training.engine import Engine, in_words
+
+THRESHOLD = 0.99
+"""Accuracy that counts as solved."""
+
+CONSECUTIVE = 3
+"""Evaluations in a row at the threshold that count as reached."""
+
+Status = Literal["running", "finished", "stopped"]
+
+METRICS = (
+    "accuracy",
+    "training_accuracy",
+    "loss",
+    "score_symmetry",
+    "symmetry_error",
+    "weight_symmetry",
+    "mass_on_target",
+    "mass_on_reverse",
+)
+"""Names of the histories, in the order of the tables."""
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """The same held-out example answered by every run: what an attention map draws.
+
+    Attributes:
+        tokens: (i, fields) of the example; `Task.label` makes them readable.
+        labels: (a,) right answers.
+        target: (a,) positions of the right entries.
+        reverse: (a,) positions of the entries that ask for the asker; −1 where there are none.
+        answers: (r, a) answers given.
+        pattern: (r, l, h, i, j) attention after softmax; NaN for heads that a variant lacks.
+        scores: (r, l, h, i, j) scaled scores before mask and softmax, of several maps of a head
+            their mean; NaN for heads that a variant lacks and for pairs of positions that a layer
+            does not compare. None where no single token holds an answer, and in results of
+            versions that did not record them.
+    """
+
+    tokens: Int64[np.ndarray, "i fields"]
+    labels: Int64[np.ndarray, " a"]
+    target: Int64[np.ndarray, " a"]
+    reverse: Int64[np.ndarray, " a"]
+    answers: Int64[np.ndarray, "r a"]
+    pattern: Float16[np.ndarray, "r l h i j"]
+    scores: Float16[np.ndarray, "r l h i j"] | None = None
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name, without those that are None."""
+        return {name: array for name, array in vars(self).items() if array is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """All that a page can draw of an experiment at one moment of training.
+
+    Attributes:
+        step: optimiser steps taken.
+        seconds: time spent training and evaluating so far.
+        eval_steps: (e,) steps at which evaluations were made, on the experiment's cadence.
+        history: metric name → (e, r); NaN where undefined or after a run diverged.
+        head_symmetry: (r, l, h) score symmetry per head at the last evaluation; NaN for heads
+            that a variant lacks.
+        slice_accuracy: (r, slices) accuracy on the task's groups of answers at the last evaluation.
+        diverged_at: (r,) step of the evaluation that found a run diverged, else −1.
+        engine: what trained it. processor: the kind of processor, empty where it is not known.
+            Equal experiments have equal bits where these two are equal.
+    """
+
+    experiment: Experiment
+    status: Status
+    step: int
+    seconds: float
+    eval_steps: Int64[np.ndarray, " e"]
+    history: dict[str, Float32[np.ndarray, "e r"]]
+    head_symmetry: Float32[np.ndarray, "r l h"]
+    slice_accuracy: Float32[np.ndarray, "r slices"]
+    diverged_at: Int64[np.ndarray, " r"]
+    probe: Probe
+    engine: Engine = "torch"
+    processor: str = ""
+
+    @property
+    def maker(self) -> tuple[Engine, str]:
+        """The engine and the kind of processor: bits are equal only where both are equal."""
+        return self.engine, self.processor
+
+    @property
+    def trained_by(self) -> str:
+        """The engine and the kind of processor, in words."""
+        return in_words(self.engine, self.processor)
+
+    @property
+    def model_steps_per_second(self) -> float:
+        """Optimiser steps of single runs per second of training and evaluation."""
+        return self.experiment.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
+
+    def latest(self, metric: str) -> Float32[np.ndarray, " r"]:
+        """Return a metric at the last evaluation of each run; NaN for runs that have diverged.
+
+        The last row of a history is not that: see `last_evaluation`.
+        """
+        last = self.last_evaluation
+        latest: np.ndarray = self.history[metric][last, np.arange(len(last))]
+        return latest
+
+    @property
+    def last_evaluation(self) -> Int64[np.ndarray, " r"]:
+        """The place of the last evaluation of each run in `eval_steps`.
+
+        Runs that were added to finished ones may have been evaluated less often than the others.
+        """
+        evaluated = np.isfinite(self.history["loss"][::-1])
+        behind = np.where(self.diverged_at < 0, evaluated.argmax(0), 0)
+        return len(self.eval_steps) - 1 - behind
+
+    @property
+    def asymmetry(self) -> Float32[np.ndarray, "e r"]:
+        """Share of the scores that is antisymmetric, 0 … 1: (1 − score symmetry) / 2."""
+        return (1 - self.history["score_symmetry"]) / 2
+
+    def per_sharing(self, values: np.ndarray) -> np.ndarray:
+        """Split the run axis, which is the last, into (variant, seed)."""
+        n_sharings, n_seeds = len(self.experiment.sharing), self.experiment.n_seeds
+        return values.reshape(*values.shape[:-1], n_sharings, n_seeds)
+
+    def counted(self) -> Bool[np.ndarray, "e r"]:
+        """Which evaluations say something of what a run was to become.
+
+        Of a variant that is tied during training, only those of what it becomes; after an earlier
+        task, only those of the task itself.
+        """
+        earlier = self.experiment.training.earlier_steps
+        tied_at = [
+            max(self.experiment.tie_step(variant), earlier) for variant, _ in self.experiment.runs
+        ]
+        return self.eval_steps[:, None] >= np.array(tied_at)
+
+    def steps_to_threshold(self) -> np.ndarray:
+        """(r,) first of three consecutive evaluations that count at the threshold; NaN if never."""
+        solved = (self.history["accuracy"] >= THRESHOLD) & self.counted()
+        n_starts = max(len(solved) - CONSECUTIVE + 1, 0)
+        reached = np.ones((n_starts, solved.shape[1]), dtype=bool)
+        for offset in range(CONSECUTIVE):
+            reached &= solved[offset : offset + n_starts]
+        steps = self.eval_steps[reached.argmax(0) if n_starts else np.zeros(solved.shape[1], int)]
+        return np.where(reached.any(0), steps, np.nan)
+
+    def to_bytes(self) -> bytes:
+        """One safetensors blob; the experiment stands in its metadata."""
+        arrays = {f"history.{name}": values for name, values in self.history.items()}
+        arrays |= {f"probe.{name}": array for name, array in self.probe.to_arrays().items()}
+        for name in ("eval_steps", "head_symmetry", "slice_accuracy", "diverged_at"):
+            arrays[name] = getattr(self, name)
+        head = {
+            "experiment": self.experiment.to_json(),
+            "fingerprint": self.experiment.task.fingerprint,
+            "status": self.status,
+            "step": str(self.step),
+            "seconds": repr(self.seconds),
+            "engine": self.engine,
+            "processor": self.processor,
+        }
+        contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        return save_arrays(contiguous, metadata={"snapshot": json.dumps(head)})
+
+    @staticmethod
+    def from_bytes(blob: bytes) -> Snapshot:
+        """Read `to_bytes`.
+
+        Raises:
+            ValueError: if the bytes hold no snapshot.
+        """
+        try:
+            arrays = load_arrays(blob)
+            head = json.loads(metadata_of(blob)["snapshot"])
+            if head["status"] not in get_args(Status):
+                raise ValueError(f"status: got {head['status']!r}")
+            engine = head.get("engine", "torch")  # the only one there was before it was recorded
+            if engine not in get_args(Engine):
+                raise ValueError(f"engine: got {engine!r}, allowed {', '.join(get_args(Engine))}")
+            snapshot = Snapshot(
+                experiment=from_text(head["experiment"]),
+                status=head["status"],
+                step=int(head["step"]),
+                seconds=float(head["seconds"]),
+                eval_steps=arrays["eval_steps"],
+                history=_read_history(arrays),
+                head_symmetry=arrays["head_symmetry"],
+                slice_accuracy=arrays["slice_accuracy"],
+                diverged_at=arrays["diverged_at"],
+                probe=_read_probe(arrays),
+                engine=engine,
+                processor=str(head.get("processor", "")),
+            )
+            snapshot._check_shapes()
+            task = snapshot.experiment.task
+            if head["fingerprint"] != task.fingerprint:
+                raise ValueError(f"{task.name}: made of another text than this copy has")
+            return snapshot
+        except READING_ERRORS as error:
+            raise ValueError(f"these bytes hold no snapshot ({error})") from None
+
+    def _check_shapes(self) -> None:
+        """Raise ValueError unless the arrays are those of the experiment."""
+        experiment = self.experiment
+        n_runs, n_ctx = experiment.n_runs, experiment.task.n_ctx
+        heads = (n_runs, len(experiment.places), experiment.n_heads)
+        n_answers = n_ctx - experiment.task.answers_from
+        expected = {
+            "head_symmetry": (self.head_symmetry, heads),
+            "slice_accuracy": (
+                self.slice_accuracy,
+                (n_runs, len(experiment.task.slice_names)),
+            ),
+            "diverged_at": (self.diverged_at, (n_runs,)),
+            "pattern": (self.probe.pattern, (*heads, n_ctx, n_ctx)),
+            **(
+                {}
+                if self.probe.scores is None
+                else {"scores": (self.probe.scores, (*heads, n_ctx, n_ctx))}
+            ),
+            "answers": (self.probe.answers, (n_runs, n_answers)),
+            "tokens": (self.probe.tokens, (n_ctx, experiment.task.n_fields)),
+            **{name: (v, (len(self.eval_steps), n_runs)) for name, v in self.history.items()},
+            **{name: (getattr(self.probe, name), (n_answers,)) for name in _PER_ANSWER},
+        }
+        for name, (array, shape) in expected.items():
+            if array.shape != shape:
+                raise ValueError(f"{name}: got shape {array.shape}, expected {shape}")
+
+
+_PER_ANSWER = ("labels", "target", "reverse")
+
+READING_ERRORS = (
+    SafetensorError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What reading bytes of another origin may raise."""
+
+
+def _read_history(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the histories; NaN for a metric that is newer than the file."""
+    newer = np.full_like(arrays["history.loss"], np.nan)
+    return {name: arrays.get(f"history.{name}", newer) for name in METRICS}
+
+
+def _read_probe(arrays: dict[str, np.ndarray]) -> Probe:
+    """Return the probe of a snapshot's arrays; older ones have no scores."""
+    names = [field.name for field in fields(Probe) if field.default is MISSING]
+    given = {name: arrays[f"probe.{name}"] for name in names}
+    return Probe(**given, scores=arrays.get("probe.scores"))
+
+
+def metadata_of(blob: bytes) -> dict[str, str]:
+    """The metadata of a safetensors blob: eight bytes of length, then JSON."""
+    length = int.from_bytes(blob[:8], "little")
+    metadata: dict[str, str] = json.loads(blob[8 : 8 + length])["__metadata__"]
+    return metadata

@@ -1,0 +1,59 @@
+"""The shape of the toy transformer: settings with their labels, help and bounds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from attnkit.foundation.settings import dial
+
+ALIGNED = 16
+"""Widths and batches come in multiples of one cache line of float32: every run's matrices then
+start at the same alignment, so that BLAS rounds them alike whatever trains beside them."""
+
+
+class Size(BaseModel):
+    """Shape of the toy transformer; the same for every run of an experiment."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    d_model: int = dial(
+        32, "Model width", "Width of the residual stream.", ge=16, le=512, multiple_of=ALIGNED
+    )
+    n_heads: int = dial(1, "Heads", "Attention heads per layer.", ge=1, le=8)
+    d_head: int = dial(16, "Head width", "Width of one head's queries, keys, values.", ge=1, le=64)
+    n_layers: int = dial(1, "Layers", "Attention layers.", ge=1, le=4)
+    d_mlp: int = dial(0, "MLP width", "Hidden width after attention; 0: no MLP.", ge=0, le=2048)
+    positions: Literal[
+        "none", "learned", "rope", "alibi", "relative", "key_bias", "plus", "learned_plus"
+    ] = dial(
+        "none",
+        "Positions",
+        "How the model learns where a token stands; a variant can have its own way.",
+        choice_labels=(
+            "none",
+            "learned vectors",
+            "rotary (RoPE)",
+            "linear biases (ALiBi)",
+            "bias per distance (T5)",
+            "bias per key position",
+            "mixed-in sinusoid (plus)",
+            "learned vectors and sinusoid",
+        ),
+    )
+    causal: bool = dial(False, "Causal mask", "Tokens see only themselves and earlier ones.")
+    self_mask: bool = dial(
+        False,
+        "Self-mask",
+        "A token attends to itself only if it sees no other.",
+    )
+    blocks: Literal["lean", "standard", "final_norm"] = dial(
+        "lean",
+        "Blocks",
+        "How each layer is built around attention. Minimal: RMSNorm without gain, no biases. "
+        "Standard: LayerNorm with gain and bias, biases everywhere, initial numbers as PyTorch "
+        "draws them, no norm before the read-out. With a final norm: standard, and one more "
+        "LayerNorm before the read-out.",
+        choice_labels=("minimal", "standard", "standard with final norm"),
+    )

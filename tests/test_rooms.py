@@ -1,0 +1,160 @@
+"""The rooms of the package: each one imports only rooms that stand before it.
+
+`docs/architecture.md` shows the rooms to people; its table is compared with the code.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "attnkit"
+
+ORDER = (
+    "foundation tasks variants experiment model training analysis claims evidence realmodels "
+    "examples service figures ui bench command __main__"
+).split()
+"""The rooms from the ground up. A room may import itself and those before it."""
+
+EXCEPTIONS = {
+    ("attnkit.training.results", "figures"): "`Result.plot` may draw: it imports its figure when "
+    "it is called, so that nobody else waits for Plotly.",
+}
+"""Imports of a later room that are allowed, by module and room, with the reason."""
+
+
+class Import(NamedTuple):
+    """One imported module, with the line and whether it is imported for type checking only."""
+
+    module: str
+    line: int
+    for_types: bool
+
+
+def name_of(path: Path, package: Path = PACKAGE) -> str:
+    """Return the dotted name of a module's file."""
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def sources(package: Path = PACKAGE) -> dict[str, str]:
+    """Return the text of every module by its dotted name, without the package's own."""
+    paths = sorted(package.rglob("*.py"))
+    return {
+        name_of(path, package): path.read_text(encoding="utf-8")
+        for path in paths
+        if path != package / "__init__.py"
+    }
+
+
+def imports_of(text: str, known: set[str]) -> Iterator[Import]:
+    """Yield what a module imports of the package, at its top and inside functions.
+
+    Args:
+        text: source of the module.
+        known: names of all modules, to tell a module from another name.
+    """
+
+    def walk(node: ast.AST, for_types: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    if alias.name.partition(".")[0] == "attnkit":
+                        yield Import(alias.name, child.lineno, for_types)
+            elif isinstance(child, ast.ImportFrom):
+                assert not child.level, f"line {child.lineno}: write the whole name"
+                if (child.module or "").partition(".")[0] == "attnkit":
+                    for alias in child.names:
+                        whole = f"{child.module}.{alias.name}"
+                        if whole != "attnkit.__version__":
+                            module = whole if whole in known else str(child.module)
+                            yield Import(module, child.lineno, for_types)
+            guard = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+            yield from walk(child, for_types or guard)
+
+    yield from walk(ast.parse(text), False)
+
+
+def room_of(module: str) -> str:
+    """Return the room of a module; empty for the package itself."""
+    return module.partition(".")[2].partition(".")[0]
+
+
+def breaches(modules: dict[str, str]) -> list[str]:
+    """Return a sentence for each import of a later room, or of the package's own names."""
+    known, found = set(modules), []
+    for name, text in modules.items():
+        room = room_of(name)
+        if room not in ORDER:
+            found.append(f"{name} lies in no room")
+            continue
+        for module, line, _ in imports_of(text, known):
+            used = room_of(module)
+            if (name, used) in EXCEPTIONS:
+                continue
+            if used not in ORDER:
+                found.append(f"{name}, line {line}: {module} is no module of a room")
+            elif ORDER.index(used) > ORDER.index(room):
+                found.append(f"{name}, line {line}: {module}, but {used} comes after {room}")
+    return found
+
+
+def test_rooms_import_only_those_before_them():
+    """Every import of the package, also those inside functions and those for type checking."""
+    assert breaches(sources()) == []
+
+
+def test_no_module_lies_outside_of_the_rooms():
+    """Beside the rooms there are only `__init__.py` and `__main__.py`; each room has its place."""
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert sorted(rooms | {"__main__"}) == sorted(ORDER)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Except for type checking, where nothing is imported while the program runs."""
+    modules = sources()
+    graph = {
+        name: {m for m, _, for_types in imports_of(text, set(modules)) if not for_types}
+        for name, text in modules.items()
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("from attnkit.figures.maps import attention_maps", "figures comes after model"),
+        ("import attnkit.ui.session", "ui comes after model"),
+        ("from attnkit import service", "service comes after model"),
+        ("def f():\n    from attnkit.figures import maps", "figures comes after model"),
+        ("if TYPE_CHECKING:\n    import attnkit.bench", "bench comes after model"),
+        ("import attnkit as ak", "attnkit is no module of a room"),
+        ("from attnkit import Experiment", "attnkit is no module of a room"),
+        ("from attnkit.experiment import Experiment", ""),
+        ("from attnkit import __version__", ""),
+    ],
+)
+def test_an_import_of_a_later_room_is_named(line, told):
+    """Wherever it stands and however it is written."""
+    found = breaches({"attnkit.service": "", "attnkit.model.reference": line})
+    assert [told in sentence for sentence in found] == ([True] if told else [])
+
+
+def test_the_documentation_shows_the_rooms_in_their_order():
+    """The table has a row for each room, with the rooms that it uses."""
+    modules = sources()
+    uses: dict[str, set[str]] = {room: set() for room in ORDER}
+    for name, text in modules.items():
+        uses[room_of(name)] |= {room_of(one.module) for one in imports_of(text, set(modules))}
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|[^|]+\|([^|]*)\|$", page, re.MULTILINE)
+    assert [room for room, _ in rows] == ORDER
+    for room, told in rows:
+        expected = [one for one in ORDER if one in uses[room] - {room}]
+        assert told.strip() == ", ".join(expected), f"row of {room}"
