@@ -100,11 +100,16 @@ def lab(browser, address):
     page.close()
 
 
-def boxes(page, window):
-    """Return the boxes of the Lab's parts in a window of this size, when nothing moves any more."""
+def resize(page, window):
+    """Give the window a size, and wait until nothing moves any more."""
     page.set_viewport_size({"width": window[0], "height": window[1]})
     page.wait_for_function(READY)
     page.wait_for_function(STILL, polling=200)
+
+
+def boxes(page, window):
+    """Return the boxes of the Lab's parts in a window of this size, when nothing moves any more."""
+    resize(page, window)
     return page.evaluate(BOXES)
 
 
@@ -238,7 +243,7 @@ def test_the_settings_of_a_phone_are_called_so(lab):
 
 def test_a_step_is_read_from_all_charts_by_keys(lab):
     """Arrow keys move through the evaluations, Escape ends it; a reading leaves its curve free."""
-    lab.set_viewport_size({"width": 1440, "height": 780})
+    resize(lab, (1440, 780))
     readings = lab.locator(".ak-board .ak-reading")
     expect(readings.nth(0)).to_have_text("")
     expect(readings.nth(3)).to_have_text("0.00, the same both ways")
