@@ -5,8 +5,9 @@ Names are imported when first used, so that `import attnkit` does not wait for t
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from attnkit.foundation.lazy import import_on_use
 
 if TYPE_CHECKING:
     from attnkit.analysis import Inspection, inspect
@@ -64,7 +65,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
-        raise AttributeError(f"module 'attnkit' has no attribute {name!r}")
-    return getattr(import_module(f"attnkit.{_ROOMS[name]}"), name)
+__getattr__ = import_on_use(__name__, _ROOMS)

@@ -9,7 +9,9 @@ from documents import PAGES, ROOT, sections_with_python
 
 from attnkit import __version__
 from attnkit.claims import CLAIMS
+from attnkit.evidence.record import load_shipped
 from attnkit.tasks import TASKS
+from attnkit.training.summary import percent
 from attnkit.variants import CATALOGUE, OPTIONS
 
 SECTIONS = sections_with_python()
@@ -29,6 +31,51 @@ def untouched(monkeypatch, tmp_path):
 def test_readme_is_short():
     """A stranger reads 8,000 bytes, not more."""
     assert len((ROOT / "README.md").read_bytes()) <= 8000
+
+
+def test_the_five_answers_have_the_numbers_of_the_record():
+    """They are written by hand, so a new record shows which of them to write anew."""
+    record, readme = load_shipped(), (ROOT / "README.md").read_text(encoding="utf-8")
+    answers = re.findall(r"^\d\. \*\*.*", readme, re.MULTILINE)
+
+    def worse(claim, statement):
+        found = record[claim].findings[statement]
+        return f"{found.n_worse} of {found.n_pairs}"
+
+    def solved(claim, arm, at=1):
+        return record[claim].n_solved(arm, at)[0]
+
+    def letters(arm):
+        return percent(record["cross_attention"].mean(arm, at=4))
+
+    book, narrow = "Q=K=V, phone book", "K=V, 3 wide"
+    numbers = (
+        [
+            f"K=V gets {letters('K=V, names')} right",
+            f"three matrices {letters('QKV, names')}",
+            f"without any matrix it is {letters('no matrix, names')}",
+        ],
+        [f"is worse with {worse('no_value', 0)} seeds"],
+        [
+            f"worse with {worse('shared_qk', 1)} seeds",
+            f"whom with {worse('direction', 0)}",
+            f"with {worse('direction', 1)} after 32 times",
+        ],
+        [
+            f"{solved('narrow_head', narrow)} of 40 runs have learnt a phone book after 600 steps",
+            f"(QKV {solved('narrow_head', 'QKV, 3 wide')})",
+            f"and {solved('narrow_head', narrow, 32)} after 19,200",
+            f"with all {solved('parameters', 'K=V, 5 wide')} within 600 steps",
+        ],
+        [
+            f"all {solved('one_matrix', 'Q=K=V, married')} seeds",
+            f"a phone book with {solved('one_matrix', book)}",
+            f"worse with {worse('one_matrix', 0)}, also after 8 times",
+        ],
+    )
+    for answer, wanted in zip(answers, numbers, strict=True):
+        assert [one for one in wanted if one not in answer] == []
+    assert worse("no_value", 0) == worse("no_value", 1)
 
 
 def test_the_citation_names_this_version():

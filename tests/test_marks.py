@@ -12,7 +12,7 @@ CLAIMS = Path(__file__).parents[1] / "docs" / "claims.md"
 
 
 def test_a_part_is_replaced(tmp_path):
-    """What stands before and after is kept, what was there before is gone."""
+    """Text before and after the marks is kept; text between them is replaced."""
     begin, end = marks("bench")
     page = tmp_path / "page.md"
     page.write_text(f"before\n{begin}\nold\n{end}\nafter\n", encoding="utf-8")

@@ -219,7 +219,7 @@ def test_a_prediction_that_was_changed_after_the_first_run_is_shown_as_such():
 
 
 def test_no_sentence_says_that_predictions_were_made_blind():
-    """What had been seen differs from claim to claim."""
+    """The note on what had been seen differs from claim to claim."""
     assert "before the run" not in read().text.replace("before the runs of the record begin", "")
 
 

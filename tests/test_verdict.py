@@ -99,7 +99,7 @@ def test_better_mirrors_worse_and_order_does_not_matter(values, by, measure):
 
 @given(SEEDS, st.sampled_from([LIMIT, 0.3]))
 def test_no_worse_is_the_opposite_of_worse(values, by):
-    """What shows the one refutes the other, and nothing shows both."""
+    """Values that show the one refute the other, and no values show both."""
     one, other = find(worse("a", "b", by), values), find(no_worse("a", "b", by), values)
     assert (one.p_held, one.p_not) == (other.p_not, other.p_held)
     assert max(one.p_held, one.p_not) > ALPHA

@@ -45,7 +45,7 @@ class Frame:
 
 
 def telling_layer(places: tuple[Place, ...]) -> int:
-    """Where an answer is fetched last: the last layer, of two sides the last that asks across."""
+    """Return the index of the last layer; with two sides it is the last cross-attention."""
     return len(places) - 1
 
 
@@ -147,7 +147,7 @@ def levels_of(weights: Float[np.ndarray, "..."]) -> UInt8[np.ndarray, "..."]:
 
 
 def lacking_note(n_heads: int) -> str:
-    """What is said of a variant that has not got the head that is shown."""
+    """Return the note for a variant that lacks the head that is shown."""
     return f"It has {n_heads} head{'s' * (n_heads > 1)} only."
 
 

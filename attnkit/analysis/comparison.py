@@ -43,7 +43,7 @@ class Compared:
 
     @property
     def experiment(self) -> Experiment:
-        """What was trained."""
+        """The experiment that was trained."""
         return self.snapshot.experiment
 
     def last(self, metric: Metric) -> Float[np.ndarray, "variant seed"]:

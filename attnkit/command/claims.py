@@ -29,7 +29,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("claims", nargs="*", metavar="ID", help="only these; without, all")
     parser.add_argument("--list", action="store_true", help="run nothing: table of what is shipped")
     parser.add_argument(
-        "--quick", action="store_true", help="half of the seeds, at shipped learning rates"
+        "--quick",
+        action="store_true",
+        help="half of the seeds (six or more), at shipped learning rates",
     )
     parser.add_argument("--first-seed", help="seeds count up from here")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")

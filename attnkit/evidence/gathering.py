@@ -202,7 +202,7 @@ def gather(
     Args:
         claims: The claims.
         bench: Trains the experiments.
-        quick: Whether half of the seeds are used, without the arms that confirm an inability.
+        quick: Whether the seeds of the quick form are used, without arms that confirm an inability.
         first_seed: The first seed.
         known: Records whose learning rates the quick form uses.
 

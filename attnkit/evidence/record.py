@@ -108,7 +108,7 @@ class Evidence:
         claim: The claim.
         version: Version of attnkit.
         hash: Hash of the claim when it was measured.
-        quick: Whether it has half of the seeds, and no arms that confirm an inability.
+        quick: Whether it has the seeds of the quick form, and no arms that confirm an inability.
         seeds: The seeds of the arms; some arms have only the first of them.
         scores: Arm → measure → (k, s) at 1, 2, 4, ... times the base steps; NaN where a run
             diverged.
@@ -141,7 +141,7 @@ class Evidence:
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """What had to hold: the statements of the claim, and those that confirm an inability."""
+        """The statements of the claim, and those that confirm an inability."""
         further = self.claim.sure()[1]
         measured = (one for one in further if all(name in self.scores for name in one.arms))
         return (*self.claim.statements, *measured)
@@ -166,7 +166,7 @@ class Evidence:
 
     @property
     def changed(self) -> str:
-        """What has been changed since the first run began, in words; empty if nothing was."""
+        """The parts that changed since the first run began, in words; empty if none did."""
         rule, prediction = self.begun.rule, self.begun.prediction
         parts = {
             "the rule": rule and rule != RULE_HASH,

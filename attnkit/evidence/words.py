@@ -37,7 +37,7 @@ class Row:
 
     @property
     def found(self) -> str:
-        """What the seeds say, in one cell."""
+        """Counts, median and mean of the seeds, in one cell."""
         named = {"Solved": self.solved, "Seeds": self.pairs, "Median": self.median}
         named |= {"Mean": self.mean}
         return " ".join(f"{name}: {cell}." for name, cell in named.items() if cell)

@@ -87,7 +87,7 @@ class Entry:
 
     @property
     def experiment(self) -> Experiment:
-        """What was trained.
+        """The experiment that was trained.
 
         Raises:
             InvalidExperiment: if this copy does not have its task or a variant.

@@ -3,8 +3,9 @@
 Names are imported when first used, so that pages can read results without importing torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from attnkit.foundation.lazy import import_on_use
 
 if TYPE_CHECKING:
     from attnkit.training.camera import record
@@ -26,7 +27,4 @@ _HOMES = {
 __all__ = ["Film", "Result", "Snapshot", "Training", "record", "stream", "train"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = import_on_use(__name__, _HOMES)

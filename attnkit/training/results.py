@@ -37,7 +37,7 @@ class Result:
 
     @property
     def experiment(self) -> Experiment:
-        """What was trained."""
+        """The experiment that was trained."""
         return self.snapshot.experiment
 
     @property
@@ -56,7 +56,7 @@ class Result:
         return run_table(self.snapshot)
 
     def to_dict(self) -> dict[str, Any]:
-        """What `train --json` writes: plain values, null where undefined."""
+        """Return the plain values that `train --json` writes, null where undefined."""
         table = self.table.astype(object).where(self.table.notna(), None)
         rows = table.to_dict("records")
         names = self.experiment.task.slice_names

@@ -71,7 +71,7 @@ class SumOption(_TwoMaps):
         return scores.sum(3, keepdim=True)
 
     def code(self, wiring: Wiring) -> Code:
-        """The same."""
+        """Return the code that adds the maps."""
         return Code(merge=("scores = scores.sum(1)  # of both maps",))
 
 

@@ -76,7 +76,7 @@ class RotaryPositions(Positions):
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
     def code(self, wiring: Wiring) -> Code:
-        """The same, as a function."""
+        """Return the code that turns queries and keys, as a function."""
         return Code(functions=(_TURN,), adjust={"Q": "turn(q)", "K": "turn(k)"})
 
 
@@ -114,7 +114,7 @@ class LinearPositions(Positions):
         return (-slopes[:, None, None] * distance)[None, None]
 
     def code(self, wiring: Wiring) -> Code:
-        """The same; the only head has the last slope."""
+        """Return the code of the biases; a single head has the last slope."""
         n_heads = wiring.sizes.n_heads
         if n_heads == 1:
             return Code(bias=(_BOTH, "scores = scores - 2**-8 * (i[:, None] - j).abs()"))
@@ -148,7 +148,7 @@ class RelativePositions(Positions):
         return weights["b_offset"][:, :, offset].unsqueeze(1)
 
     def code(self, wiring: Wiring) -> Code:
-        """The same."""
+        """Return the code that adds the bias of each offset."""
         added = f"self.b_offset[:, i[:, None] - j + {wiring.sizes.n_ctx - 1}]"
         return Code(bias=(_BOTH, f"scores = scores + {added}"))
 
@@ -173,7 +173,7 @@ class KeyPositions(Positions):
         return weights["b_key"][:, :, looked_at][:, None, :, None, :]
 
     def code(self, wiring: Wiring) -> Code:
-        """The same; of two sides, each has its own first positions."""
+        """Return the code of the biases of keys; each of two sides counts its own positions."""
         seen = ", : scores.shape[-1]" if wiring.sizes.two_sided else ""
         return Code(bias=(f"scores = scores + self.b_key[:, None{seen}]",))
 
@@ -217,7 +217,7 @@ class PlusPositions(Positions):
         return (mixed + weights["b_plus"][:, :, None])[:, None, None]
 
     def code(self, wiring: Wiring) -> Code:
-        """The same, for rows and columns of the scores apart."""
+        """Return the code of the biases, with rows and columns of the scores apart."""
         half = CHANNELS // 2
         of_both = f"(of_i @ self.w_plus[:{half}])[:, None] + of_j @ self.w_plus[{half}:]"
         return Code(

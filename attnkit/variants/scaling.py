@@ -81,7 +81,7 @@ class SignedOption(Option):
         return rows * weights["D"].unsqueeze(1) if role == "K" else rows
 
     def code(self, wiring: Wiring) -> Code:
-        """The same."""
+        """Return the code that multiplies keys by D."""
         return Code(adjust={"K": "k * self.D"})
 
 

@@ -45,7 +45,7 @@ class UnitKeyOption(Option):
         return rows * (rows.square().sum(-1, keepdim=True) + 1e-12).rsqrt()
 
     def code(self, wiring: Wiring) -> Code:
-        """The same."""
+        """Return the code that divides keys by their length."""
         return Code(adjust={"K": "nn.functional.normalize(k, dim=-1)"})
 
 
