@@ -88,13 +88,30 @@ def test_what_is_finished_is_not_trained_again(tmp_path, trained):
 
 
 def test_another_experiment_is_another_file(tmp_path, trained):
-    """So is the same experiment that is read at other multiples of its steps."""
+    """So is the same experiment that is read at other multiples of its steps, and each variant."""
     bench = Bench(tmp_path)
     experiment = ONE.experiment
     for changed in (experiment, experiment.replace(steps=14), experiment.replace(first_seed=3)):
         bench.measure(replace(ONE, experiment=changed))
     bench.measure(replace(ONE, up_to=1))
-    assert len(trained) == len(list(tmp_path.iterdir())) == 4
+    assert len(trained) == 4
+    assert len(list(tmp_path.iterdir())) == 4 * len(ARMS)
+
+
+def test_only_missing_variants_are_trained(tmp_path, trained):
+    """A trial that shares an arm with an earlier trial takes over its numbers, to the bit."""
+    bench = Bench(tmp_path)
+    (shared,), (wider,) = (
+        comparing_trials(arms, {}, 2) for arms in (ARMS[1:], [*ARMS, arm("K=V", up_to=2, **TINY)])
+    )
+    bench.measure(shared)
+    found = bench.measure(wider)
+    assert [[v.value for v in one.sharing] for one in trained[1:]] == [
+        [f"{name} learning_rate=0.005" for name in ("QKV", "K=V")]
+    ]
+    alone = Bench(tmp_path / "other").measure(wider)
+    assert same(replace(found, seconds=0), replace(alone, seconds=0))
+    assert bench.model_steps == (2 + 6) * 2 * TINY["steps"]
 
 
 def test_scores_of_another_engine_are_not_taken_over(tmp_path, trained, monkeypatch):
@@ -110,9 +127,9 @@ def test_scores_of_another_engine_are_not_taken_over(tmp_path, trained, monkeypa
 def test_a_fresh_bench_trains_anew_but_each_experiment_once(tmp_path, trained):
     """The measurement that was there is not used, and is replaced."""
     expected = Bench(tmp_path).measure(ONE)
-    (path,) = tmp_path.iterdir()
+    path, _ = tmp_path.iterdir()
     told = json.loads(path.read_text(encoding="utf-8"))
-    told["scores"]["loss"] = np.full((2, 4), 9.0).tolist()
+    told["scores"]["loss"] = np.full((2, 2), 9.0).tolist()
     path.write_text(json.dumps(told), encoding="utf-8")
     bench = Bench(tmp_path, fresh=True)
     first, second = bench.measure(ONE), bench.measure(ONE)
@@ -176,7 +193,7 @@ def without_seconds(text):
 def test_a_file_that_is_not_whole_is_trained_again(tmp_path, trained, damage):
     """And is whole after it."""
     expected = Bench(tmp_path).measure(ONE)
-    (path,) = tmp_path.iterdir()
+    path, _ = tmp_path.iterdir()
     path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
     for _ in range(2):
         assert same(Bench(tmp_path).measure(ONE), expected)

@@ -26,8 +26,10 @@ from attnkit.evidence.trials import (
     tuning_trials,
 )
 from attnkit.evidence.verdict import RULE_HASH
+from attnkit.experiment import Experiment
 from attnkit.foundation.machine import processor_kind
 from attnkit.training.engine import ready_engine
+from attnkit.training.results import Result
 from attnkit.training.training import pick_device, train
 
 Scores = dict[str, np.ndarray]
@@ -76,6 +78,45 @@ class Measured:
             **arrays,
         )
 
+    @staticmethod
+    def of(result: Result, up_to: int) -> Measured:
+        """Measure a finished result that was trained for a multiple of the base steps."""
+        snapshot = result.snapshot
+        return Measured(
+            measured(snapshot, up_to),
+            snapshot.eval_steps,
+            snapshot.history["accuracy"].astype(np.float64),
+            snapshot.history["loss"].astype(np.float64),
+            result.seconds,
+        )
+
+    def split(self, n_parts: int) -> list[Measured]:
+        """Return the measurements of equal shares of the runs; each has its share of the time."""
+        scores = {name: np.split(values, n_parts, -1) for name, values in self.scores.items()}
+        accuracy, loss = (np.split(values, n_parts, -1) for values in (self.accuracy, self.loss))
+        return [
+            Measured(
+                {name: values[part] for name, values in scores.items()},
+                self.steps,
+                accuracy[part],
+                loss[part],
+                self.seconds / n_parts,
+            )
+            for part in range(n_parts)
+        ]
+
+    @staticmethod
+    def joined(parts: Sequence[Measured]) -> Measured:
+        """Return the measurements of all runs of several parts with the same evaluations."""
+        names = parts[0].scores
+        return Measured(
+            {name: np.concatenate([part.scores[name] for part in parts], -1) for name in names},
+            parts[0].steps,
+            np.concatenate([part.accuracy for part in parts], -1),
+            np.concatenate([part.loss for part in parts], -1),
+            sum(part.seconds for part in parts),
+        )
+
 
 def _listed(values: np.ndarray) -> list[Any]:
     if values.ndim > 1:
@@ -91,7 +132,7 @@ class Bench:
     """Trains experiments, or remembers what was measured earlier.
 
     Args:
-        folder: Folder in which measurements are kept, a file per experiment.
+        folder: Folder in which measurements are kept, a file per variant of an experiment.
         device: As in `train`.
         say: Called with a line about what is being done.
         fresh: Whether only measurements of this object count.
@@ -113,7 +154,7 @@ class Bench:
         self.model_steps = 0
         self._folder = folder
         self._fresh = fresh
-        self._own: set[str] = set()
+        self._measured_here: set[str] = set()
         self._device = device
         self._say = say
         self.engine = ready_engine(pick_device(device))
@@ -122,29 +163,28 @@ class Bench:
     def measure(self, trial: Trial) -> Measured:
         """Return what is measured of the finished experiment of a trial.
 
+        A run does not depend on those beside it, so only the variants are trained that have not
+        been measured yet, whichever claim asked for them.
+
         Raises:
             Interrupted: If training was interrupted.
         """
-        experiment = trial.experiment
-        path = self._path(trial)
-        known = None if self._fresh and path.name not in self._own else self._kept(path, trial)
-        if known is None:
-            result = train(experiment, device=self._device)
+        whole = trial.experiment
+        alone = {variant: whole.replace(sharing=[variant]) for variant in whole.sharing}
+        known = {variant: self._kept(one, trial.up_to) for variant, one in alone.items()}
+        missing = [variant for variant, found in known.items() if found is None]
+        if missing:
+            result = train(whole.replace(sharing=missing), device=self._device)
             if result.snapshot.status != "finished":
                 raise Interrupted
-            known = Measured(
-                measured(result.snapshot, trial.up_to),
-                result.snapshot.eval_steps,
-                result.snapshot.history["accuracy"].astype(np.float64),
-                result.snapshot.history["loss"].astype(np.float64),
-                result.seconds,
-            )
-            maker = {"engine": self.engine, "processor": self.processor}
-            self._write(path, known.to_dict() | maker)
-        self._own.add(path.name)
-        self.seconds += known.seconds
-        self.model_steps += experiment.n_runs * experiment.training.steps
-        return known
+            parts = Measured.of(result, trial.up_to).split(len(missing))
+            for variant, found in zip(missing, parts, strict=True):
+                self._keep(alone[variant], trial.up_to, found)
+                known[variant] = found
+        joined = Measured.joined([found for found in known.values() if found is not None])
+        self.seconds += joined.seconds
+        self.model_steps += whole.n_runs * whole.training.steps
+        return joined
 
     def say(self, text: str) -> None:
         """Tell what is being done."""
@@ -164,20 +204,30 @@ class Bench:
             self._write(path, vars(begun))
             return begun
 
-    def _path(self, trial: Trial) -> Path:
-        text = trial.experiment.task.fingerprint
-        name = f"{trial.experiment.hash}-{trial.up_to}{text and f'-{text}'}.json"
-        return self._folder / name
+    def _path(self, experiment: Experiment, up_to: int) -> Path:
+        text = experiment.task.fingerprint
+        return self._folder / f"{experiment.hash}-{up_to}{text and f'-{text}'}.json"
 
-    def _kept(self, path: Path, trial: Trial) -> Measured | None:
+    def _keep(self, experiment: Experiment, up_to: int, found: Measured) -> None:
+        """Write down the measurements of an experiment with one variant."""
+        path = self._path(experiment, up_to)
+        maker = {"engine": self.engine, "processor": self.processor}
+        self._write(path, found.to_dict() | maker)
+        self._measured_here.add(path.name)
+
+    def _kept(self, experiment: Experiment, up_to: int) -> Measured | None:
+        """Read the measurements of an experiment with one variant, if they are to be used."""
+        path = self._path(experiment, up_to)
+        if self._fresh and path.name not in self._measured_here:
+            return None
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             known = Measured.from_dict(told)
             maker = (told["engine"], told["processor"])
         except (OSError, ValueError, KeyError, TypeError):
             return None  # It is not there or incomplete: the experiment is trained again.
-        shape = (len(multiples(trial.up_to)), trial.experiment.n_runs)
-        curve = (len(known.steps), trial.experiment.n_runs)
+        shape = (len(multiples(up_to)), experiment.n_runs)
+        curve = (len(known.steps), experiment.n_runs)
         sound = all(values.shape == shape for values in known.scores.values())
         sound = sound and known.accuracy.shape == known.loss.shape == curve
         return known if sound and maker == (self.engine, self.processor) else None
