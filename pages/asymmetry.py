@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import streamlit as st
 
-from attnkit.ui.inspecting import open_subject, pick_layer_and_head, show_film
-from attnkit.ui.probing import pick_example
-from attnkit.ui.rescuing import what_rescues_it
+from attnkit.ui.example_picker import pick_example
+from attnkit.ui.inspection import open_subject, pick_layer_and_head, show_film
+from attnkit.ui.rescue import what_rescues_it
 from attnkit.ui.routing import require_route
 from attnkit.ui.takeaway import take_away
 

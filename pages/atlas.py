@@ -42,12 +42,12 @@ from attnkit.ui.atlas import (
     heads_in,
     heads_table,
     numbers,
-    open_chosen,
+    open_atlas_choice,
     picture,
 )
+from attnkit.ui.custom_model import custom_model
+from attnkit.ui.head_portrait import head_in_words, show_head
 from attnkit.ui.markdown import plain, with_formulas
-from attnkit.ui.own_model import own_model
-from attnkit.ui.portrayed import head_told, show_head
 from attnkit.ui.routing import require_route
 
 require_route()
@@ -160,7 +160,7 @@ def show_atlas(head: Head, measure: Measure) -> None:
     grid(panels, head, take_cell, key=GRID)
     if lacking := describe_lacking(heads, measure):
         st.caption(plain(lacking))
-    st.markdown(f"Outlined: {plain(head_told(heads, head, measure.name))}. [Look at it](#head)")
+    st.markdown(f"Outlined: {plain(head_in_words(heads, head, measure.name))}. [Look at it](#head)")
     numbers("grid", lambda: heads_table(heads, [measure.name]), f"{measure.title} of every head")
 
 
@@ -321,7 +321,7 @@ def downloads(table: pd.DataFrame) -> None:
     st.code(COMMAND, language="bash", wrap_lines=True)
 
 
-chosen = open_chosen()
+chosen = open_atlas_choice()
 st.title("How similar are the three matrices in real models?", anchor=False)
 shipped: Atlas | None = None
 try:
@@ -352,7 +352,7 @@ if atlas is not None:
     if groups:
         show_depth(groups, measure)
 st.subheader("A model of your own", anchor=False)
-own_model(chosen, () if shipped is None else shipped.table["model"].unique())
+custom_model(chosen, () if shipped is None else shipped.table["model"].unique())
 if atlas is not None:
     st.subheader("Take away", anchor=False)
     downloads(atlas.table)

@@ -5,17 +5,18 @@ import streamlit as st
 from attnkit.analysis.custom_phone_book import can_be_asked
 from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE
-from attnkit.experiment.links import told
+from attnkit.experiment.links import problems_in_words
 from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, composer, share, words
 from attnkit.ui.board import draw_board, larger_charts, probe_pickers, why
 from attnkit.ui.controls import labels_of, setting_widgets
+from attnkit.ui.custom_phone_book import custom_book
 from attnkit.ui.guess import awaits_guess, guess_area, quiet_switch
 from attnkit.ui.markdown import plain
 from attnkit.ui.numbers import numbers
-from attnkit.ui.own_book import own_book
+from attnkit.ui.render_cache import planned_board
 from attnkit.ui.routing import require_route
 from attnkit.ui.service import training_service
 from attnkit.ui.session import (
@@ -26,7 +27,6 @@ from attnkit.ui.session import (
     thumbnail_examples,
     thumbnails_missing,
 )
-from attnkit.ui.shown import planned_board
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -299,7 +299,7 @@ bar = st.container(horizontal=True, vertical_alignment="center", key="bar")
 chooser = st.container(horizontal=True, vertical_alignment="center", key="chooser")
 said = lab.problems, lab.lost, lab.refusal
 if lab.problems:
-    details = plain(told(lab.problems))
+    details = plain(problems_in_words(lab.problems))
     st.warning(f"The link was not fully understood. {details} All else is as it says.")
     lab.problems = []
 if lab.lost:
@@ -384,4 +384,4 @@ if probe is None or some_lack:
     st.fragment(await_examples, run_every=AWAIT_SECONDS)(probe is None)
 if can_be_asked(lab.experiment.task):
     with book:  # drawn last: it waits for the training process
-        st.fragment(own_book)(lab)
+        st.fragment(custom_book)(lab)

@@ -8,7 +8,7 @@ from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence.questions import QUESTIONS, Question, answered
 from attnkit.evidence.record import Evidence, load_shipped, to_json, verdicts_of
 from attnkit.evidence.verdict import RULE
-from attnkit.evidence.words import rises_told, score_told, seen_told
+from attnkit.evidence.words import rises_in_words, score_in_words, seen_in_words
 from attnkit.experiment import Experiment, from_text
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
@@ -16,18 +16,17 @@ from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.ui import components
-from attnkit.ui.asked import ALL, CLAIM, VIEW, open_asked, question_of
-from attnkit.ui.claiming import Rerun, model_steps, open_reruns, quick_trials
+from attnkit.ui.claim_rerun import ClaimRerun, model_steps, open_reruns, quick_trials
 from attnkit.ui.evidence import (
     BETS,
     ICONS,
     beside_table,
-    claim_told,
+    claim_in_words,
     claims_table,
     disagreement,
-    guess_told,
+    guess_in_words,
     lab_links,
-    means_told,
+    means_in_words,
     shipped_with,
     statements_table,
     tuning_table,
@@ -36,6 +35,7 @@ from attnkit.ui.evidence import (
 from attnkit.ui.guess import is_quiet
 from attnkit.ui.markdown import plain
 from attnkit.ui.presence import watcher
+from attnkit.ui.question_choice import ALL, CLAIM, VIEW, open_question_choice, question_of
 from attnkit.ui.routing import require_route
 from attnkit.ui.service import training_service
 
@@ -61,7 +61,7 @@ def show_question(question: Question) -> None:
             not_run_yet(question.claims)
     with right:
         if record is not None and not hidden:
-            st.markdown(claim_told(record, verdicts[name]))
+            st.markdown(claim_in_words(record, verdicts[name]))
             show_picture(record, "shipped")
             st.caption(plain(f"{EVIDENCE_KEY} {shipped_with(record)}"))
             show_learning(record)
@@ -102,7 +102,7 @@ def show_learning(record: Evidence) -> None:
     figure = plot_learning(record)
     if figure is None:
         return
-    rises = rises_told(record)
+    rises = rises_in_words(record)
     if rises:
         st.markdown(plain(rises))
     components.picture(plot_learning(record), key="picture_learning", alt=describe_learning(record))
@@ -216,14 +216,14 @@ def plan_text(claim: Claim) -> str:
     return f"{text}; {took}, and takes longer on a busy machine."
 
 
-def show_outcome(rerun: Rerun) -> None:
+def show_outcome(rerun: ClaimRerun) -> None:
     """Draw the verdict of the run beside the shipped one, and whether the guess was right."""
     own, record = rerun.evidence(), shipped.get(rerun.claim.id)
     verdict, own_verdict = verdicts.get(rerun.claim.id), own.judgement.verdict
     said = []
     if rerun.guess is not None:
-        said.append(f"**{guess_told(rerun.guess, own_verdict, verdict)}**")
-    said.append(plain(means_told(own)))
+        said.append(f"**{guess_in_words(rerun.guess, own_verdict, verdict)}**")
+    said.append(plain(means_in_words(own)))
     said.append(
         disagreement(rerun.claim, own_verdict, verdict, 0 if record is None else len(record.seeds))
     )
@@ -271,7 +271,7 @@ def all_claims() -> None:
     """Draw a sortable table; a row opens its claim."""
     names, key = list(CLAIMS), f"claims_{asked.version}"
     if verdicts:
-        st.markdown(f"{score_told(list(shipped.values()))} Tick a row to see its evidence.")
+        st.markdown(f"{score_in_words(list(shipped.values()))} Tick a row to see its evidence.")
 
     def take_row() -> None:
         rows = st.session_state[key].selection.rows
@@ -317,7 +317,7 @@ def show_claim(claim: Claim) -> None:
         st.markdown(f"> {plain(claim.says)}\n>\n> {plain(f'— {claim.source}')}")
         lines = [
             f"**Prediction:** {plain(claim.prediction)}",
-            f"**Seen before:** {plain(seen_told(claim, record))}",
+            f"**Seen before:** {plain(seen_in_words(claim, record))}",
         ]
         if verdict is not None:
             wrong = "" if verdict == claim.expected else ", not as predicted"
@@ -379,7 +379,7 @@ def downloads() -> None:
 
 
 reruns = open_reruns()
-asked = open_asked()
+asked = open_question_choice()
 asked_guesses: dict[str, str | None] = st.session_state.setdefault("asked_guesses", {})
 shipped = load_shipped()
 verdicts = verdicts_of(shipped.values())

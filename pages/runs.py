@@ -5,16 +5,22 @@ from html import escape
 
 import streamlit as st
 
-from attnkit.analysis.comparison import Compared
+from attnkit.analysis.comparison import ComparedExperiment
 from attnkit.figures.overlay import style_of
 from attnkit.foundation.settings import ended
 from attnkit.service.history import changed_settings, history_table, name_of
 from attnkit.service.server import server_settings
-from attnkit.service.store import LONGEST_NAME, LONGEST_SEARCH, Entry, ResultStore, Unavailable
+from attnkit.service.store import (
+    LONGEST_NAME,
+    LONGEST_SEARCH,
+    ResultStore,
+    StoredEntry,
+    Unavailable,
+)
 from attnkit.ui import components
-from attnkit.ui.compared import comparison, downloads
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
+from attnkit.ui.run_comparison import comparison, downloads
 from attnkit.ui.runs import (
     MOST,
     attempt,
@@ -35,7 +41,7 @@ RENAME, DELETE = ":material/edit: Rename", ":material/delete: Delete"
 PIN, UNPIN = ":material/keep: Pin", ":material/keep_off: Unpin"
 
 
-def history(entries: Sequence[Entry]) -> None:
+def history(entries: Sequence[StoredEntry]) -> None:
     """The table of what is stored, in which experiments are chosen."""
     hashes = [entry.hash for entry in entries]
     key = runs.key_of_table(hashes)
@@ -65,7 +71,7 @@ def history(entries: Sequence[Entry]) -> None:
         )
 
 
-def chosen_list(compared: Sequence[Compared], entries: Sequence[Entry]) -> None:
+def chosen_list(compared: Sequence[ComparedExperiment], entries: Sequence[StoredEntry]) -> None:
     """What is compared: letter, name, the way to the Lab, and what may be done with it."""
     with st.container(gap="xxsmall", key="chosen"):
         for one, entry in zip(compared, entries, strict=True):
@@ -96,7 +102,7 @@ def chosen_list(compared: Sequence[Compared], entries: Sequence[Entry]) -> None:
                 )
 
 
-def changes(entry: Entry) -> None:
+def changes(entry: StoredEntry) -> None:
     """Rename, pin, delete."""
     options = [RENAME, UNPIN if entry.pinned else PIN, DELETE]
     wanted = st.menu_button("Change", options, type="tertiary", key=f"change_{entry.hash}")
@@ -110,7 +116,7 @@ def changes(entry: Entry) -> None:
 
 
 @st.dialog("Rename")
-def rename(entry: Entry) -> None:
+def rename(entry: StoredEntry) -> None:
     """Ask for a name."""
     st.text_input(
         "Name", entry.name, max_chars=LONGEST_NAME, placeholder=name_of(entry), key="name"
@@ -125,7 +131,7 @@ def rename(entry: Entry) -> None:
 
 
 @st.dialog("Delete this experiment?")
-def delete(entry: Entry) -> None:
+def delete(entry: StoredEntry) -> None:
     """Ask once more."""
     st.html(f"<b>{escape(name_of(entry))}</b>")
     st.markdown("Its curves and its trained models are gone then. Its settings train it anew.")

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.request import Inspection, View
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.recovery import NEAR, curve_table, recovery_of, repeats, tied_variant
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_params
@@ -21,11 +21,11 @@ from attnkit.figures.ties import Way, ways_csv, ways_of, ways_table
 from attnkit.foundation.settings import ended
 from attnkit.service.jobs import Job
 from attnkit.ui import components
-from attnkit.ui.inspecting import Subject, moves, open_subject
+from attnkit.ui.inspection import Subject, moves, open_subject
 from attnkit.ui.markdown import plain
-from attnkit.ui.operation import Operation, open_operation
 from attnkit.ui.routing import require_route
 from attnkit.ui.service import training_service
+from attnkit.ui.tied_training import TiedTraining, open_tied_training
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -42,19 +42,19 @@ REPORTED = (
 )
 
 
-def newest(view: View) -> Inspected | None:
+def newest(view: View) -> InspectionResult | None:
     """What a view finds in the newest frame, seldom asked anew; None and a message if nothing."""
     job, key = subject.ask_for_film(), f"newest_{view}"
     known_job, known_step, known = st.session_state.get(key, ("", 0, b""))
     if job is not None and job.id == known_job and not job.over:
         next_step = known_step + job.experiment.training.steps / LOOKS
         if job.step < next_step:
-            return Inspected.from_bytes(known)
+            return InspectionResult.from_bytes(known)
     found = subject.inspect(Inspection(view))
     if isinstance(found, bytes) and job is not None:
         st.session_state[key] = (job.id, job.step, found)
     if isinstance(found, bytes):
-        return Inspected.from_bytes(found)
+        return InspectionResult.from_bytes(found)
     if isinstance(found, str):
         st.error(plain(f"{found}."), icon=":material/error:")
     elif job is not None and job.state == "failed":
@@ -146,7 +146,7 @@ def what_is_kept(how: str) -> str:
     return "the average" if how == "average" else f"W_{how[-1]} ({how})"
 
 
-def show_ways(found: Inspected, ways: list[Way], chosen: Way) -> None:
+def show_ways(found: InspectionResult, ways: list[Way], chosen: Way) -> None:
     """The finding, all ways of the chosen variant, and the way to train on."""
     with st.container(key="tie_finding"):
         st.markdown(f"**{plain(f'{title(chosen.variant)}: {chosen.finding}')}**")
@@ -311,7 +311,7 @@ def heads_area(drawn_moving: bool) -> None:
 
 
 subject: Subject = open_subject("surgery", "Surgery on trained models")
-operation: Operation = open_operation(subject.lab)
+operation: TiedTraining = open_tied_training(subject.lab)
 grows = moves(subject.ask_for_film())
 looks = LOOK_SECONDS if grows else None
 

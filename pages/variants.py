@@ -4,7 +4,7 @@ from itertools import groupby
 
 import streamlit as st
 
-from attnkit.examples import TASK, MeasuredVariants, default_of, load_variants
+from attnkit.examples import TASK, RecordedVariants, default_of, load_variants
 from attnkit.experiment import Experiment
 from attnkit.figures.diagram import LEGEND
 from attnkit.foundation.plugins import OWN_MODULES, import_own
@@ -25,7 +25,7 @@ CARD = 292  # pixels: three in a row beside the sidebar, two on a narrow screen
 BASELINE = Variant("QKV")
 
 
-def recorded() -> MeasuredVariants | None:
+def recorded() -> RecordedVariants | None:
     """What the catalogue reached when it was last measured, if it was."""
     try:
         return load_variants()
@@ -45,7 +45,7 @@ def compared(variant: Variant) -> Experiment:
     return default_of(variant).replace(sharing=columns)
 
 
-def measured(variant: Variant, known: MeasuredVariants | None) -> str:
+def measured(variant: Variant, known: RecordedVariants | None) -> str:
     """The recorded accuracy in words; empty if there is none."""
     found = known.accuracy.get(variant.value) if known is not None else None
     if known is None or found is None:
@@ -61,7 +61,7 @@ def anchor(family: str) -> str:
     return family.lower().replace(" ", "-")
 
 
-def entry(named: Named, known: MeasuredVariants | None) -> None:
+def entry(named: Named, known: RecordedVariants | None) -> None:
     """One card."""
     variant = Variant(named.variant)
     with st.container(border=True, width=CARD, height="stretch"):

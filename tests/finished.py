@@ -3,7 +3,7 @@
 import numpy as np
 from kinds import tiny
 
-from attnkit.analysis.comparison import LETTERS, Compared
+from attnkit.analysis.comparison import LETTERS, ComparedExperiment
 from attnkit.training.results import Result
 from attnkit.training.snapshot import METRICS, Probe, Snapshot
 
@@ -24,7 +24,7 @@ def finished(experiment, accuracy, loss=None, diverged_at=None):
     n_evaluations, n_runs = len(accuracy), experiment.n_runs
     task, n_ctx = experiment.task, experiment.task.n_ctx
     n_answers = n_ctx - task.answers_from
-    heads = (n_runs, len(experiment.places), experiment.n_heads)
+    heads = (n_runs, len(experiment.layer_specs), experiment.n_heads)
     history = {name: np.full((n_evaluations, n_runs), np.nan, np.float32) for name in METRICS}
     history |= {"accuracy": accuracy.reshape(n_evaluations, n_runs)}
     history |= {"loss": loss.reshape(n_evaluations, n_runs)}
@@ -63,7 +63,8 @@ def store_finished(store, experiment, level=0.5):
 def letters(*snapshots):
     """The snapshots under their letters."""
     return [
-        Compared(letter, f"name {letter}", s) for letter, s in zip(LETTERS, snapshots, strict=False)
+        ComparedExperiment(letter, f"name {letter}", s)
+        for letter, s in zip(LETTERS, snapshots, strict=False)
     ]
 
 

@@ -104,7 +104,7 @@ class Server:
         return self._log.read_text(encoding="utf-8")
 
     @property
-    def told(self) -> list[dict[str, object]]:
+    def in_words(self) -> list[dict[str, object]]:
         """Its lines of JSON."""
         return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
 

@@ -24,19 +24,19 @@ class IdleProcess:
     id = 0
 
     def __init__(self, megabytes):
-        self.told = []
+        self.in_words = []
         self._replies = queue.SimpleQueue()
 
     @property
     def begun(self):
         """The experiments that were to be trained."""
-        return [from_text(c["experiment"]) for c in self.told if c["do"] == "start"]
+        return [from_text(c["experiment"]) for c in self.in_words if c["do"] == "start"]
 
     @property
     def most_active(self):
         """Return the largest number of experiments that were to be trained at the same time."""
         active, most = set(), 0
-        for command in self.told:
+        for command in self.in_words:
             if command["do"] == "start":
                 active.add(command["job"])
             elif command["do"] == "stop":
@@ -46,7 +46,7 @@ class IdleProcess:
 
     def tell(self, command):
         """Take a command."""
-        self.told.append(command)
+        self.in_words.append(command)
         if "request" in command:
             self._replies.put({"request": command["request"], "size": 0, "error": "idle"})
 

@@ -330,7 +330,7 @@ def waves(at):
     return torch.stack(both[:5], -1)
 
 
-class Looked:
+class InspectedExample:
     """What a model says about one batch of 7 examples a seed: by (variant, place of the seed)."""
 
     def __init__(self, model, experiment):
@@ -341,7 +341,7 @@ class Looked:
         self.of_answers = model.logits(self.tokens)
         self.of_all = model.logits(self.tokens, recorded)
         self.layers = {}
-        n_layers, n_seeds = len(model.places), len(model.seeds)
+        n_layers, n_seeds = len(model.layer_specs), len(model.seeds)
         for run in range(model.n_runs):
             place, seed = divmod(run, n_seeds)
             self.layers[run] = [
@@ -422,9 +422,9 @@ def looks_at(experiment):
     """What all variants say at the start, and after three steps."""
     cohort = Cohort(experiment, [1, 0], CPU)
     shake(cohort.model)
-    before = Looked(cohort.model, experiment)
+    before = InspectedExample(cohort.model, experiment)
     cohort.advance(3)
-    return before, Looked(cohort.model, experiment)
+    return before, InspectedExample(cohort.model, experiment)
 
 
 def two_models(one, other, **given):

@@ -7,7 +7,7 @@ import numpy as np
 
 from attnkit.claims.base import Claim, arm, worse
 from attnkit.claims.measures import MEASURES, multiples
-from attnkit.evidence.gathering import Bench, Measured, gather
+from attnkit.evidence.gathering import Bench, Measurements, gather
 from attnkit.evidence.record import Begun
 from attnkit.evidence.verdict import RULE_HASH
 
@@ -79,7 +79,7 @@ class MadeUp(Bench):
                 found["accuracy"][:, run] = known
                 found["loss"][:, run] = 1 - known
         steps = np.array(times) * (experiment.training.steps // trial.up_to)
-        return Measured(found, steps, found["accuracy"], found["loss"], 1.0)
+        return Measurements(found, steps, found["accuracy"], found["loss"], 1.0)
 
 
 def made_up(claim, bench=None, **options):

@@ -17,9 +17,9 @@ from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
 from attnkit.ui.atlas import Head, heads_in
-from attnkit.ui.measuring import (
+from attnkit.ui.model_measurement import (
     ENDINGS,
-    Measuring,
+    ModelMeasurement,
     keep_upload,
     under_free_names,
     upload_problem,
@@ -346,7 +346,7 @@ def press(tab, key):
 
 def measured(tab):
     """Wait for the end of what is measured."""
-    tab.session_state["own_measuring"]._process.wait(PATIENCE)
+    tab.session_state["model_measurement"]._process.wait(PATIENCE)
     return show(tab)
 
 
@@ -381,7 +381,7 @@ def test_why_nothing_was_measured_is_said_plainly(copy, tmp_path):
 def test_a_stop_is_no_error(copy, tmp_path):
     """The page says that it has stopped, and can measure again."""
     tab = turn()
-    measuring = tab.session_state["own_measuring"] = Measuring(str(tmp_path))
+    measuring = tab.session_state["model_measurement"] = ModelMeasurement(str(tmp_path))
     measuring.stop()
     measuring.stopped = True  # if it had failed before
     show(tab)
@@ -401,7 +401,7 @@ def test_a_stop_is_no_error(copy, tmp_path):
 )
 def test_an_error_names_its_source_once(tmp_path, told, error, shown):
     """As the error does, or before it."""
-    measuring = Measuring(str(tmp_path / "upload"), told=told)
+    measuring = ModelMeasurement(str(tmp_path / "upload"), told=told)
     assert measuring.problem_of(Unreadable(error)) == shown
 
 
@@ -425,12 +425,12 @@ def test_nothing_named_is_told(copy):
     """Without a process."""
     tab = press(turn(), "own_measure")
     said(tab, "Name a model or upload one")
-    assert "own_measuring" not in tab.session_state
+    assert "model_measurement" not in tab.session_state
 
 
 def test_what_is_measured_can_be_stopped(tmp_path):
     """At once, and it says so; its process is gone."""
-    measuring = Measuring(str(tmp_path))
+    measuring = ModelMeasurement(str(tmp_path))
     assert measuring.layers == (0, 0)
     measuring.stop()
     assert not measuring.moving
@@ -441,7 +441,7 @@ def test_what_is_measured_can_be_stopped(tmp_path):
 
 def test_a_session_that_is_gone_measures_no_more(tmp_path):
     """The process ends with the object, and its folder goes."""
-    measuring = Measuring(str(tmp_path))
+    measuring = ModelMeasurement(str(tmp_path))
     process, folder = measuring._process, measuring._table.parent
     del measuring
     assert process.poll() is not None
@@ -450,7 +450,7 @@ def test_a_session_that_is_gone_measures_no_more(tmp_path):
 
 def test_a_source_is_never_an_option(tmp_path):
     """Whatever it begins with, and no shell reads it."""
-    measuring = Measuring(f"--out={tmp_path}/x.parquet; touch {tmp_path}/y")
+    measuring = ModelMeasurement(f"--out={tmp_path}/x.parquet; touch {tmp_path}/y")
     measuring._process.wait(PATIENCE)
     assert "source: got '--out=" in measuring.problem
     assert list(tmp_path.iterdir()) == []

@@ -75,7 +75,7 @@ def test_the_true_bound_counts_what_a_step_needs():
     experiment = TINY.experiment(1)
     model = Model(experiment, [0], torch.device("cpu"))
     variant = model.variants[0]
-    given = model.wirings[variant], model.places, model.task, model.offsets(variant)
+    given = model.wirings[variant], model.layer_specs, model.task, model.offsets(variant)
     found = needed_products(describe(*given, model.block(0).stop), n_batch=16)
     asked, looked, m, d, c = 16 * 2, 16 * 4, 32, 8, 32  # rows of one chunk
     expected = Counter()

@@ -145,7 +145,7 @@ def test_names_fit_into_their_columns(task):
     snapshot = shipped_example(task)
     if snapshot is None:
         return
-    layer = len(snapshot.experiment.places) - 1
+    layer = len(snapshot.experiment.layer_specs) - 1
     for n in (2, 5, 6):
         variants = [*snapshot.experiment.sharing, "QKV n_heads=2 d_k=4 diff"][:n]
         shown = drawn(

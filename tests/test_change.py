@@ -8,11 +8,11 @@ import pytest
 from kinds import SMALL
 from test_live import assert_same_bits, unending, wait_until, wait_until_still
 
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
-from attnkit.service import ended, worker
 from attnkit.service import service as live
+from attnkit.service import worker
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 from attnkit.training import train
@@ -154,7 +154,7 @@ def test_joined_variants_are_looked_into_together(service, told):
     new = finished(service, known.experiment.replace(sharing=["QKV", "Q=K", WIDE]), reuse=True)
     trained = len([c for c in told if c["do"] == "start"])
     film = service.film(new.experiment.replace(n_seeds=1))
-    found = Inspected.from_bytes(service.inspect(film, Inspection("attention")))
+    found = InspectionResult.from_bytes(service.inspect(film, Inspection("attention")))
     assert film == new.id
     assert [v["name"] for v in found.header["variants"]] == [
         v.value for v in new.experiment.sharing

@@ -22,10 +22,10 @@ from attnkit.evidence.verdict import find
 from attnkit.evidence.words import (
     main_finding,
     readable,
-    rises_told,
+    rises_in_words,
     rows_of,
-    score_told,
-    seen_told,
+    score_in_words,
+    seen_in_words,
     to_markdown,
     told,
 )
@@ -334,30 +334,34 @@ def test_a_statement_is_told_cell_by_cell(known):
 def test_it_is_told_whether_accuracy_still_rises(known):
     """Both for the run with a constant rate and for that with a schedule."""
     rising = made_up(known, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]))
-    assert rises_told(rising) == (
+    assert rises_in_words(rising) == (
         "Accuracy: Q=K still rises at 192 steps; Q=K with a schedule still rises at 192 steps."
     )
-    assert "Q=K has stopped rising by 192 steps;" in rises_told(unable(known))
-    assert rises_told(unable(known, quick=True)) == ""
+    assert "Q=K has stopped rising by 192 steps;" in rises_in_words(unable(known))
+    assert rises_in_words(unable(known, quick=True)) == ""
     able = small_claim(arms=tuple(arm(v, up_to=8, **TINY) for v in ("Q=K", "QKV", "K=V")))
-    assert rises_told(unable(able, quick=True)) == "Accuracy: Q=K has stopped rising by 48 steps."
+    assert (
+        rises_in_words(unable(able, quick=True)) == "Accuracy: Q=K has stopped rising by 48 steps."
+    )
     sure = small_claim(statements=(no_worse("Q=K", "QKV"),))
-    assert rises_told(unable(sure)) == ""
+    assert rises_in_words(unable(sure)) == ""
 
 
 def test_what_had_been_seen_is_told_with_a_prediction(known):
     """So are the day of the first run, and what was changed since."""
     claim = replace(known, seen="a prototype", seen_note="It had shown Q=K at 0.5.")
     evidence = replace(unable(known), claim=claim)
-    assert seen_told(claim) == (
+    assert seen_in_words(claim) == (
         "When it was written, we had seen a prototype of this comparison. It had shown Q=K at 0.5."
     )
-    assert seen_told(claim, unable(claim, quick=True)) == seen_told(claim)
-    assert "The first run of the record began on 2026-11-23." in seen_told(claim, evidence)
-    assert "The prediction has been changed since the first run" in seen_told(claim, evidence)
+    assert seen_in_words(claim, unable(claim, quick=True)) == seen_in_words(claim)
+    assert "The first run of the record began on 2026-11-23." in seen_in_words(claim, evidence)
+    assert "The prediction has been changed since the first run" in seen_in_words(claim, evidence)
     both = replace(evidence, begun=replace(evidence.begun, rule="another"))
-    assert "The rule and the prediction have been changed since the" in seen_told(claim, both)
-    assert "Neither the prediction nor the rule has been changed" in seen_told(known, unable(known))
+    assert "The rule and the prediction have been changed since the" in seen_in_words(claim, both)
+    assert "Neither the prediction nor the rule has been changed" in seen_in_words(
+        known, unable(known)
+    )
 
 
 def test_the_score_is_told_by_what_had_been_seen():
@@ -367,11 +371,11 @@ def test_the_score_is_told_by_what_had_been_seen():
         small_claim("second", seen="a prototype"),
         small_claim("third", seen="a prototype", expected="undecided"),
     ]
-    assert score_told(list(map(unable, claims))) == (
+    assert score_in_words(list(map(unable, claims))) == (
         "Predictions that came true: 1 of 1 where we had seen nothing, "
         "1 of 2 where we had seen a prototype."
     )
-    assert score_told([]) == ""
+    assert score_in_words([]) == ""
 
 
 def test_a_table_has_a_line_for_every_claim():

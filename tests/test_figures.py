@@ -10,17 +10,17 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from attnkit.analysis.answers import Answers, Example, VariantAnswers
 from attnkit.analysis.attention_map import (
     MOST_COLUMNS,
     MOST_ROWS,
     example_of,
-    frame_of,
+    map_layout_of,
     telling_layer,
 )
 from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, ask, read_book
+from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.experiment import Experiment
-from attnkit.experiment.architecture import places_of
+from attnkit.experiment.layer_specs import layer_specs_of
 from attnkit.figures.answers import answers_table
 from attnkit.figures.curves import (
     accuracy_legend,
@@ -144,9 +144,9 @@ def cells_of(maps, panel):
 def test_maps_show_the_pattern_of_the_chosen_seed(snapshot):
     """In every layer: rows are who asks, columns who is looked at, what is not shown is summed."""
     experiment, probe = snapshot.experiment, snapshot.probe
-    for layer, place in enumerate(experiment.places):
+    for layer, place in enumerate(experiment.layer_specs):
         maps = attention_maps(snapshot, 1, layer, None)
-        frame = frame_of(experiment.task, place, example_of(snapshot))
+        frame = map_layout_of(experiment.task, place, example_of(snapshot))
         for panel, sharing in zip(maps["panels"], experiment.sharing, strict=True):
             run = experiment.runs.index((sharing, 1))
             pattern = probe.pattern[run, layer].astype(float).mean(0)[frame.rows]
@@ -163,7 +163,7 @@ def test_maps_have_a_row_for_everyone_who_is_asked(snapshot):
     """And for nobody else, where anybody is; not too many, which is said."""
     experiment, probe = snapshot.experiment, snapshot.probe
     task = experiment.task
-    layer = telling_layer(experiment.places)
+    layer = telling_layer(experiment.layer_specs)
     maps = attention_maps(snapshot, 0, layer, None)
     n_asked = int((probe.labels != NOTHING).sum())
     assert len(maps["rows"]) == min(n_asked, MOST_ROWS)
@@ -178,8 +178,8 @@ def test_maps_have_a_row_for_everyone_who_is_asked(snapshot):
 def test_maps_outline_where_the_answer_stands(snapshot):
     """The column of the target, or nothing where there is no such single token."""
     experiment, probe = snapshot.experiment, snapshot.probe
-    layer = telling_layer(experiment.places)
-    frame = frame_of(experiment.task, experiment.places[layer], example_of(snapshot))
+    layer = telling_layer(experiment.layer_specs)
+    frame = map_layout_of(experiment.task, experiment.layer_specs[layer], example_of(snapshot))
     maps = attention_maps(snapshot, 0, layer, None)
     for name, positions in (("target", probe.target), ("reverse", probe.reverse)):
         for column, answer in zip(maps[name], frame.answers, strict=True):
@@ -192,7 +192,7 @@ def test_maps_outline_where_the_answer_stands(snapshot):
 def test_layers_of_an_encoder_ask_nothing():
     """Rows are the encoder's own tokens, and there is nothing to be right about."""
     snapshot = trained("dictionary")
-    task, places = snapshot.experiment.task, snapshot.experiment.places
+    task, places = snapshot.experiment.task, snapshot.experiment.layer_specs
     maps = attention_maps(snapshot, 0, [place.kind for place in places].index("encoder"))
     assert len(maps["rows"]) == len(maps["columns"]) == task.n_source
     assert set(maps["panels"][0]["right"]) == {None}
@@ -203,12 +203,12 @@ def test_layers_of_an_encoder_ask_nothing():
 def test_long_examples_keep_the_columns_that_hold_answers():
     """The others are those nearest to the end, and the rest is one more column."""
     task = TASKS["mqar"](length=128, n_pairs=16)
-    place = places_of(Experiment(task="mqar").size, task)[-1]
+    place = layer_specs_of(Experiment(task="mqar").size, task)[-1]
     labels = np.full(task.n_ctx - task.answers_from, NOTHING)
     labels[-20:] = 3
     target = np.where(labels >= 0, 1 + np.arange(len(labels)) % 16, NOTHING)
     example = Example(np.zeros((task.n_ctx, 1), int), labels, target, np.full_like(target, -1))
-    frame = frame_of(task, place, example)
+    frame = map_layout_of(task, place, example)
     assert len(frame.rows) == MOST_ROWS
     assert frame.rows[-1] == task.n_ctx - 1
     assert {int(target[answer]) for answer in frame.answers} <= set(frame.columns)
@@ -327,7 +327,7 @@ def test_example_cells_are_the_table_of_the_docstrings(snapshot):
             assert (cell["answer"], cell["target"]) == ("", NOTHING)
 
 
-def own_answers(classes, attention, refusal=""):
+def model_answers(classes, attention, refusal=""):
     """One variant's answers to a book of three, of two seeds."""
     answers = np.array([[kind] * 3 for kind in classes])
     weights = np.broadcast_to(np.array(attention, np.float32), (len(classes), 1, 3, 3))
@@ -341,7 +341,7 @@ def test_answers_to_a_book_are_told_in_the_words_that_were_typed():
     question = ask(book, "Ben", experiment.task)
     refused = VariantAnswers("Not <i>this</i>.", np.zeros((0, 0), int), np.zeros((0, 0, 0, 0)))
     answers = Answers(
-        7, [own_answers([1, 1], [0, 1, 0]), own_answers([2, 9], [0.5, 0.5, 0]), refused]
+        7, [model_answers([1, 1], [0, 1, 0]), model_answers([2, 9], [0.5, 0.5, 0]), refused]
     )
     html = answers_table(experiment, book, question, answers, None, 0)
     ET.fromstring(html)

@@ -7,8 +7,8 @@ import pytest
 from kinds import SMALL
 from test_live import PATIENCE, step_of, wait_until
 
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import inspect
 from attnkit.experiment import Experiment
 from attnkit.service import worker
@@ -31,7 +31,7 @@ def looked_into(service, job_id, inspection=ASKED):
     """What a service finds."""
     found = service.inspect(job_id, inspection, PATIENCE)
     assert isinstance(found, bytes), found
-    return Inspected.from_bytes(found)
+    return InspectionResult.from_bytes(found)
 
 
 def fail(service, job_id):

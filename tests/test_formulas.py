@@ -8,7 +8,17 @@ from functools import cache
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import CPU, KNOWN, ONE_SIDE, SAMPLE, TWO_SIDES, Looked, looks_at, shake, sized
+from reference import (
+    CPU,
+    KNOWN,
+    ONE_SIDE,
+    SAMPLE,
+    TWO_SIDES,
+    InspectedExample,
+    looks_at,
+    shake,
+    sized,
+)
 from searching import briefly
 
 from attnkit.foundation.settings import InvalidExperiment
@@ -94,6 +104,6 @@ def test_any_composition_is_refused_or_computes_its_formula(experiment):
     cohort = Cohort(experiment, [0, 1], CPU)
     shake(cohort.model)
     cohort.advance(1)
-    looked = Looked(cohort.model, experiment)
+    looked = InspectedExample(cohort.model, experiment)
     looked.check_logits(experiment.sharing[0])
     looked.check_gradients(experiment.sharing[0])

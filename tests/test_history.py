@@ -7,7 +7,7 @@ import pytest
 from kinds import tiny
 
 from attnkit.service.history import Search, changed_settings, default_name, history_table, name_of
-from attnkit.service.store import LONGEST_SEARCH, Entry
+from attnkit.service.store import LONGEST_SEARCH, StoredEntry
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -15,7 +15,7 @@ NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 def entry(name="", text=None, **given):
     """What a store lists of an experiment, or of a foreign text."""
     experiment = tiny("directed", **given)
-    return Entry(
+    return StoredEntry(
         hash=experiment.hash,
         name=name,
         task=json.loads(text)["task"] if text else "directed",

@@ -13,11 +13,11 @@ from reference import VARIANTS, Reference, norm
 
 from attnkit.analysis.attention_map import MOST_COLUMNS, MOST_ROWS
 from attnkit.analysis.inspection import lookup
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.lookup import UNKNOWN, inspect_attention, inspect_examples
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.tasks import NOTHING
 from attnkit.training import metrics
 
@@ -186,7 +186,7 @@ def test_every_number_is_that_of_the_formula(variant, case):
 def test_every_number_is_that_of_the_formula_on_every_task(task):
     """Whatever is asked, of how many sides, with which blocks, in the first layer and the last."""
     film = film_of(task, **{"length": 24} if task == "language" else {})
-    for layer in {0, len(film.experiment.places) - 1}:
+    for layer in {0, len(film.experiment.layer_specs) - 1}:
         found = inspected(film, layer=layer, head=1, asking=2, example=3)
         for place in range(len(film.experiment.sharing)):
             check(film, place, found)
@@ -308,7 +308,7 @@ def test_a_blob_holds_everything():
     """Header and arrays, to the bit, whatever stands in them."""
     found = inspected(film_of(causal=True, d_head=6))
     assert np.isinf(found.framed["0.masked"]).any()
-    read = Inspected.from_bytes(found.to_bytes())
+    read = InspectionResult.from_bytes(found.to_bytes())
     assert read.header == json.loads(json.dumps(found.header))
     assert read.framed.keys() == found.framed.keys()
     for name, array in found.framed.items():

@@ -9,9 +9,9 @@ from kinds import every_task
 from reference import TINY, Reference
 from scipy.linalg import orth, subspace_angles
 
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.probes import examples_of
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.similarity import (
     LEVELS,
     MEASURES,
@@ -204,7 +204,7 @@ def test_tied_roles_are_exactly_alike(shape):
 def test_across_two_sides_no_token_has_both_a_query_and_a_key():
     """Weights can be compared there, activations of queries cannot."""
     film = film_of("two sides")
-    cross = [place.kind for place in film.experiment.places].index("cross")
+    cross = [place.kind for place in film.experiment.layer_specs].index("cross")
     found = seen("two sides", layer=cross)
     alike, random = found.framed["0.alike"], found.framed["0.random"]
     assert not found.header["square"]
@@ -321,7 +321,7 @@ def test_every_task_can_be_looked_into(task):
         settings["earlier_steps"] = 2
     film = record(Experiment(task=task, **settings))
     blob = inspect_similarity(film, Inspection("similarity")).to_bytes()
-    found = Inspected.from_bytes(blob)
+    found = InspectionResult.from_bytes(blob)
     assert found.header["steps"] == film.steps
     assert np.isfinite(found.framed["0.alike"]).all()
     assert found.framed["accuracy"].shape == (len(film.frames), 2)

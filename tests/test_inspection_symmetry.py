@@ -7,9 +7,9 @@ import pytest
 import torch
 from reference import TINY, Reference
 
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.symmetry import MOST_POSITIONS, inspect_symmetry, shared_part
 from attnkit.experiment import Experiment
 from attnkit.training.camera import record
@@ -176,7 +176,7 @@ def test_weights_are_measured_as_the_product(shape):
         if not {"QKV", "Q=K", "Q=K=V"} >= {text}:
             continue
         own = frame_of(film, frame, p)
-        for layer in range(len(film.experiment.places)):
+        for layer in range(len(film.experiment.layer_specs)):
             w_q, w_k = (
                 own.get(f"{layer}.W_{role}", own.get(f"{layer}.W_Q")).astype(float) for role in "QK"
             )
@@ -276,7 +276,7 @@ def test_long_examples_show_what_is_asked_last_and_its_answers():
 
 def test_two_sides_are_not_square_where_they_meet():
     """Then there is no S to split; the weights are measured all the same."""
-    places = film_of("two sides").experiment.places
+    places = film_of("two sides").experiment.layer_specs
     across = [place.square for place in places].index(False)
     found = seen("two sides", layer=across)
     assert found.header["square"] is False
@@ -325,7 +325,7 @@ def test_a_diverged_run_has_no_numbers():
 def test_it_survives_the_wire():
     """As bytes and back."""
     found = seen("causal")
-    back = Inspected.from_bytes(found.to_bytes())
+    back = InspectionResult.from_bytes(found.to_bytes())
     assert back.header["positions"] == found.header["positions"]
     assert back.framed.keys() == found.framed.keys()
     assert found.header["n_examples"] == N_EXAMPLES

@@ -68,7 +68,7 @@ def compare(experiment, examples=None):
     layers = []
     logits = model.logits(examples.tokens, layers)
     model.differentiate(examples.tokens, examples.labels)
-    n_layers = len(model.places)
+    n_layers = len(model.layer_specs)
     for place, variant in enumerate(known):
         expected, its_layers, gradients = exact(model, variant, examples)
         runs = slice(place * len(seeds), (place + 1) * len(seeds))
@@ -161,7 +161,7 @@ def test_a_run_whose_parameters_do_not_fit_is_refused():
     n_numbers = model.block(0).stop
 
     def with_offsets(changed):
-        return describe(model.wirings[variant], model.places, model.task, changed, n_numbers)
+        return describe(model.wirings[variant], model.layer_specs, model.task, changed, n_numbers)
 
     assert with_offsets(offsets).n_scratch
     with pytest.raises(ValueError, match="W_U: the run has no such parameter"):

@@ -21,9 +21,9 @@ from attnkit.analysis.custom_phone_book import can_be_asked
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.model.kernel import cache
-from attnkit.service import ended, worker
 from attnkit.service import service as live
-from attnkit.service.asking import Weights, answer
+from attnkit.service import worker
+from attnkit.service.book_answers import Weights, answer
 from attnkit.service.jobs import Job
 from attnkit.service.service import TrainingService
 from attnkit.service.worker import SLICE_SECONDS, Worker, rest_after

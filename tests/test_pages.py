@@ -16,8 +16,8 @@ import attnkit as ak
 from attnkit.examples import load_variants
 from attnkit.experiment.experiment import Experiment, from_params, settings
 from attnkit.service.jobs import Job, Watcher
+from attnkit.service.scheduler import Outlook
 from attnkit.service.service import TrainingService
-from attnkit.service.turns import Outlook
 from attnkit.tasks import TASKS, register_task
 from attnkit.training import Training
 from attnkit.training.summary import percent
@@ -295,7 +295,7 @@ def test_train_runs_to_the_end(task):
     if "earlier_steps" in more:
         assert "Since step 2 the embedding is frozen" in status(tab)
     layer = [box for box in tab.selectbox if box.label == "Layer"]
-    places = job_of(tab).experiment.places
+    places = job_of(tab).experiment.layer_specs
     assert len(layer) == (len(places) > 1)
     if layer:
         assert layer[0].value == len(places) - 1
@@ -1140,7 +1140,7 @@ def ask_book(tab, task, book=None, name=None):
     if name is not None:
         tab.text_input(key=f"asked_{task}").set_value(name)
     show(tab)
-    return re.sub(r"<[^>]*>", " ", drawn(tab, "own_answers")["diagram"])
+    return re.sub(r"<[^>]*>", " ", drawn(tab, "custom_book_answers")["diagram"])
 
 
 @pytest.mark.parametrize(("task", "name"), [("phonebook", "anna"), ("fuzzy_phonebook", "Amna")])
@@ -1176,7 +1176,7 @@ def test_a_book_that_cannot_be_asked_is_told(asked, book, named):
     said = " ".join(map(told, tab.error))
     assert named in said
     assert len(said) < 2000
-    assert not any(element.key == "own_answers" for element in tab.get("bidi_component"))
+    assert not any(element.key == "custom_book_answers" for element in tab.get("bidi_component"))
 
 
 def test_names_are_no_markup(asked):
@@ -1185,7 +1185,7 @@ def test_names_are_no_markup(asked):
     tab.text_area(key="book_phonebook").set_value("<img src=x onerror=alert(1)> 1\n**B** 2")
     tab.text_input(key="asked_phonebook").set_value("<script>alert(1)</script> $x$")
     show(tab)
-    html = drawn(tab, "own_answers")["diagram"]
+    html = drawn(tab, "custom_book_answers")["diagram"]
     assert "<img" not in html
     assert "&lt;img" in html
     note = tab.caption[-1].value if "not in" in tab.caption[-1].value else tab.caption[-2].value

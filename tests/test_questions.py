@@ -79,7 +79,7 @@ def test_every_outcome_can_be_guessed(question):
 @pytest.mark.parametrize(("sentence", "verdict"), SENTENCES)
 def test_every_sentence_can_be_told(sentence, verdict, evidence):
     """Whatever comes out, with a number of the evidence in it."""
-    told = sentence.told(evidence[sentence.claim], verdict)
+    told = sentence.in_words(evidence[sentence.claim], verdict)
     assert well_formed(told)
     assert re.search(r"\d", told)
     assert re.search(r"\{[^}]+\}", sentence.template(verdict))
@@ -97,7 +97,7 @@ def test_numbers_are_means_over_seeds(evidence):
     (first, *_) = QUESTIONS[0].answer
     template = "{QKV, married} and {QKV, married:asymmetry} and {QKV, married:loss}"
     sentence = replace(first, claim="symmetry_follows", held=template)
-    assert sentence.told(record, "held") == "50% and 0.38 and 1.00"
+    assert sentence.in_words(record, "held") == "50% and 0.38 and 1.00"
 
 
 def test_numbers_are_read_at_multiples_of_the_steps(evidence):
@@ -107,10 +107,10 @@ def test_numbers_are_read_at_multiples_of_the_steps(evidence):
     template = "{Q=K}, {Q=K:accuracy@2}, {Q=K:@4}, {Q=K:solved}, {Q=K:solved@4}, {Q=K:rises}"
     (first, *_) = QUESTIONS[0].answer
     sentence = replace(first, claim="direction", undecided=template)
-    told = sentence.told(record, "undecided")
+    told = sentence.in_words(record, "undecided")
     assert told == "20%, 40%, 83%, 0 of 2, 1 of 2, and it still rises"
     flat = replace(record, scores={"Q=K": {"accuracy": accuracy[[0, 3, 3, 3]]}})
-    assert sentence.told(flat, "undecided").endswith("where it no longer rises")
+    assert sentence.in_words(flat, "undecided").endswith("where it no longer rises")
 
 
 def test_runs_that_diverged_are_told_in_words(evidence):
@@ -123,7 +123,7 @@ def test_runs_that_diverged_are_told_in_words(evidence):
                 name: {measure: np.full_like(values, np.nan) for measure, values in own.items()}
                 for name, own in record.scores.items()
             }
-            sentences.append(sentence.told(replace(record, scores=lost), "undecided"))
+            sentences.append(sentence.in_words(replace(record, scores=lost), "undecided"))
             assert well_formed(sentences[-1])
     assert any("nothing (diverged)" in told for told in sentences)
     assert any("more steps than we gave" in told for told in sentences)

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
-from test_inspecting import turn_to, visit_at
+from test_inspection_page import turn_to, visit_at
 from test_pages import PATIENCE, press, show, told, visit
 
 from attnkit.claims import CLAIMS
@@ -12,21 +12,20 @@ from attnkit.claims.base import arm, worse
 from attnkit.evidence import record
 from attnkit.evidence.questions import QUESTIONS, answered
 from attnkit.evidence.record import verdicts_of
-from attnkit.evidence.words import score_told, seen_told
+from attnkit.evidence.words import score_in_words, seen_in_words
 from attnkit.experiment.experiment import from_params
 from attnkit.figures.strips import arms_of
 from attnkit.service.service import Refused, TrainingService
-from attnkit.ui import claiming
-from attnkit.ui.asked import ALL, CLAIM, VIEW
-from attnkit.ui.claiming import quick_trials
+from attnkit.ui.claim_rerun import quick_trials
 from attnkit.ui.evidence import (
     claims_table,
     disagreement,
-    guess_told,
+    guess_in_words,
     lab_links,
     tuning_table,
 )
 from attnkit.ui.markdown import plain
+from attnkit.ui.question_choice import ALL, CLAIM, VIEW
 from attnkit.ui.service import training_service
 from attnkit.ui.session import MOST_COLUMNS
 
@@ -187,7 +186,7 @@ def test_a_link_to_a_claim_shows_all_its_evidence(shipped):
         assert words in text
     assert all(statement.text in text for statement in shipped["direction"].statements)
     assert "Verdict: " in text.replace("*", "")
-    assert seen_told(claim, shipped["direction"]) in text
+    assert seen_in_words(claim, shipped["direction"]) in text
     assert f"Seeds {shipped['direction'].seeds[0]} to " in text
     assert "has stopped rising by 19,200 steps" in text
     assert pictures(tab) == {"picture_shipped", "picture_learning", "picture_differences"}
@@ -229,7 +228,7 @@ def test_predictions_that_failed_are_seen_as_such(shipped):
     assert list(table.seen) == [claim.seen for claim in CLAIMS.values()]
     tab = visit_at("questions", claim=wrong[0])
     assert ", not as predicted" in said(tab)
-    assert score_told(list(shipped.values())) in said(tab)
+    assert score_in_words(list(shipped.values())) in said(tab)
 
 
 def test_claims_without_evidence_stand_in_the_table():
@@ -399,10 +398,10 @@ def test_a_verdict_that_differs_from_the_shipped_one_is_explained():
 
 def test_a_guess_is_judged_by_the_evidence_with_more_seeds():
     """By the run itself where nothing is shipped."""
-    assert guess_told("held", "held", None) == "Your guess was right."
-    assert guess_told("held", "undecided", None) == "Your guess was wrong."
-    assert guess_told("held", "held", "held") == "Your guess was right."
-    by = guess_told("held", "undecided", "held")
+    assert guess_in_words("held", "held", None) == "Your guess was right."
+    assert guess_in_words("held", "undecided", None) == "Your guess was wrong."
+    assert guess_in_words("held", "held", "held") == "Your guess was right."
+    by = guess_in_words("held", "undecided", "held")
     assert by == "By the shipped evidence your guess was right."
 
 

@@ -9,7 +9,7 @@ from kinds import SMALL
 
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Watcher
-from attnkit.service.keeping import Keeper
+from attnkit.service.result_writer import Keeper
 from attnkit.service.server import ServerSettings
 from attnkit.service.service import Refused, TrainingService
 from attnkit.service.store import ResultStore, Unavailable
@@ -282,7 +282,7 @@ class Forgetful:
 @pytest.fixture
 def told(monkeypatch):
     """What a keeper has told, and an event for when there is news."""
-    monkeypatch.setattr("attnkit.service.keeping.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("attnkit.service.result_writer.RETRY_SECONDS", 0.001)
     found, news = [], threading.Semaphore(0)
 
     def tell(*said):
@@ -309,7 +309,7 @@ def test_a_store_that_was_away_gets_everything_in_the_end(told):
 
 def test_what_waits_for_the_store_is_bounded(told, monkeypatch):
     """The oldest is given up, and told."""
-    monkeypatch.setattr("attnkit.service.keeping.MOST_BYTES", 4)
+    monkeypatch.setattr("attnkit.service.result_writer.MOST_BYTES", 4)
     found, news, tell = told
     keeper = Keeper(Forgetful(10**9), tell)
     for name in "abc":

@@ -17,7 +17,7 @@ from attnkit.evidence.questions import QUESTIONS, answered
 from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import RULE
-from attnkit.evidence.words import rises_told, rows_of, score_told, seen_told
+from attnkit.evidence.words import rises_in_words, rows_of, score_in_words, seen_in_words
 from attnkit.figures.differences import plot_differences
 from attnkit.figures.evidence import plot_evidence
 from attnkit.figures.evidence_report import to_html
@@ -147,7 +147,7 @@ def test_a_claim_is_told_in_full(claim):
     (evidence,) = (one for one in records() if one.claim is claim)
     text = read().text
     said = (claim.title, claim.question, claim.says, claim.source, claim.prediction, claim.hash)
-    for piece in (*said, seen_told(claim, evidence), rises_told(evidence)):
+    for piece in (*said, seen_in_words(claim, evidence), rises_in_words(evidence)):
         assert " ".join(piece.split()) in text
     for row in rows_of(evidence):
         cells = (row.text, row.solved, row.pairs, row.median, row.mean)
@@ -169,7 +169,7 @@ def test_verdicts_are_those_that_stand_together():
     """In words, whatever their colours are."""
     verdicts = verdicts_of(records())
     n_wrong = sum(verdicts[one.claim.id] != one.claim.expected for one in records())
-    assert score_told(records()) in read().text
+    assert score_in_words(records()) in read().text
     assert read().text.count("(wrong)") == n_wrong > 0
     for name, verdict in verdicts.items():
         section = page().split(f'<section class="claim" id="{name}"')[1].split("</section>")[0]

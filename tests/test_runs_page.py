@@ -17,7 +17,7 @@ from attnkit.experiment import Experiment
 from attnkit.service.server import server_settings
 from attnkit.service.store import LONGEST_NAME, LONGEST_SEARCH, ResultStore, Unavailable
 from attnkit.training.results import Result
-from attnkit.ui import compared, runs
+from attnkit.ui import runs
 from attnkit.ui.runs import MOST, Runs
 from attnkit.ui.service import training_service
 from attnkit.ui.storage import result_store

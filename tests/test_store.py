@@ -23,7 +23,7 @@ from attnkit.service import database_engines
 from attnkit.service import store as store_module
 from attnkit.service.database_engines import FILE, open_engine
 from attnkit.service.migrations import RESULTS, STEPS, checksum
-from attnkit.service.store import LONGEST_NAME, Entry, ResultStore, TooLarge, Unavailable
+from attnkit.service.store import LONGEST_NAME, ResultStore, StoredEntry, TooLarge, Unavailable
 from attnkit.training import Training
 from attnkit.training.results import Result
 
@@ -201,7 +201,7 @@ def test_an_entry_says_what_is_stored(where, open_store):
     before = datetime.now(UTC) - timedelta(milliseconds=1)
     store.put(*blobs)
     (entry,) = store.entries()
-    assert entry == Entry(
+    assert entry == StoredEntry(
         hash=result.experiment.hash,
         name="",
         task="directed",

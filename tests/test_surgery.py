@@ -60,7 +60,7 @@ def test_a_head_that_is_switched_off_has_no_rows_in_w_o(task, settings):
     film = film_of(task, ("QKV", "Q=K=V", "MQA n_heads=4"), **settings, n_eval=128)
     found = heads_of(film)
     for place, variant in enumerate(film.experiment.sharing):
-        n_layers = len(film.experiment.places)
+        n_layers = len(film.experiment.layer_specs)
         n_heads = film.experiment.wiring(variant).sizes.n_heads
         everyone = slice(None)
         expected = {

@@ -6,7 +6,7 @@ import torch
 from kinds import tiny
 from torch.testing import assert_close
 
-from attnkit.experiment.architecture import places_of
+from attnkit.experiment.layer_specs import layer_specs_of
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.model.decode import Decoder
 from attnkit.model.initial import generator_for
@@ -42,14 +42,14 @@ def recorded(model, tokens):
 def test_layers_of_both_sides_stand_in_the_order_of_computation():
     """The encoder's, then the decoder's own and its view of the encoder by turns."""
     experiment = tiny("dictionary", n_layers=2)
-    assert experiment.places == places_of(experiment.size, experiment.task)
-    assert [place.title for place in experiment.places] == [
+    assert experiment.layer_specs == layer_specs_of(experiment.size, experiment.task)
+    assert [place.title for place in experiment.layer_specs] == [
         "Encoder 1", "Encoder 2", "Decoder 1", "Cross 1", "Decoder 2", "Cross 2",
     ]  # fmt: skip
     source, rest = (0, N), (N, 2 * N)
     sides = {"encoder": (source, source), "decoder": (rest, rest), "cross": (rest, source)}
-    for place in experiment.places:
-        assert (place.asks, place.looks) == sides[place.kind]
+    for place in experiment.layer_specs:
+        assert (place.query_positions, place.key_positions) == sides[place.kind]
         assert place.square == (place.kind != "cross")
         assert place.causal == (place.kind == "decoder")
         assert place.has_mlp == (place.kind != "decoder")
@@ -58,7 +58,7 @@ def test_layers_of_both_sides_stand_in_the_order_of_computation():
 def test_one_side_has_one_stack():
     """All positions ask all positions."""
     places = tiny("directed", n_layers=2, causal=True).places
-    assert [(place.title, place.asks, place.looks) for place in places] == [
+    assert [(place.title, place.query_positions, place.key_positions) for place in places] == [
         ("Layer 1", (0, N), (0, N)),
         ("Layer 2", (0, N), (0, N)),
     ]
@@ -72,8 +72,8 @@ def test_the_encoder_does_not_see_the_decoder(blocks):
     changed = examples.tokens.clone()
     changed[:, :, N:] = examples.tokens[:, :, N:].roll(1, 1)
     before, after = recorded(model, examples.tokens), recorded(model, changed)
-    for at, place in enumerate(model.places):
-        here = slice(at, None, len(model.places))  # of all variants
+    for at, place in enumerate(model.layer_specs):
+        here = slice(at, None, len(model.layer_specs))  # of all variants
         same = [
             torch.equal(one.scores, other.scores)
             for one, other in zip(before[here], after[here], strict=True)
@@ -96,7 +96,7 @@ def test_the_decoder_does_not_see_what_it_has_not_written(blocks):
 def test_masks_are_those_of_the_place():
     """Causal among the decoder's own; the self-mask where a token could see itself."""
     model, _ = build(self_mask=True)
-    encoder, decoder, cross = (model.mask(model.variants[0], place) for place in model.places)
+    encoder, decoder, cross = (model.mask(model.variants[0], place) for place in model.layer_specs)
     assert encoder.diagonal().tolist() == [-1e5] * N
     assert not (encoder - encoder.diag().diag()).any()
     assert (decoder.isneginf() == torch.ones(N, N).triu(1).bool()).all()
@@ -104,7 +104,7 @@ def test_masks_are_those_of_the_place():
     assert cross is None
     model, _ = build(self_mask=False)
     variant = model.variants[0]
-    assert [model.mask(variant, place) is None for place in model.places] == [1, 0, 1]
+    assert [model.mask(variant, place) is None for place in model.layer_specs] == [1, 0, 1]
 
 
 # Law 3 and 4
@@ -172,7 +172,7 @@ def test_symmetry_holds_on_both_sides_and_is_missing_between_them(blocks, positi
     result = Training(tiny("dictionary", blocks=blocks, positions=positions, **given), "cpu")
     result.advance(12)
     snapshot = result.snapshot()
-    square = np.array([place.square for place in snapshot.experiment.places])
+    square = np.array([place.square for place in snapshot.experiment.layer_specs])
     assert np.isnan(snapshot.head_symmetry[:, ~square]).all()
     assert not np.isnan(snapshot.head_symmetry[:, square]).any()
     means = snapshot.head_symmetry[:, square].mean((1, 2))
@@ -191,8 +191,8 @@ def test_patterns_stand_in_the_frame_of_all_positions():
     answers, pattern, scores = cohort.answer(examples)
     assert answers.shape == (10, 3, N)
     assert pattern.shape == (10, 3, 3, 1, 2 * N, 2 * N)
-    for at, place in enumerate(cohort.experiment.places):
-        asks, looks = slice(*place.asks), slice(*place.looks)
+    for at, place in enumerate(cohort.experiment.layer_specs):
+        asks, looks = slice(*place.query_positions), slice(*place.key_positions)
         inside = pattern[:, :, at, :, asks, looks]
         np.testing.assert_allclose(inside.sum(-1), 1, rtol=1e-5)
         assert np.count_nonzero(pattern[:, :, at]) == np.count_nonzero(inside)
@@ -208,7 +208,7 @@ def test_mass_on_target_is_that_of_cross_attention():
     for place, seed in enumerate(cohort.seeds):
         held_out = experiment.task.draw(16, generator_for(seed, "evaluation"), held_out=True)
         _, pattern, _ = cohort.answer(held_out)
-        crossing = [at for at, layer in enumerate(experiment.places) if layer.kind == "cross"]
+        crossing = [at for at, layer in enumerate(experiment.layer_specs) if layer.kind == "cross"]
         rows = torch.from_numpy(pattern[place::2, :, crossing][..., N:, :])  # (v, b, l, h, a, j)
         target = held_out.target[None, :, None, None, :, None].expand(*rows.shape[:-1], 1)
         expected = rows.gather(-1, target).mean((1, 2, 3, 4, 5))

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from reference import CPU, TINY, Looked, Reference
+from reference import CPU, TINY, InspectedExample, Reference
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
@@ -83,7 +83,7 @@ def test_training_goes_on_when_it_is_tied(row):
     later = numbers_of(cohort, text)
     assert later.keys() == tied.keys()
     assert not any((later[name] == tied[name]).all() for name in tied)
-    looked = Looked(cohort.model, cohort.experiment)
+    looked = InspectedExample(cohort.model, cohort.experiment)
     reference = Reference(cohort.experiment, after)
     expected = reference.logits(looked.own(Variant(text)), looked.tokens[0])
     assert_close(looked.of_answers[0].double(), expected, rtol=1e-4, atol=1e-4)

@@ -8,7 +8,7 @@ from reference import (
     KNOWN,
     SHAPES,
     TINY,
-    Looked,
+    InspectedExample,
     every_shape,
     every_variant,
     looked_at,
@@ -94,7 +94,7 @@ def check_formulas(experiment):
     cohort = Cohort(experiment, [0, 1], CPU)
     shake(cohort.model)
     cohort.advance(1)
-    looked = Looked(cohort.model, experiment)
+    looked = InspectedExample(cohort.model, experiment)
     looked.check_logits(experiment.sharing[0])
     looked.check_gradients(experiment.sharing[0])
 

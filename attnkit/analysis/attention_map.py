@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from attnkit.analysis.answers import Example
-from attnkit.experiment.architecture import Place
+from attnkit.analysis.responses import Example
+from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.tasks import NOTHING, Label, Task
 from attnkit.training.snapshot import Snapshot
 
@@ -21,7 +21,7 @@ _REST = "rest"
 
 
 @dataclass(frozen=True)
-class Frame:
+class MapLayout:
     """Which positions of an example are rows and columns of its map.
 
     Attributes:
@@ -44,38 +44,38 @@ class Frame:
         return len(self.rows) < self.n_rows or len(self.columns) < self.n_columns
 
 
-def telling_layer(places: tuple[Place, ...]) -> int:
+def telling_layer(places: tuple[LayerSpec, ...]) -> int:
     """Return the index of the last layer; with two sides it is the last cross-attention."""
     return len(places) - 1
 
 
-def asking_of(task: Task, place: Place, example: Example) -> list[int]:
+def queries_of(task: Task, place: LayerSpec, example: Example) -> list[int]:
     """The positions that a layer's map has rows for: those that are asked, else all that ask."""
     asked = {task.answers_from + int(i) for i in np.flatnonzero(example.labels != NOTHING)}
-    everyone = list(range(*place.asks))
+    everyone = list(range(*place.query_positions))
     return [position for position in everyone if position in asked] or everyone
 
 
-def frame_of(
+def map_layout_of(
     task: Task,
-    place: Place,
+    place: LayerSpec,
     example: Example,
     asking: int | None = None,
     *,
     most_columns: int = MOST_COLUMNS,
-) -> Frame:
+) -> MapLayout:
     """Rows and columns of a layer's map of an example.
 
     Where a task's answers all stand before the questions, the questions are no columns.
 
     Args:
-        asking: the place of a row among `asking_of`, whose page is wanted; None: the last rows.
+        asking: the place of a row among `queries_of`, whose page is wanted; None: the last rows.
         most_columns: the most columns, besides the one for the rest.
     """
-    looks = range(*place.looks)
+    looks = range(*place.key_positions)
     first = task.answers_from
     asked = {first + i: i for i, label in enumerate(example.labels) if label != NOTHING}
-    rows = asking_of(task, place, example)
+    rows = queries_of(task, place, example)
     columns = list(looks)
     before = first if place.kind == "layer" and example.target.max(initial=NOTHING) < first else 0
     if before and (example.target >= 0).any():
@@ -93,7 +93,7 @@ def frame_of(
         kept = kept[-most_columns:]
         n_free = most_columns - len(kept)
         columns = sorted(kept + (others[-n_free:] if n_free else []))
-    return Frame(rows, columns, answers, len(columns) < len(looks), n_rows, n_columns)
+    return MapLayout(rows, columns, answers, len(columns) < len(looks), n_rows, n_columns)
 
 
 def example_of(snapshot: Snapshot) -> Example:
@@ -102,7 +102,7 @@ def example_of(snapshot: Snapshot) -> Example:
     return Example(probe.tokens, probe.labels, probe.target, probe.reverse)
 
 
-def axes_of(labels: list[Label], frame: Frame, example: Example) -> dict[str, Any]:
+def axes_of(labels: list[Label], frame: MapLayout, example: Example) -> dict[str, Any]:
     """Texts of a map's rows and columns, and where the right and reversed entries stand.
 
     Args:
@@ -126,7 +126,7 @@ def axes_of(labels: list[Label], frame: Frame, example: Example) -> dict[str, An
 
 
 def shown_columns(
-    pattern: Float[np.ndarray, "... j"], frame: Frame, first: int = 0
+    pattern: Float[np.ndarray, "... j"], frame: MapLayout, first: int = 0
 ) -> Float[np.ndarray, "... columns"]:
     """The columns of rows of attention that are shown, and the rest summed in one more.
 
@@ -151,7 +151,7 @@ def lacking_note(n_heads: int) -> str:
     return f"It has {n_heads} head{'s' * (n_heads > 1)} only."
 
 
-def _cut_note(frame: Frame) -> str:
+def _cut_note(frame: MapLayout) -> str:
     if not frame.cut:
         return ""
     parts = []

@@ -34,7 +34,7 @@ ABSENT = "–"
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class ComparedExperiment:
     """An experiment that is compared: its letter, what people call it, what it reached."""
 
     letter: str
@@ -51,12 +51,12 @@ class Compared:
         return self.snapshot.per_sharing(self.snapshot.history[metric][-1].astype(np.float64))
 
 
-def variants_of(compared: Sequence[Compared]) -> list[Variant]:
+def variants_of(compared: Sequence[ComparedExperiment]) -> list[Variant]:
     """Every variant that one of them has, in the order of the first that has it."""
     return list(dict.fromkeys(v for one in compared for v in one.experiment.sharing))
 
 
-def settings_table(compared: Sequence[Compared]) -> pd.DataFrame:
+def settings_table(compared: Sequence[ComparedExperiment]) -> pd.DataFrame:
     """One row per setting that is not the same in all, one column per experiment.
 
     Of a single experiment: what its task's defaults are not.
@@ -80,7 +80,7 @@ def settings_table(compared: Sequence[Compared]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["Setting", *columns], dtype=str)
 
 
-def summary_table(compared: Sequence[Compared], metric: Metric) -> pd.DataFrame:
+def summary_table(compared: Sequence[ComparedExperiment], metric: Metric) -> pd.DataFrame:
     """One row per experiment and variant.
 
     Columns: `last`, the mean over seeds of the last evaluation, with its 95% limits `low` and
@@ -121,7 +121,7 @@ def summary_table(compared: Sequence[Compared], metric: Metric) -> pd.DataFrame:
 
 
 def differences_within(
-    compared: Sequence[Compared], baseline: Variant, metric: Metric
+    compared: Sequence[ComparedExperiment], baseline: Variant, metric: Metric
 ) -> pd.DataFrame:
     """Every variant minus the baseline of the same experiment, seed by seed.
 
@@ -140,7 +140,7 @@ def differences_within(
 
 
 def differences_between(
-    compared: Sequence[Compared], baseline: Compared, metric: Metric
+    compared: Sequence[ComparedExperiment], baseline: ComparedExperiment, metric: Metric
 ) -> pd.DataFrame:
     """Every experiment minus the baseline for the variants that both have, seed by seed.
 
@@ -162,7 +162,7 @@ def differences_between(
     return _differences(rows)
 
 
-def evaluation_table(compared: Sequence[Compared]) -> pd.DataFrame:
+def evaluation_table(compared: Sequence[ComparedExperiment]) -> pd.DataFrame:
     """One row per experiment, run and evaluation: every metric, and every setting that differs."""
     import pandas as pd
 
@@ -186,12 +186,12 @@ def evaluation_table(compared: Sequence[Compared]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def n_evaluations(compared: Sequence[Compared]) -> int:
+def n_evaluations(compared: Sequence[ComparedExperiment]) -> int:
     """The rows of `evaluation_table`."""
     return sum(len(one.snapshot.eval_steps) * one.experiment.n_runs for one in compared)
 
 
-def to_json(compared: Sequence[Compared]) -> str:
+def to_json(compared: Sequence[ComparedExperiment]) -> str:
     """Settings, runs at their last evaluation and every evaluation, null where undefined."""
     told = []
     for one in compared:

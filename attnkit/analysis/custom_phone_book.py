@@ -40,7 +40,7 @@ _BEGIN = re.compile(r"(?:^|(?<=\s))[+(]{0,2}\d")
 
 
 @dataclass(frozen=True)
-class Entry:
+class BookEntry:
     """One line of the book: as typed, and where."""
 
     line: int
@@ -57,13 +57,13 @@ class Book:
         problems: why it cannot be asked; empty if it can. notes: what was changed or left out.
     """
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[BookEntry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Question:
+class BookQuery:
     """A book with a question, as token ids.
 
     Attributes:
@@ -111,8 +111,8 @@ def read_book(text: str, task: Task) -> Book:
     if len(text) > MOST_CHARACTERS:
         limit = f"allowed at most {MOST_CHARACTERS:,}"
         return Book(problems=[f"The text: got {len(text):,} characters, {limit}."])
-    notes, problems, entries = list[str](), list[str](), list[Entry]()
-    first: dict[str, Entry] = {}
+    notes, problems, entries = list[str](), list[str](), list[BookEntry]()
+    first: dict[str, BookEntry] = {}
     n_controls = 0
     normalised = unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n")
     for line, raw in enumerate(normalised.split("\n"), 1):
@@ -124,7 +124,7 @@ def read_book(text: str, task: Task) -> Book:
         if trouble := _trouble(name, number, clean, task):
             problems.append(f"Line {line}: {trouble}")
             continue
-        entry = Entry(line, name, number)
+        entry = BookEntry(line, name, number)
         key = same_name(name, task)
         known = first.setdefault(key, entry)
         if known is not entry:
@@ -138,7 +138,7 @@ def read_book(text: str, task: Task) -> Book:
     return Book(entries, problems, notes)
 
 
-def ask(book: Book, name: str, task: Task) -> Question:
+def ask(book: Book, name: str, task: Task) -> BookQuery:
     """Turn a book without problems and a question into token ids.
 
     Every entry's name is asked once, the typed one in place of the nearest's. The others are asked
@@ -226,7 +226,7 @@ def _allowed_name(task: Task) -> str:
     return "a name"
 
 
-def _twice(entry: Entry, known: Entry, task: Task) -> str:
+def _twice(entry: BookEntry, known: BookEntry, task: Task) -> str:
     kept = f"line {known.line} is kept, line {entry.line} left out"
     name, other = shown(entry.name), shown(known.name)
     if isinstance(task, FuzzyPhonebook) and name.casefold() != other.casefold():
@@ -237,7 +237,7 @@ def _twice(entry: Entry, known: Entry, task: Task) -> str:
     return f"Lines {known.line} and {entry.line}: “{name}” stands twice; {kept}."
 
 
-def _problems_of_all(entries: list[Entry], task: Task, has_others: bool) -> list[str]:
+def _problems_of_all(entries: list[BookEntry], task: Task, has_others: bool) -> list[str]:
     """What is wrong with the lines together."""
     most, problems = most_entries(task), []
     if len(entries) > most:
@@ -266,13 +266,13 @@ def _problems_of_all(entries: list[Entry], task: Task, has_others: bool) -> list
     return problems
 
 
-def _unasked(problem: str) -> Question:
-    return Question(np.zeros((0, 0), np.int64), 0, [], {}, [problem])
+def _unasked(problem: str) -> BookQuery:
+    return BookQuery(np.zeros((0, 0), np.int64), 0, [], {}, [problem])
 
 
 def _ask_exact(
     book: Book, key: str, name: str, values: np.ndarray, classes: dict[int, str], task: Phonebook
-) -> Question:
+) -> BookQuery:
     n = len(book.entries)
     keys = [same_name(entry.name, task) for entry in book.entries]
     asked = np.arange(n)
@@ -293,12 +293,12 @@ def _ask_exact(
     blank = np.full(n, task.n_names + task.n_values)
     entries = np.stack([np.arange(n), task.n_names + values], -1)
     tokens = np.concatenate([entries, np.stack([asked, blank], -1)])
-    return Question(tokens, row, right, classes, [], notes)
+    return BookQuery(tokens, row, right, classes, [], notes)
 
 
 def _ask_fuzzy(
     book: Book, key: str, values: np.ndarray, classes: dict[int, str], task: FuzzyPhonebook
-) -> Question:
+) -> BookQuery:
     n = len(book.entries)
     keys = [same_name(entry.name, task) for entry in book.entries]
     apart = [_apart(key, other) for other in keys]
@@ -336,7 +336,7 @@ def _ask_fuzzy(
     first_value = task.n_letters * task.n_alphabet
     last = np.concatenate([first_value + values, np.full(n, task.d_vocab - 1)])
     tokens = np.concatenate([letters, last[:, None]], 1)
-    return Question(tokens, row, right, classes, [], notes)
+    return BookQuery(tokens, row, right, classes, [], notes)
 
 
 def _apart(one: str, other: str) -> int:

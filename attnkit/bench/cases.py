@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.recipe import Training
+from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.tasks import TASKS, Task
 from attnkit.variants import Variant
 from attnkit.variants.sharing import Sharing
@@ -30,7 +30,7 @@ class Case:
         sharing = tuple(map(Variant, Sharing if n_runs > 1 else [Sharing.QKV]))
         if n_runs % len(sharing):
             raise ValueError(f"n_runs: got {n_runs}, allowed 1 or a multiple of {len(sharing)}")
-        bounded = Training(learning_rate=1e-3, batch_size=self.batch_size, n_eval=16)
+        bounded = TrainingSettings(learning_rate=1e-3, batch_size=self.batch_size, n_eval=16)
         training = bounded.model_copy(update={"steps": steps, "evaluate_every": evaluate_every})
         return Experiment.model_construct(
             sharing=sharing,

@@ -52,24 +52,24 @@ def needed_products(plan: Description, n_batch: int) -> Counter[Shape]:
             found[shape] += n_chunks
 
     for layer in plan.layers:
-        n_asks, n_looks = int(layer["n_asks"]), int(layer["n_looks"])
-        asked, looked = together * n_asks, together * n_looks
+        n_queries, n_keys = int(layer["n_queries"]), int(layer["n_keys"])
+        query_rows, key_rows = together * n_queries, together * n_keys
         for name, wanted, n_rows in (
-            ("W_Q", layer["makes_Q"], asked),
-            ("W_K", True, looked),
-            ("W_V", layer["makes_V"], looked),
-            ("W_O", True, asked),
-            ("W_in", layer["W_in"] != NONE, asked),
-            ("W_out", layer["W_out"] != NONE, asked),
+            ("W_Q", layer["makes_Q"], query_rows),
+            ("W_K", True, key_rows),
+            ("W_V", layer["makes_V"], key_rows),
+            ("W_O", True, query_rows),
+            ("W_in", layer["W_in"] != NONE, query_rows),
+            ("W_out", layer["W_out"] != NONE, query_rows),
         ):
             if wanted:
                 linear(layer[name], n_rows)
         d_k, d_v = int(layer["d_k"]), int(layer["d_v"])
-        block = BLOCK if layer["causal"] else n_asks
-        for first in range(0, n_asks, block):
-            rows = min(block, n_asks - first)
-            seen = min(int(layer["position"]) + first + rows, n_looks)
-            seen = seen if layer["causal"] else n_looks
+        block = BLOCK if layer["causal"] else n_queries
+        for first in range(0, n_queries, block):
+            rows = min(block, n_queries - first)
+            seen = min(int(layer["position"]) + first + rows, n_keys)
+            seen = seen if layer["causal"] else n_keys
             for shape in (
                 *((rows, d_k, seen), (rows, seen, d_v), (rows, d_v, seen)),
                 *((seen, rows, d_v), (seen, rows, d_k), (rows, seen, d_k)),
@@ -90,7 +90,7 @@ class TrueBound:
         for variant in experiment.sharing:
             place = model.variants.index(variant)
             block = model.block(place)
-            given = model.wirings[variant], model.places, model.task, model.offsets(variant)
+            given = model.wirings[variant], model.layer_specs, model.task, model.offsets(variant)
             plan = describe(*given, block.stop - block.start)
             wanted += needed_products(plan, experiment.training.batch_size)
         self._products = [_faster_product(shape, count) for shape, count in wanted.items()]

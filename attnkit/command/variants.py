@@ -13,7 +13,7 @@ from attnkit.training.engine import kernel_knows
 from attnkit.variants import CATALOGUE, OPTIONS
 
 if TYPE_CHECKING:
-    from attnkit.examples import Measured
+    from attnkit.examples import RecordedAccuracy
 
 
 def add(commands: Commands) -> None:
@@ -79,7 +79,7 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _accuracy(found: Measured | None) -> str:
+def _accuracy(found: RecordedAccuracy | None) -> str:
     if found is None:
         return "not measured"
     return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]{'*' if found.reached else ' '}"

@@ -36,7 +36,7 @@ Scores = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """The numbers that are kept of a finished experiment with r runs.
 
     Attributes:
@@ -63,7 +63,7 @@ class Measured:
         }
 
     @staticmethod
-    def from_dict(told: Mapping[str, Any]) -> Measured:
+    def from_dict(told: Mapping[str, Any]) -> Measurements:
         """Read `to_dict`.
 
         Raises:
@@ -72,17 +72,17 @@ class Measured:
             ValueError: If an array is not rectangular.
         """
         arrays = {n: np.array(told[n], np.float64) for n in ("steps", "accuracy", "loss")}
-        return Measured(
+        return Measurements(
             scores={name: np.array(told["scores"][name], np.float64) for name in MEASURES},
             seconds=float(told["seconds"]),
             **arrays,
         )
 
     @staticmethod
-    def of(result: Result, up_to: int) -> Measured:
+    def of(result: Result, up_to: int) -> Measurements:
         """Measure a finished result that was trained for a multiple of the base steps."""
         snapshot = result.snapshot
-        return Measured(
+        return Measurements(
             measured(snapshot, up_to),
             snapshot.eval_steps,
             snapshot.history["accuracy"].astype(np.float64),
@@ -90,12 +90,12 @@ class Measured:
             result.seconds,
         )
 
-    def split(self, n_parts: int) -> list[Measured]:
+    def split(self, n_parts: int) -> list[Measurements]:
         """Return the measurements of equal shares of the runs; each has its share of the time."""
         scores = {name: np.split(values, n_parts, -1) for name, values in self.scores.items()}
         accuracy, loss = (np.split(values, n_parts, -1) for values in (self.accuracy, self.loss))
         return [
-            Measured(
+            Measurements(
                 {name: values[part] for name, values in scores.items()},
                 self.steps,
                 accuracy[part],
@@ -106,10 +106,10 @@ class Measured:
         ]
 
     @staticmethod
-    def joined(parts: Sequence[Measured]) -> Measured:
+    def joined(parts: Sequence[Measurements]) -> Measurements:
         """Return the measurements of all runs of several parts with the same evaluations."""
         names = parts[0].scores
-        return Measured(
+        return Measurements(
             {name: np.concatenate([part.scores[name] for part in parts], -1) for name in names},
             parts[0].steps,
             np.concatenate([part.accuracy for part in parts], -1),
@@ -160,7 +160,7 @@ class Bench:
         self.engine = ready_engine(pick_device(device))
         self.processor = processor_kind(pick_device(device))
 
-    def measure(self, trial: Trial) -> Measured:
+    def measure(self, trial: Trial) -> Measurements:
         """Return what is measured of the finished experiment of a trial.
 
         A run does not depend on those beside it, so only the variants are trained that have not
@@ -177,11 +177,11 @@ class Bench:
             result = train(whole.replace(sharing=missing), device=self._device)
             if result.snapshot.status != "finished":
                 raise Interrupted
-            parts = Measured.of(result, trial.up_to).split(len(missing))
+            parts = Measurements.of(result, trial.up_to).split(len(missing))
             for variant, found in zip(missing, parts, strict=True):
                 self._keep(alone[variant], trial.up_to, found)
                 known[variant] = found
-        joined = Measured.joined([found for found in known.values() if found is not None])
+        joined = Measurements.joined([found for found in known.values() if found is not None])
         self.seconds += joined.seconds
         self.model_steps += whole.n_runs * whole.training.steps
         return joined
@@ -208,21 +208,21 @@ class Bench:
         text = experiment.task.fingerprint
         return self._folder / f"{experiment.hash}-{up_to}{text and f'-{text}'}.json"
 
-    def _keep(self, experiment: Experiment, up_to: int, found: Measured) -> None:
+    def _keep(self, experiment: Experiment, up_to: int, found: Measurements) -> None:
         """Write down the measurements of an experiment with one variant."""
         path = self._path(experiment, up_to)
         maker = {"engine": self.engine, "processor": self.processor}
         self._write(path, found.to_dict() | maker)
         self._measured_here.add(path.name)
 
-    def _kept(self, experiment: Experiment, up_to: int) -> Measured | None:
+    def _kept(self, experiment: Experiment, up_to: int) -> Measurements | None:
         """Read the measurements of an experiment with one variant, if they are to be used."""
         path = self._path(experiment, up_to)
         if self._fresh and path.name not in self._measured_here:
             return None
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            known = Measured.from_dict(told)
+            known = Measurements.from_dict(told)
             maker = (told["engine"], told["processor"])
         except (OSError, ValueError, KeyError, TypeError):
             return None  # It is not there or incomplete: the experiment is trained again.
@@ -319,7 +319,7 @@ def _gather_one(
     return gathered(claim.sure()[0], found)
 
 
-def _curves(trial: Trial, found: Measured) -> dict[str, Curve]:
+def _curves(trial: Trial, found: Measurements) -> dict[str, Curve]:
     """Return arm → its curve, on text of the loss, otherwise of the accuracy."""
     by = "loss" if trial.experiment.task.corpus else "accuracy"
     values = trial.per_cell(found.loss if by == "loss" else found.accuracy)

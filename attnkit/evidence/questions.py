@@ -48,7 +48,7 @@ class Sentence:
         }
         return named[verdict]
 
-    def told(self, evidence: Evidence, verdict: Verdict) -> str:
+    def in_words(self, evidence: Evidence, verdict: Verdict) -> str:
         """Return the sentence with its numbers."""
         return self.template(verdict).format_map(_Numbers(evidence))
 
@@ -113,7 +113,7 @@ def answered(
 ) -> list[str]:
     """The sentences of an answer, of those whose claims have evidence."""
     return [
-        one.told(shipped[one.claim], verdicts[one.claim])
+        one.in_words(shipped[one.claim], verdicts[one.claim])
         for one in question.answer
         if one.claim in shipped
     ]

@@ -95,7 +95,7 @@ class Tuned:
     tried: dict[float, float] = field(default_factory=dict)
     by: str = "accuracy"
 
-    def told(self, rate: float) -> str:
+    def in_words(self, rate: float) -> str:
         """What was reached with a rate, as shown."""
         reached = self.tried[rate]
         if np.isnan(reached):

@@ -48,10 +48,10 @@ def rows_of(evidence: Evidence) -> list[Row]:
     return [
         Row(
             statement.text,
-            _solved_told(evidence, statement),
-            pairs_told(statement, found) if found.method == "pairs" else "",
-            difference_told(found.median, statement),
-            _mean_told(statement, found),
+            _solved_in_words(evidence, statement),
+            pairs_in_words(statement, found) if found.method == "pairs" else "",
+            difference_in_words(found.median, statement),
+            _mean_in_words(statement, found),
             found.verdict,
         )
         for statement, found in zip(evidence.statements, evidence.findings, strict=True)
@@ -60,13 +60,13 @@ def rows_of(evidence: Evidence) -> list[Row]:
 
 def told(statement: Statement, found: Finding) -> str:
     """Return the result of a statement in a few words."""
-    mean = _mean_told(statement, found)
+    mean = _mean_in_words(statement, found)
     if found.method == "mean":
         lost = f", diverged with {found.n_lost} of {found.n_pairs} seeds" if found.n_lost else ""
         return f"{'mean' if statement.right is None else 'mean difference'} {mean}{lost}"
-    median = difference_told(found.median, statement)
+    median = difference_in_words(found.median, statement)
     averages = [f"{name} {value}" for name, value in (("median", median), ("mean", mean)) if value]
-    return "; ".join(filter(None, [pairs_told(statement, found), ", ".join(averages)]))
+    return "; ".join(filter(None, [pairs_in_words(statement, found), ", ".join(averages)]))
 
 
 def main_finding(evidence: Evidence) -> str:
@@ -74,7 +74,7 @@ def main_finding(evidence: Evidence) -> str:
     return f"{evidence.statements[0].text}: {told(evidence.statements[0], evidence.findings[0])}"
 
 
-def pairs_told(statement: Statement, found: Finding) -> str:
+def pairs_in_words(statement: Statement, found: Finding) -> str:
     """Return with how many seeds the left arm is worse, better and alike."""
     counts_higher = math.isinf(statement.high) != (statement.low < 0 < statement.high)
     is_better = counts_higher == (statement.measured.better > 0)
@@ -86,7 +86,7 @@ def pairs_told(statement: Statement, found: Finding) -> str:
     )
 
 
-def difference_told(value: float, statement: Statement) -> str:
+def difference_in_words(value: float, statement: Statement) -> str:
     """Return a difference with its sign and unit; empty if it is NaN."""
     if np.isnan(value):
         return ""
@@ -96,9 +96,9 @@ def difference_told(value: float, statement: Statement) -> str:
     return f"{number} {unit}".rstrip()
 
 
-def _mean_told(statement: Statement, found: Finding) -> str:
+def _mean_in_words(statement: Statement, found: Finding) -> str:
     mean, low, high = (
-        difference_told(value, statement)
+        difference_in_words(value, statement)
         for value in (found.effect, found.effect_low, found.effect_high)
     )
     if not low:
@@ -107,14 +107,14 @@ def _mean_told(statement: Statement, found: Finding) -> str:
     return f"{mean} [{low.removesuffix(unit)} to {high.removesuffix(unit)}]"
 
 
-def _solved_told(evidence: Evidence, statement: Statement) -> str:
+def _solved_in_words(evidence: Evidence, statement: Statement) -> str:
     if statement.measured.scatters:
         return ""
     counts = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
     return "; ".join(f"{name}: {solved} of {n}" for name, (solved, n) in counts.items())
 
 
-def rises_told(evidence: Evidence) -> str:
+def rises_in_words(evidence: Evidence) -> str:
     """Return whether accuracy still rises for the arms of an inability; empty if there is none.
 
     Arms that were read at fewer than three steps are left out: the rule needs two doublings.
@@ -131,7 +131,7 @@ def rises_told(evidence: Evidence) -> str:
     return f"Accuracy: {'; '.join(dict.fromkeys(told))}." if told else ""
 
 
-def seen_told(claim: Claim, record: Evidence | None = None) -> str:
+def seen_in_words(claim: Claim, record: Evidence | None = None) -> str:
     """Return what had been seen when a prediction was written, and what was changed since."""
     parts = [f"When it was written, we had seen {claim.seen} of this comparison."]
     if claim.seen_note:
@@ -148,7 +148,7 @@ def seen_told(claim: Claim, record: Evidence | None = None) -> str:
     return " ".join(parts)
 
 
-def score_told(found: Sequence[Evidence]) -> str:
+def score_in_words(found: Sequence[Evidence]) -> str:
     """Return how many predictions came true, by what had been seen when they were written."""
     verdicts = verdicts_of(found)
     parts = []
@@ -170,7 +170,7 @@ def readable(gathered: Iterable[Evidence]) -> str:
         predicted = "" if verdict == one.claim.expected else one.claim.expected
         cells = f"{one.claim.id:22} {verdict:13} {predicted:13} {one.claim.seen:15}"
         lines.append(f"{cells} {main_finding(one)}")
-    lines.append(f"\n{score_told(found)} {_reading(found)}")
+    lines.append(f"\n{score_in_words(found)} {_reading(found)}")
     return "\n".join(lines)
 
 
@@ -191,7 +191,7 @@ def to_markdown(gathered: Iterable[Evidence]) -> str:
             main_finding(one),
         )
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", f"{score_told(found)} {_reading(found)}"]
+    lines += ["", f"{score_in_words(found)} {_reading(found)}"]
     return "\n".join(lines)
 
 

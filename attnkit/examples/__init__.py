@@ -66,7 +66,7 @@ def load_weights(task: str) -> tuple[Experiment, list[dict[str, np.ndarray]]]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RecordedAccuracy:
     """Accuracy of a variant: mean over seeds with its 95% interval."""
 
     mean: float
@@ -76,26 +76,26 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class MeasuredVariants:
+class RecordedVariants:
     """What the catalogue reached, by text form; entries added since are missing."""
 
     task: str
     steps: int
     n_seeds: int
     threshold: float
-    accuracy: dict[str, Measured]
+    accuracy: dict[str, RecordedAccuracy]
 
 
 @cache
-def load_variants() -> MeasuredVariants:
+def load_variants() -> RecordedVariants:
     """The recorded accuracies of the catalogue.
 
     Raises:
         OSError: if they were never made.
     """
     found = json.loads((FOLDER / VARIANTS).read_text(encoding="utf-8"))
-    accuracy = {text: Measured(**values) for text, values in found.pop("variants").items()}
-    return MeasuredVariants(**found, accuracy=accuracy)
+    accuracy = {text: RecordedAccuracy(**values) for text, values in found.pop("variants").items()}
+    return RecordedVariants(**found, accuracy=accuracy)
 
 
 def default_of(variant: Variant) -> Experiment:

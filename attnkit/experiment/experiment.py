@@ -2,7 +2,7 @@
 
 An experiment is variants × seeds on one task; its field `sharing` lists them, plain or composed.
 Its settings are written flat everywhere (Python, command line, link, JSON) and stored in three
-groups: the task's dials, `Size`, `Training`.
+groups: the task's dials, `Size`, `TrainingSettings`.
 Labels, help and bounds stand on the fields; `settings` reads them for widgets and help texts.
 No torch here: pages build experiments.
 """
@@ -20,9 +20,9 @@ from urllib.parse import parse_qsl, urlencode
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from attnkit.experiment.architecture import Place, places_of
 from attnkit.experiment.costs import Adjusted, Costs, Equal, count_costs, equalise
-from attnkit.experiment.recipe import MEASURED_TOGETHER, Training
+from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
+from attnkit.experiment.training_settings import MEASURED_TOGETHER, TrainingSettings
 from attnkit.foundation.settings import (
     InvalidExperiment,
     Problem,
@@ -93,7 +93,7 @@ class Experiment(_Runs):
 
     task: Task
     size: Size
-    training: Training
+    training: TrainingSettings
 
     def __init__(self, /, **settings: Any) -> None:
         try:
@@ -162,7 +162,7 @@ class Experiment(_Runs):
             per_token = 4 * max(wiring.n_inner, wiring.vectors[wiring.roles["Q"]].n_numbers)
             per_token += 6 * wiring.sizes.d_model + 2 * wiring.sizes.d_mlp
             per_token += 3 * wiring.sizes.n_heads * wiring.n_maps * task.n_ctx
-            at_once += examples * task.n_ctx * len(self.places) * per_token
+            at_once += examples * task.n_ctx * len(self.layer_specs) * per_token
             at_once += answers * task.n_classes
             kept += 5 * count_costs(wiring, task).parameters  # with gradient, averages and a root
             kept += 2 * training.n_train * task.n_ctx * (task.n_fields + 3)  # of 64 bits
@@ -199,14 +199,14 @@ class Experiment(_Runs):
         return max(self.wiring(variant).sizes.n_heads for variant in self.sharing)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def layer_specs(self) -> tuple[LayerSpec, ...]:
         """The attention layers, in the order of all arrays."""
-        return places_of(self.size, self.task)
+        return layer_specs_of(self.size, self.task)
 
     @property
     def _stacked(self) -> Size:
         """The size with all attention layers counted, of the encoder and of the decoder."""
-        return self.size.model_copy(update={"n_layers": len(self.places)})
+        return self.size.model_copy(update={"n_layers": len(self.layer_specs)})
 
     @property
     def plateau(self) -> float | None:
@@ -348,7 +348,7 @@ def settings(task: str) -> dict[str, Setting]:
     """Every numeric or optional setting of a task's experiments, by name."""
     return {
         name: setting_of(name, info, TASKS[task].overrides.get(name, info.default))
-        for model in (Experiment, TASKS[task], Size, Training)
+        for model in (Experiment, TASKS[task], Size, TrainingSettings)
         for name, info in model.model_fields.items()
         if info.title is not None
     }
@@ -387,7 +387,7 @@ def _grouped(given: dict[str, Any]) -> dict[str, Any]:
     problems = [_unknown(key, values[key], defaults) for key in values if key not in defaults]
     values = {**defaults, **values}
     groups: dict[str, BaseModel] = {}
-    for model in (_Runs, TASKS[name], Size, Training):
+    for model in (_Runs, TASKS[name], Size, TrainingSettings):
         try:
             groups[model.__name__] = model(**{key: values[key] for key in model.model_fields})
         except ValidationError as error:

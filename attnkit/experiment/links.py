@@ -138,7 +138,7 @@ def is_ours(name: str) -> bool:
     return name in known or bool(difflib.get_close_matches(name, known, 1, _LIKENESS))
 
 
-def told(problems: list[Problem]) -> str:
+def problems_in_words(problems: list[Problem]) -> str:
     """Problems in sentences: the first few in full, and how many more there are."""
     sentences = [problem.sentence for problem in problems[:_MOST_TOLD]]
     more = len(problems) - _MOST_TOLD

@@ -7,8 +7,8 @@ from html import escape
 
 import numpy as np
 
-from attnkit.analysis.answers import Answers, VariantAnswers
-from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, Question, shown
+from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, BookQuery, shown
+from attnkit.analysis.responses import Answers, VariantAnswers
 from attnkit.experiment import Experiment
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import colors_of
@@ -25,7 +25,7 @@ _BRIGHT = 4
 def answers_table(
     experiment: Experiment,
     book: Book,
-    question: Question,
+    question: BookQuery,
     answers: Answers,
     seed: int | None,
     layer: int,
@@ -63,7 +63,7 @@ def answers_table(
     )
 
 
-def _answer(question: Question, own: VariantAnswers, seed: int | None) -> str:
+def _answer(question: BookQuery, own: VariantAnswers, seed: int | None) -> str:
     given = own.answers[:, question.row].tolist()
     answer, n_agree = Counter(given).most_common(1)[0] if seed is None else (given[seed], 0)
     text = question.classes.get(answer, NOT_IN_BOOK)
@@ -75,14 +75,14 @@ def _answer(question: Question, own: VariantAnswers, seed: int | None) -> str:
     return f'<td><span class="{kind}">{escape(shown(text))} {mark}</span>{agree}</td>'
 
 
-def _class_of(place: int, question: Question) -> int:
+def _class_of(place: int, question: BookQuery) -> int:
     """The class of an entry: its number id, counted from the least in the book."""
     numbers = question.tokens[: len(question.tokens) // 2, -1]
     least = question.tokens[0, -1]  # the first entry has the first number
     return int(numbers[place] - least)
 
 
-def _cells(own: VariantAnswers, question: Question, seed: int | None, layer: int) -> str:
+def _cells(own: VariantAnswers, question: BookQuery, seed: int | None, layer: int) -> str:
     weights = own.attention[:, layer, question.row]  # (s, n)
     weights = weights.mean(0) if seed is None else weights[seed]
     return "".join(_cell(float(weight)) for weight in np.nan_to_num(weights))

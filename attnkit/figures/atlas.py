@@ -168,7 +168,7 @@ def _strip(group: Group, y: int, measure: Measure) -> Iterator[Trace]:
         "y": [y],
         "marker": {"symbol": group.symbol, "size": 15, "color": group.color, "line": _MEDIAN_EDGE},
         "hoverinfo": "text",
-        "hovertext": [f"{escape(group.name)}<br>{group.told}"],
+        "hovertext": [f"{escape(group.name)}<br>{group.in_words}"],
     }
 
 

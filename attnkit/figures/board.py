@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.attention_map import MOST_COLUMNS, Frame, example_of, frame_of
+from attnkit.analysis.attention_map import MOST_COLUMNS, MapLayout, example_of, map_layout_of
 from attnkit.analysis.reasons import marked_pair
 from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE
@@ -273,8 +273,8 @@ def _maps(
     short = all(len(label.short) == 1 for label in labels)
     most = int(room / (_LETTER if short else _NAME)) - 1
     most = min(max(most, _FEWEST), MOST_COLUMNS)
-    frame = frame_of(
-        experiment.task, experiment.places[layer], example_of(snapshot), most_columns=most
+    frame = map_layout_of(
+        experiment.task, experiment.layer_specs[layer], example_of(snapshot), most_columns=most
     )
     names = [labels[row].short for row in frame.rows]
     return {
@@ -284,7 +284,7 @@ def _maps(
     }
 
 
-def _mark(snapshot: Snapshot, layer: int, frame: Frame) -> dict[str, int] | None:
+def _mark(snapshot: Snapshot, layer: int, frame: MapLayout) -> dict[str, int] | None:
     """Row and column of the marked pair in the map, and of its mirror; None if it is not shown."""
     pair = _pair(snapshot, layer)
     if pair is None or not all(i in frame.rows and i in frame.columns for i in pair):
@@ -302,9 +302,12 @@ def _mark(snapshot: Snapshot, layer: int, frame: Frame) -> dict[str, int] | None
 
 def _pair(snapshot: Snapshot, layer: int) -> tuple[int, int] | None:
     """The marked pair of positions, where the layer has scores for both directions."""
-    place = snapshot.experiment.places[layer]
+    place = snapshot.experiment.layer_specs[layer]
     pair = marked_pair(snapshot)
-    both = range(max(place.asks[0], place.looks[0]), min(place.asks[1], place.looks[1]))
+    both = range(
+        max(place.query_positions[0], place.key_positions[0]),
+        min(place.query_positions[1], place.key_positions[1]),
+    )
     return pair if pair is not None and all(i in both for i in pair) else None
 
 

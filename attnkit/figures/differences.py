@@ -16,7 +16,7 @@ import numpy as np
 from attnkit.claims.base import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.verdict import Finding, differences, find
-from attnkit.evidence.words import difference_told, told
+from attnkit.evidence.words import difference_in_words, told
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import (
     LINE,
@@ -93,7 +93,7 @@ def plot_differences(evidence: Evidence) -> Figure:
 def describe_differences(evidence: Evidence) -> str:
     """Describe in words what `plot_differences` shows."""
     rows = _differences_of(evidence)
-    return " ".join(f"{row.statement.text}: {row.told}." for row in rows) or "Nothing yet."
+    return " ".join(f"{row.statement.text}: {row.in_words}." for row in rows) or "Nothing yet."
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class _Difference:
         return measured.unit or measured.name
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """Verdict, pairs, median and mean in a few words."""
         return f"{self.found.verdict}: {told(self.statement, self.found)}"
 
@@ -125,7 +125,7 @@ class _Difference:
     def lines(self) -> list[str]:
         """Lines of text above the row."""
         bold = [f"<b>{escape(line)}</b>" for line in textwrap.wrap(self.statement.text, _HEADING)]
-        return [*bold, *map(escape, textwrap.wrap(self.told, _HEADING + 6))]
+        return [*bold, *map(escape, textwrap.wrap(self.in_words, _HEADING + 6))]
 
     @property
     def height(self) -> int:
@@ -210,7 +210,7 @@ class _Difference:
             "cliponaxis": False,
             "hoverinfo": "text",
             "hovertext": [
-                f"seed {seed}: {difference_told(value, self.statement)}"
+                f"seed {seed}: {difference_in_words(value, self.statement)}"
                 for seed, value in zip(seeds, known, strict=True)
             ],
             "showlegend": False,
@@ -222,7 +222,7 @@ class _Difference:
         mean, least, most = (
             self.scale * value for value in (found.effect, found.effect_low, found.effect_high)
         )
-        text = escape(self.told)
+        text = escape(self.in_words)
         return [pairs, mean_mark(mean, least, most, middle - 9, color, "diamond", text, axes)]
 
 

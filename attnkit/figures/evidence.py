@@ -27,7 +27,7 @@ from attnkit.figures.strips import (
     mean_mark,
     scale_of,
     spread,
-    value_told,
+    value_in_words,
     x_axis,
 )
 from attnkit.training.statistics import mean_interval
@@ -94,7 +94,7 @@ def describe_evidence(evidence: Evidence, measure: str | None = None) -> str:
     """Describe in words what `plot_evidence` shows."""
     shown = _measure(evidence, measure)
     title = axis_title(shown)
-    rows = (f"{row.title}: {_row_told(row, shown)}." for row in _rows_of(evidence, shown))
+    rows = (f"{row.title}: {_row_in_words(row, shown)}." for row in _rows_of(evidence, shown))
     return " ".join([f"{title[0].upper()}{title[1:]}, arm by arm.", *rows])
 
 
@@ -147,7 +147,7 @@ def _row_traces(row: _Row, measure: Measure, place: float) -> list[Trace]:
         "marker": {"symbol": row.symbol, "size": 7, "color": row.color, "opacity": 0.75},
         "hoverinfo": "text",
         "hovertext": [
-            f"{name}<br>seed {seed}: {value_told(value, measure)}{rate}"
+            f"{name}<br>seed {seed}: {value_in_words(value, measure)}{rate}"
             for seed, value in zip(row.seeds, row.known, strict=True)
         ],
         "showlegend": False,
@@ -155,11 +155,11 @@ def _row_traces(row: _Row, measure: Measure, place: float) -> list[Trace]:
     if math.isnan(row.mean):
         return [dots]
     low, high = _inside(row, measure)
-    text = f"{name}<br>{_row_told(row, measure)}{rate}"
+    text = f"{name}<br>{_row_in_words(row, measure)}{rate}"
     return [dots, mean_mark(row.mean, low, high, place - 0.2, row.color, row.symbol, text, {})]
 
 
-def _row_told(row: _Row, measure: Measure) -> str:
+def _row_in_words(row: _Row, measure: Measure) -> str:
     further = f", {row.lost} diverged" if row.lost else ""
     further += f", {row.unsolved} never solve it" if row.unsolved else ""
     n = len(row.known)
@@ -167,11 +167,11 @@ def _row_told(row: _Row, measure: Measure) -> str:
         return f"no value{further}"
     seeds = f"{n} seeds" if n > 1 else "1 seed"
     if math.isnan(row.mean):
-        typical = value_told(float(np.median(row.known)), measure)
+        typical = value_in_words(float(np.median(row.known)), measure)
         return f"median of those that solve it {typical}, {seeds}{further}"
-    low, high = (value_told(limit, measure) for limit in _inside(row, measure))
+    low, high = (value_in_words(limit, measure) for limit in _inside(row, measure))
     limits = "" if math.isnan(row.low) else f" [{low} to {high}]"
-    return f"mean {value_told(row.mean, measure)}{limits}, {seeds}{further}"
+    return f"mean {value_in_words(row.mean, measure)}{limits}, {seeds}{further}"
 
 
 def _inside(row: _Row, measure: Measure) -> tuple[float, float]:

@@ -14,10 +14,10 @@ from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
 from attnkit.evidence.verdict import MARKS, RULE
 from attnkit.evidence.words import (
     main_finding,
-    rises_told,
+    rises_in_words,
     rows_of,
-    score_told,
-    seen_told,
+    score_in_words,
+    seen_in_words,
 )
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
@@ -187,7 +187,7 @@ def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> st
         )
     head = ("Claim", "Who says it", "We predicted", "Seen before", "Verdict", "Main finding")
     return (
-        f"<h2>Verdicts</h2>\n<p>{escape(counts)}. {escape(score_told(records))}</p>\n"
+        f"<h2>Verdicts</h2>\n<p>{escape(counts)}. {escape(score_in_words(records))}</p>\n"
         f"{_table('All verdicts', head, rows)}"
     )
 
@@ -271,7 +271,7 @@ def _section(evidence: Evidence, verdict: Verdict) -> str:
         "Claim": escape(claim.says),
         "Source": escape(claim.source),
         "Prediction": f"{escape(claim.prediction)} This prediction {came_true}.",
-        "Seen before": escape(seen_told(claim, evidence)),
+        "Seen before": escape(seen_in_words(claim, evidence)),
         "Verdict": said,
         "Reason": escape(_why(evidence, verdict)),
         "Seeds": escape(seeds + (" (quick form)" if evidence.quick else "")),
@@ -316,7 +316,7 @@ def _learning(evidence: Evidence) -> str:
     figure = plot_learning(evidence)
     if figure is None:
         return ""
-    return _figure(figure, describe_learning(evidence), LEARNING_KEY, rises_told(evidence))
+    return _figure(figure, describe_learning(evidence), LEARNING_KEY, rises_in_words(evidence))
 
 
 def _statements(evidence: Evidence) -> str:
@@ -334,7 +334,7 @@ def _statements(evidence: Evidence) -> str:
 def _tuning(evidence: Evidence) -> str:
     rows = []
     for name, tuned in evidence.tuned.items():
-        tried = ", ".join(f"{rate:g}: {tuned.told(rate)}" for rate in tuned.tried)
+        tried = ", ".join(f"{rate:g}: {tuned.in_words(rate)}" for rate in tuned.tried)
         edge = "at the edge of what was tried" if tuned.at_edge else "no"
         cells = (name, f"{tuned.rate:g}", tuned.by, tried, edge)
         rows.append([escape(cell) for cell in cells])

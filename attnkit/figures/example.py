@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attnkit.analysis.answers import Example
+from attnkit.analysis.responses import Example
 from attnkit.tasks import NOTHING, Label, Task
 
 MOST_SPELT_OUT = 32

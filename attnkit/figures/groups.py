@@ -98,7 +98,7 @@ class Group:
         return float(np.median(self.values))
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """Median, ends and the random level, in words."""
         n = len(self.values)
         low, high = real(self.values.min()), real(self.values.max())
@@ -180,7 +180,7 @@ def random_of(heads: pd.DataFrame, measure: str) -> tuple[float, float]:
 
 def describe_groups(groups: list[Group], title: str) -> str:
     """What grids and strips show, for those who do not see them."""
-    said = [f"{group.name}: {group.told}" for group in groups]
+    said = [f"{group.name}: {group.in_words}" for group in groups]
     return f"{title}. {'. '.join(said)}." if said else f"{title}: 0 heads have it."
 
 

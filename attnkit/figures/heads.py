@@ -11,7 +11,7 @@ from html import escape
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.training.summary import percent
 from attnkit.variants.palette import translucent
 
@@ -94,7 +94,7 @@ class Ablation:
         return ", ".join(filter(None, [place, f"head {head + 1}" if n_heads > 1 else ""]))
 
 
-def ablations_of(inspected: Inspected) -> list[Ablation]:
+def ablations_of(inspected: InspectionResult) -> list[Ablation]:
     """The variants of the view "heads"."""
     header, fixed = inspected.header, inspected.fixed
     return [

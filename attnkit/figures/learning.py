@@ -16,7 +16,7 @@ import numpy as np
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import multiples
 from attnkit.evidence.record import Curve, Evidence
-from attnkit.evidence.words import rises_told
+from attnkit.evidence.words import rises_in_words
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import arms_of, bare_layout, look_of
 from attnkit.variants.palette import REFERENCE, translucent
@@ -83,7 +83,7 @@ def describe_learning(evidence: Evidence) -> str:
             for times in multiples(one.arm.up_to)
         )
         told.append(f"{one.arm.name}: mean {by} {', '.join(means)} steps.")
-    return " ".join(["How the arms learn.", *told, rises_told(evidence)]).strip()
+    return " ".join(["How the arms learn.", *told, rises_in_words(evidence)]).strip()
 
 
 def _form(curve: Curve) -> Any:

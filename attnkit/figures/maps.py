@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from attnkit.analysis.attention_map import (
-    Frame,
+    MapLayout,
     axes_of,
     example_of,
-    frame_of,
     lacking_note,
     levels_of,
+    map_layout_of,
     shown_columns,
 )
 from attnkit.tasks import NOTHING, Task
@@ -27,20 +27,20 @@ def attention_maps(
     seed: int,
     layer: int = 0,
     head: int | None = 0,
-    frame: Frame | None = None,
+    frame: MapLayout | None = None,
 ) -> dict[str, Any]:
     """Maps of one seed's runs: rows ask, columns are looked at.
 
     Args:
         seed: one of the experiment's seeds.
-        layer: counted from 0, in the order of `Experiment.places`.
+        layer: counted from 0, in the order of `Experiment.layer_specs`.
         head: counted from 0; None for the mean over the heads that a variant has.
-        frame: rows and columns; None for those of `frame_of`.
+        frame: rows and columns; None for those of `map_layout_of`.
     """
     experiment, probe = snapshot.experiment, snapshot.probe
     task = experiment.task
     example = example_of(snapshot)
-    frame = frame or frame_of(task, experiment.places[layer], example)
+    frame = frame or map_layout_of(task, experiment.layer_specs[layer], example)
     pattern = snapshot.per_sharing(np.moveaxis(probe.pattern[:, layer], 0, -1))
     place = experiment.seeds.index(seed)
     pattern = pattern[..., place]  # (h, i, j, variant)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attnkit.analysis.comparison import Compared, Metric
+from attnkit.analysis.comparison import ComparedExperiment, Metric
 from attnkit.figures.panels import (
     Figure,
     Title,
@@ -34,13 +34,13 @@ STYLES = tuple(
 """Colour and dash of every letter: nobody needs the colour to tell two lines apart."""
 
 
-def style_of(one: Compared) -> tuple[str, str]:
+def style_of(one: ComparedExperiment) -> tuple[str, str]:
     """The colour and the dash of an experiment's lines."""
     return STYLES[ord(one.letter) - ord("A")]
 
 
 def plot_overlay(
-    compared: Sequence[Compared], variants: Sequence[Variant], metric: Metric
+    compared: Sequence[ComparedExperiment], variants: Sequence[Variant], metric: Metric
 ) -> Figure:
     """Means over seeds with 95% intervals, by training step, on held-out examples.
 
@@ -65,7 +65,7 @@ def plot_overlay(
     return {"data": traces, "layout": layout}
 
 
-def overlay_legend(compared: Sequence[Compared], metric: Metric) -> list[dict[str, str]]:
+def overlay_legend(compared: Sequence[ComparedExperiment], metric: Metric) -> list[dict[str, str]]:
     """What the lines of `plot_overlay` are."""
     entries = []
     for one in compared:
@@ -78,7 +78,7 @@ def overlay_legend(compared: Sequence[Compared], metric: Metric) -> list[dict[st
 
 
 def _curve(
-    panel: int, one: Compared, variant: Variant, metric: Metric, top: float
+    panel: int, one: ComparedExperiment, variant: Variant, metric: Metric, top: float
 ) -> tuple[Trace, Trace]:
     """The band and the mean of a variant of an experiment."""
     color, dash = style_of(one)
@@ -92,7 +92,7 @@ def _curve(
     return band(panel, steps, low, high, color), curve
 
 
-def _level_of(compared: Sequence[Compared], metric: Metric) -> tuple[float, str] | None:
+def _level_of(compared: Sequence[ComparedExperiment], metric: Metric) -> tuple[float, str] | None:
     """What all accuracies, or losses, are to be compared with, if it is the same for all."""
     tasks = [one.experiment.task for one in compared]
     levels = {task.chance if metric == "accuracy" else task.loss_to_beat for task in tasks}
@@ -102,7 +102,7 @@ def _level_of(compared: Sequence[Compared], metric: Metric) -> tuple[float, str]
     return found, "chance" if metric == "accuracy" else tasks[0].simple_model
 
 
-def _top(compared: Sequence[Compared], metric: Metric) -> float:
+def _top(compared: Sequence[ComparedExperiment], metric: Metric) -> float:
     """The upper end of what is drawn."""
     if metric == "accuracy":
         return 1.0

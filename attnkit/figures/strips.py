@@ -125,7 +125,7 @@ def digits_of(measure: Measure) -> int:
     return 1 if measure.unit in ("points", "doublings") else 3
 
 
-def value_told(value: float, measure: Measure) -> str:
+def value_in_words(value: float, measure: Measure) -> str:
     """Return a value on the scale that is shown, with its unit."""
     if measure.unit == "doublings":
         return f"{2**value:,.0f} steps"

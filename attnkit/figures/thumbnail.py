@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from itertools import pairwise
 
-from attnkit.analysis.answers import Example
+from attnkit.analysis.responses import Example
 from attnkit.tasks import NOTHING, Task
 
 MOST_CELLS = 6

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from attnkit.analysis.inspection.inspected import Inspected
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.training.summary import percent
 from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
@@ -47,7 +47,7 @@ class Way:
         return f"{self.tie}, {self.how}: {percent(self.before)} → {percent(self.at_once)} at once."
 
 
-def ways_of(inspected: Inspected) -> list[Way]:
+def ways_of(inspected: InspectionResult) -> list[Way]:
     """The rows of the view "ties"."""
     variants = inspected.header["variants"]
     return [

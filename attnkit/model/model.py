@@ -15,7 +15,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.architecture import Place
+from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.model.initial import generator_for, initial_numbers, weight_outside
 from attnkit.model.parameters import TABLE, Parameters, Shape
 from attnkit.model.reference import Layer, Transformer, cross_entropy
@@ -61,7 +61,7 @@ class Model:
     ) -> None:
         self.size = experiment.size
         self.task = experiment.task
-        self.places = experiment.places
+        self.layer_specs = experiment.layer_specs
         self.device = device
         self.seeds = list(seeds)
         self.variants = list(experiment.sharing if sharing is None else sharing)
@@ -75,7 +75,7 @@ class Model:
         self._parameters = Parameters(shapes, len(self.seeds), device)
         self.numbers, self.gradient = self._parameters.numbers, self._parameters.gradient
         self._masks = {
-            variant: [self.mask(variant, place) for place in self.places]
+            variant: [self.mask(variant, place) for place in self.layer_specs]
             for variant in self.variants
         }
         if drawn:
@@ -125,7 +125,7 @@ class Model:
             weights = self._parameters.of_variant(self.variants.index(variant), self.numbers)
         n_answers = self.task.n_ctx - self.task.answers_from
         wiring, masks = self.wirings[variant], self._masks[variant]
-        return Transformer(wiring, weights, self.places, masks, n_answers)
+        return Transformer(wiring, weights, self.layer_specs, masks, n_answers)
 
     def clip(self, largest: float) -> None:
         """Shorten every run's gradient to this norm if it is longer."""
@@ -156,18 +156,18 @@ class Model:
         matrices = [self.transformer(v).heads(layer).matrix(role) for v in self.variants]
         return [each.to(self.device).expand(len(self.seeds), -1, -1, -1) for each in matrices]
 
-    def mask(self, variant: Variant, place: Place) -> Float[Tensor, "i j"] | None:
+    def mask(self, variant: Variant, place: LayerSpec) -> Float[Tensor, "i j"] | None:
         """Return what is added to a variant's scores in one layer; None adds nothing."""
         self_mask = self.wirings[variant].sizes.self_mask and place.square
         if not (place.causal or self_mask):
             return None
-        n_looks = place.looks[1] - place.looks[0]
-        mask = torch.zeros(n_looks, n_looks, device=self.device)
+        n_keys = place.n_keys
+        mask = torch.zeros(n_keys, n_keys, device=self.device)
         if place.causal:
-            future = torch.ones(n_looks, n_looks, dtype=torch.bool, device=self.device).triu(1)
+            future = torch.ones(n_keys, n_keys, dtype=torch.bool, device=self.device).triu(1)
             mask = mask.masked_fill(future, -math.inf)
         if self_mask:
-            mask = mask + SELF_MASK * torch.eye(n_looks, device=self.device)
+            mask = mask + SELF_MASK * torch.eye(n_keys, device=self.device)
         return mask
 
     def _shapes(self, wiring: Wiring) -> dict[str, Shape]:
@@ -178,7 +178,7 @@ class Model:
             shapes["W_pos"] = (task.n_ctx, d_model)
         if sizes.standard:
             shapes["b_E"] = (d_model,)
-        for layer, place in enumerate(self.places):
+        for layer, place in enumerate(self.layer_specs):
             for name, full in wiring.names(layer).items():
                 shapes.setdefault(full, wiring.weights[name].shape)  # some are the first layer's
             norms = ["ln1"]

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from attnkit.experiment.architecture import Place
+from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.model.heads import Heads
 from attnkit.model.products import project
 from attnkit.tasks.base import NOTHING
@@ -50,8 +50,8 @@ class Stages:
     """Everything that one attention layer computes, in order.
 
     Attributes:
-        place: which positions ask (i), and which are looked at (j).
-        asks: the positions that ask in this computation; the last layer may skip some.
+        spec: its query positions (i) and key positions (j).
+        query_positions: those of this computation; the last layer may skip some.
         heads: the weights and what they compute.
         x: the residual stream before the layer, all positions.
         rows: the same, normalised: what is projected.
@@ -62,8 +62,8 @@ class Stages:
         added: what all heads together add to the residual stream of the positions that ask.
     """
 
-    place: Place
-    asks: slice
+    spec: LayerSpec
+    query_positions: slice
     heads: Heads
     x: Float[Tensor, "s b n m"]
     rows: Float[Tensor, "s b n m"]
@@ -92,12 +92,12 @@ class Transformer:
         self,
         wiring: Wiring,
         weights: dict[str, Tensor],
-        places: Sequence[Place],
+        layer_specs: Sequence[LayerSpec],
         masks: Sequence[Tensor | None],
         n_answers: int,
     ) -> None:
         self.wiring, self.weights = wiring, weights
-        self.places, self.masks = places, masks
+        self.layer_specs, self.masks = layer_specs, masks
         self.n_answers = n_answers
 
     def logits(
@@ -110,9 +110,9 @@ class Transformer:
         """
         x = self.embed(tokens)  # (s, b, n, m)
         stages = None
-        for layer in range(len(self.places)):
+        for layer in range(len(self.layer_specs)):
             # What later layers and metrics do not read is not computed.
-            last = layer == len(self.places) - 1 and layers is None
+            last = layer == len(self.layer_specs) - 1 and layers is None
             stages = self.attend(layer, x, stages, only_answers=last)
             x = self.after(layer, stages)
             if layers is not None:
@@ -153,43 +153,47 @@ class Transformer:
             before: the layer below; None: there is none.
             only_answers: whether only the positions that answer ask.
         """
-        place, heads = self.places[layer], self.heads(layer)
+        spec, heads = self.layer_specs[layer], self.heads(layer)
         mask, skipped = self.masks[layer], 0
         if only_answers:
-            skipped = place.asks[1] - place.asks[0] - self.n_answers
-        asks, looks = slice(place.asks[0] + skipped, place.asks[1]), slice(*place.looks)
+            skipped = spec.n_queries - self.n_answers
+        first_query, end = spec.query_positions
+        query_positions = slice(first_query + skipped, end)
         at = torch.arange(x.shape[2], device=x.device)  # counted on each side by itself
-        asking, looked_at = at[skipped : asks.stop - place.asks[0]], at[: looks.stop - looks.start]
+        of_queries, of_keys = at[skipped : spec.n_queries], at[: spec.n_keys]
         rows = self.norm(x, f"{layer}.ln1")  # (s, b, n, m)
         own: dict[str, Tensor] = {}
         if heads.source is heads:
-            store = heads.store(rows[:, :, looks])
-            k, v = map(heads.for_all_heads, heads.keys_and_values(store, looked_at))
-            if place.square:  # tied queries are taken from the keys or values of those who ask
+            store = heads.store(rows[:, :, slice(*spec.key_positions)])
+            k, v = map(heads.for_all_heads, heads.keys_and_values(store, of_keys))
+            if spec.square:  # tied queries are taken from the keys or values of those who ask
                 own = {name: made[:, :, :, skipped:] for name, made in store.items()}
         else:  # the layer below has them, from its leader or its own
             assert before is not None
             k, v = before.k, before.v
-        q = heads.queries(rows[:, :, asks], own, asking)  # (s, b, h, i, d)
-        scores = heads.scores(q, k, asking, looked_at)  # (s, b, h, p, i, j)
+        q = heads.queries(rows[:, :, query_positions], own, of_queries)  # (s, b, h, i, d)
+        scores = heads.scores(q, k, of_queries, of_keys)  # (s, b, h, p, i, j)
         masked = scores if mask is None else scores + mask[skipped:]
         pattern = heads.pattern(masked)  # (s, b, h, i, j)
         z = heads.mix(pattern, v)  # (s, b, h, i, d)
         added = heads.leave(z)  # (s, b, i, m)
-        return Stages(place, asks, heads, x, rows, q, k, v, scores, masked, pattern, z, added)
+        return Stages(
+            spec, query_positions, heads, x, rows, q, k, v, scores, masked, pattern, z, added
+        )
 
     def after(self, layer: int, stages: Stages) -> Float[Tensor, "s b n m"]:
         """Return the residual stream after a layer's attention and MLP.
 
         If only the answering positions asked, it has no others.
         """
-        place, x = stages.place, stages.x
-        asking = x[:, :, stages.asks] + stages.added
+        spec, x = stages.spec, stages.x
+        asking = x[:, :, stages.query_positions] + stages.added
         if f"{layer}.W_in" in self.weights:
             asking = asking + self.mlp(layer, asking)
-        if stages.asks.start > place.asks[0] or asking.shape == x.shape:
+        if stages.query_positions.start > spec.query_positions[0] or asking.shape == x.shape:
             return asking
-        return torch.cat([x[:, :, : place.asks[0]], asking, x[:, :, place.asks[1] :]], 2)
+        first, end = spec.query_positions
+        return torch.cat([x[:, :, :first], asking, x[:, :, end:]], 2)
 
     def mlp(self, layer: int, x: Float[Tensor, "s b i m"]) -> Float[Tensor, "s b i m"]:
         """Return what an MLP adds: gelu(x W_in) W_out."""

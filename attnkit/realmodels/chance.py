@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnkit.realmodels.base import Array, Projections
-from attnkit.realmodels.measures import OF_WEIGHTS, PAIRS, Measured, measure_layer, prepared
+from attnkit.realmodels.measures import OF_WEIGHTS, PAIRS, LayerMeasures, measure_layer, prepared
 
 Levels = dict[str, tuple[float, float]]
 """Measure → mean and standard deviation."""
@@ -102,7 +102,7 @@ def _drawn(
 
 def _measured(
     shape: Shape, n_drawn: int, gain_q: Array | None, gain_kv: Array | None
-) -> Iterator[Measured]:
+) -> Iterator[LayerMeasures]:
     generator = np.random.default_rng(shape)
     shapes = (
         (shape.n_heads, shape.d_q, shape.d_head),

@@ -67,7 +67,7 @@ LINEAR_SCALING = 0
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """A tensor in a model.bin.
 
     Attributes:
@@ -92,7 +92,7 @@ class CTranslate2File:
 
     path: Path
     built: str
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
     settings: Mapping[str, float]
 
     @property
@@ -176,7 +176,7 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
         cursor.number(U32, "the revision")
         n_tensors = cursor.number(U32, "the number of tensors")
         _few(cursor, n_tensors, "tensors")
-        entries: dict[str, Entry] = {}
+        entries: dict[str, TensorEntry] = {}
         settings: dict[str, float] = {}
         aliases: dict[str, str] = {}
         for i in range(n_tensors):
@@ -212,7 +212,7 @@ def _few(cursor: Cursor, n: int, what: str) -> None:
         raise damaged(cursor.name, f"it claims {n:,} {what}, and {MOST_TENSORS:,} are read")
 
 
-def _new_name(cursor: Cursor, entries: Mapping[str, Entry], what: str) -> str:
+def _new_name(cursor: Cursor, entries: Mapping[str, TensorEntry], what: str) -> str:
     name = _text(cursor, f"the name of {what}")
     if not name or name in entries:
         raise damaged(
@@ -223,7 +223,7 @@ def _new_name(cursor: Cursor, entries: Mapping[str, Entry], what: str) -> str:
     return name
 
 
-def _entry(cursor: Cursor, what: str) -> Entry:
+def _entry(cursor: Cursor, what: str) -> TensorEntry:
     """A tensor's place; its data is passed over."""
     rank = cursor.number(U8, f"the rank of {what}")
     if rank > MOST_AXES:
@@ -243,7 +243,7 @@ def _entry(cursor: Cursor, what: str) -> Entry:
         raise damaged(
             cursor.name, f"{what} of shape {shape} has {n_bytes:,} bytes and would need {needed:,}"
         )
-    return Entry(shape, TYPES[kind], cursor.skip(n_bytes, what), n_bytes)
+    return TensorEntry(shape, TYPES[kind], cursor.skip(n_bytes, what), n_bytes)
 
 
 def ctranslate2_model(path: Path) -> RealModel:

@@ -32,7 +32,7 @@ from attnkit.realmodels.base import (
     shown,
 )
 from attnkit.realmodels.cursor import damaged, finite, stretch
-from attnkit.realmodels.gguf_header import Entry, Value, is_whole, read_header
+from attnkit.realmodels.gguf_header import TensorEntry, Value, is_whole, read_header
 from attnkit.realmodels.notes import BIASED, CAPPED, NORMED, WINDOWED, quantised, scaled
 from attnkit.realmodels.rows import Three, ThreeOrNone, cut, few, in_heads
 
@@ -48,7 +48,7 @@ class GgufFile:
 
     path: Path
     metadata: Mapping[str, Value]
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, TensorEntry]
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

@@ -34,7 +34,7 @@ MOST_TEXTS = 2**21
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorEntry:
     """A tensor in a GGUF file.
 
     Attributes:
@@ -51,7 +51,7 @@ class Entry:
 
 def read_header(
     path: Path, blocks: Mapping[int, tuple[int, int]]
-) -> tuple[dict[str, Value], dict[str, Entry]]:
+) -> tuple[dict[str, Value], dict[str, TensorEntry]]:
     """The keys and the tensors of a GGUF file.
 
     Args:
@@ -74,7 +74,7 @@ def read_header(
                 raise damaged(path.name, f"{shown(name)} is not aligned to {alignment} bytes")
             cursor.at = min(data + entry.offset, len(cursor.data))
             cursor.skip(entry.n_bytes + data + entry.offset - cursor.at, shown(name))
-            entries[name] = Entry(entry.shape, entry.kind, data + entry.offset, entry.n_bytes)
+            entries[name] = TensorEntry(entry.shape, entry.kind, data + entry.offset, entry.n_bytes)
     end, before = 0, ""
     for name, entry in sorted(entries.items(), key=lambda item: item[1].offset):
         if entry.offset < end:
@@ -172,9 +172,9 @@ def _skip_texts(cursor: Cursor, n: int, what: str) -> None:
 
 def _tensors(
     cursor: Cursor, n_tensors: int, blocks: Mapping[int, tuple[int, int]]
-) -> dict[str, Entry]:
+) -> dict[str, TensorEntry]:
     """Every tensor; offsets still count from the start of the data."""
-    tensors: dict[str, Entry] = {}
+    tensors: dict[str, TensorEntry] = {}
     for i in range(n_tensors):
         name = _name(cursor, f"tensor {i}")
         what = shown(name)
@@ -199,5 +199,5 @@ def _tensors(
         n = 1
         for side in shape:
             n *= side
-        tensors[name] = Entry(shape, kind, offset, n // held * size)
+        tensors[name] = TensorEntry(shape, kind, offset, n // held * size)
     return tensors

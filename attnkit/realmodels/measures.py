@@ -159,7 +159,7 @@ def prepared(layer: Projections, *, fold: bool = False, offset: int = 0) -> Proj
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class LayerMeasures:
     """What was measured on a layer; NaN where shapes do not allow a measure.
 
     Attributes:
@@ -171,7 +171,7 @@ class Measured:
     whole: dict[str, float]
 
 
-def measure_layer(layer: Projections) -> Measured:
+def measure_layer(layer: Projections) -> LayerMeasures:
     """All measures of weights of a layer that was `prepared`."""
     n_heads, n_kv_heads = len(layer.W_Q), len(layer.W_K)
     per_group = n_heads // n_kv_heads
@@ -187,7 +187,7 @@ def measure_layer(layer: Projections) -> Measured:
         total += ((q.sum(0) / largest[0]) @ (k / largest[1]).T).astype(np.float32)
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     heads_found = {name: found[name] for name in OF_WEIGHTS}
-    return Measured(heads_found, _of_whole(layer, total, found))
+    return LayerMeasures(heads_found, _of_whole(layer, total, found))
 
 
 def _of_group(

@@ -12,7 +12,7 @@ from attnkit.realmodels.base import AttentionLayer, Kind, Projections, RealModel
 from attnkit.realmodels.shipped import FOLDER
 
 if TYPE_CHECKING:
-    from attnkit.experiment.architecture import Place
+    from attnkit.experiment.layer_specs import LayerSpec
     from attnkit.training.results import Result
     from attnkit.variants import Variant
 
@@ -54,7 +54,7 @@ def toy_model(result: Result, variant: Variant) -> RealModel:
     """
     import torch
 
-    from attnkit.experiment.architecture import places_of
+    from attnkit.experiment.layer_specs import layer_specs_of
     from attnkit.model.model import Model
     from attnkit.variants.sharing import ROLES
 
@@ -67,7 +67,7 @@ def toy_model(result: Result, variant: Variant) -> RealModel:
             value.copy_(torch.from_numpy(result.parameters[run][name]))
     counted: dict[Kind, int] = {}
     layers = []
-    for number, place_ in enumerate(places_of(experiment.size, experiment.task)):
+    for number, place_ in enumerate(layer_specs_of(experiment.size, experiment.task)):
         kind = _kind(place_)
         q, k, v = (model.role_weights(number, role)[0].flatten(0, 1).numpy() for role in ROLES)
         layers.append(_layer(kind, counted.get(kind, 0), Projections(q, k, v)))
@@ -80,7 +80,7 @@ def _layer(kind: Kind, index: int, weights: Projections) -> AttentionLayer:
     return AttentionLayer(kind, index, len(weights.W_Q), len(weights.W_K), lambda: weights)
 
 
-def _kind(place: Place) -> Kind:
+def _kind(place: LayerSpec) -> Kind:
     if not place.square:
         return Kind.CROSS
     return Kind.CAUSAL if place.causal else Kind.ENCODER

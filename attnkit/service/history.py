@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from attnkit.experiment.experiment import default_settings
-from attnkit.service.store import LONGEST_SEARCH, Entry
+from attnkit.service.store import LONGEST_SEARCH, StoredEntry
 from attnkit.tasks import TASKS
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -25,7 +25,7 @@ _FEW = 3
 """So many variants are named; of more their number is told."""
 
 
-def history_table(entries: Sequence[Entry]) -> pd.DataFrame:
+def history_table(entries: Sequence[StoredEntry]) -> pd.DataFrame:
     """One row per stored experiment, in their order."""
     import pandas as pd
 
@@ -46,7 +46,7 @@ def history_table(entries: Sequence[Entry]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def name_of(entry: Entry) -> str:
+def name_of(entry: StoredEntry) -> str:
     """What somebody called it, or else its task, variants and seeds."""
     return entry.name or default_name(entry.text)
 
@@ -80,7 +80,7 @@ class Search:
         """Words that a stored text has if it fits."""
         return " ".join([*self.words, *(part for setting in self.settings for part in setting)])
 
-    def fits(self, entry: Entry) -> bool:
+    def fits(self, entry: StoredEntry) -> bool:
         """Whether all of it stands in what is shown or stored."""
         told = json.loads(entry.text)
         shown = [name_of(entry), task_title(entry.task), changed_settings(entry.text)]

@@ -13,7 +13,7 @@ from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
 if TYPE_CHECKING:
-    from attnkit.service.known import Known
+    from attnkit.service.finished_runs import Known
 
 State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
 

@@ -18,21 +18,28 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.answers import Answers, Example
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.responses import Answers, Example
 from attnkit.experiment import Experiment
-from attnkit.service.ended import composed_job, ended_job, lendable, memory_of, size_of, superfluous
+from attnkit.service.ended_jobs import (
+    composed_job,
+    ended_job,
+    lendable,
+    memory_of,
+    size_of,
+    superfluous,
+)
+from attnkit.service.finished_runs import Known, find_known
+from attnkit.service.job_table import overview
 from attnkit.service.jobs import NOBODY, Job, Opening, State, Verb, Watcher, work_of
-from attnkit.service.keeping import Keeper
-from attnkit.service.known import Known, find_known
 from attnkit.service.leases import Leases
 from attnkit.service.logs import log
-from attnkit.service.overview import overview
 from attnkit.service.process import TrainingProcess
-from attnkit.service.questions import Questions
+from attnkit.service.requests import Questions
+from attnkit.service.result_writer import Keeper
+from attnkit.service.scheduler import Demand, Outlook, admitted, gives_way, outlooks
 from attnkit.service.server import ServerSettings, server_settings
 from attnkit.service.store import ResultStore
-from attnkit.service.turns import Claim, Outlook, admitted, gives_way, outlooks
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
@@ -294,8 +301,8 @@ class TrainingService:
             seconds: how long to wait at most.
 
         Returns:
-            The bytes of an `Inspected`; a text that says why there are none; None if the film is
-            not kept any more: `film` gets it back.
+            The bytes of an `InspectionResult`; a text that says why there are none; None if the
+            film is not kept any more: `film` gets it back.
         """
         found = self._questions.inspect(self._models_of(job_id), inspection.to_dict(), seconds)
         if found is None:
@@ -459,7 +466,7 @@ class TrainingService:
             waited = now - job.asked_at
             log("experiment started", hash=job.experiment.hash, waited=waited)
 
-    def _waiting(self) -> list[Claim]:
+    def _waiting(self) -> list[Demand]:
         """Claims of jobs that wait, but for those whose tab is closed, perhaps for a moment."""
         queued = [job for job in self._jobs.values() if job.queued]
         return [self._claim(job) for job in queued if not self._is_closed(job)]
@@ -468,21 +475,21 @@ class TrainingService:
         """Whether all tabs that care for a job were closed more than so many seconds ago."""
         return time.monotonic() - self._leases.left_at(job.id) > seconds
 
-    def _holding(self) -> list[Claim]:
+    def _holding(self) -> list[Demand]:
         return [
             self._claim(job)
             for job in self._jobs.values()
             if job.begun and not job.over and job.id not in self._storing
         ]
 
-    def _claim(self, job: Job) -> Claim:
+    def _claim(self, job: Job) -> Demand:
         left = 1 - job.step / job.experiment.training.steps
         seconds = self._rate * job.work * left
         if job.seconds and job.step > _TELLING_STEPS:
             seconds = job.seconds / job.step * job.experiment.training.steps * left
         waited = time.monotonic() - job.asked_at
         paused = job.state == "paused"
-        return Claim(job.id, job.visitor, job.megabytes, seconds, waited, paused, job.address)
+        return Demand(job.id, job.visitor, job.megabytes, seconds, waited, paused, job.address)
 
     def _tell_start(self, job: Job) -> None:
         self._process.tell(

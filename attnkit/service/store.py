@@ -42,7 +42,14 @@ from attnkit.service.migrations import RESULTS, NotOurs, checksum, has_whole_sna
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
-__all__ = ["LONGEST_NAME", "LONGEST_SEARCH", "Entry", "ResultStore", "TooLarge", "Unavailable"]
+__all__ = [
+    "LONGEST_NAME",
+    "LONGEST_SEARCH",
+    "ResultStore",
+    "StoredEntry",
+    "TooLarge",
+    "Unavailable",
+]
 
 LONGEST_NAME = 80
 """Letters of the name that people give a result."""
@@ -61,7 +68,7 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredEntry:
     """What a list says of one stored result.
 
     Attributes:
@@ -233,14 +240,14 @@ class ResultStore:
         except InvalidExperiment:
             return None
 
-    def entries(self, search: str = "", limit: int = 200) -> list[Entry]:
+    def entries(self, search: str = "", limit: int = 200) -> list[StoredEntry]:
         """What is stored, newest first.
 
         Args:
             search: words that must all stand in the name, the task, the settings or the hash;
                 a setting may be given as `name=value`.
         """
-        wanted = select(*[RESULTS.c[name] for name in Entry.__annotations__])
+        wanted = select(*[RESULTS.c[name] for name in StoredEntry.__annotations__])
         for word in _plain(search[:LONGEST_SEARCH]).split():
             wanted = wanted.where(or_(*_places(word)))
         wanted = wanted.order_by(RESULTS.c.created_at.desc(), RESULTS.c.hash).limit(limit)
@@ -345,11 +352,11 @@ def _result(row: Row[Any]) -> Result | None:
         return None
 
 
-def _entry(row: Row[Any]) -> Entry | None:
+def _entry(row: Row[Any]) -> StoredEntry | None:
     """What a list says of a row, or None if it was altered."""
     try:
         times = {name: _time(getattr(row, name)) for name in ("created_at", "used_at")}
-        return Entry(**{**row._asdict(), **times}) if hash_of(row.text) == row.hash else None
+        return StoredEntry(**{**row._asdict(), **times}) if hash_of(row.text) == row.hash else None
     except (AttributeError, OSError, OverflowError, TypeError, ValueError):
         return None
 

@@ -29,14 +29,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attnkit.analysis.answers import Answers
 from attnkit.analysis.custom_phone_book import can_be_asked
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
+from attnkit.analysis.responses import Answers
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.machine import processor_kind
 from attnkit.foundation.process import give_memory_back, limit_memory, prepare_for_training
-from attnkit.service.asking import (
+from attnkit.service.book_answers import (
     Weights,
     WeightsGone,
     answer,

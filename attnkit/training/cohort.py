@@ -18,8 +18,8 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.architecture import Place
-from attnkit.experiment.recipe import MEASURED_TOGETHER
+from attnkit.experiment.layer_specs import LayerSpec
+from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.model.adam import Adam
 from attnkit.model.model import Model
 from attnkit.model.parameters import TABLE
@@ -293,7 +293,7 @@ class Cohort:
         by_run = self._for_runs(position[:, :MEASURED_TOGETHER])
         nothing = torch.full((self.model.n_runs,), torch.nan, device=self.device)
 
-        def mass(layer: Layer, place: Place, runs: slice) -> Tensor:
+        def mass(layer: Layer, place: LayerSpec, runs: slice) -> Tensor:
             if place.kind not in ("layer", "cross"):
                 return nothing[runs]
             return metrics.mass_at(layer.pattern, by_run[runs])
@@ -301,7 +301,7 @@ class Cohort:
         return self._by_layer(mass, layers).nanmean(1)
 
     def _framed(
-        self, values: Float[Tensor, "r b h i j"], place: Place, outside: float = 0.0
+        self, values: Float[Tensor, "r b h i j"], place: LayerSpec, outside: float = 0.0
     ) -> Tensor:
         """Return a layer's values for all positions, (r, h, b, i, j).
 
@@ -312,7 +312,7 @@ class Cohort:
         if by_head.shape[-2:] == (n_ctx, n_ctx):
             return by_head
         frame = by_head.new_full((*by_head.shape[:3], n_ctx, n_ctx), outside)
-        frame[..., slice(*place.asks), slice(*place.looks)] = by_head
+        frame[..., slice(*place.query_positions), slice(*place.key_positions)] = by_head
         return frame
 
     def _answer_and_record(
@@ -323,7 +323,7 @@ class Cohort:
         Variants whose layers have equal shapes are measured together, since a call costs more than
         what it computes.
         """
-        n_places, n_seeds, layers = len(self.model.places), len(self.seeds), list[Layer]()
+        n_places, n_seeds, layers = len(self.model.layer_specs), len(self.seeds), list[Layer]()
         logits = self.model.logits(tokens, layers)
         recorded = []
         for place in range(n_places):
@@ -337,20 +337,22 @@ class Cohort:
         return logits, recorded
 
     def _by_layer(
-        self, measure: Callable[[Layer, Place, slice], Tensor], layers: list[_Alike]
+        self, measure: Callable[[Layer, LayerSpec, slice], Tensor], layers: list[_Alike]
     ) -> Tensor:
         """Return what is measured on each layer of each variant, (r, l, …)."""
         by_place = [
             torch.cat([measure(layer, place, runs) for runs, layer in alike])
-            for place, alike in zip(self.model.places, layers, strict=True)
+            for place, alike in zip(self.model.layer_specs, layers, strict=True)
         ]
         return torch.stack(by_place, 1)
 
-    def _by_head(self, measure: Callable[[Layer, Place], Tensor], layers: list[_Alike]) -> Tensor:
+    def _by_head(
+        self, measure: Callable[[Layer, LayerSpec], Tensor], layers: list[_Alike]
+    ) -> Tensor:
         """What is measured on each head, (r, l, h, …), with NaN for heads that a variant lacks."""
         n_heads = self._n_heads
 
-        def padded(layer: Layer, place: Place, _: slice) -> Tensor:
+        def padded(layer: Layer, place: LayerSpec, _: slice) -> Tensor:
             found = measure(layer, place)
             if found.shape[1] == n_heads:
                 return found
@@ -362,7 +364,7 @@ class Cohort:
 
     def _weight_symmetry(self) -> Tensor:
         per_layer = []
-        for layer in range(len(self.model.places)):
+        for layer in range(len(self.model.layer_specs)):
             both = (self.model.role_weights(layer, role) for role in ROLES[:2])
             found = []
             for _, some in groupby(zip(*both, strict=True), lambda pair: pair[0].shape):
@@ -414,14 +416,14 @@ def _mean_scores(layer: Layer) -> Tensor:
     return maps.mean(3)
 
 
-def _symmetry_error(layer: Layer, place: Place, _: slice) -> Tensor:
+def _symmetry_error(layer: Layer, place: LayerSpec, _: slice) -> Tensor:
     """(r,) NaN where attention is not square."""
     if place.square:
         return metrics.symmetry_error(layer.scores)
     return layer.scores.new_full((len(layer.scores),), torch.nan)
 
 
-def _head_symmetry(layer: Layer, place: Place) -> Tensor:
+def _head_symmetry(layer: Layer, place: LayerSpec) -> Tensor:
     """(r, h) score symmetry, NaN where attention is not square; of several maps their mean."""
     if not place.square:
         shape = (len(layer.pattern), layer.pattern.shape[2])

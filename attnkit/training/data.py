@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from attnkit.experiment import Experiment
-from attnkit.experiment.recipe import MEASURED_TOGETHER
+from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.model.initial import generator_for
 from attnkit.tasks import NOTHING, Examples, Task
 

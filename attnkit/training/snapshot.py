@@ -224,7 +224,7 @@ class Snapshot:
         """Raise ValueError unless the arrays are those of the experiment."""
         experiment = self.experiment
         n_runs, n_ctx = experiment.n_runs, experiment.task.n_ctx
-        heads = (n_runs, len(experiment.places), experiment.n_heads)
+        heads = (n_runs, len(experiment.layer_specs), experiment.n_heads)
         n_answers = n_ctx - experiment.task.answers_from
         expected = {
             "head_symmetry": (self.head_symmetry, heads),

@@ -35,7 +35,7 @@ class Head(NamedTuple):
     head: int
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """In words."""
         return f"{self.model}, {self.kind}, layer {self.layer}, head {self.head}"
 
@@ -54,7 +54,7 @@ class Head(NamedTuple):
 
 
 @dataclass
-class Chosen(Linked):
+class AtlasChoice(Linked):
     """One visitor's choices.
 
     Attributes:
@@ -140,12 +140,12 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def open_chosen() -> Chosen:
+def open_atlas_choice() -> AtlasChoice:
     """This visitor's choices, from the link if there are none yet or the link has changed."""
     params = st.query_params.to_dict()
-    chosen: Chosen | None = st.session_state.get("atlas_chosen")
+    chosen: AtlasChoice | None = st.session_state.get("atlas_chosen")
     if chosen is None:
-        chosen = st.session_state.atlas_chosen = Chosen()
+        chosen = st.session_state.atlas_chosen = AtlasChoice()
         chosen.follow(params)
     elif chosen.is_called(params, "atlas"):
         chosen.follow(params)

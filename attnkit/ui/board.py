@@ -10,8 +10,7 @@ from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
 from attnkit.ui.markdown import plain
-from attnkit.ui.session import Lab, with_hidden
-from attnkit.ui.shown import (
+from attnkit.ui.render_cache import (
     board,
     finding,
     headline,
@@ -20,11 +19,12 @@ from attnkit.ui.shown import (
     plot_attention_measures,
     plot_loss,
 )
+from attnkit.ui.session import Lab, with_hidden
 
 
 def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
     """Draw the pickers of the seed, the layer and the head that the maps show."""
-    places = experiment.places
+    places = experiment.layer_specs
     with st.container(horizontal=True, vertical_alignment="center", key="probe", width="content"):
         seeds = list(experiment.seeds)
         seed = st.selectbox(

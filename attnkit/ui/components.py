@@ -20,13 +20,13 @@ from typing import Any
 
 import streamlit as st
 
-from attnkit.analysis.answers import Example
+from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.figures.board import planned_columns
 from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.panels import Figure
 from attnkit.tasks import FAMILIES, TASKS
-from attnkit.ui.shown import example_cells, task_thumbnail
+from attnkit.ui.render_cache import example_cells, task_thumbnail
 from attnkit.ui.standalone import film_source
 from attnkit.variants import Variant
 

@@ -14,7 +14,7 @@ from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import MARKS
 from attnkit.evidence.words import main_finding, rows_of, told
 from attnkit.experiment.experiment import SCHEMA, Experiment
-from attnkit.ui.guess import outcome_told
+from attnkit.ui.guess import outcome_in_words
 from attnkit.ui.markdown import plain
 from attnkit.ui.session import MOST_COLUMNS, with_hidden
 
@@ -38,7 +38,7 @@ def verdict_text(verdict: Verdict) -> str:
     return f"{ICONS[verdict]} **{verdict}**"
 
 
-def claim_told(record: Evidence, verdict: Verdict) -> str:
+def claim_in_words(record: Evidence, verdict: Verdict) -> str:
     """Return the first statement of a claim and its verdict; Markdown."""
     claim = record.claim
     others = Counter(found.verdict for found in record.findings[1 : len(claim.statements)])
@@ -47,7 +47,7 @@ def claim_told(record: Evidence, verdict: Verdict) -> str:
     return f"{verdict_text(verdict)}: “{plain(claim.statements[0].text)}”.{more}"
 
 
-def means_told(record: Evidence) -> str:
+def means_in_words(record: Evidence) -> str:
     """Return what the arms of the first statement reached on average, in a few words."""
     statement = record.claim.statements[0]
     measure = statement.measured
@@ -141,7 +141,7 @@ def tuning_table(tuned: Mapping[str, Tuned]) -> str:
     for name, own in tuned.items():
         cells = []
         for rate in sorted(own.tried):
-            cell = plain(f"{rate:g}: {own.told(rate)}")
+            cell = plain(f"{rate:g}: {own.in_words(rate)}")
             cells.append(f"**{cell}** ✓" if rate == own.rate else cell)
         edge = "yes" if own.at_edge else ""
         rows.append(f"| {plain(name)} | {own.by} | {', '.join(cells)} | {edge} |")
@@ -169,14 +169,14 @@ def disagreement(claim: Claim, own: Verdict, shipped: Verdict | None, n_shipped:
     )
 
 
-def guess_told(guess: Verdict, own: Verdict, shipped: Verdict | None) -> str:
+def guess_in_words(guess: Verdict, own: Verdict, shipped: Verdict | None) -> str:
     """Return whether a guess was right, by shipped evidence if there is any: it has more seeds."""
     judged = own if shipped is None else shipped
     if shipped is not None and shipped != own:
         by = "By the shipped evidence your guess"
     else:
         by = "Your guess"
-    return outcome_told(guess == judged, by)
+    return outcome_in_words(guess == judged, by)
 
 
 def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:

@@ -53,7 +53,7 @@ def is_quiet() -> bool:
     return lab is not None and lab.quiet
 
 
-def outcome_told(is_right: bool, by: str = "Your guess") -> str:
+def outcome_in_words(is_right: bool, by: str = "Your guess") -> str:
     """Return the sentence that says whether a guess was right."""
     return f"{by} was {'right' if is_right else 'wrong'}."
 
@@ -118,7 +118,7 @@ def _outcome(guess: Guess, snapshot: Snapshot) -> str:
     """Return whether the guess was right, and if not, what was guessed and what came out."""
     solved = [variant.value for variant in solved_variants(snapshot)]
     aim, is_right = _aim(snapshot.experiment), guess.is_right(set(solved))
-    text = f"**{outcome_told(is_right)}**"
+    text = f"**{outcome_in_words(is_right)}**"
     if is_right:
         return text
     found = _listed(solved) if solved else NONE

@@ -10,8 +10,8 @@ from attnkit.analysis.export import experiment_code
 from attnkit.service.jobs import Job
 from attnkit.training.summary import run_table
 from attnkit.ui.markdown import plain
+from attnkit.ui.render_cache import sharing_table, slice_table
 from attnkit.ui.session import Lab
-from attnkit.ui.shown import sharing_table, slice_table
 
 
 def numbers(lab: Lab, job: Job | None) -> None:

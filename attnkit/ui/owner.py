@@ -14,7 +14,7 @@ from attnkit.service.gate import Gate
 from attnkit.service.logs import log
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
-from attnkit.ui.once import Once
+from attnkit.ui.singletons import Singleton
 from attnkit.ui.storage import result_store
 from attnkit.ui.visitor_address import session_address
 
@@ -34,7 +34,7 @@ def is_signed_in() -> bool:
     return has_page() and st.session_state.get(SIGNED_IN) is True
 
 
-@Once
+@Singleton
 def gate() -> Gate:
     """Return the one gate of the server, which counts wrong secrets whoever types them."""
     return Gate(server_settings().owner_secret.get_secret_value())

@@ -14,11 +14,11 @@ from functools import lru_cache
 
 import streamlit as st
 
-from attnkit.analysis.comparison import LETTERS, Compared
+from attnkit.analysis.comparison import LETTERS, ComparedExperiment
 from attnkit.foundation.settings import ended
 from attnkit.service.history import Search, name_of
 from attnkit.service.server import server_settings
-from attnkit.service.store import Entry, ResultStore, Unavailable
+from attnkit.service.store import ResultStore, StoredEntry, Unavailable
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.address import Linked
 from attnkit.ui.owner import is_signed_in
@@ -105,7 +105,7 @@ def may_change() -> bool:
     return not server_settings().hosted or is_signed_in()
 
 
-def listed(store: ResultStore, searched: str, most: int) -> list[Entry]:
+def listed(store: ResultStore, searched: str, most: int) -> list[StoredEntry]:
     """The newest entries, or those that fit a search.
 
     Titles, which are shown but not stored, are searched in the newest only.
@@ -122,7 +122,7 @@ def listed(store: ResultStore, searched: str, most: int) -> list[Entry]:
     return sorted(found, key=lambda entry: entry.created_at, reverse=True)[:most]
 
 
-def find_chosen(runs: Runs, store: ResultStore, listed: Sequence[Entry]) -> list[Entry]:
+def find_chosen(runs: Runs, store: ResultStore, listed: Sequence[StoredEntry]) -> list[StoredEntry]:
     """The entries of what is chosen; what is not there any more is left out and told.
 
     Raises:
@@ -138,20 +138,22 @@ def find_chosen(runs: Runs, store: ResultStore, listed: Sequence[Entry]) -> list
     return [known[text] for text in runs.chosen]
 
 
-def compare(runs: Runs, store: ResultStore, entries: Sequence[Entry]) -> list[Compared]:
+def compare(
+    runs: Runs, store: ResultStore, entries: Sequence[StoredEntry]
+) -> list[ComparedExperiment]:
     """What the chosen experiments reached, each under its letter; what cannot be read is told.
 
     Raises:
         Unavailable: if the store cannot be read.
     """
-    found: list[Compared] = []
-    torn: list[Entry] = []
+    found: list[ComparedExperiment] = []
+    torn: list[StoredEntry] = []
     for entry in entries:
         snapshot = _snapshot(store, entry)
         if snapshot is None:
             torn.append(entry)
         else:
-            found.append(Compared(LETTERS[len(found)], name_of(entry), snapshot))
+            found.append(ComparedExperiment(LETTERS[len(found)], name_of(entry), snapshot))
     if torn:
         runs.leave([entry.hash for entry in torn])
         names = _quoted([name_of(entry) for entry in torn])
@@ -177,7 +179,7 @@ def _kept_snapshot(hash: str, stored_at: datetime, store: ResultStore) -> Snapsh
     return snapshot
 
 
-def _snapshot(store: ResultStore, entry: Entry) -> Snapshot | None:
+def _snapshot(store: ResultStore, entry: StoredEntry) -> Snapshot | None:
     """Return a stored snapshot; one that was read lately is not read again while it is there."""
     try:
         return _kept_snapshot(entry.hash, entry.created_at, store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
-from attnkit.ui.once import Once
+from attnkit.ui.singletons import Singleton
 from attnkit.ui.storage import result_store
 
 
@@ -13,5 +13,5 @@ def _start_service() -> TrainingService:
     return TrainingService(store=store if isinstance(store, ResultStore) else None)
 
 
-training_service = Once(_start_service, release=TrainingService.close)
+training_service = Singleton(_start_service, release=TrainingService.close)
 """Return the service; it is started with the server or the first page, so that it is warm."""

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import streamlit as st
 
-from attnkit.analysis.answers import Answers, Example
+from attnkit.analysis.responses import Answers, Example
 from attnkit.examples import load_example
 from attnkit.experiment.experiment import DEFAULT_TASK, Experiment, default_settings, settings
 from attnkit.experiment.links import from_broken_params, link_params, read_link
@@ -26,8 +26,8 @@ from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui.address import Linked
 from attnkit.ui.presence import watcher
+from attnkit.ui.render_cache import curves_only
 from attnkit.ui.service import training_service
-from attnkit.ui.shown import curves_only
 from attnkit.ui.storage import stored_experiment
 from attnkit.variants import Variant, read_variants
 from attnkit.variants.sharing import Sharing

@@ -13,13 +13,13 @@ from attnkit.service.logs import log, versions
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore
 from attnkit.ui import guard
-from attnkit.ui.once import Once
 from attnkit.ui.presence import sweep
 from attnkit.ui.service import training_service
+from attnkit.ui.singletons import Singleton
 from attnkit.ui.storage import result_store
 
 
-@Once
+@Singleton
 def start() -> None:
     """Log what runs here, and start the training process so that it is warm for the first visitor.
 
@@ -38,7 +38,7 @@ def start() -> None:
     sweep()
 
 
-@Once
+@Singleton
 def settle() -> None:
     """Start the server if that is still to be done, and keep what is imported out of the collector.
 

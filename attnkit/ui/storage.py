@@ -11,7 +11,7 @@ from attnkit.experiment import Experiment
 from attnkit.service.logs import log
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, Unavailable
-from attnkit.ui.once import Once
+from attnkit.ui.singletons import Singleton
 
 CONNECTION = "attnkit"
 """The connection of Streamlit's secrets that comes before the server's settings."""
@@ -19,7 +19,7 @@ CONNECTION = "attnkit"
 _NAMED = f"[connections.{CONNECTION}] in the secrets"
 
 
-@Once
+@Singleton
 def result_store() -> ResultStore | Unavailable:
     """Return the store, or the reason why the settings describe none, in words for people.
 

@@ -15,10 +15,10 @@ from attnkit.analysis.export import (
     module_weights,
     torch_file,
 )
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.service.jobs import Job
-from attnkit.ui.inspecting import Subject
+from attnkit.ui.inspection import Subject
 from attnkit.ui.standalone import standalone_html
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -119,7 +119,7 @@ def _weights(subject: Subject, variant: Variant) -> bytes:
     start = f"{subject.experiment.sharing.index(variant)}/"
     own: dict[str, np.ndarray] = {
         name.removeprefix(start): array
-        for name, array in Inspected.from_bytes(blob).fixed.items()
+        for name, array in InspectionResult.from_bytes(blob).fixed.items()
         if name.startswith(start)
     }
     return torch_file(module_weights(subject.experiment, variant, own))

@@ -58,7 +58,7 @@ def _sources(experiment: Experiment, variant: Variant) -> dict[str, str]:
             found |= _norm("", "", "ln_final")
     if POSITIONS[sizes.positions].embedded:
         found["W_pos"] = "W_pos"
-    for layer, place in enumerate(experiment.places):
+    for layer, place in enumerate(experiment.layer_specs):
         here = f"layers.{layer}."
         names = wiring.names(layer)
         for name, full in names.items():

@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attnkit.analysis.answers import Example
-from attnkit.analysis.attention_map import Frame, lacking_note, levels_of, shown_columns
-from attnkit.analysis.inspection.inspected import Inspected, header_of, with_accuracy
-from attnkit.analysis.inspection.looked import Looked, one_by_one
+from attnkit.analysis.attention_map import MapLayout, lacking_note, levels_of, shown_columns
+from attnkit.analysis.inspection.inspected_example import InspectedExample, one_by_one
 from attnkit.analysis.inspection.mass import mass_of
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, why_not
 from attnkit.analysis.inspection.replay import Replay, Replayed, in_parts
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
+from attnkit.analysis.responses import Example
 from attnkit.model.reference import Stages
 from attnkit.tasks import NOTHING, Task
 from attnkit.training.film import Film
@@ -28,7 +28,7 @@ UNKNOWN = 255
 """In place of right or wrong, where nothing is asked or known."""
 
 
-def inspect_attention(film: Film, inspection: Inspection) -> Inspected:
+def inspect_attention(film: Film, inspection: Inspection) -> InspectionResult:
     """One example's attention, and every stage of one token's lookup in one head.
 
     Args:
@@ -37,7 +37,7 @@ def inspect_attention(film: Film, inspection: Inspection) -> Inspected:
     Raises:
         ValueError, InvalidExperiment: if there is no such example, layer or head.
     """
-    looked = Looked.at(film.experiment, inspection)
+    looked = InspectedExample.at(film.experiment, inspection)
     one_frame, _ = _arrays(film.at(film.steps[-1]), looked)
     n_bytes = sum(array.nbytes for array in one_frame.values())
     shown = film.thinned(MOST_BYTES // n_bytes)
@@ -48,10 +48,10 @@ def inspect_attention(film: Film, inspection: Inspection) -> Inspected:
     ]
     answered = [array for name, array in framed.items() if name.endswith(".answers")]
     header |= looked.header(answered)
-    return Inspected({**header, "thinned": len(shown.frames) < len(film.frames)}, framed, {})
+    return InspectionResult({**header, "thinned": len(shown.frames) < len(film.frames)}, framed, {})
 
 
-def inspect_examples(film: Film, inspection: Inspection) -> Inspected:
+def inspect_examples(film: Film, inspection: Inspection) -> InspectionResult:
     """Which answers to each of the examples are right at the last frame."""
     last, task = film.at(film.steps[-1]), film.experiment.task
     examples = examples_of(task)
@@ -70,10 +70,12 @@ def inspect_examples(film: Film, inspection: Inspection) -> Inspected:
     ]
     order = [int(place) for place in np.argsort(-n_wrong, kind="stable")]
     header = {**header_of(last, inspection), "examples": told, "order": order}
-    return Inspected(header, with_accuracy(last), fixed)
+    return InspectionResult(header, with_accuracy(last), fixed)
 
 
-def _arrays(film: Film, looked: Looked) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+def _arrays(
+    film: Film, looked: InspectedExample
+) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
     """The framed arrays, and what is said of every variant."""
     framed, told = with_accuracy(film), []
     for place, variant in enumerate(film.experiment.sharing):
@@ -105,7 +107,7 @@ def _arrays(film: Film, looked: Looked) -> tuple[dict[str, np.ndarray], list[dic
     return framed, told
 
 
-def _arrays_of(replay: Replay, looked: Looked) -> dict[str, np.ndarray]:
+def _arrays_of(replay: Replay, looked: InspectedExample) -> dict[str, np.ndarray]:
     """Everything of one variant at some frames."""
     found = replay.forward(looked.tokens)
     arrays: dict[str, np.ndarray] = {}
@@ -123,7 +125,7 @@ def _arrays_of(replay: Replay, looked: Looked) -> dict[str, np.ndarray]:
         arrays["map"] = _map(stages, frame)[:, looked.head]
         arrays["weights"] = arrays["map"][:, looked.row]
         arrays |= _of_head(stages, looked)
-    asking = looked.position - stages.place.asks[0]
+    asking = looked.position - stages.spec.query_positions[0]
     arrays["token"] = stages.x[:, 0, looked.position].numpy()
     arrays["normed"] = stages.rows[:, 0, looked.position].numpy()
     arrays["added"] = stages.added[:, 0, asking].numpy()
@@ -132,18 +134,18 @@ def _arrays_of(replay: Replay, looked: Looked) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _map(stages: Stages, frame: Frame) -> Float[np.ndarray, "f h rows columns"]:
+def _map(stages: Stages, frame: MapLayout) -> Float[np.ndarray, "f h rows columns"]:
     """The pattern of every head in the rows and columns that are shown."""
-    (first_row, _), (first_column, _) = stages.place.asks, stages.place.looks
+    (first_row, _), (first_column, _) = stages.spec.query_positions, stages.spec.key_positions
     rows = stages.pattern[:, 0, :, [row - first_row for row in frame.rows]]
     return shown_columns(rows.numpy(), frame, first_column)
 
 
-def _of_head(stages: Stages, looked: Looked) -> dict[str, np.ndarray]:
+def _of_head(stages: Stages, looked: InspectedExample) -> dict[str, np.ndarray]:
     """The stages of the token's lookup in the head."""
     head, wiring = looked.head, stages.heads.wiring
-    i = looked.position - stages.place.asks[0]
-    j = [column - stages.place.looks[0] for column in looked.frame.columns]
+    i = looked.position - stages.spec.query_positions[0]
+    j = [column - stages.spec.key_positions[0] for column in looked.frame.columns]
     maps = slice(head * wiring.n_maps, (head + 1) * wiring.n_maps)
     q, k = stages.q[:, 0, maps, i], stages.k[:, 0, maps][:, :, j]
     z = stages.z[:, 0, head, i]
@@ -173,7 +175,7 @@ def _head_out(stages: Stages, head: int, z: Float[Tensor, "f d"]) -> Float[Tenso
     return out
 
 
-def _of_answer(found: Replayed, looked: Looked) -> dict[str, np.ndarray]:
+def _of_answer(found: Replayed, looked: InspectedExample) -> dict[str, np.ndarray]:
     """The final logits of the token."""
     logits = found.logits[:, 0, looked.answer]
     return {

@@ -41,7 +41,7 @@ def _measure_mass(film: Film, variant: Variant) -> Float[np.ndarray, "f l h 2"]:
     n_there = [0 if own is None else int((own != NOTHING).sum()) for own in positions]
     if not any(n_there):
         n_heads = film.experiment.wiring(variant).sizes.n_heads
-        shape = (len(film.frames), len(film.experiment.places), n_heads, len(positions))
+        shape = (len(film.frames), len(film.experiment.layer_specs), n_heads, len(positions))
         return np.full(shape, np.nan, np.float32)
     found = []
     for replay, n in in_parts(film, variant, film.experiment, N_EXAMPLES):
@@ -62,7 +62,7 @@ def _measure_mass(film: Film, variant: Variant) -> Float[np.ndarray, "f l h 2"]:
 def _sum_at(stages: Stages, position: Int64[Tensor, "b a"] | None) -> Float[Tensor, "f h"]:
     """Attention at one position each, summed over questions; NaN where nobody asks for answers."""
     shape = (len(stages.pattern), stages.pattern.shape[2])
-    if position is None or stages.place.kind not in ("layer", "cross"):
+    if position is None or stages.spec.kind not in ("layer", "cross"):
         return torch.full(shape, torch.nan, dtype=torch.double)
     answering = stages.pattern[..., -position.shape[-1] :, :]
     index = position[None, :, None, :, None].expand(*answering.shape[:-1], 1)

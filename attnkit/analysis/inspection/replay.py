@@ -95,7 +95,7 @@ class Replay:
     def _go_on(self, made: list[Stages]) -> Replayed:
         """Compute from the stages of the first layers to the end."""
         x = self._transformer.after(len(made) - 1, made[-1])
-        while len(made) < len(self.model.places):
+        while len(made) < len(self.model.layer_specs):
             made.append(self._transformer.attend(len(made), x, made[-1]))
             x = self._transformer.after(len(made) - 1, made[-1])
         return Replayed(made, self._transformer.read_out(x))

@@ -19,7 +19,7 @@ class Inspection:
         tokens: a book of one's own in its place, (i, fields).
         names, numbers: what its entries, and its classes of answers, are called.
         right: places of its entries that answer the question that is followed.
-        layer: counted from 0 in the order of `Experiment.places`.
+        layer: counted from 0 in the order of `Experiment.layer_specs`.
         head: counted from 0.
         asking: which of the asked positions is followed, counted from 0.
         since: only frames after this step.

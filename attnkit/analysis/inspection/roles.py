@@ -25,7 +25,7 @@ class LayerRoles:
         frames: which of the replay's.
 
     Attributes:
-        place: who asks, and who is looked at. wiring: what the layer computes.
+        spec: who asks, and who is looked at. wiring: what the layer computes.
         inputs: role → the rows that it is made of, of the positions that have it, (f, t, m).
     """
 
@@ -34,11 +34,11 @@ class LayerRoles:
     ) -> None:
         (self.wiring,) = replay.model.wirings.values()
         own, leader = stages[layer], stages[self.wiring.leader(layer)]
-        self.place = own.place
-        looked_at = _rows(leader, self.place.looks, frames)
+        self.spec = own.spec
+        looked_at = _rows(leader, self.spec.key_positions, frames)
         asking = looked_at
-        if own is not leader or not self.place.square:
-            asking = _rows(own, self.place.asks, frames)
+        if own is not leader or not self.spec.square:
+            asking = _rows(own, self.spec.query_positions, frames)
         self.inputs: dict[Role, Float32[np.ndarray, "f t m"]] = {
             "Q": asking,
             "K": looked_at,

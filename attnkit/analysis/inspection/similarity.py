@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float64
 
-from attnkit.analysis.inspection.inspected import Inspected, header_of, with_accuracy
-from attnkit.analysis.inspection.looked import Looked
+from attnkit.analysis.inspection.inspected_example import InspectedExample
 from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, why_not
 from attnkit.analysis.inspection.replay import in_parts, replays
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
 from attnkit.analysis.inspection.roles import LayerRoles, width_of
 from attnkit.analysis.similarity import (
     cosine,
@@ -28,7 +28,7 @@ from attnkit.analysis.similarity import (
     random_band,
     weights_cka,
 )
-from attnkit.experiment.architecture import Place
+from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.tasks import NOTHING
 from attnkit.training.film import Film, filmed_steps
 from attnkit.variants import Variant, Wiring
@@ -52,7 +52,7 @@ Array = np.ndarray
 Arrays = dict[str, Array]
 
 
-def inspect_similarity(film: Film, inspection: Inspection) -> Inspected:
+def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
     """What one layer and head make of tokens, pair by pair, in the order of `PAIRS`.
 
     Weights are those of `Model.role_weights`; activations are as the scores and the read-out see
@@ -78,8 +78,8 @@ def inspect_similarity(film: Film, inspection: Inspection) -> Inspected:
         ValueError, InvalidExperiment: if there is no such layer, head or example.
     """
     experiment = film.experiment
-    looked = Looked.at(experiment, inspection)
-    place = looked.experiment.places[looked.layer]
+    looked = InspectedExample.at(experiment, inspection)
+    place = looked.experiment.layer_specs[looked.layer]
     tokens = _mapped_tokens(looked)
     framed: Arrays = {}
     fixed: Arrays = {}
@@ -105,20 +105,20 @@ def inspect_similarity(film: Film, inspection: Inspection) -> Inspected:
         "tokens": tokens,
         "labels": [looked.labels[i].short for i in tokens],
         "full_labels": [looked.labels[i].full for i in tokens],
-        "asks": [place.asks[0] <= i < place.asks[1] for i in tokens],
-        "looked_at": [place.looks[0] <= i < place.looks[1] for i in tokens],
+        "asks": [place.query_positions[0] <= i < place.query_positions[1] for i in tokens],
+        "looked_at": [place.key_positions[0] <= i < place.key_positions[1] for i in tokens],
         "target": _targets(looked, tokens),
         "n_tokens": len(_reach(place)),
         "n_examples": N_EXAMPLES,
         "d_model": experiment.size.d_model,
         "notes": notes,
     }
-    return Inspected(header, framed, fixed)
+    return InspectionResult(header, framed, fixed)
 
 
-def _mapped_tokens(looked: Looked) -> list[int]:
+def _mapped_tokens(looked: InspectedExample) -> list[int]:
     """The positions of the joint map: all, or those that are asked, their answers, the first."""
-    reach = _reach(looked.experiment.places[looked.layer])
+    reach = _reach(looked.experiment.layer_specs[looked.layer])
     trained, example = looked.trained, looked.laid_out
     widths = [width_of(trained.wiring(variant), "K") for variant in trained.sharing]
     per_token = len(ROLES) * len(filmed_steps(trained)) * sum(widths)
@@ -136,12 +136,15 @@ def _mapped_tokens(looked: Looked) -> list[int]:
     return sorted(list(dict.fromkeys(inside))[:most])
 
 
-def _reach(place: Place) -> range:
+def _reach(place: LayerSpec) -> range:
     """The positions that ask or are looked at, and those between."""
-    return range(min(place.asks[0], place.looks[0]), max(place.asks[1], place.looks[1]))
+    return range(
+        min(place.query_positions[0], place.key_positions[0]),
+        max(place.query_positions[1], place.key_positions[1]),
+    )
 
 
-def _targets(looked: Looked, tokens: list[int]) -> list[int]:
+def _targets(looked: InspectedExample, tokens: list[int]) -> list[int]:
     """For each token of the joint map, which of them holds its answer; −1 if none does."""
     held = dict(enumerate(looked.laid_out.target.tolist(), looked.experiment.task.answers_from))
     places = {token: i for i, token in enumerate(tokens)}
@@ -159,7 +162,7 @@ def _notes(wiring: Wiring, head: int) -> dict[str, Any]:
     }
 
 
-def _compared(film: Film, variant: Variant, looked: Looked) -> tuple[Arrays, Arrays]:
+def _compared(film: Film, variant: Variant, looked: InspectedExample) -> tuple[Arrays, Arrays]:
     """What is measured over the frames, and in the last."""
     tokens = examples_of(film.experiment.task).tokens
     n_heads = film.experiment.wiring(variant).sizes.n_heads
@@ -208,7 +211,7 @@ def _of_all_examples(vectors: Float[Array, "f b n d"]) -> Float[Array, "f t d"]:
 
 def _same_tokens(layer: LayerRoles, first: Role) -> bool:
     """Whether the tokens that have the first role of a pair are those that have the second."""
-    return first != "Q" or layer.place.square
+    return first != "Q" or layer.spec.square
 
 
 def _random(layer: LayerRoles) -> Float64[Array, "f c 5 z"]:
@@ -273,7 +276,7 @@ def _padded(found: list[Float64[Array, "_k *n"]]) -> Float64[Array, "c k *n"]:
 
 
 def _mapped(
-    film: Film, variant: Variant, looked: Looked, tokens: list[int]
+    film: Film, variant: Variant, looked: InspectedExample, tokens: list[int]
 ) -> tuple[Arrays, Arrays]:
     """The vectors of an example's tokens over the frames, and the plane of the last."""
     wiring = looked.experiment.wiring(variant)
@@ -287,7 +290,9 @@ def _mapped(
             for r, role in enumerate(ROLES):
                 if width_of(wiring, role) != width:
                     continue
-                start, stop = layer.place.asks if role == "Q" else layer.place.looks
+                start, stop = (
+                    layer.spec.query_positions if role == "Q" else layer.spec.key_positions
+                )
                 present[r] = [start <= i < stop for i in tokens]
                 own = layer.vectors(role, looked.head)[:, 0]  # (f, n, d)
                 held = [i - start for i in tokens if start <= i < stop]

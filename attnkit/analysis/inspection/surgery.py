@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnkit.analysis.inspection.inspected import Inspected, header_of, with_accuracy
 from attnkit.analysis.inspection.replay import Replay, Replayed, in_parts, is_tied, replays
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
 from attnkit.experiment import Experiment
-from attnkit.experiment.recipe import MEASURED_TOGETHER
+from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.settings import InvalidExperiment, ended
 from attnkit.model.model import Model
 from attnkit.tasks import NOTHING, Examples
@@ -29,7 +29,7 @@ MOST_EXAMPLES = 256
 """Held-out examples that are answered; those of the Lab, if it has no more."""
 
 
-def inspect_heads(film: Film, inspection: Inspection) -> Inspected:
+def inspect_heads(film: Film, inspection: Inspection) -> InspectionResult:
     """Accuracy at the last frame with what heads read out set to zero.
 
     One head at a time, all of a layer, all of the model. A bias of W_O stays.
@@ -47,7 +47,7 @@ def inspect_heads(film: Film, inspection: Inspection) -> Inspected:
         for name, counted in n_right.items():
             fixed[f"{place}.{name}"] = (counted / n_asked).astype(np.float32)
     fixed["accuracy_whole"] = np.array(whole, np.float32)
-    return Inspected(_header(last, inspection, examples), with_accuracy(last), fixed)
+    return InspectionResult(_header(last, inspection, examples), with_accuracy(last), fixed)
 
 
 def _count_right(replay: Replay, examples: Examples) -> dict[str, np.ndarray]:
@@ -75,7 +75,7 @@ def _count_right(replay: Replay, examples: Examples) -> dict[str, np.ndarray]:
     }
 
 
-def inspect_ties(film: Film, inspection: Inspection) -> Inspected:
+def inspect_ties(film: Film, inspection: Inspection) -> InspectionResult:
     """Accuracy at the last frame if matrices are tied at once, in every way that is allowed."""
     last = film.at(film.steps[-1])
     examples = _examples_of(last)
@@ -90,10 +90,10 @@ def inspect_ties(film: Film, inspection: Inspection) -> Inspected:
             except (InvalidVariant, InvalidExperiment) as error:
                 tied.append(np.nan)
                 refusal = _reason(error, cut.sharing)
-            rows.append({"variant": place, **cut.told, "refusal": refusal})
+            rows.append({"variant": place, **cut.in_words, "refusal": refusal})
     header = {**_header(last, inspection, examples), "rows": rows}
     fixed = {"tied": np.array(tied, np.float32), "untied": np.array(untied, np.float32)}
-    return Inspected(header, with_accuracy(last), fixed)
+    return InspectionResult(header, with_accuracy(last), fixed)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class _Cut:
         return f"{self.variant} tie={self.sharing}{by}"
 
     @property
-    def told(self) -> dict[str, str]:
+    def in_words(self) -> dict[str, str]:
         """What a page says of it."""
         text = self.text if self.repeatable else ""
         return {"tie": self.sharing.value, "by": self.by, "text": text}

@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
-from attnkit.analysis.inspection.inspected import Inspected, header_of, with_accuracy
-from attnkit.analysis.inspection.looked import place_of
+from attnkit.analysis.inspection.inspected_example import place_of
 from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for, examples_of
 from attnkit.analysis.inspection.replay import Replay, parts_of, replays
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
 from attnkit.experiment import Experiment
-from attnkit.experiment.architecture import Place
+from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.model.reference import Stages
 from attnkit.tasks import NOTHING, Examples, Task
 from attnkit.training import metrics
@@ -38,7 +38,7 @@ MOST_BYTES = 2**21
 _STAGES = ("scores", "masked", "pattern")
 
 
-def inspect_symmetry(film: Film, inspection: Inspection) -> Inspected:
+def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
     """The symmetry of one layer and head on one example, and of all heads on many.
 
     The variant at place p has these framed arrays; NaN where a head is not, or attention is not
@@ -82,11 +82,15 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> Inspected:
     header: dict[str, Any] = {
         **header_of(film, inspection),
         "square": place.square,
-        "n_looked_at": place.looks[1] - place.looks[0],
+        "n_looked_at": place.key_positions[1] - place.key_positions[0],
         "positions": positions,
-        "labels": [labels[place.looks[0] + i].short for i in positions] if place.square else [],
-        "full_labels": [labels[place.looks[0] + i].full for i in positions] if place.square else [],
-        "all_labels": [label.short for label in labels[slice(*place.looks)]],
+        "labels": [labels[place.key_positions[0] + i].short for i in positions]
+        if place.square
+        else [],
+        "full_labels": [labels[place.key_positions[0] + i].full for i in positions]
+        if place.square
+        else [],
+        "all_labels": [label.short for label in labels[slice(*place.key_positions)]],
         "target": _among(positions, place, example.target, sized.task),
         "reverse": _among(positions, place, example.reverse, sized.task),
         "n_examples": N_EXAMPLES,
@@ -94,17 +98,17 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> Inspected:
         "causal": place.causal,
         "notes": notes,
     }
-    return Inspected(header, framed, {})
+    return InspectionResult(header, framed, {})
 
 
-def _shown_positions(task: Task, place: Place, example: Examples) -> list[int]:
+def _shown_positions(task: Task, place: LayerSpec, example: Examples) -> list[int]:
     """Which positions of a layer travel: those asked last, with their answers; then the last.
 
     Counted from the first that is looked at.
     """
     if not place.square:
         return []
-    start, stop = place.looks
+    start, stop = place.key_positions
     if stop - start <= MOST_POSITIONS:
         return list(range(stop - start))
     reverse = example.target if example.reverse is None else example.reverse
@@ -117,11 +121,11 @@ def _shown_positions(task: Task, place: Place, example: Examples) -> list[int]:
     return sorted(i - start for i in list(dict.fromkeys(inside))[:MOST_POSITIONS])
 
 
-def _among(positions: list[int], place: Place, held: Tensor | None, task: Task) -> list[int]:
+def _among(positions: list[int], place: LayerSpec, held: Tensor | None, task: Task) -> list[int]:
     """For each shown position, which of them holds its answer; −1 if none of them does."""
     if held is None:
         return [NOTHING] * len(positions)
-    where = {place.looks[0] + position: i for i, position in enumerate(positions)}
+    where = {place.key_positions[0] + position: i for i, position in enumerate(positions)}
     return [
         where.get(int(held[0, i - task.answers_from]), NOTHING) if i >= task.answers_from else -1
         for i in where
@@ -149,7 +153,7 @@ def _arrays(
         for one, replay in zip(of_one, replays(some, variant), strict=True):
             stages = replay.forward(many.tokens).stages
             found = _of_all_heads(replay, stages, film.experiment.n_heads)
-            if stages[inspection.layer].place.square:
+            if stages[inspection.layer].spec.square:
                 here = one.forward(example.tokens).stages[inspection.layer]
                 if inspection.head < here.scores.shape[2]:
                     found |= _of_one_head(here, stages[inspection.layer], inspection.head)
@@ -221,7 +225,7 @@ def _of_layer(replay: Replay, layer: int, stages: Stages) -> dict[str, Tensor]:
     n_frames = len(stages.scores)
     found["stages"] = q.new_full((n_frames, n_heads, len(_STAGES)), torch.nan)
     found["error"] = q.new_full((n_frames, 2), torch.nan)
-    if stages.place.square:
+    if stages.spec.square:
         hidden = stages.scores.isfinite() & (stages.masked != stages.scores)
         kept = stages.scores.masked_fill(hidden, 0.0)
         measured = [

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from attnkit.analysis.inspection.inspected import Inspected, header_of
 from attnkit.analysis.inspection.lookup import inspect_attention, inspect_examples
 from attnkit.analysis.inspection.request import Inspection, View
+from attnkit.analysis.inspection.result import InspectionResult, header_of
 from attnkit.analysis.inspection.similarity import inspect_similarity
 from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
 from attnkit.analysis.inspection.symmetry import inspect_symmetry
 from attnkit.analysis.inspection.weights import inspect_weights
 from attnkit.training.film import Film
 
-VIEWS: dict[View, Callable[[Film, Inspection], Inspected]] = {
+VIEWS: dict[View, Callable[[Film, Inspection], InspectionResult]] = {
     "examples": inspect_examples,
     "attention": inspect_attention,
     "symmetry": inspect_symmetry,
@@ -24,7 +24,7 @@ VIEWS: dict[View, Callable[[Film, Inspection], Inspected]] = {
 }
 
 
-def inspect(film: Film, inspection: Inspection) -> Inspected:
+def inspect(film: Film, inspection: Inspection) -> InspectionResult:
     """Answer an inspection of a film; without arrays if there are no frames since then.
 
     Raises:
@@ -32,5 +32,5 @@ def inspect(film: Film, inspection: Inspection) -> Inspected:
     """
     film = film.after(inspection.since)
     if not film.frames:
-        return Inspected(header_of(film, inspection), {}, {})
+        return InspectionResult(header_of(film, inspection), {}, {})
     return VIEWS[inspection.view](film, inspection)

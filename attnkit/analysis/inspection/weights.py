@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from attnkit.analysis.inspection.inspected import Inspected, header_of
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult, header_of
 from attnkit.training.film import Film
 
 
-def inspect_weights(film: Film, inspection: Inspection) -> Inspected:
+def inspect_weights(film: Film, inspection: Inspection) -> InspectionResult:
     """Every variant's parameters at the last frame, called `place/name`."""
     last = film.frames[-1]
     fixed = {
@@ -15,4 +15,4 @@ def inspect_weights(film: Film, inspection: Inspection) -> Inspected:
         for place, own in enumerate(last.parameters)
         for name, array in own.items()
     }
-    return Inspected(header_of(film.at(last.step), inspection), {}, fixed)
+    return InspectionResult(header_of(film.at(last.step), inspection), {}, fixed)

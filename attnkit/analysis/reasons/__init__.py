@@ -7,7 +7,7 @@ is for the claims, which train longer and with more seeds.
 No torch and no Streamlit here.
 """
 
-from attnkit.analysis.reasons.measured import Reason, marked_pair
-from attnkit.analysis.reasons.told import headline, reason
+from attnkit.analysis.reasons.choice import headline, reason
+from attnkit.analysis.reasons.run import Reason, marked_pair
 
 __all__ = ["Reason", "headline", "marked_pair", "reason"]

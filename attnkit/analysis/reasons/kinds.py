@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from attnkit.analysis.reasons.measured import Reason, Run, marked_pair
+from attnkit.analysis.reasons.run import Reason, Run, marked_pair
 from attnkit.tasks import NOTHING
 from attnkit.training.summary import percent
 from attnkit.variants.sharing import Sharing

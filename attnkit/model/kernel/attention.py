@@ -43,59 +43,63 @@ def attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples)
         layer.ln1_w,
         layer.ln1_b,
     )
-    asked = window(scratch, layer.asked, rows, layer.asks_from, layer.n_asks, n)
-    looked = window(scratch, layer.looked, rows, layer.looks_from, layer.n_looks, n)
+    query_rows = window(scratch, layer.query_rows, rows, layer.queries_from, layer.n_queries, n)
+    key_rows = window(scratch, layer.key_rows, rows, layer.keys_from, layer.n_keys, n)
     narrow = _narrow(layer, matrices, scratch, layer.narrow, n)
     if layer.W_narrow != NONE:
-        linear(narrow, looked, matrices[layer.W_narrow], numbers)
+        linear(narrow, key_rows, matrices[layer.W_narrow], numbers)
     q, k, v = _roles(layer, scratch, layer.q, layer.k, layer.v, n)
     if layer.makes_Q:
-        linear(q, asked, matrices[layer.W_Q], numbers)
+        linear(q, query_rows, matrices[layer.W_Q], numbers)
     linear(k, narrow if layer.narrow_K else looked, matrices[layer.W_K], numbers)
     if layer.makes_V:
         linear(v, narrow if layer.narrow_V else looked, matrices[layer.W_V], numbers)
     q, k, v = _adjust(run, layer, q, k, v, numbers, scratch, n)
-    z = view(scratch, layer.z, n * layer.n_asks, layer.n_heads * layer.d_v)
+    z = view(scratch, layer.z, n * layer.n_queries, layer.n_heads * layer.d_v)
     _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples)
     after = view(scratch, layer.x_after, n * layer.n_after, m)
     narrows = layer.x_after != layer.x
     to = layer.x_after if narrows else run.some
-    some = window(scratch, to, x, layer.asks_from, layer.n_asks, n)
+    some = window(scratch, to, x, layer.queries_from, layer.n_queries, n)
     linear_add(some, z, matrices[layer.W_O], numbers)
     if not narrows:
-        put_back(after, some, layer.asks_from, layer.n_asks, n)
+        put_back(after, some, layer.queries_from, layer.n_queries, n)
 
 
 @njit(**OPTIONS)
 def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
     """Write the values of every head, weighted and summed: softmax of q kᵀ, times v."""
-    n_asks, n_looks, d_k, d_v = layer.n_asks, layer.n_looks, layer.d_k, layer.d_v
+    n_queries, n_keys, d_k, d_v = layer.n_queries, layer.n_keys, layer.d_k, layer.d_v
     n_each = layer.n_heads // layer.kv_heads
     each, skipped = _of_queries(layer)
-    keys = view(scratch, run.turned, d_k, n_looks)
+    keys = view(scratch, run.turned, d_k, n_keys)
     cut = layer.causal and len(record) == 0
-    block, width = BLOCK if cut else n_asks, padded(n_looks)
-    n_record = layer.n_heads * n_asks * n_looks
+    block, width = BLOCK if cut else n_queries, padded(n_keys)
+    n_record = layer.n_heads * n_queries * n_keys
     for b in range(n):
         for h in range(layer.n_heads):
             kv = h // n_each
-            transpose(keys, k[b * n_looks : (b + 1) * n_looks, kv * d_k : (kv + 1) * d_k])
-            for i in range(0, n_asks, block):
-                n_rows = min(block, n_asks - i)
-                seen = min(layer.position + i + n_rows, n_looks) if cut else n_looks
-                start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * width
+            transpose(keys, k[b * n_keys : (b + 1) * n_keys, kv * d_k : (kv + 1) * d_k])
+            for i in range(0, n_queries, block):
+                n_rows = min(block, n_queries - i)
+                seen = min(layer.position + i + n_rows, n_keys) if cut else n_keys
+                start = layer.pattern + ((b * layer.n_heads + h) * n_queries + i) * width
                 pattern = view(scratch, start, n_rows, width)
                 query = b * each + skipped + i
                 own = q[query : query + n_rows, h * d_k : (h + 1) * d_k]
                 multiply(pattern[:, :seen], own, keys[:, :seen])
                 if len(record):
-                    at = layer.recorded * n_examples + (first + b) * n_record + h * n_asks * n_looks
-                    _keep(record, at, pattern[:, :n_looks], layer.scale)
+                    at = (
+                        layer.recorded * n_examples
+                        + (first + b) * n_record
+                        + h * n_queries * n_keys
+                    )
+                    _keep(record, at, pattern[:, :n_keys], layer.scale)
                 _soften(layer, pattern[:, : padded(seen)], layer.position + i)
                 if len(record):
-                    _keep(record, at + n_examples * n_record, pattern[:, :n_looks], np.float32(1.0))
-                ask = b * n_asks + i
-                read = v[b * n_looks : b * n_looks + seen, kv * d_v : (kv + 1) * d_v]
+                    _keep(record, at + n_examples * n_record, pattern[:, :n_keys], np.float32(1.0))
+                ask = b * n_queries + i
+                read = v[b * n_keys : b * n_keys + seen, kv * d_v : (kv + 1) * d_v]
                 to = z[ask : ask + n_rows, h * d_v : (h + 1) * d_v]
                 multiply(to, pattern[:, :seen], read)
 
@@ -112,25 +116,25 @@ def _keep(record, start, values, factor):
 @njit(**OPTIONS)
 def _soften(layer, scores, position):
     """Replace scores by the pattern: scale, mask, and softmax of every row."""
-    n_looks = layer.n_looks
+    n_keys = layer.n_keys
     for i in range(len(scores)):
-        if layer.self_mask and position + i < n_looks:
+        if layer.self_mask and position + i < n_keys:
             scores[i, position + i] += _SELF_MASK / layer.scale
-        n = min(position + i + 1, n_looks) if layer.causal else n_looks
+        n = min(position + i + 1, n_keys) if layer.causal else n_keys
         softmax(scores[i], n, layer.scale, _ONE)
 
 
 @njit(**OPTIONS)
 def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     """Go back through attention: add to the gradients of its weights and of the stream before."""
-    m, n_rows, n_asked = run.d_model, n * layer.n_before, n * layer.n_asks
+    m, n_rows, n_query_rows = run.d_model, n * layer.n_before, n * layer.n_queries
     dx, after = (
         view(scratch, layer.dx, n_rows, m),
         view(scratch, layer.dx_after, n * layer.n_after, m),
     )
-    d_some = window(scratch, run.d_some, after, layer.after_from, layer.n_asks, n)
-    z = view(scratch, layer.z, n_asked, layer.n_heads * layer.d_v)
-    dz = view(scratch, run.dz, n_asked, layer.n_heads * layer.d_v)
+    d_some = window(scratch, run.d_some, after, layer.after_from, layer.n_queries, n)
+    z = view(scratch, layer.z, n_query_rows, layer.n_heads * layer.d_v)
+    dz = view(scratch, run.dz, n_query_rows, layer.n_heads * layer.d_v)
     linear_back(dz, d_some, z, matrices[layer.W_O], gradient, scratch)
     q, k, v = _roles(layer, scratch, layer.q, layer.k, layer.v, n)
     dq, dk, dv = _roles(layer, scratch, layer.dq, layer.dk, layer.dv, n)
@@ -142,12 +146,12 @@ def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     _mix_back(run, layer, *seen, *d_seen, dz, scratch, n)
     _adjust_back(run, layer, q, k, v, dq, dk, dv, d_seen, numbers, gradient, scratch, n)
     rows = view(scratch, layer.rows, n_rows, m)
-    asked = windowed(scratch, layer.asked, rows, layer.n_asks, n)
-    looked = windowed(scratch, layer.looked, rows, layer.n_looks, n)
+    query_rows = windowed(scratch, layer.query_rows, rows, layer.n_queries, n)
+    key_rows = windowed(scratch, layer.key_rows, rows, layer.n_keys, n)
     d_rows = view(scratch, run.d_rows, n_rows, m)
     clear(d_rows)
-    d_looked = windowed(scratch, run.d_looked, d_rows, layer.n_looks, n)
-    clear(d_looked)
+    d_key_rows = windowed(scratch, run.d_key_rows, d_rows, layer.n_keys, n)
+    clear(d_key_rows)
     narrow = _narrow(layer, matrices, scratch, layer.narrow, n)
     d_narrow = _narrow(layer, matrices, scratch, layer.d_narrow, n)
     if layer.W_narrow != NONE:
@@ -155,21 +159,23 @@ def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     if layer.narrow_K:
         linear_back_add(d_narrow, dk, narrow, matrices[layer.W_K], gradient, scratch)
     else:
-        linear_back_add(d_looked, dk, looked, matrices[layer.W_K], gradient, scratch)
+        linear_back_add(d_key_rows, dk, key_rows, matrices[layer.W_K], gradient, scratch)
     if layer.makes_V and layer.narrow_V:
         linear_back_add(d_narrow, dv, narrow, matrices[layer.W_V], gradient, scratch)
     elif layer.makes_V:
-        linear_back_add(d_looked, dv, looked, matrices[layer.W_V], gradient, scratch)
+        linear_back_add(d_key_rows, dv, key_rows, matrices[layer.W_V], gradient, scratch)
     if layer.W_narrow != NONE:
-        linear_back_add(d_looked, d_narrow, looked, matrices[layer.W_narrow], gradient, scratch)
-    put_back(d_rows, d_looked, layer.looks_from, layer.n_looks, n)
+        linear_back_add(d_key_rows, d_narrow, key_rows, matrices[layer.W_narrow], gradient, scratch)
+    put_back(d_rows, d_key_rows, layer.keys_from, layer.n_keys, n)
     if layer.makes_Q:
-        d_asked = window(scratch, run.d_asked, d_rows, layer.asks_from, layer.n_asks, n)
-        linear_back_add(d_asked, dq, asked, matrices[layer.W_Q], gradient, scratch)
-        put_back(d_rows, d_asked, layer.asks_from, layer.n_asks, n)
+        d_query_rows = window(
+            scratch, run.d_query_rows, d_rows, layer.queries_from, layer.n_queries, n
+        )
+        linear_back_add(d_query_rows, dq, query_rows, matrices[layer.W_Q], gradient, scratch)
+        put_back(d_rows, d_query_rows, layer.queries_from, layer.n_queries, n)
     if layer.dx_after != layer.dx:
         clear(dx)
-        put_back(dx, d_some, layer.asks_from, layer.n_asks, n)
+        put_back(dx, d_some, layer.queries_from, layer.n_queries, n)
     normed, inverse = (
         view(scratch, layer.normed, n_rows, m),
         vector_at(scratch, layer.inverse, n_rows),
@@ -180,22 +186,22 @@ def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
 @njit(**OPTIONS)
 def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
     """Add to the gradients of queries, keys and values."""
-    n_asks, n_looks, d_k, d_v = layer.n_asks, layer.n_looks, layer.d_k, layer.d_v
+    n_queries, n_keys, d_k, d_v = layer.n_queries, layer.n_keys, layer.d_k, layer.d_v
     n_each = layer.n_heads // layer.kv_heads
     each, skipped = _of_queries(layer)
-    values = view(scratch, run.turned, d_v, n_looks)
-    block, width = BLOCK if layer.causal else n_asks, padded(n_looks)
+    values = view(scratch, run.turned, d_v, n_keys)
+    block, width = BLOCK if layer.causal else n_queries, padded(n_keys)
     for b in range(n):
         for h in range(layer.n_heads):
             kv = h // n_each
-            transpose(values, v[b * n_looks : (b + 1) * n_looks, kv * d_v : (kv + 1) * d_v])
-            for i in range(0, n_asks, block):
-                n_rows = min(block, n_asks - i)
-                seen = min(layer.position + i + n_rows, n_looks) if layer.causal else n_looks
-                start = layer.pattern + ((b * layer.n_heads + h) * n_asks + i) * width
+            transpose(values, v[b * n_keys : (b + 1) * n_keys, kv * d_v : (kv + 1) * d_v])
+            for i in range(0, n_queries, block):
+                n_rows = min(block, n_queries - i)
+                seen = min(layer.position + i + n_rows, n_keys) if layer.causal else n_keys
+                start = layer.pattern + ((b * layer.n_heads + h) * n_queries + i) * width
                 pattern = view(scratch, start, n_rows, width)[:, : padded(seen)]
                 d_pattern = view(scratch, run.d_pattern, n_rows, width)[:, : padded(seen)]
-                ask, look = b * n_asks + i, b * n_looks
+                ask, look = b * n_queries + i, b * n_keys
                 query = b * each + skipped + i
                 of_k, of_v = slice(kv * d_k, (kv + 1) * d_k), slice(kv * d_v, (kv + 1) * d_v)
                 of_q = slice(h * d_k, (h + 1) * d_k)
@@ -217,8 +223,8 @@ def _roles(layer, scratch, q_at, k_at, v_at, n):
     """Return queries, keys and values, or their gradients; tied ones are the same rows."""
     return (
         view(scratch, q_at, n * layer.q_each, layer.n_heads * layer.d_k),
-        view(scratch, k_at, n * layer.n_looks, layer.kv_heads * layer.d_k),
-        view(scratch, v_at, n * layer.n_looks, layer.kv_heads * layer.d_v),
+        view(scratch, k_at, n * layer.n_keys, layer.kv_heads * layer.d_k),
+        view(scratch, v_at, n * layer.n_keys, layer.kv_heads * layer.d_v),
     )
 
 
@@ -226,7 +232,7 @@ def _roles(layer, scratch, q_at, k_at, v_at, n):
 def _of_queries(layer):
     """Return how many rows of queries an example has, and which of them is the first that asks."""
     if layer.q_seen != NONE:
-        return layer.n_asks, 0
+        return layer.n_queries, 0
     return layer.q_each, layer.q_first
 
 
@@ -234,14 +240,14 @@ def _of_queries(layer):
 def _narrow(layer, matrices, scratch, at, n):
     """Return the rows of the narrow vector, or of its gradient; none if there is no such vector."""
     width = matrices[layer.W_narrow].n_out if layer.W_narrow != NONE else 0
-    return view(scratch, max(at, 0), n * layer.n_looks, width)
+    return view(scratch, max(at, 0), n * layer.n_keys, width)
 
 
 @njit(**OPTIONS)
 def _seen(layer, scratch, q, k, v, q_at, k_at, v_at, n):
     """Return the roles as scores and read-out see them: as they were made, or adjusted copies."""
     if q_at != NONE:
-        q = view(scratch, q_at, n * layer.n_asks, q.shape[1])
+        q = view(scratch, q_at, n * layer.n_queries, q.shape[1])
     if k_at != NONE:
         k = view(scratch, k_at, k.shape[0], k.shape[1])
     if v_at != NONE:
@@ -268,7 +274,7 @@ def _adjust(run, layer, q, k, v, numbers, scratch, n):
     waves = view(scratch, run.waves, run.n_waves, layer.d_k)
     nothing = waves[:0]
     turns = waves if layer.turns else nothing
-    keys, asks, position = layer.n_looks, layer.n_asks, layer.position
+    keys, asks, position = layer.n_keys, layer.n_queries, layer.position
     if layer.q_seen != NONE:
         rows = layer.q_each, layer.q_first, asks, position
         adjust(seen[0], q, rows, layer.d_k, layer.D_Q, layer.g_Q, 0, turns, numbers)
@@ -288,7 +294,7 @@ def _adjust_back(run, layer, q, k, v, dq, dk, dv, d_seen, numbers, gradient, scr
     waves = view(scratch, run.waves, run.n_waves, layer.d_k)
     nothing = waves[:0]
     turns = waves if layer.turns else nothing
-    keys, asks, position = layer.n_looks, layer.n_asks, layer.position
+    keys, asks, position = layer.n_keys, layer.n_queries, layer.position
     both = vector_at(numbers, 0, run.n_numbers), vector_at(gradient, 0, run.n_numbers)
     if layer.q_seen != NONE:
         rows = layer.q_each, layer.q_first, asks, position

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.experiment.architecture import Place
+from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.model.kernel.rows import padded
 from attnkit.model.kernel.tables import LAYER, MATRIX, NONE, RUN
 from attnkit.tasks import Task
@@ -85,24 +85,24 @@ class Description:
 
 def describe(
     wiring: Wiring,
-    places: Sequence[Place],
+    layer_specs: Sequence[LayerSpec],
     task: Task,
     offsets: Offsets,
     n_numbers: int,
     *,
-    everyone_asks: bool = False,
+    all_positions: bool = False,
 ) -> Description:
     """Describe the runs of one variant.
 
     Args:
         offsets: the places of its parameters. n_numbers: size of the run's numbers.
-        everyone_asks: whether all positions ask in the last layer, so that its whole pattern can be
+        all_positions: whether all positions ask in the last layer, so that its whole pattern can be
             recorded; otherwise those that answer do, where that makes no difference.
 
     Raises:
         ValueError: if a parameter does not fit: names it.
     """
-    return _Writer(wiring, places, task, offsets, n_numbers, everyone_asks).write()
+    return _Writer(wiring, layer_specs, task, offsets, n_numbers, all_positions).write()
 
 
 class _Writer:
@@ -111,15 +111,15 @@ class _Writer:
     def __init__(
         self,
         wiring: Wiring,
-        places: Sequence[Place],
+        layer_specs: Sequence[LayerSpec],
         task: Task,
         offsets: Offsets,
         n_numbers: int,
-        everyone_asks: bool,
+        all_positions: bool,
     ) -> None:
-        self.wiring, self.places, self.task = wiring, places, task
+        self.wiring, self.layer_specs, self.task = wiring, layer_specs, task
         self.offsets, self.n_numbers = offsets, n_numbers
-        self.everyone_asks = everyone_asks
+        self.all_positions = all_positions
         self.memory = _Memory()
         self.matrices: dict[str, tuple[int, ...]] = {}
         self.n_together = max(1, ROWS_TOGETHER // task.n_ctx)
@@ -130,11 +130,11 @@ class _Writer:
         rows = self.n_together * n_ctx
         self.stream = self.memory.take(rows, m), self.memory.take(rows, m)
         self.last = n_ctx, *self.stream, self.task.answers_from
-        layers, shapes, recorded = np.full(len(self.places), NONE, LAYER), [], 0
-        for layer, (number, place) in zip(layers, enumerate(self.places), strict=True):
+        layers, shapes, recorded = np.full(len(self.layer_specs), NONE, LAYER), [], 0
+        for layer, (number, place) in zip(layers, enumerate(self.layer_specs), strict=True):
             for name, value in self._layer(number, place):
                 layer[name] = value
-            shapes.append(tuple(int(layer[name]) for name in ("n_heads", "n_asks", "n_looks")))
+            shapes.append(tuple(int(layer[name]) for name in ("n_heads", "n_queries", "n_keys")))
             layer["recorded"] = recorded
             recorded += 2 * math.prod(shapes[-1])
         run = np.full(1, NONE, RUN)
@@ -178,8 +178,8 @@ class _Writer:
             "some": take(rows, m),
             "d_some": take(rows, m),
             "d_rows": take(rows, m),
-            "d_asked": take(rows, m),
-            "d_looked": take(rows, m),
+            "d_query_rows": take(rows, m),
+            "d_key_rows": take(rows, m),
             "dz": take(rows, sizes.n_heads * sizes.d_v),
             "d_hidden": take(rows, sizes.d_mlp),
             "turned": take(widest_head, task.n_ctx),
@@ -194,28 +194,28 @@ class _Writer:
         at = self.memory.take(max(n_waves, 1), width)
         return {"waves": at, "n_waves": n_waves, "d_turned": width}
 
-    def _layer(self, number: int, place: Place) -> Iterator[tuple[str, Any]]:
+    def _layer(self, number: int, place: LayerSpec) -> Iterator[tuple[str, Any]]:
         """Yield the columns of one layer."""
         wiring, sizes, task, take = self.wiring, self.wiring.sizes, self.task, self.memory.take
-        last = number == len(self.places) - 1 and not task.n_source and not self.everyone_asks
+        last = number == len(self.layer_specs) - 1 and not task.n_source and not self.all_positions
         position = task.answers_from if last else 0
-        asks_from, asks_to = place.asks[0] + position, place.asks[1]
-        looks_from, looks_to = place.looks
-        n_asks, n_looks = asks_to - asks_from, looks_to - looks_from
+        queries_from, queries_to = place.query_positions[0] + position, place.query_positions[1]
+        keys_from, keys_to = place.key_positions
+        n_queries, n_keys = queries_to - queries_from, keys_to - keys_from
         rows, m = self.n_together * task.n_ctx, sizes.d_model
-        asked, looked = self.n_together * n_asks, self.n_together * n_looks
+        query_rows, key_rows = self.n_together * n_queries, self.n_together * n_keys
         x, dx = self.stream
         yield from {"n_before": task.n_ctx, "x": x, "dx": dx}.items()
         if position:  # from here on there are the answering positions only
-            x, dx = take(asked, m), take(asked, m)
-            self.last = n_asks, x, dx, 0
+            x, dx = take(query_rows, m), take(query_rows, m)
+            self.last = n_queries, x, dx, 0
         yield from {"n_after": self.last[0], "x_after": x, "dx_after": dx}.items()
-        yield "after_from", 0 if position else asks_from
+        yield "after_from", 0 if position else queries_from
         yield from {
-            "asks_from": asks_from,
-            "n_asks": n_asks,
-            "looks_from": looks_from,
-            "n_looks": n_looks,
+            "queries_from": queries_from,
+            "n_queries": n_queries,
+            "keys_from": keys_from,
+            "n_keys": n_keys,
             "position": position,
             "causal": int(place.causal),
             "self_mask": int(sizes.self_mask and place.square),
@@ -238,16 +238,16 @@ class _Writer:
             if narrow is not None:
                 assert narrow.weight is not None
                 yield "W_narrow", self._matrix(names[narrow.weight], m, narrow.n_numbers)
-                yield "narrow", take(looked, narrow.n_numbers)
-                yield "d_narrow", take(looked, narrow.n_numbers)
-        yield from self._adjustments(names, asked, looked)
+                yield "narrow", take(key_rows, narrow.n_numbers)
+                yield "d_narrow", take(key_rows, narrow.n_numbers)
+        yield from self._adjustments(names, query_rows, key_rows)
         yield "W_O", self._matrix(names["W_O"] if wiring.has_output else "", wiring.n_inner, m)
         normed = take(rows, m)
         yield "normed", normed
         yield "rows", take(rows, m) if sizes.standard else normed
         yield "inverse", take(rows)
-        yield "asked", take(asked, m)
-        yield "looked", take(looked, m)
+        yield "query_rows", take(query_rows, m)
+        yield "key_rows", take(key_rows, m)
         # Queries that are keys or values are read where those were made, if they ask there.
         q_is = next((role for role in ("K", "V") if owner[role] == owner["Q"]), "Q")
         if not place.square:
@@ -256,44 +256,44 @@ class _Writer:
         yield from {
             "makes_V": int(v_is == "V"),
             "makes_Q": int(q_is == "Q"),
-            "q_each": n_asks if q_is == "Q" else n_looks,
+            "q_each": n_queries if q_is == "Q" else n_keys,
             "q_first": 0 if q_is == "Q" else position,
         }.items()
         for prefix in ("", "d"):
-            at = {"K": take(looked, sizes.kv_heads * sizes.d_k)}
-            at["V"] = take(looked, sizes.kv_heads * sizes.d_v) if v_is == "V" else at["K"]
-            at["Q"] = take(asked, sizes.n_heads * sizes.d_k) if q_is == "Q" else at[q_is]
+            at = {"K": take(key_rows, sizes.kv_heads * sizes.d_k)}
+            at["V"] = take(key_rows, sizes.kv_heads * sizes.d_v) if v_is == "V" else at["K"]
+            at["Q"] = take(query_rows, sizes.n_heads * sizes.d_k) if q_is == "Q" else at[q_is]
             for role in ROLES:
                 yield prefix + role.lower(), at[role]
-        yield "pattern", take(self.n_together, sizes.n_heads, n_asks, padded(n_looks))
-        yield "z", take(asked, wiring.n_inner)
+        yield "pattern", take(self.n_together, sizes.n_heads, n_queries, padded(n_keys))
+        yield "z", take(query_rows, wiring.n_inner)
         if sizes.standard:
             yield "ln1_w", self._place(f"{number}.ln1.w", (m,))
             yield "ln1_b", self._place(f"{number}.ln1.b", (m,))
         if sizes.d_mlp and place.has_mlp:
             yield "W_in", self._matrix(f"{number}.W_in", m, sizes.d_mlp)
             yield "W_out", self._matrix(f"{number}.W_out", sizes.d_mlp, m)
-            normed = take(asked, m)
+            normed = take(query_rows, m)
             yield "normed2", normed
-            yield "rows2", take(asked, m) if sizes.standard else normed
-            yield "inverse2", take(asked)
-            yield "hidden", take(asked, sizes.d_mlp)
-            yield "active", take(asked, sizes.d_mlp)
+            yield "rows2", take(query_rows, m) if sizes.standard else normed
+            yield "inverse2", take(query_rows)
+            yield "hidden", take(query_rows, sizes.d_mlp)
+            yield "active", take(query_rows, sizes.d_mlp)
             if sizes.standard:
                 yield "ln2_w", self._place(f"{number}.ln2.w", (m,))
                 yield "ln2_b", self._place(f"{number}.ln2.b", (m,))
 
     def _adjustments(
-        self, names: Mapping[str, str], asked: int, looked: int
+        self, names: Mapping[str, str], query_rows: int, key_rows: int
     ) -> Iterator[tuple[str, int]]:
         """Yield what rules do to the rows of roles, and the places of adjusted rows."""
         sizes = self.wiring.sizes
         turns, unit = self._has(RotaryPositions), self._has(UnitKeyOption)
         yield from {"turns": int(turns), "unit_key": int(unit)}.items()
         shapes: dict[Role, tuple[int, int, int]] = {
-            "Q": (asked, sizes.n_heads, sizes.d_k),
-            "K": (looked, sizes.kv_heads, sizes.d_k),
-            "V": (looked, sizes.kv_heads, sizes.d_v),
+            "Q": (query_rows, sizes.n_heads, sizes.d_k),
+            "K": (key_rows, sizes.kv_heads, sizes.d_k),
+            "V": (key_rows, sizes.kv_heads, sizes.d_v),
         }
         for role, (rows, n_heads, width) in shapes.items():
             factors, gains = f"D_{role}", f"g_{role}"

@@ -62,9 +62,9 @@ class _Kernel:
         self.numbers = model.numbers[blocks].view(seeds, -1).numpy()
         self.gradient = model.gradient[blocks].view(seeds, -1).numpy()
         wiring, task = model.wirings[variant], model.task
-        given = wiring, model.places, task, model.offsets(variant), self.numbers.shape[1]
+        given = wiring, model.layer_specs, task, model.offsets(variant), self.numbers.shape[1]
         self._training = describe(*given)
-        self._recording = describe(*given, everyone_asks=True)
+        self._recording = describe(*given, all_positions=True)
         self._n_answers = task.n_ctx - task.answers_from
         self._n_classes = task.n_classes
         self._fixed = np.zeros((seeds, task.d_vocab), np.bool_)

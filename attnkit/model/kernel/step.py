@@ -70,14 +70,14 @@ def differentiate(table, matrices, layers, numbers, gradient, tokens, labels, fi
         n_examples = tokens.shape[1]
         for first in range(0, n_examples, run.n_together):
             n = min(run.n_together, n_examples - first)
-            some, asked = tokens[seed, first : first + n], labels[seed, first : first + n]
+            some, own_labels = tokens[seed, first : first + n], labels[seed, first : first + n]
             _embed(run, own, some, memory)
             for place in range(len(layers)):
                 layer = layers[place]
                 attend(run, matrices, layer, own, memory, n, nothing, first, n_examples)
                 _mlp(run, matrices, layer, own, memory, n)
             _read_out(run, matrices, own, memory, n)
-            _cross_entropy_back(run, asked, each, memory)
+            _cross_entropy_back(run, own_labels, each, memory)
             _read_out_back(run, matrices, own, d_own, memory, n)
             for place in range(len(layers) - 1, -1, -1):
                 _mlp_back(run, matrices, layers[place], own, d_own, memory, n)
@@ -154,10 +154,10 @@ def _mlp(run, matrices, layer, numbers, scratch, n):
     """Add W_out of GELU of W_in to the residual stream of those who ask."""
     if layer.W_in == NONE:
         return
-    m, n_rows = run.d_model, n * layer.n_asks
+    m, n_rows = run.d_model, n * layer.n_queries
     d_mlp = matrices[layer.W_in].n_out
     x = view(scratch, layer.x_after, n * layer.n_after, m)
-    some = window(scratch, run.some, x, layer.after_from, layer.n_asks, n)
+    some = window(scratch, run.some, x, layer.after_from, layer.n_queries, n)
     normed, rows = view(scratch, layer.normed2, n_rows, m), view(scratch, layer.rows2, n_rows, m)
     normalise(
         rows,
@@ -173,7 +173,7 @@ def _mlp(run, matrices, layer, numbers, scratch, n):
     linear(hidden, rows, matrices[layer.W_in], numbers)
     gelu(active, hidden)
     linear_add(some, active, matrices[layer.W_out], numbers)
-    put_back(x, some, layer.after_from, layer.n_asks, n)
+    put_back(x, some, layer.after_from, layer.n_queries, n)
 
 
 @njit(**OPTIONS)
@@ -181,10 +181,10 @@ def _mlp_back(run, matrices, layer, numbers, gradient, scratch, n):
     """Go back through the MLP: add to the gradients of its weights and of the stream before."""
     if layer.W_in == NONE:
         return
-    m, n_rows = run.d_model, n * layer.n_asks
+    m, n_rows = run.d_model, n * layer.n_queries
     d_mlp = matrices[layer.W_in].n_out
     dx = view(scratch, layer.dx_after, n * layer.n_after, m)
-    d_some = window(scratch, run.d_some, dx, layer.after_from, layer.n_asks, n)
+    d_some = window(scratch, run.d_some, dx, layer.after_from, layer.n_queries, n)
     hidden = view(scratch, layer.hidden, n_rows, d_mlp)
     active = view(scratch, layer.active, n_rows, d_mlp)
     d_hidden = view(scratch, run.d_hidden, n_rows, d_mlp)
@@ -198,7 +198,7 @@ def _mlp_back(run, matrices, layer, numbers, gradient, scratch, n):
     linear_back(d_rows, d_hidden, rows, matrices[layer.W_in], gradient, scratch)
     inverse = vector_at(scratch, layer.inverse2, n_rows)
     normalise_back(d_some, d_rows, normed, inverse, numbers, gradient, layer.ln2_w, layer.ln2_b)
-    put_back(dx, d_some, layer.after_from, layer.n_asks, n)
+    put_back(dx, d_some, layer.after_from, layer.n_queries, n)
 
 
 @njit(**OPTIONS)

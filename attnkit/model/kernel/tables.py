@@ -27,7 +27,7 @@ LAYER = np.dtype(
         (name, np.int64)
         for name in (
             # who asks and who is looked at, from which position on and how many
-            *("asks_from", "n_asks", "looks_from", "n_looks", "position"),
+            *("queries_from", "n_queries", "keys_from", "n_keys", "position"),
             # the residual stream: positions and place in scratch memory before and after it
             *("n_before", "x", "dx", "n_after", "x_after", "dx_after", "after_from"),
             *("causal", "self_mask", "n_heads", "kv_heads", "d_k", "d_v"),
@@ -44,7 +44,7 @@ LAYER = np.dtype(
             # whether Q and V are projected, as K always is: a tied role reads its owner's rows
             *("makes_Q", "makes_V", "q_each", "q_first"),
             # places in scratch memory
-            *("normed", "inverse", "rows", "asked", "looked", "q", "k", "v", "pattern", "z"),
+            *("normed", "inverse", "rows", "query_rows", "key_rows", "q", "k", "v", "pattern", "z"),
             *("dq", "dk", "dv", "normed2", "inverse2", "rows2", "hidden", "active"),
             # place in a record of scores and patterns, for one example
             "recorded",
@@ -59,7 +59,7 @@ RUN = _table(
     *("W_E", "W_pos", "b_E", "W_U", "normed", "inverse", "answers", "logits", "no_gain"),
     *("final_norm", "rows", "ln_final_w", "ln_final_b"),
     *("x", "dx", "n_last", "x_last", "dx_last", "answers_in_last"),
-    *("some", "d_some", "d_rows", "d_asked", "d_looked", "dz", "d_hidden"),
+    *("some", "d_some", "d_rows", "d_query_rows", "d_key_rows", "dz", "d_hidden"),
     *("turned", "d_pattern", "waves", "n_waves", "d_turned", "n_scratch", "n_numbers"),
 )
 """One run: sizes, places of the parameters outside of layers, and places in scratch memory."""

@@ -18,7 +18,7 @@
 //     finding(film) → text,                         // text alternative, at the shown step
 //     table(film) → {columns: [text], rows: [[…]]}, // the numbers behind it, for CSV
 //   }
-// What a film knows (header and arrays are those of attnkit/analysis/inspection/inspected.py):
+// What a film knows (header and arrays are those of attnkit/analysis/inspection/result.py):
 //   film.header, film.variants, film.steps, film.at, film.step, film.version (grows with frames)
 //   film.get(name, k = film.at) → values of frame k, or of a constant array; film.shape(name)
 //   film.part(name, [v, h, …], k) → the values below these leading indices, without copying

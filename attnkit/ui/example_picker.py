@@ -12,12 +12,12 @@ from attnkit.analysis.custom_phone_book import (
     read_book,
     shown,
 )
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.tasks.fuzzy import FuzzyPhonebook
-from attnkit.ui.inspecting import Subject, remember
+from attnkit.ui.custom_phone_book import MOST_PROBLEMS, OWN_BOOK
+from attnkit.ui.inspection import Subject, remember
 from attnkit.ui.markdown import plain
-from attnkit.ui.own_book import MOST_PROBLEMS, OWN_BOOK
 
 
 def pick_example(subject: Subject) -> Inspection | None:
@@ -30,8 +30,8 @@ def pick_example(subject: Subject) -> Inspection | None:
     told, order = _told_examples(subject)
     key = f"inspected_example_{subject.lab.filmed_id}_{len(order)}"  # a browser keeps old labels
     remember(key, order, 0, "example")
-    remember("inspected_own_book", (False, True), False)
-    own = can_be_asked(task) and bool(st.session_state["inspected_own_book"])
+    remember("inspected_custom_book", (False, True), False)
+    own = can_be_asked(task) and bool(st.session_state["inspected_custom_book"])
     example = st.selectbox(
         "Example, most wrong answers first",
         order,
@@ -41,8 +41,8 @@ def pick_example(subject: Subject) -> Inspection | None:
         disabled=own,
     )
     if can_be_asked(task):
-        st.toggle("A phone book of your own", key="inspected_own_book")
-    return _own_book(subject) if own else Inspection("attention", example=example)
+        st.toggle("A phone book of your own", key="inspected_custom_book")
+    return _custom_book(subject) if own else Inspection("attention", example=example)
 
 
 def _told_examples(subject: Subject) -> tuple[list[str], list[int]]:
@@ -51,7 +51,7 @@ def _told_examples(subject: Subject) -> tuple[list[str], list[int]]:
     found = subject.inspect(Inspection("examples")) if job is not None and job.over else None
     if not isinstance(found, bytes):
         return ["The example of the Lab"], [0]
-    header = Inspected.from_bytes(found).header
+    header = InspectionResult.from_bytes(found).header
     told = []
     for number, example in enumerate(header["examples"]):
         n_asked = example["n_asked"] * len(header["variants"])
@@ -60,7 +60,7 @@ def _told_examples(subject: Subject) -> tuple[list[str], list[int]]:
     return told, header["order"]
 
 
-def _own_book(subject: Subject) -> Inspection | None:
+def _custom_book(subject: Subject) -> Inspection | None:
     """A book and a question as typed, as an inspection; what is wrong with them is said."""
     task = subject.experiment.task
     assert can_be_asked(task)

@@ -22,7 +22,7 @@ from attnkit.variants.palette import colors_of
 
 
 @dataclass(frozen=True, eq=False)
-class Inspected:
+class InspectionResult:
     """The answer to an inspection.
 
     Attributes:
@@ -43,12 +43,12 @@ class Inspected:
         return save_arrays(named, metadata={"inspected": json.dumps(header)})
 
     @staticmethod
-    def from_bytes(blob: bytes) -> Inspected:
+    def from_bytes(blob: bytes) -> InspectionResult:
         """Read `to_bytes`."""
         arrays = load_arrays(blob)
         header = json.loads(metadata_of(blob)["inspected"])
         framed = set(header.pop("framed"))
-        return Inspected(
+        return InspectionResult(
             header,
             {name: array for name, array in arrays.items() if name in framed},
             {name: array for name, array in arrays.items() if name not in framed},
@@ -69,7 +69,7 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
         "seed": experiment.first_seed,
         "steps": film.steps,
         "total_steps": experiment.training.steps,
-        "places": [place.title for place in experiment.places],
+        "places": [place.title for place in experiment.layer_specs],
         "variants": [
             {
                 "name": title_of(variant),

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Once(Generic[T]):
+class Singleton(Generic[T]):
     """A function without arguments that makes an object once and returns it to every caller.
 
     It can be used as a decorator. Callers in other threads wait until the object is made. If making

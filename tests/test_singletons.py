@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import streamlit as st
 
-from attnkit.ui.once import Once
 from attnkit.ui.owner import gate
+from attnkit.ui.singletons import Singleton
 from attnkit.ui.storage import result_store
 
 
@@ -34,7 +34,7 @@ def test_many_threads_get_one_object():
 def test_none_is_kept_like_any_other_object():
     """A function that returns nothing runs once, too."""
     calls = []
-    make = Once(lambda: calls.append(1))
+    make = Singleton(lambda: calls.append(1))
     assert (make(), make()) == (None, None)
     assert calls == [1]
 
@@ -42,7 +42,7 @@ def test_none_is_kept_like_any_other_object():
 def test_what_is_cleared_is_released_and_made_anew():
     """Tests end one service before they start another."""
     released = []
-    make = Once(object, release=released.append)
+    make = Singleton(object, release=released.append)
     first = make()
     make.clear()
     make.clear()

@@ -9,8 +9,8 @@ from streamlit.testing.v1 import AppTest
 from test_filming import fail
 from test_pages import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, press, show, told, visit, watch
 
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.service.service import Refused, TrainingService
 from attnkit.ui import takeaway
 from attnkit.ui.service import training_service
@@ -56,7 +56,7 @@ def watch_film(tab):
 def received(tab, page):
     """What the page's figures were given."""
     (component,) = [e.proto for e in tab.get("bidi_component") if (e.key or "") == page]
-    return Inspected.from_bytes(component.bytes)
+    return InspectionResult.from_bytes(component.bytes)
 
 
 def test_nothing_is_trained_unasked():
@@ -220,7 +220,7 @@ def test_a_book_of_one_s_own_is_looked_into():
     """Its names stand at the maps; what is wrong with it is said."""
     tab = visit_at("attention", **small_link(task="phonebook"))
     watch_film(tab)
-    tab.toggle(key="inspected_own_book").set_value(True)
+    tab.toggle(key="inspected_custom_book").set_value(True)
     show(tab)
     assert "Jindřich" in received(tab, "attention").header["layers"][0]["columns"]
     tab.text_area(key="inspected_book_phonebook").set_value("Ann 1")

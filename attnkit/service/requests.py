@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.answers import Answers, Example
+from attnkit.analysis.responses import Answers, Example
 from attnkit.experiment import Experiment
 from attnkit.tasks import Task
 

@@ -27,12 +27,12 @@ MOST_PROBLEMS = 5
 OWN_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
 
 
-def own_book(lab: Lab) -> None:
+def custom_phone_book_area(lab: Lab) -> None:
     """A phone book of one's own, and what the trained models answer."""
     job = lab.job
     task = (lab if job is None else job).experiment.task
     assert can_be_asked(task)
-    with st.container(border=True, key="own_book"):
+    with st.container(border=True, key="custom_book"):
         st.markdown("**Ask the trained models** with a phone book of your own.")
         left, right = st.columns(2, gap="medium")
         with left:
@@ -99,8 +99,10 @@ def _answers(lab: Lab, job: Job | None, task: Task, text: str, name: str, seed: 
         st.warning(plain(f"{answers}."))
         return
     components.markup(
-        answers_table(experiment, book, question, answers, seed, telling_layer(experiment.places)),
-        key="own_answers",
+        answers_table(
+            experiment, book, question, answers, seed, telling_layer(experiment.layer_specs)
+        ),
+        key="custom_book_answers",
     )
     whose = "of the finished example, " if job is None else ""
     asked = f"Models {whose}after step {answers.step}: brighter is more attention on that entry"

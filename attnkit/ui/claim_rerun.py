@@ -32,7 +32,7 @@ _Scores = dict[str, dict[str, np.ndarray]]
 
 
 @dataclass
-class Rerun:
+class ClaimRerun:
     """One claim on new seeds; its experiments train one after the other.
 
     Attributes:
@@ -201,7 +201,7 @@ def fresh_seed(n_seeds: int) -> int:
 
 
 @dataclass
-class Reruns:
+class ClaimReruns:
     """The newest run of every claim of one visitor. At most one trains.
 
     Attributes:
@@ -209,8 +209,8 @@ class Reruns:
         moving: The run that trains, if any.
     """
 
-    known: dict[str, Rerun] = field(default_factory=dict)
-    moving: Rerun | None = None
+    known: dict[str, ClaimRerun] = field(default_factory=dict)
+    moving: ClaimRerun | None = None
 
     @property
     def job_id(self) -> str | None:
@@ -225,7 +225,9 @@ class Reruns:
         trials = quick_trials(claim, shipped, fresh_seed(claim.quick_seeds))
         names = {arm.name for arm in claim.judged_arms}
         tuned = {} if shipped is None else {n: t for n, t in shipped.tuned.items() if n in names}
-        rerun = self.known[claim.id] = self.moving = Rerun(claim, trials, tuned, watcher, guess)
+        rerun = self.known[claim.id] = self.moving = ClaimRerun(
+            claim, trials, tuned, watcher, guess
+        )
         rerun.go_on()
 
     def follow(self, watcher: Watcher) -> None:
@@ -236,7 +238,7 @@ class Reruns:
             if not self.moving.moving:
                 self.moving = None
 
-    def go_on(self, rerun: Rerun, watcher: Watcher) -> None:
+    def go_on(self, rerun: ClaimRerun, watcher: Watcher) -> None:
         """Resume a run that stands still, with the same seeds."""
         if self.moving is not rerun:
             self.stop()
@@ -250,7 +252,7 @@ class Reruns:
         self.moving = None
 
 
-def open_reruns() -> Reruns:
+def open_reruns() -> ClaimReruns:
     """Return the runs of this visitor."""
-    reruns: Reruns = st.session_state.setdefault("reruns", Reruns())
+    reruns: ClaimReruns = st.session_state.setdefault("reruns", ClaimReruns())
     return reruns

@@ -1,7 +1,7 @@
 """“What rescues it?” on its page: what is tried is told, and taken back, where it belongs."""
 
 import pytest
-from test_inspecting import small_link, turn_to, visit_at
+from test_inspection_page import small_link, turn_to, visit_at
 from test_pages import press, show, told, visit, watch
 
 from attnkit.experiment.experiment import from_params

@@ -17,7 +17,7 @@ Kind = Literal["layer", "encoder", "decoder", "cross"]
 
 
 @dataclass(frozen=True)
-class Place:
+class LayerSpec:
     """One attention layer.
 
     Attributes:
@@ -29,8 +29,8 @@ class Place:
 
     kind: Kind
     number: int
-    asks: tuple[int, int]
-    looks: tuple[int, int]
+    query_positions: tuple[int, int]
+    key_positions: tuple[int, int]
     causal: bool
     has_mlp: bool
 
@@ -40,12 +40,22 @@ class Place:
         return f"{self.kind.capitalize()} {self.number}"
 
     @property
+    def n_queries(self) -> int:
+        """Number of query positions."""
+        return self.query_positions[1] - self.query_positions[0]
+
+    @property
+    def n_keys(self) -> int:
+        """Number of key positions."""
+        return self.key_positions[1] - self.key_positions[0]
+
+    @property
     def square(self) -> bool:
         """Whether those who ask are those who are looked at."""
-        return self.asks == self.looks
+        return self.query_positions == self.key_positions
 
 
-def places_of(size: Size, task: Task) -> tuple[Place, ...]:
+def layer_specs_of(size: Size, task: Task) -> tuple[LayerSpec, ...]:
     """The attention layers in the order in which they are computed.
 
     A task with `n_source` positions has `n_layers` layers of an encoder, then as many of a decoder,
@@ -54,10 +64,10 @@ def places_of(size: Size, task: Task) -> tuple[Place, ...]:
     numbers = range(1, size.n_layers + 1)
     everyone = (0, task.n_ctx)
     if not task.n_source:
-        return tuple(Place("layer", n, everyone, everyone, size.causal, True) for n in numbers)
+        return tuple(LayerSpec("layer", n, everyone, everyone, size.causal, True) for n in numbers)
     source, rest = (0, task.n_source), (task.n_source, task.n_ctx)
-    places = [Place("encoder", n, source, source, False, True) for n in numbers]
+    places = [LayerSpec("encoder", n, source, source, False, True) for n in numbers]
     for n in numbers:
-        places.append(Place("decoder", n, rest, rest, True, False))
-        places.append(Place("cross", n, rest, source, False, True))
+        places.append(LayerSpec("decoder", n, rest, rest, True, False))
+        places.append(LayerSpec("cross", n, rest, source, False, True))
     return tuple(places)

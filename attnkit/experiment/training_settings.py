@@ -14,7 +14,7 @@ MEASURED_TOGETHER = 512
 """Held-out examples that are answered at once; attention is measured on the first so many."""
 
 
-class Training(BaseModel):
+class TrainingSettings(BaseModel):
     """How every run of an experiment is trained and evaluated."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -60,10 +60,10 @@ def random_at(row: pd.Series, measure: str) -> tuple[float, float]:
     return mean, sd
 
 
-def head_told(heads: pd.DataFrame, head: Head, measure: str) -> str:
+def head_in_words(heads: pd.DataFrame, head: Head, measure: str) -> str:
     """What is chosen, its number, and that of random matrices of its shape."""
     row = row_of(heads, head)
-    told = f"{head.told}: {MEASURES[measure].title} {real(float(row[measure]))}"
+    told = f"{head.in_words}: {MEASURES[measure].title} {real(float(row[measure]))}"
     mean, sd = random_at(row, measure)
     return told if mean != mean else f"{told} (random {real(mean)} ± {real(sd)})"
 
@@ -94,8 +94,8 @@ def show_portrait(portrait: Portrait, head: Head, d_model: int) -> None:
     picture(
         plot_split(portrait),
         key="atlas_split",
-        alt=f"{head.told}. {told}",
-        title=f"{head.told}: W_Q W_Kᵀ in two parts",
+        alt=f"{head.in_words}. {told}",
+        title=f"{head.in_words}: W_Q W_Kᵀ in two parts",
     )
     if head.kind == "cross":
         told += " Cross-attention reads two streams, so the split says nothing here: a control."
@@ -106,8 +106,8 @@ def show_portrait(portrait: Portrait, head: Head, d_model: int) -> None:
     picture(
         plot_spectra(portrait),
         key="atlas_spectra",
-        alt=f"{head.told}. {told}",
-        title=f"{head.told}: spectra of W_Q W_Kᵀ",
+        alt=f"{head.in_words}. {told}",
+        title=f"{head.in_words}: spectra of W_Q W_Kᵀ",
     )
     st.caption(plain(told))
     numbers("spectra", lambda: spectra_table(portrait), "Singular values and eigenvalues")
@@ -116,8 +116,8 @@ def show_portrait(portrait: Portrait, head: Head, d_model: int) -> None:
     picture(
         plot_angles(portrait, d_model),
         key="atlas_angles",
-        alt=f"{head.told}. {told}",
-        title=f"{head.told}: principal angles",
+        alt=f"{head.in_words}. {told}",
+        title=f"{head.in_words}: principal angles",
     )
     st.caption(plain(told))
     numbers("angles", lambda: angles_table(portrait, d_model), "cos² of principal angles")

@@ -29,7 +29,7 @@ def question_of(name: str) -> Question | None:
 
 
 @dataclass
-class Asked(Linked):
+class QuestionChoice(Linked):
     """One visitor's choice.
 
     Attributes:
@@ -83,13 +83,13 @@ class Asked(Linked):
         self.problem = f"The link has {name}={shown!r}. Allowed: {', '.join(allowed)}."
 
 
-def open_asked() -> Asked:
+def open_question_choice() -> QuestionChoice:
     """This visitor's choice, made from the link if there is none yet or the link has changed."""
     params = st.query_params.to_dict()
-    asked: Asked | None = st.session_state.get("asked")
+    asked: QuestionChoice | None = st.session_state.get("asked")
     coming_back = st.session_state.get("page") != "questions"  # then the address has lost it
     if asked is None:
-        asked = st.session_state.asked = Asked()
+        asked = st.session_state.asked = QuestionChoice()
         asked.follow(params)
     elif asked.is_called(params, "questions"):
         asked.follow(params)

@@ -11,7 +11,7 @@ from finished import one_variant
 from attnkit.figures.curves import plot_accuracy as draw_accuracy
 from attnkit.figures.curves import plot_loss as draw_loss
 from attnkit.ui.components import Packed
-from attnkit.ui.shown import (
+from attnkit.ui.render_cache import (
     _KEPT,
     _MADE,
     board,

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnkit.analysis.answers import Answers, Example, VariantAnswers
 from attnkit.analysis.inspection.probes import why_not
 from attnkit.analysis.inspection.replay import is_tied
+from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.examples import load_weights
 from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment

@@ -13,7 +13,7 @@ import streamlit as st
 from attnkit.analysis.comparison import (
     ABSENT,
     LETTERS,
-    Compared,
+    ComparedExperiment,
     Metric,
     differences_between,
     differences_within,
@@ -45,7 +45,7 @@ _TALLEST = 30
 """Rows of a table that is shown whole."""
 
 
-def comparison(compared: Sequence[Compared]) -> None:
+def comparison(compared: Sequence[ComparedExperiment]) -> None:
     """Settings, curves and tables of what is chosen."""
     st.subheader("Settings that differ" if len(compared) > 1 else "Settings", anchor=False)
     told = settings_table(compared)
@@ -84,7 +84,7 @@ def comparison(compared: Sequence[Compared]) -> None:
     _differences(compared, variants, metric)
 
 
-def downloads(compared: Sequence[Compared]) -> None:
+def downloads(compared: Sequence[ComparedExperiment]) -> None:
     """The raw data of what is chosen, whole."""
     st.subheader("Raw data", anchor=False)
     n_rows = n_evaluations(compared)
@@ -139,7 +139,7 @@ def _told(reached: pd.DataFrame) -> str:
     return " ".join(parts)
 
 
-def _measure_and_variants(compared: Sequence[Compared]) -> tuple[Metric, list[Variant]]:
+def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metric, list[Variant]]:
     """What is drawn and told."""
     has_level = any(one.experiment.task.loss_to_beat is not None for one in compared)
     usual: Metric = "loss" if has_level else "accuracy"
@@ -168,7 +168,9 @@ def _measure_and_variants(compared: Sequence[Compared]) -> tuple[Metric, list[Va
     return metric, shown
 
 
-def _differences(compared: Sequence[Compared], variants: list[Variant], metric: Metric) -> None:
+def _differences(
+    compared: Sequence[ComparedExperiment], variants: list[Variant], metric: Metric
+) -> None:
     """Pairs of variants, pairs of experiments."""
     names = [variant.value for variant in variants]
     shared = [v for v in variants if any(_beside(v, one) for one in compared)]
@@ -213,7 +215,7 @@ def _differences(compared: Sequence[Compared], variants: list[Variant], metric: 
         )
 
 
-def _beside(variant: Variant, one: Compared) -> bool:
+def _beside(variant: Variant, one: ComparedExperiment) -> bool:
     return variant in one.experiment.sharing and len(one.experiment.sharing) > 1
 
 

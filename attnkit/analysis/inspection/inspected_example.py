@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from attnkit.analysis.answers import Example
-from attnkit.analysis.attention_map import Frame, asking_of, axes_of, frame_of
+from attnkit.analysis.attention_map import MapLayout, axes_of, map_layout_of, queries_of
 from attnkit.analysis.custom_phone_book import NOT_IN_BOOK
 from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
-from attnkit.experiment.architecture import Place
+from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.tasks import NOTHING, Examples, Label
 
 MOST_CLASSES = 128
@@ -25,14 +25,14 @@ MOST_CLASSES = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class InspectedExample:
     """What is looked at, the same for all variants.
 
     Attributes:
         experiment: with a task of the example's size. trained: as trained.
         example: with what is known to be right. laid_out: with rows for all that is asked.
         labels: of its tokens. numbers: what classes of answers are called, if not as usual.
-        asking: the place of the token that is followed among `asking_of` the layer.
+        asking: the place of the token that is followed among `queries_of` the layer.
         frames: rows and columns of every layer.
     """
 
@@ -45,10 +45,10 @@ class Looked:
     layer: int
     head: int
     asking: int
-    frames: list[Frame]
+    frames: list[MapLayout]
 
     @staticmethod
-    def at(trained: Experiment, inspection: Inspection) -> Looked:
+    def at(trained: Experiment, inspection: Inspection) -> InspectedExample:
         """What an inspection asks for.
 
         Raises:
@@ -57,7 +57,7 @@ class Looked:
         experiment, examples = example_for(trained, inspection)
         place_of(experiment, inspection)
         (example,) = one_by_one(examples)
-        task, places, laid_out = experiment.task, experiment.places, example
+        task, places, laid_out = experiment.task, experiment.layer_specs, example
         labels = task.label(example.tokens)
         if inspection.tokens:  # its questions are about its entries, in their order
             n_entries = len(example.labels)
@@ -67,12 +67,13 @@ class Looked:
             example = _as_known(example, inspection)
             labels = _own_labels(example, inspection)
         asking = [
-            min(inspection.asking, len(asking_of(task, place, laid_out)) - 1) for place in places
+            min(inspection.asking, len(queries_of(task, place, laid_out)) - 1) for place in places
         ]
         frames = [
-            frame_of(task, place, laid_out, row) for place, row in zip(places, asking, strict=True)
+            map_layout_of(task, place, laid_out, row)
+            for place, row in zip(places, asking, strict=True)
         ]
-        return Looked(
+        return InspectedExample(
             experiment,
             trained,
             example,
@@ -96,15 +97,15 @@ class Looked:
         return torch.from_numpy(self.example.tokens).unsqueeze(0)
 
     @property
-    def frame(self) -> Frame:
+    def frame(self) -> MapLayout:
         """Rows and columns of the layer."""
         return self.frames[self.layer]
 
     @property
     def position(self) -> int:
         """Where the token that is followed stands."""
-        place = self.experiment.places[self.layer]
-        return asking_of(self.experiment.task, place, self.laid_out)[self.asking]
+        place = self.experiment.layer_specs[self.layer]
+        return queries_of(self.experiment.task, place, self.laid_out)[self.asking]
 
     @property
     def row(self) -> int:
@@ -138,7 +139,7 @@ class Looked:
         Args:
             answered: classes that variants answered.
         """
-        place = self.experiment.places[self.layer]
+        place = self.experiment.layer_specs[self.layer]
         layers = [self._told(layer) for layer in range(len(self.frames))]
         own = layers[self.layer]
         classes = {*self.classes, *own["right"], *np.unique(answered).tolist()} - {NOTHING}
@@ -155,7 +156,7 @@ class Looked:
                     "title": self.labels[position].full,
                     "row": where.get(position, NOTHING),
                 }
-                for position in asking_of(self.experiment.task, place, self.laid_out)
+                for position in queries_of(self.experiment.task, place, self.laid_out)
             ],
             "row": self.row,
             "is_asked": self.answer != NOTHING,
@@ -173,7 +174,7 @@ class Looked:
         frame, right = self.frames[layer], self.example.labels
         return {
             **axes_of(self.labels, frame, self.example),
-            "title": self.experiment.places[layer].title,
+            "title": self.experiment.layer_specs[layer].title,
             "row_positions": frame.rows,
             "column_positions": frame.columns,
             "rest": frame.rest,
@@ -182,18 +183,18 @@ class Looked:
         }
 
 
-def place_of(experiment: Experiment, inspection: Inspection) -> Place:
+def place_of(experiment: Experiment, inspection: Inspection) -> LayerSpec:
     """The layer that is looked at.
 
     Raises:
         ValueError: if there is no such layer or head.
     """
-    counts = {"layer": len(experiment.places), "head": experiment.n_heads}
+    counts = {"layer": len(experiment.layer_specs), "head": experiment.n_heads}
     for name, count in counts.items():
         given = getattr(inspection, name)
         if given >= count:
             raise ValueError(f"{name}: got {given}, allowed 0 to {count - 1}")
-    return experiment.places[inspection.layer]
+    return experiment.layer_specs[inspection.layer]
 
 
 def _as_known(example: Example, inspection: Inspection) -> Example:

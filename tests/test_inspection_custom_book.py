@@ -17,7 +17,7 @@ from attnkit.tasks import NOTHING
 BOOK = "Ida 12\nJon 34\nMia 12\nTom 56"
 
 
-def own_book(film, name="Jon"):
+def custom_phone_book_area(film, name="Jon"):
     """A book of four entries with three numbers, and a question, as a page asks."""
     task = film.experiment.task
     book = read_book(BOOK, task)
@@ -34,7 +34,7 @@ def own_book(film, name="Jon"):
 def test_a_book_of_ones_own_is_looked_up():
     """Rows are its questions, columns its entries; what models answer is that of the formula."""
     film = film_of("phonebook")
-    asked = own_book(film)
+    asked = custom_phone_book_area(film)
     found = inspected(film, **asked)
     header, told = found.header, found.header["layers"][0]
     assert header["is_asked"]
@@ -57,7 +57,7 @@ def test_a_book_of_ones_own_is_looked_up():
 def test_a_book_of_ones_own_is_told_in_its_own_words():
     """Names, numbers, and what is right, as far as it is known."""
     film = film_of("phonebook")
-    header = inspected(film, **own_book(film)).header
+    header = inspected(film, **custom_phone_book_area(film)).header
     told = header["layers"][0]
     assert told["columns"] == ["Ida", "Jon", "Mia", "Tom", "rest"]
     assert told["column_titles"][:2] == ["Ida, 12", "Jon, 34"]
@@ -71,7 +71,7 @@ def test_a_book_of_ones_own_is_told_in_its_own_words():
 def test_of_a_question_about_nobody_nothing_is_right():
     """It stands in the last place, and has no right entry; a bare book has none at all."""
     film = film_of("phonebook")
-    asked = own_book(film, "Nobody")
+    asked = custom_phone_book_area(film, "Nobody")
     header = inspected(film, **asked).header
     told = header["layers"][0]
     assert told["rows"] == ["Ida ?", "Jon ?", "Mia ?", "your question"]
@@ -85,7 +85,7 @@ def test_of_a_question_about_nobody_nothing_is_right():
 def test_who_cannot_read_a_book_of_that_size_says_why():
     """Learnt positions are of the size trained on; the others answer."""
     film = film_of("phonebook", ("QKV", "QKV positions=learned"))
-    found = inspected(film, **own_book(film))
+    found = inspected(film, **custom_phone_book_area(film))
     refusals = [own["refusal"] for own in found.header["variants"]]
     assert refusals[0] == ""
     assert refusals[1].startswith(

@@ -19,10 +19,10 @@ from typing import Any
 import streamlit as st
 
 from attnkit.analysis.attention_map import telling_layer
-from attnkit.analysis.inspection.inspected import Inspected
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
-from attnkit.experiment.links import told
+from attnkit.experiment.links import problems_in_words
 from attnkit.service.jobs import Job
 from attnkit.service.service import Refused
 from attnkit.ui import components
@@ -126,7 +126,7 @@ def open_subject(page: str, title: str) -> Subject:
     experiment = lab.experiment if job is None else job.experiment
     st.title(title, anchor=False)
     if lab.problems:  # the Lab says it once more
-        st.warning(f"The link was not fully understood. {plain(told(lab.problems))}")
+        st.warning(f"The link was not fully understood. {plain(problems_in_words(lab.problems))}")
     with st.container(horizontal=True, vertical_alignment="bottom", key="subject"):
         names = ", ".join(title_of(variant) for variant in experiment.sharing)
         st.markdown(f"**{plain(experiment.task.title)}**: {plain(names)}")
@@ -188,7 +188,7 @@ def remember(key: str, options: Sequence[Any], otherwise: Any, name: str = "") -
 
 def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
     """Pickers, where there is a choice; those of one visitor hold on all pages."""
-    places, n_heads = subject.experiment.places, subject.experiment.n_heads
+    places, n_heads = subject.experiment.layer_specs, subject.experiment.n_heads
     layer = head = 0
     if len(places) > 1:
         remember("inspected_layer", range(len(places)), telling_layer(places))
@@ -285,7 +285,7 @@ def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, whole: bool
     if isinstance(found, str):
         sent.trouble = found
     elif found is not None:
-        header = Inspected.from_bytes(found).header
+        header = InspectionResult.from_bytes(found).header
         if header["steps"]:
             sent.step, sent.blob = header["steps"][-1], found
 

@@ -5,13 +5,20 @@ from itertools import count
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from attnkit.service.scheduler import (
+    MOST_RATIO,
+    OVERTAKE_SECONDS,
+    Demand,
+    admitted,
+    gives_way,
+    outlooks,
+)
 from attnkit.service.server import ServerSettings
-from attnkit.service.turns import MOST_RATIO, OVERTAKE_SECONDS, Claim, admitted, gives_way, outlooks
 
 SETTINGS = ServerSettings(max_active=3, training_megabytes=100, visitor_active=1, visitor_waiting=1)
 
 CLAIMS = st.builds(
-    Claim,
+    Demand,
     id=st.uuids().map(str),
     visitor=st.sampled_from(["", "Anna", "Bert", "Cleo"]),
     megabytes=st.floats(1, 150),
@@ -26,7 +33,7 @@ HOSTED = ServerSettings.of({"ATTNKIT_HOSTED": "true"})
 
 def claims(*sizes, **others):
     """Claims of nobody, named a, b, c … of so many megabytes."""
-    return [Claim(name, "", size, **others) for name, size in zip("abcdefg", sizes, strict=False)]
+    return [Demand(name, "", size, **others) for name, size in zip("abcdefg", sizes, strict=False)]
 
 
 def ids(found):
@@ -42,12 +49,12 @@ def test_the_first_to_ask_are_the_first_to_begin():
 def test_what_is_larger_than_all_memory_begins_alone():
     """Otherwise it would wait for ever."""
     assert ids(admitted(claims(150, 1), [], SETTINGS)) == "a"
-    assert not admitted(claims(150), [Claim("x", "", 1)], SETTINGS)
+    assert not admitted(claims(150), [Demand("x", "", 1)], SETTINGS)
 
 
 def test_small_ones_overtake_a_large_one_for_a_while():
     """Then all wait, so that its turn comes."""
-    held = [Claim("x", "", 60)]
+    held = [Demand("x", "", 60)]
     assert ids(admitted(claims(50, 30), held, SETTINGS)) == "b"
     patient = claims(50, 30, waited=OVERTAKE_SECONDS + 1)
     assert not admitted(patient, held, SETTINGS)
@@ -55,13 +62,13 @@ def test_small_ones_overtake_a_large_one_for_a_while():
 
 def test_a_visitor_s_second_waits_for_their_first_and_for_nobody_else():
     """Others overtake it."""
-    waiting = [Claim("a", "Anna", 1), Claim("b", "Bert", 1), Claim("c", "", 1)]
-    assert ids(admitted(waiting, [Claim("x", "Anna", 1)], SETTINGS)) == "bc"
+    waiting = [Demand("a", "Anna", 1), Demand("b", "Bert", 1), Demand("c", "", 1)]
+    assert ids(admitted(waiting, [Demand("x", "Anna", 1)], SETTINGS)) == "bc"
 
 
 def test_what_is_paused_holds_memory_but_no_turn():
     """Three others take turns beside it."""
-    held = [Claim("x", "", 60, paused=True)]
+    held = [Demand("x", "", 60, paused=True)]
     assert ids(admitted(claims(10, 10, 10), held, SETTINGS)) == "abc"
     assert not admitted(claims(50), held, SETTINGS)
 
@@ -75,14 +82,14 @@ def test_equal_ones_that_take_turns_end_together():
 
 def test_a_short_one_does_not_wait_for_a_long_one():
     """It ends after twice its time, the long one after the sum."""
-    both = [Claim("long", "", 1, seconds=100), Claim("short", "", 1, seconds=5)]
+    both = [Demand("long", "", 1, seconds=100), Demand("short", "", 1, seconds=5)]
     found = outlooks([], both, SETTINGS)
     assert (found["short"].ends, found["long"].ends) == (10, 105)
 
 
 def test_who_waits_begins_when_the_first_ends():
     """Place and time are told."""
-    holding = [Claim(name, "", 1, seconds=s) for name, s in (("x", 2), ("y", 4), ("z", 4))]
+    holding = [Demand(name, "", 1, seconds=s) for name, s in (("x", 2), ("y", 4), ("z", 4))]
     found = outlooks(claims(1, 1, seconds=6), holding, SETTINGS)
     assert (found["a"].place, found["b"].place) == (1, 2)
     assert (found["a"].begins, found["b"].begins) == (6, 12)
@@ -91,7 +98,7 @@ def test_who_waits_begins_when_the_first_ends():
 
 def test_nobody_knows_how_long_a_paused_one_is_in_the_way():
     """The wait is endless, not wrong."""
-    paused = [Claim("x", "", 90, seconds=5, paused=True)]
+    paused = [Demand("x", "", 90, seconds=5, paused=True)]
     assert outlooks(claims(50), paused, SETTINGS)["a"].begins == float("inf")
 
 
@@ -124,7 +131,7 @@ def test_everybody_who_waits_or_trains_has_an_outlook(waiting, holding):
 def tabs(address, n, megabytes, seconds, **others):
     """Claims of as many visitors of one address."""
     names = [f"{address} {number}" for number in range(n)]
-    return [Claim(x, x, megabytes, seconds, address=address, **others) for x in names]
+    return [Demand(x, x, megabytes, seconds, address=address, **others) for x in names]
 
 
 def begin(waiting, holding=(), settings=HOSTED):
@@ -135,7 +142,7 @@ def begin(waiting, holding=(), settings=HOSTED):
 
 LOADS = st.lists(
     st.builds(
-        Claim,
+        Demand,
         id=st.uuids().map(str),
         visitor=st.uuids().map(str),
         megabytes=st.floats(1, HOSTED.max_megabytes),
@@ -159,7 +166,7 @@ def test_a_small_job_of_another_address_never_waits_for_a_script(load, part):
     free = HOSTED.training_megabytes - sum(claim.megabytes for claim in holding)
     if len(holding) != 1:
         assert free >= HOSTED.training_megabytes / 4
-    small = Claim("small", "Anna", part * min(free, 300), 5, address="home")
+    small = Demand("small", "Anna", part * min(free, 300), 5, address="home")
     found = outlooks([*waiting, small], holding, HOSTED)["small"]
     assert found.begins == 0
     assert found.ends <= 2 * small.seconds + 1e-6
@@ -185,8 +192,8 @@ def test_the_next_to_begin_is_of_the_address_that_holds_least():
     """Whoever asked first."""
     holding = [*tabs("script", 1, 40, 50), *tabs("home", 1, 10, 50)]
     waiting = [
-        Claim("c", "Cleo", 10, waited=9, address="script"),
-        Claim("a", "Anna", 10, waited=1, address="home"),
+        Demand("c", "Cleo", 10, waited=9, address="script"),
+        Demand("a", "Anna", 10, waited=1, address="home"),
     ]
     four_turns = SETTINGS.model_copy(update={"max_active": 4})
     assert ids(admitted(waiting, holding, four_turns)) == "a"
@@ -195,7 +202,7 @@ def test_the_next_to_begin_is_of_the_address_that_holds_least():
 def test_a_small_one_overtakes_large_ones_of_its_address():
     """Once it has waited for a share of its own time as long as theirs."""
     waiting = tabs("school", 5, 10, 600, waited=300)
-    small = Claim("small", "Anna", 10, 5, waited=2, address="school")
+    small = Demand("small", "Anna", 10, 5, waited=2, address="school")
     one_turn = HOSTED.model_copy(update={"max_active": 1})
     assert small not in admitted([*waiting, small], [], one_turn)
     small.waited = 3
@@ -204,9 +211,9 @@ def test_a_small_one_overtakes_large_ones_of_its_address():
 
 def test_a_large_one_is_overtaken_only_by_those_that_end_before_it_can_begin():
     """Memory for it is free when the longer of the two that train has ended."""
-    holding = [Claim("x", "", 40, 20), Claim("y", "", 40, 100)]
-    large = Claim("l", "", 90, 50, waited=OVERTAKE_SECONDS + 1)
-    waiting = [large, Claim("a", "", 10, 99), Claim("b", "", 10, 100)]
+    holding = [Demand("x", "", 40, 20), Demand("y", "", 40, 100)]
+    large = Demand("l", "", 90, 50, waited=OVERTAKE_SECONDS + 1)
+    waiting = [large, Demand("a", "", 10, 99), Demand("b", "", 10, 100)]
     assert ids(admitted(waiting, holding, SETTINGS)) == "a"
 
 
@@ -261,10 +268,10 @@ def test_nothing_starves(megabytes, seconds, size, address):
 
     def arrivals(second):
         of = f"street {second}" if address is None else address
-        return [Claim(f"{next(names)}", "", size, seconds, address=of)]
+        return [Demand(f"{next(names)}", "", size, seconds, address=of)]
 
     settings = ServerSettings(max_active=4, training_megabytes=100)
-    large = Claim("large", "", megabytes, 20, address="home")
+    large = Demand("large", "", megabytes, 20, address="home")
     begins = begins_after(large, arrivals, settings)
     assert begins is not None
     assert begins <= max(OVERTAKE_SECONDS, MOST_RATIO * 20) + 4 * 4 * (seconds + 1)

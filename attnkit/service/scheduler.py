@@ -43,7 +43,7 @@ LEAST_SECONDS = 1.0
 
 
 @dataclass(eq=False, slots=True)
-class Claim:
+class Demand:
     """One experiment's claim to a turn.
 
     Attributes:
@@ -89,9 +89,9 @@ class Outlook:
 class _Room:
     """Turns, memory and places that addresses and visitors hold, and how much of each is left."""
 
-    def __init__(self, holding: Sequence[Claim], settings: ServerSettings) -> None:
+    def __init__(self, holding: Sequence[Demand], settings: ServerSettings) -> None:
         self._settings = settings
-        self._holding: list[Claim] = []
+        self._holding: list[Demand] = []
         self._megabytes: defaultdict[str | None, float] = defaultdict(float)  # None: of all
         self._turns: Counter[str | None] = Counter()
         self._claims: Counter[str | None] = Counter()
@@ -99,7 +99,7 @@ class _Room:
         for claim in holding:
             self.take(claim)
 
-    def take(self, claim: Claim, sign: int = 1) -> None:
+    def take(self, claim: Demand, sign: int = 1) -> None:
         """Give a claim what it asks for; with the sign −1, take it back."""
         (self._holding.append if sign > 0 else self._holding.remove)(claim)
         for key in (claim.address, None):
@@ -120,24 +120,24 @@ class _Room:
         most = settings.max_active + settings.max_waiting  # of those that are paused, too
         return self._turns[None] >= settings.max_active or self._claims[None] >= most
 
-    def visitor_has_enough(self, claim: Claim) -> bool:
+    def visitor_has_enough(self, claim: Demand) -> bool:
         """Whether a claim waits for another one of its own visitor."""
         limit = self._settings.visitor_active
         return bool(claim.visitor) and self._of_visitor[claim.visitor] >= limit
 
-    def has_memory(self, claim: Claim) -> bool:
+    def has_memory(self, claim: Demand) -> bool:
         """Whether a claim fits; one larger than all memory begins alone."""
         most = self._settings.training_megabytes
         return not self._claims[None] or self._megabytes[None] + claim.megabytes <= most
 
-    def leaves_memory(self, claim: Claim) -> bool:
+    def leaves_memory(self, claim: Demand) -> bool:
         """Whether a claim's address, with this claim, leaves memory for other addresses."""
         own, more, most = claim.address, claim.megabytes, self._settings.training_megabytes
         if not own or not self._claims[own]:
             return True
         return _leaves(self._megabytes, own, more, most, MEGABYTES_FOR_EACH_FREE)
 
-    def leaves_turns(self, claim: Claim) -> bool:
+    def leaves_turns(self, claim: Demand) -> bool:
         """Whether a claim's address, with this claim, leaves turns and places for others."""
         own, settings = claim.address, self._settings
         if not own or not self._claims[own]:
@@ -147,7 +147,7 @@ class _Room:
             self._claims, own, 1, most, TURNS_FOR_EACH_FREE
         )
 
-    def seconds_until_free(self, claim: Claim) -> float:
+    def seconds_until_free(self, claim: Demand) -> float:
         """Return the training time after which enough that trains has ended for a claim to begin.
 
         All take equal turns, so whatever has less time left ends before that. Infinite if what is
@@ -161,7 +161,7 @@ class _Room:
                     return other.seconds
         return float("inf")
 
-    def fits_beside(self, claim: Claim, other: Claim) -> bool:
+    def fits_beside(self, claim: Demand, other: Demand) -> bool:
         """Whether there is memory for a claim once another one has begun, too."""
         self.take(other)
         found = self.has_memory(claim) and self.leaves_memory(claim)
@@ -177,8 +177,8 @@ def _leaves(
 
 
 def admitted(
-    waiting: Sequence[Claim], holding: Sequence[Claim], settings: ServerSettings
-) -> list[Claim]:
+    waiting: Sequence[Demand], holding: Sequence[Demand], settings: ServerSettings
+) -> list[Demand]:
     """Return the claims that may begin now.
 
     Args:
@@ -196,13 +196,13 @@ def admitted(
     return [claim for claim in waiting if claim.id in found]
 
 
-def _next(queue: Sequence[Claim], room: _Room) -> Claim | None:
+def _next(queue: Sequence[Demand], room: _Room) -> Demand | None:
     """Return the claim that begins next; None if none can."""
     if not queue or room.is_full:
         return None
     share = {claim.address: room.share(claim.address) for claim in queue}
-    blocked: dict[str | None, Claim] = {}  # the first that is not to be delayed; None: by anybody
-    able: list[Claim] = []
+    blocked: dict[str | None, Demand] = {}  # the first that is not to be delayed; None: by anybody
+    able: list[Demand] = []
     for claim in sorted(queue, key=lambda claim: (share[claim.address], -claim.waited)):
         if room.visitor_has_enough(claim) or not room.leaves_turns(claim):
             continue  # it waits for its own visitor's or address's, so nobody waits for it
@@ -222,7 +222,7 @@ def _next(queue: Sequence[Claim], room: _Room) -> Claim | None:
     return next(kept_out, best)
 
 
-def gives_way(waiting: Sequence[Claim]) -> Claim:
+def gives_way(waiting: Sequence[Demand]) -> Demand:
     """Return the claim that loses its place if too many wait.
 
     It is of the address with most places, there of the visitor with most, there the one with most
@@ -244,7 +244,7 @@ def gives_way(waiting: Sequence[Claim]) -> Claim:
 
 
 def outlooks(
-    waiting: Sequence[Claim], holding: Sequence[Claim], settings: ServerSettings
+    waiting: Sequence[Demand], holding: Sequence[Demand], settings: ServerSettings
 ) -> dict[str, Outlook]:
     """Return what each may expect if nobody asks for more and all goes as estimated.
 

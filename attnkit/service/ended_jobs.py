@@ -8,8 +8,8 @@ from collections.abc import Collection
 from typing import Any
 
 from attnkit.experiment import Experiment
+from attnkit.service.finished_runs import Known
 from attnkit.service.jobs import Job
-from attnkit.service.known import Known
 from attnkit.training.film import film_megabytes
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnkit.analysis.reasons.kinds import KINDS, NEARLY, learns
-from attnkit.analysis.reasons.measured import Reason, Run
+from attnkit.analysis.reasons.run import Reason, Run
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import percent
 from attnkit.variants import Variant

@@ -44,7 +44,7 @@ class Uploaded(Protocol):
         """Its content."""
 
 
-class Measuring:
+class ModelMeasurement:
     """One run of `python -m attnkit models`; it ends with this object.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 from attnkit.service.jobs import Job
 from attnkit.service.leases import Leases
-from attnkit.service.turns import Outlook
+from attnkit.service.scheduler import Outlook
 
 
 def overview(

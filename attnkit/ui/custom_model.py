@@ -10,12 +10,12 @@ import streamlit as st
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.service.server import server_settings
-from attnkit.ui.atlas import Chosen
+from attnkit.ui.atlas import AtlasChoice
 from attnkit.ui.markdown import plain
-from attnkit.ui.measuring import (
+from attnkit.ui.model_measurement import (
     ENDINGS,
     MOST_MEGABYTES,
-    Measuring,
+    ModelMeasurement,
     keep_upload,
     under_free_names,
     upload_problem,
@@ -26,7 +26,7 @@ TICK_SECONDS = 0.5
 LONGEST_SOURCE = 4000
 """Characters of a path, more than systems allow."""
 
-RUNNING, SAID = "own_measuring", "own_measured"
+RUNNING, SAID = "model_measurement", "own_measured"
 """Keys of what is measured now, and of what was said of the last one."""
 
 _BOXES = {
@@ -36,7 +36,7 @@ _BOXES = {
 }
 
 
-def own_model(chosen: Chosen, shipped: Iterable[str] = ()) -> None:
+def custom_model(chosen: AtlasChoice, shipped: Iterable[str] = ()) -> None:
     """The whole section; draws itself again while something is measured.
 
     Args:
@@ -48,13 +48,13 @@ def own_model(chosen: Chosen, shipped: Iterable[str] = ()) -> None:
         )
         st.code("python -m attnkit models PATH --out atlas.parquet", language="bash")
         return
-    running: Measuring | None = st.session_state.get(RUNNING)
+    running: ModelMeasurement | None = st.session_state.get(RUNNING)
     moving = running is not None and running.moving
     st.fragment(_area, run_every=TICK_SECONDS if moving else None)(chosen, frozenset(shipped))
 
 
-def _area(chosen: Chosen, shipped: frozenset[str]) -> None:
-    running: Measuring | None = st.session_state.get(RUNNING)
+def _area(chosen: AtlasChoice, shipped: frozenset[str]) -> None:
+    running: ModelMeasurement | None = st.session_state.get(RUNNING)
     if running is not None and not running.moving:
         _take(running, chosen, shipped)
         st.rerun()
@@ -99,7 +99,7 @@ def _area(chosen: Chosen, shipped: frozenset[str]) -> None:
     )
 
 
-def _status(running: Measuring | None) -> None:
+def _status(running: ModelMeasurement | None) -> None:
     """How far it is, or what came of the last one."""
     if running is not None:
         done, of = running.layers
@@ -125,7 +125,7 @@ def _begin() -> None:
             told = next(file.name for file in files if not file.name.endswith(".json"))
             folder, source = keep_upload(files, told.rpartition(".")[0])
         try:
-            st.session_state[RUNNING] = Measuring(
+            st.session_state[RUNNING] = ModelMeasurement(
                 source, told=told, every_setting=every, folder=folder
             )
         except OSError as error:
@@ -135,7 +135,7 @@ def _begin() -> None:
     st.rerun()
 
 
-def _take(running: Measuring, chosen: Chosen, shipped: frozenset[str]) -> None:
+def _take(running: ModelMeasurement, chosen: AtlasChoice, shipped: frozenset[str]) -> None:
     """Put what was measured beside the other models."""
     del st.session_state[RUNNING]
     if running.stopped:

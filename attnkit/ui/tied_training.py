@@ -19,7 +19,7 @@ FIRST_FRAME_SECONDS = 0.3
 
 
 @dataclass
-class Operation:
+class TiedTraining:
     """What one visitor has had tied and trained on.
 
     Attributes:
@@ -78,16 +78,16 @@ class Operation:
         self.job_id, self.refusal = None, ""
 
 
-def open_operation(lab: Lab) -> Operation:
+def open_tied_training(lab: Lab) -> TiedTraining:
     """This visitor's; another one if they look into another run."""
     job = lab.job
     run = lab.experiment if job is None else job.experiment
-    operation: Operation | None = st.session_state.get("operation")
+    operation: TiedTraining | None = st.session_state.get("operation")
     if operation is not None and operation.run == run and operation.lab is lab:
         return operation
     if operation is not None:
         operation.leave()
-    operation = st.session_state.operation = Operation(lab, run)
+    operation = st.session_state.operation = TiedTraining(lab, run)
     return operation
 
 

@@ -17,8 +17,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from attnkit.analysis.answers import Example
 from attnkit.analysis.reasons import headline as _headline
+from attnkit.analysis.responses import Example
 from attnkit.experiment import Experiment
 from attnkit.figures import board as boards
 from attnkit.figures import curves
