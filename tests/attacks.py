@@ -31,7 +31,7 @@ from websockets.frames import Opcode
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
-from attnkit.ui.visitor import HOST, Visitor
+from attnkit.bench.visitor import HOST, Visitor
 
 FOREIGN = "127.0.0.2"
 """Another address of loopback, from which attackers come. Nothing here leaves loopback."""

@@ -98,7 +98,7 @@ def port(server_store):
     """The port of the dashboard server that all tests of this process visit; it has an owner."""
     from browsing import OWNER_SECRET
 
-    from attnkit.ui.visitor import dashboard
+    from attnkit.bench.visitor import dashboard
 
     environment = {
         "ATTNKIT_STORE": str(server_store),

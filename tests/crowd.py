@@ -24,7 +24,7 @@ import numpy as np
 import psutil
 from dockerfile import read
 
-from attnkit.ui.visitor import HOST, Visitor, dashboard
+from attnkit.bench.visitor import HOST, Visitor, dashboard
 
 PATIENCE = 900.0
 """Seconds that any wait lasts at most; training may take longer as long as its steps advance."""

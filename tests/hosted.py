@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 from dockerfile import ROOT, Dockerfile, read
 
-from attnkit.ui.visitor import HOST, Visitor
+from attnkit.bench.visitor import HOST, Visitor
 
 USER = 1000
 PATIENCE = 120.0

@@ -19,7 +19,7 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 from test_board_browser import open_lab
 
-from attnkit.ui.visitor import HOST, dashboard
+from attnkit.bench.visitor import HOST, dashboard
 
 SIZE = (960, 520)
 """Width and height of the picture in pixels; the window is half as large again."""

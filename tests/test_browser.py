@@ -9,12 +9,12 @@ from documents import example_task
 from playwright.sync_api import Page, expect
 from plotly.offline import get_plotlyjs
 
+from attnkit.bench.visitor import dashboard
 from attnkit.figures.board import board
 from attnkit.figures.curves import plot_accuracy
 from attnkit.ui import components
 from attnkit.ui.address import LATE_SECONDS
 from attnkit.ui.session import shipped_example
-from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 

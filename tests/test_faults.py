@@ -40,6 +40,7 @@ from test_results import same_arrays
 from test_store import connected
 
 import attnkit as ak
+from attnkit.bench.visitor import Visitor, dashboard
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_params
 from attnkit.service import service as live
@@ -49,7 +50,6 @@ from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 from attnkit.tasks import TASKS
 from attnkit.training import Training
-from attnkit.ui.visitor import Visitor, dashboard
 
 pytestmark = pytest.mark.server
 

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from attnkit.bench.visitor import Visitor, dashboard
 from attnkit.experiment import Experiment
 from attnkit.service import logs
 from attnkit.service.jobs import Watcher
@@ -17,7 +18,6 @@ from attnkit.ui import owner
 from attnkit.ui.owner import gate, n_sessions, queue_table, store_megabytes
 from attnkit.ui.service import training_service
 from attnkit.ui.storage import result_store
-from attnkit.ui.visitor import Visitor, dashboard
 
 pytestmark = pytest.mark.server
 

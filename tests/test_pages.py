@@ -13,6 +13,7 @@ from kinds import every_task
 from streamlit.testing.v1 import AppTest
 
 import attnkit as ak
+from attnkit.bench.visitor import Visitor
 from attnkit.examples import load_variants
 from attnkit.experiment.experiment import Experiment, from_params, settings
 from attnkit.service.jobs import Job, Watcher
@@ -25,7 +26,6 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.service import training_service
 from attnkit.ui.session import Lab, shipped_example
-from attnkit.ui.visitor import Visitor
 from attnkit.variants import CATALOGUE, OPTIONS, register
 from attnkit.variants.names import find
 from attnkit.variants.sharing import Sharing

@@ -10,8 +10,8 @@ from finished import store_finished
 from kinds import tiny
 from playwright.sync_api import expect
 
+from attnkit.bench.visitor import dashboard
 from attnkit.service.store import ResultStore
-from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
 

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from attnkit.bench.compare import Rates, Ratio
+from attnkit.bench.visitor import ROOT, Visitor, dashboard
 from attnkit.experiment import Experiment
 from attnkit.service.service import TrainingService
-from attnkit.ui.visitor import ROOT, Visitor, dashboard
 
 N_WATCHING = (0, 1, 4)
 """How many people watch; none: the training process alone, asked for by its service."""
