@@ -461,7 +461,7 @@ def test_without_store_nothing_is_stored(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
-        ("mysql://host/db", "its address is no folder and none of"),
+        ("mysql://host/db", "its address is neither a folder nor of"),
         ("postgresql://me:secret@127.0.0.1:1/db", "the database cannot be reached"),
         ("/dev/null", "its folder cannot be used"),
     ],

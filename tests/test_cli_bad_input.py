@@ -87,7 +87,7 @@ TRAIN = [
     (["--out", "blocked"], "--out: got 'blocked', but its result.json is a folder"),
     (["--out", LONG], f"--out: {TOO_LONG}"),
     (["--out", "a\0b"], r"--out: got 'a\x00b', but it cannot be used (embedded null byte)"),
-    (["--store", "mysql://host/db"], "--store: its address is no folder and none of"),
+    (["--store", "mysql://host/db"], "--store: its address is neither a folder nor of"),
     (["--store", "/dev/null"], "--store: its folder cannot be used"),
     (["--store", LONG], "--store: its folder cannot be used"),
     (["--store", "a\0b"], r"--store: got 'a\x00b', but no address has"),

@@ -44,7 +44,7 @@ def test_a_file_that_was_moved_aside_is_logged(tmp_path, capsys):
     assert result_store().entries() == []
     (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert line["event"] == "database moved aside"
-    assert (line["reason"], line["results"]) == ("its file is no database", 0)
+    assert (line["reason"], line["results"]) == ("its file is not a database", 0)
 
 
 def test_a_stored_experiment_is_found_by_its_hash_without_its_numbers(tmp_path):

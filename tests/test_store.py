@@ -22,8 +22,8 @@ from attnkit.experiment.experiment import hash_of
 from attnkit.service import database_engines
 from attnkit.service import store as store_module
 from attnkit.service.database_engines import FILE, open_engine
-from attnkit.service.migrations import RESULTS, STEPS, checksum
 from attnkit.service.store import LONGEST_NAME, ResultStore, StoredEntry, TooLarge, Unavailable
+from attnkit.service.table import RESULTS, VERSION, checksum
 from attnkit.training import Training
 from attnkit.training.results import Result
 
@@ -135,7 +135,7 @@ def test_putting_again_changes_nothing(where, open_store, monkeypatch):
     store = open_store(where)
     result, other = made(1), made(1, n_numbers=6000)
     assert store.put(*result.to_blobs()) is True
-    monkeypatch.setattr(store._database, "give_back_space", pytest.fail)
+    monkeypatch.setattr(store._database, "free_space", pytest.fail)
     assert store.put(*other.to_blobs()) is False
     assert store.result(result.experiment.hash).to_blobs() == result.to_blobs()
     assert len(store.entries()) == 1
@@ -521,100 +521,33 @@ def test_a_value_of_another_type_does_no_harm(tmp_path, open_store, column, valu
 # The schema
 
 
-def make_version_1(where, *results):
-    """A database as the first version of the table had it: rows without a checksum."""
-    with connected(where) as connection:
-        connection.execute(text("CREATE TABLE results_schema (version INTEGER NOT NULL)"))
-        connection.execute(text("INSERT INTO results_schema VALUES (1)"))
-        STEPS[0](connection)
-        for result in results:
-            experiment, (snapshot, parameters) = result.experiment, result.to_blobs()
-            row = {
-                "hash": experiment.hash,
-                "fingerprint": experiment.task.fingerprint,
-                "name": "old",
-                "task": experiment.task.name,
-                "text": experiment.to_json(),
-                "n_runs": experiment.n_runs,
-                "steps": 20,
-                "seconds": 1.5,
-                "version": "0.1.0",
-                "n_bytes": len(snapshot) + len(parameters),
-                "pinned": True,
-                "created_at": 1_700_000_000_000_000,
-                "used_at": 1_700_000_000_000_000,
-                "snapshot": snapshot,
-                "parameters": parameters,
-            }
-            names = ", ".join(row)
-            places = ", ".join(f":{name}" for name in row)
-            connection.execute(text(f"INSERT INTO results ({names}) VALUES ({places})"), row)
-        return {column["name"] for column in inspect(connection).get_columns("results")}
-
-
-def test_a_database_of_version_1_is_migrated(where, open_store):
-    """Its results are there, whole, with all that was known of them."""
-    results = [made(1), made(2)]
-    if isinstance(where, Path):
-        where.mkdir()
-    assert "checksum" not in make_version_1(where, *results)
-    store = open_store(where)
-    for result in results:
-        assert store.result(result.experiment.hash).to_blobs() == result.to_blobs()
-        assert store.snapshot(result.experiment.hash).to_bytes() == result.snapshot.to_bytes()
-    assert {(entry.name, entry.pinned) for entry in store.entries()} == {("old", True)}
-    assert store.put(*results[0].to_blobs()) is False
-    assert store.put(*made(3).to_blobs()) is True
-
-
-def test_a_row_that_was_torn_in_version_2_stays_torn(where, open_store):
-    """Its snapshot gets no checksum of what it is now."""
-    results = [made(1), made(2)]
-    if isinstance(where, Path):
-        where.mkdir()
-    make_version_1(where, *results)
-    one, two = (result.experiment.hash for result in results)
-    with connected(where) as connection:
-        STEPS[1](connection)
-        connection.execute(text("UPDATE results_schema SET version = 2"))
-        torn = update(RESULTS).where(RESULTS.c.hash == one)
-        connection.execute(torn.values(snapshot=results[1].to_blobs()[0]))
-    store = open_store(where)
-    assert store.snapshot(one) is None
-    assert store.snapshot(two) is not None
-    assert "fingerprint" not in row_of(where, two)._fields
-    assert store.put(*results[0].to_blobs()) is True
-
-
-def test_two_copies_may_migrate_at_once(where, open_store):
-    """One takes the steps, the other waits and finds them taken."""
-    result = made(1)
-    if isinstance(where, Path):
-        where.mkdir()
-    make_version_1(where, result)
+def test_two_copies_may_create_the_table_at_once(where, open_store):
+    """One creates it, the others wait and find it."""
     stores = [open_store(where) for _ in range(4)]
     start = threading.Barrier(4)
 
-    def read(store):
+    def use(store):
         start.wait()
-        return store.result(result.experiment.hash).to_blobs()
+        return store.put(*made(1).to_blobs())
 
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(read, stores)) == [result.to_blobs()] * 4
+        assert sorted(pool.map(use, stores)) == [False, False, False, True]
 
 
-def test_a_newer_database_is_left_alone(where, open_store):
-    """The text says what to do; nothing is moved or changed."""
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_database_of_another_version_is_left_alone(where, open_store, version):
+    """The message says what to do; nothing is moved or changed."""
     (key,) = put(open_store(where), 1)
     with connected(where) as connection:
-        connection.execute(text("UPDATE results_schema SET version = 99"))
+        connection.execute(text(f"UPDATE results_schema SET version = {version}"))
     store = open_store(where)
+    expected = f"has version {version}, .* only version {VERSION}: use the attnkit that wrote it"
     for use in (store.entries, store.n_bytes, lambda: store.put(*made(2).to_blobs())):
-        with pytest.raises(Unavailable, match=r"newer attnkit .*99.*at most 3.*: update"):
+        with pytest.raises(Unavailable, match=expected):
             use()
     assert store.notes == []
     with connected(where) as connection:
-        connection.execute(text("UPDATE results_schema SET version = 3"))
+        connection.execute(text(f"UPDATE results_schema SET version = {VERSION}"))
     assert stored(store) == {key}
 
 
@@ -625,7 +558,7 @@ def test_a_foreign_table_of_a_database_is_left_alone(where, open_store):
         connection.execute(text("CREATE TABLE results (score INTEGER)"))
         connection.execute(text("INSERT INTO results VALUES (5)"))
     store = open_store(database)
-    with pytest.raises(Unavailable, match="its table `results` is not ours"):
+    with pytest.raises(Unavailable, match="its table `results` was not made by attnkit"):
         put(store, 1)
     with connected(database) as connection:
         assert connection.scalar(text("SELECT score FROM results")) == 5
@@ -730,7 +663,7 @@ def test_an_engine_of_another_kind_is_refused(monkeypatch):
     with pytest.raises(Unavailable, match="memory"):
         ResultStore(engine)
     monkeypatch.setattr(engine, "url", make_url("mysql://me:secret@host/db"))
-    with pytest.raises(Unavailable, match="its address is no folder"):
+    with pytest.raises(Unavailable, match="its address is neither a folder"):
         ResultStore(engine)
 
 

@@ -92,7 +92,7 @@ def test_a_database_of_another_program_is_moved_aside(tmp_path, open_store):
     store = open_store(tmp_path)
     assert works(store)
     assert store.notes == [
-        f"{FILE}: its table `results` is not ours. It is called {FILE}.broken-1 now."
+        f"{FILE}: its table `results` was not made by attnkit. It is called {FILE}.broken-1 now."
     ]
     with connected(f"sqlite:///{tmp_path / FILE}.broken-1") as connection:
         assert connection.scalar(text("SELECT score FROM results")) == 5
@@ -103,7 +103,7 @@ def test_a_named_file_that_is_damaged_is_left_alone(tmp_path, open_store):
     file = tmp_path / "mine.db"
     file.write_bytes(FOREIGN["text"])
     store = open_store(f"sqlite:///{file}")
-    with pytest.raises(Unavailable, match="its file is no database"):
+    with pytest.raises(Unavailable, match="its file is not a database"):
         store.entries()
     assert file.read_bytes() == FOREIGN["text"]
     assert [path.name for path in tmp_path.iterdir()] == ["mine.db"]
@@ -260,7 +260,7 @@ def test_a_version_that_is_no_number_is_said(tmp_path, open_store, version):
         connection.execute(text(f"UPDATE results_schema SET version = {version}"))
     store = open_store(tmp_path)
     assert stored(store) == set(hashes)
-    assert "`results_schema` is no whole number from 0 on. It is called" in store.notes[0]
+    assert "`results_schema` is not a positive integer. It is called" in store.notes[0]
 
 
 # A full disk
@@ -441,7 +441,7 @@ def test_a_database_that_can_only_be_read_is_read(postgres, open_store):
     store = open_store(where)
     assert stored(store) == set(hashes)
     assert store.result(hashes[0]) is not None
-    with pytest.raises(Unavailable, match="it can be read only"):
+    with pytest.raises(Unavailable, match="it is read-only"):
         put(store, 2)
 
 

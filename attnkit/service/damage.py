@@ -1,6 +1,6 @@
-"""What becomes of a database file that cannot be read: it is kept aside, and searched for results.
+"""Rescue of a database file that cannot be read: it is moved aside and searched for results.
 
-Nothing is ever deleted, and only the one file of ours is moved.
+No file is deleted, and no file but the store's own is moved.
 """
 
 from __future__ import annotations
@@ -18,84 +18,88 @@ from urllib.parse import quote
 from sqlalchemy import Connection, Row, create_engine, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from attnkit.service.migrations import RESULTS
+from attnkit.service.table import RESULTS
 
 Identity = tuple[int, int]
-"""A file's device and number, whatever its name is."""
+"""Device and inode of a file, which tell it from another file of the same name."""
 
-_PARTS = ("-wal", "-shm", "")
-"""What belongs to an SQLite file; the file itself moves last."""
+_SUFFIXES = ("-wal", "-shm", "")
+"""Suffixes of the files of one SQLite database; the database itself is moved last."""
+
+_UNREADABLE = (SQLAlchemyError, ValueError, TypeError, OverflowError)
+"""Errors that reading a damaged row may raise."""
 
 
 def identity(file: Path) -> Identity | None:
-    """What tells a file from another of the same name; None if there is none."""
+    """Return the identity of a file; None if there is none."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def move_aside(file: Path, damaged: Identity | None) -> Path | None:
-    """Give the damaged file a name of its own.
+    """Rename a damaged file, so that a new one can take its name.
+
+    Args:
+        file: The name that the damaged file had.
+        damaged: Its identity.
 
     Returns:
-        Where it is now; None if another process was faster.
+        The new name; None if another process was faster.
 
     Raises:
-        OSError: if the folder does not allow it.
+        OSError: If the folder does not allow it.
     """
-    with _alone(file.parent):
+    with _locked(file.parent):
         if damaged is None or identity(file) != damaged:
             return None
         names = (file.with_name(f"{file.name}.broken-{number}") for number in count(1))
         aside = next(name for name in names if not name.exists())
-        for part in _PARTS:
+        for suffix in _SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
-                file.with_name(file.name + part).rename(aside.with_name(aside.name + part))
+                file.with_name(file.name + suffix).rename(aside.with_name(aside.name + suffix))
         return aside
 
 
 def readable_rows(file: Path) -> Iterator[Row[Any]]:
-    """The rows that can still be read, torn ones among them."""
+    """Yield the rows of a damaged file that can be read, including torn ones."""
     has_log = file.with_name(f"{file.name}-wal").exists()
     address = f"file:{quote(str(file))}?{'mode=ro' if has_log else 'immutable=1'}"
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(address, uri=True)
-        connection.execute("PRAGMA writable_schema = ON")  # reads a file cut short, too
+        connection.execute("PRAGMA writable_schema = ON")  # opens truncated files as well
         return connection
 
     engine = create_engine("sqlite://", creator=connect)
     try:
         with engine.connect() as connection:
-            for number in sorted(_row_numbers(connection)):
+            for row_id in sorted(_row_ids(connection)):
                 with contextlib.suppress(*_UNREADABLE):
-                    wanted = select(RESULTS).where(_ROW.bindparams(number=number))
-                    yield from connection.execute(wanted).all()
+                    query = select(RESULTS).where(text("rowid = :id").bindparams(id=row_id))
+                    yield from connection.execute(query).all()
     finally:
         engine.dispose()
 
 
-_ROW = text("rowid = :number")
+def _row_ids(connection: Connection) -> set[int]:
+    """Return the ids found in the table and in its indexes.
 
-_UNREADABLE = (SQLAlchemyError, ValueError, TypeError, OverflowError)
-"""What reading a damaged row may raise."""
-
-
-def _row_numbers(connection: Connection) -> set[int]:
-    """All that the table and its indexes still tell, each from both ends."""
-    numbers: set[int] = set()
+    Each is read from both ends, because reading stops at the first damaged page.
+    """
+    ids: set[int] = set()
     for order in ("rowid", "rowid DESC", "hash", "hash DESC", "used_at", "used_at DESC"):
         with contextlib.suppress(*_UNREADABLE):
-            found = connection.execute(text(f"SELECT rowid FROM results ORDER BY {order}"))
-            numbers.update(row.rowid for row in found)
-    return numbers
+            rows = connection.execute(text(f"SELECT rowid FROM results ORDER BY {order}"))
+            ids.update(row.rowid for row in rows)
+    return ids
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """No other process is in here; where the system has no such lock, hope so."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of this block; Windows has no such lock."""
     if sys.platform == "win32":
         yield
         return

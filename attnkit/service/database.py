@@ -1,7 +1,7 @@
-"""The database of the store: transactions that heal what can be healed, and say why they fail.
+"""Transactions of the store that recover from broken connections and files, or say why they fail.
 
-A connection that was dropped is made anew; a file that somebody replaced is opened again; a file
-that cannot be read is moved aside, and what can be read of it is stored anew.
+A broken connection is opened again, and so is a file that somebody has replaced. A file that cannot
+be read is moved aside, and its readable results are copied to a new file.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from attnkit.service.damage import Identity, identity, move_aside, readable_rows
 from attnkit.service.database_engines import (
     CHANGES,
     CONNECT_SECONDS,
+    free_space,
+    lock_writers,
+    open_engine,
+)
+from attnkit.service.database_errors import (
     NO_DATABASE,
     OPENING,
     Unavailable,
-    give_back_space,
     is_damage,
     lacks_tables,
-    lock_writers,
-    open_engine,
     reason,
 )
-from attnkit.service.migrations import RESULTS, NotOurs, Unusable, is_whole, migrate
+from attnkit.service.table import RESULTS, NotOurs, Unusable, is_intact, prepare_tables
 
 T = TypeVar("T")
 
 
 class Database:
-    """Opened at its first use; any number of threads may use it.
+    """Database of a store, opened at its first use. Safe to use from many threads.
 
     Args:
-        where: as `open_engine` takes it.
-        moved: called when a file was moved aside, with the reason and the number of its results
-            that are kept.
+        where: As `open_engine` takes it.
+        moved: Called after a file was moved aside, with the reason and the number of results that
+            were copied from it.
 
     Attributes:
-        notes: what became of a file that could not be read, for people.
+        notes: Sentences for people about files that were moved aside.
 
     Raises:
-        Unavailable: if `where` cannot be understood, or its driver is missing.
+        Unavailable: If `where` cannot be understood or its driver is missing.
     """
 
     def __init__(
@@ -61,29 +63,36 @@ class Database:
         self._opened: Identity | None = None
 
     def do(self, work: Callable[[Connection], T], *, changes: bool = True) -> T:
-        """One transaction, tried again where that may help.
+        """Return the result of `work` in a transaction, which is repeated where that may help.
+
+        Args:
+            work: Called with the connection.
+            changes: Whether it writes.
 
         Raises:
-            Unavailable: if it has failed.
+            Unavailable: If the transaction has failed.
         """
         for tries_left in (2, 1, 0):
-            seen = None if self._file is None else identity(self._file)
+            seen = self._identity()
             try:
                 self._open(seen)
                 return self._transaction(work, changes)
             except _FAILURES as error:
-                if not tries_left or not self._mended(error, seen):
-                    raise Unavailable(_reason(error)) from error
+                if not tries_left or not self._repair(error, seen):
+                    raise Unavailable(reason(error)) from error
         raise AssertionError
 
-    def give_back_space(self) -> None:
-        """Shorten the file by what was deleted, if that is possible now."""
-        give_back_space(self._engine)
+    def free_space(self) -> None:
+        """Shorten the file after deletions, if that is possible now."""
+        free_space(self._engine)
 
     def close(self) -> None:
-        """Give back the connections; a later use opens new ones."""
+        """Close the connections; a later use opens new ones."""
         if self._owns_engine:
             self._engine.dispose()
+
+    def _identity(self) -> Identity | None:
+        return None if self._file is None else identity(self._file)
 
     def _transaction(self, work: Callable[[Connection], T], changes: bool) -> T:
         with self._engine.connect() as connection:
@@ -92,7 +101,7 @@ class Database:
                 return work(connection)
 
     def _open(self, seen: Identity | None) -> None:
-        """Bring the tables up to date, once; and again if somebody has replaced the file."""
+        """Prepare the tables, once and again after somebody has replaced the file."""
         if self._ready and seen == self._opened:
             return
         if not self._opening.acquire(timeout=2 * CONNECT_SECONDS):
@@ -103,65 +112,64 @@ class Database:
             self._opening.release()
 
     def _reopen(self) -> None:
-        def bring_up(connection: Connection) -> None:
+        def prepare(connection: Connection) -> None:
             lock_writers(connection)
-            migrate(connection)
+            prepare_tables(connection)
 
-        found = None if self._file is None else identity(self._file)
-        if self._ready and found == self._opened:  # another thread was faster
+        if self._ready and self._identity() == self._opened:  # another thread was faster
             return
         if self._file is not None:
             self._engine.dispose()
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            if self._file.is_file() and 0 < self._file.stat().st_size < _SHORTEST:
+            if self._file.is_file() and 0 < self._file.stat().st_size < _SMALLEST_FILE:
                 raise NotOurs(NO_DATABASE)
-        self._transaction(bring_up, True)
-        self._opened = None if self._file is None else identity(self._file)
+        self._transaction(prepare, True)
+        self._opened = self._identity()
         self._ready = True
 
-    def _mended(self, error: BaseException, seen: Identity | None) -> bool:
-        """Whether another try may do better."""
+    def _repair(self, error: BaseException, seen: Identity | None) -> bool:
+        """Remove the cause of an error; return whether another try may succeed."""
         if self._file is not None and (is_damage(error) or isinstance(error, NotOurs)):
-            return self._begin_anew(self._file, seen, _reason(error))
+            return self._replace_file(self._file, seen, reason(error))
         if lacks_tables(error):
             self._ready = False
             return True
         return bool(getattr(error, "connection_invalidated", False))
 
-    def _begin_anew(self, file: Path, damaged: Identity | None, why: str) -> bool:
-        """Keep the damaged file aside, and store anew what can be read of it."""
+    def _replace_file(self, file: Path, damaged: Identity | None, why: str) -> bool:
+        """Move a damaged file aside and copy its readable results to a new one.
+
+        Returns:
+            Whether another try may succeed: False if the folder does not allow to move the file.
+        """
         self._engine.dispose()
         try:
             aside = move_aside(file, damaged)
         except OSError:
             return False
         if aside is not None:
-            n_kept = 0
+            n_copied = 0
             with contextlib.suppress(*_FAILURES, Unavailable):
                 for row in readable_rows(aside):
-                    n_kept += self._rescue(file, row)
-            kept = f"; of its results {n_kept} could be read and are kept" if n_kept else ""
-            self.notes.append(f"{file.name}: {why}. It is called {aside.name} now{kept}.")
+                    n_copied += self._copy(file, row)
+            copied = f"; of its results {n_copied} could be read and are kept" if n_copied else ""
+            self.notes.append(f"{file.name}: {why}. It is called {aside.name} now{copied}.")
             if self._moved is not None:
-                self._moved(why, n_kept)
+                self._moved(why, n_copied)
         return True
 
-    def _rescue(self, file: Path, row: Row[Any]) -> bool:
-        """Store a row anew if it is whole."""
-        if not is_whole(row):
+    def _copy(self, file: Path, row: Row[Any]) -> bool:
+        """Store a row in the new file if it is intact; return whether it is."""
+        if not is_intact(row):
             return False
         self._open(identity(file))
-        with contextlib.suppress(IntegrityError):  # it has been computed again meanwhile
+        with contextlib.suppress(IntegrityError):  # the same experiment was stored meanwhile
             self._transaction(lambda c: c.execute(insert(RESULTS).values(row._asdict())), True)
         return True
 
 
-_SHORTEST = 512
-"""Bytes of SQLite's smallest page; anything shorter it would take for empty and overwrite."""
+_SMALLEST_FILE = 512
+"""Bytes of SQLite's smallest page. It would overwrite a shorter file as if it were empty."""
 
 _FAILURES = (SQLAlchemyError, OSError, Unusable, UnicodeError)
-"""What a transaction may raise; the last where SQLite's own words are damaged, too."""
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) if isinstance(error, Unusable) else reason(error)
+"""Errors that a transaction may raise; the last one if SQLite's own texts are damaged."""

@@ -121,7 +121,7 @@ def _matching(pattern: str) -> Callable[[Any], str | None]:
 
 def _reason(value: Any) -> str | None:
     """Why the store did not take a result or gave up a file, in the words that it has for it."""
-    from attnkit.service.database_engines import REASONS  # it takes a moment
+    from attnkit.service.database_errors import REASONS  # it takes a moment
 
     if not isinstance(value, str):
         return None

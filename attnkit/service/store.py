@@ -1,7 +1,7 @@
-"""Finished Results by the content hash of their experiment, in SQLite or PostgreSQL.
+"""Store of finished results by the content hash of their experiment, in SQLite or PostgreSQL.
 
-What `put` has returned for is on the disk, whole. What is read of a row and is torn or altered, or
-made of another text than this copy has, counts as absent, and the next `put` replaces the row.
+When `put` returns, the complete result is on the disk. A row that is torn or altered, or was
+trained on another text than this copy has, counts as absent, and the next `put` replaces it.
 
 There is one result per experiment, whichever engine and kind of processor trained it; its snapshot
 names both. A result of another engine or processor, whose bits differ, replaces it.
@@ -37,8 +37,9 @@ from attnkit import __version__
 from attnkit.experiment.experiment import Experiment, from_text, hash_of
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.database import Database
-from attnkit.service.database_engines import Unavailable, is_file, lock_writers
-from attnkit.service.migrations import RESULTS, NotOurs, checksum, has_whole_snapshot, is_whole
+from attnkit.service.database_engines import is_file, lock_writers
+from attnkit.service.database_errors import Unavailable
+from attnkit.service.table import RESULTS, NotOurs, checksum, has_intact_snapshot, is_intact
 from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
@@ -52,31 +53,33 @@ __all__ = [
 ]
 
 LONGEST_NAME = 80
-"""Letters of the name that people give a result."""
+"""Largest number of characters in the name of a result."""
 
 LONGEST_SEARCH = 200
-"""Letters of a search that are looked at."""
+"""Number of characters of a search text that are used."""
 
 _TOUCH_SECONDS = 60.0
-"""Reads of one result within it count as one use, to spare writes."""
+"""Seconds within which all reads of one result count as one use, to save writes."""
 
 T = TypeVar("T")
 
 
 class TooLarge(Exception):
-    """A result that takes more than one result may take here; the text says so, for people."""
+    """The result exceeds the size limit of a single result; the message says so, for people."""
 
 
 @dataclass(frozen=True)
 class StoredEntry:
-    """What a list says of one stored result.
+    """Description of one stored result, without its arrays.
 
     Attributes:
-        name: what somebody called it; empty if nobody did.
-        text: canonical JSON of the experiment.
-        version: of the attnkit that stored it.
-        n_bytes: of the snapshot and the parameters.
-        used_at: when it was last looked at, to the minute.
+        name: Name that a person gave it; empty if nobody did.
+        text: Canonical JSON of the experiment.
+        seconds: Training time.
+        version: Version of attnkit that stored it.
+        n_bytes: Size of the snapshot and the parameters.
+        pinned: Whether the size limit of the store spares it.
+        used_at: Time of its last use, to the minute.
     """
 
     hash: str
@@ -97,7 +100,7 @@ class StoredEntry:
         """The experiment that was trained.
 
         Raises:
-            InvalidExperiment: if this copy does not have its task or a variant.
+            InvalidExperiment: If this copy does not have its task or one of its variants.
         """
         return from_text(self.text)
 
@@ -105,22 +108,24 @@ class StoredEntry:
 class ResultStore:
     """Stored results, for any number of threads, processes and machines at once.
 
-    Nothing is opened before the first use. Whatever fails raises `Unavailable`; the next use tries
-    anew.
+    Nothing is opened before the first use. Every method raises `Unavailable` if the database fails,
+    and the next call tries again.
 
     Args:
-        where: a folder, a database as a URL (`sqlite:///…`, `postgresql://…`), or an engine.
+        where: A folder, the URL of a database (`sqlite:///…`, `postgresql://…`), or an engine.
             Empty: this user's data folder.
-        megabytes: beyond it the results longest not looked at are forgotten, pinned ones never.
-        result_megabytes: that a single result may take, so that none flushes many; None: any.
-        moved: called when a file was moved aside, with the reason and the number of its results
-            that are kept.
+        megabytes: Size limit of the store. Beyond it the least recently used results are deleted,
+            except pinned ones.
+        result_megabytes: Size limit of a single result, so that none displaces many others; None:
+            no limit.
+        moved: Called after a file was moved aside, with the reason and the number of results that
+            were copied from it.
 
     Attributes:
-        notes: what became of a file that could not be read, for people.
+        notes: Sentences for people about files that were moved aside.
 
     Raises:
-        Unavailable: if `where` cannot be understood, or its driver is missing.
+        Unavailable: If `where` cannot be understood or its driver is missing.
     """
 
     def __init__(
@@ -133,19 +138,24 @@ class ResultStore:
     ) -> None:
         self._database = Database(where, moved)
         self.notes = self._database.notes
-        self._most_bytes = megabytes * 2**20
+        self._max_bytes = megabytes * 2**20
         self._result_megabytes = result_megabytes
-        self._touched: dict[str, float] = {}
+        self._used_at: dict[str, float] = {}  # last noted use by hash, on the monotonic clock
 
     def put(self, snapshot: bytes, parameters: bytes) -> bool:
-        """Store a finished result, as `Result.to_blobs` writes it.
+        """Store a finished result.
+
+        Args:
+            snapshot: First part of `Result.to_blobs`.
+            parameters: Second part of `Result.to_blobs`.
 
         Returns:
-            False if there was one already of the same engine and kind of processor.
+            False if the store already had one of the same engine and kind of processor.
 
         Raises:
-            ValueError: if the bytes hold no finished result. TooLarge: if it is not stored, nor
-                will be when tried again. Unavailable: if it is not stored now.
+            ValueError: If the bytes are not a finished result.
+            TooLarge: If it exceeds the size limit; another try will not help.
+            Unavailable: If it is not stored now; another try may help.
         """
         self._check_size(len(snapshot) + len(parameters))
         result = Result.from_blobs(snapshot, parameters)
@@ -168,42 +178,44 @@ class ResultStore:
             "snapshot_checksum": checksum(experiment.hash, snapshot),
         }
         maker = result.snapshot.maker
-        new, n_forgotten = self._database.do(
+        is_new, n_deleted = self._database.do(
             lambda connection: self._put(connection, values, maker)
         )
-        if not new:
-            self._touch(experiment.hash)
-        if n_forgotten:
-            self._database.give_back_space()
-        return new
+        if not is_new:
+            self._note_use(experiment.hash)
+        if n_deleted:
+            self._database.free_space()
+        return is_new
 
     def _check_size(self, n_bytes: int) -> None:
-        most = self._result_megabytes
-        if most is not None and n_bytes > most * 2**20:
-            taken = math.ceil(10 * n_bytes / 2**20) / 10  # never told as what is allowed
-            raise TooLarge(f"it takes {taken:,.1f} MB, allowed at most {most:,} MB on this copy")
+        limit = self._result_megabytes
+        if limit is not None and n_bytes > limit * 2**20:
+            size = math.ceil(10 * n_bytes / 2**20) / 10  # rounded up, so that it exceeds the limit
+            raise TooLarge(f"it takes {size:,.1f} MB, allowed at most {limit:,} MB on this copy")
 
     def _put(
         self, connection: Connection, values: dict[str, Any], maker: tuple[str, str]
     ) -> tuple[bool, int]:
+        """Insert or replace a row; return whether that was needed, and how many were deleted."""
         lock_writers(connection)
-        row = _row(connection, values["hash"])
-        there = _result(row) if row is not None and has_whole_snapshot(row) else None
-        if there is not None and there.snapshot.maker == maker:
+        row = _intact_row(connection, values["hash"])
+        stored = _result(row) if row is not None and has_intact_snapshot(row) else None
+        if stored is not None and stored.snapshot.maker == maker:
             return False, 0
-        own = RESULTS.c.hash == values["hash"]
-        kept = connection.execute(select(RESULTS.c.name, RESULTS.c.pinned).where(own)).one_or_none()
-        values |= kept._asdict() if kept is not None else {"name": "", "pinned": False}
-        connection.execute(delete(RESULTS).where(own))
-        n_forgotten = self._make_room(connection, values["n_bytes"])
+        same_hash = RESULTS.c.hash == values["hash"]
+        choices = select(RESULTS.c.name, RESULTS.c.pinned).where(same_hash)
+        replaced = connection.execute(choices).one_or_none()
+        values |= {"name": "", "pinned": False} if replaced is None else replaced._asdict()
+        connection.execute(delete(RESULTS).where(same_hash))
+        n_deleted = self._make_room(connection, values["n_bytes"])
         connection.execute(insert(RESULTS).values(**values, used_at=_next_use(connection)))
-        if is_file(connection) and _row(connection, values["hash"]) is None:
-            raise NotOurs("its file is damaged")  # a wrong index leads to another row
-        return True, n_forgotten
+        if is_file(connection) and _intact_row(connection, values["hash"]) is None:
+            raise NotOurs("its file is damaged")  # a damaged index leads to another row
+        return True, n_deleted
 
     def _make_room(self, connection: Connection, n_bytes: int) -> int:
-        """Forget what was longest not used until so many bytes more may be kept; how many."""
-        excess, n_forgotten = _n_bytes(connection) + n_bytes - self._most_bytes, 0
+        """Delete the least recently used rows until `n_bytes` more fit; return how many."""
+        excess, n_deleted = _n_bytes(connection) + n_bytes - self._max_bytes, 0
         oldest = (
             select(RESULTS.c.hash, _SIZE.label("n_bytes"))
             .where(~RESULTS.c.pinned)
@@ -213,26 +225,29 @@ class ResultStore:
         while excess > 0 and (row := connection.execute(oldest).one_or_none()) is not None:
             connection.execute(delete(RESULTS).where(RESULTS.c.hash == row.hash))
             excess -= row.n_bytes
-            n_forgotten += 1
-        return n_forgotten
+            n_deleted += 1
+        return n_deleted
 
     def snapshot(self, hash: str) -> Snapshot | None:
-        """The last snapshot of a stored experiment, or None. It counts as use.
+        """Return the last snapshot of a stored experiment, or None; this counts as use.
 
-        The parameters are not looked at.
+        The parameters are not read.
         """
-        return self._used(hash, _snapshot_row, _snapshot)
+        return self._read(hash, _row_of_snapshot, _snapshot)
 
     def result(self, hash: str) -> Result | None:
-        """A stored result, or None. It counts as use."""
-        return self._used(hash, _row, _result)
+        """Return a stored result, or None; this counts as use."""
+        return self._read(hash, _intact_row, _result)
 
     def experiment(self, hash: str) -> Experiment | None:
-        """What a stored result was trained on; None if it is not there or this copy lacks it."""
+        """Return the experiment of a stored result.
+
+        None if the result is not stored, or this copy lacks the task or a variant.
+        """
         if not _is_hash(hash):
             return None
-        wanted = select(RESULTS.c.text).where(RESULTS.c.hash == hash)
-        text = self._database.do(lambda connection: connection.scalar(wanted), changes=False)
+        query = select(RESULTS.c.text).where(RESULTS.c.hash == hash)
+        text = self._database.do(lambda connection: connection.scalar(query), changes=False)
         if not isinstance(text, str) or hash_of(text) != hash:
             return None
         try:
@@ -241,100 +256,103 @@ class ResultStore:
             return None
 
     def entries(self, search: str = "", limit: int = 200) -> list[StoredEntry]:
-        """What is stored, newest first.
+        """Return descriptions of the stored results, newest first.
 
         Args:
-            search: words that must all stand in the name, the task, the settings or the hash;
-                a setting may be given as `name=value`.
+            search: Words that must all occur in the name, the task, the settings or the hash. A
+                setting may be written as `name=value`.
+            limit: Largest number of entries.
         """
-        wanted = select(*[RESULTS.c[name] for name in StoredEntry.__annotations__])
+        query = select(*[RESULTS.c[name] for name in StoredEntry.__annotations__])
         for word in _plain(search[:LONGEST_SEARCH]).split():
-            wanted = wanted.where(or_(*_places(word)))
-        wanted = wanted.order_by(RESULTS.c.created_at.desc(), RESULTS.c.hash).limit(limit)
-        rows = self._database.do(lambda connection: connection.execute(wanted).all(), changes=False)
+            query = query.where(or_(*_occurrences(word)))
+        query = query.order_by(RESULTS.c.created_at.desc(), RESULTS.c.hash).limit(limit)
+        rows = self._database.do(lambda connection: connection.execute(query).all(), changes=False)
         return [entry for entry in map(_entry, rows) if entry is not None]
 
     def rename(self, hash: str, name: str) -> bool:
-        """Call a result something, or with an empty name nothing; False if it is not there."""
+        """Name a result, or remove its name with an empty one; False if it is not stored."""
         return self._change(hash, name=_plain(name)[:LONGEST_NAME])
 
     def pin(self, hash: str, pinned: bool) -> bool:
-        """Keep a result whatever the size limit says, or no longer; False if it is not there."""
+        """Exempt a result from the size limit, or no longer; False if it is not stored."""
         return self._change(hash, pinned=pinned)
 
     def delete(self, hash: str) -> bool:
-        """Forget a result; False if it was not there."""
+        """Delete a result; False if it was not stored."""
         if not _is_hash(hash):
             return False
-        gone = delete(RESULTS).where(RESULTS.c.hash == hash)
-        if not self._database.do(lambda connection: connection.execute(gone).rowcount):
+        statement = delete(RESULTS).where(RESULTS.c.hash == hash)
+        if not self._database.do(lambda connection: connection.execute(statement).rowcount):
             return False
-        self._database.give_back_space()
+        self._database.free_space()
         return True
 
     def n_bytes(self) -> int:
-        """Bytes of all stored snapshots and parameters."""
+        """Return the size of all stored snapshots and parameters in bytes."""
         return self._database.do(_n_bytes, changes=False)
 
     def close(self) -> None:
-        """Give back the connections; a later use opens new ones."""
+        """Close the connections; a later use opens new ones."""
         self._database.close()
 
     def _change(self, hash: str, **values: Any) -> bool:
         if not _is_hash(hash):
             return False
-        changed = update(RESULTS).where(RESULTS.c.hash == hash).values(**values)
-        return self._database.do(lambda connection: connection.execute(changed).rowcount) > 0
+        statement = update(RESULTS).where(RESULTS.c.hash == hash).values(**values)
+        return self._database.do(lambda connection: connection.execute(statement).rowcount) > 0
 
-    def _used(
+    def _read(
         self,
         hash: str,
-        find: Callable[[Connection, str], Row[Any] | None],
-        read: Callable[[Row[Any]], T | None],
+        select_row: Callable[[Connection, str], Row[Any] | None],
+        decode: Callable[[Row[Any]], T | None],
     ) -> T | None:
         if not _is_hash(hash):
             return None
-        row = self._database.do(lambda connection: find(connection, hash), changes=False)
-        found = None if row is None else read(row)
-        if found is not None:
-            self._touch(hash)
-        return found
+        row = self._database.do(lambda connection: select_row(connection, hash), changes=False)
+        decoded = None if row is None else decode(row)
+        if decoded is not None:
+            self._note_use(hash)
+        return decoded
 
-    def _touch(self, hash: str) -> None:
-        """Note a use, if none was noted lately."""
+    def _note_use(self, hash: str) -> None:
+        """Write the time of use, unless that was done within the last minute."""
         now = time.monotonic()
-        recent = {old: at for old, at in self._touched.items() if now - at < _TOUCH_SECONDS}
+        recent = {key: at for key, at in self._used_at.items() if now - at < _TOUCH_SECONDS}
         if hash in recent:
             return
-        self._touched = {**recent, hash: now}
+        self._used_at = {**recent, hash: now}
 
-        def touch(connection: Connection) -> None:
-            used = update(RESULTS).where(RESULTS.c.hash == hash)
-            connection.execute(used.values(used_at=_next_use(connection)))
+        def write(connection: Connection) -> None:
+            statement = update(RESULTS).where(RESULTS.c.hash == hash)
+            connection.execute(statement.values(used_at=_next_use(connection)))
 
-        with contextlib.suppress(Unavailable):  # what was read can be shown all the same
-            self._database.do(touch)
-
-
-def _row(connection: Connection, hash: str) -> Row[Any] | None:
-    """A whole row; None if it is not there, or torn."""
-    row = _found(connection, hash, RESULTS.c)
-    return row if row is not None and is_whole(row) else None
+        with contextlib.suppress(Unavailable):  # the result itself has been read
+            self._database.do(write)
 
 
-def _snapshot_row(connection: Connection, hash: str) -> Row[Any] | None:
-    """What is needed of a row for its snapshot; None if it is not there, or torn."""
+def _intact_row(connection: Connection, hash: str) -> Row[Any] | None:
+    """Return an intact row; None if it is missing or torn."""
+    row = _select_row(connection, hash, RESULTS.c)
+    return row if row is not None and is_intact(row) else None
+
+
+def _row_of_snapshot(connection: Connection, hash: str) -> Row[Any] | None:
+    """Return the columns of a row that its snapshot needs; None if it is missing or torn."""
     columns = RESULTS.c
-    row = _found(connection, hash, (columns.hash, columns.snapshot, columns.snapshot_checksum))
-    return row if row is not None and has_whole_snapshot(row) else None
+    row = _select_row(connection, hash, (columns.hash, columns.snapshot, columns.snapshot_checksum))
+    return row if row is not None and has_intact_snapshot(row) else None
 
 
-def _found(connection: Connection, hash: str, columns: Iterable[Column[Any]]) -> Row[Any] | None:
+def _select_row(
+    connection: Connection, hash: str, columns: Iterable[Column[Any]]
+) -> Row[Any] | None:
     return connection.execute(select(*columns).where(RESULTS.c.hash == hash)).one_or_none()
 
 
 def _snapshot(row: Row[Any]) -> Snapshot | None:
-    """The snapshot of a whole row, or None if this copy cannot read it."""
+    """Decode the snapshot of an intact row; None if this copy cannot read it."""
     try:
         snapshot = Snapshot.from_bytes(row.snapshot)
     except ValueError:
@@ -343,7 +361,7 @@ def _snapshot(row: Row[Any]) -> Snapshot | None:
 
 
 def _result(row: Row[Any]) -> Result | None:
-    """The same with the parameters."""
+    """Decode snapshot and parameters of an intact row; None if this copy cannot read them."""
     if _snapshot(row) is None:
         return None
     try:
@@ -353,7 +371,7 @@ def _result(row: Row[Any]) -> Result | None:
 
 
 def _entry(row: Row[Any]) -> StoredEntry | None:
-    """What a list says of a row, or None if it was altered."""
+    """Return the description of a row; None if the row was altered."""
     try:
         times = {name: _time(getattr(row, name)) for name in ("created_at", "used_at")}
         return StoredEntry(**{**row._asdict(), **times}) if hash_of(row.text) == row.hash else None
@@ -361,16 +379,16 @@ def _entry(row: Row[Any]) -> StoredEntry | None:
         return None
 
 
-def _places(word: str) -> Iterator[ColumnElement[bool]]:
-    """Where a searched word may stand."""
+def _occurrences(word: str) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions, one for each place where a word of a search may occur."""
     columns = RESULTS.c
     for column in (columns.name, columns.task, columns.text, columns.hash):
         yield column.icontains(word, autoescape=True)
     name, separator, value = word.partition("=")
-    if separator:  # a setting as it stands in JSON
-        for told in (value, f'"{value}"'):
+    if separator:  # a setting as canonical JSON writes it
+        for literal in (value, f'"{value}"'):
             for end in (",", "}"):
-                yield columns.text.icontains(f'"{name}": {told}{end}', autoescape=True)
+                yield columns.text.icontains(f'"{name}": {literal}{end}', autoescape=True)
 
 
 def _n_bytes(connection: Connection) -> int:
@@ -378,11 +396,12 @@ def _n_bytes(connection: Connection) -> int:
 
 
 _SIZE = func.length(RESULTS.c.snapshot) + func.length(RESULTS.c.parameters)
-"""What is really there: a wrong `n_bytes` of one row must not cost the others their place."""
+"""Actual size of a row. The column `n_bytes` is not used: if it is wrong in one row, others must
+not be deleted for that."""
 
 
 def _next_use(connection: Connection) -> int:
-    """The time; later than every earlier use even after the clock was put back."""
+    """Return the current time, or a later one than every earlier use if the clock was set back."""
     newest = connection.scalar(select(func.max(RESULTS.c.used_at)))
     return max(_microseconds(), newest + 1 if isinstance(newest, int) else 0)
 
@@ -400,5 +419,5 @@ def _is_hash(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """A text on one line, with nothing in it that cannot be seen or stored."""
-    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    """Return a text on one line, without characters that cannot be displayed or stored."""
+    return "".join(character for character in " ".join(text.split()) if character.isprintable())
