@@ -1,6 +1,7 @@
 """A changed set of variants trains only what is new, and loses nothing that is there."""
 
 from contextlib import closing
+from dataclasses import replace
 from io import BytesIO
 
 import numpy as np
@@ -11,7 +12,6 @@ from test_live import assert_same_bits, unending, wait_until, wait_until_still
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
-from attnkit.service import service as live
 from attnkit.service import worker
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
@@ -51,13 +51,13 @@ def service(tmp_path_factory):
 def told(service, monkeypatch):
     """The experiments that the training process is given from now on, as JSON."""
     commands = []
-    tell = service._process.tell
+    tell = service._control.supervisor.process.tell
 
     def listen(command):
         commands.append(command)
         tell(command)
 
-    monkeypatch.setattr(service._process, "tell", listen)
+    monkeypatch.setattr(service._control.supervisor.process, "tell", listen)
     return commands
 
 
@@ -71,7 +71,7 @@ def test_only_the_new_variant_is_trained(service, told):
     assert [c["missing"] for c in told if c["do"] == "start"] == [None, new.trains.to_json()]
     assert new.seconds < new.snapshot.seconds
     assert_same_bits(new.snapshot, train(after, "cpu").snapshot)
-    stored = service._keeper.recall_result(after)
+    stored = service._control.writer.recall_result(after)
     assert_same_bits(stored.snapshot, new.snapshot)
     assert len(stored.parameters) == after.n_runs
     assert service.look(old.id).snapshot is not None
@@ -132,18 +132,18 @@ def test_another_setting_trains_all_anew(service, changed):
 def test_pressing_train_on_a_finished_experiment_trains_all_of_it(service):
     """Reuse is for those who ask for it."""
     known = finished(service, experiment("QKV", first_seed=50)).experiment
-    assert finished(service, known).known is None
+    assert finished(service, known).reused is None
 
 
 def test_runs_of_another_engine_are_trained_anew(service):
     """The parts of a result have one engine: what it cannot repeat it does not join."""
     known = finished(service, experiment("QKV", first_seed=60))
-    foreign = live.replace(known.snapshot, processor="another kind of processor")
+    foreign = replace(known.snapshot, processor="another kind of processor")
     with service._changed:
-        service._update(known.id, snapshot=foreign)
+        service._queue.update(known.id, snapshot=foreign)
     wanted = known.experiment.replace(sharing=["QKV", "Q=K"])
     new = finished(service, wanted, reuse=True)
-    assert new.known is None
+    assert new.reused is None
     assert new.trains == wanted
     assert new.snapshot.processor != foreign.processor
 
@@ -211,7 +211,7 @@ def test_a_stopped_job_that_is_not_held_is_trained_to_its_step_again(service, mo
         wait_until_still(service, part, "paused")
     service.stop(part)
     stopped = wait_until(service, part, lambda job: job.settled)
-    forgotten = live.replace(stopped, id="forgotten")
+    forgotten = replace(stopped, id="forgotten")
     again = service.submit(whole, paused=True, resumes=forgotten)
     service.step(again)
     held = wait_until(service, again, lambda job: job.settled and job.state == "paused")

@@ -43,6 +43,7 @@ import attnkit as ak
 from attnkit.bench.visitor import Visitor, dashboard
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_params
+from attnkit.service import job_control
 from attnkit.service import service as live
 from attnkit.service.database_engines import FILE
 from attnkit.service.server import ServerSettings
@@ -98,7 +99,7 @@ def keep_in(service, open_store, monkeypatch):
 
     def keep(where):
         store = open_store(where)
-        monkeypatch.setattr(service._keeper, "_store", store)
+        monkeypatch.setattr(service._control.writer, "_store", store)
         return store
 
     return keep
@@ -165,7 +166,7 @@ def test_what_a_killed_server_reported_is_there(tmp_path, long):
 
 def test_a_job_that_always_kills_its_process_fails_alone(service, monkeypatch):
     """Those beside it begin anew, are not blamed, and end with the bits that they should have."""
-    monkeypatch.setattr(live, "MAX_RESTARTS", 1)
+    monkeypatch.setattr(job_control, "MAX_RESTARTS", 1)
     before = service.n_restarts
     experiments = [small(500), lethal(lives=6), small(500, first_seed=1)]
     ids = [service.submit(experiment, paused=True) for experiment in experiments]
@@ -395,7 +396,7 @@ def test_a_jump_of_the_clock_neither_ends_nor_prolongs_a_lease(service, monkeypa
         (job,) = finish(service, small(5, jump > 0))  # asking looks for what nobody watches
         assert_stored(service, [job])
         assert service.find(unending(2)).state == "running"
-    monkeypatch.setattr(service, "settings", ServerSettings(lease_seconds=1))
+    monkeypatch.setattr(service._queue, "settings", ServerSettings(lease_seconds=1))
     wait_until(service, watched, lambda _: service.find(unending(2)) is None)
     assert service.look(watched).state == "running"
     assert service.look(abandoned).error == "because nobody watched it"

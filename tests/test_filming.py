@@ -37,7 +37,7 @@ def looked_into(service, job_id, inspection=ASKED):
 def fail(service, job_id):
     """As if its training had failed."""
     with service._changed:
-        service._update(job_id, state="failed", error="not enough memory")
+        service._queue.update(job_id, state="failed", error="not enough memory")
 
 
 def alone(experiment, seed):
@@ -128,7 +128,7 @@ def test_a_film_that_is_gone_is_recorded_again():
         first = service.submit(TWO_SEEDS)
         wait_until(service, first, lambda job: job.over)
         before = looked_into(service, first)
-        service._process.end()  # and with it all films
+        service._control.supervisor.process.end()  # and with it all films
         wait_until_gone(service, first)
         again = service.film(alone(TWO_SEEDS, 0))
         assert again != first

@@ -21,8 +21,7 @@ from attnkit.analysis.custom_phone_book import can_be_asked
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.model.kernel import cache
-from attnkit.service import service as live
-from attnkit.service import worker
+from attnkit.service import job_control, supervisor, worker
 from attnkit.service.book_answers import Weights, answer
 from attnkit.service.jobs import Job
 from attnkit.service.service import TrainingService
@@ -79,7 +78,7 @@ def reference():
 
 def set_limits(monkeypatch, service, **limits):
     """Give the copy other limits for one test."""
-    monkeypatch.setattr(service, "settings", service.settings.model_copy(update=limits))
+    monkeypatch.setattr(service._queue, "settings", service.settings.model_copy(update=limits))
 
 
 def step_of(job: Job) -> int:
@@ -373,7 +372,7 @@ def test_a_paused_job_whose_process_is_killed_stays_paused(service):
 
 def test_a_process_that_is_stopped_is_replaced(service, monkeypatch):
     """It is there and does not answer: what it trained begins anew and keeps its bits."""
-    monkeypatch.setattr(live, "SILENT_CHECKS", 5)
+    monkeypatch.setattr(supervisor, "SILENT_CHECKS", 5)
     before = wait_until(service, service.submit(small(5)), lambda job: job.over)
     job_id = service.submit(small(1000))
     wait_until(service, job_id, lambda job: job.snapshot is not None)
@@ -386,7 +385,7 @@ def test_a_process_that_is_stopped_is_replaced(service, monkeypatch):
 
 def test_a_job_whose_process_always_dies_fails(service, monkeypatch):
     """It is not begun anew for ever, and jobs after it are."""
-    monkeypatch.setattr(live, "MAX_RESTARTS", 0)
+    monkeypatch.setattr(job_control, "MAX_RESTARTS", 0)
     job_id = service.submit(unending())
     wait_until(service, job_id, lambda job: step_of(job) > 0)
     os.kill(service.process_id, signal.SIGKILL)

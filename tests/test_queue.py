@@ -9,7 +9,7 @@ from kinds import SMALL
 
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Watcher
-from attnkit.service.result_writer import Keeper
+from attnkit.service.result_writer import ResultWriter
 from attnkit.service.server import ServerSettings
 from attnkit.service.service import Refused, TrainingService
 from attnkit.service.store import ResultStore, Unavailable
@@ -46,7 +46,7 @@ def shared(tmp_path_factory):
 @pytest.fixture
 def service(shared, monkeypatch):
     """The service, where one experiment trains at a time; all that trains ends with the test."""
-    monkeypatch.setattr(shared, "settings", ONE_AT_A_TIME)
+    monkeypatch.setattr(shared._queue, "settings", ONE_AT_A_TIME)
     yield shared
     for row in shared.overview():
         shared.stop(row["id"])
@@ -98,7 +98,9 @@ def test_a_job_in_the_queue_can_be_paused_and_stepped(service):
 
 def test_a_visitor_s_second_experiment_waits_and_the_third_is_refused(service, monkeypatch):
     """Though there is room: it belongs to the others."""
-    monkeypatch.setattr(service, "settings", ONE_AT_A_TIME.model_copy(update={"max_active": 5}))
+    monkeypatch.setattr(
+        service._queue, "settings", ONE_AT_A_TIME.model_copy(update={"max_active": 5})
+    )
     service.submit(unending(1), watcher=ANNA)
     assert service.look(service.submit(unending(2), watcher=ANNA)).queued
     with pytest.raises(Refused, match="in other tabs"):
@@ -124,7 +126,9 @@ def test_a_full_queue_takes_a_place_from_the_address_that_has_most(service, monk
     assert [service.look(job_id).over for job_id in (first, *waiting)] == [False, False, True]
     assert "your network had the most experiments" in service.look(waiting[1]).error
     assert service.look(other).queued
-    monkeypatch.setattr(service, "settings", ONE_AT_A_TIME.model_copy(update={"max_active": 2}))
+    monkeypatch.setattr(
+        service._queue, "settings", ONE_AT_A_TIME.model_copy(update={"max_active": 2})
+    )
     wait_until(service, other, lambda job: job.begun)
     assert service.look(waiting[0]).queued
 
@@ -140,7 +144,7 @@ def test_the_place_of_a_closed_tab_is_free(service):
     again = Watcher("again", watchers[1].visitor)
     service.arrive(again.tab)
     service.look(ids[1], again)
-    service._outlooks = (0.0, {})
+    service._queue._outlooks = (0.0, {})
     assert service.outlook(ids[2]).place == 2
     service.leave(again.tab)
     service.submit(unending(4), watcher=ANNA)
@@ -152,13 +156,13 @@ def test_what_trains_and_whose_tab_is_closed_makes_room_for_others(service, monk
     service.arrive(ANNA.tab)
     job_id = service.submit(unending(1), watcher=ANNA)
     service.leave(ANNA.tab)
-    monkeypatch.setattr("attnkit.service.service.CLOSED_SECONDS", 0.0)
+    monkeypatch.setattr("attnkit.service.job_queue.CLOSED_SECONDS", 0.0)
     with service._changed:
-        service._make_room()
-    assert service._jobs[job_id].active  # `look` would be somebody who watches it
+        service._control.make_room()
+    assert service._queue.jobs[job_id].active  # `look` would be somebody who watches it
     other = service.submit(small(5, 2), watcher=BERT)
     assert wait_until(service, other, lambda job: job.over).state == "finished"
-    assert service._jobs[job_id].error == "because its tab was closed while others waited"
+    assert service._queue.jobs[job_id].error == "because its tab was closed while others waited"
 
 
 def test_all_of_an_address_can_be_stopped(service):
@@ -176,7 +180,7 @@ def test_all_of_an_address_can_be_stopped(service):
 def test_limits_hold_whatever_the_page_allows(service, monkeypatch):
     """Each is named with what is allowed, and nothing begins."""
     limits = {"max_steps": 3, "max_runs": 1, "max_parameters": 10, "max_megabytes": 1}
-    monkeypatch.setattr(service, "settings", ONE_AT_A_TIME.model_copy(update=limits))
+    monkeypatch.setattr(service._queue, "settings", ONE_AT_A_TIME.model_copy(update=limits))
     before = len(service.overview())
     with pytest.raises(Refused) as refused:
         service.submit(Experiment())
@@ -188,7 +192,7 @@ def test_limits_hold_whatever_the_page_allows(service, monkeypatch):
 def test_training_time_is_limited(service, monkeypatch):
     """What was reached is kept, and the page hears why."""
     limit = ONE_AT_A_TIME.model_copy(update={"job_seconds": 0.2})
-    monkeypatch.setattr(service, "settings", limit)
+    monkeypatch.setattr(service._queue, "settings", limit)
     job = wait_until(service, service.submit(unending(1)), lambda job: job.over)
     assert job.state == job.snapshot.status == "stopped"
     assert "the limit of this copy" in job.error
@@ -197,10 +201,10 @@ def test_training_time_is_limited(service, monkeypatch):
 
 def test_what_is_paused_makes_room_when_others_wait(service, monkeypatch):
     """It holds memory that others need; its owner is told."""
-    monkeypatch.setattr("attnkit.service.service.PAUSED_IN_THE_WAY_SECONDS", 0.0)
+    monkeypatch.setattr("attnkit.service.job_queue.PAUSED_IN_THE_WAY_SECONDS", 0.0)
     each = unending(1).megabytes + film_megabytes(unending(1))
     settings = ONE_AT_A_TIME.model_copy(update={"training_megabytes": 1.5 * each})
-    monkeypatch.setattr(service, "settings", settings)
+    monkeypatch.setattr(service._queue, "settings", settings)
     first = service.submit(unending(1), paused=True, watcher=ANNA)
     wait_until(service, first, lambda job: job.state == "paused" and job.settled)
     small_enough = service.submit(small(5, 2), watcher=BERT)
@@ -228,7 +232,7 @@ def test_a_tab_that_is_there_keeps_its_run(service, monkeypatch):
     settings = ONE_AT_A_TIME.model_copy(update={"lease_seconds": 1e-6})
     service.arrive(ANNA.tab)
     job_id = service.submit(unending(1), watcher=ANNA)
-    monkeypatch.setattr(service, "settings", settings)
+    monkeypatch.setattr(service._queue, "settings", settings)
     service.submit(small(5, 2), watcher=BERT)  # asking looks for what nobody watches
     assert service.look(job_id).active
     service.leave(ANNA.tab)
@@ -241,7 +245,7 @@ def test_a_result_is_stored_before_it_counts_as_finished(service):
     job = wait_until(service, job_id, lambda job: job.state == "finished")
     assert job.stored
     assert job.unstored == ""
-    kept = service._keeper._store.result(job.experiment.hash)
+    kept = service._control.writer._store.result(job.experiment.hash)
     expected = train(small(33, 3), "cpu")
     for own, other in zip(kept.parameters, expected.parameters, strict=True):
         assert own.keys() == other.keys()
@@ -252,7 +256,7 @@ def test_a_stored_result_is_found_by_another_service(service):
     """A link to it opens finished, on any copy with the same store."""
     job_id = service.submit(small(22, 4))
     wait_until(service, job_id, lambda job: job.state == "finished")
-    with closing(TrainingService(ServerSettings(), service._keeper._store)) as other:
+    with closing(TrainingService(ServerSettings(), service._control.writer._store)) as other:
         found = other.find(small(22, 4))
         assert (found.state, found.stored, found.step) == ("finished", True, 22)
         assert other.look(found.id) is not None
@@ -281,7 +285,7 @@ class Forgetful:
 
 @pytest.fixture
 def told(monkeypatch):
-    """What a keeper has told, and an event for when there is news."""
+    """What a writer has told, and an event for when there is news."""
     monkeypatch.setattr("attnkit.service.result_writer.RETRY_SECONDS", 0.001)
     found, news = [], threading.Semaphore(0)
 
@@ -296,12 +300,12 @@ def test_a_store_that_was_away_gets_everything_in_the_end(told):
     """And the reason is told meanwhile, once to each."""
     found, news, tell = told
     store = Forgetful(3)
-    keeper = Keeper(store, tell)
-    keeper.keep("a", b"1", b"2")
-    keeper.keep("b", b"3", b"4")
+    writer = ResultWriter(store, tell)
+    writer.write("a", b"1", b"2")
+    writer.write("b", b"3", b"4")
     while not {("a", "", False), ("b", "", False)} <= set(found):
         assert news.acquire(timeout=PATIENCE)
-    keeper.close()
+    writer.close()
     assert ("a", "the database does not answer", True) in found
     assert len(found) == len(set(found))
     assert sorted(store.kept) == [(b"1", b"2"), (b"3", b"4")]
@@ -309,21 +313,21 @@ def test_a_store_that_was_away_gets_everything_in_the_end(told):
 
 def test_what_waits_for_the_store_is_bounded(told, monkeypatch):
     """The oldest is given up, and told."""
-    monkeypatch.setattr("attnkit.service.result_writer.MOST_BYTES", 4)
+    monkeypatch.setattr("attnkit.service.result_writer.MAX_BYTES", 4)
     found, news, tell = told
-    keeper = Keeper(Forgetful(10**9), tell)
+    writer = ResultWriter(Forgetful(10**9), tell)
     for name in "abc":
-        keeper.keep(name, b"12", b"34")
+        writer.write(name, b"12", b"34")
     while ("b", "too many results wait for the store", False) not in found:
         assert news.acquire(timeout=PATIENCE)
-    keeper.close()
-    assert keeper.n_waiting == 1
+    writer.close()
+    assert len(writer._waiting) == 1
 
 
 def test_a_store_that_does_not_answer_is_not_asked_again_at_once(told):
     """Or every page would wait for it."""
     store = Forgetful(0)
-    keeper = Keeper(store, told[2])
-    assert [keeper.recall(small()), keeper.recall(small())] == [None, None]
+    writer = ResultWriter(store, told[2])
+    assert [writer.recall(small()), writer.recall(small())] == [None, None]
     assert store.asked == 1
-    keeper.close()
+    writer.close()

@@ -10,7 +10,7 @@ from attnkit.service.scheduler import (
     OVERTAKE_SECONDS,
     Demand,
     admitted,
-    gives_way,
+    displaced,
     outlooks,
 )
 from attnkit.service.server import ServerSettings
@@ -281,9 +281,9 @@ def test_a_full_queue_takes_from_the_address_that_has_most():
     """The largest there, of equal ones the newest; and never from those who have few places."""
     waiting = [*tabs("script", 3, 10, 600), *tabs("school", 2, 10, 900)]
     waiting[1].seconds = 700
-    assert gives_way(waiting).id == "script 1"
+    assert displaced(waiting).id == "script 1"
     waiting[1].seconds = 600
-    assert gives_way(waiting).id == "script 2"
+    assert displaced(waiting).id == "script 2"
 
 
 def test_a_class_and_a_script_have_as_many_places():
@@ -291,5 +291,5 @@ def test_a_class_and_a_script_have_as_many_places():
     waiting = tabs("script", 100, 10, 600)
     for pupil in tabs("school", 70, 10, 600):
         waiting.append(pupil)
-        waiting.remove(gives_way(waiting))
+        waiting.remove(displaced(waiting))
     assert sum(claim.address == "school" for claim in waiting) == 50

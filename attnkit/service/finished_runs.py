@@ -15,12 +15,12 @@ from attnkit.variants import Variant
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class FinishedRuns:
     """Finished runs of an experiment, all of one engine and kind of processor.
 
     Attributes:
         experiment: The experiment that takes them over.
-        results: Finished results that hold the runs.
+        results: Finished results that contain the runs.
         trainers: Variant → id of the job that has trained it and may still have its film.
     """
 
@@ -30,33 +30,34 @@ class Known:
 
     @cached_property
     def missing(self) -> Experiment | None:
-        """The experiment of the variants that are not known; None if all are."""
+        """The experiment of the variants that have no finished runs; None if all have."""
         missing = [v for v in self.experiment.sharing if v not in self.trainers]
         return self.experiment.replace(sharing=missing) if missing else None
 
     @property
     def maker(self) -> tuple[str, str]:
-        """The engine and the kind of processor."""
+        """Engine and kind of processor."""
         return self.results[0].snapshot.maker
 
-    def join(self, part: Snapshot) -> Snapshot:
-        """Return the whole experiment's snapshot, given that of the missing variants."""
-        return join_snapshots(self.experiment, [part, *(one.snapshot for one in self.results)])
+    def join(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot of the whole experiment, given one of the missing variants."""
+        snapshots = [snapshot, *(result.snapshot for result in self.results)]
+        return join_snapshots(self.experiment, snapshots)
 
-    def join_result(self, *part: Result) -> Result:
-        """Return the whole experiment's result, given that of the missing variants if any are."""
-        return join_results(self.experiment, [*part, *self.results])
+    def join_result(self, *missing: Result) -> Result:
+        """Return the result of the whole experiment, given that of the missing variants if any."""
+        return join_results(self.experiment, [*missing, *self.results])
 
 
-def find_known(
+def find_finished_runs(
     experiment: Experiment, jobs: Iterable[Job], recall: Callable[[Experiment], Result | None]
-) -> Known | None:
+) -> FinishedRuns | None:
     """Find finished runs of an experiment.
 
     Args:
-        experiment: What is to be shown or trained.
-        jobs: Where to look, newest first. All runs are taken from jobs of one engine and kind of
-            processor: that of the first that has any.
+        experiment: The experiment that will be shown or trained.
+        jobs: Jobs to search, newest first. All runs are taken from jobs of one engine and kind of
+            processor: that of the first job that has any.
         recall: Returns the stored result of a job whose parameters are not in memory.
 
     Returns:
@@ -79,4 +80,4 @@ def find_known(
             continue
         results.append(result)
         trainers |= {variant: job.trainers[variant] for variant in new}
-    return Known(experiment, results, trainers) if results else None
+    return FinishedRuns(experiment, results, trainers) if results else None

@@ -13,13 +13,13 @@ from attnkit.service.scheduler import Outlook
 def overview(
     jobs: Iterable[Job], outlooks: Mapping[str, Outlook | None], leases: Leases, now: float
 ) -> list[dict[str, Any]]:
-    """Return one row per job: first those that are not over, in the order of asking.
+    """Return one row per job, those that have ended last.
 
     Args:
-        jobs: All jobs, in the order of asking.
-        outlooks: Job id → what it may expect.
-        leases: Who watches which job.
-        now: The time, on the clock of `time.monotonic`.
+        jobs: All jobs in the order of submission.
+        outlooks: Job id → its outlook.
+        leases: Watchers of the jobs.
+        now: Time on the clock of `time.monotonic`.
     """
     rows = [
         {

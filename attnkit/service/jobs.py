@@ -1,4 +1,4 @@
-"""A job: one experiment that was asked for, as it is at one moment."""
+"""Jobs of the training service, and the tabs that watch them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
 if TYPE_CHECKING:
-    from attnkit.service.finished_runs import Known
+    from attnkit.service.finished_runs import FinishedRuns
 
 State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
 
 Verb = Literal["pause", "resume", "step", "stop"]
 
 Opening = Literal["run", "pause", "step"]
-"""What a job does once its turn has come."""
+"""What a job does when it begins: it trains, pauses at once, or pauses at the next evaluation."""
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """Who asks and looks: a tab, and the browser and the address that limits count for.
+    """A tab that submits or watches jobs, with the visitor and the address that limits apply to.
 
     Attributes:
-        tab: One session.
-        visitor: One browser; empty if limits of a visitor do not apply.
-        address: Where the browser connects from; empty if limits of an address do not apply. It
-            may change, so two watchers with the same tab and visitor are equal.
+        tab: Id of the session.
+        visitor: Id of the browser; empty if limits of a visitor do not apply.
+        address: Address that the browser connects from; empty if limits of an address do not apply.
+            It may change, so two watchers with the same tab and visitor are equal.
     """
 
     tab: str = ""
@@ -40,35 +40,42 @@ class Watcher:
 
 
 NOBODY = Watcher()
+"""A program without a tab, to which no limits of visitors and addresses apply."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A job as it is now: an immutable view.
+    """One submitted experiment in its present state, immutable.
+
+    Times are seconds on the clock of `time.monotonic`; 0 if it has not happened.
 
     Attributes:
-        filmed: the experiment of the one seed that its film shows.
-        visitor: who asked for it; empty: nobody whom limits concern.
-        address: The address that asked for it.
-        megabytes: memory it takes, estimated.
-        opening: what it does once its turn has come.
-        begun: whether the training process has been given it; until then it stands in the queue.
-        version: counts up with every change, for `TrainingService.wait`.
-        sent: commands given after the start. obeyed: those the training process has confirmed;
-            until all are, the state is what was asked for.
-        restarts: how often the training process died under it. blamed: how often in its own turn.
-        error: why it failed, or was stopped unasked.
-        kept: whether its result is to be stored: not of what was trained only to be filmed.
-        stored: whether the store has it. unstored: why not, if it should.
-        tried_again: whether it will be tried again.
-        known: Finished runs that it takes over from other jobs; None if it trains all its runs.
-        resumes: Id of the stopped job that it goes on with; empty if it begins at step 0.
-        parameters: Of every run, once it is finished; None if they are too large to be kept here.
-        seconds: Time spent training in this job.
-        n_bytes: Of the last snapshot and the parameters.
-        seen_at: when it was last looked at, on the clock of `time.monotonic`, as the others:
-        asked_at: when it was submitted. begun_at: when its turn came. paused_at: when it was
-            paused last.
+        filmed: The experiment of the one seed that the film shows.
+        visitor: Visitor who submitted it; empty if limits of a visitor do not apply.
+        address: Address from which it was submitted.
+        state: Requested state until the training process has obeyed all commands, then its state.
+        opening: What it does when it begins.
+        megabytes: Estimated memory.
+        begun: Whether the training process has received it; before that it is queued.
+        version: Number of changes so far, for `TrainingService.wait`.
+        reused: Finished runs of other jobs that it takes over; None if it trains all its runs.
+        resumes: Id of the stopped job that it continues; empty if it begins at step 0.
+        parameters: Parameters of every run of a finished job; None if they are too large to keep.
+        seconds: Training time of this job.
+        n_bytes: Size of the last snapshot and the parameters.
+        restarts: Number of times that it began anew because the training process died.
+        blamed: How often the training process died in this job's turn.
+        sent: Number of commands sent after the start.
+        obeyed: Number of commands that the training process has obeyed.
+        error: Reason why it failed, or was stopped by others than its visitor.
+        kept: Whether its result is stored; not if it is trained for its film only.
+        stored: Whether the store has the result.
+        unstored: Reason why the store does not have it.
+        tried_again: Whether storing will be tried again.
+        asked_at: Time of submission.
+        begun_at: Time when it began.
+        paused_at: Time when it was last paused.
+        seen_at: Time when a tab last looked at it.
     """
 
     id: str
@@ -82,7 +89,7 @@ class Job:
     begun: bool = False
     version: int = 0
     snapshot: Snapshot | None = None
-    known: Known | None = None
+    reused: FinishedRuns | None = None
     resumes: str = ""
     parameters: list[dict[str, np.ndarray]] | None = None
     seconds: float = 0.0
@@ -103,44 +110,44 @@ class Job:
 
     @property
     def active(self) -> bool:
-        """Whether it trains, or is about to."""
+        """Whether it trains or waits to train."""
         return self.state in ("waiting", "running")
 
     @property
     def queued(self) -> bool:
-        """Whether others train before it."""
+        """Whether it has not begun, because others are first."""
         return not self.begun and not self.over
 
     @property
     def settled(self) -> bool:
-        """Whether no more snapshots come by themselves."""
+        """Whether no more snapshots come without a command."""
         if self.state in ("finished", "failed"):
             return True
         if self.active or self.obeyed != self.sent:
             return False
-        return self.state == "stopped" or self.snapshot is not None  # step 0 of what is paused
+        return self.state == "stopped" or self.snapshot is not None  # a paused job sends step 0
 
     @property
     def over(self) -> bool:
-        """Whether nothing can come any more."""
+        """Whether it has ended."""
         return self.state in ("finished", "stopped", "failed")
 
     @property
     def step(self) -> int:
-        """Steps taken."""
+        """Number of steps in the last snapshot."""
         return 0 if self.snapshot is None else self.snapshot.step
 
     @property
     def trains(self) -> Experiment:
-        """The experiment that this job trains: without the variants that are known."""
-        missing = None if self.known is None else self.known.missing
+        """The experiment that this job trains, without variants whose runs it takes over."""
+        missing = None if self.reused is None else self.reused.missing
         return missing or self.experiment
 
     @property
     def trainers(self) -> dict[Variant, str]:
-        """The id of the job that has trained each variant."""
-        known = {} if self.known is None else self.known.trainers
-        return {variant: known.get(variant, self.id) for variant in self.experiment.sharing}
+        """Variant → id of the job that has trained it."""
+        others = {} if self.reused is None else self.reused.trainers
+        return {variant: others.get(variant, self.id) for variant in self.experiment.sharing}
 
     @property
     def result(self) -> Result | None:
@@ -156,10 +163,10 @@ class Job:
 
     @property
     def work(self) -> float:
-        """What all its steps cost, in an arbitrary unit that is the same for all experiments."""
+        """Cost of all its steps, in an arbitrary unit that is the same for all experiments."""
         return work_of(self.trains)
 
 
 def work_of(experiment: Experiment) -> float:
-    """Return what the steps of an experiment cost, in the unit of `Job.work`."""
+    """Return the cost of all steps of an experiment, in the unit of `Job.work`."""
     return experiment.training.steps * experiment.megabytes

@@ -1,4 +1,4 @@
-"""What only the training process can compute: examples, answers to books, looks inside models."""
+"""Requests for what only the training process can compute: examples, answers and inspections."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from attnkit.experiment import Experiment
 from attnkit.tasks import Task
 
 MAX_EXAMPLES = 256
-"""Examples remembered, by the settings of their task."""
+"""Number of examples that are remembered, one for each setting of a task."""
 
-MOST_ASKED = 64
-"""Questions under way at once; more are told that the training process is busy."""
+MAX_REQUESTS = 64
+"""Number of requests under way; further ones are refused, because the training process is busy."""
 
 _BUSY = "The training process is busy: ask again in a moment"
 
@@ -29,7 +29,13 @@ _DIED_OF_IT = "The training process died of it"
 
 @dataclass
 class _Request:
-    """A question to the training process: what came back, or why nothing did."""
+    """One request to the training process.
+
+    Attributes:
+        blob: The answer, once it has come.
+        error: The reason why there will be no answer.
+        gone: Whether the film that it needs is gone.
+    """
 
     id: str
     blob: bytes | None = None
@@ -41,12 +47,12 @@ class _Request:
         return self.blob is not None or bool(self.error) or self.gone
 
 
-class Questions:
-    """Questions under way and examples remembered.
+class Requests:
+    """Requests under way, and examples that have come.
 
     Args:
-        changed: notified when an answer has come; its lock guards everything here.
-        tell: sends a command to the training process.
+        changed: Notified when an answer has come; its lock guards everything here.
+        tell: Sends a command to the training process.
     """
 
     def __init__(
@@ -60,48 +66,56 @@ class Questions:
         """See `TrainingService.example`."""
         task = experiment.task
         with self._changed:
-            known = self._examples.get(task)
-            if known is None and len(self._requests) >= MOST_ASKED:
+            entry = self._examples.get(task)
+            if entry is None and len(self._requests) >= MAX_REQUESTS:
                 return None
-            if known is None:
+            if entry is None:
                 while len(self._examples) >= MAX_EXAMPLES:
                     del self._examples[next(iter(self._examples))]
-                known = self._request({"do": "example", "experiment": experiment.to_json()})
-                self._examples[task] = known
-            if not isinstance(known, _Request):
-                return known
-            request = known
+                entry = self._send({"do": "example", "experiment": experiment.to_json()})
+                self._examples[task] = entry
+            if not isinstance(entry, _Request):
+                return entry
+            request = entry
             self._changed.wait_for(lambda: request.answered, timeout=seconds)
             if not request.answered:
                 return None
-            found = request.error if request.blob is None else Example.from_bytes(request.blob)
-            if self._examples.get(task) is request:  # nobody else who waited was first
+            answer = request.error if request.blob is None else Example.from_bytes(request.blob)
+            if self._examples.get(task) is request:  # no other waiting thread was first
                 del self._examples[task]
-                if request.blob is not None or request.error != _DIED:
-                    self._examples[task] = found  # what died may be asked again
-            return found
+                if answer != _DIED:  # this request may be repeated
+                    self._examples[task] = answer
+            return answer
 
     def ask(self, models: dict[str, Any], tokens: np.ndarray, seconds: float) -> Answers | str:
-        """See `TrainingService.ask`, `ask_example`; `models` says which models are asked."""
-        with self._changed:
-            if len(self._requests) >= MOST_ASKED:
-                return _BUSY
-            command = {"do": "ask", **models, "tokens": tokens.tolist()}
-            request = self._request(command)
-            self._changed.wait_for(lambda: request.answered, timeout=seconds)
-            self._requests.pop(request.id, None)
-        if request.blob is not None:
-            return Answers.from_bytes(request.blob)
-        return request.error or _BUSY
+        """See `TrainingService.ask`.
+
+        Args:
+            models: Fields of the command that name the models.
+            tokens: (i, fields) entries, followed by as many questions.
+            seconds: Longest wait.
+        """
+        answer = self._answer({"do": "ask", **models, "tokens": tokens.tolist()}, seconds)
+        return Answers.from_bytes(answer) if isinstance(answer, bytes) else answer or _BUSY
 
     def inspect(
-        self, models: dict[str, Any], asked: dict[str, Any], seconds: float
+        self, models: dict[str, Any], inspection: dict[str, Any], seconds: float
     ) -> bytes | str | None:
-        """See `TrainingService.inspect`; `models` names the jobs whose films are inspected."""
+        """See `TrainingService.inspect`.
+
+        Args:
+            models: Fields of the command that name the jobs whose films are inspected.
+            inspection: `Inspection.to_dict`.
+            seconds: Longest wait.
+        """
+        return self._answer({"do": "inspect", **models, "asked": inspection}, seconds)
+
+    def _answer(self, command: dict[str, Any], seconds: float) -> bytes | str | None:
+        """Send a request and wait; None if the film that it needs is gone."""
         with self._changed:
-            if len(self._requests) >= MOST_ASKED:
+            if len(self._requests) >= MAX_REQUESTS:
                 return _BUSY
-            request = self._request({"do": "inspect", **models, "asked": asked})
+            request = self._send(command)
             self._changed.wait_for(lambda: request.answered, timeout=seconds)
             self._requests.pop(request.id, None)
         if request.gone:
@@ -109,7 +123,7 @@ class Questions:
         return request.blob if request.blob is not None else request.error or _BUSY
 
     def take(self, header: dict[str, Any], blob: bytes) -> None:
-        """An answer has come."""
+        """Receive an answer of the training process."""
         request = self._requests.pop(header["request"], None)
         if request is not None:
             request.error, request.gone = header.get("error", ""), "gone" in header
@@ -117,17 +131,18 @@ class Questions:
             self._changed.notify_all()
 
     def give_up(self, turn: str) -> None:
-        """The training process died: nothing that was asked will be answered.
+        """End all requests after the death of the training process.
 
         Args:
-            turn: the question of which it died, if it was one; its example is not asked for again.
+            turn: Id of the job or request whose turn it was. If it is a request, the process died
+                of it, and its example is not requested again.
         """
         for request in self._requests.values():
             request.error = _DIED_OF_IT if request.id == turn else _DIED
         self._requests.clear()
         self._changed.notify_all()
 
-    def _request(self, command: dict[str, Any]) -> _Request:
+    def _send(self, command: dict[str, Any]) -> _Request:
         request = _Request(uuid.uuid4().hex[:12])
         self._requests[request.id] = request
         self._tell({**command, "request": request.id})

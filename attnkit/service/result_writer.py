@@ -1,4 +1,4 @@
-"""Puts finished results into the store, in a thread of its own: a database may be slow or gone."""
+"""Writer of finished results: a thread of its own, because a database may be slow or gone."""
 
 from __future__ import annotations
 
@@ -16,73 +16,82 @@ from attnkit.training.results import Result
 from attnkit.training.snapshot import Snapshot
 
 RETRY_SECONDS = 2.0
-"""Between two tries while the store does not answer."""
+"""Time between two tries while the store does not answer."""
 
-MOST_BYTES = 2**27
-"""Of results that wait for the store; beyond it the oldest are given up."""
+MAX_BYTES = 2**27
+"""Size of all results that wait for the store; beyond it the oldest are given up."""
 
-ASKED_AGAIN_SECONDS = 15.0
-"""A store that did not answer is not asked for a stored result again before that."""
+UNREAD_SECONDS = 15.0
+"""Time without reads after a store did not answer one, so that pages do not wait for it."""
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class _Refusal:
+    """The reason why the store did not take a result, and whether another try may help."""
+
+    reason: str
+    again: bool
+
+
 @dataclass(eq=False)
 class _Waiting:
+    """A result that waits for the store.
+
+    Attributes:
+        reason: The last reported reason why the store has not taken it.
+    """
+
     job_id: str
     snapshot: bytes
     parameters: bytes
-    told: str = ""
-    """Why the store does not have it, as its job was told."""
+    reason: str = ""
 
     @property
     def n_bytes(self) -> int:
         return len(self.snapshot) + len(self.parameters)
 
 
-class Keeper:
-    """Keeps results until the store has them.
+class ResultWriter:
+    """Writes results to the store, and tries again until it has taken them.
 
     Args:
-        store: where they go; None: nowhere.
-        tell: called with a job's id and, if the store did not take its result, the reason and
-            whether it will be tried again; once for the same reason.
+        store: The store; None: results are not stored.
+        report: Called with a job's id, the reason why the store did not take its result, and
+            whether it will be tried again; with an empty reason when the store has taken it. The
+            same reason is reported once.
     """
 
-    def __init__(self, store: ResultStore | None, tell: Callable[[str, str, bool], None]) -> None:
-        self._store, self._tell = store, tell
+    def __init__(self, store: ResultStore | None, report: Callable[[str, str, bool], None]) -> None:
+        self._store, self._report = store, report
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._closing = False
-        self._refusal = ""  # why the store took nothing when it was last tried
-        self._ask_again_at = 0.0
-        self._thread = threading.Thread(target=self._run, name="attnkit-keeper", daemon=True)
+        self._reason = ""  # why the store took nothing when it was last tried
+        self._read_again_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="attnkit-store", daemon=True)
         if store is not None:
             self._thread.start()
 
     @property
-    def stores(self) -> bool:
+    def has_store(self) -> bool:
         """Whether there is a store."""
         return self._store is not None
 
-    @property
-    def n_waiting(self) -> int:
-        """Results that the store has not taken yet."""
-        return len(self._waiting)
-
-    def keep(self, job_id: str, snapshot: bytes, parameters: bytes) -> None:
-        """Put a finished result into the store as soon as it takes it."""
+    def write(self, job_id: str, snapshot: bytes, parameters: bytes) -> None:
+        """Store a finished result as soon as the store takes it; return at once."""
         given_up: list[_Waiting] = []
         new = _Waiting(job_id, snapshot, parameters)
         with self._changed:
             self._waiting.append(new)
-            while len(self._waiting) > 1 and sum(w.n_bytes for w in self._waiting) > MOST_BYTES:
+            while len(self._waiting) > 1 and sum(w.n_bytes for w in self._waiting) > MAX_BYTES:
                 given_up.append(self._waiting.popleft())
-            refusal = self._refusal
+            reason = self._reason
             self._changed.notify_all()
-        for one in given_up:
-            self._tell(one.job_id, "too many results wait for the store", False)
-        self._tell_refusal(new, refusal)
+        for oldest in given_up:
+            self._report(oldest.job_id, "too many results wait for the store", False)
+        self._report_reason(new, reason)
 
     def recall(self, experiment: Experiment) -> Snapshot | None:
         """Return the last snapshot of a stored experiment.
@@ -96,16 +105,20 @@ class Keeper:
         return self._recall(lambda store: store.result(experiment.hash))
 
     def _recall(self, read: Callable[[ResultStore], T | None]) -> T | None:
-        if self._store is None or time.monotonic() < self._ask_again_at:
+        if self._store is None or time.monotonic() < self._read_again_at:
             return None
         try:
             return read(self._store)
         except Unavailable:
-            self._ask_again_at = time.monotonic() + ASKED_AGAIN_SECONDS
+            self._read_again_at = time.monotonic() + UNREAD_SECONDS
             return None
 
     def close(self, seconds: float = 5.0) -> None:
-        """Try once more to put away what waits, then end the thread."""
+        """Try once more to store what waits, then end the thread.
+
+        Args:
+            seconds: Longest wait.
+        """
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -118,53 +131,42 @@ class Keeper:
                 self._changed.wait_for(lambda: self._waiting or self._closing)
                 if not self._waiting:
                     return
-                one = self._waiting[0]
-            reason = self._put(one)
-            if not reason.again:
-                self._take_off(one)
-                self._refusal = ""
-                self._tell(one.job_id, reason.text, False)
+                first = self._waiting[0]
+            refusal = self._put(first)
+            if refusal is None or not refusal.again:
+                with self._changed, suppress(ValueError):  # it may have been given up meanwhile
+                    self._waiting.remove(first)
+                self._reason = ""
+                self._report(first.job_id, "" if refusal is None else refusal.reason, False)
                 continue
             with self._changed:
-                self._refusal = reason.text
+                self._reason = refusal.reason
                 self._waiting.rotate(-1)  # others may be smaller than one that finds no room
-                concerned = list(self._waiting)
-            for other in concerned:
-                self._tell_refusal(other, reason.text)
+                waiting = list(self._waiting)
+            for each in waiting:
+                self._report_reason(each, refusal.reason)
             with self._changed:
                 if self._closing:
                     return
                 self._changed.wait_for(lambda: self._closing, timeout=RETRY_SECONDS)
 
-    def _take_off(self, one: _Waiting) -> None:
-        """It waits no more; it may have been given up in the meantime."""
-        with self._changed, suppress(ValueError):
-            self._waiting.remove(one)
-
-    def _tell_refusal(self, one: _Waiting, why: str) -> None:
-        """Tell a job why it is not stored yet, if that is news."""
+    def _report_reason(self, result: _Waiting, reason: str) -> None:
+        """Report why a result is not stored yet, unless the same was reported."""
         with self._changed:
-            news, one.told = why not in ("", one.told), why or one.told
-        if news:
-            self._tell(one.job_id, why, True)
+            is_new = reason not in ("", result.reason)
+            result.reason = reason or result.reason
+        if is_new:
+            self._report(result.job_id, reason, True)
 
-    def _put(self, one: _Waiting) -> _Reason:
+    def _put(self, result: _Waiting) -> _Refusal | None:
         assert self._store is not None
         try:
-            self._store.put(one.snapshot, one.parameters)
+            self._store.put(result.snapshot, result.parameters)
         except Unavailable as error:
-            return _Reason(str(error), again=True)
+            return _Refusal(str(error), again=True)
         except TooLarge as error:
-            return _Reason(str(error), again=False)
-        except Exception as error:  # whatever it is, the results behind it must go on
-            return _Reason(f"{type(error).__name__}: {error}"[:200], again=False)
-        self._ask_again_at = 0.0
-        return _Reason()
-
-
-@dataclass(frozen=True)
-class _Reason:
-    """Why the store did not take a result; empty: it did."""
-
-    text: str = ""
-    again: bool = False
+            return _Refusal(str(error), again=False)
+        except Exception as error:  # no error of one result may stop those behind it
+            return _Refusal(f"{type(error).__name__}: {error}"[:200], again=False)
+        self._read_again_at = 0.0
+        return None

@@ -1,21 +1,21 @@
-"""Rules for who trains, who waits, and for how long: no clock and no process.
+"""Scheduler: rules for which experiments train and which wait, without a clock or a process.
 
-Experiments train in turns, and three things are scarce: turns, memory and places to wait. They are
-shared over addresses first, because one script opens any number of tabs but has one address, while
-a whole class may have one, too. Four known schemes do that:
+Experiments train in turns, and three resources are scarce: turns, memory and places in the queue.
+They are shared among addresses first, because a script can open any number of tabs but has one
+address, although a whole class may share one, too. Four known schemes do that:
 
-- Dominant resource fairness (Ghodsi et al., 2011): the next to begin is of the address that holds
-  the smallest share of what is scarce. Addresses also take turns with each other, so that each has
-  an equal part of the time in which it trains anything.
-- Dynamic thresholds (Choudhury and Hahne, 1998): an address that trains something begins more only
-  while enough is left free for others. So a newcomer finds room, and an address alone is hardly
-  limited.
+- Dominant resource fairness (Ghodsi et al., 2011): the next experiment to begin is of the address
+  that holds the smallest share of the scarce resources. Addresses also take turns with each other,
+  so that each has an equal part of the time during which it trains anything.
+- Dynamic thresholds (Choudhury and Hahne, 1998): an address that trains something may begin more
+  only while enough is left free for others. So a newcomer finds room, and an address that is alone
+  is hardly limited.
 - Highest response ratio next (Brinch Hansen, 1971), within an address: small experiments overtake
-  large ones, and a large one that has waited long goes first in the end.
-- EASY backfilling (Lifka, 1995): what is too large to begin now is overtaken only by experiments
+  large ones, and a large one that has waited for long goes first in the end.
+- EASY backfilling (Lifka, 1995): an experiment too large to begin now is overtaken only by those
   that end before enough memory is free for it.
 
-If the waiting room is full, the address with most places in it gives one up (longest queue drop).
+If the queue is full, the address with most places in it loses one (longest queue drop).
 """
 
 from __future__ import annotations
@@ -27,32 +27,33 @@ from dataclasses import dataclass, replace
 from attnkit.service.server import ServerSettings
 
 OVERTAKE_SECONDS = 60.0
-"""What is too large to begin now may be overtaken by any smaller one for so long."""
+"""Waiting time during which any smaller experiment may overtake one too large to begin now."""
 
 TURNS_FOR_EACH_FREE = 15
-"""Turns that an address may take for each that it leaves free: 30 of 32 if it is alone."""
+"""Turns that an address may take for each turn that it leaves free: 30 of 32 if it is alone."""
 
 MEGABYTES_FOR_EACH_FREE = 3
-"""The same for memory: three quarters if it is alone."""
+"""Megabytes that an address may hold for each that it leaves free: three quarters if alone."""
 
 MOST_RATIO = 10.0
-"""What has waited for so many times its training time is overtaken by nothing that came later."""
+"""Largest response ratio. An experiment that has reached it is overtaken by no newer one."""
 
 LEAST_SECONDS = 1.0
-"""Training time that is taken into account at least, so that ratios stay finite."""
+"""Smallest training time in a response ratio, which keeps ratios finite."""
 
 
 @dataclass(eq=False, slots=True)
 class Demand:
-    """One experiment's claim to a turn.
+    """Demand of one experiment for turns and memory.
 
     Attributes:
-        visitor: The browser that asked; empty if limits of a visitor do not apply.
+        id: Id of the job.
+        visitor: Id of the browser; empty if limits of a visitor do not apply.
         megabytes: Estimated memory.
         seconds: Estimated training time left, if it were alone.
-        waited: Seconds since it was asked for.
-        paused: Whether it holds memory and takes no turns.
-        address: The address that asked; empty if limits of an address do not apply.
+        waited: Seconds since its submission.
+        paused: Whether it holds memory without taking turns.
+        address: Address of the browser; empty if limits of an address do not apply.
     """
 
     id: str
@@ -65,7 +66,7 @@ class Demand:
 
     @property
     def response_ratio(self) -> float:
-        """Waiting time in units of the training time; the highest goes next, then the oldest."""
+        """Waiting time divided by training time; the highest begins next, then the oldest."""
         return min(MOST_RATIO, self.waited / max(self.seconds, LEAST_SECONDS))
 
 
@@ -74,10 +75,10 @@ class Outlook:
     """Expected progress of one experiment.
 
     Attributes:
-        place: Place in the queue, from 1; 0 if it trains.
+        place: Place in the queue, from 1; 0 if it has begun.
         n_active: Number of experiments that take turns now.
-        begins: Seconds until its turn comes.
-        ends: Seconds until it is finished.
+        begins: Seconds until it begins; infinite if unknown.
+        ends: Seconds until it is finished; infinite if unknown.
     """
 
     place: int
@@ -87,158 +88,170 @@ class Outlook:
 
 
 class _Room:
-    """Turns, memory and places that addresses and visitors hold, and how much of each is left."""
+    """Turns, memory and places in use, by address and visitor, and those still free."""
 
     def __init__(self, holding: Sequence[Demand], settings: ServerSettings) -> None:
         self._settings = settings
         self._holding: list[Demand] = []
-        self._megabytes: defaultdict[str | None, float] = defaultdict(float)  # None: of all
+        # by address, and of all addresses with the key None
+        self._megabytes: defaultdict[str | None, float] = defaultdict(float)
         self._turns: Counter[str | None] = Counter()
-        self._claims: Counter[str | None] = Counter()
-        self._of_visitor: Counter[str] = Counter()
-        for claim in holding:
-            self.take(claim)
+        self._n_demands: Counter[str | None] = Counter()
+        self._n_of_visitor: Counter[str] = Counter()
+        for demand in holding:
+            self.take(demand)
 
-    def take(self, claim: Demand, sign: int = 1) -> None:
-        """Give a claim what it asks for; with the sign −1, take it back."""
-        (self._holding.append if sign > 0 else self._holding.remove)(claim)
-        for key in (claim.address, None):
-            self._megabytes[key] += sign * claim.megabytes
-            self._turns[key] += sign * (not claim.paused)
-            self._claims[key] += sign
-        self._of_visitor[claim.visitor] += sign
+    def take(self, demand: Demand, sign: int = 1) -> None:
+        """Meet a demand; with the sign −1, take everything back."""
+        (self._holding.append if sign > 0 else self._holding.remove)(demand)
+        for key in (demand.address, None):
+            self._megabytes[key] += sign * demand.megabytes
+            self._turns[key] += sign * (not demand.paused)
+            self._n_demands[key] += sign
+        self._n_of_visitor[demand.visitor] += sign
 
     def share(self, address: str) -> float:
-        """Return the dominant share of an address: its part of turns or of memory, the larger."""
+        """Return the dominant share of an address: that of turns or of memory, the larger one."""
         turns = self._turns[address] / self._settings.max_active
         return max(turns, self._megabytes[address] / self._settings.training_megabytes)
 
     @property
     def is_full(self) -> bool:
-        """Whether no claim can begin, however small it is."""
+        """Whether no experiment can begin, however small it is."""
         settings = self._settings
-        most = settings.max_active + settings.max_waiting  # of those that are paused, too
-        return self._turns[None] >= settings.max_active or self._claims[None] >= most
+        most = settings.max_active + settings.max_waiting  # including paused ones
+        return self._turns[None] >= settings.max_active or self._n_demands[None] >= most
 
-    def visitor_has_enough(self, claim: Demand) -> bool:
-        """Whether a claim waits for another one of its own visitor."""
+    def visitor_has_enough(self, demand: Demand) -> bool:
+        """Return whether the visitor has as many experiments training as one visitor may."""
         limit = self._settings.visitor_active
-        return bool(claim.visitor) and self._of_visitor[claim.visitor] >= limit
+        return bool(demand.visitor) and self._n_of_visitor[demand.visitor] >= limit
 
-    def has_memory(self, claim: Demand) -> bool:
-        """Whether a claim fits; one larger than all memory begins alone."""
+    def has_memory(self, demand: Demand) -> bool:
+        """Return whether there is memory for a demand; one larger than all memory begins alone."""
         most = self._settings.training_megabytes
-        return not self._claims[None] or self._megabytes[None] + claim.megabytes <= most
+        return not self._n_demands[None] or self._megabytes[None] + demand.megabytes <= most
 
-    def leaves_memory(self, claim: Demand) -> bool:
-        """Whether a claim's address, with this claim, leaves memory for other addresses."""
-        own, more, most = claim.address, claim.megabytes, self._settings.training_megabytes
-        if not own or not self._claims[own]:
+    def leaves_memory(self, demand: Demand) -> bool:
+        """Return whether the address, with this demand, leaves memory for other addresses."""
+        address, most = demand.address, self._settings.training_megabytes
+        if not address or not self._n_demands[address]:
             return True
-        return _leaves(self._megabytes, own, more, most, MEGABYTES_FOR_EACH_FREE)
+        more, ratio = demand.megabytes, MEGABYTES_FOR_EACH_FREE
+        return _is_below_threshold(self._megabytes, address, more, most, ratio)
 
-    def leaves_turns(self, claim: Demand) -> bool:
-        """Whether a claim's address, with this claim, leaves turns and places for others."""
-        own, settings = claim.address, self._settings
-        if not own or not self._claims[own]:
+    def leaves_turns(self, demand: Demand) -> bool:
+        """Return whether the address, with this demand, leaves turns and places for others."""
+        address, settings, ratio = demand.address, self._settings, TURNS_FOR_EACH_FREE
+        if not address or not self._n_demands[address]:
             return True
-        most = settings.max_active + settings.max_waiting
-        return _leaves(self._turns, own, 1, settings.max_active, TURNS_FOR_EACH_FREE) and _leaves(
-            self._claims, own, 1, most, TURNS_FOR_EACH_FREE
-        )
+        turns, places = settings.max_active, settings.max_active + settings.max_waiting
+        leaves_turns = _is_below_threshold(self._turns, address, 1, turns, ratio)
+        return leaves_turns and _is_below_threshold(self._n_demands, address, 1, places, ratio)
 
-    def seconds_until_free(self, claim: Demand) -> float:
-        """Return the training time after which enough that trains has ended for a claim to begin.
+    def seconds_until_free(self, demand: Demand) -> float:
+        """Return the training time after which enough others have ended for a demand to begin.
 
-        All take equal turns, so whatever has less time left ends before that. Infinite if what is
-        paused is in the way.
+        All take equal turns, so those with less time left end first. Infinite if paused experiments
+        are in the way.
         """
         later = _Room(self._holding, self._settings)
         for other in sorted(self._holding, key=lambda other: other.seconds):
             if not other.paused:
                 later.take(other, sign=-1)
-                if later.has_memory(claim) and later.leaves_memory(claim):
+                if later.has_memory(demand) and later.leaves_memory(demand):
                     return other.seconds
         return float("inf")
 
-    def fits_beside(self, claim: Demand, other: Demand) -> bool:
-        """Whether there is memory for a claim once another one has begun, too."""
+    def fits_beside(self, demand: Demand, other: Demand) -> bool:
+        """Return whether there is memory for a demand after another one has begun."""
         self.take(other)
-        found = self.has_memory(claim) and self.leaves_memory(claim)
+        fits = self.has_memory(demand) and self.leaves_memory(demand)
         self.take(other, sign=-1)
-        return found
+        return fits
 
 
-def _leaves(
-    held: Mapping[str | None, float], own: str, more: float, capacity: float, times: int
+def _is_below_threshold(
+    held: Mapping[str | None, float], address: str, more: float, capacity: float, ratio: int
 ) -> bool:
-    """Whether what an address holds, with so much more, is within its dynamic threshold."""
-    return held[own] + more <= times * (capacity - held[None] - more)
+    """Return whether an address that takes `more` stays below its dynamic threshold.
+
+    Args:
+        held: Amount in use by each address, and by all with the key None.
+        address: The address.
+        more: Additional amount.
+        capacity: Amount that exists.
+        ratio: Amount that an address may hold for each unit that stays free.
+    """
+    return held[address] + more <= ratio * (capacity - held[None] - more)
 
 
 def admitted(
     waiting: Sequence[Demand], holding: Sequence[Demand], settings: ServerSettings
 ) -> list[Demand]:
-    """Return the claims that may begin now.
+    """Return the demands that may begin now.
 
     Args:
-        waiting: Claims in the order of asking.
-        holding: Claims that have begun and are not over.
+        waiting: Demands in the order of submission.
+        holding: Demands that have begun and are not over.
+        settings: Limits of this copy.
 
     Returns:
-        A part of `waiting`, in the same order.
+        Some of `waiting`, in the same order.
     """
-    room, queue, found = _Room(holding, settings), list(waiting), set[str]()
-    while (claim := _next(queue, room)) is not None:
-        room.take(claim)
-        queue.remove(claim)
-        found.add(claim.id)
-    return [claim for claim in waiting if claim.id in found]
+    room, queue, ids = _Room(holding, settings), list(waiting), set[str]()
+    while (demand := _next(queue, room)) is not None:
+        room.take(demand)
+        queue.remove(demand)
+        ids.add(demand.id)
+    return [demand for demand in waiting if demand.id in ids]
 
 
 def _next(queue: Sequence[Demand], room: _Room) -> Demand | None:
-    """Return the claim that begins next; None if none can."""
+    """Return the demand that begins next; None if none can."""
     if not queue or room.is_full:
         return None
-    share = {claim.address: room.share(claim.address) for claim in queue}
-    blocked: dict[str | None, Demand] = {}  # the first that is not to be delayed; None: by anybody
-    able: list[Demand] = []
-    for claim in sorted(queue, key=lambda claim: (share[claim.address], -claim.waited)):
-        if room.visitor_has_enough(claim) or not room.leaves_turns(claim):
-            continue  # it waits for its own visitor's or address's, so nobody waits for it
-        fair = room.leaves_memory(claim)
-        if fair and room.has_memory(claim):
-            first = [blocked[key] for key in (None, claim.address) if key in blocked]
-            if all(claim.seconds < room.seconds_until_free(other) for other in first):
-                able.append(claim)
-        elif claim.waited > OVERTAKE_SECONDS:
-            # what its own address holds is in the way of that address only
-            blocked.setdefault(None if fair else claim.address, claim)
-    if not able:
+    share = {demand.address: room.share(demand.address) for demand in queue}
+    # the first one that must not be delayed, by its own address or, with the key None, by any
+    blocked: dict[str | None, Demand] = {}
+    candidates: list[Demand] = []
+    for demand in sorted(queue, key=lambda demand: (share[demand.address], -demand.waited)):
+        if room.visitor_has_enough(demand) or not room.leaves_turns(demand):
+            continue  # it waits for others of its visitor or address, so nobody waits for it
+        fair = room.leaves_memory(demand)
+        if fair and room.has_memory(demand):
+            overtaken = [blocked[key] for key in (None, demand.address) if key in blocked]
+            if all(demand.seconds < room.seconds_until_free(other) for other in overtaken):
+                candidates.append(demand)
+        elif demand.waited > OVERTAKE_SECONDS:
+            # memory that its own address holds is in the way of this address only
+            blocked.setdefault(None if fair else demand.address, demand)
+    if not candidates:
         return None
-    best = min(able, key=lambda claim: (share[claim.address], -claim.response_ratio))
-    older = able[: able.index(best)]
-    kept_out = (c for c in older if c.waited > OVERTAKE_SECONDS and not room.fits_beside(c, best))
-    return next(kept_out, best)
+    best = min(candidates, key=lambda demand: (share[demand.address], -demand.response_ratio))
+    for older in candidates[: candidates.index(best)]:
+        if older.waited > OVERTAKE_SECONDS and not room.fits_beside(older, best):
+            return older
+    return best
 
 
-def gives_way(waiting: Sequence[Demand]) -> Demand:
-    """Return the claim that loses its place if too many wait.
+def displaced(waiting: Sequence[Demand]) -> Demand:
+    """Return the demand that loses its place when the queue is full.
 
-    It is of the address with most places, there of the visitor with most, there the one with most
+    It is of the address with most places, of its visitor with most places, the one with most
     training left, and the newest of equal ones.
 
     Args:
-        waiting: Claims in the order of asking, at least one.
+        waiting: Demands in the order of submission, at least one.
     """
-    of_address = Counter(claim.address for claim in waiting)
-    of_visitor = Counter((claim.address, claim.visitor) for claim in waiting)
+    of_address = Counter(demand.address for demand in waiting)
+    of_visitor = Counter((demand.address, demand.visitor) for demand in waiting)
     return max(
         reversed(waiting),
-        key=lambda claim: (
-            of_address[claim.address],
-            of_visitor[claim.address, claim.visitor],
-            claim.seconds,
+        key=lambda demand: (
+            of_address[demand.address],
+            of_visitor[demand.address, demand.visitor],
+            demand.seconds,
         ),
     )
 
@@ -246,45 +259,50 @@ def gives_way(waiting: Sequence[Demand]) -> Demand:
 def outlooks(
     waiting: Sequence[Demand], holding: Sequence[Demand], settings: ServerSettings
 ) -> dict[str, Outlook]:
-    """Return what each may expect if nobody asks for more and all goes as estimated.
+    """Return the outlook of each demand by id, if no other is submitted and estimates hold.
 
-    The place in the queue is the place in the order in which claims are expected to begin.
+    The place in the queue counts demands in the order in which they are expected to begin.
+
+    Args:
+        waiting: Demands in the order of submission.
+        holding: Demands that have begun and are not over.
+        settings: Limits of this copy.
     """
-    n_active = sum(not claim.paused for claim in holding)
-    queue = [replace(claim) for claim in waiting]  # copies, in which time passes below
-    paused = [claim for claim in holding if claim.paused]
-    running = [replace(claim) for claim in holding if not claim.paused]
-    begins = dict.fromkeys((claim.id for claim in running), 0.0)
+    n_active = sum(not demand.paused for demand in holding)
+    queue = [replace(demand) for demand in waiting]  # copies, in which time passes below
+    paused = [demand for demand in holding if demand.paused]
+    running = [replace(demand) for demand in holding if not demand.paused]
+    begins = dict.fromkeys((demand.id for demand in running), 0.0)
     ends: dict[str, float] = {}
     now = 0.0
     while running or queue:
-        for claim in admitted(queue, [*running, *paused], settings):
-            begins[claim.id] = now
-            running.append(claim)
-            queue.remove(claim)
-        if not running:  # what is paused is in the way: nobody knows for how long
+        for demand in admitted(queue, [*running, *paused], settings):
+            begins[demand.id] = now
+            running.append(demand)
+            queue.remove(demand)
+        if not running:  # paused experiments are in the way, nobody knows for how long
             break
-        of_address = Counter(claim.address for claim in running)
-        slowness = {own: len(of_address) * number for own, number in of_address.items()}
-        first = min(running, key=lambda claim: max(claim.seconds, 0.0) * slowness[claim.address])
+        n_of_address = Counter(demand.address for demand in running)
+        slowness = {key: len(n_of_address) * number for key, number in n_of_address.items()}
+        first = min(running, key=lambda demand: max(demand.seconds, 0.0) * slowness[demand.address])
         passed = max(first.seconds, 0.0) * slowness[first.address]
         now += passed
         running.remove(first)
         ends[first.id] = now
-        for claim in running:
-            claim.seconds -= passed / slowness[claim.address]
-        for claim in queue:
-            claim.waited += passed
+        for demand in running:
+            demand.seconds -= passed / slowness[demand.address]
+        for demand in queue:
+            demand.waited += passed
     unknown = float("inf")
-    order = sorted(waiting, key=lambda claim: begins.get(claim.id, unknown))
-    places = {claim.id: number for number, claim in enumerate(order, 1)}
+    order = sorted(waiting, key=lambda demand: begins.get(demand.id, unknown))
+    places = {demand.id: number for number, demand in enumerate(order, 1)}
     return {
-        claim.id: Outlook(
-            places.get(claim.id, 0),
+        demand.id: Outlook(
+            places.get(demand.id, 0),
             n_active,
-            begins.get(claim.id, unknown),
-            ends.get(claim.id, unknown),
+            begins.get(demand.id, unknown),
+            ends.get(demand.id, unknown),
         )
-        for claim in [*waiting, *holding]
-        if claim.id in places or not claim.paused
+        for demand in [*waiting, *holding]
+        if demand.id in places or not demand.paused
     }

@@ -1,0 +1,218 @@
+"""Queue of jobs: which of them begin, wait or have to end, and what each may expect."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+from attnkit.service.ended_jobs import superfluous
+from attnkit.service.jobs import Job, Watcher
+from attnkit.service.leases import Leases
+from attnkit.service.scheduler import Demand, Outlook, admitted, displaced, outlooks
+from attnkit.service.server import ServerSettings
+from attnkit.training.snapshot import Snapshot
+
+FIRST_RATE = 1 / 4000
+"""Seconds per unit of `Job.work` before any training was measured."""
+
+MEASURED_STEPS = 20
+"""Steps after which the speed of a job is used to estimate its training time."""
+
+PAUSED_IN_THE_WAY_SECONDS = 120.0
+"""A job that has been paused for longer is stopped if others wait for its memory."""
+
+CLOSED_SECONDS = 10.0
+"""A job whose tabs were closed longer ago is stopped if others wait; reloading a page is faster."""
+
+OUTLOOK_SECONDS = 1.0
+"""Largest age of an outlook."""
+
+_CLOSED = "because its tab was closed while others waited"
+
+_CROWDED = "because the queue was full and your network had the most experiments in it"
+
+
+class Refused(Exception):
+    """The experiment is not trained on this copy, or not now; the message says why for people."""
+
+
+class JobQueue:
+    """All jobs of a service in the order of submission, with their watchers.
+
+    It decides, and `JobControl` acts. Every call needs the lock of `changed`.
+
+    Args:
+        settings: Limits of this copy.
+        changed: Notified of every change of a job.
+
+    Attributes:
+        jobs: Job id → job.
+        leases: Watchers of the jobs.
+        storing: Ids of finished jobs whose results are on their way into the store.
+        filmless: Ids of jobs whose films the training process has dropped.
+    """
+
+    def __init__(self, settings: ServerSettings, changed: threading.Condition) -> None:
+        self.settings = settings
+        self.jobs: dict[str, Job] = {}
+        self.leases = Leases()
+        self.storing: set[str] = set()
+        self.filmless: set[str] = set()
+        self._changed = changed
+        self._rate = FIRST_RATE
+        self._outlooks: tuple[float, dict[str, Outlook]] = (0.0, {})
+
+    def add(self, job: Job) -> None:
+        """Append a job, and forget ended jobs that exceed the limits."""
+        self.jobs[job.id] = job
+        self._outlooks = (0.0, {})
+        self.forget_old()
+
+    def update(self, job_id: str, **changes: Any) -> None:
+        """Change fields of a job, if it is not forgotten, and wake those who wait for a change."""
+        job = self.jobs.get(job_id)
+        if job is not None:
+            if changes.get("state") == "paused" != job.state:
+                changes["paused_at"] = time.monotonic()
+            self.jobs[job_id] = replace(job, version=job.version + 1, **changes)
+            self._changed.notify_all()
+
+    def watch(self, job_id: str, watcher: Watcher) -> None:
+        """Note that a watcher looks at a job now."""
+        job = self.jobs.get(job_id)
+        if job is not None:
+            now = time.monotonic()
+            self.jobs[job_id] = replace(job, seen_at=now)
+            self.leases.look(job_id, watcher, now)
+
+    def forget_old(self) -> None:
+        """Forget ended jobs beyond a number and a size."""
+        for job_id in superfluous(self.jobs.values()):
+            del self.jobs[job_id]
+            self.filmless.discard(job_id)
+            self.leases.forget(job_id)
+
+    @property
+    def n_active(self) -> int:
+        """Number of jobs that take turns now."""
+        return sum(job.begun and job.active for job in self.jobs.values())
+
+    def make_place(self, job: Job) -> tuple[str, str] | None:
+        """Check that a new job may begin or wait.
+
+        Returns:
+            Id of the job that must be stopped to make a place, and the reason; None if no job
+            must be stopped.
+
+        Raises:
+            Refused: If the new job may neither begin nor wait.
+        """
+        problems = self.settings.problems(job.experiment)
+        if problems:
+            raise Refused("; ".join(map(str, problems)))
+        demand, waiting = self._demand(job), self._waiting()
+        if demand in admitted([*waiting, demand], self._holding(), self.settings):
+            return None
+        n_of_visitor = sum(other.visitor == job.visitor for other in waiting)
+        if job.visitor and n_of_visitor >= self.settings.visitor_waiting:
+            raise Refused(
+                "you have as many experiments training and waiting in other tabs as this copy "
+                "allows: stop one of them, or wait for its end"
+            )
+        queued = [other for other in self.jobs.values() if other.queued]
+        if len(queued) < self.settings.max_waiting:
+            return None
+        if len(queued) > len(waiting):
+            closed = [other.id for other in queued if self._is_closed(other)]
+            return min(closed, key=self.leases.left_at), _CLOSED
+        loser = displaced([*waiting, demand])
+        if loser is demand:
+            raise Refused(f"{len(queued)} experiments wait already: try again in a few minutes")
+        return loser.id, _CROWDED
+
+    def ready(self) -> list[str]:
+        """Return the ids of waiting jobs that may begin now."""
+        return [demand.id for demand in admitted(self._waiting(), self._holding(), self.settings)]
+
+    def unwatched(self) -> list[str]:
+        """Return the ids of jobs that nobody has watched for longer than their lease."""
+        now, settings = time.monotonic(), self.settings
+        ids = []
+        for job in self.jobs.values():
+            lease = settings.paused_seconds if job.state == "paused" else settings.lease_seconds
+            ends_by_itself = job.over or job.id in self.storing
+            if not ends_by_itself and now - self.leases.watched_until(job.id) > lease:
+                ids.append(job.id)
+        return ids
+
+    def forget_tabs(self) -> None:
+        """Forget tabs that were closed longer ago than any lease lasts."""
+        longest = max(self.settings.paused_seconds, self.settings.lease_seconds)
+        self.leases.forget_tabs(time.monotonic() - longest)
+
+    def in_the_way(self) -> dict[str, str]:
+        """Return the jobs to stop so that others can begin: job id → reason.
+
+        These jobs have been paused for long, or their tabs are closed. If no other job could begin
+        without them, the dictionary is empty.
+        """
+        long_ago = time.monotonic() - PAUSED_IN_THE_WAY_SECONDS
+        reasons: dict[str, str] = {}
+        for job in self._holders():
+            if self._is_closed(job, CLOSED_SECONDS):
+                reasons[job.id] = _CLOSED
+            elif job.state == "paused" and max(job.paused_at, job.begun_at) < long_ago:
+                reasons[job.id] = "because others waited for its memory"
+        others = [demand for demand in self._holding() if demand.id not in reasons]
+        return reasons if reasons and admitted(self._waiting(), others, self.settings) else {}
+
+    def outlook(self, job_id: str) -> Outlook | None:
+        """Return what a job may expect, as of a second ago at most; None if it is over."""
+        now = time.monotonic()
+        job = self.jobs.get(job_id)
+        if job is None or job.over:
+            return None
+        computed_at, by_id = self._outlooks
+        if now - computed_at > OUTLOOK_SECONDS or not by_id:
+            by_id = outlooks(self._waiting(), self._holding(), self.settings)
+            self._outlooks = (now, by_id)
+        return by_id.get(job_id)
+
+    def seconds_for(self, work: float) -> float:
+        """Return the estimated training time of an amount of work, in the unit of `Job.work`."""
+        return self._rate * work
+
+    def learn_rate(self, job: Job, snapshot: Snapshot) -> None:
+        """Adjust the estimate of seconds per unit of work to a job's training time."""
+        done = job.work * snapshot.step / job.experiment.training.steps
+        if snapshot.step > MEASURED_STEPS and done:
+            self._rate += 0.2 * (snapshot.seconds / done - self._rate)
+
+    def _waiting(self) -> list[Demand]:
+        """Return the demands of queued jobs, except those whose tabs are closed at the moment."""
+        queued = [job for job in self.jobs.values() if job.queued]
+        return [self._demand(job) for job in queued if not self._is_closed(job)]
+
+    def _holders(self) -> list[Job]:
+        """Return the jobs that hold memory of the training process."""
+        begun = [job for job in self.jobs.values() if job.begun and not job.over]
+        return [job for job in begun if job.id not in self.storing]
+
+    def _holding(self) -> list[Demand]:
+        return [self._demand(job) for job in self._holders()]
+
+    def _is_closed(self, job: Job, seconds: float = 0.0) -> bool:
+        """Return whether the last tab that showed a job was closed more than `seconds` ago."""
+        return time.monotonic() - self.leases.left_at(job.id) > seconds
+
+    def _demand(self, job: Job) -> Demand:
+        n_steps = job.experiment.training.steps
+        left = 1 - job.step / n_steps
+        seconds = self._rate * job.work * left
+        if job.seconds and job.step > MEASURED_STEPS:
+            seconds = job.seconds / job.step * n_steps * left
+        waited = time.monotonic() - job.asked_at
+        paused = job.state == "paused"
+        return Demand(job.id, job.visitor, job.megabytes, seconds, waited, paused, job.address)
