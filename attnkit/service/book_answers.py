@@ -1,10 +1,9 @@
-"""Asks trained models about a book of one's own, as large as one likes within the task's dials."""
+"""Answers of trained models to a phone book of any size that the task's settings allow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +19,14 @@ from attnkit.model.model import Model
 from attnkit.model.reference import Layer
 from attnkit.training import Training
 from attnkit.training.data import draw_probe
-from attnkit.variants import Variant
 from attnkit.variants.size import ALIGNED
 
 
 def draw_example(experiment: Experiment) -> Example:
-    """The held-out example of a task that attention maps show.
+    """Return the held-out example of a task that attention maps show.
 
     Raises:
-        ValueError: if the task has too few different ones.
+        ValueError: If the task has too few different examples.
     """
     drawn = draw_probe(experiment.task)
     target, reverse = drawn.target[0].numpy(), drawn.reverse
@@ -42,7 +40,11 @@ def draw_example(experiment: Experiment) -> Example:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The parameters of all runs at one step, in the experiment's order."""
+    """Parameters of all runs of an experiment at one step.
+
+    Attributes:
+        parameters: One dictionary for each of `experiment.runs`, in their order.
+    """
 
     experiment: Experiment
     step: int
@@ -50,41 +52,45 @@ class Weights:
 
     @staticmethod
     def of(training: Training) -> Weights:
-        """A copy of a training's weights."""
+        """Return a copy of the weights of an experiment in training."""
         runs = [run for cohort in training.cohorts for run in cohort.runs]
-        found = [own for cohort in training.cohorts for own in cohort.parameters()]
+        parameters = [of_run for cohort in training.cohorts for of_run in cohort.parameters()]
         order = [runs.index(run) for run in training.experiment.runs]
-        return Weights(training.experiment, training.step, [found[place] for place in order])
+        return Weights(training.experiment, training.step, [parameters[index] for index in order])
 
     @staticmethod
     def shipped(task: str) -> Weights:
-        """Return the weights of a task's shipped example, of its first seed alone."""
+        """Return the weights of a task's shipped example, which has the first seed only."""
         experiment, parameters = load_weights(task)
         return Weights(experiment, experiment.training.steps, parameters)
 
     @property
     def n_bytes(self) -> int:
-        """What they take."""
-        return sum(array.nbytes for own in self.parameters for array in own.values())
+        """Size of all parameters."""
+        return sum(array.nbytes for of_run in self.parameters for array in of_run.values())
 
 
 def answer(weights: Weights, tokens: np.ndarray) -> Answers:
-    """Every run's answers to one book, (i, fields), of as many entries as questions.
+    """Return the answers of every run to one phone book.
+
+    Args:
+        weights: Weights of the models.
+        tokens: (i, fields) entries, followed by as many questions.
 
     Raises:
-        InvalidExperiment: if the task allows no book of that size.
+        InvalidExperiment: If the task allows no phone book of this size.
     """
-    n_entries = len(tokens) // 2
-    small: dict[str, Any] = {"batch_size": ALIGNED, "n_eval": ALIGNED, "n_train": 0}
-    experiment = weights.experiment.replace(n_entries=n_entries, **small)
+    experiment = weights.experiment.replace(
+        n_entries=len(tokens) // 2, batch_size=ALIGNED, n_eval=ALIGNED, n_train=0
+    )
     batch = torch.from_numpy(np.array(tokens, np.int64)).expand(
         len(experiment.seeds), ALIGNED, -1, -1
     )
     return Answers(
         weights.step,
         [
-            _answer(weights, experiment, place, variant, batch.contiguous())
-            for place, variant in enumerate(experiment.sharing)
+            _answer(weights, experiment, index, batch.contiguous())
+            for index in range(len(experiment.sharing))
         ],
     )
 
@@ -92,42 +98,47 @@ def answer(weights: Weights, tokens: np.ndarray) -> Answers:
 def joined_answers(
     experiment: Experiment, weights: Sequence[Weights], tokens: np.ndarray
 ) -> Answers:
-    """Return answers of an experiment whose variants were trained apart.
+    """Return the answers of an experiment whose variants were trained in different jobs.
 
     Args:
-        experiment: What is asked.
-        weights: One for every variant of the experiment, in its order.
-        tokens: As `answer` takes them.
+        experiment: The experiment with all variants.
+        weights: For each variant of the experiment, the weights of the job that trained it.
+        tokens: (i, fields) entries, followed by as many questions.
 
     Raises:
-        InvalidExperiment: if the task allows no book of that size.
+        InvalidExperiment: If the task allows no phone book of this size.
     """
-    different = {id(own): own for own in weights}
-    found = {key: answer(own, tokens).variants for key, own in different.items()}
+    answers = {of_job: answer(of_job, tokens).variants for of_job in dict.fromkeys(weights)}
     return Answers(
-        min(own.step for own in weights),
+        min(of_job.step for of_job in weights),
         [
-            found[id(own)][own.experiment.sharing.index(variant)]
-            for variant, own in zip(experiment.sharing, weights, strict=True)
+            answers[of_job][of_job.experiment.sharing.index(variant)]
+            for variant, of_job in zip(experiment.sharing, weights, strict=True)
         ],
     )
 
 
-def _answer(
-    weights: Weights, experiment: Experiment, place: int, variant: Variant, batch: Tensor
-) -> VariantAnswers:
-    seeds, task = list(experiment.seeds), experiment.task
+def _answer(weights: Weights, experiment: Experiment, index: int, batch: Tensor) -> VariantAnswers:
+    """Return the answers of one variant.
+
+    Args:
+        weights: Weights of all variants.
+        experiment: The experiment with the size of the phone book.
+        index: Index of the variant in the experiment.
+        batch: (r, b, i, fields) tokens.
+    """
+    seeds, task, variant = list(experiment.seeds), experiment.task, experiment.sharing[index]
     tied = {variant} if is_tied(weights.experiment, variant, weights.step) else set()
     model = Model(experiment, seeds, torch.device("cpu"), sharing=[variant], tied=tied)
     for run in range(len(seeds)):
-        trained = weights.parameters[place * len(seeds) + run]
+        trained = weights.parameters[index * len(seeds) + run]
         for name, value in model.run_parameters(run).items():
             if name not in trained or trained[name].shape != tuple(value.shape):
-                return _refused(weights.experiment, experiment, variant)
+                return _no_answers(why_not(weights.experiment, experiment, variant))
             value.copy_(torch.from_numpy(trained[name]))
     layers = list[Layer]()
     answers = model.logits(batch, layers)[:, 0].argmax(-1)
-    first = task.answers_from
+    first = task.answers_from  # position of the first question
     attention = torch.stack([layer.pattern[:, 0].mean(1) for layer in layers], 1)
     return VariantAnswers(
         "",
@@ -136,20 +147,16 @@ def _answer(
     )
 
 
-def _refused(trained: Experiment, asked: Experiment, variant: Variant) -> VariantAnswers:
-    return VariantAnswers(
-        why_not(trained, asked, variant),
-        np.zeros((0, 0), np.int64),
-        np.zeros((0, 0, 0, 0), np.float32),
-    )
+def _no_answers(reason: str) -> VariantAnswers:
+    return VariantAnswers(reason, np.zeros((0, 0), np.int64), np.zeros((0, 0, 0, 0), np.float32))
 
 
 class WeightsGone(Exception):
-    """A job's weights are not kept any more; says what to do, without a full stop."""
+    """The weights of a job were dropped; the message says what to do, without a full stop."""
 
 
-def reason(error: Exception) -> str:
-    """What a page says of an error."""
+def error_text(error: Exception) -> str:
+    """Return the text that pages show for an error."""
     if isinstance(error, InvalidExperiment | WeightsGone | ValueError):
         return str(error)
     return f"{type(error).__name__}: {error}"[:500]

@@ -1,17 +1,17 @@
-"""The training process: trains the jobs it is told to, in turns, and sends snapshots.
+"""The training process: it trains jobs in turns and sends snapshots to the server.
 
-Started by `attnkit.service.service` as `python -m attnkit.service.worker`. Commands come as JSON
-lines on standard input, answers leave as frames on standard output: one JSON line, then as many
-bytes as it says, of `Snapshot.to_bytes` and, of a finished job, its weights. It ends when
-its input does, so no orphan outlives the server. Before a turn it says whose it is: if it dies, the
-server knows.
+`attnkit.service.process` starts it as `python -m attnkit.service.worker`. Commands come as JSON
+lines on standard input. Messages leave as frames on standard output: one JSON line, which says the
+size of what follows, then the bytes of `Snapshot.to_bytes` and, for a finished job, its weights.
+The process ends when its input ends, so that none outlives the server. Before each turn it sends
+whose turn it is, so that the server knows this if the process dies.
 
-Between two turns it also draws examples of tasks, which pages must not do since they never import
-torch, asks trained models about a book, and looks inside them. For that it keeps the last weights
-of phone books, and films every job's first seed.
+Between turns it also answers requests, because pages never import torch: it draws examples of
+tasks, lets trained models answer phone books, and inspects them. For these it keeps the last
+weights of phone book jobs, and films the first seed of every job.
 
-Where the kernel has to be compiled first, a thread waits for that, and jobs begin on torch in the
-meantime. A job keeps the engine that it began with.
+If the kernel has to be compiled first, a thread does that, and jobs begin on torch in the meantime.
+A job keeps the engine that it began with.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from attnkit.service.book_answers import (
     WeightsGone,
     answer,
     draw_example,
+    error_text,
     joined_answers,
-    reason,
 )
 from attnkit.service.process import encode
 from attnkit.training.camera import Camera
@@ -52,81 +52,91 @@ from attnkit.training.joining import join_films
 from attnkit.training.training import Training, pick_device
 
 HEARTBEAT_SECONDS = 1.0
-"""Between two signs of life, which a thread of its own sends: a step or a question may be long."""
+"""Time between two heartbeats, sent by a thread of their own because one step may take long."""
 
 SLICE_SECONDS = 0.1
-"""A job's turn; a command waits until it is over."""
+"""Length of a job's turn; a command waits until it is over."""
 
 SNAPSHOT_SECONDS = 0.2
-"""Least time between two snapshots of a running job, if they are small."""
+"""Shortest time between two small snapshots of a running job."""
 
 BYTES_PER_SECOND = 2**22
-"""Large ones come more rarely, so that running jobs send no more than that."""
+"""Largest rate of snapshots; large snapshots are sent less often."""
 
 SPARE = 1.5
-"""What all jobs may really take, over what is estimated."""
+"""Memory that all jobs together may take, divided by its estimate."""
 
 KEPT_BYTES = 2**26
-"""Weights of ended jobs that are kept, of the newest jobs whose task can be asked."""
+"""Size of the weights of ended phone book jobs that are kept; the oldest are dropped first."""
 
 FILM_BYTES = 2**27
-"""Films of ended jobs that are kept, the most recently looked at."""
+"""Size of the films of ended jobs that are kept; the least recently inspected go first."""
 
 HELD_MEGABYTES = 128
-"""Stopped trainings that are kept so that they can go on, the newest; their estimated memory."""
+"""Estimated memory of stopped jobs that are kept to be continued; the oldest are dropped first."""
 
-QUESTIONS = ("example", "ask", "inspect")
-"""Commands that are answered at once, and change no job."""
+REQUESTS = ("example", "ask", "inspect")
+"""Commands that are answered at once and change no job."""
 
 TRIM_SECONDS = 2.0
-"""Between two returns of unused memory to the system while several jobs take turns."""
+"""Time between two returns of unused memory to the system while several jobs take turns."""
 
 NICENESS = 10
-"""Below the server and a browser on the same machine: what people press comes first."""
+"""Niceness of the process: the server, and a browser on the same machine, come first."""
 
 
 @dataclass
 class _Job:
+    """A job that has begun.
+
+    Attributes:
+        paused: Whether it takes no turns.
+        steps_left: Number of steps before it pauses again; None: no limit.
+        obeyed: Number of the last command.
+        next_at: Time from which the next snapshot may be sent.
+        pace: Seconds per step, as measured in the last turn.
+        max_seconds: Training time after which it is stopped.
+        quiet_until: Step that it had reached before; no snapshots of earlier steps are sent.
+        address: Jobs of the same address share its turns.
+        served: Training time received, not counted from 0 but as `Worker._enter` does.
+    """
+
     training: Training
     camera: Camera
     paused: bool = False
     steps_left: int | None = None
-    """Steps to take before pausing again; None: no limit."""
     obeyed: int = 0
-    """The number of the last command."""
     next_at: float = 0.0
-    """When the next snapshot may be sent."""
     pace: float = 0.05
-    """Seconds per step, as last measured."""
-    most_seconds: float = float("inf")
-    """Training time after which it is stopped, whatever its experiment asks for."""
+    max_seconds: float = float("inf")
     quiet_until: int = 0
-    """The step that was reached before; snapshots of earlier steps are not sent again."""
     address: str = ""
-    """Jobs of one address share its turns."""
     served: float = 0.0
-    """Time it has had, counted from what the others of its address had when it began."""
 
 
 class FilmGone(Exception):
-    """A job's film is not kept any more."""
+    """The film of a job was dropped."""
 
 
 class Worker:
-    """Takes commands and trains; one per process."""
+    """Main loop of the training process: takes commands, trains jobs and answers requests.
+
+    Args:
+        output: Stream to which frames are written.
+    """
 
     def __init__(self, output: BinaryIO) -> None:
         self._output, self._writing = output, threading.Lock()
         self._jobs: dict[str, _Job] = {}
-        self._served: dict[str, float] = {}  # time that each address has had, counted likewise
+        self._served: dict[str, float] = {}  # training time by address, counted likewise
         self._ended: dict[str, Weights] = {}
-        self._held: dict[str, _Job] = {}  # stopped, and may go on
-        self._films: dict[str, Film] = {}  # of ended jobs, the last looked at last
+        self._held: dict[str, _Job] = {}  # stopped jobs that can be continued
+        self._films: dict[str, Film] = {}  # of ended jobs, the last inspected one last
         self._trim_at = 0.0
-        self._engine: Engine = "torch"  # of jobs that begin
+        self._engine: Engine = "torch"  # for jobs that begin
 
     def take_engine(self) -> None:
-        """Let jobs that begin from now on train on this machine's engine, once it is compiled."""
+        """Compile this machine's engine if needed, and use it for jobs that begin after that."""
         self._engine = ready_engine(pick_device("auto"))
 
     def run(self, commands: queue.Queue[dict[str, Any] | None]) -> None:
@@ -143,7 +153,7 @@ class Worker:
             if command is None:
                 return
             self._obey(command)
-            if command["do"] in QUESTIONS and active:  # many who ask must not stop who trains
+            if command["do"] in REQUESTS and active:  # many requests must not stop training
                 self._take_turn(self._next(active))
 
     def _trim(self) -> None:
@@ -155,25 +165,28 @@ class Worker:
         return {name: job for name, job in self._jobs.items() if not job.paused}
 
     def _next(self, active: dict[str, _Job]) -> str:
-        """Return the job whose turn it is: of the address served least, the job served least."""
+        """Return the job whose turn it is: the least served job of the least served address."""
         return min(
             active, key=lambda name: (self._served[active[name].address], active[name].served)
         )
 
     def _enter(self, job: _Job) -> None:
-        """Let a job that begins, or goes on, have had no less than those that are active."""
+        """Count a job that begins or continues as served no less than the active ones.
+
+        Otherwise it would take all turns until it has caught up.
+        """
         active = [other for other in self._active.values() if other is not job]
-        own = [other.served for other in active if other.address == job.address]
-        job.served = max(job.served, min(own, default=0.0))
-        if not own:
-            served = min((self._served[other.address] for other in active), default=0.0)
-            self._served[job.address] = max(self._served.get(job.address, 0.0), served)
-        known = {other.address for other in self._jobs.values()}
-        self._served = {address: self._served[address] for address in known}
+        same_address = [other.served for other in active if other.address == job.address]
+        job.served = max(job.served, min(same_address, default=0.0))
+        if not same_address:
+            least = min((self._served[other.address] for other in active), default=0.0)
+            self._served[job.address] = max(self._served.get(job.address, 0.0), least)
+        present = {other.address for other in self._jobs.values()}
+        self._served = {address: self._served[address] for address in present}
 
     def _obey(self, command: dict[str, Any]) -> None:
         verb = command["do"]
-        if verb in QUESTIONS:
+        if verb in REQUESTS:
             self._reply(command)
             return
         name = command["job"]
@@ -197,7 +210,7 @@ class Worker:
             self._end(name, "stopped")
 
     def _reply(self, command: dict[str, Any]) -> None:
-        """Draw an example, or ask a job's models; what goes wrong is told."""
+        """Answer a request, or send why that is impossible."""
         header = {"request": command["request"]}
         self._tell_turn(command["request"])
         try:
@@ -209,15 +222,15 @@ class Worker:
                 blob = self._inspect(command)
         except FilmGone:
             self._write({**header, "gone": True}, b"")
-        except Exception as error:  # whatever it is, the page must hear of it
-            self._write({**header, "error": reason(error)}, b"")
+        except Exception as error:  # the page must learn of any error
+            self._write({**header, "error": error_text(error)}, b"")
         else:
             self._write(header, blob)
 
     def _answer(self, command: dict[str, Any]) -> Answers:
-        """Ask the models of a shipped example or of a job.
+        """Let the models of a shipped example or of a job answer a phone book.
 
-        A job may have taken over finished runs: then each job that trained some is asked.
+        If the job has taken over finished runs, the models of each job that trained some answer.
         """
         tokens = np.array(command["tokens"])
         if "example" in command:
@@ -236,18 +249,18 @@ class Worker:
         return weights
 
     def _inspect(self, command: dict[str, Any]) -> bytes:
-        """Look inside the models of a job; its film's name stands in the header."""
+        """Inspect the models of a job; the header of the result names its film."""
         names = command.get("trainers", [command["job"]])
         films = {name: self._film(name) for name in names}
         film = films[names[0]]
         if "trainers" in command:
             film = join_films(from_text(command["experiment"]), [films[name] for name in names])
-        found = inspect(film, Inspection.from_dict(command["asked"]))
-        found.header["film"] = command["job"]
-        return found.to_bytes()
+        result = inspect(film, Inspection.from_dict(command["asked"]))
+        result.header["film"] = command["job"]
+        return result.to_bytes()
 
     def _film(self, name: str) -> Film:
-        """Return the film of one job; it then counts as the one that was looked at last."""
+        """Return the film of one job, which then counts as the last inspected one."""
         job, film = self._jobs.get(name), self._films.pop(name, None)
         if job is not None:
             return job.camera.film
@@ -260,11 +273,11 @@ class Worker:
         self._tell_turn(name)
         try:
             job = self._held.pop(command.get("resumes", ""), None) or self._begin(command)
-        except Exception as error:  # whatever it is, the page must hear of it
+        except Exception as error:  # the page must learn of any error
             self._fail(name, error)
             return
         job.paused, job.steps_left, job.obeyed = command["paused"], None, 0
-        job.most_seconds, job.address = command["seconds"], command["address"]
+        job.max_seconds, job.address = command["seconds"], command["address"]
         job.quiet_until = command.get("step", 0)
         self._jobs[name] = job
         self._enter(job)
@@ -272,7 +285,7 @@ class Worker:
             self._send(name, job, "paused" if job.paused else "running")
 
     def _begin(self, command: dict[str, Any]) -> _Job:
-        """Begin the runs that are missing; all runs if this engine has not trained the others."""
+        """Begin the missing runs, or all runs if another engine has trained the finished ones."""
         device = pick_device("auto")
         engine = ready_engine(device, self._engine)
         text = command["experiment"]
@@ -285,7 +298,7 @@ class Worker:
         job = self._jobs[name]
         n_steps = max(1, round(SLICE_SECONDS / job.pace))
         left = job.camera.n_steps_left
-        if left:  # equal turns to the next frame: every end of a turn waits for the slowest cohort
+        if left:  # equal turns up to the next frame, as each turn ends with its slowest cohort
             n_steps = math.ceil(left / max(1, round(left / n_steps)))
         if job.steps_left is not None:
             n_steps = min(n_steps, job.steps_left)
@@ -295,7 +308,7 @@ class Worker:
         try:
             job.training.advance(n_steps)
             job.camera.shoot()
-        except Exception as error:  # one job's failure must not end the others
+        except Exception as error:  # the failure of one job must not end the others
             del self._jobs[name]
             self._fail(name, error)
             return
@@ -305,8 +318,8 @@ class Worker:
         self._served[job.address] += seconds
         if job.training.finished:
             self._end(name, "finished")
-        elif job.training.seconds > job.most_seconds:
-            limit = f"after {job.most_seconds:.0f} s of training, the limit of this copy"
+        elif job.training.seconds > job.max_seconds:
+            limit = f"after {job.max_seconds:.0f} s of training, the limit of this copy"
             self._end(name, "stopped", limit)
         elif job.steps_left == 0:
             job.paused, job.steps_left = True, None
@@ -314,10 +327,10 @@ class Worker:
         elif time.monotonic() >= job.next_at and job.training.step >= job.quiet_until:
             self._send(name, job, "running")
 
-    def _end(self, name: str, state: str, why: str = "") -> None:
-        """Send the last snapshot; of a job that can be asked its weights stay, for questions."""
+    def _end(self, name: str, state: str, reason: str = "") -> None:
+        """End a job and send its last snapshot; keep its film, and the weights of a phone book."""
         job = self._jobs.pop(name)
-        if state == "stopped" and not why:
+        if state == "stopped" and not reason:
             self._hold(name, job)
         if can_be_asked(job.training.experiment.task):
             with contextlib.suppress(MemoryError, RuntimeError):
@@ -325,33 +338,33 @@ class Worker:
             _drop_oldest(self._ended, KEPT_BYTES)
         self._films[name] = job.camera.film
         _drop_oldest(self._films, FILM_BYTES, least=1)
-        self._send(name, job, state, why)
-        del job
+        self._send(name, job, state, reason)
+        del job  # so that `_trim` returns its memory
         self._trim()
 
     def _hold(self, name: str, job: _Job) -> None:
-        """Keep a stopped training so that it can go on, and of the others the newest."""
+        """Keep a stopped job so that it can be continued, and drop the oldest ones."""
         self._held[name] = job
-        sizes = {held: own.training.experiment.megabytes for held, own in self._held.items()}
+        sizes = {key: held.training.experiment.megabytes for key, held in self._held.items()}
         while sum(sizes.values()) > HELD_MEGABYTES:
             oldest = next(iter(sizes))
             del self._held[oldest], sizes[oldest]
 
-    def _send(self, name: str, job: _Job, state: str, why: str = "") -> None:
-        """Send a snapshot, of a finished job its weights too; if that is too much, it fails."""
+    def _send(self, name: str, job: _Job, state: str, reason: str = "") -> None:
+        """Send a snapshot, for a finished job with its weights; if that fails, the job fails."""
         try:
             if state == "finished":
                 blob, weights = job.training.result().to_blobs()
             else:
                 blob = job.training.snapshot("stopped" if state == "stopped" else None).to_bytes()
                 weights = b""
-        except Exception as error:  # one job's failure must not end the others
+        except Exception as error:  # the failure of one job must not end the others
             self._jobs.pop(name, None)
             self._fail(name, error)
             return
         header = {"job": name, "state": state, "obeyed": job.obeyed, "snapshot": len(blob)}
-        if why:
-            header["error"] = why
+        if reason:
+            header["error"] = reason
         self._write(header, blob + weights)
         job.next_at = time.monotonic() + rest_after(len(blob)) * max(1, len(self._active))
 
@@ -371,7 +384,7 @@ class Worker:
             self._output.flush()
 
     def beat(self) -> None:
-        """Send signs of life until the server is gone; runs in a thread of its own."""
+        """Send heartbeats until the server is gone. Call it in a thread of its own."""
         never = threading.Event()
         with contextlib.suppress(OSError):
             while not never.wait(HEARTBEAT_SECONDS):
@@ -379,29 +392,29 @@ class Worker:
 
 
 def _drop_oldest(
-    kept: dict[str, Weights] | dict[str, Film], most_bytes: int, least: int = 0
+    items: dict[str, Weights] | dict[str, Film], max_bytes: int, least: int = 0
 ) -> None:
-    """Drop the first of them until the others are small enough, or so few are left."""
-    while len(kept) > least and sum(each.n_bytes for each in kept.values()) > most_bytes:
-        del kept[next(iter(kept))]
+    """Delete the first items until the others are small enough, or only `least` are left."""
+    while len(items) > least and sum(item.n_bytes for item in items.values()) > max_bytes:
+        del items[next(iter(items))]
 
 
 def rest_after(n_bytes: int) -> float:
-    """Least seconds between a snapshot of so many bytes and the next."""
+    """Return the shortest time in seconds between a snapshot of `n_bytes` and the next one."""
     return SNAPSHOT_SECONDS + n_bytes / BYTES_PER_SECOND
 
 
 def _to_next_evaluation(job: _Job) -> int:
-    """Return the number of steps to the evaluation after the last step that was shown."""
-    cadence = job.training.experiment.training.evaluate_every
-    shown = max(job.training.step, job.quiet_until)
-    return shown + cadence - shown % cadence - job.training.step
+    """Return the number of steps to the evaluation after the last step that pages have seen."""
+    evaluate_every = job.training.experiment.training.evaluate_every
+    seen = max(job.training.step, job.quiet_until)
+    return seen + evaluate_every - seen % evaluate_every - job.training.step
 
 
 def _warm_up() -> None:
-    """Take one step of a small experiment: torch imports and sets up much on first use."""
-    small = {"n_seeds": 1, "batch_size": 16, "n_eval": 16, "steps": 1}
-    Training(Experiment(**small), engine="torch").advance(1)
+    """Take one step of a small experiment, because torch imports and sets up much on first use."""
+    experiment = Experiment(n_seeds=1, batch_size=16, n_eval=16, steps=1)
+    Training(experiment, engine="torch").advance(1)
 
 
 def _read_commands(commands: queue.Queue[dict[str, Any] | None]) -> None:
@@ -411,15 +424,15 @@ def _read_commands(commands: queue.Queue[dict[str, Any] | None]) -> None:
 
 
 def main() -> None:
-    """Serve commands from standard input until it ends."""
+    """Run the training process until standard input ends."""
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a stray print must not break a frame
     os.nice(NICENESS)
     prepare_for_training()
     commands: queue.Queue[dict[str, Any] | None] = queue.Queue()
     worker = Worker(output)
-    for work, given in ((_read_commands, (commands,)), (worker.beat, ())):
-        threading.Thread(target=work, args=given, daemon=True).start()
+    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
+    threading.Thread(target=worker.beat, daemon=True).start()
     _warm_up()
     if is_ready(choose_engine(pick_device("auto"))):
         worker.take_engine()
