@@ -1,1 +1,1 @@
-"""The parts of a running server: live training, the store of results, limits, logs and settings."""
+"""Parts of a running server: live training, the store of results, limits, logs and settings."""

@@ -1,6 +1,6 @@
-"""What a list says of stored experiments: read from their settings alone, which may be foreign.
+"""Table and search of stored experiments, computed from their settings alone.
 
-An experiment on a task or with a variant that this copy does not know is listed all the same.
+An experiment on a task or with a variant that this copy does not have is listed all the same.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from attnkit.variants.catalogue import title_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_FEW = 3
-"""So many variants are named; of more their number is told."""
+_MAX_NAMED = 3
+"""Largest number of variants that are named; of more variants the number is given."""
 
 
 def history_table(entries: Sequence[StoredEntry]) -> pd.DataFrame:
-    """One row per stored experiment, in their order."""
+    """Return a table with one row per stored experiment, in the order given."""
     import pandas as pd
 
     rows = [
@@ -47,15 +47,16 @@ def history_table(entries: Sequence[StoredEntry]) -> pd.DataFrame:
 
 
 def name_of(entry: StoredEntry) -> str:
-    """What somebody called it, or else its task, variants and seeds."""
+    """Return the name that a person gave an experiment, or else its task, variants and seeds."""
     return entry.name or default_name(entry.text)
 
 
 @dataclass(frozen=True)
 class Search:
-    """What somebody looks for: words, and settings with their values.
+    """Search for words, and for settings with their values.
 
-    `of("reverse d_head 5")` and `of("reverse d_head=5")` are the word `reverse` and the setting.
+    `of("reverse d_head 5")` and `of("reverse d_head=5")` both search for the word `reverse` and for
+    the setting `d_head` with the value 5.
     """
 
     words: tuple[str, ...]
@@ -63,64 +64,74 @@ class Search:
 
     @staticmethod
     def of(text: str) -> Search:
-        """Read what was typed, as far as the store looks at it."""
+        """Parse a typed text, up to the length that the store uses."""
         names, words, settings = _setting_names(), [], []
-        pieces = iter(re.sub(r"\s*=\s*", "=", text[:LONGEST_SEARCH]).lower().split())
-        for piece in pieces:
-            name, _, value = piece.partition("=")
-            value = value or (next(pieces, "") if piece in names else "")
+        tokens = iter(re.sub(r"\s*=\s*", "=", text[:LONGEST_SEARCH]).lower().split())
+        for token in tokens:
+            name, _, value = token.partition("=")
+            value = value or (next(tokens, "") if token in names else "")
             if name in names and value:
                 settings.append((name, value))
             else:
-                words.append(piece)
+                words.append(token)
         return Search(tuple(words), tuple(settings))
 
     @property
     def text(self) -> str:
-        """Words that a stored text has if it fits."""
-        return " ".join([*self.words, *(part for setting in self.settings for part in setting)])
+        """Search text for `ResultStore.entries`, which finds every entry that fits, and others."""
+        return " ".join([*self.words, *(word for setting in self.settings for word in setting)])
 
     def fits(self, entry: StoredEntry) -> bool:
-        """Whether all of it stands in what is shown or stored."""
-        told = json.loads(entry.text)
+        """Return whether an entry has all words, as shown or as stored, and all settings."""
+        settings = json.loads(entry.text)
         shown = [name_of(entry), task_title(entry.task), changed_settings(entry.text)]
         texts = " ".join([*shown, entry.text, entry.hash]).lower()
-        has_settings = all(_typed(told.get(name)) == value for name, value in self.settings)
+        has_settings = all(_typed(settings.get(name)) == value for name, value in self.settings)
         return has_settings and all(word in texts for word in self.words)
 
 
 @lru_cache(1024)
 def default_name(text: str) -> str:
-    """What an experiment, as canonical JSON, is called while nobody has given it a name."""
-    told = json.loads(text)
-    variants = told["sharing"]
-    which = f"{len(variants)} variants"
-    if len(variants) <= _FEW:
-        which = ", ".join(_title(name) for name in variants)
-    seeds = "1 seed" if told["n_seeds"] == 1 else f"{told['n_seeds']} seeds"
-    return f"{task_title(told['task'])} · {which} × {seeds}"
+    """Return the name of an experiment to which nobody has given one.
+
+    Args:
+        text: Canonical JSON of the experiment.
+    """
+    settings = json.loads(text)
+    names = settings["sharing"]
+    variants = f"{len(names)} variants"
+    if len(names) <= _MAX_NAMED:
+        variants = ", ".join(_title(name) for name in names)
+    seeds = "1 seed" if settings["n_seeds"] == 1 else f"{settings['n_seeds']} seeds"
+    return f"{task_title(settings['task'])} · {variants} × {seeds}"
 
 
 @lru_cache(1024)
 def changed_settings(text: str) -> str:
-    """What differs from the task's defaults, besides variants and seeds, as it is typed."""
-    told = json.loads(text)
-    known = _defaults(told["task"]) if told["task"] in TASKS else {}
+    """Return the settings that differ from the task's defaults, as people type them.
+
+    Variants and seeds are left out, because the name has them.
+
+    Args:
+        text: Canonical JSON of the experiment.
+    """
+    settings = json.loads(text)
+    defaults = _defaults(settings["task"]) if settings["task"] in TASKS else {}
     changed = [
         f"{name} {_typed(value)}"
-        for name, value in told.items()
-        if name not in _TOLD and (name not in known or value != known[name])
+        for name, value in settings.items()
+        if name not in _IN_NAME and (name not in defaults or value != defaults[name])
     ]
     return ", ".join(changed)
 
 
 def task_title(name: str) -> str:
-    """What a task is called; its name if this copy does not have it."""
+    """Return the title of a task, or its name if this copy does not have it."""
     return TASKS[name].title if name in TASKS else name
 
 
-_TOLD = ("v", "task", "sharing", "n_seeds")
-"""What the name says, or the format."""
+_IN_NAME = ("v", "task", "sharing", "n_seeds")
+"""Fields that the name of an experiment contains, and the version of the format."""
 
 
 @cache

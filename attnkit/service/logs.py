@@ -1,8 +1,8 @@
-"""What a running server tells whoever runs it: one line of JSON an event, on standard error.
+"""Log of a running server: one line of JSON per event, on standard error.
 
-No line can hold anything that a visitor typed, nor who they are: an event is one of a closed list,
-and so is every field, whose value is a number, a content hash, a version, or a word of ours. What
-is none of these is left out, and the line names the field. The level is `ATTNKIT_LOG_LEVEL`.
+No line can contain a text that a visitor has typed, nor who visitors are. The events are a closed
+list and so are the fields, whose values are numbers, content hashes, versions or fixed texts. Any
+other value is left out, and the line names its field. The level is `ATTNKIT_LOG_LEVEL`.
 """
 
 from __future__ import annotations
@@ -42,50 +42,50 @@ EVENTS = {
     "owner signed in": logging.INFO,
     "owner refused": logging.WARNING,
 }
-"""What is told, and how loudly."""
+"""Event → level."""
 
 PACKAGES = ("streamlit", "torch", "plotly", "numpy", "numba", "sqlalchemy", "psycopg")
-"""Whose versions are told."""
+"""Packages whose versions are logged."""
 
 
 def log(event: str, **fields: Any) -> None:
-    """Tell of an event; never raises for what it is given.
+    """Log an event. No argument makes this fail.
 
     Args:
-        event: one of EVENTS.
-        fields: names of FIELDS; others, and values that a field cannot have, are left out.
+        event: One of EVENTS.
+        fields: Values by name. Names that are not in FIELDS and values that a field cannot have are
+            left out.
     """
-    kept = {name: FIELDS[name](value) for name, value in fields.items() if name in FIELDS}
-    left_out = sorted(name for name in fields if kept.get(name) is None)
-    for name in left_out:
-        kept.pop(name, None)
+    checked = {name: FIELDS[name](value) for name, value in fields.items() if name in FIELDS}
+    logged = {name: value for name, value in checked.items() if value is not None}
+    left_out = sorted(fields.keys() - logged.keys())
     if event not in EVENTS:
         event, left_out = "other", ["event", *left_out]
-    if left_out:  # names of keyword arguments stand in our own code
-        kept["left_out"] = left_out
-    _logger().log(EVENTS.get(event, logging.WARNING), event, extra={"fields": kept})
+    if left_out:  # names of keyword arguments come from code, not from visitors
+        logged["left_out"] = left_out
+    _logger().log(EVENTS.get(event, logging.WARNING), event, extra={"fields": logged})
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of what runs here, without importing it."""
-    found = {"attnkit": __version__, "python": platform.python_version()}
+    """Return the versions of Python and of the packages, without importing them."""
+    by_name = {"attnkit": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            by_name[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return by_name
 
 
 class _Lines(logging.Handler):
-    """Writes to what standard error is at that moment, a line in one piece."""
+    """Handler that writes each line at once to the present standard error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; what cannot be written is lost."""
-        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        """Write a record, or lose it if that is impossible."""
+        timestamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {
-            "time": when,
+            "time": timestamp,
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             **record.__dict__["fields"],
@@ -107,42 +107,42 @@ def _logger() -> logging.Logger:
 
 
 def _number(value: Any) -> float | int | None:
-    """A finite number, seconds and the like to the millisecond."""
+    """Return a finite number, rounded to three decimal places if it is not an integer."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return value if isinstance(value, int) else round(value, 3)
 
 
 def _matching(pattern: str) -> Callable[[Any], str | None]:
-    """Texts of one form that leaves no room for a name."""
-    form = re.compile(pattern)
-    return lambda value: value if isinstance(value, str) and form.fullmatch(value) else None
+    """Return a check for texts that match a pattern completely."""
+    compiled = re.compile(pattern)
+    return lambda value: value if isinstance(value, str) and compiled.fullmatch(value) else None
 
 
 def _reason(value: Any) -> str | None:
-    """Why the store did not take a result or gave up a file, in the words that it has for it."""
-    from attnkit.service.database_errors import REASONS  # it takes a moment
+    """Return a reason if it is one of the fixed texts of the store, or the type of an exception."""
+    from attnkit.service.database_errors import REASONS  # imports SQLAlchemy, which takes a moment
 
     if not isinstance(value, str):
         return None
-    if value in REASONS or value in _of_folders() or _TOO_LARGE.fullmatch(value):
+    if value in REASONS or value in _folder_reasons() or _TOO_LARGE.fullmatch(value):
         return value
-    kind = value.partition(":")[0]  # of an exception, not what it says
-    return kind if hasattr(builtins, kind) else None
+    exception = value.partition(":")[0]  # the type without the message
+    return exception if hasattr(builtins, exception) else None
 
 
 _TOO_LARGE = re.compile(r"it takes [0-9,.]+ MB, allowed at most [0-9,]+ MB on this copy")
 
 
 @cache
-def _of_folders() -> set[str]:
+def _folder_reasons() -> set[str]:
     return {f"its folder cannot be used ({os.strerror(number)})" for number in errno.errorcode}
 
 
 def _error(value: Any) -> str | None:
-    """What kind of exception, not what it says."""
-    kind = value if isinstance(value, type) else type(value)
-    return kind.__name__ if issubclass(kind, BaseException) else None
+    """Return the type of an exception without its message."""
+    exception = value if isinstance(value, type) else type(value)
+    return exception.__name__ if issubclass(exception, BaseException) else None
 
 
 def _versions(value: Any) -> dict[str, str] | None:
@@ -182,4 +182,4 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
         _number,
     ),
 }
-"""What a line can hold, and what is kept of a value: None if nothing."""
+"""Field → function that returns the value to log, or None to leave it out."""

@@ -1,4 +1,4 @@
-"""The training process as the server sees it: a pipe to talk into, and frames that come out."""
+"""The server's side of the training process: commands go in, and frames come out."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from attnkit.foundation.process import environment_with_package
 
 
 class TrainingProcess:
-    """One process that runs `attnkit.service.worker`.
+    """A process that runs `attnkit.service.worker`.
 
     Args:
-        megabytes: memory that all its experiments may take, estimated.
+        megabytes: Estimated memory that all its experiments may take.
     """
 
     def __init__(self, megabytes: int) -> None:
@@ -26,27 +26,28 @@ class TrainingProcess:
             [sys.executable, "-m", "attnkit.service.worker", str(megabytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the server, whose end it notices by itself
-            # torch counts its threads by itself; numpy's would compete with them
+            start_new_session=True,  # so that Ctrl-C reaches the server only
+            # numpy's threads would compete with those of torch
             env={"OPENBLAS_NUM_THREADS": "1", **environment_with_package()},
         )
-        self._writer = threading.Thread(target=self._write, name="attnkit-writer", daemon=True)
+        self._writer = threading.Thread(target=self._write, name="attnkit-commands", daemon=True)
         self._writer.start()
 
     @property
     def id(self) -> int:
-        """Of the process."""
+        """Id of the process."""
         return self._process.pid
 
     def tell(self, command: dict[str, Any]) -> None:
-        """Send a command, without waiting; into the void if the process has died."""
+        """Send a command without waiting; it is lost if the process has died."""
         self._commands.put(json.dumps(command).encode() + b"\n")
 
     def read(self) -> tuple[dict[str, Any], bytes]:
-        """Wait for one frame.
+        """Wait for one frame and return its header and its bytes.
 
         Raises:
-            OSError, ValueError: if the process has ended or sends nonsense.
+            OSError: If the process has ended.
+            ValueError: If the process sends nonsense.
         """
         stream = self._process.stdout
         assert stream is not None
@@ -64,11 +65,11 @@ class TrainingProcess:
         self._process.kill()
 
     def hang_up(self) -> None:
-        """Say nothing more, so that it ends by itself."""
+        """Close standard input of the process, so that it ends by itself."""
         self._commands.put(None)
 
     def end(self, seconds: float = 0.0) -> None:
-        """Wait so long for its end, then kill it."""
+        """Wait until the process has ended, and kill it when the time is up."""
         try:
             self._process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -76,13 +77,13 @@ class TrainingProcess:
             self._process.wait()
 
     def close(self) -> None:
-        """Close the pipes of a process that has ended, which nobody reads any more."""
+        """Close the pipes of a process that has ended."""
         self.hang_up()
         self._writer.join()
         _close(self._process.stdout)
 
     def _write(self) -> None:
-        """Send what is told until nothing more is; a pipe that nobody reads may hold it up."""
+        """Write commands in a thread of its own, because a full pipe blocks."""
         assert self._process.stdin is not None
         while (line := self._commands.get()) is not None:
             with contextlib.suppress(OSError, ValueError):
@@ -99,5 +100,5 @@ def _close(pipe: IO[bytes] | None) -> None:
 
 
 def encode(header: dict[str, Any], blob: bytes) -> bytes:
-    """One frame: a JSON line, then as many bytes as it says."""
+    """Return a frame: a JSON line with the fields of the header and the size, then the bytes."""
     return json.dumps({**header, "size": len(blob)}).encode() + b"\n" + blob

@@ -1,9 +1,9 @@
-"""What whoever runs a copy decides: how much anybody may train on it, and where results are kept.
+"""Settings of a copy of the server: how much visitors may train, and where results are stored.
 
-A copy for oneself allows all that the machine can do; `ATTNKIT_HOSTED=true` brings the defaults of
-a small machine that many people share. Every setting can be given as an environment variable:
-`ATTNKIT_MAX_STEPS=2000`. Streamlit turns top-level secrets into environment variables, too.
-No torch and no Streamlit here.
+The defaults are those of a copy for oneself, which allows all that the machine can do;
+`ATTNKIT_HOSTED=true` selects the defaults of a small machine that many people share. Every setting
+is an environment variable: `ATTNKIT_MAX_STEPS=2000`. Streamlit also turns top-level secrets into
+environment variables. There is no torch here, and no Streamlit.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _HOSTED: dict[str, Any] = {
     "paused_seconds": 600,
     "log_level": "info",
 }
-"""What differs on a copy that many people share: two cores and under 3 GB are enough for it."""
+"""Other defaults of a copy that many people share, for two cores and less than 3 GB of memory."""
 
 
 class ServerSettings(BaseModel):
-    """The settings of one copy; the defaults are those of a laptop."""
+    """Settings of one copy of the server; the defaults are those of a laptop."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -105,58 +105,60 @@ class ServerSettings(BaseModel):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """The settings that environment variables ask for.
+        """Read the settings from environment variables.
 
         Raises:
-            InvalidSettings: if one has a value that is not allowed; names the variable.
+            InvalidSettings: If a variable has a value that is not allowed; names the variable.
         """
-        given = {
+        values = {
             name: environment[PREFIX + name.upper()]
             for name in cls.model_fields
             if environment.get(PREFIX + name.upper(), "") != ""
         }
         try:
-            hosted = cls.model_validate({k: v for k, v in given.items() if k == "hosted"}).hosted
-            return cls.model_validate({**(_HOSTED if hosted else {}), **given})
+            hosted = cls.model_validate({k: v for k, v in values.items() if k == "hosted"}).hosted
+            return cls.model_validate({**(_HOSTED if hosted else {}), **values})
         except ValidationError as error:
-            found = error.errors()[0]
-            name = str(found["loc"][0])
-            got = "something" if name == "owner_secret" else repr(found["input"])
-            raise InvalidSettings(f"{PREFIX}{name.upper()}: got {got}, {found['msg']}") from None
+            problem = error.errors()[0]
+            name = str(problem["loc"][0])
+            value = "something" if name == "owner_secret" else repr(problem["input"])
+            message = f"{PREFIX}{name.upper()}: got {value}, {problem['msg']}"
+            raise InvalidSettings(message) from None
 
     def shown(self) -> dict[str, Any]:
-        """All settings but secrets; of the store only its kind, as a URL may hold a password."""
+        """Return all settings except secrets; for the store only its kind, without passwords."""
         kind = self.store.partition("://")[0] if "://" in self.store else "folder"
         return {**self.model_dump(exclude={"owner_secret"}), "store": kind}
 
     def problems(self, experiment: Experiment) -> list[Problem]:
-        """Why an experiment may not be trained on this copy; empty if it may."""
-        most = max((experiment.costs(v).parameters for v in experiment.sharing), default=0)
+        """Return why an experiment may not be trained on this copy; empty if it may."""
+        n_parameters = max((experiment.costs(v).parameters for v in experiment.sharing), default=0)
         megabytes = experiment.megabytes
-        shaping = ("d_model", "d_head", "d_mlp", "n_heads", "n_layers", "task")
-        found = []
+        size_settings = ("d_model", "d_head", "d_mlp", "n_heads", "n_layers", "task")
+        problems = []
         if experiment.training.steps > self.max_steps:
-            found.append(Problem("steps", experiment.training.steps, _at_most(self.max_steps)))
+            problems.append(Problem("steps", experiment.training.steps, _at_most(self.max_steps)))
         if experiment.n_runs > self.max_runs:
             allowed = _at_most(self.max_runs // len(experiment.sharing), "with so many variants")
-            found.append(Problem("n_seeds", experiment.n_seeds, allowed, ("sharing",)))
-        if most > self.max_parameters:
-            found.append(Problem("parameters", f"{most:,}", _at_most(self.max_parameters), shaping))
+            problems.append(Problem("n_seeds", experiment.n_seeds, allowed, ("sharing",)))
+        if n_parameters > self.max_parameters:
+            allowed = _at_most(self.max_parameters)
+            problems.append(Problem("parameters", f"{n_parameters:,}", allowed, size_settings))
         if megabytes > self.max_megabytes:
             allowed = _at_most(self.max_megabytes, "MB")
-            found.append(Problem("memory", f"{megabytes:,.0f} MB", allowed, shaping))
-        return found
+            problems.append(Problem("memory", f"{megabytes:,.0f} MB", allowed, size_settings))
+        return problems
 
 
 @cache
 def server_settings() -> ServerSettings:
-    """The settings of this copy, read once.
+    """Return the settings of this copy, which are read once.
 
     Raises:
-        InvalidSettings: if an environment variable has a value that is not allowed.
+        InvalidSettings: If an environment variable has a value that is not allowed.
     """
     return ServerSettings.of(os.environ)
 
 
-def _at_most(number: int, more: str = "") -> str:
-    return f"at most {number:,} {more}".strip() + " on this copy"
+def _at_most(limit: int, unit: str = "") -> str:
+    return f"at most {limit:,} {unit}".strip() + " on this copy"

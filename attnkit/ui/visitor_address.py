@@ -1,4 +1,4 @@
-"""The address that a visitor connects from, on which limits and turns are counted."""
+"""Address that a visitor connects from, to which limits apply and by which turns are shared."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def visitor_address(values_of: Callable[[str], Sequence[str]], peer: str | None)
     """Return the address of the visitor behind a connection.
 
     The setting `address_header` names the header in which a trusted proxy writes it. Proxies append
-    to what the visitor sent, so only the last address in that header is one that a proxy wrote.
-    Of an IPv6 address the network counts, because one visitor has a whole /64 of addresses.
+    to what the visitor sent, so only the last address in that header was written by a proxy. An
+    IPv6 address is replaced by its network, because one visitor has a whole /64 of addresses.
 
     Args:
         values_of: Returns all values of a header by its name, such as `Headers.getlist`.
-        peer: The address at the other end of the socket; None if it is unknown or loopback.
+        peer: Address at the other end of the socket; None if it is unknown or loopback.
 
     Returns:
-        An address in its canonical form. Without the setting, or if the header holds no address,
-        that of `peer`.
+        The address in its canonical form. Without the setting, or if the header contains no
+        address, it is `peer`.
     """
     header = server_settings().address_header
-    written = ",".join(values_of(header)).rpartition(",")[2].strip() if header else ""
-    return _canonical(written) or _canonical(peer or "") or "127.0.0.1"
+    from_proxy = ",".join(values_of(header)).rpartition(",")[2].strip() if header else ""
+    return _canonical(from_proxy) or _canonical(peer or "") or "127.0.0.1"
 
 
 def session_address() -> str:
@@ -36,7 +36,7 @@ def session_address() -> str:
 
 
 def _canonical(text: str) -> str:
-    """Return an address in its canonical form, an IPv6 address as its network; or nothing."""
+    """Return an address in its canonical form, an IPv6 address as its network; empty if invalid."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:
