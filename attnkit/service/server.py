@@ -42,65 +42,92 @@ class ServerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    hosted: bool = Field(False, description="Strangers use this copy.")
+    hosted: bool = Field(
+        False, description="Whether many strangers use this copy, which then has stricter defaults."
+    )
     store: str = Field(
         "",
-        description="Where results are kept: a folder, or a database as a URL "
-        "(`postgresql://…`). Empty: a folder of this user.",
+        description="Folder or database (`postgresql://…`) in which results are stored. Empty: a "
+        "folder of this user.",
     )
     store_megabytes: int = Field(
-        5000, ge=1, description="Beyond it the results longest not looked at are forgotten."
+        5000,
+        ge=1,
+        description="Size limit of the store in MB. Beyond it the least recently used results are "
+        "deleted.",
     )
     result_megabytes: int = Field(
-        5000, ge=1, description="Beyond it a single result is not kept, so that none flushes many."
+        5000,
+        ge=1,
+        description="Size limit of a single stored result in MB, so that none displaces many.",
     )
-    max_runs: int = Field(400, ge=1, description="Runs of one experiment.")
-    max_steps: int = Field(50_000, ge=1, description="Steps of one experiment.")
-    max_parameters: int = Field(100_000_000, ge=1, description="Parameters of one run.")
-    max_megabytes: int = Field(8000, ge=1, description="Memory of one experiment, estimated.")
+    max_runs: int = Field(400, ge=1, description="Largest number of runs of one experiment.")
+    max_steps: int = Field(50_000, ge=1, description="Largest number of steps of one experiment.")
+    max_parameters: int = Field(
+        100_000_000, ge=1, description="Largest number of parameters of one run."
+    )
+    max_megabytes: int = Field(
+        8000, ge=1, description="Largest estimated memory of one experiment in MB."
+    )
     training_megabytes: int = Field(
-        8000, ge=1, description="Memory of all experiments that train, estimated."
+        8000, ge=1, description="Largest estimated memory of all experiments in training in MB."
     )
-    max_active: int = Field(32, ge=1, description="Experiments that take turns.")
-    max_waiting: int = Field(100, ge=0, description="Experiments that wait for theirs.")
-    visitor_active: int = Field(8, ge=1, description="Experiments of one visitor that take turns.")
-    visitor_waiting: int = Field(8, ge=0, description="Experiments of one visitor that wait.")
-    job_seconds: float = Field(3600.0, gt=0, description="Training time of one experiment.")
+    max_active: int = Field(
+        32, ge=1, description="Largest number of experiments that train in turns."
+    )
+    max_waiting: int = Field(100, ge=0, description="Largest number of experiments that wait.")
+    visitor_active: int = Field(
+        8, ge=1, description="Largest number of experiments of one visitor that train in turns."
+    )
+    visitor_waiting: int = Field(
+        8, ge=0, description="Largest number of experiments of one visitor that wait."
+    )
+    job_seconds: float = Field(
+        3600.0, gt=0, description="Longest training time of one experiment in seconds."
+    )
     lease_seconds: float = Field(
-        120.0, gt=0, description="After it, what trains and nobody watches is stopped."
+        120.0,
+        gt=0,
+        description="Seconds after which an experiment that nobody watches is stopped.",
     )
-    paused_seconds: float = Field(1800.0, gt=0, description="The same for what is paused.")
+    paused_seconds: float = Field(
+        1800.0,
+        gt=0,
+        description="Seconds after which a paused experiment that nobody watches is stopped.",
+    )
     address_header: str = Field(
         "",
         pattern="^[A-Za-z0-9-]*$",
         description="Header in which a trusted proxy writes a visitor's address, such as "
-        "`X-Forwarded-For`; the last address in it counts. Empty: the socket's address.",
+        "`X-Forwarded-For`; the last address in it counts. Empty: the address of the socket.",
     )
     address_rate: float = Field(
         300.0,
         ge=10,
-        description="Messages a second from one address; beyond it they wait up to 5 s, then "
-        "connections are closed. Drawing a whole page counts as 5.",
+        description="Largest number of messages per second from one address. Further ones wait up "
+        "to 5 s, then connections are closed. Drawing a page counts as 5.",
     )
     frame_ancestors: str = Field(
         "'self'",
         pattern="^[A-Za-z0-9'*:/. -]+$",
-        description="Sites that may show the pages in a frame, as `frame-ancestors` of a "
-        "Content-Security-Policy wants it.",
+        description="Sites that may show the pages in a frame, in the form of `frame-ancestors` in "
+        "a Content-Security-Policy.",
     )
     engine: Literal["kernel", "torch", ""] = Field(
         "",
-        description="What trains on a CPU: the compiled `kernel`, or `torch`. Empty: the kernel "
-        "where numba can be imported.",
+        description="Engine that trains on a CPU: the compiled `kernel`, or `torch`. Empty: the "
+        "kernel if numba can be imported.",
     )
     log_level: Literal["info", "warning", "error"] = Field(
         "warning",
-        description="Events told on standard error: from `info`, `warning` or `error` on.",
+        description="Lowest level of events that are logged on standard error: `info`, `warning` "
+        "or `error`.",
     )
     owner_secret: SecretStr = Field(
         SecretStr(""),
         min_length=8,
-        description="Opens the owner's page at `/owner`; 8 characters or more. Empty: no page.",
+        description="Secret that opens the owner's page at `/owner`, with at least 8 characters. "
+        "Empty: no page.",
     )
 
     @classmethod
