@@ -11,7 +11,7 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.inspection.views import inspect
 from attnkit.experiment import Experiment
-from attnkit.service import worker
+from attnkit.service.archive import drop_oldest
 from attnkit.service.service import TrainingService
 from attnkit.training.camera import record
 from attnkit.training.film import film_megabytes, filmed_steps
@@ -159,9 +159,9 @@ def test_films_are_kept_up_to_a_size():
     sizes = {}
     kept = {name: record(TWO_SEEDS.replace(steps=11)) for name in "abc"}
     sizes = {name: film.n_bytes for name, film in kept.items()}
-    worker._drop_oldest(kept, sum(sizes.values()) - 1)
+    drop_oldest(kept, sum(sizes.values()) - 1)
     assert list(kept) == ["b", "c"]
-    worker._drop_oldest(kept, 1, least=1)
+    drop_oldest(kept, 1, least=1)
     assert list(kept) == ["c"]
 
 

@@ -21,7 +21,7 @@ from attnkit.analysis.custom_phone_book import can_be_asked
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.model.kernel import cache
-from attnkit.service import job_control, supervisor, worker
+from attnkit.service import archive, job_control, supervisor, worker
 from attnkit.service.book_answers import Weights, answer
 from attnkit.service.jobs import Job
 from attnkit.service.service import TrainingService
@@ -710,17 +710,17 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
         text = book.to_json()
         commands.put({"do": "start", "job": name, "experiment": text, **RUN})
     size = Weights.of(Training(book)).n_bytes
-    monkeypatch.setattr(worker, "KEPT_BYTES", 2 * size)
+    monkeypatch.setattr(archive, "KEPT_BYTES", 2 * size)
     frames = Frames(commands, 3)
     own = Worker(frames)
     own.run(commands)
     ended = [header["job"] for header in frames.headers if header.get("state") == "finished"]
-    assert list(own._ended) == ended[1:]
-    monkeypatch.setattr(worker, "KEPT_BYTES", 1)
+    assert list(own._archive.weights) == ended[1:]
+    monkeypatch.setattr(archive, "KEPT_BYTES", 1)
     commands.put({"do": "start", "job": "d", "experiment": text, **RUN})
     own._output = Frames(commands, 1)
     own.run(commands)
-    assert not own._ended
+    assert not own._archive.weights
 
 
 def test_weights_are_kept_of_tasks_that_can_be_asked_only():
@@ -729,7 +729,7 @@ def test_weights_are_kept_of_tasks_that_can_be_asked_only():
     commands.put({"do": "start", "job": "a", "experiment": small(5).to_json(), **RUN})
     own = Worker(Frames(commands, 1))
     own.run(commands)
-    assert not own._ended
+    assert not own._archive.weights
 
 
 def test_many_may_wait_for_an_example_of_a_process_that_dies():

@@ -20,7 +20,7 @@ State = Literal["waiting", "running", "paused", "finished", "stopped", "failed"]
 Verb = Literal["pause", "resume", "step", "stop"]
 
 Opening = Literal["run", "pause", "step"]
-"""What a job does when it begins: it trains, pauses at once, or pauses at the next evaluation."""
+"""Action of a job that begins: train, pause at once, or pause at the next evaluation."""
 
 
 @dataclass(frozen=True)

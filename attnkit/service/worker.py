@@ -24,31 +24,17 @@ import queue
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-import numpy as np
-
-from attnkit.analysis.custom_phone_book import can_be_asked
-from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.views import inspect
-from attnkit.analysis.responses import Answers
 from attnkit.experiment import Experiment, from_text
 from attnkit.foundation.machine import processor_kind
 from attnkit.foundation.process import give_memory_back, limit_memory, prepare_for_training
-from attnkit.service.book_answers import (
-    Weights,
-    WeightsGone,
-    answer,
-    draw_example,
-    error_text,
-    joined_answers,
-)
+from attnkit.service.archive import REQUESTS, Archive, FilmGone
+from attnkit.service.book_answers import error_text
 from attnkit.service.process import encode
+from attnkit.service.training_job import TrainingJob
 from attnkit.training.camera import Camera
 from attnkit.training.engine import Engine, choose_engine, is_ready, ready_engine
-from attnkit.training.film import Film
-from attnkit.training.joining import join_films
 from attnkit.training.training import Training, pick_device
 
 HEARTBEAT_SECONDS = 1.0
@@ -66,56 +52,14 @@ BYTES_PER_SECOND = 2**22
 SPARE = 1.5
 """Memory that all jobs together may take, divided by its estimate."""
 
-KEPT_BYTES = 2**26
-"""Size of the weights of ended phone book jobs that are kept; the oldest are dropped first."""
-
-FILM_BYTES = 2**27
-"""Size of the films of ended jobs that are kept; the least recently inspected go first."""
-
 HELD_MEGABYTES = 128
 """Estimated memory of stopped jobs that are kept to be continued; the oldest are dropped first."""
-
-REQUESTS = ("example", "ask", "inspect")
-"""Commands that are answered at once and change no job."""
 
 TRIM_SECONDS = 2.0
 """Time between two returns of unused memory to the system while several jobs take turns."""
 
 NICENESS = 10
 """Niceness of the process: the server, and a browser on the same machine, come first."""
-
-
-@dataclass
-class _Job:
-    """A job that has begun.
-
-    Attributes:
-        paused: Whether it takes no turns.
-        steps_left: Number of steps before it pauses again; None: no limit.
-        obeyed: Number of the last command.
-        next_at: Time from which the next snapshot may be sent.
-        pace: Seconds per step, as measured in the last turn.
-        max_seconds: Training time after which it is stopped.
-        quiet_until: Step that it had reached before; no snapshots of earlier steps are sent.
-        address: Jobs of the same address share its turns.
-        served: Training time received, not counted from 0 but as `Worker._enter` does.
-    """
-
-    training: Training
-    camera: Camera
-    paused: bool = False
-    steps_left: int | None = None
-    obeyed: int = 0
-    next_at: float = 0.0
-    pace: float = 0.05
-    max_seconds: float = float("inf")
-    quiet_until: int = 0
-    address: str = ""
-    served: float = 0.0
-
-
-class FilmGone(Exception):
-    """The film of a job was dropped."""
 
 
 class Worker:
@@ -127,11 +71,10 @@ class Worker:
 
     def __init__(self, output: BinaryIO) -> None:
         self._output, self._writing = output, threading.Lock()
-        self._jobs: dict[str, _Job] = {}
-        self._served: dict[str, float] = {}  # training time by address, counted likewise
-        self._ended: dict[str, Weights] = {}
-        self._held: dict[str, _Job] = {}  # stopped jobs that can be continued
-        self._films: dict[str, Film] = {}  # of ended jobs, the last inspected one last
+        self._jobs: dict[str, TrainingJob] = {}
+        self._served: dict[str, float] = {}  # training time by address, counted as in `_enter`
+        self._held: dict[str, TrainingJob] = {}  # stopped jobs that can be continued
+        self._archive = Archive(self._jobs)
         self._trim_at = 0.0
         self._engine: Engine = "torch"  # for jobs that begin
 
@@ -161,16 +104,16 @@ class Worker:
         self._trim_at = time.monotonic() + TRIM_SECONDS
 
     @property
-    def _active(self) -> dict[str, _Job]:
+    def _active(self) -> dict[str, TrainingJob]:
         return {name: job for name, job in self._jobs.items() if not job.paused}
 
-    def _next(self, active: dict[str, _Job]) -> str:
+    def _next(self, active: dict[str, TrainingJob]) -> str:
         """Return the job whose turn it is: the least served job of the least served address."""
         return min(
             active, key=lambda name: (self._served[active[name].address], active[name].served)
         )
 
-    def _enter(self, job: _Job) -> None:
+    def _enter(self, job: TrainingJob) -> None:
         """Count a job that begins or continues as served no less than the active ones.
 
         Otherwise it would take all turns until it has caught up.
@@ -205,7 +148,7 @@ class Worker:
         elif verb == "resume":
             job.paused, job.steps_left = False, None
         elif verb == "step":
-            job.paused, job.steps_left = False, _to_next_evaluation(job)
+            job.paused, job.steps_left = False, job.n_steps_to_evaluation
         elif verb == "stop":
             self._end(name, "stopped")
 
@@ -214,60 +157,13 @@ class Worker:
         header = {"request": command["request"]}
         self._tell_turn(command["request"])
         try:
-            if command["do"] == "example":
-                blob = draw_example(from_text(command["experiment"])).to_bytes()
-            elif command["do"] == "ask":
-                blob = self._answer(command).to_bytes()
-            else:
-                blob = self._inspect(command)
+            blob = self._archive.answer(command)
         except FilmGone:
             self._write({**header, "gone": True}, b"")
         except Exception as error:  # the page must learn of any error
             self._write({**header, "error": error_text(error)}, b"")
         else:
             self._write(header, blob)
-
-    def _answer(self, command: dict[str, Any]) -> Answers:
-        """Let the models of a shipped example or of a job answer a phone book.
-
-        If the job has taken over finished runs, the models of each job that trained some answer.
-        """
-        tokens = np.array(command["tokens"])
-        if "example" in command:
-            return answer(Weights.shipped(command["example"]), tokens)
-        if "trainers" not in command:
-            return answer(self._weights(command["job"]), tokens)
-        weights = {name: self._weights(name) for name in command["trainers"]}
-        experiment = from_text(command["experiment"])
-        return joined_answers(experiment, [weights[n] for n in command["trainers"]], tokens)
-
-    def _weights(self, name: str) -> Weights:
-        job = self._jobs.get(name)
-        weights = self._ended.get(name) if job is None else Weights.of(job.training)
-        if weights is None:
-            raise WeightsGone("The weights of this run are not kept any more: train it again")
-        return weights
-
-    def _inspect(self, command: dict[str, Any]) -> bytes:
-        """Inspect the models of a job; the header of the result names its film."""
-        names = command.get("trainers", [command["job"]])
-        films = {name: self._film(name) for name in names}
-        film = films[names[0]]
-        if "trainers" in command:
-            film = join_films(from_text(command["experiment"]), [films[name] for name in names])
-        result = inspect(film, Inspection.from_dict(command["asked"]))
-        result.header["film"] = command["job"]
-        return result.to_bytes()
-
-    def _film(self, name: str) -> Film:
-        """Return the film of one job, which then counts as the last inspected one."""
-        job, film = self._jobs.get(name), self._films.pop(name, None)
-        if job is not None:
-            return job.camera.film
-        if film is None:
-            raise FilmGone
-        self._films[name] = film
-        return film
 
     def _start(self, name: str, command: dict[str, Any]) -> None:
         self._tell_turn(name)
@@ -284,7 +180,7 @@ class Worker:
         if job.training.step >= job.quiet_until:
             self._send(name, job, "paused" if job.paused else "running")
 
-    def _begin(self, command: dict[str, Any]) -> _Job:
+    def _begin(self, command: dict[str, Any]) -> TrainingJob:
         """Begin the missing runs, or all runs if another engine has trained the finished ones."""
         device = pick_device("auto")
         engine = ready_engine(device, self._engine)
@@ -292,7 +188,7 @@ class Worker:
         if command.get("maker") == [engine, processor_kind(device)]:
             text = command["missing"]
         training = Training(from_text(text), engine=engine)
-        return _Job(training, Camera(training))
+        return TrainingJob(training, Camera(training))
 
     def _take_turn(self, name: str) -> None:
         job = self._jobs[name]
@@ -332,17 +228,12 @@ class Worker:
         job = self._jobs.pop(name)
         if state == "stopped" and not reason:
             self._hold(name, job)
-        if can_be_asked(job.training.experiment.task):
-            with contextlib.suppress(MemoryError, RuntimeError):
-                self._ended[name] = Weights.of(job.training)
-            _drop_oldest(self._ended, KEPT_BYTES)
-        self._films[name] = job.camera.film
-        _drop_oldest(self._films, FILM_BYTES, least=1)
+        self._archive.keep(name, job)
         self._send(name, job, state, reason)
         del job  # so that `_trim` returns its memory
         self._trim()
 
-    def _hold(self, name: str, job: _Job) -> None:
+    def _hold(self, name: str, job: TrainingJob) -> None:
         """Keep a stopped job so that it can be continued, and drop the oldest ones."""
         self._held[name] = job
         sizes = {key: held.training.experiment.megabytes for key, held in self._held.items()}
@@ -350,7 +241,7 @@ class Worker:
             oldest = next(iter(sizes))
             del self._held[oldest], sizes[oldest]
 
-    def _send(self, name: str, job: _Job, state: str, reason: str = "") -> None:
+    def _send(self, name: str, job: TrainingJob, state: str, reason: str = "") -> None:
         """Send a snapshot, for a finished job with its weights; if that fails, the job fails."""
         try:
             if state == "finished":
@@ -391,24 +282,9 @@ class Worker:
                 self._write({"beat": True}, b"")
 
 
-def _drop_oldest(
-    items: dict[str, Weights] | dict[str, Film], max_bytes: int, least: int = 0
-) -> None:
-    """Delete the first items until the others are small enough, or only `least` are left."""
-    while len(items) > least and sum(item.n_bytes for item in items.values()) > max_bytes:
-        del items[next(iter(items))]
-
-
 def rest_after(n_bytes: int) -> float:
     """Return the shortest time in seconds between a snapshot of `n_bytes` and the next one."""
     return SNAPSHOT_SECONDS + n_bytes / BYTES_PER_SECOND
-
-
-def _to_next_evaluation(job: _Job) -> int:
-    """Return the number of steps to the evaluation after the last step that pages have seen."""
-    evaluate_every = job.training.experiment.training.evaluate_every
-    seen = max(job.training.step, job.quiet_until)
-    return seen + evaluate_every - seen % evaluate_every - job.training.step
 
 
 def _warm_up() -> None:
