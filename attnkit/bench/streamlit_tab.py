@@ -271,7 +271,7 @@ class Tab:
 
     def _draw(self, message: ForwardMsg) -> None:
         path, delta = tuple(message.metadata.delta_path), message.delta
-        if delta.WhichOneof("type") != "new_element":  # the children of a block have own messages
+        if delta.WhichOneof("type") != "new_element":  # children of a block come by themselves
             self._nodes.pop(path, None)
             return
         element = delta.new_element

@@ -1,4 +1,4 @@
-"""Gate of the owner's page: a secret that can hardly be guessed and an owner who is not locked out.
+"""Gate of the owner's page, which slows down guesses without locking out the owner.
 
 Guesses are slowed down twice. An address that has typed a wrong secret must wait, twice as long
 after each wrong one. And the attempts of all addresses queue in two lanes, one for addresses

@@ -169,7 +169,7 @@ class JobQueue:
         return reasons if reasons and admitted(self._waiting(), others, self.settings) else {}
 
     def outlook(self, job_id: str) -> Outlook | None:
-        """Return what a job may expect, as of a second ago at most; None if it is over."""
+        """Return the outlook of a job, at most a second old; None if it is over."""
         now = time.monotonic()
         job = self.jobs.get(job_id)
         if job is None or job.over:

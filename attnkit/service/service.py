@@ -199,7 +199,7 @@ class TrainingService:
         return 0.0 if trains is None else self._queue.seconds_for(work_of(trains))
 
     def outlook(self, job_id: str) -> Outlook | None:
-        """Return what a job may expect, as of a second ago at most; None if it is over."""
+        """Return the outlook of a job, at most a second old; None if it is over."""
         with self._changed:
             return self._queue.outlook(job_id)
 
