@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from attnkit.foundation.settings import names, shown
+from attnkit.foundation.settings import allowed_names, shown
 
 BAD_INPUT = 2
 """Exit code for an argument that cannot be used."""
@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         """Exit with an error that names unknown arguments and the option that may be meant."""
         options = re.findall(r"--[a-z-]+", self.format_usage())
         first = next((text for text in arguments if text.startswith("-")), arguments[0])
-        allowed = names(options, first.partition("=")[0]) or "no options"
+        allowed = allowed_names(options, first.partition("=")[0]) or "no options"
         listed = " ".join(shown(text) for text in arguments[:3])
         self.error(f"unrecognized arguments: {listed}, allowed {allowed}")
 
@@ -72,7 +72,9 @@ def known_name(field: str, text: str, known: Iterable[str]) -> str:
     """
     known = list(known)
     if text not in known:
-        raise BadInput(f"{field}: got {shown(text, quoted=True)}, allowed {names(known, text)}")
+        raise BadInput(
+            f"{field}: got {shown(text, quoted=True)}, allowed {allowed_names(known, text)}"
+        )
     return text
 
 

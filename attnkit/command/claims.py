@@ -12,7 +12,7 @@ from attnkit.command.arguments import BadInput, Commands, known_name, whole_numb
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
 from attnkit.command.train import enough_memory
-from attnkit.foundation.plugins import OWN_MODULES
+from attnkit.foundation.plugins import PLUGINS
 
 if TYPE_CHECKING:
     from attnkit.claims import Claim
@@ -58,8 +58,8 @@ def _run(given: argparse.Namespace) -> int:
 
     for name in given.claims:
         known_name("claim", name, CLAIMS)
-    if given.ship and (given.claims or given.quick or given.list or os.environ.get(OWN_MODULES)):
-        raise BadInput(f"--ship: allowed for all claims, in full, without {OWN_MODULES}")
+    if given.ship and (given.claims or given.quick or given.list or os.environ.get(PLUGINS)):
+        raise BadInput(f"--ship: allowed for all claims, in full, without {PLUGINS}")
     first_seed = whole_number(
         "--first-seed",
         str(FIRST_SEED) if given.first_seed is None else given.first_seed,

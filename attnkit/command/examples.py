@@ -12,7 +12,7 @@ from attnkit.command.arguments import BadInput, Commands, known_name
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import Saving
 from attnkit.experiment import Experiment
-from attnkit.foundation.plugins import OWN_MODULES
+from attnkit.foundation.plugins import PLUGINS
 from attnkit.tasks import TASKS
 
 
@@ -30,8 +30,8 @@ def _run(given: argparse.Namespace) -> int:
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training import train
 
-    if os.environ.get(OWN_MODULES):
-        raise BadInput(f"examples: {OWN_MODULES} is set, but modules of one's own are not shipped")
+    if os.environ.get(PLUGINS):
+        raise BadInput(f"examples: {PLUGINS} is set, but modules of one's own are not shipped")
     names = [known_name("task", name, TASKS) for name in given.tasks]
     prepare_for_training()
     for name in names or TASKS:

@@ -13,7 +13,7 @@ from attnkit.command import bench, claims, code, examples, models, tasks, train,
 from attnkit.command.arguments import BAD_INPUT, BadInput, Parser, error_line, known_name
 from attnkit.command.interrupts import INTERRUPTED, LINE, interrupts
 from attnkit.command.streams import discard_output
-from attnkit.foundation.plugins import import_own
+from attnkit.foundation.plugins import import_plugins
 from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.realmodels.base import Unreadable
 
@@ -63,7 +63,7 @@ def _answer(arguments: Sequence[str] | None) -> int:
             given.parser.unknown(unknown)
     except SystemExit as end:  # after the help or an error
         return int(end.code or 0)
-    for problem in import_own():
+    for problem in import_plugins():
         raise BadInput(problem)
     exit_code: int = given.run(given)
     return exit_code

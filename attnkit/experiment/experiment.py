@@ -27,9 +27,9 @@ from attnkit.foundation.settings import (
     InvalidExperiment,
     Problem,
     Setting,
+    allowed_names,
     dial,
     disagreement,
-    names,
     setting_of,
 )
 from attnkit.tasks import TASKS, Task
@@ -382,7 +382,7 @@ def _grouped(given: dict[str, Any]) -> dict[str, Any]:
         values = {**name.model_dump(), **values}
         name = name.name
     if not isinstance(name, str) or name not in TASKS:
-        raise InvalidExperiment([Problem("task", name, names(TASKS, str(name)))])
+        raise InvalidExperiment([Problem("task", name, allowed_names(TASKS, str(name)))])
     defaults = default_settings(name)
     problems = [_unknown(key, values[key], defaults) for key in values if key not in defaults]
     values = {**defaults, **values}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from attnkit.foundation.plugins import import_own
+from attnkit.foundation.plugins import import_plugins
 from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
 
 __all__ = ["FAMILIES", "NOTHING", "TASKS", "Examples", "Label", "Task", "register_task"]
@@ -20,4 +20,4 @@ for _module in sorted(module.name for module in iter_modules(__path__)):
 
 for _task in sorted(TASKS.values(), key=lambda task: (FAMILIES.index(task.family), task.place)):
     TASKS[_task.name] = TASKS.pop(_task.name)
-import_own()
+import_plugins()

@@ -8,7 +8,7 @@ here: adding a variant is adding a module. Plugin modules come after them; see
 from importlib import import_module
 from pkgutil import iter_modules
 
-from attnkit.foundation.plugins import import_own
+from attnkit.foundation.plugins import import_plugins
 from attnkit.variants.catalogue import names_of, register
 from attnkit.variants.names import CATALOGUE, Named
 from attnkit.variants.options import OPTIONS, Option, register_option
@@ -33,4 +33,4 @@ __all__ = [
 
 for _module in sorted(module.name for module in iter_modules(__path__)):
     import_module(f"{__name__}.{_module}")
-import_own()
+import_plugins()

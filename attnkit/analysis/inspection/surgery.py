@@ -14,7 +14,7 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
 from attnkit.experiment import Experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
-from attnkit.foundation.settings import InvalidExperiment, ended
+from attnkit.foundation.settings import InvalidExperiment, as_sentence
 from attnkit.model.model import Model
 from attnkit.tasks import NOTHING, Examples
 from attnkit.training import metrics
@@ -175,7 +175,7 @@ def _reason(error: InvalidVariant | InvalidExperiment, sharing: Sharing) -> str:
     if isinstance(error, InvalidExperiment):
         text = error.problems[0].allowed.removeprefix("but ")
     first = text.split()[0]
-    return ended(text if first in OPTIONS else text[0].upper() + text[1:])
+    return as_sentence(text if first in OPTIONS else text[0].upper() + text[1:])
 
 
 def _accuracy(model: Model, examples: Examples) -> float:
