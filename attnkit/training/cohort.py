@@ -22,7 +22,7 @@ from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.model.adam import Adam
 from attnkit.model.model import Model
-from attnkit.model.parameters import TABLE
+from attnkit.model.parameters import EMBEDDING
 from attnkit.model.reference import Layer
 from attnkit.tasks import Examples, Task
 from attnkit.training import metrics
@@ -178,7 +178,7 @@ class Cohort:
         old, self._frozen = self.model, True
         self.model = self._make_model({v for v, at in self._tie_at.items() if at < self.step})
         for run in range(self.model.n_runs):
-            self.model.run_parameters(run)[TABLE].copy_(old.run_parameters(run)[TABLE])
+            self.model.run_parameters(run)[EMBEDDING].copy_(old.run_parameters(run)[EMBEDDING])
         self._optimiser = self._make_optimiser()
         self._turn_to(self.experiment.task)
 
@@ -223,7 +223,7 @@ class Cohort:
         tied = {variant for variant, step in self._tie_at.items() if step <= self.step}
         self.model = self._make_model(tied)
         self._optimiser = self._make_optimiser()
-        optimiser.go_on_as(self._optimiser)
+        optimiser.copy_step_to(self._optimiser)
         vectors = (
             (old.numbers, self.model.numbers),
             (optimiser.mean, self._optimiser.mean),

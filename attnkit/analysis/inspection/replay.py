@@ -89,15 +89,15 @@ class Replay:
     def changed(self, found: Replayed, layer: int, z: Float[Tensor, "f b h i d"]) -> Replayed:
         """Return what would have been found if a layer's heads had read out something else."""
         before = found.stages[layer]
-        changed = replace(before, z=z, added=before.heads.leave(z))
+        changed = replace(before, z=z, added=before.heads.output(z))
         return self._go_on([*found.stages[:layer], changed])
 
     def _go_on(self, made: list[Stages]) -> Replayed:
         """Compute from the stages of the first layers to the end."""
-        x = self._transformer.after(len(made) - 1, made[-1])
+        x = self._transformer.stream_after(len(made) - 1, made[-1])
         while len(made) < len(self.model.layer_specs):
             made.append(self._transformer.attend(len(made), x, made[-1]))
-            x = self._transformer.after(len(made) - 1, made[-1])
+            x = self._transformer.stream_after(len(made) - 1, made[-1])
         return Replayed(made, self._transformer.read_out(x))
 
 

@@ -14,7 +14,7 @@ from attnkit.model.adam import Adam
 from attnkit.model.kernel import elementwise, step
 from attnkit.model.kernel.description import Description, describe
 from attnkit.model.model import Model
-from attnkit.model.parameters import TABLE
+from attnkit.model.parameters import EMBEDDING
 from attnkit.model.reference import Layer
 
 _memory = threading.local()
@@ -70,7 +70,7 @@ class _Kernel:
         self._fixed = np.zeros((seeds, task.d_vocab), np.bool_)
         if model.movable is not None:
             for seed in range(seeds):
-                rows = model.run_parameters(first + seed, model.movable)[TABLE]
+                rows = model.run_parameters(first + seed, model.movable)[EMBEDDING]
                 self._fixed[seed] = (rows == 0).all(1).numpy()
 
     def differentiate(self, tokens: np.ndarray, labels: np.ndarray) -> None:
