@@ -55,9 +55,9 @@ def needed_products(plan: Description, n_batch: int) -> Counter[Shape]:
         n_queries, n_keys = int(layer["n_queries"]), int(layer["n_keys"])
         query_rows, key_rows = together * n_queries, together * n_keys
         for name, wanted, n_rows in (
-            ("W_Q", layer["makes_Q"], query_rows),
+            ("W_Q", layer["projects_Q"], query_rows),
             ("W_K", True, key_rows),
-            ("W_V", layer["makes_V"], key_rows),
+            ("W_V", layer["projects_V"], key_rows),
             ("W_O", True, query_rows),
             ("W_in", layer["W_in"] != NONE, query_rows),
             ("W_out", layer["W_out"] != NONE, query_rows),
