@@ -139,11 +139,11 @@ def _mask_and_softmax(layer, scores, position):
 def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     """Backpropagate: add to the gradients of the layer's weights and of the stream before it."""
     m, n_rows, n_query_rows = run.d_model, n * layer.n_before, n * layer.n_queries
-    dx, after = (
+    dx, dx_after = (
         view(scratch, layer.dx, n_rows, m),
         view(scratch, layer.dx_after, n * layer.n_after, m),
     )
-    d_window = window(scratch, run.d_window, after, layer.after_from, layer.n_queries, n)
+    d_window = window(scratch, run.d_window, dx_after, layer.after_from, layer.n_queries, n)
     z = view(scratch, layer.z, n_query_rows, layer.n_heads * layer.d_v)
     dz = view(scratch, run.dz, n_query_rows, layer.n_heads * layer.d_v)
     linear_back(dz, d_window, z, matrices[layer.W_O], gradient, scratch)
@@ -160,11 +160,25 @@ def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
     _clear_adjusted(layer, d_adjusted)
     _mix_back(run, layer, *adjusted, *d_adjusted, dz, scratch, n)
     _adjust_back(run, layer, q, k, v, dq, dk, dv, d_adjusted, numbers, gradient, scratch, n)
-    rows = view(scratch, layer.rows, n_rows, m)
+    d_rows = _project_back(run, matrices, layer, dq, dk, dv, gradient, scratch, n)
+    if layer.dx_after != layer.dx:
+        clear(dx)
+        put_back(dx, d_window, layer.queries_from, layer.n_queries, n)
+    normed, inverse = (
+        view(scratch, layer.normed, n_rows, m),
+        vector_at(scratch, layer.inverse, n_rows),
+    )
+    normalise_back(dx, d_rows, normed, inverse, numbers, gradient, layer.ln1_w, layer.ln1_b)
+
+
+@njit(**OPTIONS)
+def _project_back(run, matrices, layer, dq, dk, dv, gradient, scratch, n):
+    """Return the gradient of the normalised rows, and add to the gradients of the projections."""
+    m, n_rows = run.d_model, n * layer.n_before
+    rows, d_rows = view(scratch, layer.rows, n_rows, m), view(scratch, run.d_rows, n_rows, m)
+    clear(d_rows)
     query_rows = window_view(scratch, layer.query_rows, rows, layer.n_queries, n)
     key_rows = window_view(scratch, layer.key_rows, rows, layer.n_keys, n)
-    d_rows = view(scratch, run.d_rows, n_rows, m)
-    clear(d_rows)
     d_key_rows = window_view(scratch, run.d_key_rows, d_rows, layer.n_keys, n)
     clear(d_key_rows)
     narrow = _narrow(layer, matrices, scratch, layer.narrow, n)
@@ -188,14 +202,7 @@ def attend_back(run, matrices, layer, numbers, gradient, scratch, n):
         )
         linear_back_add(d_query_rows, dq, query_rows, matrices[layer.W_Q], gradient, scratch)
         put_back(d_rows, d_query_rows, layer.queries_from, layer.n_queries, n)
-    if layer.dx_after != layer.dx:
-        clear(dx)
-        put_back(dx, d_window, layer.queries_from, layer.n_queries, n)
-    normed, inverse = (
-        view(scratch, layer.normed, n_rows, m),
-        vector_at(scratch, layer.inverse, n_rows),
-    )
-    normalise_back(dx, d_rows, normed, inverse, numbers, gradient, layer.ln1_w, layer.ln1_b)
+    return d_rows
 
 
 @njit(**OPTIONS)
