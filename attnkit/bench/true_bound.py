@@ -45,8 +45,8 @@ def needed_products(description: Description, n_batch: int) -> Counter[Shape]:
     n_together = int(run["n_together"])
     n_chunks = round(n_batch / n_together) or 1
 
-    def count_linear(place: int, n_rows: int) -> None:
-        matrix = description.matrices[place]
+    def count_linear(index: int, n_rows: int) -> None:
+        matrix = description.matrices[index]
         if matrix["weight"] == NONE:
             return
         n_in, n_out = int(matrix["n_in"]), int(matrix["n_out"])

@@ -1,7 +1,7 @@
 """Parameters of several runs in one vector, with one contiguous block for each run.
 
 Every block, and every parameter in it, begins on a cache line, so that BLAS rounds it in the same
-way at any place in the vector. The gaps between parameters stay zero.
+way wherever it is in the vector. The gaps between parameters stay zero.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def adjust(out, raw, rows, width, factors, gains, unit, rotations, numbers):
         rows: (n_raw, first, n, position): every example has `n_raw` rows in `raw`, of which `n` are
             adjusted, beginning with row `first`, whose position is `position`.
         width: Width d of a head.
-        factors: Place of the factors in `numbers`, (h, d); negative for none.
-        gains: Place of the gains in `numbers`, (d,); negative for none.
+        factors: Offset of the factors in `numbers`, (h, d); negative for none.
+        gains: Offset of the gains in `numbers`, (d,); negative for none.
         unit: Whether heads are divided by their length.
         rotations: Cosines and sines, (positions, d), or no rows.
         numbers: Parameters of the run.

@@ -69,8 +69,8 @@ def attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples)
     _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples)
     after = view(scratch, layer.x_after, n * layer.n_after, m)
     drops_positions = layer.x_after != layer.x
-    place = layer.x_after if drops_positions else run.x_window
-    x_window = window(scratch, place, x, layer.queries_from, layer.n_queries, n)
+    offset = layer.x_after if drops_positions else run.x_window
+    x_window = window(scratch, offset, x, layer.queries_from, layer.n_queries, n)
     linear_add(x_window, z, matrices[layer.W_O], numbers)
     if not drops_positions:
         put_back(after, x_window, layer.queries_from, layer.n_queries, n)
@@ -99,16 +99,16 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
                 queries = q[q_row : q_row + n_rows, h * d_k : (h + 1) * d_k]
                 multiply(pattern[:, :n_seen], queries, keys[:, :n_seen])
                 if len(record):
-                    place = (
+                    offset = (
                         layer.recorded * n_examples
                         + (first + b) * n_record
                         + h * n_queries * n_keys
                     )
-                    _write_record(record, place, pattern[:, :n_keys], layer.scale)
+                    _write_record(record, offset, pattern[:, :n_keys], layer.scale)
                 _mask_and_softmax(layer, pattern[:, : padded(n_seen)], layer.position + i)
                 if len(record):
-                    place += n_examples * n_record
-                    _write_record(record, place, pattern[:, :n_keys], _ONE)
+                    offset += n_examples * n_record
+                    _write_record(record, offset, pattern[:, :n_keys], _ONE)
                 z_row = b * n_queries + i
                 values = v[b * n_keys : b * n_keys + n_seen, kv * d_v : (kv + 1) * d_v]
                 z_head = z[z_row : z_row + n_rows, h * d_v : (h + 1) * d_v]
@@ -116,9 +116,9 @@ def _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples):
 
 
 @njit(**OPTIONS)
-def _write_record(record, place, matrix, factor):
+def _write_record(record, offset, matrix, factor):
     """Write a matrix times a factor into a record."""
-    target = view(record, place, matrix.shape[0], matrix.shape[1])
+    target = view(record, offset, matrix.shape[0], matrix.shape[1])
     for i in range(matrix.shape[0]):
         for j in range(matrix.shape[1]):
             target[i, j] = matrix[i, j] * factor
@@ -240,12 +240,12 @@ def _mix_back(run, layer, q, k, v, dq, dk, dv, dz, scratch, n):
 
 
 @njit(**OPTIONS)
-def _roles(layer, scratch, q_place, k_place, v_place, n):
+def _roles(layer, scratch, q_offset, k_offset, v_offset, n):
     """Return queries, keys and values, or their gradients; tied roles are the same rows."""
     return (
-        view(scratch, q_place, n * layer.n_q_rows, layer.n_heads * layer.d_k),
-        view(scratch, k_place, n * layer.n_keys, layer.kv_heads * layer.d_k),
-        view(scratch, v_place, n * layer.n_keys, layer.kv_heads * layer.d_v),
+        view(scratch, q_offset, n * layer.n_q_rows, layer.n_heads * layer.d_k),
+        view(scratch, k_offset, n * layer.n_keys, layer.kv_heads * layer.d_k),
+        view(scratch, v_offset, n * layer.n_keys, layer.kv_heads * layer.d_v),
     )
 
 
@@ -258,21 +258,21 @@ def _query_rows(layer):
 
 
 @njit(**OPTIONS)
-def _narrow(layer, matrices, scratch, place, n):
+def _narrow(layer, matrices, scratch, offset, n):
     """Return the rows of the narrow vector or of its gradient; they are empty without one."""
     width = matrices[layer.W_narrow].n_out if layer.W_narrow != NONE else 0
-    return view(scratch, max(place, 0), n * layer.n_keys, width)
+    return view(scratch, max(offset, 0), n * layer.n_keys, width)
 
 
 @njit(**OPTIONS)
-def _adjusted(layer, scratch, q, k, v, q_place, k_place, v_place, n):
+def _adjusted(layer, scratch, q, k, v, q_offset, k_offset, v_offset, n):
     """Return the adjusted copies of roles, and the rows of roles that no rule adjusts."""
-    if q_place != NONE:
-        q = view(scratch, q_place, n * layer.n_queries, q.shape[1])
-    if k_place != NONE:
-        k = view(scratch, k_place, k.shape[0], k.shape[1])
-    if v_place != NONE:
-        v = view(scratch, v_place, v.shape[0], v.shape[1])
+    if q_offset != NONE:
+        q = view(scratch, q_offset, n * layer.n_queries, q.shape[1])
+    if k_offset != NONE:
+        k = view(scratch, k_offset, k.shape[0], k.shape[1])
+    if v_offset != NONE:
+        v = view(scratch, v_offset, v.shape[0], v.shape[1])
     return q, k, v
 
 

@@ -1,6 +1,6 @@
 """Writer of the kernel's tables: what a run computes, and where its numbers are in memory.
 
-All places that the kernel reads or writes are computed and checked here, because the compiled
+All memory offsets that the kernel uses are computed and checked here, because the compiled
 functions check no bounds.
 """
 
@@ -28,7 +28,7 @@ ROWS_TOGETHER = 64
 """Approximate rows of a chunk: enough for fast products, few enough for the processor's cache."""
 
 Offsets = Mapping[str, tuple[int, tuple[int, ...]]]
-"""Name of a parameter → (its place in the run's parameters, its shape)."""
+"""Name of a parameter → (its offset in the run's parameters, its shape)."""
 
 
 @dataclass
@@ -37,14 +37,14 @@ class _Memory:
 
     Attributes:
         size: Number of floats that have been allocated.
-        gaps: Places of the gaps; a test checks that nothing writes to them.
+        gaps: Offsets of the gaps; a test checks that nothing writes to them.
     """
 
     size: int = 0
     gaps: list[int] = field(default_factory=list)
 
     def take(self, *shape: int) -> int:
-        """Allocate a buffer of this shape, and return its place."""
+        """Allocate a buffer of this shape, and return its offset."""
         start, n_numbers = self.size, padded(math.prod(shape))
         stop = start + n_numbers
         self.gaps.append(stop)
@@ -60,7 +60,7 @@ class Description:
         run: Table `RUN` of `attnkit.model.kernel.tables`, with one row.
         matrices: Table `MATRIX`.
         layers: Table `LAYER`.
-        gaps: Places in scratch memory to which nothing may write.
+        gaps: Offsets in scratch memory to which nothing may write.
         shapes: Shape (h, i, j) of the scores of each layer.
     """
 
@@ -101,13 +101,13 @@ def describe(
         wiring: Vectors, roles and rules of the variant's attention.
         layer_specs: Specifications of the attention layers.
         task: Task of the experiment.
-        offsets: Places and shapes of a run's parameters.
+        offsets: Offsets and shapes of a run's parameters.
         n_numbers: Size of a run's parameters, in floats.
         all_positions: Whether the last layer computes all query positions, so that its whole
             pattern can be recorded; otherwise it computes the answering positions where possible.
 
     Raises:
-        ValueError: If a parameter is missing or has a wrong place or shape; the message names it.
+        ValueError: If a parameter is missing or has a wrong offset or shape; the message names it.
     """
     return _Writer(wiring, layer_specs, task, offsets, n_numbers, all_positions).write()
 
@@ -168,11 +168,11 @@ class _Writer:
             "n_together": self.n_together,
             "n_numbers": self.n_numbers,
             "final_norm": int(sizes.final_norm),
-            "ln_final_w": self._place("ln_final.w", (m,)) if gain else NONE,
-            "ln_final_b": self._place("ln_final.b", (m,)) if gain else NONE,
-            "W_E": self._place("W_E", (task.d_vocab, m)),
-            "W_pos": self._place("W_pos", (task.n_ctx, m), optional=True),
-            "b_E": self._place("b_E", (m,), optional=True),
+            "ln_final_w": self._offset("ln_final.w", (m,)) if gain else NONE,
+            "ln_final_b": self._offset("ln_final.b", (m,)) if gain else NONE,
+            "W_E": self._offset("W_E", (task.d_vocab, m)),
+            "W_pos": self._offset("W_pos", (task.n_ctx, m), optional=True),
+            "b_E": self._offset("b_E", (m,), optional=True),
             "W_U": self._matrix("W_U", m, task.n_classes),
             "normed": normed,
             "rows": take(answers, m) if gain else normed,
@@ -195,11 +195,11 @@ class _Writer:
         }
 
     def _rotations(self) -> dict[str, int]:
-        """Return place and size of the cosines and sines of rotary positions."""
+        """Return the offset and the size of the cosines and sines of rotary positions."""
         n_rotations = self.task.n_ctx if self._has(RotaryPositions) else 0
         width = self.wiring.sizes.d_k
-        place = self.memory.take(max(n_rotations, 1), width)
-        return {"rotations": place, "n_rotations": n_rotations, "d_rotation": width}
+        offset = self.memory.take(max(n_rotations, 1), width)
+        return {"rotations": offset, "n_rotations": n_rotations, "d_rotation": width}
 
     def _layer(self, number: int, spec: LayerSpec) -> Iterator[tuple[str, Any]]:
         """Yield the columns of one layer, as (name, value)."""
@@ -246,8 +246,8 @@ class _Writer:
         yield "pattern", take(self.n_together, sizes.n_heads, n_queries, padded(n_keys))
         yield "z", take(query_rows, wiring.n_inner)
         if sizes.standard:
-            yield "ln1_w", self._place(f"{number}.ln1.w", (m,))
-            yield "ln1_b", self._place(f"{number}.ln1.b", (m,))
+            yield "ln1_w", self._offset(f"{number}.ln1.w", (m,))
+            yield "ln1_b", self._offset(f"{number}.ln1.b", (m,))
         if sizes.d_mlp and spec.has_mlp:
             yield from self._mlp(number, query_rows)
 
@@ -271,7 +271,7 @@ class _Writer:
     def _role_rows(
         self, spec: LayerSpec, position: int, n_queries: int, n_keys: int
     ) -> Iterator[tuple[str, int]]:
-        """Yield the places of the rows of roles and of their gradients; tied roles share them.
+        """Yield the offsets of the rows of roles and of their gradients; tied roles share them.
 
         Args:
             position: Position of the first query in its sequence.
@@ -290,15 +290,15 @@ class _Writer:
             "first_q_row": 0 if q_owner == "Q" else position,
         }.items()
         for prefix in ("", "d"):
-            places = {"K": take(key_rows, sizes.kv_heads * sizes.d_k)}
-            places["V"] = (
-                take(key_rows, sizes.kv_heads * sizes.d_v) if v_owner == "V" else places["K"]
+            offsets = {"K": take(key_rows, sizes.kv_heads * sizes.d_k)}
+            offsets["V"] = (
+                take(key_rows, sizes.kv_heads * sizes.d_v) if v_owner == "V" else offsets["K"]
             )
-            places["Q"] = (
-                take(query_rows, sizes.n_heads * sizes.d_k) if q_owner == "Q" else places[q_owner]
+            offsets["Q"] = (
+                take(query_rows, sizes.n_heads * sizes.d_k) if q_owner == "Q" else offsets[q_owner]
             )
             for role in ROLES:
-                yield prefix + role.lower(), places[role]
+                yield prefix + role.lower(), offsets[role]
 
     def _mlp(self, number: int, query_rows: int) -> Iterator[tuple[str, int]]:
         """Yield the columns of a layer's MLP."""
@@ -313,13 +313,13 @@ class _Writer:
         yield "hidden", take(query_rows, sizes.d_mlp)
         yield "active", take(query_rows, sizes.d_mlp)
         if sizes.standard:
-            yield "ln2_w", self._place(f"{number}.ln2.w", (m,))
-            yield "ln2_b", self._place(f"{number}.ln2.b", (m,))
+            yield "ln2_w", self._offset(f"{number}.ln2.w", (m,))
+            yield "ln2_b", self._offset(f"{number}.ln2.b", (m,))
 
     def _adjustments(
         self, names: Mapping[str, str], query_rows: int, key_rows: int
     ) -> Iterator[tuple[str, int]]:
-        """Yield the adjustments of roles by rules, and the places of the adjusted rows."""
+        """Yield the adjustments of roles by rules, and the offsets of the adjusted rows."""
         sizes = self.wiring.sizes
         rotates, unit = self._has(RotaryPositions), self._has(UnitKeyOption)
         yield from {"rotates": int(rotates), "unit_key": int(unit)}.items()
@@ -334,10 +334,10 @@ class _Writer:
                 factors = "D"
             adjusts = (rotates and role != "V") or (unit and role == "K")
             if factors in names:
-                yield f"D_{role}", self._place(names[factors], (n_heads, 1, width))
+                yield f"D_{role}", self._offset(names[factors], (n_heads, 1, width))
                 adjusts = True
             if gains in names:
-                yield gains, self._place(names[gains], (width,))
+                yield gains, self._offset(names[gains], (width,))
                 adjusts = True
             for prefix in ("", "d") if adjusts else ():
                 yield f"{prefix}{role.lower()}_adjusted", self.memory.take(rows, n_heads * width)
@@ -347,7 +347,7 @@ class _Writer:
         return any(type(rule) is kind for rule in self.wiring.rules)
 
     def _matrix(self, name: str, n_in: int, n_out: int) -> int:
-        """Return the place of a matrix in the table of matrices, and add it if it is new.
+        """Return the index of a matrix in the table of matrices, and add it if it is new.
 
         Args:
             name: Name of the parameter; empty for the identity.
@@ -361,14 +361,14 @@ class _Writer:
         if not name:
             self.matrices[name] = (NONE, NONE, n_in, n_out, NONE)
         elif name not in self.matrices:
-            bias = self._place(_bias_of(name), (n_out,), optional=True)
-            weight = self._place(name, (n_in, n_out))
+            bias = self._offset(_bias_of(name), (n_out,), optional=True)
+            weight = self._offset(name, (n_in, n_out))
             transposed = self.memory.take(n_out, n_in)
             self.matrices[name] = (weight, bias, n_in, n_out, transposed)
         return list(self.matrices).index(name)
 
-    def _place(self, name: str, shape: tuple[int, ...], *, optional: bool = False) -> int:
-        """Return the place of a parameter after checking its shape and its bounds."""
+    def _offset(self, name: str, shape: tuple[int, ...], *, optional: bool = False) -> int:
+        """Return the offset of a parameter after checking its shape and its bounds."""
         if name not in self.offsets:
             if optional:
                 return NONE

@@ -132,9 +132,9 @@ def copy(out, rows):
 
 
 @njit(**OPTIONS)
-def copy_numbers(out, start, source, place, n):
+def copy_numbers(out, out_start, source, start, n):
     """Copy `n` numbers, a multiple of `PIECE`, between contiguous matrices."""
-    target, values = address(out, start), address(source, place)
+    target, values = address(out, out_start), address(source, start)
     for c in range(0, n, LANES):
         store(target, c, load(values, c))
 
@@ -149,8 +149,8 @@ def normalise(rows, normed, inverse, x, numbers, gain, shift):
         inverse: Factor of each row to write, (i,).
         x: Rows to normalise, (i, m), m a multiple of `PIECE`.
         numbers: Parameters of the run.
-        gain: Place of the gain in `numbers`; negative for RMSNorm.
-        shift: Place of the shift in `numbers`; negative for RMSNorm.
+        gain: Offset of the gain in `numbers`; negative for RMSNorm.
+        shift: Offset of the shift in `numbers`; negative for RMSNorm.
     """
     n, m = x.shape
     weight = _ONE / np.float32(m)
@@ -203,9 +203,9 @@ def normalise_back(dx, d_rows, normed, inverse, numbers, gradient, gain, shift):
 
 
 @njit(**OPTIONS)
-def add_row(out, start, vector, place, n):
+def add_row(out, out_start, vector, start, n):
     """Add `n` numbers of `vector`, a multiple of `PIECE`, to `n` numbers of `out`."""
-    target, source = address(out, start), address(vector, place)
+    target, source = address(out, out_start), address(vector, start)
     for c in range(0, n, LANES):
         store(target, c, load(target, c) + load(source, c))
 

@@ -27,9 +27,9 @@ from attnkit.model.kernel.vectors import (
     POINTER,
     VECTOR,
     address,
+    address_at,
     call_llvm,
     load_vector,
-    place_at,
     spread_over,
     store_vector,
 )
@@ -135,39 +135,41 @@ class _Columns:
 
     def load(self, builder: ir.IRBuilder, pointer: Any) -> list[Any]:
         """Emit the loading of one row."""
-        return [self._load(builder, place, mask) for place, mask in self._places(builder, pointer)]
+        return [
+            self._load(builder, start, mask) for start, mask in self._addresses(builder, pointer)
+        ]
 
     def store(self, builder: ir.IRBuilder, vectors: Sequence[Any], pointer: Any) -> None:
         """Emit the storing of one row."""
-        for vector, (place, mask) in zip(vectors, self._places(builder, pointer), strict=True):
+        for vector, (start, mask) in zip(vectors, self._addresses(builder, pointer), strict=True):
             if mask is None:
-                store_vector(builder, vector, place)
+                store_vector(builder, vector, start)
             else:
-                place = builder.bitcast(place, VECTOR.as_pointer())
-                arguments = (vector, place, ir.Constant(INT, 4), mask)
+                start = builder.bitcast(start, VECTOR.as_pointer())
+                arguments = (vector, start, ir.Constant(INT, 4), mask)
                 call_llvm(builder, "masked.store", ir.VoidType(), arguments, ".p0")
 
-    def _load(self, builder: ir.IRBuilder, place: Any, mask: Any) -> Any:
+    def _load(self, builder: ir.IRBuilder, start: Any, mask: Any) -> Any:
         if mask is None:
-            return load_vector(builder, VECTOR, place)
-        nothing = ir.Constant(VECTOR, [0.0] * LANES)
-        place = builder.bitcast(place, VECTOR.as_pointer())
-        arguments = (place, ir.Constant(INT, 4), mask, nothing)
+            return load_vector(builder, VECTOR, start)
+        zero = ir.Constant(VECTOR, [0.0] * LANES)
+        start = builder.bitcast(start, VECTOR.as_pointer())
+        arguments = (start, ir.Constant(INT, 4), mask, zero)
         return call_llvm(builder, "masked.load", VECTOR, arguments, ".p0")
 
-    def _places(self, builder: ir.IRBuilder, pointer: Any) -> Iterator[tuple[Any, Any]]:
+    def _addresses(self, builder: ir.IRBuilder, pointer: Any) -> Iterator[tuple[Any, Any]]:
         """Yield the address and the mask of every vector."""
         for v in range(self.n_vectors):
             mask = self._mask if v == self.n_vectors - 1 else None
-            yield place_at(builder, pointer, _index(v * LANES)), mask
+            yield address_at(builder, pointer, _index(v * LANES)), mask
 
 
 def _block(builder: ir.IRBuilder, columns: _Columns, n_rows: int, operands: Sequence[Any]) -> None:
     """Emit the product of `n_rows` rows and one group of columns."""
     out, out_stride, a, a_down, a_right, b, b_down, n_inner, adds = operands
-    rows = [place_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
+    rows = [address_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
     targets = [
-        place_at(builder, out, builder.mul(_index(row), out_stride)) for row in range(n_rows)
+        address_at(builder, out, builder.mul(_index(row), out_stride)) for row in range(n_rows)
     ]
     zero = ir.Constant(VECTOR, [0.0] * LANES)
     before = builder.block
@@ -182,11 +184,11 @@ def _block(builder: ir.IRBuilder, columns: _Columns, n_rows: int, operands: Sequ
         phi.add_incoming(zero, before)
 
     def accumulate(builder: ir.IRBuilder, k: Any, sums: list[Any]) -> list[Any]:
-        vectors = columns.load(builder, place_at(builder, b, builder.mul(k, b_down)))
+        vectors = columns.load(builder, address_at(builder, b, builder.mul(k, b_down)))
         right = builder.mul(k, a_right)
         results = []
         for row in range(n_rows):
-            factor = spread_over(builder, builder.load(place_at(builder, rows[row], right)))
+            factor = spread_over(builder, builder.load(address_at(builder, rows[row], right)))
             for v, vector in enumerate(vectors):
                 partial = sums[row * columns.n_vectors + v]
                 results.append(call_llvm(builder, "fma", VECTOR, (factor, vector, partial)))
@@ -204,7 +206,7 @@ def _generate(builder: ir.IRBuilder, arguments: Sequence[Any]) -> None:
     adds = builder.icmp_signed("!=", adds, _index(0))
 
     def all_rows(builder: ir.IRBuilder, columns: _Columns, j: Any) -> None:
-        out_j, b_j = place_at(builder, out, j), place_at(builder, b, j)
+        out_j, b_j = address_at(builder, out, j), address_at(builder, b, j)
         i = _index(0)
         for n_together in _ROWS:
 
@@ -213,9 +215,9 @@ def _generate(builder: ir.IRBuilder, arguments: Sequence[Any]) -> None:
             ) -> list[Any]:
                 (i,) = carried
                 operands = (
-                    place_at(builder, out_j, builder.mul(i, out_stride)),
+                    address_at(builder, out_j, builder.mul(i, out_stride)),
                     out_stride,
-                    place_at(builder, a, builder.mul(i, a_down)),
+                    address_at(builder, a, builder.mul(i, a_down)),
                     *(a_down, a_right, b_j, b_down, n_inner, adds),
                 )
                 _block(builder, columns, n, operands)
@@ -265,10 +267,14 @@ def _transpose_tile(typing_context, out, out_start, out_stride, a, start, stride
     def generate(context, builder, signature, arguments):
         out, out_start, out_stride, a, start, stride = arguments
 
-        def place(pointer, first, stride, row):
-            return place_at(builder, pointer, builder.add(first, builder.mul(_index(row), stride)))
+        def row_address(pointer, first, stride, row):
+            return address_at(
+                builder, pointer, builder.add(first, builder.mul(_index(row), stride))
+            )
 
-        rows = [load_vector(builder, vector, place(a, start, stride, row)) for row in range(_TILE)]
+        rows = [
+            load_vector(builder, vector, row_address(a, start, stride, row)) for row in range(_TILE)
+        ]
         for half in (4, 2, 1):
             for row in range(_TILE):
                 if row & half:
@@ -279,7 +285,7 @@ def _transpose_tile(typing_context, out, out_start, out_stride, a, start, stride
                 rows[row] = builder.shuffle_vector(*pair, ir.Constant(lanes, low))
                 rows[row + half] = builder.shuffle_vector(*pair, ir.Constant(lanes, high))
         for row in range(_TILE):
-            store_vector(builder, rows[row], place(out, out_start, out_stride, row))
+            store_vector(builder, rows[row], row_address(out, out_start, out_stride, row))
         return context.get_dummy_value()
 
     index = types.int64

@@ -33,12 +33,12 @@ def vector_at(vector, start, size):
 
 
 @njit(**OPTIONS)
-def window(scratch, place, x, first, count, n):
+def window(scratch, offset, x, first, count, n):
     """Return the rows of `count` positions of every example, beginning with position `first`.
 
     If these are all positions, the rows are `x` itself, else a copy in scratch memory.
     """
-    rows = window_view(scratch, place, x, count, n)
+    rows = window_view(scratch, offset, x, count, n)
     n_ctx, m = len(x) // n, x.shape[1]
     if count != n_ctx:
         for b in range(n):
@@ -47,11 +47,11 @@ def window(scratch, place, x, first, count, n):
 
 
 @njit(**OPTIONS)
-def window_view(scratch, place, x, count, n):
+def window_view(scratch, offset, x, count, n):
     """Return the rows that `window` returns, without copying them."""
     if count == len(x) // n:
         return x
-    return view(scratch, place, n * count, x.shape[1])
+    return view(scratch, offset, n * count, x.shape[1])
 
 
 @njit(**OPTIONS)

@@ -3,8 +3,8 @@
 A chunk of examples with about 64 rows passes all layers forward and backward while it is in the
 processor's cache; gradients of weights accumulate over the chunks. Three tables
 (`attnkit.model.kernel.tables`) contain what a run computes and where its numbers are in memory;
-`attnkit.model.kernel.description` writes and checks them. Sharing is nothing more than a tied role
-that has the place of its owner in these tables.
+`attnkit.model.kernel.description` writes and checks them. Sharing needs no code of its own: in
+these tables a tied role has the same entries as its owner.
 
 The first two functions take arrays; all others take the addresses of the run's parameters
 (`numbers`), of its gradient, and of scratch memory.

@@ -54,8 +54,8 @@ class _Model(models.PrimitiveModel):
         super().__init__(manager, kind, VECTOR)
 
 
-def place_at(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
-    """Emit the address of the number that is `offset` places after another one."""
+def address_at(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
+    """Emit the address of the number that is `offset` numbers after another one."""
     return builder.gep(pointer, [offset])
 
 
@@ -94,7 +94,7 @@ def address(typing_context, numbers, start):
         first = arguments[0]
         if numbers != POINTER:
             first = context.make_array(numbers)(context, builder, first).data
-        return place_at(builder, first, context.cast(builder, arguments[1], start, types.int64))
+        return address_at(builder, first, context.cast(builder, arguments[1], start, types.int64))
 
     return POINTER(numbers, start), generate
 
@@ -104,7 +104,7 @@ def load(typing_context, pointer, start):
     """Return the vector that begins `start` numbers after an address."""
 
     def generate(context, builder, signature, arguments):
-        return load_vector(builder, VECTOR, place_at(builder, *arguments))
+        return load_vector(builder, VECTOR, address_at(builder, *arguments))
 
     return _vector(POINTER, types.int64), generate
 
@@ -114,7 +114,7 @@ def store(typing_context, pointer, start, vector):
     """Store a vector `start` numbers after an address."""
 
     def generate(context, builder, signature, arguments):
-        store_vector(builder, arguments[2], place_at(builder, *arguments[:2]))
+        store_vector(builder, arguments[2], address_at(builder, *arguments[:2]))
         return context.get_dummy_value()
 
     return types.void(POINTER, types.int64, _vector), generate
