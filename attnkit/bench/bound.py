@@ -63,7 +63,7 @@ def products(experiment: Experiment, n_seeds: int) -> list[Product]:
 
 
 class WholeBound:
-    """Bound that computes all runs in every call, and each call on all cores."""
+    """Matmul-only bound that computes all runs in every call, on all cores."""
 
     def __init__(self, experiment: Experiment) -> None:
         torch.set_num_threads(n_cores())
@@ -79,7 +79,7 @@ class WholeBound:
 
 
 class SplitBound:
-    """Bound that computes a few runs in every call, with one thread per core."""
+    """Matmul-only bound that computes a few runs in every call, on one core per call."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._n_runs = experiment.n_runs

@@ -122,12 +122,12 @@ class Comparison:
 
     @property
     def over_loop(self) -> Ratio:
-        """Rate of the cohort divided by the clean loop's with its best number of threads."""
+        """Rate of the cohort divided by that of the clean loop with its best number of threads."""
         return self.rates.ratio("cohort", self.rates.best("clean loop"))
 
     @property
     def over_processes(self) -> Ratio:
-        """Rate of the cohort divided by the processes', the fastest simple baseline."""
+        """Rate of the cohort divided by that of parallel processes, the fastest simple baseline."""
         return self.rates.ratio("cohort", "processes")
 
     @property
@@ -137,7 +137,7 @@ class Comparison:
 
     @property
     def over_peer(self) -> Ratio | None:
-        """Rate of the cohort divided by x-transformers' with its best threads; None if not run."""
+        """Rate of the cohort divided by the best rate of x-transformers; None if it did not run."""
         if not any(name.startswith("peer") for name in self.rates.by_name):
             return None
         return self.rates.ratio("cohort", self.rates.best("peer"))

@@ -34,7 +34,7 @@ def _cohort(case: Case, n_runs: int) -> _Contender:
 
 
 class _Cohort:
-    """Training by attnkit."""
+    """Contender that trains with attnkit."""
 
     def __init__(self, case: Case, n_runs: int) -> None:
         from attnkit.training import Training

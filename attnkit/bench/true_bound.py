@@ -81,7 +81,7 @@ def needed_products(description: Description, n_batch: int) -> Counter[Shape]:
 
 
 class TrueBound:
-    """Bound that computes the needed products of all runs, with one thread per core."""
+    """True bound that computes the needed products of all runs, with one thread per core."""
 
     def __init__(self, experiment: Experiment) -> None:
         torch.set_num_threads(1)

@@ -61,7 +61,7 @@ def prepare_for_serving() -> None:
 
 
 def give_memory_back() -> None:
-    """Return unused memory in the gaps of the heap to the system; needs glibc, else do nothing.
+    """Return unused memory in the gaps of the heap to the system, where the C library is glibc.
 
     Experiments that take turns leave such gaps, as do the visitors of a server: thirty experiments
     held 2 GB, of which 0.2 GB were in use.

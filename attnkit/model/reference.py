@@ -115,7 +115,7 @@ class Transformer:
         x = self.embed(tokens)  # (s, b, n, m)
         stages = None
         for layer in range(len(self.layer_specs)):
-            # Only the logits read the last layer, so its other positions are not computed.
+            # Only the logits read the last layer, so it computes the answering positions only.
             last = layer == len(self.layer_specs) - 1 and layers is None
             stages = self.attend(layer, x, stages, only_answers=last)
             x = self.stream_after(layer, stages)
