@@ -166,7 +166,7 @@ class Transformer:
             skipped = spec.n_queries - self.n_answers
         first_query, end = spec.query_positions
         query_positions = slice(first_query + skipped, end)
-        numbers = torch.arange(x.shape[2], device=x.device)  # encoder and decoder both start at 0
+        numbers = torch.arange(x.shape[2], device=x.device)  # both sides count from 0
         q_numbers, k_numbers = numbers[skipped : spec.n_queries], numbers[: spec.n_keys]
         rows = self.norm(x, f"{layer}.ln1")  # (s, b, n, m)
         query_store: dict[str, Tensor] = {}
