@@ -19,7 +19,7 @@ N_WATCHING = (0, 1, 4)
 SOLVABLE = ("QKV", "K=V", "Q=V")
 """The sharings that solve the default experiment with every seed."""
 
-_PATIENCE = 60.0
+_TIMEOUT_SECONDS = 60.0
 """Longest time to wait for anything."""
 
 _HEADLESS = """
@@ -95,7 +95,7 @@ def measure_live(rounds: int, seconds: float = 6.0) -> LiveRates:
 def _headless(steps: int) -> tuple[float, float]:
     """Return rate and seconds until solved of a process that only trains."""
     command = [sys.executable, "-c", _HEADLESS, str(steps), ",".join(SOLVABLE)]
-    process = subprocess.run(command, check=True, capture_output=True, timeout=_PATIENCE)
+    process = subprocess.run(command, check=True, capture_output=True, timeout=_TIMEOUT_SECONDS)
     rate, seconds = map(float, process.stdout.split())
     return rate, seconds
 
@@ -115,9 +115,11 @@ def _train(service: TrainingService, experiment: Experiment) -> float:
     job_id = service.submit(experiment)
     began, first, version = 0.0, 0, 0
     while True:
-        job = service.wait(job_id, version, _PATIENCE)
+        job = service.wait(job_id, version, _TIMEOUT_SECONDS)
         if job is None or job.version == version or job.state == "failed":
-            raise RuntimeError(f"live: training failed or gave no answer in {_PATIENCE:.0f} s")
+            raise RuntimeError(
+                f"live: training failed or gave no answer in {_TIMEOUT_SECONDS:.0f} s"
+            )
         version = job.version
         step = job.snapshot.step if job.snapshot else 0
         if not began and step:
@@ -142,7 +144,7 @@ def _watched(port: int, steps: int, n_watching: int, seed: int) -> float:
 
 def _follow(port: int, link: str, steps: int) -> None:
     with Visitor(port, link) as visitor:
-        if not visitor.watch(_PATIENCE, lambda: _ended(visitor, steps)):
+        if not visitor.watch(_TIMEOUT_SECONDS, lambda: _ended(visitor, steps)):
             raise RuntimeError(f"live: a follower did not see the end: {visitor.texts()[:8]}")
 
 
@@ -155,7 +157,7 @@ def _rate_seen(visitor: Visitor, steps: int) -> float:
             progress.append((time.monotonic(), step))
         return _ended(visitor, steps)
 
-    if not visitor.watch(_PATIENCE, ended) or len(progress) < 2:
+    if not visitor.watch(_TIMEOUT_SECONDS, ended) or len(progress) < 2:
         raise RuntimeError(f"live: the run could not be followed: {visitor.texts()[:8]}")
     (began, first), (ended_at, last) = progress[0], progress[-1]
     return Experiment().n_runs * (last - first) / (ended_at - began)
