@@ -51,9 +51,9 @@ def attend(run, matrices, layer, numbers, scratch, n, record, first, n_examples)
     q, k, v = _roles(layer, scratch, layer.q, layer.k, layer.v, n)
     if layer.makes_Q:
         linear(q, query_rows, matrices[layer.W_Q], numbers)
-    linear(k, narrow if layer.narrow_K else looked, matrices[layer.W_K], numbers)
+    linear(k, narrow if layer.narrow_K else key_rows, matrices[layer.W_K], numbers)
     if layer.makes_V:
-        linear(v, narrow if layer.narrow_V else looked, matrices[layer.W_V], numbers)
+        linear(v, narrow if layer.narrow_V else key_rows, matrices[layer.W_V], numbers)
     q, k, v = _adjust(run, layer, q, k, v, numbers, scratch, n)
     z = view(scratch, layer.z, n * layer.n_queries, layer.n_heads * layer.d_v)
     _mix(run, layer, q, k, v, z, scratch, n, record, first, n_examples)
