@@ -22,8 +22,8 @@ def declared(source):
     """Return the names that are declared at the top level."""
     names = DECLARED.findall(source)
     for line in ASSIGNED.findall(source):
-        first, *more = re.findall(r"(?:^|, )(\w+) =(?![=>])", line.split(" => ")[0])
-        names += [first, *more]
+        before_values = re.split(r"[({\[]", line)[0]
+        names += re.findall(r"(?:^|, )(\w+) = ", before_values)
     return names
 
 
