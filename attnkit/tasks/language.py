@@ -197,7 +197,7 @@ class Language(Task):
         "next",
         "Objective",
         "Next: each position predicts the next character, for causal models. Masked: some "
-        "characters are hidden, for models that see both sides.",
+        "characters are hidden and must be predicted, for models that see both sides.",
         choice_labels=("next character", "hidden characters"),
     )
     length: int = dial(64, "Window", "Characters in an example.", ge=16, le=256)

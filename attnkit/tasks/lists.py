@@ -209,7 +209,7 @@ class Swap(Lists):
 
 @register_task
 class Subtract(Lists):
-    """Subtract each symbol x from the largest, 9 − x. Chance: the same symbol at every place.
+    """Return the largest symbol minus each, 9 − x by default. Chance: the same symbol everywhere.
 
     ```
     position   0  1  2  3
