@@ -46,7 +46,7 @@ class FuzzyPhonebook(Task):
     question: ClassVar[str] = "A name is misspelt: what is the number of the nearest name?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
-    own_question: ClassVar[str] = "Jintrich"
+    default_query: ClassVar[str] = "Jintrich"
     """Default query for a visitor's own book in the Lab."""
     overrides: ClassVar[dict[str, Any]] = {"d_head": 32, "self_mask": False, "steps": 600}
 

@@ -35,7 +35,7 @@ class Phonebook(Task):
     question: ClassVar[str] = "Each name is asked once: what is its number?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
-    own_question: ClassVar[str] = "Jindřich"
+    default_query: ClassVar[str] = "Jindřich"
     """Default query for a visitor's own book in the Lab."""
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
 
