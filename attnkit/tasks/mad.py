@@ -27,7 +27,7 @@ LETTERS = ascii_letters + "αβγδεζηθικλμ"
 class NoisyRecall(Task):
     """Recall values in a stream of `key value` pairs and noise: an earlier key has the same value.
 
-    As in MAD, keys are drawn with replacement, and their values are drawn anew for every example.
+    As in MAD, keys are drawn with replacement, and every example has other values for them.
     A share of the pairs is replaced by two noise tokens. The last pair repeats an earlier one. The
     answer is due at the key, before its value. MAD's sizes are 8 keys, 8 values, 16 noise tokens,
     20% noise, 64 pairs. Unlike in MAD, the first pair is never noise, and a model is trained only

@@ -49,7 +49,7 @@ class Neighbours(Task):
     name: ClassVar[str] = "neighbours"
     title: ClassVar[str] = "Neighbours"
     place: ClassVar[int] = 40
-    question: ClassVar[str] = "“network” is near “neural” and “social”: what is each one's number?"
+    question: ClassVar[str] = "“network” is near “neural” and “social”: what are their numbers?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “neural … social … network” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": False, "steps": 600}

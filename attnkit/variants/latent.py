@@ -37,7 +37,7 @@ class LatentOption(WidthOption):
             )
         if {"K", "V"} & set(variant.identity):
             raise ValueError("kv_rank does not go with K=I or V=I: they would not be narrow")
-        refuse(variant, self.name, "k_rank", "keyless", because="each says what keys are made of")
+        refuse(variant, self.name, "k_rank", "keyless", because="both define how keys are computed")
 
     def rewire(self, wiring: Wiring) -> None:
         """Put the narrow vector between the token and its keys and values."""
@@ -67,7 +67,7 @@ class KeyRankOption(WidthOption):
             )
         if "K" in variant.identity:
             raise ValueError("k_rank does not go with K=I: keys must have a matrix")
-        refuse(variant, self.name, "keyless", because="each says what keys are made of")
+        refuse(variant, self.name, "keyless", because="both define how keys are computed")
 
     def rewire(self, wiring: Wiring) -> None:
         """Put the narrow vector between the token and its key."""

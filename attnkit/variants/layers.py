@@ -45,7 +45,7 @@ class ReuseOption(CountOption):
         """Refuse tied queries, because every layer computes its own."""
         if variant.sharing not in (Sharing.QKV, Sharing.K_V):
             raise ValueError(
-                f"kv_every does not go with {variant.sharing}: queries are made anew in every "
+                f"kv_every does not go with {variant.sharing}: queries are computed in every "
                 "layer, keys and values are not"
             )
 

@@ -169,7 +169,7 @@ def register_option(option_type: _OptionType) -> _OptionType:
         raise ValueError(f"help: {name} has none, allowed a plain sentence")
     registered = OPTIONS.get(name)
     if registered is not None and registered.__qualname__ != option_type.__qualname__:
-        raise ValueError(f"an option named {name!r} is there already")
+        raise ValueError(f"an option named {name!r} exists already")
     OPTIONS[name] = option_type
     ordered = sorted(OPTIONS.values(), key=lambda option: (option.place, option.name))
     OPTIONS.clear()

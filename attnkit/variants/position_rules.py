@@ -38,7 +38,7 @@ class LearnedPositions(Positions):
     """Learned vectors, one per position, that are added to the tokens."""
 
     name = "learned"
-    help = "A learned vector per position is added to the token."
+    help = "A learned vector per position is added to every token."
     embedded = True
 
 
@@ -83,14 +83,14 @@ class RotaryPositions(Positions):
 
     def code(self, wiring: Wiring) -> Code:
         """Return the code that rotates queries and keys, with a function."""
-        return Code(functions=(_TURN,), adjust={"Q": "turn(q)", "K": "turn(k)"})
+        return Code(functions=(_ROTATE,), adjust={"Q": "rotate(q)", "K": "rotate(k)"})
 
 
-_TURN = '''
-def turn(rows: Tensor) -> Tensor:
+_ROTATE = '''
+def rotate(rows: Tensor) -> Tensor:
     """Rotate components c and c + d/2 by the angle position * 10000^(-2c/d)."""
-    at, half = torch.arange(rows.shape[-2]).to(rows), rows.shape[-1] // 2
-    angle = at[:, None] * 10000 ** (-torch.arange(half).to(rows) / half)  # (i, d/2)
+    position, half = torch.arange(rows.shape[-2]).to(rows), rows.shape[-1] // 2
+    angle = position[:, None] * 10000 ** (-torch.arange(half).to(rows) / half)  # (i, d/2)
     (a, b), cos, sin = rows.chunk(2, -1), angle.cos(), angle.sin()
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 '''
@@ -260,8 +260,8 @@ class PlusPositions(Positions):
 _WAVES = f'''
 def waves(n: int, like: Tensor) -> Tensor:
     """Return a fixed sinusoid of n positions, (n, {CHANNELS // 2}): sines and cosines alternate."""
-    at, channel = torch.arange(n).to(like), torch.arange({CHANNELS // 2}).to(like)
-    angle = at[:, None] * 10000 ** (-2 * (channel // 2) / {CHANNELS // 2})
+    position, channel = torch.arange(n).to(like), torch.arange({CHANNELS // 2}).to(like)
+    angle = position[:, None] * 10000 ** (-2 * (channel // 2) / {CHANNELS // 2})
     return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
 '''
 

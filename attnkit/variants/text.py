@@ -160,7 +160,7 @@ class Variant(str):
         return Variant(_written(self.sharing, self.identity, options))
 
     def wire(self, size: Size, n_ctx: int, *, two_sided: bool = False) -> Wiring:
-        """Return the wiring of the variant at the sizes of an experiment.
+        """Return the wiring of the variant, of its last stage, at the sizes of an experiment.
 
         Args:
             size: Sizes of the model.
@@ -258,10 +258,10 @@ def _parse(text: str) -> _Parsed:
             continue
         option = _option(word, text)
         if option.name in by_name:
-            raise ValueError(f"{option.name} stands there twice")
+            raise ValueError(f"{option.name} occurs twice")
         by_name[option.name] = option
     if set() in classes and any(len(members - {IDENTITY}) > 1 for members in classes):
-        raise ValueError("QKV ties nothing: leave it out, or what is tied")
+        raise ValueError("QKV ties nothing: leave out either QKV or the ties")
     if not classes and not by_name:
         raise ValueError(f"nothing is named, allowed: {known_words()}")
     sharing, identity = _partition(classes)
@@ -286,7 +286,7 @@ def _roles(word: str) -> set[str] | None:
         return None
     members = upper.split("=")
     if len(set(members)) < len(members):
-        raise ValueError(f"{word!r}: a role can stand there once")
+        raise ValueError(f"{word!r}: a role can occur only once")
     return set(members)
 
 
@@ -299,7 +299,7 @@ def _partition(classes: list[set[str]]) -> tuple[Sharing, tuple[Role, ...]]:
         for earlier in tied[:i]:
             if members & earlier and not members <= earlier:
                 union = "=".join(role for role in ROLES if role in members | earlier)
-                raise ValueError(f"a role stands in two classes: write {union} if all are tied")
+                raise ValueError(f"a role is in two classes: write {union} if all are tied")
     tied_classes = {frozenset(members) for members in tied if len(members) > 1}
     for sharing in Sharing:
         if {frozenset(members) for members in sharing.classes if len(members) > 1} == tied_classes:

@@ -110,8 +110,11 @@ class TieByOption(ChoiceOption):
     def check(self, variant: Variant) -> None:
         """Refuse to keep the matrix of a role that is not tied."""
         sharing = _require_tie(variant, self.name)
-        if self.value != "average" and self.value[-1] not in _tied_roles(sharing):
-            raise ValueError(f"tie_by={self.value} does not go with tie={sharing}: not tied there")
+        role = self.value[-1]
+        if self.value != "average" and role not in _tied_roles(sharing):
+            raise ValueError(
+                f"tie_by={self.value} does not go with tie={sharing}: {role} is not tied there"
+            )
 
 
 @register_option
