@@ -192,7 +192,7 @@ class Task(BaseModel, ABC):
 
     @property
     def loss_to_beat(self) -> float | None:
-        """Loss of `simple_model` in nats; a lower loss shows that a model uses the context."""
+        """Loss of `simple_model` in nats, or None; a model with a lower loss uses the context."""
         return None
 
     @property

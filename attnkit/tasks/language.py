@@ -200,7 +200,7 @@ class Language(Task):
         "characters are hidden and must be predicted, for models that see both sides.",
         choice_labels=("next character", "hidden characters"),
     )
-    length: int = dial(64, "Window", "Characters in an example.", ge=16, le=256)
+    length: int = dial(64, "Window", "Characters that a model sees at once.", ge=16, le=256)
     masked_share: float = dial(
         0.15,
         "Hidden share",
