@@ -1,8 +1,7 @@
 """Tasks: generators of labelled sequences, and their registry.
 
-Modules of this package register what they define when they are imported, and all are imported
-here: adding a task is adding a module. Plugin modules come after them; see
-`attnkit.foundation.plugins`.
+Every module of this package is imported here and registers the tasks that it defines: to add a
+task, add a module. Plugins are imported last; see `attnkit.foundation.plugins`.
 """
 
 from __future__ import annotations

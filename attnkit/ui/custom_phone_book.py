@@ -50,7 +50,7 @@ def custom_phone_book_area(lab: Lab) -> None:
             name = st.text_input(
                 "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
                 key=f"asked_{task.name}",
-                value=task.own_question,
+                value=task.default_query,
                 max_chars=MOST_CHARACTERS,
             )
             if isinstance(task, FuzzyPhonebook):

@@ -76,7 +76,7 @@ def _custom_book(subject: Subject) -> Inspection | None:
     )
     name = right.text_input(
         "Whose number?",
-        value=task.own_question,
+        value=task.default_query,
         max_chars=MOST_CHARACTERS,
         key=f"inspected_question_{task.name}",
     )

@@ -1,8 +1,7 @@
-"""Variants of attention: a sharing, composed with options, as one text form.
+"""Variants of attention: a sharing and options, written in one text form.
 
-Modules of this package register what they define when they are imported, and all are imported
-here: adding a variant is adding a module. Plugin modules come after them; see
-`attnkit.foundation.plugins`.
+Every module of this package is imported here and registers the variants that it defines: to add a
+variant, add a module. Plugins are imported last; see `attnkit.foundation.plugins`.
 """
 
 from importlib import import_module

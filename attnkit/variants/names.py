@@ -1,4 +1,4 @@
-"""The names of variants: entries of the catalogue, and how a typed name is looked up."""
+"""Names of variants: the catalogue and the look-up of a typed name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Named:
-    """An entry of the catalogue.
+    """A variant with a name, as an entry of the catalogue.
 
     Attributes:
-        name: short, as typed and shown.
-        variant: its text form.
-        explanation: a paragraph for people.
-        source: where it comes from, as a citation; "reported" where only an abstract was read.
-        family: what it is listed under.
-        aliases: other names by which people search for it.
+        name: Short name, typed and displayed.
+        variant: The variant.
+        explanation: What it does and why, in plain sentences.
+        source: Citation; begins with "reported" if only an abstract was read.
+        family: Heading under which it is listed.
+        aliases: Other names under which people search for it.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Named:
 
 
 CATALOGUE: dict[str, Named] = {}
-"""Every entry by its name in lower case: by family, then in the order of registration."""
+"""Every entry by its name in lower case, ordered by family, then by registration."""
 
 
 def find(name: str) -> Named | None:
-    """The entry of this name, in any case; None if there is none."""
+    """Return the entry with this name, in any case; None if there is none."""
     return CATALOGUE.get(key_of(name))
 
 
@@ -46,5 +46,5 @@ def key_of(name: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """A text with single spaces, and none around `=`."""
+    """Return a text with single spaces and no spaces around `=`."""
     return re.sub(r"\s*=\s*", "=", " ".join(text.split()))

@@ -114,7 +114,7 @@ class _Module:
             yield f"self.layers = nn.ModuleList({each})"
         else:
             yield "self.layers = nn.ModuleList([Layer()])"
-        if self._wiring.one_for_all and sizes.n_layers > 1:
+        if self._wiring.shared_layers and sizes.n_layers > 1:
             yield from self._shared()
 
     def _shared(self) -> Iterator[str]:
