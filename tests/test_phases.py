@@ -94,7 +94,7 @@ def test_the_learning_rate_goes_on():
         cohort._optimiser.step = lambda share, step=step: (shares.append(share), step(share))
         cohort.advance(8)
     training = cohort.experiment.training
-    assert shares == [training.share_of_rate(step) for step in range(16)]
+    assert shares == [training.learning_rate_factor(step) for step in range(16)]
 
 
 def test_each_phase_has_its_own_data():

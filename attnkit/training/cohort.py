@@ -163,7 +163,7 @@ class Cohort:
         self.model.differentiate(tokens, labels)
         if training.clip:
             self.model.clip(training.clip)
-        self._optimiser.step(training.share_of_rate(self.step))
+        self._optimiser.step(training.learning_rate_factor(self.step))
 
     def _turn_to(self, task: Task) -> None:
         """Train and evaluate on a task from now on."""
