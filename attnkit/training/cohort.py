@@ -169,7 +169,7 @@ class Cohort:
         """Train and evaluate on a task from now on."""
         self._data = TrainingData(self.experiment, self.seeds, self.device, task)
         self._held_out = held_out_examples(self.experiment, self.seeds, self.device, task)
-        self._trained_on = self._data.shown()
+        self._trained_on = self._data.evaluation_examples()
 
     def _begin_anew_if_due(self) -> None:
         """After the earlier task: keep the embedding and freeze it, begin with all else."""
