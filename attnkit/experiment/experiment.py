@@ -136,8 +136,8 @@ class Experiment(_Runs):
     @model_validator(mode="after")
     def _check_cost(self) -> Self:
         training = self.training
-        at_once, kept = self._numbers_per_seed()
-        for numbers, limit in ((at_once, _MOST_AT_ONCE), (kept, _MOST_KEPT)):
+        at_once, permanent = self._numbers_per_seed()
+        for numbers, limit in ((at_once, _MOST_AT_ONCE), (permanent, _MOST_PERMANENT)):
             if self.n_seeds * numbers > limit:
                 allowed = f"at most {limit // numbers} at these sizes"
                 if numbers > limit:
@@ -151,11 +151,11 @@ class Experiment(_Runs):
         return self
 
     def _numbers_per_seed(self) -> tuple[int, int]:
-        """Return the numbers in memory for one seed of all variants: in a step, and always."""
+        """Return the numbers in memory for one seed of all variants: during a step, and always."""
         task, training = self.task, self.training
         examples = max(training.batch_size, min(training.n_eval, MEASURED_TOGETHER))
         answers = 2 * (training.batch_size + training.n_eval) * (task.n_ctx - task.answers_from)
-        at_once = kept = 0
+        at_once = permanent = 0
         for variant in self.sharing:
             wiring = self.wiring(variant)
             per_token = 4 * max(wiring.n_inner, wiring.vectors[wiring.roles["Q"]].n_numbers)
@@ -164,10 +164,10 @@ class Experiment(_Runs):
             at_once += examples * task.n_ctx * len(self.layer_specs) * per_token
             at_once += answers * task.n_classes
             # Parameter, gradient, two moments of Adam, and a temporary root.
-            kept += 5 * count_costs(wiring, task).parameters
+            permanent += 5 * count_costs(wiring, task).parameters
             # Tokens, labels and positions have 64 bits, twice a float's.
-            kept += 2 * training.n_train * task.n_ctx * (task.n_fields + 3)
-        return at_once, kept
+            permanent += 2 * training.n_train * task.n_ctx * (task.n_fields + 3)
+        return at_once, permanent
 
     @property
     def megabytes(self) -> float:
@@ -177,8 +177,8 @@ class Experiment(_Runs):
         defaults of the tasks, large trainings take two thirds to all of the estimate, small ones
         up to 50 MB more than it.
         """
-        at_once, kept = self._numbers_per_seed()
-        return self.n_seeds * 4 * (kept + at_once / 3) / 2**20
+        at_once, permanent = self._numbers_per_seed()
+        return self.n_seeds * 4 * (permanent + at_once / 3) / 2**20
 
     @property
     def n_runs(self) -> int:
@@ -440,7 +440,7 @@ _MOST_AT_ONCE = 2**30
 Cohorts take turns, so that these values never exist all at the same time.
 """
 
-_MOST_KEPT = 2**29
+_MOST_PERMANENT = 2**29
 """Largest number of values that all runs together keep during the whole training."""
 
 _MAX_EVALUATIONS = 4000

@@ -224,7 +224,7 @@ class Snapshot:
             snapshot._check_shapes()
             task = snapshot.experiment.task
             if head["fingerprint"] != task.fingerprint:
-                raise ValueError(f"{task.name}: made of another text than this copy has")
+                raise ValueError(f"{task.name}: trained on another text than this version has")
             return snapshot
         except READING_ERRORS as error:
             raise ValueError(f"these bytes hold no snapshot ({error})") from None
