@@ -371,7 +371,7 @@ def test_the_command_makes_the_experiment(given, monkeypatch):
         trained.append(one)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnkit.command.train.trained", interrupted)
+    monkeypatch.setattr("attnkit.command.train.train_with_progress", interrupted)
     words = shlex.split(command_line(experiment))
     assert words[:3] == ["python", "-m", "attnkit"]
     assert main(words[3:]) == 130

@@ -1,4 +1,4 @@
-"""`python -m attnkit examples`: make the examples that pages open with."""
+"""The command `examples`: train the example experiments that pages show first."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ from attnkit.tasks import TASKS
 
 def add(commands: Commands) -> None:
     """Add the parser of the command."""
-    parser = commands.add_parser("examples", help="make the examples that pages open with")
+    parser = commands.add_parser("examples", help="train the examples that pages show first")
     parser.set_defaults(run=_run, parser=parser)
     parser.add_argument(
-        "tasks", nargs="*", metavar="TASK", help="only these; without, all tasks and all variants"
+        "tasks",
+        nargs="*",
+        metavar="TASK",
+        help="only these tasks; without TASK, all tasks and variants",
     )
 
 
-def _run(given: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     from attnkit.examples import FOLDER, VARIANTS, WEIGHTS, measure_variants, save_weights
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training import train
 
     if os.environ.get(PLUGINS):
-        raise BadInput(f"examples: {PLUGINS} is set, but modules of one's own are not shipped")
-    names = [known_name("task", name, TASKS) for name in given.tasks]
+        raise BadInput(f"examples: {PLUGINS} is set, but plugins are not shipped; unset it")
+    names = [known_name("task", name, TASKS) for name in arguments.tasks]
     prepare_for_training()
     for name in names or TASKS:
         with interrupts:

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from attnkit.foundation.registry import origin_of, refuse_taken
+
 if TYPE_CHECKING:
     import torch
     from jaxtyping import Float, Int, Int64
@@ -317,8 +319,7 @@ def register_task(task: type[Task]) -> type[Task]:
     if task.family not in FAMILIES:
         raise ValueError(f"family: got {task.family!r}, allowed {', '.join(FAMILIES)}")
     registered = TASKS.get(task.name)
-    if registered is not None and registered.__qualname__ != task.__qualname__:
-        raise ValueError(f"name: {task.name!r} is taken by {registered.__name__}")
+    refuse_taken("name", task.name, registered and origin_of(registered), origin_of(task))
     TASKS[task.name] = task
     return task
 

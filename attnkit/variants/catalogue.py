@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from attnkit.foundation.registry import calling_module, refuse_taken
 from attnkit.variants.names import CATALOGUE, Named, key_of
 from attnkit.variants.text import Variant
 
@@ -51,11 +52,11 @@ def register(
     key = key_of(name)
     if not key or "," in key:
         raise ValueError(f"name: got {name!r}, allowed a text without commas")
-    if key in CATALOGUE and CATALOGUE[key].variant != Variant(variant):
-        raise ValueError(f"name: {name!r} is in the catalogue already")
+    origin, registered = calling_module(), CATALOGUE.get(key)
+    refuse_taken("name", name, registered and registered.origin, origin)
     if key not in CATALOGUE and _is_text_form(key) and Variant(key) != Variant(variant):
         raise ValueError(f"name: {name!r} is the text form of another variant")
-    entry = Named(name, Variant(variant), explanation, source, family, aliases)
+    entry = Named(name, Variant(variant), explanation, source, family, aliases, origin)
     CATALOGUE[key] = entry
     ordered = sorted(CATALOGUE.items(), key=lambda item: _rank_of(item[1].family))
     CATALOGUE.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ class Named:
         source: Citation; begins with "reported" if only an abstract was read.
         family: Heading under which it is listed.
         aliases: Other names under which people search for it.
+        origin: Name of the module that registered it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Named:
     source: str
     family: str = "Own"
     aliases: tuple[str, ...] = ()
+    origin: str = field(default="", compare=False)
 
 
 CATALOGUE: dict[str, Named] = {}

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from attnkit.foundation.registry import origin_of, refuse_taken
 from attnkit.variants.rules import Rule
 from attnkit.variants.wiring import Width
 
@@ -168,8 +169,7 @@ def register_option(option_type: _OptionType) -> _OptionType:
     if not isinstance(help_text, str) or not help_text:
         raise ValueError(f"help: {name} has none, allowed a plain sentence")
     registered = OPTIONS.get(name)
-    if registered is not None and registered.__qualname__ != option_type.__qualname__:
-        raise ValueError(f"an option named {name!r} exists already")
+    refuse_taken("name", name, registered and origin_of(registered), origin_of(option_type))
     OPTIONS[name] = option_type
     ordered = sorted(OPTIONS.values(), key=lambda option: (option.place, option.name))
     OPTIONS.clear()
