@@ -1,4 +1,8 @@
-"""Names in registries: each belongs to one origin, and a refusal names both."""
+"""Names in registries: each belongs to one origin, and a refusal names both.
+
+A class from the same module with the same name is a new version of the registered one, as when a
+cell of a notebook is run twice, and replaces it.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +22,16 @@ def calling_module() -> str:
     return str(frame.f_globals.get("__name__", "")) if frame is not None else ""
 
 
-def refuse_taken(field: str, name: str, registered: str | None, origin: str) -> None:
-    """Refuse a name that something from another origin has.
-
-    What comes from the same origin again is a new version of it, as when a cell of a notebook is
-    run twice, and may replace it.
+def name_taken(field: str, name: str, registered: str, origin: str) -> ValueError:
+    """Return the error for a name that something from another origin has.
 
     Args:
         field: What the name is called in the message.
         name: The name.
-        registered: Origin of what has the name; None if nothing has it.
-        origin: Origin of what is to be registered.
-
-    Raises:
-        ValueError: If the origins differ.
+        registered: Origin of what has the name.
+        origin: Origin of what was to be registered.
     """
-    if registered not in (None, origin):
-        raise ValueError(
-            f"{field}: got {name!r} from {origin}, but {registered} has this name; "
-            "allowed is a name that nothing else has"
-        )
+    return ValueError(
+        f"{field}: got {name!r} from {origin}, but {registered} has this name; allowed is a name "
+        "that nothing else has"
+    )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from attnkit.foundation.registry import origin_of, refuse_taken
+from attnkit.foundation.registry import name_taken, origin_of
 
 if TYPE_CHECKING:
     import torch
@@ -319,7 +319,8 @@ def register_task(task: type[Task]) -> type[Task]:
     if task.family not in FAMILIES:
         raise ValueError(f"family: got {task.family!r}, allowed {', '.join(FAMILIES)}")
     registered = TASKS.get(task.name)
-    refuse_taken("name", task.name, registered and origin_of(registered), origin_of(task))
+    if registered is not None and origin_of(registered) != origin_of(task):
+        raise name_taken("name", task.name, origin_of(registered), origin_of(task))
     TASKS[task.name] = task
     return task
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from attnkit.foundation.registry import calling_module, refuse_taken
+from attnkit.foundation.registry import calling_module, name_taken
 from attnkit.variants.names import CATALOGUE, Named, key_of
 from attnkit.variants.text import Variant
 
@@ -53,7 +53,13 @@ def register(
     if not key or "," in key:
         raise ValueError(f"name: got {name!r}, allowed a text without commas")
     origin, registered = calling_module(), CATALOGUE.get(key)
-    refuse_taken("name", name, registered and registered.origin, origin)
+    is_new_version = (
+        registered is not None
+        and registered.origin == origin
+        and (origin == "__main__" or registered.variant == Variant(variant))
+    )
+    if registered is not None and not is_new_version:
+        raise name_taken("name", name, registered.origin, origin)
     if key not in CATALOGUE and _is_text_form(key) and Variant(key) != Variant(variant):
         raise ValueError(f"name: {name!r} is the text form of another variant")
     entry = Named(name, Variant(variant), explanation, source, family, aliases, origin)

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from attnkit.foundation.registry import origin_of, refuse_taken
+from attnkit.foundation.registry import name_taken, origin_of
 from attnkit.variants.rules import Rule
 from attnkit.variants.wiring import Width
 
@@ -169,7 +169,8 @@ def register_option(option_type: _OptionType) -> _OptionType:
     if not isinstance(help_text, str) or not help_text:
         raise ValueError(f"help: {name} has none, allowed a plain sentence")
     registered = OPTIONS.get(name)
-    refuse_taken("name", name, registered and origin_of(registered), origin_of(option_type))
+    if registered is not None and origin_of(registered) != origin_of(option_type):
+        raise name_taken("name", name, origin_of(registered), origin_of(option_type))
     OPTIONS[name] = option_type
     ordered = sorted(OPTIONS.values(), key=lambda option: (option.place, option.name))
     OPTIONS.clear()
