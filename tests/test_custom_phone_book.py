@@ -155,7 +155,7 @@ def test_a_long_paste_is_answered(task):
 
 def test_a_long_line_of_digits_and_a_letter_is_no_number():
     """It is read from its end, so that not every digit of it is tried; this would take minutes."""
-    assert custom_book._parts("1 " * 500_000 + "x")[1] == ""
+    assert custom_book._split_line("1 " * 500_000 + "x")[1] == ""
     assert "has no number" in read_book("1 " * 9_000 + "x", EXACT).problems[0]
 
 

@@ -20,14 +20,14 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from attnkit.analysis.export import take_away
+    from attnkit.analysis.export import export_files
     from attnkit.training.results import Result
 
     for option, folder in (("SAVED", given.saved), ("--out", given.out)):
         if not folder:
             raise BadInput(f"{option}: got '', allowed a folder")
     try:
-        files = take_away(Result.load(given.saved))
+        files = export_files(Result.load(given.saved))
     except (OSError, ValueError) as error:
         reason = f"it holds no saved result ({reason_of(error)})"
         raise BadInput(f"{given_as('SAVED', given.saved)}, but {reason}") from None
