@@ -23,6 +23,7 @@ MOST_CHARACTERS = 20_000
 """Most characters of a text; a longer one is refused."""
 
 NOT_IN_BOOK = "a number not in the book"
+"""Text of a class of answers that no entry of the book has."""
 
 MOST_SHOWN = 24
 """Most characters of a name or number on a page."""

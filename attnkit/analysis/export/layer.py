@@ -80,9 +80,9 @@ class LayerSource:
         methods = [method(head, docstring, self._forward())]
         weights = list(self._weights())
         if weights:
-            given = "".join(f", {name}: {kind}" for name, (kind, _) in self.arguments.items())
+            more = "".join(f", {name}: {kind}" for name, (kind, _) in self.arguments.items())
             lines = ["super().__init__()", *weights]
-            methods.insert(0, method(f"__init__(self{given}) -> None", "", lines))
+            methods.insert(0, method(f"__init__(self{more}) -> None", "", lines))
         return module_class("Layer", self._meaning() if self._docstrings else "", methods)
 
     def _meaning(self) -> str:

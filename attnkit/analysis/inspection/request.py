@@ -22,7 +22,8 @@ class Inspection:
         right: Indices of the book's entries that answer the typed question.
         layer: Index of the layer in `Experiment.layer_specs`.
         head: Index of the head.
-        asking: Index of the query among the layer's query positions that have an answer.
+        asking: Index of the query among the layer's queries that must answer, or among all if none
+            must.
         since: Step after which frames are included.
 
     Raises:

@@ -216,22 +216,22 @@ def _random_measures(layer: LayerRoles) -> Float64[Array, "f c 5 z"]:
     """Return the bands of the `MEASURES` for random matrices of the shapes of a head's."""
     inputs = layer.inputs
     n_frames, _, d_model = inputs["Q"].shape
-    found = np.full((n_frames, len(PAIRS), len(MEASURES), 3), np.nan)
+    limits = np.full((n_frames, len(PAIRS), len(MEASURES), 3), np.nan)
     for c, (a, b) in enumerate(PAIRS):
         d_a, d_b = (width_of(layer.wiring, role) for role in (a, b))
         if d_a == d_b:
-            found[:, c, 0] = random_band(cosine, d_model, d_a, d_b).stacked
-        found[:, c, 1] = random_band(overlap, d_model, d_a, d_b).stacked
-        found[:, c, 2] = random_band(weights_cka, d_model, d_a, d_b).stacked
+            limits[:, c, 0] = random_band(cosine, d_model, d_a, d_b).stacked
+        limits[:, c, 1] = random_band(overlap, d_model, d_a, d_b).stacked
+        limits[:, c, 2] = random_band(weights_cka, d_model, d_a, d_b).stacked
         if not _same_tokens(layer, a):
             continue
         same = [earlier for earlier in range(c) if _same_band(layer, PAIRS[earlier], (a, b))]
         if same:
-            found[:, c, 3:] = found[:, same[0], 3:]
+            limits[:, c, 3:] = limits[:, same[0], 3:]
             continue
         bands = projected_bands(inputs[a], inputs[b], d_a, d_b)
-        found[:, c, 3:] = np.stack([band.stacked for band in bands], 1)
-    return found
+        limits[:, c, 3:] = np.stack([band.stacked for band in bands], 1)
+    return limits
 
 
 def _same_band(layer: LayerRoles, pair: tuple[Role, Role], other: tuple[Role, Role]) -> bool:
