@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from kinds import SMALL
 
-from attnkit.analysis.custom_phone_book import can_be_asked
+from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.model.kernel import cache
@@ -624,7 +624,7 @@ def test_trained_models_answer_a_book_of_another_size(service, solved):
         assert (own.attention[:, 0].argmax(-1) == np.arange(5)).all()
 
 
-@pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if can_be_asked(kind())])
+@pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if is_phone_book(kind())])
 def test_the_models_of_a_shipped_example_answer_a_book(task):
     """Their weights are shipped for its first seed, and are those that the example shows."""
     example = load_example(task)

@@ -446,10 +446,7 @@ def test_an_option_of_a_known_name_is_refused():
         name = "keyless"
         help = "Something else."
 
-    with pytest.raises(
-        ValueError,
-        match="name: got 'keyless' from test_variant_texts.*but attnkit.variants.keyless.KeylessOption",
-    ):
+    with pytest.raises(ValueError, match=r"but attnkit\.variants\.keyless\.KeylessOption has this"):
         register_option(Other)
     assert before == OPTIONS
 

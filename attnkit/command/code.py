@@ -19,14 +19,14 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from attnkit.analysis.export import take_away
+    from attnkit.analysis.export import export_files
     from attnkit.training.results import Result
 
     for option, folder in (("SAVED", arguments.saved), ("--out", arguments.out)):
         if not folder:
             raise BadInput(f"{option}: got '', allowed a folder")
     try:
-        files = take_away(Result.load(arguments.saved))
+        files = export_files(Result.load(arguments.saved))
     except (OSError, ValueError) as error:
         reason = f"it holds no saved result ({reason_of(error)})"
         raise BadInput(f"{got_path('SAVED', arguments.saved)}, but {reason}") from None

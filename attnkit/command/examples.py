@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from attnkit.analysis.custom_phone_book import can_be_asked
+from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.command.arguments import BadInput, Commands, known_name
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import Saving
@@ -43,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if result.snapshot.status != "finished":
             return INTERRUPTED
         _save(FOLDER / f"{name}.safetensors", result.snapshot.to_bytes())
-        if can_be_asked(result.experiment.task):
+        if is_phone_book(result.experiment.task):
             _save(FOLDER / f"{name}{WEIGHTS}", save_weights(result))
         print(f"{name}.safetensors: {result.seconds:.1f} s")
     if names:
