@@ -73,7 +73,7 @@ class Outcome:
 
     @property
     def reference(self) -> Variant | None:
-        """Most accurate of the variants whose scores need not be symmetric; None if all diverged."""
+        """Most accurate variant whose scores need not be symmetric; None if all diverged."""
         symmetric = set(symmetric_variants(self.experiment))
         others = [v for v in self.accuracy if v not in symmetric and not np.isnan(self.mean(v))]
         return max(others, key=self.mean, default=None)
