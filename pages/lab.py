@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from attnkit.analysis.custom_phone_book import can_be_asked
+from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE
 from attnkit.experiment.links import problems_in_words
@@ -382,6 +382,6 @@ book = st.container()
 numbers(lab, job)
 if probe is None or some_lack:
     st.fragment(await_examples, run_every=AWAIT_SECONDS)(probe is None)
-if can_be_asked(lab.experiment.task):
+if is_phone_book(lab.experiment.task):
     with book:  # drawn last: it waits for the training process
         st.fragment(custom_book)(lab)

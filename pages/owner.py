@@ -6,7 +6,7 @@ from collections import Counter
 import pandas as pd
 import streamlit as st
 
-from attnkit.foundation.machine import megabytes_of, room
+from attnkit.foundation.machine import free_and_total_memory, megabytes_of
 from attnkit.foundation.settings import PREFIX
 from attnkit.service.logs import versions
 from attnkit.service.server import server_settings
@@ -138,7 +138,7 @@ def figures(jobs: list[dict[str, object]]) -> None:
     """Sessions, queue and memory in one glance."""
     service = training_service()
     n_queued = sum(job["state"] == "queued" for job in jobs)
-    free, total = room()
+    free, total = free_and_total_memory()
     with st.container(horizontal=True):
         figure("Open tabs", n_sessions())
         figure("Training", service.n_active, f"of {server_settings().max_active:,}")

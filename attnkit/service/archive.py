@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.custom_phone_book import can_be_asked
+from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.responses import Answers
@@ -56,7 +56,7 @@ class Archive:
 
     def keep(self, name: str, job: TrainingJob) -> None:
         """Keep the film of a job that ends, and its weights if it can answer phone books."""
-        if can_be_asked(job.training.experiment.task):
+        if is_phone_book(job.training.experiment.task):
             with contextlib.suppress(MemoryError, RuntimeError):
                 self.weights[name] = Weights.of(job.training)
             drop_oldest(self.weights, KEPT_BYTES)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnkit.analysis.inspection.probes import why_not
+from attnkit.analysis.inspection.probes import size_refusal
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.examples import load_weights
@@ -134,7 +134,7 @@ def _answer(weights: Weights, experiment: Experiment, index: int, batch: Tensor)
         trained = weights.parameters[index * len(seeds) + run]
         for name, value in model.run_parameters(run).items():
             if name not in trained or trained[name].shape != tuple(value.shape):
-                return _no_answers(why_not(weights.experiment, experiment, variant))
+                return _no_answers(size_refusal(weights.experiment, experiment, variant))
             value.copy_(torch.from_numpy(trained[name]))
     layers = list[Layer]()
     answers = model.logits(batch, layers)[:, 0].argmax(-1)

@@ -8,12 +8,10 @@ in the page once, by a component that is mounted after the first content.
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,8 +24,9 @@ from attnkit.figures.board import planned_columns
 from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.panels import Figure
 from attnkit.tasks import FAMILIES, TASKS
+from attnkit.ui.bundle import asset, script
 from attnkit.ui.render_cache import example_cells, task_thumbnail
-from attnkit.ui.standalone import film_source
+from attnkit.ui.standalone import film_style
 from attnkit.variants import Variant
 
 NARROWEST = 175
@@ -37,25 +36,12 @@ PANEL_HEIGHT = 210
 """Pixels of one row of panels."""
 
 
-def _asset(name: str) -> str:
-    return (files("attnkit.ui") / "assets" / name).read_text(encoding="utf-8")
-
-
-_PARTS = {"board": ("panels", "ink", "save", "board")}
-"""Files of a component that needs more than what all share."""
-
-
-def script(name: str) -> str:
-    """Join the JavaScript files of a component."""
-    return "\n".join(_asset(f"{part}.js") for part in _PARTS.get(name, ("panels", name)))
-
-
 @cache
 def _component(name: str) -> Any:
     return st.components.v2.component(
         f"attnkit_{name}",
         js=script(name),
-        css=_asset("lab.css"),
+        css=asset("lab.css"),
         isolate_styles=False,
     )
 
@@ -63,8 +49,9 @@ def _component(name: str) -> Any:
 @cache
 def film_component(name: str) -> Any:
     """The component of a page that shows a film; call it with `data=` an inspected blob."""
-    script, style = film_source(name)
-    return st.components.v2.component(f"attnkit_{name}", js=script, css=style, isolate_styles=False)
+    return st.components.v2.component(
+        f"attnkit_{name}", js=script(name), css=film_style(), isolate_styles=False
+    )
 
 
 def film(
@@ -173,15 +160,10 @@ def load_board() -> None:
 
 @cache
 def _board_loader() -> Any:
-    drawn, n_exports = re.subn(
-        r"^export default function ", "function showBoard", script("board"), flags=re.MULTILINE
-    )
-    assert n_exports == 1
     return st.components.v2.component(
         "attnkit_board_js",
-        js=f"{drawn}\nwindow.attnkitBoard = showBoard;\nwindow.attnkitSave = saveMenu;\n"
-        + _asset("lab.js"),
-        css=_asset("lab.css") + _asset("board.css"),
+        js=script("lab"),
+        css=asset("lab.css") + asset("board.css"),
         isolate_styles=False,
     )
 
@@ -194,7 +176,7 @@ def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
 
 @cache
 def _board() -> Any:
-    return st.components.v2.component("attnkit_board", js=_asset("late.js"), isolate_styles=False)
+    return st.components.v2.component("attnkit_board", js=script("late"), isolate_styles=False)
 
 
 def example(experiment: Experiment, found: Example | str | None, *, key: str) -> None:
