@@ -112,8 +112,9 @@ class JobQueue:
         problems = self.settings.problems(job.experiment)
         if problems:
             raise Refused("; ".join(map(str, problems)))
-        demand, waiting = self._demand(job), self._waiting()
-        if demand in admitted([*waiting, demand], self._holding(), self.settings):
+        now = time.monotonic()
+        demand, waiting = self._demand(job, now), self._waiting(now)
+        if demand in admitted([*waiting, demand], self._holding(now), self.settings):
             return None
         n_of_visitor = sum(other.visitor == job.visitor for other in waiting)
         if job.visitor and n_of_visitor >= self.settings.visitor_waiting:
@@ -134,7 +135,9 @@ class JobQueue:
 
     def ready(self) -> list[str]:
         """Return the ids of waiting jobs that may begin now."""
-        return [demand.id for demand in admitted(self._waiting(), self._holding(), self.settings)]
+        now = time.monotonic()
+        demands = admitted(self._waiting(now), self._holding(now), self.settings)
+        return [demand.id for demand in demands]
 
     def unwatched(self) -> list[str]:
         """Return the ids of jobs that nobody has watched for longer than their lease."""
@@ -158,15 +161,16 @@ class JobQueue:
         These jobs have been paused for long, or their tabs are closed. If no other job could begin
         without them, the dictionary is empty.
         """
-        long_ago = time.monotonic() - PAUSED_IN_THE_WAY_SECONDS
+        now = time.monotonic()
+        long_ago = now - PAUSED_IN_THE_WAY_SECONDS
         reasons: dict[str, str] = {}
         for job in self._holders():
             if self._is_closed(job, CLOSED_SECONDS):
                 reasons[job.id] = _CLOSED
             elif job.state == "paused" and max(job.paused_at, job.begun_at) < long_ago:
                 reasons[job.id] = "because others waited for its memory"
-        others = [demand for demand in self._holding() if demand.id not in reasons]
-        return reasons if reasons and admitted(self._waiting(), others, self.settings) else {}
+        others = [demand for demand in self._holding(now) if demand.id not in reasons]
+        return reasons if reasons and admitted(self._waiting(now), others, self.settings) else {}
 
     def outlook(self, job_id: str) -> Outlook | None:
         """Return the outlook of a job, at most a second old; None if it is over."""
@@ -176,7 +180,7 @@ class JobQueue:
             return None
         computed_at, by_id = self._outlooks
         if now - computed_at > OUTLOOK_SECONDS or not by_id:
-            by_id = outlooks(self._waiting(), self._holding(), self.settings)
+            by_id = outlooks(self._waiting(now), self._holding(now), self.settings)
             self._outlooks = (now, by_id)
         return by_id.get(job_id)
 
@@ -190,29 +194,29 @@ class JobQueue:
         if snapshot.step > MEASURED_STEPS and done:
             self._rate += 0.2 * (snapshot.seconds / done - self._rate)
 
-    def _waiting(self) -> list[Demand]:
+    def _waiting(self, now: float) -> list[Demand]:
         """Return the demands of queued jobs, except those whose tabs are closed at the moment."""
         queued = [job for job in self.jobs.values() if job.queued]
-        return [self._demand(job) for job in queued if not self._is_closed(job)]
+        return [self._demand(job, now) for job in queued if not self._is_closed(job)]
 
     def _holders(self) -> list[Job]:
         """Return the jobs that hold memory of the training process."""
         begun = [job for job in self.jobs.values() if job.begun and not job.over]
         return [job for job in begun if job.id not in self.storing]
 
-    def _holding(self) -> list[Demand]:
-        return [self._demand(job) for job in self._holders()]
+    def _holding(self, now: float) -> list[Demand]:
+        return [self._demand(job, now) for job in self._holders()]
 
     def _is_closed(self, job: Job, seconds: float = 0.0) -> bool:
         """Return whether the last tab that showed a job was closed more than `seconds` ago."""
         return time.monotonic() - self.leases.left_at(job.id) > seconds
 
-    def _demand(self, job: Job) -> Demand:
+    def _demand(self, job: Job, now: float) -> Demand:
+        """Return the demand of a job; `now` is the same for all, so that the oldest waits longest."""
         n_steps = job.experiment.training.steps
         left = 1 - job.step / n_steps
         seconds = self._rate * job.work * left
         if job.seconds and job.step > MEASURED_STEPS:
             seconds = job.seconds / job.step * n_steps * left
-        waited = time.monotonic() - job.asked_at
-        paused = job.state == "paused"
+        waited, paused = now - job.asked_at, job.state == "paused"
         return Demand(job.id, job.visitor, job.megabytes, seconds, waited, paused, job.address)
