@@ -212,7 +212,7 @@ class JobQueue:
         return time.monotonic() - self.leases.left_at(job.id) > seconds
 
     def _demand(self, job: Job, now: float) -> Demand:
-        """Return the demand of a job; `now` is the same for all, so that the oldest waits longest."""
+        """Return the demand of a job; all demands of one decision need the same `now`."""
         n_steps = job.experiment.training.steps
         left = 1 - job.step / n_steps
         seconds = self._rate * job.work * left
