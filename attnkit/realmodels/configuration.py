@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attnkit.realmodels.base import Unreadable, shown
+from attnkit.realmodels.base import Unreadable, quote
 
 _MOST = 1_000_000
 
@@ -45,7 +45,7 @@ class Configuration:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
             raise Unreadable(
-                f"config.json: {name} is {shown(value)}; "
+                f"config.json: {name} is {quote(value)}; "
                 f"it must be a whole number from 1 to {_MOST:,}"
             )
         return value
@@ -65,7 +65,7 @@ class Configuration:
             or not 0 < value <= 1e30
             or not math.isfinite(value)
         ):
-            raise Unreadable(f"config.json: {name} is {shown(value)}; it must be a number above 0")
+            raise Unreadable(f"config.json: {name} is {quote(value)}; it must be a number above 0")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -74,7 +74,7 @@ class Configuration:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise Unreadable(f"config.json: {name} is {shown(value)}; it must be true or false")
+            raise Unreadable(f"config.json: {name} is {quote(value)}; it must be true or false")
         return value
 
     def texts(self, name: str, n: int) -> tuple[str, ...] | None:
@@ -88,7 +88,7 @@ class Configuration:
             or not all(isinstance(word, str) for word in value)
         ):
             raise Unreadable(
-                f"config.json: {name} is {shown(value)}; "
+                f"config.json: {name} is {quote(value)}; "
                 f"it must be a list of {n} words, one per layer"
             )
         return tuple(value)
@@ -99,5 +99,5 @@ class Configuration:
         if not name:
             return None
         if not isinstance(value, dict):
-            raise Unreadable(f"config.json: {name} is {shown(value)}; it must be an object")
+            raise Unreadable(f"config.json: {name} is {quote(value)}; it must be an object")
         return Configuration(value)

@@ -32,12 +32,12 @@ from attnkit.realmodels.base import (
     RealModel,
     Rope,
     Unreadable,
-    listed,
-    shown,
+    listing,
+    quote,
 )
-from attnkit.realmodels.cursor import Cursor, damaged, finite, header, stretch
+from attnkit.realmodels.cursor import Cursor, check_finite, damaged, open_header, read_bytes
 from attnkit.realmodels.notes import BIASED, NORMED, SLOPED, WINDOWED, quantised, scaled
-from attnkit.realmodels.rows import Three, ThreeOrNone, cut, few, in_heads
+from attnkit.realmodels.rows import QKV, OptionalQKV, build_projections, check_n_layers, split_rows
 
 U8, U16, U32 = struct.Struct("B"), struct.Struct("<H"), struct.Struct("<I")
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
@@ -109,29 +109,29 @@ class CTranslate2File:
         entry = self.entries.get(name)
         if entry is None:
             raise Unreadable(
-                f"{self.path.name} has no tensor {shown(name)}; it has {listed(self.entries)}"
+                f"{self.path.name} has no tensor {quote(name)}; it has {listing(self.entries)}"
             )
         if f"{name}_zero" in self.entries:
             raise Unreadable(
-                f"{self.path.name} has {shown(name)} packed in 4 bits (AWQ), which is not read; "
+                f"{self.path.name} has {quote(name)} packed in 4 bits (AWQ), which is not read; "
                 "convert the model without it, say with --quantization float16"
             )
-        raw = stretch(self.path, entry.offset, entry.n_bytes, name)
+        raw = read_bytes(self.path, entry.offset, entry.n_bytes, name)
         values = _values(raw, entry.type).reshape(entry.shape)
         if entry.type.startswith("int") and entry.shape and not name.endswith("_scale"):
             if f"{name}_scale" not in self.entries:
                 raise Unreadable(
-                    f"{self.path.name} has {shown(name)} in {entry.type} without a scale, so what "
+                    f"{self.path.name} has {quote(name)} in {entry.type} without a scale, so what "
                     "numbers it stands for is not known; convert the model to float16"
                 )
             scale = self.read(f"{name}_scale")
             if scale.size not in (1, entry.shape[0]):
                 raise damaged(
-                    self.path.name, f"{shown(name)} has {scale.size:,} scales for {entry.shape}"
+                    self.path.name, f"{quote(name)} has {scale.size:,} scales for {entry.shape}"
                 )
             with np.errstate(all="ignore"):  # a scale of 0 is found right after
                 values /= scale.reshape(-1, *[1] * (values.ndim - 1))
-        return finite(values, self.path.name, name)
+        return check_finite(values, self.path.name, name)
 
     def setting(self, name: str, otherwise: float) -> float:
         """A setting, which is a tensor of one number, or another number where it is missing."""
@@ -139,7 +139,7 @@ class CTranslate2File:
             return otherwise
         value = self.settings.get(name, math.nan)
         if not math.isfinite(value):
-            raise damaged(self.path.name, f"{shown(name)} is not one finite number")
+            raise damaged(self.path.name, f"{quote(name)} is not one finite number")
         return value
 
 
@@ -158,7 +158,7 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
     Raises:
         Unreadable: if it is no such file, of another version, or contradicts itself; or a pickle.
     """
-    with header(path) as cursor:
+    with open_header(path) as cursor:
         if cursor.data[:2] == b"PK" or cursor.data[:1] == b"\x80":
             raise Unreadable(f"{path.name} is a pickle; {CONVERT}")
         version = cursor.number(U32, "the version")
@@ -181,9 +181,9 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
         aliases: dict[str, str] = {}
         for i in range(n_tensors):
             name = _new_name(cursor, entries, f"tensor {i}")
-            entries[name] = entry = _entry(cursor, shown(name))
+            entries[name] = entry = _entry(cursor, quote(name))
             if entry.shape == ():
-                raw = np.frombuffer(cursor.data[entry.offset : cursor.at], np.uint8)
+                raw = np.frombuffer(cursor.data[entry.offset : cursor.position], np.uint8)
                 settings[name] = float(_values(raw, entry.type)[0])
         n_aliases = cursor.number(U32, "the number of aliases")
         _few(cursor, n_aliases, "aliases")
@@ -191,7 +191,7 @@ def open_ctranslate2(path: Path) -> CTranslate2File:
             alias = _new_name(cursor, entries, f"alias {i}")
             name = _text(cursor, f"what alias {i} names")
             if name not in entries:
-                raise damaged(path.name, f"{shown(alias)} is an alias of no tensor")
+                raise damaged(path.name, f"{quote(alias)} is an alias of no tensor")
             entries[alias] = entries[name]
             aliases[alias] = name
         for alias, name in aliases.items():  # which is that of its scale, too
@@ -217,7 +217,7 @@ def _new_name(cursor: Cursor, entries: Mapping[str, TensorEntry], what: str) -> 
     if not name or name in entries:
         raise damaged(
             cursor.name,
-            f"{what} is called {shown(name)}, "
+            f"{what} is called {quote(name)}, "
             + ("which is another's name" if name else "which is no name"),
         )
     return name
@@ -262,8 +262,8 @@ def ctranslate2_model(path: Path) -> RealModel:
             kind = Kind.CROSS if attention == "attention" else kind
             found.append((list(Kind).index(kind), int(number), stack, scope))
     if not found:
-        raise Unreadable(f"{path.name} has no attention by name; it has {listed(file.entries)}")
-    few(path.name, len(found))
+        raise Unreadable(f"{path.name} has no attention by name; it has {listing(file.entries)}")
+    check_n_layers(path.name, len(found))
     layers = []
     indices = {kind: count() for kind in Kind}
     for place, _, stack, scope in sorted(found):
@@ -277,7 +277,7 @@ def ctranslate2_model(path: Path) -> RealModel:
             )
         read = partial(_read, file, scope, n_heads, n_kv_heads)
         layers.append(AttentionLayer(kind, next(indices[kind]), n_heads, n_kv_heads, read))
-    family = FAMILIES.get(file.built, shown(file.built).strip("'").removesuffix("Spec"))
+    family = FAMILIES.get(file.built, quote(file.built).strip("'").removesuffix("Spec"))
     scopes = [scope for *_, scope in found]
     name = path.resolve().parent.name
     return RealModel(name, family, "CTranslate2", tuple(layers), _notes(file, scopes))
@@ -318,21 +318,23 @@ def _scaling(file: CTranslate2File, scope: str) -> int | None:
 
 def _read(file: CTranslate2File, scope: str, n_heads: int, n_kv_heads: int) -> Projections:
     """One layer's matrices; `scope` is what its tensors' names begin with."""
-    what = shown(scope)
+    what = quote(scope)
     own = scope.endswith("self_attention")
-    weights: Three
-    biases: ThreeOrNone
+    weights: QKV
+    biases: OptionalQKV
     weight, bias = _linear(file, f"{scope}/linear_0")
     if own:
         counts = n_heads, n_kv_heads
-        weights = cut(file.path.name, what, weight, *counts)
-        biases = (None, None, None) if bias is None else cut(file.path.name, what, bias, *counts)
+        weights = split_rows(file.path.name, what, weight, *counts)
+        biases = (
+            (None, None, None) if bias is None else split_rows(file.path.name, what, bias, *counts)
+        )
     else:
         pair, pair_bias = _linear(file, f"{scope}/linear_1")
-        _, k, v = cut(file.path.name, what, pair, 0, n_kv_heads)
+        _, k, v = split_rows(file.path.name, what, pair, 0, n_kv_heads)
         weights, biases = (weight, k, v), (bias, None, None)
         if pair_bias is not None:
-            _, b_k, b_v = cut(file.path.name, what, pair_bias, 0, n_kv_heads)
+            _, b_k, b_v = split_rows(file.path.name, what, pair_bias, 0, n_kv_heads)
             biases = bias, b_k, b_v
     d_head = len(weights[0]) // n_heads
     width = _count(file, f"{scope}/head_dim", d_head or 1)
@@ -343,7 +345,9 @@ def _read(file: CTranslate2File, scope: str, n_heads: int, n_kv_heads: int) -> P
     gain = _gain(file, scope)
     seen = gain if own else _gamma(file, "encoder/layer_norm")
     rope = _rope(file, scope, d_head)
-    return in_heads(file.path.name, what, weights, biases, n_heads, n_kv_heads, (gain, seen), rope)
+    return build_projections(
+        file.path.name, what, weights, biases, n_heads, n_kv_heads, (gain, seen), rope
+    )
 
 
 def _linear(file: CTranslate2File, name: str) -> tuple[Array, Array | None]:
@@ -352,7 +356,7 @@ def _linear(file: CTranslate2File, name: str) -> tuple[Array, Array | None]:
     if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         shape = None if bias is None else bias.shape
         raise damaged(
-            file.path.name, f"{shown(name)} has a weight of {weight.shape} and a bias of {shape}"
+            file.path.name, f"{quote(name)} has a weight of {weight.shape} and a bias of {shape}"
         )
     return weight, bias
 
@@ -390,7 +394,7 @@ def _rope(file: CTranslate2File, scope: str, d_head: int) -> Rope | None:
     if n % 2 or n > d_head or base <= 0 or slower <= 0:
         raise damaged(
             file.path.name,
-            f"{shown(scope)} turns {n:g} of a head's {d_head} dimensions at base {base:g}, "
+            f"{quote(scope)} turns {n:g} of a head's {d_head} dimensions at base {base:g}, "
             f"{slower:g} times slower",
         )
     frequencies = base ** (-np.arange(0, int(n), 2) / n) / slower

@@ -22,9 +22,9 @@ from attnkit.realmodels.base import (
     TensorFile,
     Unreadable,
     bias_per_head,
-    listed,
+    listing,
     per_head,
-    shown,
+    quote,
 )
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.layouts import FAMILIES, FIELD_NOTES, Stack
@@ -115,14 +115,14 @@ def hugging_face_layers(
 def _family(tensors: TensorFile, config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """The model_type, and the fields of the part that reads text."""
     if not isinstance(config, Mapping):
-        raise Unreadable(f"config.json is {shown(config)}; it must be an object")
+        raise Unreadable(f"config.json is {quote(config)}; it must be an object")
     text = config.get("text_config")
     for fields in (text, config) if isinstance(text, dict) else (config,):
         family = fields.get("model_type")
         if isinstance(family, str) and family in FAMILIES:
             return family, fields
     raise Unreadable(
-        f"config.json: model_type is {shown(config.get('model_type'))}; it must be one of "
+        f"config.json: model_type is {quote(config.get('model_type'))}; it must be one of "
         f"{', '.join(FAMILIES)}; {_what_is_there(tensors.shapes, config)}"
     )
 
@@ -138,7 +138,7 @@ def _what_is_there(names: Iterable[str], config: Mapping[str, Any]) -> str:
     quantised = "quantization_config" in config or any(
         name.lower().endswith(_QUANTISED) for name in names
     )
-    return f"the file holds {listed(look_alike or names)}" + (
+    return f"the file holds {listing(look_alike or names)}" + (
         " and is quantised: take the unquantised model" if quantised else ""
     )
 
@@ -152,7 +152,7 @@ def _prefix(stack: Stack, tensors: TensorFile) -> str | None:
     if len(read) > 1:
         raise Unreadable(
             "this file holds several models, whose names begin with "
-            f"{listed(read)}; save one of them alone"
+            f"{listing(read)}; save one of them alone"
         )
     return read[0] if read else None
 
@@ -195,7 +195,7 @@ def _places(
     if len(there) != n_layers or not all(str(i) in there for i in range(n_layers)):
         raise Unreadable(
             f"config.json: {config.found(*stack.n_layers)[0]} is {n_layers}, "
-            f"but the file holds {len(there)} layers {shown(prefix + stack.layer)}"
+            f"but the file holds {len(there)} layers {quote(prefix + stack.layer)}"
         )
     d_model, n_heads = config.count(*_WIDTH), config.count(*stack.n_heads)
     n_kv_heads = config.count(*stack.n_kv_heads, default=n_heads) if stack.n_kv_heads else n_heads
@@ -263,10 +263,10 @@ def _check(place: _Place, tensors: TensorFile) -> None:
 def _expect(tensors: TensorFile, name: str, shape: tuple[int, ...], said: str) -> None:
     found = tensors.shapes.get(name)
     if found is None:
-        raise Unreadable(f"there is no tensor {shown(name)}; {_what_is_there(tensors.shapes, {})}")
+        raise Unreadable(f"there is no tensor {quote(name)}; {_what_is_there(tensors.shapes, {})}")
     if found != shape:
         raise Unreadable(
-            f"tensor {shown(name)} is of shape {shown(found)}; "
+            f"tensor {quote(name)} is of shape {quote(found)}; "
             f"the configuration says {shape} ({said})"
         )
 

@@ -28,13 +28,13 @@ from attnkit.realmodels.base import (
     RealModel,
     Rope,
     Unreadable,
-    listed,
-    shown,
+    listing,
+    quote,
 )
-from attnkit.realmodels.cursor import damaged, finite, stretch
+from attnkit.realmodels.cursor import check_finite, damaged, read_bytes
 from attnkit.realmodels.gguf_header import TensorEntry, Value, is_whole, read_header
 from attnkit.realmodels.notes import BIASED, CAPPED, NORMED, WINDOWED, quantised, scaled
-from attnkit.realmodels.rows import Three, ThreeOrNone, cut, few, in_heads
+from attnkit.realmodels.rows import QKV, OptionalQKV, build_projections, check_n_layers, split_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +68,9 @@ class GgufFile:
         entry = self.entries.get(name)
         if entry is None:
             raise Unreadable(
-                f"{self.path.name} has no tensor {shown(name)}; it has {listed(self.entries)}"
+                f"{self.path.name} has no tensor {quote(name)}; it has {listing(self.entries)}"
             )
-        raw = stretch(self.path, entry.offset, entry.n_bytes, name)
+        raw = read_bytes(self.path, entry.offset, entry.n_bytes, name)
         library = _library()
         with np.errstate(all="ignore"):  # a damaged scale is found right after
             try:
@@ -79,10 +79,12 @@ class GgufFile:
                 )
             except NotImplementedError as error:
                 raise Unreadable(
-                    f"{self.path.name} has {shown(name)} in {self.type_of(name)}, which is not "
+                    f"{self.path.name} has {quote(name)} in {self.type_of(name)}, which is not "
                     "read; convert the model to F16 or Q8_0"
                 ) from error
-        return finite(np.asarray(values, np.float32).reshape(entry.shape), self.path.name, name)
+        return check_finite(
+            np.asarray(values, np.float32).reshape(entry.shape), self.path.name, name
+        )
 
 
 def open_gguf(path: Path) -> GgufFile:
@@ -158,7 +160,7 @@ def gguf_model(path: Path) -> RealModel:
     name = file.metadata.get("general.architecture")
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise Unreadable(
-            f"{path.name}: the architecture {shown(name)} is not read; those read are "
+            f"{path.name}: the architecture {quote(name)} is not read; those read are "
             + ", ".join(ARCHITECTURES)
         )
     if _number(file, "split.count", 1) > 1:
@@ -174,8 +176,8 @@ def gguf_model(path: Path) -> RealModel:
             kind = Kind.CROSS if attention == "cross_attn" else kind
             found.add((list(Kind).index(kind), int(number), f"{side}blk.{number}.{attention}"))
     if not found:
-        raise Unreadable(f"{path.name} has no attention by name; it has {listed(file.entries)}")
-    few(path.name, len(found))
+        raise Unreadable(f"{path.name} has no attention by name; it has {listing(file.entries)}")
+    check_n_layers(path.name, len(found))
     turning, notes = _turning(file, name, architecture)
     layers = []
     indices = {kind: count() for kind in Kind}
@@ -235,7 +237,7 @@ def _number(file: GgufFile, key: str, otherwise: float) -> float:
     """A key's number, or another one where the key is missing."""
     value = file.metadata.get(key, otherwise)
     if isinstance(value, bool | str | tuple) or not math.isfinite(value):
-        raise damaged(file.path.name, f"{key} is {shown(value)} and not a number")
+        raise damaged(file.path.name, f"{key} is {quote(value)} and not a number")
     return value
 
 
@@ -246,7 +248,7 @@ def _heads(file: GgufFile, key: str, layer: int, otherwise: int | None = None) -
         value = value[layer] if layer < len(value) else None
     if not is_whole(value) or not 0 < value < 2**16:
         raise damaged(
-            file.path.name, f"{key} is {shown(value)}, and must be a positive whole number"
+            file.path.name, f"{key} is {quote(value)}, and must be a positive whole number"
         )
     return value
 
@@ -315,14 +317,14 @@ def _read(
     turning: Turning | None,
 ) -> Projections:
     """One layer's matrices; `stem` is what its tensors' names begin with."""
-    architecture, what = ARCHITECTURES[name], shown(stem)
+    architecture, what = ARCHITECTURES[name], quote(stem)
     widths = [_width(file, f"{name}.attention.{part}_length") for part in ("key", "value")]
-    weights: Three
-    biases: ThreeOrNone
+    weights: QKV
+    biases: OptionalQKV
     if f"{stem}_qkv.weight" in file.entries:
         fused, bias = file.read(f"{stem}_qkv.weight"), _optional(file, f"{stem}_qkv.bias")
         parts = partial(
-            cut,
+            split_rows,
             file.path.name,
             what,
             n_heads=n_heads,
@@ -346,7 +348,9 @@ def _read(
     gain = _optional(file, f"{stem}_norm.weight")
     gains = gain, _optional(file, "enc.output_norm.weight") if stem.endswith("cross_attn") else gain
     rope = None if turning is None else turning.rope(file, architecture, number, d_head)
-    read = in_heads(file.path.name, what, weights, biases, n_heads, n_kv_heads, gains, rope)
+    read = build_projections(
+        file.path.name, what, weights, biases, n_heads, n_kv_heads, gains, rope
+    )
     return _in_order(read) if architecture.shuffled else read
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-from attnkit.realmodels.base import Unreadable, shown
-from attnkit.realmodels.cursor import Cursor, damaged, header
+from attnkit.realmodels.base import Unreadable, quote
+from attnkit.realmodels.cursor import Cursor, damaged, open_header
 
 Value = int | float | bool | str | tuple[int | float | bool, ...]
 """What a key holds; long texts and lists, and lists of texts, are passed over."""
@@ -60,25 +60,25 @@ def read_header(
     Raises:
         Unreadable: if it is no GGUF file, of another version, or contradicts itself.
     """
-    with header(path) as cursor:
+    with open_header(path) as cursor:
         n_tensors, n_keys = _start(cursor)
         metadata = _metadata(cursor, n_keys)
         alignment = metadata.get("general.alignment", 32)
         if not is_whole(alignment) or alignment < 1 or alignment & (alignment - 1):
             raise damaged(path.name, f"its alignment is {alignment!r} and not a power of two")
         tensors = _tensors(cursor, n_tensors, blocks)
-        data = -(-cursor.at // alignment) * alignment
+        data = -(-cursor.position // alignment) * alignment
         entries = {}
         for name, entry in tensors.items():
             if entry.offset % alignment:
-                raise damaged(path.name, f"{shown(name)} is not aligned to {alignment} bytes")
-            cursor.at = min(data + entry.offset, len(cursor.data))
-            cursor.skip(entry.n_bytes + data + entry.offset - cursor.at, shown(name))
+                raise damaged(path.name, f"{quote(name)} is not aligned to {alignment} bytes")
+            cursor.position = min(data + entry.offset, len(cursor.data))
+            cursor.skip(entry.n_bytes + data + entry.offset - cursor.position, quote(name))
             entries[name] = TensorEntry(entry.shape, entry.kind, data + entry.offset, entry.n_bytes)
     end, before = 0, ""
     for name, entry in sorted(entries.items(), key=lambda item: item[1].offset):
         if entry.offset < end:
-            raise damaged(path.name, f"{shown(before)} and {shown(name)} share bytes")
+            raise damaged(path.name, f"{quote(before)} and {quote(name)} share bytes")
         end, before = entry.offset + entry.n_bytes, name
     return metadata, entries
 
@@ -92,7 +92,7 @@ def _start(cursor: Cursor) -> tuple[int, int]:
     """How many tensors and keys there are."""
     if cursor.data[:4] != b"GGUF":
         raise Unreadable(f"{cursor.name} is no GGUF file: it does not begin with 'GGUF'")
-    cursor.at = 4
+    cursor.position = 4
     version = cursor.number(U32, "the version")
     if version & 0xFFFF == 0:
         raise Unreadable(
@@ -130,9 +130,9 @@ def _metadata(cursor: Cursor, n_keys: int) -> dict[str, Value]:
     for i in range(n_keys):
         name = _name(cursor, f"key {i}")
         if name in seen:
-            raise damaged(cursor.name, f"the key {shown(name)} is there twice")
+            raise damaged(cursor.name, f"the key {quote(name)} is there twice")
         seen.add(name)
-        what = f"the value of {shown(name)}"
+        what = f"the value of {quote(name)}"
         kind = cursor.number(U32, what)
         listed = kind == LIST
         if listed:
@@ -161,13 +161,13 @@ def _metadata(cursor: Cursor, n_keys: int) -> dict[str, Value]:
 
 def _skip_texts(cursor: Cursor, n: int, what: str) -> None:
     """Passes over n texts; nothing is made of them."""
-    at, end, data = cursor.at, len(cursor.data), cursor.data
+    at, end, data = cursor.position, len(cursor.data), cursor.data
     for _ in range(n):
         if at + 8 > end:
             at = end + 8
             break
         at += 8 + U64.unpack_from(data, at)[0]
-    cursor.skip(at - cursor.at, what)
+    cursor.skip(at - cursor.position, what)
 
 
 def _tensors(
@@ -177,7 +177,7 @@ def _tensors(
     tensors: dict[str, TensorEntry] = {}
     for i in range(n_tensors):
         name = _name(cursor, f"tensor {i}")
-        what = shown(name)
+        what = quote(name)
         if name in tensors:
             raise damaged(cursor.name, f"the tensor {what} is there twice")
         rank = cursor.number(U32, f"the rank of {what}")

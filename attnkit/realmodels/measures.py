@@ -154,7 +154,7 @@ def prepared(layer: Projections, *, fold: bool = False, offset: int = 0) -> Proj
         gain = layer.gain_kv[:, None]
         layer = replace(layer, W_K=layer.W_K * gain, W_V=layer.W_V * gain)
     if offset and layer.rope is not None:
-        layer = replace(layer, W_Q=layer.rope.turned(layer.W_Q, offset))
+        layer = replace(layer, W_Q=layer.rope.rotate(layer.W_Q, offset))
     return layer
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnkit.realmodels.base import Rope, Unreadable, shown
+from attnkit.realmodels.base import Rope, Unreadable, quote
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.notes import STRETCHED, UNTURNED, scaled
 
@@ -51,7 +51,7 @@ def ropes(
     _, turns = config.found("no_rope_layers")
     if turns is not None and (not isinstance(turns, list) or len(turns) != n_layers):
         raise Unreadable(
-            f"config.json: no_rope_layers is {shown(turns)}; "
+            f"config.json: no_rope_layers is {quote(turns)}; "
             f"it must be a list of {n_layers} numbers"
         )
     made: dict[str, tuple[Rope | None, str]] = {}
@@ -104,7 +104,7 @@ def _rope(
     dims = int(d_head * share)
     if not 0 < dims <= d_head - dims % 2:
         raise Unreadable(
-            f"config.json: {shown(dims)} of a head's {d_head} dimensions would turn by position, "
+            f"config.json: {quote(dims)} of a head's {d_head} dimensions would turn by position, "
             f"in pairs; allowed are 1 to {d_head - d_head % 2}"
         )
     frequencies = theta ** (-np.arange(0, dims, 2) / dims)
@@ -125,7 +125,7 @@ def _scaled(
         return _llama3(frequencies, fields, config), ""
     if kind == "dynamic":
         return frequencies, STRETCHED
-    return None, scaled(shown(kind))
+    return None, scaled(quote(kind))
 
 
 def _llama3(frequencies: np.ndarray, fields: Configuration, config: Configuration) -> np.ndarray:

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 
-from attnkit.realmodels.base import CONVERT, Unreadable, called, listed, shown
+from attnkit.realmodels.base import CONVERT, Unreadable, folder_name, listing, quote
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 _INDEX = ".safetensors.index.json"
@@ -48,15 +48,15 @@ class SafetensorsFile:
     def read(self, name: str) -> Float[np.ndarray, "..."]:
         """One tensor in single precision; the file is open only meanwhile."""
         if name not in self.where:
-            raise Unreadable(f"there is no tensor {shown(name)}")
+            raise Unreadable(f"there is no tensor {quote(name)}")
         if self.types[name] not in FLOATS:
             raise Unreadable(
-                f"tensor {shown(name)} is of type {self.types[name]} (quantised numbers are not "
+                f"tensor {quote(name)} is of type {self.types[name]} (quantised numbers are not "
                 f"read); it must be one of {', '.join(FLOATS)}: take the unquantised model"
             )
         if math.prod(self.shapes[name]) > _MOST_NUMBERS:
             raise Unreadable(
-                f"tensor {shown(name)} is of shape {self.shapes[name]}; "
+                f"tensor {quote(name)} is of shape {self.shapes[name]}; "
                 f"at most {_MOST_NUMBERS:,} numbers are read"
             )
         path = self.where[name]
@@ -66,9 +66,9 @@ class SafetensorsFile:
         except _FAULTS as error:
             raise _unreadable(path, error) from error
         if out.shape != self.shapes[name]:
-            raise Unreadable(f"{path.name}: tensor {shown(name)} changed while it was read")
+            raise Unreadable(f"{path.name}: tensor {quote(name)} changed while it was read")
         if not np.isfinite(out).all():
-            raise Unreadable(f"tensor {shown(name)} holds numbers that are not finite")
+            raise Unreadable(f"tensor {quote(name)} holds numbers that are not finite")
         return out
 
 
@@ -116,7 +116,7 @@ def open_safetensors(path: Path) -> SafetensorsFile:
         for name in header if wanted is None else wanted:
             if name not in header:
                 raise Unreadable(
-                    f"{file.name}: there is no tensor {shown(name)}, which the index says is there"
+                    f"{file.name}: there is no tensor {quote(name)}, which the index says is there"
                 )
             shapes[name], types[name] = header[name]
             where[name] = file
@@ -134,10 +134,12 @@ def _in_folder(folder: Path) -> Path:
             return found[0]
         if found:
             raise Unreadable(
-                f"{called(folder)}: which of these is meant? Name one file: "
-                + listed(p.name for p in found)
+                f"{folder_name(folder)}: which of these is meant? Name one file: "
+                + listing(p.name for p in found)
             )
-    raise Unreadable(f"{called(folder)}: there is no .safetensors file in this folder; {CONVERT}")
+    raise Unreadable(
+        f"{folder_name(folder)}: there is no .safetensors file in this folder; {CONVERT}"
+    )
 
 
 def _sharded(index: Path) -> dict[Path, list[str]]:
@@ -155,7 +157,7 @@ def _sharded(index: Path) -> dict[Path, list[str]]:
     for name, file in weights.items():
         if not isinstance(file, str):
             raise Unreadable(
-                f"{index.name}: the file of {shown(name)} is {shown(file)}; "
+                f"{index.name}: the file of {quote(name)} is {quote(file)}; "
                 "it must be a file's name"
             )
         tensors.setdefault(file, []).append(name)
@@ -177,12 +179,12 @@ def _beside(index: Path, file: str) -> Path:
     plain = "\\" not in file and ":" not in file and not Path(file).is_absolute()
     if not plain or ".." in Path(file).parts:
         raise Unreadable(
-            f"{index.name}: names the file {shown(file)}; it must lie in the same folder"
+            f"{index.name}: names the file {quote(file)}; it must lie in the same folder"
         )
     if not any(path.resolve().is_relative_to(root) for root in roots):
-        raise Unreadable(f"{index.name}: {shown(file)} is a link out of the folder; copy the file")
+        raise Unreadable(f"{index.name}: {quote(file)} is a link out of the folder; copy the file")
     if not path.is_file():
-        raise Unreadable(f"{index.name}: the file {shown(file)} is not there; download it too")
+        raise Unreadable(f"{index.name}: the file {quote(file)} is not there; download it too")
     return path
 
 
@@ -217,7 +219,7 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
     """Refuse an object of a JSON text in which a name stands twice."""
     if len({name for name, _ in pairs}) < len(pairs):
         name, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the name {shown(name)} stands there twice")
+        raise ValueError(f"the name {quote(name)} stands there twice")
 
 
 def _unreadable(path: Path, error: BaseException) -> Unreadable:

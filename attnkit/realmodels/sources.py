@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from attnkit.realmodels.base import CONVERT, RealModel, Unreadable, called, listed
+from attnkit.realmodels.base import CONVERT, RealModel, Unreadable, folder_name, listing
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.gguf_file import gguf_model
@@ -113,7 +113,7 @@ def _located(source: str) -> tuple[Path, tuple[str, ...]]:
 def _title(source: str, found: Path) -> str:
     """How a model is called whose files do not say it."""
     if Path(source).expanduser().exists():
-        return called(found if found.is_dir() else found.parent)
+        return folder_name(found if found.is_dir() else found.parent)
     return NAMES.get(source, source).rpartition("/")[2]
 
 
@@ -128,15 +128,15 @@ def _in_folder(folder: Path) -> Path:
         return ggufs[0]
     if ggufs:
         raise Unreadable(
-            f"{called(folder)}: {len(ggufs)} GGUF files; name the one that is meant: "
-            + listed(path.name for path in ggufs)
+            f"{folder_name(folder)}: {len(ggufs)} GGUF files; name the one that is meant: "
+            + listing(path.name for path in ggufs)
         )
     found = sorted(path.name for path in folder.iterdir())
     if pickled := [name for name in found if name.endswith(PICKLED)]:
-        raise Unreadable(f"{called(folder)}: {listed(pickled)} cannot be read; {CONVERT}")
+        raise Unreadable(f"{folder_name(folder)}: {listing(pickled)} cannot be read; {CONVERT}")
     not_read = [name for name in found if name.endswith(NOT_READ)]
     raise Unreadable(
-        f"{called(folder)}: holds {listed(not_read or found)}"
+        f"{folder_name(folder)}: holds {listing(not_read or found)}"
         + (", and that is not read" if found else "")
         + f"; allowed are {READ}"
     )
@@ -168,7 +168,7 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file():
             raise Unreadable(
-                f"{called(path.parent)}: no config.json beside the weights; it says how many "
+                f"{folder_name(path.parent)}: no config.json beside the weights; it says how many "
                 "heads there are"
             )
         if path.stat().st_size > _LARGEST_CONFIG:
@@ -208,7 +208,7 @@ def _in_package(places: list[Path], package: str) -> tuple[Path, tuple[str, ...]
     if not found:
         raise Unreadable(f"{package}: an installed package without weights; allowed are {READ}")
     first, *rest = sorted(found, key=lambda folder: (len(found[folder].parts), folder))
-    more = (others(listed((package / found[folder]).as_posix() for folder in rest)),)
+    more = (others(listing((package / found[folder]).as_posix() for folder in rest)),)
     return _in_folder(first), more if rest else ()
 
 
