@@ -140,9 +140,7 @@ def _load(transformers: Any, source: str) -> tuple[Any, Any]:
 
 def _windows(tokenizer: Any, config: Any) -> list[list[int]]:
     """Return windows of text as token ids, no longer than the model has positions."""
-    n_positions = (
-        getattr(config, "max_position_embeddings", None) or WINDOW
-    )  # also GPT-2's n_positions
+    n_positions = getattr(config, "max_position_embeddings", None) or WINDOW
     length = min(WINDOW, n_positions) if n_positions > 0 else WINDOW
     text = "\n\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))
     ids = tokenizer(text[: 40 * WINDOW * N_WINDOWS], add_special_tokens=False).input_ids
