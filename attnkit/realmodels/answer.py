@@ -45,7 +45,7 @@ def _overlap_sentence(heads: pd.DataFrame, kv_heads: pd.DataFrame) -> str:
         ratios[pair] = f"{ratio.min():.1f} to {ratio.max():.1f}"
     return (
         "The cosine of W_V with either of them is close to 0 (mean absolute value "
-        f"{_range(sizes['size'], 3)}; random matrices {_range(sizes['random'], 3)}), but this number "
+        f"{_range(sizes['size'], 3)}; random matrices {_range(sizes['random'], 3)}), but this "
         "depends on an arbitrary choice of basis. The overlap of the directions that the matrices "
         f"read does not: for W_Q and W_K it is {ratios['qk']} times that of random matrices, for "
         f"W_Q and W_V {ratios['qv']} times, for W_K and W_V {ratios['kv']} times."
@@ -92,8 +92,8 @@ def caveats(table: pd.DataFrame) -> tuple[str, ...]:
         "Cross-attention reads two different streams, so nothing favours a symmetric W_Q W_Kᵀ: it "
         "is a control, not a finding.",
         "Similar weights are not the same as similar activations: text varies in few directions, "
-        "so that even random projections of it are similar. Trained ones may be more similar than "
-        "those, or less.",
+        "so that even random projections of it are similar. Trained projections may be more similar "
+        "than those, or less.",
     )
 
 
