@@ -190,7 +190,7 @@ def test_shared_layers_are_read_once():
         ({"model_type": None}, "model_type is None; it must be one of albert, bart"),
         ({"model_type": "mamba"}, "'model.layers.0.self_attn.k_proj.weight'"),
         ({"model_type": ["llama"]}, "model_type is ['llama']"),
-        ({"model_type": "bert"}, "say encoder.layer.0.attention.self.query.weight"),
+        ({"model_type": "bert"}, "for example encoder.layer.0.attention.self.query.weight"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0; it must be a whole number from 1"),
         ({"num_attention_heads": -5}, "num_attention_heads is -5"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),

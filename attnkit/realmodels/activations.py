@@ -106,7 +106,7 @@ def _projection_inputs(source: str, n_layers: int) -> list[Float[Array, "t m"]]:
         tokenizer, network = _load(transformers, source)
         if getattr(network.config, "is_encoder_decoder", False):
             raise Unreadable(
-                f"{source}: has an encoder and a decoder; only models with one stack of layers run"
+                f"{source}: has an encoder and a decoder; only models with one stack can be run"
             )
         try:
             inputs = _record_inputs(network, _windows(tokenizer, network.config))
@@ -117,7 +117,7 @@ def _projection_inputs(source: str, n_layers: int) -> list[Float[Array, "t m"]]:
     if len(inputs) != n_layers:
         raise Unreadable(
             f"{source}: the file has {n_layers} attention layers, but {len(inputs)} ran; only "
-            "models run that have one stack of layers without shared weights"
+            "models with one stack of layers that share no weights can be run"
         )
     return inputs
 

@@ -92,8 +92,8 @@ def caveats(table: pd.DataFrame) -> tuple[str, ...]:
         "Cross-attention reads two different streams, so nothing favours a symmetric W_Q W_Kᵀ: it "
         "is a control, not a finding.",
         "Similar weights are not the same as similar activations: text varies in few directions, "
-        "so that even random projections of it are similar. Trained projections may be more similar "
-        "than those, or less.",
+        "so that even random projections of it are similar. Trained projections may be more or "
+        "less similar than those.",
     )
 
 

@@ -15,12 +15,7 @@ from safetensors.numpy import save
 from attnkit.foundation.files import replace_file
 from attnkit.realmodels.base import AttentionLayer, Projections, RealModel, Unreadable
 from attnkit.realmodels.chance import Levels, chance_levels
-from attnkit.realmodels.measures import (
-    MEASURES,
-    PAIRS,
-    measure_layer,
-    prepared,
-)
+from attnkit.realmodels.measures import MEASURES, PAIRS, measure_layer, prepared
 from attnkit.realmodels.portraits import Portrait, portraits_of
 
 if TYPE_CHECKING:

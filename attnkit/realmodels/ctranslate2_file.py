@@ -86,7 +86,7 @@ class TensorEntry:
 
 @dataclass(frozen=True, eq=False)
 class CTranslate2File:
-    """model.bin whose tensors have been listed; it is a `TensorFile`.
+    """CTranslate2 file whose tensors have been listed; it is a `TensorFile`.
 
     Attributes:
         path: The file.

@@ -101,7 +101,7 @@ def hugging_face_layers(
         stack = FAMILIES[family][0]
         name = f"{stack.prefix.format(0)}{stack.modules[0][0]}.weight"
         raise Unreadable(
-            f"no attention found where a model of type {family} has it, say {name}; "
+            f"no attention found where a model of type {family} has it, for example {name}; "
             + _contents(tensors.shapes, fields)
         )
     kinds = {layer.kind for layer in layers}

@@ -104,8 +104,8 @@ _ALL = [
     Measure(
         "directionality",
         "Directionality of W_Q W_Kᵀ",
-        "(r − c) / (r + c), where r adds up how far outlying norms of rows (query side) exceed the "
-        "others, and c does so for columns (key side). 0 if both sides are alike.",
+        "(r − c) / (r + c): r is the total excess of outlying norms of rows (query side), c that "
+        "of columns (key side). 0 if neither side has outliers.",
         signed=True,
         layers=True,
     ),
