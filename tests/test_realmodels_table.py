@@ -55,7 +55,7 @@ def measured(long):
     models = [open_model(module) for module in PACKAGES]
     if not long:
         models = [replace(model, layers=ends(model.layers)) for model in models]
-    return Atlas.join_all(
+    return Atlas.together(
         [measure_model(model, (Setting(), Setting(fold=True))) for model in models]
     ).table
 

@@ -84,7 +84,7 @@ def _run(given: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         interrupted = True
     if found:
-        _save(Atlas.join_all(found), given, complete=not interrupted)
+        _save(Atlas.together(found), given, complete=not interrupted)
     return INTERRUPTED if interrupted else 0
 
 

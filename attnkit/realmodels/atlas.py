@@ -86,7 +86,7 @@ class Atlas:
         return Atlas(table, {**arrays, **other.arrays})
 
     @staticmethod
-    def join_all(atlases: Sequence[Atlas]) -> Atlas:
+    def together(atlases: Sequence[Atlas]) -> Atlas:
         """Return the models of one or more atlases; of models of one name, take the last."""
         return reduce(Atlas.joined, atlases)
 

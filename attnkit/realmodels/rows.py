@@ -104,18 +104,30 @@ def build_projections(
         raise damaged(
             file, f"{name} has weights of shapes {shapes}: keys and values read different widths"
         )
-    for gain, w in zip(gains, (q, k), strict=True):
+    _check_gains_and_rope(file, name, (q, k), gains, rope)
+    b_q, b_k, b_v = (
+        b if b is None else bias_per_head(b, n) for b, n in zip(biases, counts, strict=True)
+    )
+    return Projections(q, k, v, b_q, b_k, b_v, *gains, rope)
+
+
+def _check_gains_and_rope(
+    file: str,
+    name: str,
+    weights: tuple[Array, Array],
+    gains: tuple[Array | None, Array | None],
+    rope: Rope | None,
+) -> None:
+    """Raise Unreadable unless gains and rotary positions fit the weights of queries and keys."""
+    for gain, w in zip(gains, weights, strict=True):
         if gain is not None and gain.shape != w.shape[1:2]:
             raise damaged(
                 file, f"{name} reads {w.shape[1]:,} inputs from a norm of shape {gain.shape}"
             )
+    d_head = weights[0].shape[2]
     if rope is not None and 2 * len(rope.frequencies) > d_head:
         raise damaged(
             file,
             f"{2 * len(rope.frequencies):,} dimensions of each head of {name} would rotate, but "
             f"a head has {d_head}",
         )
-    b_q, b_k, b_v = (
-        b if b is None else bias_per_head(b, n) for b, n in zip(biases, counts, strict=True)
-    )
-    return Projections(q, k, v, b_q, b_k, b_v, *gains, rope)
