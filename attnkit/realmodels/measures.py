@@ -211,7 +211,7 @@ def _measure_group(
         values[f"norm_{role}"] = np.broadcast_to(gram.norm, n_heads)
         values[f"rank_{role}"] = np.broadcast_to(gram.effective_rank, n_heads)
     for pair in PAIRS:
-        a, b = pair
+        a, b = pair[0], pair[1]
         compared = _compare(weights[a], weights[b], grams[a], grams[b])
         values |= {f"{name}_{pair}": np.broadcast_to(x, n_heads) for name, x in compared.items()}
     values |= _measure_form(q, k[None], grams["q"], grams["k"])
