@@ -188,7 +188,7 @@ def test_a_record_of_no_known_claim_is_refused(known):
 def test_scores_are_read_at_multiples_of_the_base_steps(known):
     """An arm that is trained for less is read at its last step."""
     evidence = made_up(known, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.96]))
-    long = known.sure()[0][0].name
+    long = known.confirmation()[0][0].name
     for power, accuracy in enumerate((0.1, 0.2, 0.3, 0.4, 0.5, 0.96)):
         assert evidence.mean(long, at=2**power) == pytest.approx(accuracy)
         assert evidence.mean("Q=K", at=2**power) == pytest.approx(0.1)

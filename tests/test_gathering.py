@@ -328,7 +328,7 @@ def test_an_inability_that_shows_is_confirmed():
     """Long runs with and without a schedule are added, each at a rate of its own."""
     claim = small_claim()
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
-    arms, _ = claim.sure()
+    arms, _ = claim.confirmation()
     assert set(evidence.scores) == {one.name for one in (*claim.arms, *arms)} == set(evidence.tuned)
     assert set(evidence.curves) == set(evidence.scores)
     assert len(evidence.findings) == 3
@@ -354,7 +354,7 @@ def test_an_inability_is_confirmed_whatever_becomes_of_the_claim():
     found = [one.verdict for one in evidence.findings]
     assert found == ["undecided", "held", "held", "held"]
     assert evidence.judgement.verdict == "undecided"
-    assert set(evidence.scores) == {one.name for one in (*claim.arms, *claim.sure()[0])}
+    assert set(evidence.scores) == {one.name for one in (*claim.arms, *claim.confirmation()[0])}
 
 
 def test_an_inability_at_another_s_rate_is_confirmed_at_rates_of_its_own():
@@ -364,7 +364,7 @@ def test_an_inability_at_another_s_rate_is_confirmed_at_rates_of_its_own():
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
     assert evidence.judgement.verdict == "held"
     assert evidence.tuned["Q=K"] == evidence.tuned["QKV"]
-    for one in claim.sure()[0]:
+    for one in claim.confirmation()[0]:
         assert tuple(sorted(evidence.tuned[one.name].tried)) == rates_of(one)
 
 
@@ -390,7 +390,7 @@ def test_arms_with_fewer_seeds_are_compared_on_the_seeds_that_both_have():
     """Confirming arms have at most 20 seeds; the others keep all of theirs."""
     claim = small_claim(n_seeds=23)
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
-    confirming, _ = claim.sure()
+    confirming, _ = claim.confirmation()
     assert {len(evidence.of("accuracy")[one.name]) for one in claim.arms} == {23}
     assert {len(evidence.of("accuracy")[one.name]) for one in confirming} == {20}
     assert [one.n_pairs for one in evidence.findings] == [23, 20, 20]

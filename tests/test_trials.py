@@ -58,7 +58,7 @@ def trained_as(trial, arms):
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_every_variant_is_the_arm_that_its_cell_names(claim):
     """An experiment puts variants into an order of its own, and cells follow it."""
-    further, _ = claim.sure()
+    further, _ = claim.confirmation()
     for arms in (claim.arms, claim.judged_arms, further):
         rates = {one.name: 0.001 * (1 + place) for place, one in enumerate(arms)}
         for trial in (*tuning_trials(arms), *comparing_trials(arms, rates, 2)):
@@ -243,10 +243,10 @@ def test_the_steps_to_solve_are_the_logarithm_of_the_first_evaluation_at_the_thr
     accuracy = np.concatenate([accuracy, [[1.0, 0.1, 0.94]]])
     history = {name: values[:5] for name, values in snapshot.history.items()}
     made = replace(snapshot, eval_steps=steps, history={**history, "accuracy": accuracy})
-    found = MEASURES["steps_to_solve"].of(made, 24)
+    found = MEASURES["steps_to_solve"].read(made, 24)
     np.testing.assert_allclose(found, [np.log2(6), np.log2(18), np.inf])
     np.testing.assert_allclose(
-        MEASURES["steps_to_solve"].of(made, 12), [np.log2(6), np.inf, np.inf]
+        MEASURES["steps_to_solve"].read(made, 12), [np.log2(6), np.inf, np.inf]
     )
 
 
@@ -350,4 +350,4 @@ def test_the_choice_does_not_hang_on_the_order_of_rates(rates):
 def test_text_is_tuned_by_loss_and_all_else_by_accuracy():
     """A text's accuracy says little."""
     assert tuned_by(arm("QKV", task="language")) == "loss"
-    assert tuned_by(MIXED[0]) == tuned_by(replace(MIXED[0], finely=True)) == "accuracy"
+    assert tuned_by(MIXED[0]) == tuned_by(replace(MIXED[0], finer_rates=True)) == "accuracy"

@@ -253,7 +253,7 @@ def test_differences_of_differences_are_taken_seed_by_seed():
     rows = np.array([[7.0, 7, nan, 7], [2, 3, 2, 2], [11, 13, 11, 11], [5, 5, 5, nan]])
     scores = dict(zip(names, rows, strict=True))
     one, two, four = (
-        Statement("", *arms[:2], "loss", left_too=arms[2], right_too=arms[3])
+        Statement("", *arms[:2], "loss", second_left=arms[2], second_right=arms[3])
         for arms in (["a", None, None, None], ["a", "b", None, None], names)
     )
     np.testing.assert_array_equal(differences(one, scores), [7, 7, nan, 7])

@@ -316,7 +316,7 @@ def _gather_one(
     ]
     if quick or not any(shown):
         return found
-    return gathered(claim.sure()[0], found)
+    return gathered(claim.confirmation()[0], found)
 
 
 def _curves(trial: Trial, found: Measurements) -> dict[str, Curve]:

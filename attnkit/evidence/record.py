@@ -142,7 +142,7 @@ class Evidence:
     @property
     def statements(self) -> tuple[Statement, ...]:
         """The statements of the claim, and those that confirm an inability."""
-        further = self.claim.sure()[1]
+        further = self.claim.confirmation()[1]
         measured = (one for one in further if all(name in self.scores for name in one.arms))
         return (*self.claim.statements, *measured)
 

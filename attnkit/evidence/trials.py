@@ -111,7 +111,7 @@ class Tuned:
 def rates_of(arm: Arm) -> tuple[float, ...]:
     """Return the learning rates that are tried for an arm."""
     own = arm.experiment.training.learning_rate
-    factors = FINER_RATES if arm.finely else RATES
+    factors = FINER_RATES if arm.finer_rates else RATES
     return tuple(float(f"{factor * own:.3g}") for factor in factors)
 
 

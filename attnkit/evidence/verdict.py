@@ -158,8 +158,8 @@ def differences(statement: Statement, scores: Mapping[str, Scores]) -> Scores:
         right = scores[statement.right][:n]
         with np.errstate(invalid="ignore"):
             found = np.where(np.isinf(found) & np.isinf(right), 0.0, found - right)
-    if statement.left_too is not None and statement.right_too is not None:
-        found = found - (scores[statement.left_too][:n] - scores[statement.right_too][:n])
+    if statement.second_left is not None and statement.second_right is not None:
+        found = found - (scores[statement.second_left][:n] - scores[statement.second_right][:n])
     return found
 
 
@@ -176,7 +176,7 @@ def find(statement: Statement, values: Scores) -> Finding:
     wants_worse = not statement.low < 0 < statement.high
     worse, better = _sides(statement, known)
     interval = mean_interval(known if np.isfinite(known).all() else np.full(1, np.nan), LEVEL)
-    method: Method = "mean" if statement.measured.scatters else "pairs"
+    method: Method = "mean" if statement.measured.compares_means else "pairs"
     if n < LEAST_SEEDS or (method == "mean" and n_lost):
         p_held = p_not = 1.0
     elif method == "pairs":

@@ -108,7 +108,7 @@ def _mean_in_words(statement: Statement, found: Finding) -> str:
 
 
 def _solved_in_words(evidence: Evidence, statement: Statement) -> str:
-    if statement.measured.scatters:
+    if statement.measured.compares_means:
         return ""
     counts = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
     return "; ".join(f"{name}: {solved} of {n}" for name, (solved, n) in counts.items())
@@ -125,7 +125,7 @@ def rises_in_words(evidence: Evidence) -> str:
         for one in (own, own.longest(), own.scheduled()) if statement.unable else ():
             if one.name not in evidence.scores or len(multiples(one.up_to)) < 3:
                 continue
-            how = " with a schedule" if one.finely else ""
+            how = " with a schedule" if one.finer_rates else ""
             verb = "still rises at" if evidence.still_rises(one.name) else "has stopped rising by"
             told.append(f"{own.name}{how} {verb} {one.up_to * one.base_steps:,} steps")
     return f"Accuracy: {'; '.join(dict.fromkeys(told))}." if told else ""

@@ -106,7 +106,7 @@ def look_of(arm: Arm | None) -> tuple[str, str]:
 
 def arms_of(evidence: Evidence) -> dict[str, Arm]:
     """Return the arms that a claim may have by name, confirming arms last."""
-    return {arm.name: arm for arm in (*evidence.claim.arms, *evidence.claim.sure()[0])}
+    return {arm.name: arm for arm in (*evidence.claim.arms, *evidence.claim.confirmation()[0])}
 
 
 def axis_title(measure: Measure) -> str:
