@@ -123,7 +123,9 @@ def _gather(
         fresh=given.fresh,
     )
     found: list[Evidence] = []
-    gathered = gather(chosen, bench, quick=given.quick, first_seed=first_seed, known=load_shipped())
+    gathered = gather(
+        chosen, bench, quick=given.quick, first_seed=first_seed, records=load_shipped()
+    )
     try:
         with enough_memory(), interrupts:
             for evidence in gathered:

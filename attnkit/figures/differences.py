@@ -15,8 +15,8 @@ import numpy as np
 
 from attnkit.claims.base import Statement
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.verdict import Finding, differences, find
-from attnkit.evidence.words import difference_in_words, told
+from attnkit.evidence.verdict import Finding, differences, judge_statement
+from attnkit.evidence.words import difference_in_words, finding_in_words
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import (
     LINE,
@@ -119,7 +119,7 @@ class _Difference:
     @property
     def in_words(self) -> str:
         """Verdict, pairs, median and mean in a few words."""
-        return f"{self.found.verdict}: {told(self.statement, self.found)}"
+        return f"{self.found.verdict}: {finding_in_words(self.statement, self.found)}"
 
     @property
     def lines(self) -> list[str]:
@@ -230,10 +230,12 @@ def _differences_of(evidence: Evidence) -> list[_Difference]:
     """Return every statement whose arms were measured."""
     rows = []
     for statement in evidence.statements:
-        scores = evidence.of(statement.measure, statement.at)
+        scores = evidence.scores_at(statement.measure, statement.at)
         if all(name in scores for name in statement.arms):
             values = differences(statement, scores)
-            rows.append(_Difference(evidence, statement, values, find(statement, values)))
+            rows.append(
+                _Difference(evidence, statement, values, judge_statement(statement, values))
+            )
     return rows
 
 

@@ -103,7 +103,7 @@ class _Row:
 
     def __init__(self, evidence: Evidence, name: str, arm: Arm | None, measure: Measure) -> None:
         times = _read_at(evidence, name)
-        values = evidence.of(measure.name, times)[name] * scale_of(measure)
+        values = evidence.scores_at(measure.name, times)[name] * scale_of(measure)
         known = np.isfinite(values)
         self.known = values[known]
         self.seeds = [
@@ -111,7 +111,7 @@ class _Row:
         ]
         self.unsolved = int(np.isinf(values).sum())
         # An arm that is never tied has no accuracy when tied; it has not diverged if it has a loss.
-        losses = evidence.of("loss", times).get(name, values)
+        losses = evidence.scores_at("loss", times).get(name, values)
         self.lost = int(np.isnan(losses).sum())
         self.rate = evidence.tuned[name].rate if name in evidence.tuned else None
         interval = mean_interval(np.full(1, np.nan) if self.unsolved else self.known)
@@ -235,7 +235,7 @@ def _measure(evidence: Evidence, name: str | None) -> Measure:
 
 def _rows_of(evidence: Evidence, measure: Measure) -> list[_Row]:
     """Return the arms in the order of the claim, then arms that it does not have any more."""
-    arms, present = arms_of(evidence), evidence.of(measure.name)
+    arms, present = arms_of(evidence), evidence.scores_at(measure.name)
     return [
         _Row(evidence, name, arms.get(name), measure)
         for name in dict.fromkeys((*arms, *present))

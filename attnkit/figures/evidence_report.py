@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from attnkit.claims import FAMILIES, Verdict
-from attnkit.evidence.questions import QUESTIONS, Question, answered
+from attnkit.evidence.questions import QUESTIONS, Question, answer_sentences
 from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
 from attnkit.evidence.verdict import MARKS, RULE
@@ -215,7 +215,7 @@ def _answers(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> st
 def _answer(
     question: Question, by_id: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
 ) -> str:
-    sentences = answered(question, by_id, verdicts)
+    sentences = answer_sentences(question, by_id, verdicts)
     if not sentences:
         return ""
     needed = dict.fromkeys(one.claim for one in question.answer)
