@@ -418,7 +418,7 @@ def test_prediction_and_rule_are_written_down_when_the_first_run_begins(tmp_path
     begun.write_text(json.dumps({**told, "rule": "another rule"}), encoding="utf-8")
     (both,) = gather([again], Bench(tmp_path))
     assert both.changed == "the rule and the prediction"
-    assert Evidence.from_dict({**both.to_dict(), "id": "direction"}).begun == both.first_run
+    assert Evidence.from_dict({**both.to_dict(), "id": "direction"}).first_run == both.first_run
 
 
 def test_a_claim_whose_test_is_changed_begins_anew(tmp_path, trained):

@@ -154,16 +154,15 @@ def differences(statement: Statement, scores: Mapping[str, Scores]) -> Scores:
         scores: Name of the arm → (s,) scores of the statement's measure.
     """
     n = min(len(scores[name]) for name in statement.arms)
-    left = scores[statement.left][:n]
-    if statement.right is None:
-        first = left
-    else:
+    first = left = scores[statement.left][:n]
+    if statement.right is not None:
         right = scores[statement.right][:n]
         with np.errstate(invalid="ignore"):
             first = np.where(np.isinf(left) & np.isinf(right), 0.0, left - right)
     if statement.second_left is None or statement.second_right is None:
         return first
-    return first - (scores[statement.second_left][:n] - scores[statement.second_right][:n])
+    second: Scores = scores[statement.second_left][:n] - scores[statement.second_right][:n]
+    return first - second
 
 
 def judge_statement(statement: Statement, values: Scores) -> Finding:

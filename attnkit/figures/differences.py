@@ -24,10 +24,10 @@ from attnkit.figures.strips import (
     arms_of,
     axis_title,
     bare_layout,
-    look_of,
+    color_and_symbol,
     mean_mark,
+    row_offsets,
     scale_of,
-    spread,
     x_axis,
 )
 from attnkit.variants.palette import REFERENCE, translucent
@@ -180,7 +180,7 @@ class _Difference:
 
     def traces(self, suffix: str, top: int, low: float, high: float) -> list[Trace]:
         """Return the pairs, their mean and its interval; infinite pairs stand at the edge."""
-        color = look_of(arms_of(self.evidence).get(self.statement.left))[0]
+        color = color_and_symbol(arms_of(self.evidence).get(self.statement.left))[0]
         middle = top + self.height - 10 - _STRIP / 2
         axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
         present = ~np.isnan(self.values)
@@ -196,7 +196,7 @@ class _Difference:
             "type": "scatter",
             "mode": "markers",
             "x": (self.scale * known).clip(low + inset, high - inset).tolist(),
-            "y": [middle + 5 + 10 * (share - 0.5) for share in spread(len(known))],
+            "y": [middle + 5 + 10 * (share - 0.5) for share in row_offsets(len(known))],
             "marker": {
                 "symbol": [
                     symbol if inside else f"{symbol}-open"

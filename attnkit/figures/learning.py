@@ -18,7 +18,7 @@ from attnkit.claims.measures import multiples
 from attnkit.evidence.record import Curve, Evidence
 from attnkit.evidence.words import rises_in_words
 from attnkit.figures.panels import Figure, Trace
-from attnkit.figures.strips import arms_of, bare_layout, look_of
+from attnkit.figures.strips import arms_of, bare_layout, color_and_symbol
 from attnkit.variants.palette import REFERENCE, translucent
 
 LEARNING_KEY = (
@@ -99,7 +99,7 @@ def _panels_of(evidence: Evidence) -> list[list[_Line]]:
     for name, one in known.items():
         if name in long | compared and len(evidence.curves[name].steps):
             lines = panels.setdefault((repr(one.experiment.task), one.base_steps), [])
-            alike = sum(look_of(other.arm) == look_of(one) for other in lines)
+            alike = sum(color_and_symbol(other.arm) == color_and_symbol(one) for other in lines)
             lines.append(_Line(one, evidence.curves[name], _DASHES[alike % len(_DASHES)]))
     return list(panels.values())
 
@@ -156,7 +156,7 @@ def _panel(
     for one, tip, middle in zip(lines, tips, middles, strict=True):
         place = {"x": math.log10(last), "y": float(one.of(one.curve.mean)[-1]), **on}
         place |= {"ax": 16, "ay": middle - tip, "xanchor": "left", "align": "left"}
-        arrow = {"arrowhead": 0, "arrowwidth": 1.5, "arrowcolor": look_of(one.arm)[0]}
+        arrow = {"arrowhead": 0, "arrowwidth": 1.5, "arrowcolor": color_and_symbol(one.arm)[0]}
         label = {"text": "<br>".join(one.label), "font": {"size": 12}}
         layout["annotations"].append({**label, **place, **arrow})
     axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
@@ -180,7 +180,7 @@ def _traces_of(one: _Line, last: float) -> list[Trace]:
     """Return the band of an arm, its line, its marks, and the level of its last value."""
     steps = one.curve.steps[one.curve.steps >= one.arm.base_steps / 8]
     mean, low, high = map(one.of, (one.curve.mean, one.curve.low, one.curve.high))
-    (color, symbol), form = look_of(one.arm), _form(one.curve)
+    (color, symbol), form = color_and_symbol(one.arm), _form(one.curve)
     scale = 0.01 if one.curve.by == "accuracy" else 1.0
     texts = [
         f"{escape(one.arm.name)}<br>{step:,.0f} steps: mean {form(scale * a)}, "
