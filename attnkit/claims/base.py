@@ -286,7 +286,7 @@ def _beyond(limit: float, measure: str) -> tuple[float, float]:
     Raises:
         ValueError: If neither direction of the measure is better.
     """
-    directions = {name: one.better for name, one in MEASURES.items() if one.better}
+    directions = {name: entry.better for name, entry in MEASURES.items() if entry.better}
     if measure not in directions:
         raise ValueError(f"measure: got {measure!r}, allowed {', '.join(directions)}")
     return (-math.inf, limit) if directions[measure] > 0 else (-limit, math.inf)

@@ -174,7 +174,7 @@ class Bench:
         """
         experiment = trial.experiment
         alone = {variant: experiment.replace(sharing=[variant]) for variant in experiment.sharing}
-        measured = {variant: self._cached(one, trial.up_to) for variant, one in alone.items()}
+        measured = {variant: self._cached(alone[variant], trial.up_to) for variant in alone}
         missing = [variant for variant, cached in measured.items() if cached is None]
         if missing:
             result = train(experiment.replace(sharing=missing), device=self._device)

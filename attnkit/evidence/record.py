@@ -230,20 +230,7 @@ class Evidence:
             "changed_since": self.changed,
             "seeds": len(self.seeds),
             "statements": [
-                {
-                    "text": statement.text,
-                    "measure": statement.measure,
-                    "method": finding.method,
-                    "at": statement.at,
-                    "n_pairs": finding.n_pairs,
-                    "n_worse": finding.n_worse,
-                    "n_better": finding.n_better,
-                    "share_interval": [finding.share_low, finding.share_high],
-                    "median": _plain(finding.median),
-                    "effect": _plain(finding.effect),
-                    "effect_interval": [_plain(finding.effect_low), _plain(finding.effect_high)],
-                    "verdict": finding.verdict,
-                }
+                _statement_to_dict(statement, finding)
                 for statement, finding in zip(self.statements, self.findings, strict=True)
             ],
             "attnkit": self.version,
@@ -310,6 +297,23 @@ class Evidence:
             processor=data["processor"],
             first_run=FirstRun(**data["begun"]),
         )
+
+
+def _statement_to_dict(statement: Statement, finding: Finding) -> dict[str, Any]:
+    return {
+        "text": statement.text,
+        "measure": statement.measure,
+        "method": finding.method,
+        "at": statement.at,
+        "n_pairs": finding.n_pairs,
+        "n_worse": finding.n_worse,
+        "n_better": finding.n_better,
+        "share_interval": [finding.share_low, finding.share_high],
+        "median": _plain(finding.median),
+        "effect": _plain(finding.effect),
+        "effect_interval": [_plain(finding.effect_low), _plain(finding.effect_high)],
+        "verdict": finding.verdict,
+    }
 
 
 def verdicts_of(records: Iterable[Evidence]) -> dict[str, Verdict]:

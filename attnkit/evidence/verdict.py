@@ -154,15 +154,14 @@ def differences(statement: Statement, scores: Mapping[str, Scores]) -> Scores:
         scores: Name of the arm → (s,) scores of the statement's measure.
     """
     n = min(len(scores[name]) for name in statement.arms)
-    first = left = scores[statement.left][:n]
+    values = scores[statement.left][:n]
     if statement.right is not None:
         right = scores[statement.right][:n]
         with np.errstate(invalid="ignore"):
-            first = np.where(np.isinf(left) & np.isinf(right), 0.0, left - right)
-    if statement.second_left is None or statement.second_right is None:
-        return first
-    second: Scores = scores[statement.second_left][:n] - scores[statement.second_right][:n]
-    return first - second
+            values = np.where(np.isinf(values) & np.isinf(right), 0.0, values - right)
+    if statement.second_left is not None and statement.second_right is not None:
+        values = values - (scores[statement.second_left][:n] - scores[statement.second_right][:n])
+    return values
 
 
 def judge_statement(statement: Statement, values: Scores) -> Finding:
@@ -173,11 +172,11 @@ def judge_statement(statement: Statement, values: Scores) -> Finding:
         values: (s,) as `differences` returns them. A pair in which a run diverged, NaN, counts
             against either verdict, and means are then not compared.
     """
-    known = values[~np.isnan(values)]
+    present = values[~np.isnan(values)]
     n, n_lost = len(values), int(np.isnan(values).sum())
     wants_worse = not statement.low < 0 < statement.high
-    worse, better = _sides(statement, known)
-    interval = mean_interval(known if np.isfinite(known).all() else np.full(1, np.nan), LEVEL)
+    worse, better = _sides(statement, present)
+    interval = mean_interval(present if np.isfinite(present).all() else np.full(1, np.nan), LEVEL)
     method: Method = "mean" if statement.measured.compares_means else "pairs"
     if n < LEAST_SEEDS or (method == "mean" and n_lost):
         p_held = p_not = 1.0
@@ -186,10 +185,10 @@ def judge_statement(statement: Statement, values: Scores) -> Finding:
         p_no_worse = _p_no_worse(worse + n_lost, n)
         p_held, p_not = (p_worse, p_no_worse) if wants_worse else (p_no_worse, p_worse)
     else:
-        p_held, p_not = _by_mean(known, statement.low, statement.high)
+        p_held, p_not = _by_mean(present, statement.low, statement.high)
     share_low, share_high = _share_interval(worse, worse + n_lost, n)
     with np.errstate(invalid="ignore"):  # The middle of −∞ and ∞ is NaN.
-        median = float(np.median(known)) if len(known) else float("nan")
+        median = float(np.median(present)) if len(present) else float("nan")
     return Finding(
         n_pairs=n,
         n_worse=worse,

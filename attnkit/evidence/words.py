@@ -37,7 +37,7 @@ class Row:
     verdict: Verdict
 
     @property
-    def found(self) -> str:
+    def numbers(self) -> str:
         """All numbers of the row in one text: counts, median and mean."""
         cells = (
             ("Solved", self.solved),

@@ -289,7 +289,7 @@ def _real_models(groups: list[Group]) -> list[Group]:
 
 
 _ABOUT = 0.005
-"""Largest distance of random levels from their mean, if it exceeds their SD, to be one line."""
+"""Random levels within this distance, or one SD, of their mean are drawn as one line."""
 
 
 def describe_scatter(heads: pd.DataFrame, x: Measure, y: Measure) -> str:

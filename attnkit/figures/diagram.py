@@ -68,7 +68,7 @@ _NOTES: dict[str, Callable[[Option], str]] = {
 
 LEGEND = (
     "**W** a matrix, **x** the token itself, **D** learnt factors, **±D** of both signs, "
-    "**N** normalised, **|1|** made 1 long, **↻** turned by position, **×4** heads, "
+    "**N** normalised, **|1|** scaled to length 1, **↻** turned by position, **×4** heads, "
     "**d4** numbers per head."
 )
 """Meaning of the signs in diagrams; Markdown."""

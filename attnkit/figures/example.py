@@ -20,15 +20,15 @@ def example_cells(task: Task, example: Example) -> dict[str, Any]:
     cells = []
     for position, label in enumerate(task.label(example.tokens)):
         index = position - task.answers_from
-        asked = index >= 0 and example.labels[index] != NOTHING
+        is_query = index >= 0 and example.labels[index] != NOTHING
         cells.append(
             {
                 "token": _text(task, label, len(example.tokens)),
                 "full": label.full,
-                "asked": bool(asked),
-                "answer": task.answer_text(int(example.labels[index])) if asked else "",
-                "target": int(example.target[index]) if asked else NOTHING,
-                "reverse": int(example.reverse[index]) if asked else NOTHING,
+                "asked": bool(is_query),
+                "answer": task.answer_text(int(example.labels[index])) if is_query else "",
+                "target": int(example.target[index]) if is_query else NOTHING,
+                "reverse": int(example.reverse[index]) if is_query else NOTHING,
             }
         )
     note = _note(cells) + (f" Entries read “{task.label_legend}”." if task.label_legend else "")
@@ -44,8 +44,10 @@ def _text(task: Task, label: Label, n_tokens: int) -> str:
 
 
 def _note(cells: list[dict[str, Any]]) -> str:
-    n_asked = sum(cell["asked"] for cell in cells)
-    subject = "Every token answers" if n_asked == len(cells) else f"{n_asked} tokens are asked"
+    n_queries = sum(cell["asked"] for cell in cells)
+    subject = (
+        "Every token answers" if n_queries == len(cells) else f"{n_queries} tokens are queries"
+    )
     note = f"{subject}; the right answer stands below."
     if any(cell["target"] >= 0 for cell in cells):
         note += " The arc leads to the token that holds it: point at another token to see its own."

@@ -120,14 +120,14 @@ def overall_finding(ablations: Sequence[Ablation]) -> str:
     """Return a sentence about the heads of all variants together."""
     if all(ablation.is_single for ablation in ablations):
         return "One head in one layer: without it nothing is left to look things up."
-    compared = [one for one in ablations if one.learnt and not one.is_single]
-    if not compared:
+    ablations = [ablation for ablation in ablations if ablation.learnt and not ablation.is_single]
+    if not ablations:
         return "No variant's heads have learnt anything that could be lost."
-    n_heads = sum(int(one.without_head.size) for one in compared)
-    n_removable = sum(len(one.removable) for one in compared)
+    n_heads = sum(int(ablation.without_head.size) for ablation in ablations)
+    n_removable = sum(len(ablation.removable) for ablation in ablations)
     if n_removable == n_heads:
         return f"No head matters alone: each of the {n_heads} can go, one at a time."
-    worst = min(compared, key=lambda one: one.most_important[1] - one.accuracy)
+    worst = min(ablations, key=lambda ablation: ablation.most_important[1] - ablation.accuracy)
     name, lowest = worst.most_important
     return (
         f"Most is lost by {worst.name} without {name}: {percent(worst.accuracy)} → "
@@ -149,13 +149,13 @@ def heads_csv(ablations: Sequence[Ablation]) -> str:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["variant", "layer", "head_off", "accuracy"])
-    for one in ablations:
-        table.writerow([one.name, "", "", one.accuracy])
-        for layer, name in enumerate(one.layers):
-            for head, accuracy in enumerate(one.without_head[layer]):
-                table.writerow([one.name, name, head + 1, accuracy])
-            table.writerow([one.name, name, "all", one.without_layer[layer]])
-        table.writerow([one.name, "all", "all", one.without_all])
+    for ablation in ablations:
+        table.writerow([ablation.name, "", "", ablation.accuracy])
+        for layer, name in enumerate(ablation.layers):
+            for head, accuracy in enumerate(ablation.without_head[layer]):
+                table.writerow([ablation.name, name, head + 1, accuracy])
+            table.writerow([ablation.name, name, "all", ablation.without_layer[layer]])
+        table.writerow([ablation.name, "all", "all", ablation.without_all])
     return text.getvalue()
 
 

@@ -22,9 +22,9 @@ from attnkit.figures.strips import arms_of, bare_layout, color_and_symbol
 from attnkit.variants.palette import REFERENCE, translucent
 
 LEARNING_KEY = (
-    "A line is the mean over seeds, its band the middle half of them, a mark every doubling. The "
-    "dashed upright line is the end of a short run; a thin dotted line continues the last value of "
-    "an arm that is trained for fewer steps than others."
+    "A line is the mean over seeds, its band the middle half of them; a mark stands at every "
+    "doubling of the steps. The dashed vertical line is the end of a short run; a thin dotted line "
+    "continues the last value of an arm that is trained for fewer steps than others."
 )
 """How to read `plot_learning`."""
 
@@ -67,7 +67,9 @@ def plot_learning(evidence: Evidence) -> Figure | None:
     panels = _panels_of(evidence)
     if not panels:
         return None
-    heights = [max(_PLOT, sum(_LINE * len(one.label) + _GAP for one in lines)) for lines in panels]
+    heights = [
+        max(_PLOT, sum(_LINE * len(line.label) + _GAP for line in lines)) for lines in panels
+    ]
     total = sum(heights) + (_TOP + _AXIS) * len(panels)
     layout: Figure = {**bare_layout(), "height": total, "shapes": [], "annotations": []}
     layout["margin"] = {"l": 46, "r": 124, "t": 0, "b": 0}
@@ -177,17 +179,17 @@ class _Panel:
         layout["annotations"].append({**name, **corner, **refs})
         base = self.base_steps
         ends = {"x0": base, "x1": base, "y0": self.low, "y1": self.high}
-        self._add_level(layout, "dash", f"{base:,} steps", **ends)
+        self._add_level(layout, "dash", f"{base:,} steps", ends)
         if self.level is not None:
             text = f"{self.task.simple_model} {self.level:.2f}"
             if not self.is_loss:
                 text = f"chance {self.level:.3g}%"
             below = self.is_loss or self.level > 10  # Curves rise from chance, and losses fall.
             ends = {"x0": self.first, "x1": self.last, "y0": self.level, "y1": self.level}
-            self._add_level(layout, "dot", text, below, **ends)
+            self._add_level(layout, "dot", text, ends, below)
 
     def _add_level(
-        self, layout: Figure, dash: str, text: str, below: bool = False, **ends: float
+        self, layout: Figure, dash: str, text: str, ends: dict[str, float], below: bool = False
     ) -> None:
         """Add a grey line between two points, and a text above or below its left or upper end."""
         refs = {"xref": f"x{self.suffix}", "yref": f"y{self.suffix}"}

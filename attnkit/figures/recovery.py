@@ -31,8 +31,8 @@ def plot_recovery(snapshot: Snapshot) -> Figure:
     experiment = snapshot.experiment
     tied = tied_variant(experiment)
     untied = tied.stages[0]
-    steps, kept = thin(snapshot.eval_steps)
-    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])[kept]
+    steps, indices = thin(snapshot.eval_steps)
+    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])[indices]
     interval = mean_interval(accuracy)
     span = [0, experiment.training.steps]
     tie_step = np.full(2, experiment.tie_step(tied))

@@ -83,15 +83,15 @@ def _arcs(task: Task, example: Example) -> list[tuple[int, int]]:
 
 def _shown_positions(n_ctx: int, arcs: list[tuple[int, int]]) -> list[int]:
     """Return the positions in the strip: ends of arcs, then their nearest neighbours."""
-    shown = dict.fromkeys(position for arc in arcs for position in arc[::-1])
+    positions = dict.fromkeys(position for arc in arcs for position in arc[::-1])
     for distance in range(1, n_ctx):
-        for position in list(shown):
+        for position in list(positions):
             for neighbour in (position + distance, position - distance):
-                if 0 <= neighbour < n_ctx and len(shown) < MOST_CELLS:
-                    shown[neighbour] = None
-        if len(shown) >= min(MOST_CELLS, n_ctx):
+                if 0 <= neighbour < n_ctx and len(positions) < MOST_CELLS:
+                    positions[neighbour] = None
+        if len(positions) >= min(MOST_CELLS, n_ctx):
             break
-    return sorted(shown)
+    return sorted(positions)
 
 
 def _text(x: float, y: float, text: str, width: float, css_class: str = "") -> str:

@@ -101,7 +101,7 @@ def came_true(claim: Claim, verdict: Verdict) -> str:
 def statements_table(record: Evidence) -> str:
     """Return what must hold and what the seeds say; Markdown."""
     rows = [
-        f"| {plain(row.text)} | {plain(row.found)} | {verdict_text(row.verdict)} |"
+        f"| {plain(row.text)} | {plain(row.numbers)} | {verdict_text(row.verdict)} |"
         for row in rows_of(record)
     ]
     head = "| What must hold | What the seeds say | Read alone |"
