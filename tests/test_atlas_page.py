@@ -10,7 +10,7 @@ from idle import idle_service, show, visit
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
 from safetensors.numpy import save_file
 
-from attnkit.figures.groups import real
+from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import answer_sentences, caveats
 from attnkit.realmodels.atlas import PLACE, Atlas
@@ -151,7 +151,7 @@ def test_a_link_shows_a_head(copy):
     """Outlined in the grid and looked at below; a model's name may have a stroke."""
     tab = turn(head=f"{READER}/encoder/1/3", measure="symmetry")
     (row,) = heads_of(made_atlas().table, model=READER, layer=1, head=3).itertuples()
-    assert real(row.symmetry) in said(tab, f"Outlined: {READER}, encoder, layer 1, head 3")
+    assert number_text(row.symmetry) in said(tab, f"Outlined: {READER}, encoder, layer 1, head 3")
     assert drawn(tab, "atlas_grid")["chosen"] == [READER, "encoder", 1, 3]
     assert [tab.selectbox(key=f"atlas_head_{name}").value for name in Head._fields] == [
         *(READER, "encoder", 1, 3)

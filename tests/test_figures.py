@@ -281,7 +281,7 @@ def test_the_step_at_which_the_question_changes_is_marked():
         marks = [t for t in upright(plot(trained("transfer"))) if "hovertemplate" not in t]
         assert [unpacked(t["x"])[0] for t in marks[:5]] == [1] * 5
     assert not upright(plot_accuracy(trained("directed")))
-    assert any("upright" in entry["text"] for entry in accuracy_legend(trained("transfer"), None))
+    assert any("vertical" in entry["text"] for entry in accuracy_legend(trained("transfer"), None))
 
 
 def test_a_thumbnail_shows_an_asking_token_its_target_and_the_answer(snapshot):
