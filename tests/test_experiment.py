@@ -18,19 +18,19 @@ from pydantic import ValidationError
 from attnkit.experiment.experiment import (
     DEFAULT_TASK,
     Experiment,
-    Size,
-    Training,
     default_settings,
     from_params,
     from_text,
     settings,
 )
 from attnkit.experiment.links import from_broken_params, is_link_field
+from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.model.model import Model
 from attnkit.tasks import TASKS
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import Sharing
+from attnkit.variants.size import Size
 
 every_task = pytest.mark.parametrize("task", TASKS)
 KNOWN = ["task", "sharing", *settings(DEFAULT_TASK)]
@@ -106,7 +106,7 @@ def test_a_task_brings_its_own_sizes_and_training(task):
     experiment = Experiment(task=task)
     given = {**experiment.size.model_dump(), **experiment.training.model_dump()}
     own = TASKS[task].overrides
-    fields = {**Size.model_fields, **Training.model_fields}
+    fields = {**Size.model_fields, **TrainingSettings.model_fields}
     assert given == {name: own.get(name, info.default) for name, info in fields.items()}
 
 

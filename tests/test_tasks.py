@@ -16,11 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from attnkit.experiment.experiment import Experiment, Size, Training
+from attnkit.experiment.experiment import Experiment
+from attnkit.experiment.training_settings import TrainingSettings
 from attnkit.foundation.settings import dial, disagreement
 from attnkit.tasks import FAMILIES, NOTHING, TASKS, Examples, Task, register_task
 from attnkit.tasks.base import HELD_OUT_ONE_IN, NAMES, choose, in_order, is_held_out
 from attnkit.tasks.phonebook import Phonebook
+from attnkit.variants.size import Size
 
 every_task = pytest.mark.parametrize("cls", TASKS.values(), ids=TASKS)
 a_few = settings(max_examples=7)
@@ -153,15 +155,15 @@ def test_a_task_that_cannot_be_registered_is_told_why(changes, message):
 @every_task
 def test_setting_names_do_not_collide(cls):
     """Settings are written flat, so a dial must not be called like another setting."""
-    others = {*Experiment.model_fields, *Size.model_fields, *Training.model_fields}
+    others = {*Experiment.model_fields, *Size.model_fields, *TrainingSettings.model_fields}
     assert not others & set(cls.model_fields)
-    assert not set(Size.model_fields) & set(Training.model_fields)
+    assert not set(Size.model_fields) & set(TrainingSettings.model_fields)
 
 
 @every_task
 def test_overrides_name_sizes_and_training(cls):
     """A task overrides what exists, with allowed values."""
-    assert set(cls.overrides) <= {*Size.model_fields, *Training.model_fields}
+    assert set(cls.overrides) <= {*Size.model_fields, *TrainingSettings.model_fields}
     assert Experiment(task=cls.name).settings().items() >= cls.overrides.items()
     assert Experiment(task=cls.name, **cls.preset).settings().items() >= cls.preset.items()
 
