@@ -53,7 +53,8 @@ def test_tasks_are_listed_by_family():
 def test_a_task_that_cannot_be_registered_is_told_why(changes, message):
     """A refused task is named with the reason, and the registry is unchanged."""
     before = dict(TASKS)
-    own = type("Own", (Phonebook,), {"name": "own", "__annotations__": {}, **changes})
+    body = {"name": "own", "__module__": __name__, "__annotations__": {}, **changes}
+    own = type("Own", (Phonebook,), body)
     with pytest.raises(ValueError, match=re.escape(message)):
         register_task(own)
     assert before == TASKS
