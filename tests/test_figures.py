@@ -40,7 +40,7 @@ from attnkit.training import train
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import CATALOGUE, OPTIONS, Variant
 from attnkit.variants.catalogue import second_line_of, title_of
-from attnkit.variants.palette import COLORS, colors_of
+from attnkit.variants.palette import COLORS, FURTHER, REFERENCE, colors_of
 from attnkit.variants.sharing import Sharing
 
 
@@ -456,3 +456,9 @@ def test_colours_are_distinct():
     assert len(set(COLORS.values())) == len(Sharing)
     composed = [Variant(f"Q=K temperature={i}") for i in range(1, 7)]
     assert len(set(colors_of(composed))) == 6
+
+
+def test_every_sharing_has_its_own_colour():
+    """The palette is a file, which a new sharing may be missing in."""
+    assert set(COLORS) == set(Sharing)
+    assert len({*COLORS.values(), *FURTHER, REFERENCE}) == len(COLORS) + len(FURTHER) + 1

@@ -11,14 +11,11 @@ from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, BookQuery, sho
 from attnkit.analysis.responses import Answers, VariantAnswers
 from attnkit.experiment import Experiment
 from attnkit.variants.catalogue import title_of
-from attnkit.variants.palette import colors_of
+from attnkit.variants.palette import VIRIDIS, colors_of
 
 _RIGHT = ' class="ak-best"'
 """Attribute of the column headers of entries with the right answer."""
 
-_VIRIDIS = (
-    "#440154 #482878 #3e4989 #31688e #26828e #1f9e89 #35b779 #6ece58 #b5de2b #fde725"
-).split()
 _BRIGHT = 4
 """Index of the first colour on which text is black, not white; the contrast is at least 4.5."""
 
@@ -96,6 +93,6 @@ def _attention_cells(
 
 
 def _attention_cell(weight: float) -> str:
-    index = round(min(max(weight, 0.0), 1.0) * (len(_VIRIDIS) - 1))
+    index = round(min(max(weight, 0.0), 1.0) * (len(VIRIDIS) - 1))
     text_color = "#000" if index >= _BRIGHT else "#fff"
-    return f'<td style="background:{_VIRIDIS[index]};color:{text_color}">{weight:.2f}</td>'
+    return f'<td style="background:{VIRIDIS[index]};color:{text_color}">{weight:.2f}</td>'

@@ -15,22 +15,17 @@ from attnkit.figures.groups import LEGEND, legend_text, number_text
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import bare_layout
 from attnkit.realmodels.portraits import Portrait
-from attnkit.variants.palette import COLORS, REFERENCE, translucent
+from attnkit.variants.palette import BLUE_RED, COLORS, REFERENCE, translucent
 from attnkit.variants.sharing import Sharing
 
-BLUE_RED = [
-    [index / 6, color]
-    for index, color in enumerate(
-        ("#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b")
-    )
-]
+BLUE_RED_SCALE = [[index / (len(BLUE_RED) - 1), color] for index, color in enumerate(BLUE_RED)]
 """Colour scale of all maps of signed numbers: blue below 0, red above."""
 
 PAIR_NAMES = {"qk": "Q and K", "qv": "Q and V", "kv": "K and V"}
 
 _PAIR_LOOKS = {
-    "qk": (COLORS[Sharing.QKV], "circle"),
-    "qv": (COLORS[Sharing.Q_K], "square"),
+    "qk": (COLORS[Sharing.Q_K], "circle"),
+    "qv": (COLORS[Sharing.Q_V], "square"),
     "kv": (COLORS[Sharing.K_V], "triangle-up"),
 }
 
@@ -77,7 +72,7 @@ def plot_split(portrait: Portrait) -> Figure:
                 "y": list(range(1, n + 1)),
                 "zmin": -limit,
                 "zmax": limit,
-                "colorscale": BLUE_RED,
+                "colorscale": BLUE_RED_SCALE,
                 "showscale": panel == 1,
                 "colorbar": {"thickness": 10, "outlinewidth": 0, "nticks": 5},
                 "xaxis": f"x{suffix}",
