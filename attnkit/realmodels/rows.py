@@ -25,7 +25,7 @@ def check_n_layers(file: str, n_layers: int) -> None:
 def split_rows(
     file: str,
     name: str,
-    rows: Float[Array, "o *m"],
+    rows: Float[Array, " o *m"],
     n_heads: int,
     n_kv_heads: int,
     d_head: int | None = None,
