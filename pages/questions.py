@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from attnkit.claims import CLAIMS, Claim, Verdict
-from attnkit.evidence.questions import QUESTIONS, Question, answered
+from attnkit.evidence.questions import QUESTIONS, Question, answer_sentences
 from attnkit.evidence.record import Evidence, load_shipped, to_json, verdicts_of
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import rises_in_words, score_in_words, seen_in_words
@@ -51,7 +51,7 @@ def show_question(question: Question) -> None:
     left, right = st.columns([6, 5], gap="large")
     with left:
         st.markdown(f"> {plain(question.asked)}\n>\n> {plain(f'— {question.source}')}")
-        sentences = answered(question, shipped, verdicts)
+        sentences = answer_sentences(question, shipped, verdicts)
         if hidden:
             st.info("The answer is hidden until you have guessed below and run it.")
         elif sentences:

@@ -10,7 +10,7 @@ from attnkit.analysis.recovery import NEAR, curve_table, recovery_of, repeats, t
 from attnkit.experiment import Experiment
 from attnkit.experiment.links import link_params
 from attnkit.figures.heads import (
-    SPARED,
+    TOLERATED_LOSS,
     ablations_of,
     heads_csv,
     heads_tables,
@@ -296,7 +296,7 @@ def heads_area(drawn_moving: bool) -> None:
             "Accuracy with that head's output set to zero, all else as trained; the darker, the "
             f"more is lost. On {found.header['n_examples']} held-out examples after step "
             f"{found.header['step']}. A head can go if accuracy falls by at most "
-            f"{points(SPARED)} without it."
+            f"{points(TOLERATED_LOSS)} without it."
         )
         st.download_button(
             "Accuracies as CSV",

@@ -115,6 +115,15 @@ def address(port):
     return f"http://127.0.0.1:{port}"
 
 
+@pytest.fixture
+def page(browser):
+    """A page of a new visitor; the test fails if the page reports an error."""
+    from lab_browsing import visitor_page
+
+    with visitor_page(browser) as opened:
+        yield opened
+
+
 @pytest.fixture(scope="module")
 def pages_service():
     """The training process of all pages of a module, ended with it."""

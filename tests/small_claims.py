@@ -8,7 +8,7 @@ import numpy as np
 from attnkit.claims.base import Claim, arm, worse
 from attnkit.claims.measures import MEASURES, multiples
 from attnkit.evidence.gathering import Bench, Measurements, gather
-from attnkit.evidence.record import Begun
+from attnkit.evidence.record import FirstRun
 from attnkit.evidence.verdict import RULE_HASH
 
 TINY = {
@@ -58,7 +58,7 @@ class MadeUp(Bench):
 
     def begin(self, claim):
         """Return a day on which runs began."""
-        return Begun("2026-11-23", claim.prediction_hash, RULE_HASH)
+        return FirstRun("2026-11-23", claim.prediction_hash, RULE_HASH)
 
     def measure(self, trial):
         """Return numbers that depend on variant, seed and measure alone."""

@@ -20,7 +20,13 @@ from attnkit.figures.atlas import (
     plot_scatter,
     relative_depth,
 )
-from attnkit.figures.groups import counted, describe_groups, describe_lacking, groups_of, real
+from attnkit.figures.groups import (
+    counted,
+    describe_groups,
+    describe_lacking,
+    groups_of,
+    number_text,
+)
 from attnkit.figures.portrait import (
     describe_angles,
     describe_spectra,
@@ -64,12 +70,12 @@ def portrait(request):
 )
 def test_numbers_are_told_as_one_reads_them(value, told):
     """A true minus, few digits, a dash for none."""
-    assert real(value) == told
+    assert number_text(value) == told
 
 
 def test_no_number_is_a_negative_zero():
     """What rounds to nothing has no sign."""
-    assert real(-0.0001) == "0.000"
+    assert number_text(-0.0001) == "0.000"
 
 
 # groups
@@ -97,7 +103,7 @@ def test_shared_heads_count_once_where_queries_play_no_part(heads):
 
 def test_our_own_models_are_grouped_by_variant(all_heads):
     """In its colour, and hollow, for a real model may have that colour too."""
-    own = {g.model: g for g in groups_of(all_heads, "symmetry") if g.ours}
+    own = {g.model: g for g in groups_of(all_heads, "symmetry") if g.is_toy}
     assert set(own) == {"toy QKV", "toy Q=K"}
     assert own["toy Q=K"].color == COLORS[Sharing.Q_K]
     assert own["toy Q=K"].symbol.endswith("-open")
@@ -243,7 +249,9 @@ def test_a_scatter_has_a_dot_for_every_head_with_both(heads):
     assert [len(trace["x"]) for trace in figure["data"]] == [9, 18, 3]
     assert figure["data"][0]["y"] == pytest.approx(some["cos_qk"].iloc[1:10], rel=1e-3)
     told = describe_scatter(some, OVERLAP, COSINE)
-    assert real(correlation(some["overlap_qk"].iloc[1:10], some["cos_qk"].iloc[1:10])) in told
+    assert (
+        number_text(correlation(some["overlap_qk"].iloc[1:10], some["cos_qk"].iloc[1:10])) in told
+    )
 
 
 def test_random_levels_that_differ_have_the_colours_of_their_models(all_heads):
@@ -282,7 +290,7 @@ def test_two_models_are_compared_by_their_medians(heads):
     layers = figure["data"][3]
     middle = heads_of(heads, model=WRITER, kind="causal", layer=1)["overlap_qk"].median()
     assert layers["y"][1] == pytest.approx(middle, rel=1e-3)
-    assert f"difference {real(b.median - a.median)}" in describe_depth(a, b, OVERLAP)
+    assert f"difference {number_text(b.median - a.median)}" in describe_depth(a, b, OVERLAP)
 
 
 def test_two_kinds_of_one_model_can_be_told_apart(heads):
@@ -334,7 +342,7 @@ def test_spectra_are_those_of_the_portrait(portrait):
     colors = figure["data"][1]["marker"]["color"]
     for value, color in zip(drawn.symmetric, colors, strict=True):
         assert color == (COLORS[Sharing.Q_K] if value > 0 else COLORS[Sharing.QKV])
-    assert real(float(drawn.symmetric.max())) in describe_spectra(drawn)
+    assert number_text(float(drawn.symmetric.max())) in describe_spectra(drawn)
 
 
 def test_angles_stand_beside_those_of_random_subspaces(portrait):
@@ -347,7 +355,7 @@ def test_angles_stand_beside_those_of_random_subspaces(portrait):
         assert all(np.diff(trace["y"]) <= 1e-6)
         assert list(trace["x"]) == list(range(1, len(trace["y"]) + 1))
     mean = (drawn.angles["kv"] ** 2).mean()
-    assert f"K and V {real(float(mean))}" in describe_angles(drawn, d_model)
+    assert f"K and V {number_text(float(mean))}" in describe_angles(drawn, d_model)
 
 
 def test_random_subspaces_overlap_by_their_share_of_the_stream():

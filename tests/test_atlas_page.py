@@ -10,9 +10,9 @@ from idle import idle_service, show, visit
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
 from safetensors.numpy import save_file
 
-from attnkit.figures.groups import real
+from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
-from attnkit.realmodels.answer import answer_004, caveats
+from attnkit.realmodels.answer import answer_sentences, caveats
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
@@ -115,7 +115,7 @@ def link(tab):
 def test_the_page_answers_with_the_numbers_of_its_table(copy):
     """Three sentences, and what is not comparable."""
     tab = turn()
-    said(tab, "\n\n".join(answer_004(made_atlas().table)))
+    said(tab, "\n\n".join(answer_sentences(made_atlas().table)))
     for caveat in caveats(made_atlas().table):
         assert caveat in said(tab, caveat)
 
@@ -151,7 +151,7 @@ def test_a_link_shows_a_head(copy):
     """Outlined in the grid and looked at below; a model's name may have a stroke."""
     tab = turn(head=f"{READER}/encoder/1/3", measure="symmetry")
     (row,) = heads_of(made_atlas().table, model=READER, layer=1, head=3).itertuples()
-    assert real(row.symmetry) in said(tab, f"Outlined: {READER}, encoder, layer 1, head 3")
+    assert number_text(row.symmetry) in said(tab, f"Outlined: {READER}, encoder, layer 1, head 3")
     assert drawn(tab, "atlas_grid")["chosen"] == [READER, "encoder", 1, 3]
     assert [tab.selectbox(key=f"atlas_head_{name}").value for name in Head._fields] == [
         *(READER, "encoder", 1, 3)

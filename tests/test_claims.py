@@ -14,9 +14,9 @@ import attnkit.claims
 from attnkit.__main__ import main
 from attnkit.claims import CLAIMS, FAMILIES, Verdict, register_claim
 from attnkit.claims.base import (
+    CONFIRMING_SEEDS,
     LEAST_SEEDS,
     LONGEST,
-    SURE_SEEDS,
     TUNED_AT,
     Seen,
     Statement,
@@ -82,7 +82,7 @@ def test_a_claim_has_seeds_for_a_headline(claim):
 @EVERY
 def test_every_arm_makes_an_experiment(claim):
     """An arm is an experiment by itself; no two arms train the same at the same rate."""
-    further, _ = claim.sure()
+    further, _ = claim.confirmation()
     arms = (*claim.arms, *further)
     assert all(one.experiment.n_runs == 1 for one in arms)
     assert len({(one.experiment.hash, one.rate_of) for one in arms}) == len(arms)
@@ -96,7 +96,7 @@ def test_every_statement_wants_a_region_that_leaves_something_out(claim):
         assert statement.low < statement.high
         assert math.isfinite(statement.low) or math.isfinite(statement.high)
         assert statement.text
-        assert (statement.left_too is None) == (statement.right_too is None)
+        assert (statement.second_left is None) == (statement.second_right is None)
 
 
 @EVERY
@@ -114,7 +114,7 @@ def test_arms_that_are_compared_differ_in_nothing_but_the_variant_or_the_task(cl
 @EVERY
 def test_the_left_arm_is_trained_for_as_long_as_a_statement_reads_it(claim):
     """The right arm may be shorter: it is then read at its last step."""
-    arms, statements = claim.sure()
+    arms, statements = claim.confirmation()
     by_name = {one.name: one for one in (*claim.arms, *arms)}
     for statement in (*claim.statements, *statements):
         assert statement.at <= by_name[statement.left].up_to
@@ -138,7 +138,7 @@ def test_judged_arms_are_those_of_the_statements(claim):
 @EVERY
 def test_an_inability_is_confirmed(claim):
     """It is confirmed by long runs with a constant rate and with a schedule, on fewer seeds."""
-    arms, statements = claim.sure()
+    arms, statements = claim.confirmation()
     unable = [statement for statement in claim.statements if statement.unable]
     assert len(statements) == 2 * len(unable)
     assert {one.left for one in statements} == {one.name for one in arms}
@@ -150,7 +150,7 @@ def test_an_inability_is_confirmed(claim):
             assert longer.variant == own.variant
             assert training.steps == LONGEST * own.base_steps
             assert longer.tuning_experiment.training.steps == TUNED_AT * own.base_steps
-            assert (longer.most_seeds, longer.rate_of) == (SURE_SEEDS, "")
+            assert (longer.most_seeds, longer.rate_of) == (CONFIRMING_SEEDS, "")
         assert rates_of(constant) == rates_of(own)
         assert constant.experiment.training.schedule == own.experiment.training.schedule
         assert scheduled.experiment.training.schedule == "cosine"
@@ -167,7 +167,7 @@ def test_an_inability_is_confirmed(claim):
 def test_one_arm_that_is_unable_twice_is_trained_once_more_only():
     """Two statements about it share the arms that confirm them."""
     twice = (worse("Q=K", "QKV", unable=True), worse("Q=K", "K=V", unable=True))
-    arms, statements = small_claim(statements=twice).sure()
+    arms, statements = small_claim(statements=twice).confirmation()
     assert (len(arms), len(statements)) == (2, 4)
 
 
@@ -230,7 +230,7 @@ def test_worse_and_better_need_a_measure_that_has_them(builder, measure):
         {"low": 0},
         {"right": "QKV"},
         {"right": "QKV", "low": -1, "high": 1},
-        {"right": "QKV", "low": 0, "left_too": "K=V", "right_too": "Q=K"},
+        {"right": "QKV", "low": 0, "second_left": "K=V", "second_right": "Q=K"},
     ],
 )
 def test_pairs_are_counted_of_two_arms_beyond_one_limit(wrong):

@@ -93,7 +93,7 @@ def test_every_registered_claim_can_be_drawn(claim):
     assert len(rows["layout"]["yaxis"]["tickvals"]) == len(evidence.scores)
     assert len(differences["layout"]["annotations"]) == len(evidence.statements)
     learning = plot_learning(evidence)
-    long = [one for one in (*claim.arms, *claim.sure()[0]) if one.up_to > 1]
+    long = [one for one in (*claim.arms, *claim.confirmation()[0]) if one.up_to > 1]
     assert (learning is not None) == any(one.name in evidence.scores for one in long)
     for figure in (rows, differences, learning):
         json.dumps(go.Figure(figure).to_dict() and figure, allow_nan=False)

@@ -18,8 +18,9 @@ from attnkit.evidence.record import (
     to_json,
     verdicts_of,
 )
-from attnkit.evidence.verdict import find
+from attnkit.evidence.verdict import judge_statement
 from attnkit.evidence.words import (
+    finding_in_words,
     main_finding,
     readable,
     rises_in_words,
@@ -27,7 +28,6 @@ from attnkit.evidence.words import (
     score_in_words,
     seen_in_words,
     to_markdown,
-    told,
 )
 from attnkit.foundation.machine import processor_kind
 
@@ -188,7 +188,7 @@ def test_a_record_of_no_known_claim_is_refused(known):
 def test_scores_are_read_at_multiples_of_the_base_steps(known):
     """An arm that is trained for less is read at its last step."""
     evidence = made_up(known, MadeUp(QKV=1.0, Q_K=[0.1, 0.2, 0.3, 0.4, 0.5, 0.96]))
-    long = known.sure()[0][0].name
+    long = known.confirmation()[0][0].name
     for power, accuracy in enumerate((0.1, 0.2, 0.3, 0.4, 0.5, 0.96)):
         assert evidence.mean(long, at=2**power) == pytest.approx(accuracy)
         assert evidence.mean("Q=K", at=2**power) == pytest.approx(0.1)
@@ -316,7 +316,7 @@ def test_quick_records_are_read_each_alone():
 )
 def test_a_finding_is_told_in_a_few_words(statement, values, words):
     """Counted pairs with median and mean, or a mean with its interval and its unit."""
-    assert told(statement, find(statement, np.array(values))) == words
+    assert finding_in_words(statement, judge_statement(statement, np.array(values))) == words
 
 
 def test_a_statement_is_told_cell_by_cell(known):
@@ -357,7 +357,7 @@ def test_what_had_been_seen_is_told_with_a_prediction(known):
     assert seen_in_words(claim, unable(claim, quick=True)) == seen_in_words(claim)
     assert "The first run of the record began on 2026-11-23." in seen_in_words(claim, evidence)
     assert "The prediction has been changed since the first run" in seen_in_words(claim, evidence)
-    both = replace(evidence, begun=replace(evidence.begun, rule="another"))
+    both = replace(evidence, first_run=replace(evidence.first_run, rule="another"))
     assert "The rule and the prediction have been changed since the" in seen_in_words(claim, both)
     assert "Neither the prediction nor the rule has been changed" in seen_in_words(
         known, unable(known)

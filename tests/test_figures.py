@@ -40,7 +40,7 @@ from attnkit.training import train
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import CATALOGUE, OPTIONS, Variant
 from attnkit.variants.catalogue import second_line_of, title_of
-from attnkit.variants.palette import COLORS, colors_of
+from attnkit.variants.palette import COLORS, FURTHER, REFERENCE, colors_of
 from attnkit.variants.sharing import Sharing
 
 
@@ -281,7 +281,7 @@ def test_the_step_at_which_the_question_changes_is_marked():
         marks = [t for t in upright(plot(trained("transfer"))) if "hovertemplate" not in t]
         assert [unpacked(t["x"])[0] for t in marks[:5]] == [1] * 5
     assert not upright(plot_accuracy(trained("directed")))
-    assert any("upright" in entry["text"] for entry in accuracy_legend(trained("transfer"), None))
+    assert any("vertical" in entry["text"] for entry in accuracy_legend(trained("transfer"), None))
 
 
 def test_a_thumbnail_shows_an_asking_token_its_target_and_the_answer(snapshot):
@@ -456,3 +456,9 @@ def test_colours_are_distinct():
     assert len(set(COLORS.values())) == len(Sharing)
     composed = [Variant(f"Q=K temperature={i}") for i in range(1, 7)]
     assert len(set(colors_of(composed))) == 6
+
+
+def test_every_sharing_has_its_own_colour():
+    """The palette is a file, which a new sharing may be missing in."""
+    assert set(COLORS) == set(Sharing)
+    assert len({*COLORS.values(), *FURTHER, REFERENCE}) == len(COLORS) + len(FURTHER) + 1

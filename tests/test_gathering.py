@@ -275,7 +275,7 @@ def test_evidence_holds_the_scores_of_every_arm(tmp_path):
         ]
         for measure in ("accuracy", "loss"):
             expected = snapshot.history[measure][-1, runs]
-            np.testing.assert_array_equal(evidence.of(measure)[one.name], expected)
+            np.testing.assert_array_equal(evidence.scores_at(measure)[one.name], expected)
         accuracy = snapshot.history["accuracy"][:, runs]
         curve = evidence.curves[one.name]
         np.testing.assert_array_equal(curve.steps, snapshot.eval_steps)
@@ -328,7 +328,7 @@ def test_an_inability_that_shows_is_confirmed():
     """Long runs with and without a schedule are added, each at a rate of its own."""
     claim = small_claim()
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
-    arms, _ = claim.sure()
+    arms, _ = claim.confirmation()
     assert set(evidence.scores) == {one.name for one in (*claim.arms, *arms)} == set(evidence.tuned)
     assert set(evidence.curves) == set(evidence.scores)
     assert len(evidence.findings) == 3
@@ -354,7 +354,7 @@ def test_an_inability_is_confirmed_whatever_becomes_of_the_claim():
     found = [one.verdict for one in evidence.findings]
     assert found == ["undecided", "held", "held", "held"]
     assert evidence.judgement.verdict == "undecided"
-    assert set(evidence.scores) == {one.name for one in (*claim.arms, *claim.sure()[0])}
+    assert set(evidence.scores) == {one.name for one in (*claim.arms, *claim.confirmation()[0])}
 
 
 def test_an_inability_at_another_s_rate_is_confirmed_at_rates_of_its_own():
@@ -364,7 +364,7 @@ def test_an_inability_at_another_s_rate_is_confirmed_at_rates_of_its_own():
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
     assert evidence.judgement.verdict == "held"
     assert evidence.tuned["Q=K"] == evidence.tuned["QKV"]
-    for one in claim.sure()[0]:
+    for one in claim.confirmation()[0]:
         assert tuple(sorted(evidence.tuned[one.name].tried)) == rates_of(one)
 
 
@@ -390,9 +390,9 @@ def test_arms_with_fewer_seeds_are_compared_on_the_seeds_that_both_have():
     """Confirming arms have at most 20 seeds; the others keep all of theirs."""
     claim = small_claim(n_seeds=23)
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
-    confirming, _ = claim.sure()
-    assert {len(evidence.of("accuracy")[one.name]) for one in claim.arms} == {23}
-    assert {len(evidence.of("accuracy")[one.name]) for one in confirming} == {20}
+    confirming, _ = claim.confirmation()
+    assert {len(evidence.scores_at("accuracy")[one.name]) for one in claim.arms} == {23}
+    assert {len(evidence.scores_at("accuracy")[one.name]) for one in confirming} == {20}
     assert [one.n_pairs for one in evidence.findings] == [23, 20, 20]
 
 
@@ -403,19 +403,22 @@ def test_prediction_and_rule_are_written_down_when_the_first_run_begins(tmp_path
     """They are read from then on; whatever is changed afterwards is told."""
     claim = small_claim(n_seeds=2)
     (before,) = gather([claim], Bench(tmp_path))
-    assert (before.begun.prediction, before.begun.rule) == (claim.prediction_hash, RULE_HASH)
-    assert len(before.begun.date) == len("2026-11-23")
+    assert (before.first_run.prediction, before.first_run.rule) == (
+        claim.prediction_hash,
+        RULE_HASH,
+    )
+    assert len(before.first_run.date) == len("2026-11-23")
     assert before.changed == ""
     again = replace(claim, prediction="Undecided.", expected="undecided")
     (after,) = gather([again], Bench(tmp_path, fresh=True))
-    assert after.begun == before.begun
+    assert after.first_run == before.first_run
     assert after.changed == "the prediction"
     (begun,) = tmp_path.glob("begun-*.json")
     told = json.loads(begun.read_text(encoding="utf-8"))
     begun.write_text(json.dumps({**told, "rule": "another rule"}), encoding="utf-8")
     (both,) = gather([again], Bench(tmp_path))
     assert both.changed == "the rule and the prediction"
-    assert Evidence.from_dict({**both.to_dict(), "id": "direction"}).begun == both.begun
+    assert Evidence.from_dict({**both.to_dict(), "id": "direction"}).first_run == both.first_run
 
 
 def test_a_claim_whose_test_is_changed_begins_anew(tmp_path, trained):
@@ -429,7 +432,7 @@ def test_a_claim_whose_test_is_changed_begins_anew(tmp_path, trained):
 def test_the_quick_form_writes_nothing_down(tmp_path, trained):
     """Its runs are no part of the record."""
     (evidence,) = gather([small_claim(n_seeds=4)], Bench(tmp_path), quick=True)
-    assert (evidence.begun.date, evidence.changed) == ("", "")
+    assert (evidence.first_run.date, evidence.changed) == ("", "")
     assert not list(tmp_path.glob("begun-*"))
 
 
@@ -474,7 +477,7 @@ def test_the_quick_form_takes_over_learning_rates():
     """Only what is compared is trained."""
     claim, bench = small_claim(), MadeUp()
     known = made_up(claim)
-    evidence = made_up(claim, bench, quick=True, known={claim.id: known})
+    evidence = made_up(claim, bench, quick=True, records={claim.id: known})
     assert len(bench.measured) == 1
     assert evidence.tuned == {name: known.tuned[name] for name in ("Q=K", "QKV")}
 
@@ -482,7 +485,7 @@ def test_the_quick_form_takes_over_learning_rates():
 def test_the_full_form_tunes_anew():
     """Whatever is known."""
     claim, bench = small_claim(), MadeUp()
-    made_up(claim, bench, known={claim.id: made_up(claim)})
+    made_up(claim, bench, records={claim.id: made_up(claim)})
     assert len(bench.measured) > 1
 
 
@@ -491,7 +494,7 @@ def test_learning_rates_of_a_claim_that_has_changed_are_not_taken_over():
     claim, bench = small_claim(), MadeUp()
     changed = small_claim(statements=(worse("Q=K", "QKV", 0.07, unable=True),))
     stale = replace(made_up(changed), claim=claim)
-    made_up(claim, bench, quick=True, known={claim.id: stale})
+    made_up(claim, bench, quick=True, records={claim.id: stale})
     assert not stale.current
     assert len(bench.measured) > 1
 

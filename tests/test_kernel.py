@@ -8,8 +8,8 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from random_experiments import COMPOSED, TINY, mixed, sizes
 from searching import briefly
-from test_laws import COMPOSED, TINY, mixed, sizes
 
 from attnkit.experiment import Experiment
 from attnkit.model.initial import generator_for

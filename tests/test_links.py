@@ -13,8 +13,8 @@ from attnkit.experiment.links import (
     hideable,
     link_params,
     link_text,
+    problems_in_words,
     read_link,
-    told,
 )
 from attnkit.foundation.settings import Problem
 from attnkit.tasks import TASKS
@@ -73,7 +73,7 @@ def test_a_store_that_cannot_be_read_is_told():
     """In its own words."""
     link = read_link({"run": HASH}, lambda _: "the database is away")
     assert link.experiment == Experiment()
-    assert told(link.problems) == f"run: got '{HASH}', but the database is away."
+    assert problems_in_words(link.problems) == f"run: got '{HASH}', but the database is away."
 
 
 # hidden controls
@@ -91,7 +91,7 @@ def test_unknown_names_are_told_and_the_others_are_hidden():
     """Once for all of them."""
     link = read(hide="colour,steps,train")
     assert link.hidden == ("steps",)
-    assert told(link.problems) == (
+    assert problems_in_words(link.problems) == (
         "hide: got 'colour, train', allowed task, sharing, add_variant, settings, more, buttons "
         "or names of settings such as steps."
     )
@@ -227,6 +227,6 @@ def test_many_settings_that_contradict_each_other_are_given_up(monkeypatch):
 def test_only_the_first_problems_are_told_in_full():
     """A page is no place for a hundred sentences."""
     problems = [Problem(f"f{i}", i, "none") for i in range(7)]
-    assert told(problems[:1]) == "f0: got 0, allowed none."
-    assert told(problems).endswith("f3: got 3, allowed none. And 3 more.")
-    assert told([]) == ""
+    assert problems_in_words(problems[:1]) == "f0: got 0, allowed none."
+    assert problems_in_words(problems).endswith("f3: got 3, allowed none. And 3 more.")
+    assert problems_in_words([]) == ""

@@ -10,7 +10,7 @@ from small_claims import MadeUp
 
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.evidence.gathering import gather
-from attnkit.evidence.questions import QUESTIONS, answered
+from attnkit.evidence.questions import QUESTIONS, answer_sentences
 from attnkit.evidence.record import load_shipped, verdicts_of
 
 VERDICTS = get_args(Verdict)
@@ -133,13 +133,13 @@ def test_runs_that_diverged_are_told_in_words(evidence):
 def test_an_answer_is_told_as_far_as_there_is_evidence(question, evidence):
     """In its order; verdicts decide what each sentence says."""
     verdicts = dict.fromkeys(evidence, "held")
-    whole = answered(question, evidence, verdicts)
+    whole = answer_sentences(question, evidence, verdicts)
     assert len(whole) == 3
     some = {name: one for name, one in evidence.items() if name != question.answer[0].claim}
-    assert answered(question, some, verdicts) == whole[1:]
-    assert answered(question, {}, {}) == []
+    assert answer_sentences(question, some, verdicts) == whole[1:]
+    assert answer_sentences(question, {}, {}) == []
     other = {**verdicts, question.answer[1].claim: "did not hold"}
-    changed = answered(question, evidence, other)
+    changed = answer_sentences(question, evidence, other)
     assert (changed[0], changed[2]) == (whole[0], whole[2])
 
 
@@ -147,7 +147,7 @@ def test_an_answer_is_told_as_far_as_there_is_evidence(question, evidence):
 def test_the_shipped_answer_reads_well(question):
     """As far as evidence is shipped."""
     shipped = load_shipped()
-    assert all(map(well_formed, answered(question, shipped, verdicts_of(shipped.values()))))
+    assert all(map(well_formed, answer_sentences(question, shipped, verdicts_of(shipped.values()))))
 
 
 def test_what_is_shipped_as_not_holding_has_a_reason():

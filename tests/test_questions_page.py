@@ -10,7 +10,7 @@ from test_pages import PATIENCE, press, show, told, visit
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm, worse
 from attnkit.evidence import record
-from attnkit.evidence.questions import QUESTIONS, answered
+from attnkit.evidence.questions import QUESTIONS, answer_sentences
 from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.words import score_in_words, seen_in_words
 from attnkit.experiment.experiment import from_params
@@ -123,7 +123,7 @@ def test_a_question_is_answered_with_numbers_and_a_picture(question, shipped):
     """And with the asker's words, the verdicts, and where the numbers come from."""
     tab = visit_at("questions", question=question.id)
     text = said(tab)
-    sentences = answered(question, shipped, verdicts_of(shipped.values()))
+    sentences = answer_sentences(question, shipped, verdicts_of(shipped.values()))
     assert len(sentences) == 3
     assert all(sentence in text for sentence in sentences)
     assert question.asked in text

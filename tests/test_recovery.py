@@ -302,15 +302,15 @@ def test_every_head_of_every_layer_has_its_cell(kind):
     """Of tasks with one side and with two, of one head and of more; and its row for taking away."""
     found = ablations_of(inspected("heads", kind, sharing=("QKV", "K=V")))
     html = heads_tables(found)
-    n_layers, n_heads = found[0].head.shape
+    n_layers, n_heads = found[0].without_head.shape
     by_layer = n_heads + (n_heads > 1)
     assert html.count("<td") == 2 * (n_layers * by_layer + (n_layers > 1))
     assert html.count('scope="row"') == 2 * (n_layers + (n_layers > 1))
-    for place in found[0].places:
+    for place in found[0].layers:
         assert place in html
     rows = list(csv.DictReader(io.StringIO(heads_csv(found))))
     assert len(rows) == 2 * (1 + n_layers * (n_heads + 1) + 1)
-    assert float(rows[0]["accuracy"]) == found[0].whole
+    assert float(rows[0]["accuracy"]) == found[0].accuracy
 
 
 def test_what_is_lost_colours_the_table():

@@ -13,7 +13,7 @@ import pytest
 from small_claims import MadeUp, made_up
 
 from attnkit.claims import CLAIMS
-from attnkit.evidence.questions import QUESTIONS, answered
+from attnkit.evidence.questions import QUESTIONS, answer_sentences
 from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import RULE
@@ -180,7 +180,7 @@ def test_questions_are_answered_from_the_records():
     """In the sentences of the questions page."""
     known = {one.claim.id: one for one in records()}
     for question in QUESTIONS:
-        for sentence in answered(question, known, verdicts_of(records())):
+        for sentence in answer_sentences(question, known, verdicts_of(records())):
             assert " ".join(sentence.split()) in read().text
 
 

@@ -1,6 +1,6 @@
 """Phone book, directed and mutual relation: their books, chance and plateau, and labels.
 
-The laws of all tasks stand in test_tasks.py.
+The laws of all tasks stand in test_tasks.py, test_tasks_examples.py and test_tasks_split.py.
 """
 
 import math

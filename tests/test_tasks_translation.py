@@ -1,6 +1,6 @@
 """Dictionary and translation against slow references, a million sentences, and the stock of names.
 
-The laws of all tasks stand in test_tasks.py.
+The laws of all tasks stand in test_tasks.py, test_tasks_examples.py and test_tasks_split.py.
 """
 
 import math

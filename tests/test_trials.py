@@ -20,10 +20,10 @@ from attnkit.evidence.trials import (
     RATES,
     TUNING_SEED,
     Tuned,
-    choose,
+    choose_rate,
     comparing_trials,
     rates_of,
-    tuned_by,
+    tuning_measure,
     tuning_trials,
 )
 from attnkit.experiment import experiment as limits
@@ -58,7 +58,7 @@ def trained_as(trial, arms):
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_every_variant_is_the_arm_that_its_cell_names(claim):
     """An experiment puts variants into an order of its own, and cells follow it."""
-    further, _ = claim.sure()
+    further, _ = claim.confirmation()
     for arms in (claim.arms, claim.judged_arms, further):
         rates = {one.name: 0.001 * (1 + place) for place, one in enumerate(arms)}
         for trial in (*tuning_trials(arms), *comparing_trials(arms, rates, 2)):
@@ -243,10 +243,10 @@ def test_the_steps_to_solve_are_the_logarithm_of_the_first_evaluation_at_the_thr
     accuracy = np.concatenate([accuracy, [[1.0, 0.1, 0.94]]])
     history = {name: values[:5] for name, values in snapshot.history.items()}
     made = replace(snapshot, eval_steps=steps, history={**history, "accuracy": accuracy})
-    found = MEASURES["steps_to_solve"].of(made, 24)
+    found = MEASURES["steps_to_solve"].read(made, 24)
     np.testing.assert_allclose(found, [np.log2(6), np.log2(18), np.inf])
     np.testing.assert_allclose(
-        MEASURES["steps_to_solve"].of(made, 12), [np.log2(6), np.inf, np.inf]
+        MEASURES["steps_to_solve"].read(made, 12), [np.log2(6), np.inf, np.inf]
     )
 
 
@@ -271,7 +271,7 @@ def tried(**by_rate):
 
 def test_the_most_accurate_rate_is_chosen():
     """Whatever its loss."""
-    found = choose(tried(_1=([0.5, 0.7], [0.1, 0.1]), _2=([0.7, 0.7], [0.9, 0.9])), "accuracy")
+    found = choose_rate(tried(_1=([0.5, 0.7], [0.1, 0.1]), _2=([0.7, 0.7], [0.9, 0.9])), "accuracy")
     assert found.rate == 2.0
     assert found.tried == pytest.approx({1.0: 0.6, 2.0: 0.7})
     assert found.by == "accuracy"
@@ -299,19 +299,19 @@ def test_of_rates_that_are_as_good_the_middle_one_is_chosen(by, behind, rate):
         for place, much in enumerate(behind)
     }
     assert AS_GOOD == 0.005
-    assert choose(many, by).rate == rate
+    assert choose_rate(many, by).rate == rate
 
 
 def test_on_text_the_lowest_loss_is_chosen():
     """Whatever the accuracy."""
-    found = choose(tried(_1=([0.5, 0.5], [0.1, 0.2]), _2=([0.9, 0.9], [0.3, 0.3])), "loss")
+    found = choose_rate(tried(_1=([0.5, 0.5], [0.1, 0.2]), _2=([0.9, 0.9], [0.3, 0.3])), "loss")
     assert (found.rate, found.tried) == (1.0, pytest.approx({1.0: 0.15, 2.0: 0.3}))
 
 
 @pytest.mark.parametrize("by", ["accuracy", "loss"])
 def test_a_rate_at_which_a_run_diverged_is_not_chosen(by):
     """Not even if it is the best otherwise; its mean is none."""
-    found = choose(tried(_1=([0.9, NAN], [0.1, NAN]), _2=([0.1, 0.1], [3.0, 3.0])), by)
+    found = choose_rate(tried(_1=([0.9, NAN], [0.1, NAN]), _2=([0.1, 0.1], [3.0, 3.0])), by)
     assert found.rate == 2.0
     assert np.isnan(found.tried[1.0])
 
@@ -319,7 +319,7 @@ def test_a_rate_at_which_a_run_diverged_is_not_chosen(by):
 def test_where_all_diverged_something_is_chosen_still():
     """The middle one; the comparison then shows it."""
     diverged = ([NAN] * 2,) * 2
-    assert choose(tried(_4=diverged, _1=diverged, _2=diverged), "accuracy").rate == 2.0
+    assert choose_rate(tried(_4=diverged, _1=diverged, _2=diverged), "accuracy").rate == 2.0
 
 
 @pytest.mark.parametrize(
@@ -344,10 +344,14 @@ def test_a_rate_at_the_edge_of_those_tried_is_told(rate, means, at_edge):
 def test_the_choice_does_not_hang_on_the_order_of_rates(rates):
     """The best stays the best."""
     values = {r: {"accuracy": np.array([r * 100]), "loss": np.array([1 - r * 100])} for r in rates}
-    assert choose(values, "accuracy").rate == choose(values, "loss").rate == 0.004
+    assert choose_rate(values, "accuracy").rate == choose_rate(values, "loss").rate == 0.004
 
 
 def test_text_is_tuned_by_loss_and_all_else_by_accuracy():
     """A text's accuracy says little."""
-    assert tuned_by(arm("QKV", task="language")) == "loss"
-    assert tuned_by(MIXED[0]) == tuned_by(replace(MIXED[0], finely=True)) == "accuracy"
+    assert tuning_measure(arm("QKV", task="language")) == "loss"
+    assert (
+        tuning_measure(MIXED[0])
+        == tuning_measure(replace(MIXED[0], finer_rates=True))
+        == "accuracy"
+    )

@@ -57,7 +57,7 @@ def test_layers_of_both_sides_stand_in_the_order_of_computation():
 
 def test_one_side_has_one_stack():
     """All positions ask all positions."""
-    places = tiny("directed", n_layers=2, causal=True).places
+    places = tiny("directed", n_layers=2, causal=True).layer_specs
     assert [(place.title, place.query_positions, place.key_positions) for place in places] == [
         ("Layer 1", (0, N), (0, N)),
         ("Layer 2", (0, N), (0, N)),

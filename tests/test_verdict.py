@@ -23,8 +23,8 @@ from attnkit.evidence.verdict import (
     STILL_RISES,
     Judgement,
     differences,
-    find,
     judge,
+    judge_statement,
     judge_together,
     still_rises,
 )
@@ -50,7 +50,7 @@ def about(measure, low=-inf, high=inf):
 def counted(statement, n_worse, n_better, n, n_lost=0):
     """Return the finding if so many of n pairs are worse, better and lost."""
     counts = (n_worse, n_better, n_lost, n - n_worse - n_better - n_lost)
-    return find(statement, np.repeat([-1.0, 1.0, nan, 0.0], counts))
+    return judge_statement(statement, np.repeat([-1.0, 1.0, nan, 0.0], counts))
 
 
 def outcomes(n):
@@ -90,8 +90,8 @@ def test_the_share_that_is_worse_has_the_limits_of_clopper_and_pearson(n):
 @given(SEEDS, st.sampled_from([0.0, LIMIT, 0.3]), st.sampled_from(["accuracy", "steps_to_solve"]))
 def test_better_mirrors_worse_and_order_does_not_matter(values, by, measure):
     """An arm is worse than another if and only if that one is better."""
-    one = find(worse("a", "b", by, measure=measure), values)
-    other = find(better("b", "a", by, measure=measure), -values[::-1])
+    one = judge_statement(worse("a", "b", by, measure=measure), values)
+    other = judge_statement(better("b", "a", by, measure=measure), -values[::-1])
     for name in ("n_worse", "n_better", "p_held", "p_not", "share_low", "share_high"):
         assert getattr(one, name) == getattr(other, name)
     assert one.median == pytest.approx(-other.median)
@@ -100,7 +100,10 @@ def test_better_mirrors_worse_and_order_does_not_matter(values, by, measure):
 @given(SEEDS, st.sampled_from([LIMIT, 0.3]))
 def test_no_worse_is_the_opposite_of_worse(values, by):
     """Values that show the one refute the other, and no values show both."""
-    one, other = find(worse("a", "b", by), values), find(no_worse("a", "b", by), values)
+    one, other = (
+        judge_statement(worse("a", "b", by), values),
+        judge_statement(no_worse("a", "b", by), values),
+    )
     assert (one.p_held, one.p_not) == (other.p_not, other.p_held)
     assert max(one.p_held, one.p_not) > ALPHA
 
@@ -136,7 +139,7 @@ def test_half_of_the_runs_may_fail_and_the_arm_is_worse():
 def test_differences_at_the_limit_are_alike(rounding):
     """Limits do not belong to regions, also where a record has rounded the last digit."""
     values = np.repeat([-LIMIT, LIMIT], 10) * (1 + rounding)
-    assert find(WORSE, values).n_alike == find(NO_WORSE, values).n_alike == 20
+    assert judge_statement(WORSE, values).n_alike == judge_statement(NO_WORSE, values).n_alike == 20
 
 
 @pytest.mark.parametrize("n", range(6))
@@ -144,7 +147,7 @@ def test_differences_at_the_limit_are_alike(rounding):
 def test_five_seeds_say_nothing(statement, n):
     """However large the effect is."""
     for value in (-100.0, 100.0):
-        found = find(statement, value + np.linspace(0, 1, n))
+        found = judge_statement(statement, value + np.linspace(0, 1, n))
         assert (found.verdict, found.p_held, found.p_not) == ("undecided", 1, 1)
 
 
@@ -157,7 +160,7 @@ def test_means_give_students_p(values, limits):
     assume(np.ptp(values) > 0)
     limit = next(limit for limit in limits if np.isfinite(limit))
     assume(abs(values.mean() - limit) > 1e-9)
-    found = find(about("loss", *limits), values)
+    found = judge_statement(about("loss", *limits), values)
     expected = stats.ttest_1samp(values, limit).pvalue
     inside = limits[0] < values.mean() < limits[1]
     leaning = (expected, 1) if inside else (1, expected)
@@ -171,7 +174,7 @@ def test_differences_of_means_give_the_paired_p():
     right = rng.normal(2, 1, 11)
     scores = {"left": right + rng.normal(0.2, 0.1, 11), "right": right}
     statement = worse("left", "right", LIMIT, measure="loss")
-    found = find(statement, differences(statement, scores))
+    found = judge_statement(statement, differences(statement, scores))
     expected = stats.ttest_rel(scores["left"], right + LIMIT)
     interval = stats.ttest_rel(scores["left"], right).confidence_interval(LEVEL)
     assert found.p_held == pytest.approx(expected.pvalue)
@@ -181,7 +184,7 @@ def test_differences_of_means_give_the_paired_p():
 @given(SEEDS, REGION | HALF_LINE)
 def test_a_mean_is_judged_by_its_interval(values, limits):
     """It holds if and only if the interval lies in the region, and not if it lies outside."""
-    found = find(about("loss", *limits), values)
+    found = judge_statement(about("loss", *limits), values)
     low, high = found.effect_low, found.effect_high
     assume(min(abs(end - limit) for end in (low, high) for limit in limits) > 1e-9)
     inside = limits[0] < low and high < limits[1]
@@ -195,7 +198,7 @@ def test_means_of_seeds_that_are_all_alike_are_certain(value, n):
     """In the region, outside it, and on its limit, where rounding must not decide."""
     expected = {value - 0.1: "held", value + 0.1: "did not hold", value: "undecided"}
     for low, verdict in expected.items():
-        assert find(about("loss", low=low), np.full(n, value)).verdict == verdict
+        assert judge_statement(about("loss", low=low), np.full(n, value)).verdict == verdict
 
 
 # seeds that lack a score, or never solve their task
@@ -213,14 +216,14 @@ def test_a_pair_that_diverged_counts_against_either_verdict():
 
 def test_means_are_not_compared_if_a_run_diverged():
     """The mean of the others might be another."""
-    found = find(about("loss", low=0), np.array([2.0, 3, 5, nan, 7, 11, 13]))
+    found = judge_statement(about("loss", low=0), np.array([2.0, 3, 5, nan, 7, 11, 13]))
     assert (found.verdict, found.n_lost) == ("undecided", 1)
 
 
 @pytest.mark.parametrize("statement", [WORSE, NO_WORSE, about("loss", low=0)])
 def test_runs_that_all_diverged_say_nothing(statement):
     """They give neither a verdict, nor an average, nor a warning."""
-    found = find(statement, np.full(20, nan))
+    found = judge_statement(statement, np.full(20, nan))
     assert found.verdict == "undecided"
     assert (found.share_low, found.share_high) == (0, 1)
     assert np.isnan([found.effect, found.effect_low, found.effect_high, found.median]).all()
@@ -232,11 +235,11 @@ def test_two_runs_that_never_solve_a_task_are_alike():
     statement = worse("a", "b", 2, measure="steps_to_solve")
     values = differences(statement, scores)
     np.testing.assert_array_equal(values, [0, inf, -inf, 1])
-    found = find(statement, values)
+    found = judge_statement(statement, values)
     assert (found.n_worse, found.n_better, found.n_alike) == (1, 1, 2)
     assert np.isnan(found.effect)
     assert found.median == 0.5
-    assert np.isnan(find(statement, values[1:3]).median)
+    assert np.isnan(judge_statement(statement, values[1:3]).median)
 
 
 def test_arms_with_fewer_seeds_are_compared_on_their_common_seeds():
@@ -253,7 +256,7 @@ def test_differences_of_differences_are_taken_seed_by_seed():
     rows = np.array([[7.0, 7, nan, 7], [2, 3, 2, 2], [11, 13, 11, 11], [5, 5, 5, nan]])
     scores = dict(zip(names, rows, strict=True))
     one, two, four = (
-        Statement("", *arms[:2], "loss", left_too=arms[2], right_too=arms[3])
+        Statement("", *arms[:2], "loss", second_left=arms[2], second_right=arms[3])
         for arms in (["a", None, None, None], ["a", "b", None, None], names)
     )
     np.testing.assert_array_equal(differences(one, scores), [7, 7, nan, 7])
@@ -417,7 +420,7 @@ def test_students_interval_covers_the_mean_loss(n, effect):
     missed = (interval.low > effect) | (interval.high < effect)
     assert missed.mean() <= ALPHA + CHANCE
     for row, is_missed in zip(rows[:100], missed, strict=False):
-        assert (find(about("loss", low=effect), row).verdict != "undecided") == is_missed
+        assert (judge_statement(about("loss", low=effect), row).verdict != "undecided") == is_missed
 
 
 def test_students_interval_is_not_for_runs_that_fail():

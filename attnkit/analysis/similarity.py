@@ -54,7 +54,7 @@ class Band:
     high: Float[Array, " *n"]
 
     @staticmethod
-    def of(values: Float[Array, "draws *n"]) -> Band:
+    def of(values: Float[Array, " draws *n"]) -> Band:
         """Return the band of values measured on random pairs."""
         low, high = np.percentile(values, [_OUTSIDE, 100 - _OUTSIDE], axis=0)
         return Band(values.mean(0), low, high)

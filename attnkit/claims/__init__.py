@@ -1,4 +1,4 @@
-"""Claims of threads and papers about sharing, and their registry; each claim has a module."""
+"""Registry of the claims that threads and papers make about sharing; each claim is a module."""
 
 from __future__ import annotations
 

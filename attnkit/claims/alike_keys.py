@@ -1,4 +1,4 @@
-"""K=V where keys are alike and values differ: “network” is near “neural” and near “social”."""
+"""K=V where keys are alike but values differ, as “network” is near “neural” and “social”."""
 
 from attnkit.claims.base import Claim, arm, register_claim, worse
 

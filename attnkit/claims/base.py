@@ -1,10 +1,10 @@
-"""Claims: who says what, what we predicted, and how it is tested.
+"""Claims about shared projections: their source, our prediction, and the test of each.
 
-A claim names *arms* (a variant on a task, with its settings) and *statements* about them. A
-statement names two arms, a measure, and the region in which the claim wants their difference to
-lie. Whether the statement holds follows from a rule; see `attnkit.evidence.verdict`. A claim also
-says what had been seen when its prediction was written. Pages import claims, so this module does
-not import torch.
+A claim lists *arms* (a variant on a task, with its settings) and *statements* about them. A
+statement names two arms, a measure, and the region in which their difference lies if the claim is
+true. A rule then decides whether the statement holds, see `attnkit.evidence.verdict`. A claim also
+records what we had seen when we wrote its prediction. Pages import claims, so this module does not
+import torch.
 """
 
 from __future__ import annotations
@@ -22,55 +22,56 @@ from attnkit.experiment import Experiment
 Verdict = Literal["held", "did not hold", "undecided"]
 
 Seen = Literal["nothing", "a prototype", "an earlier run"]
-"""What had been seen of a comparison when its prediction was written.
+"""Results of a comparison that we had seen when we wrote its prediction.
 
-"a prototype": untuned or exploratory runs of this comparison, or of a close relative of it; "an
-earlier run": a first pass of the claim itself, on other seeds.
+"a prototype": untuned or exploratory runs of this comparison or of a similar one. "an earlier run":
+a first pass of the claim itself, on other seeds.
 """
 
-MATTERS = 0.05
-"""The smallest difference of accuracies that matters, unless a statement says otherwise."""
+RELEVANT_DIFFERENCE = 0.05
+"""Smallest difference of accuracies that matters, unless a statement names another."""
 
 N_EVALUATIONS = 20
-"""Number of evaluations in the base steps of an arm, unless the arm says otherwise."""
+"""Number of evaluations within the base steps of an arm, unless the arm sets another."""
 
 N_EVALUATIONS_LONG = 5
-"""The same for an arm that is trained for longer than its base steps."""
+"""Number of evaluations within the base steps of an arm that is trained for longer than these."""
 
 N_EVAL = 256
-"""Held-out examples of an evaluation, unless the arm says otherwise or its task has a corpus."""
+"""Held-out examples per evaluation, unless the arm sets another number or its task has a corpus."""
 
 LONGEST = 32
-"""A variant is called unable to do something only if this many times the steps do not help."""
+"""Multiple of the base steps after which an arm must still fail before it is called unable."""
 
-SURE_SEEDS = 20
+CONFIRMING_SEEDS = 20
 """Number of seeds of the long runs that confirm an inability."""
 
 LEAST_SEEDS = 6
-"""With 5 pairs the smallest two-sided p of a sign test is 0.0625: nothing could be decided."""
+"""Fewest seeds that allow a verdict: with 5 pairs the two-sided p of a sign test is at least
+0.0625."""
 
 TUNED_AT = 4
-"""The learning rates of these long runs are tuned at this many times the base steps."""
+"""Multiple of the base steps at which the learning rates of confirming runs are tuned."""
 
 
 @dataclass(frozen=True)
 class Arm:
     """One condition of a comparison: a variant on a task.
 
-    With a constant learning rate the first steps of a long run are the same as those of a short
-    one. So an arm is trained once, for `up_to` times its base steps, and read at 1, 2, 4, ... times
+    With a constant learning rate a long run begins with the same steps as a short one. So an arm
+    is trained once, for `up_to` times its base steps, and its scores are read at 1, 2, 4, ... times
     the base steps.
 
     Attributes:
-        name: Name as shown, unique in its claim.
-        variant: Text form of the variant; its learning rate is tuned.
-        settings: Name of the task and the settings that differ from its defaults. `steps` are the
-            base steps.
+        name: Name on screen, unique within its claim.
+        variant: Text form of the variant, without a learning rate, which is tuned.
+        settings: Name of the task, and the settings that differ from its defaults. `steps` is the
+            number of base steps.
         up_to: Multiple of the base steps for which the arm is trained, a power of two.
         tuned_at: Multiple of the base steps at which its learning rate is tuned.
-        finely: Whether the learning rate is tuned on the finer grid.
+        finer_rates: Whether the learning rate is tuned on the finer grid.
         rate_of: Name of the arm whose learning rate this arm uses instead of tuning its own.
-        most_seeds: Largest number of seeds that are trained, or None.
+        most_seeds: Largest number of seeds that are trained; None for no limit.
     """
 
     name: str
@@ -78,56 +79,56 @@ class Arm:
     settings: Mapping[str, Any]
     up_to: int = 1
     tuned_at: int = 1
-    finely: bool = False
+    finer_rates: bool = False
     rate_of: str = ""
     most_seeds: int | None = None
 
     @property
     def base_steps(self) -> int:
-        """Steps after which the arm is read unless a statement says otherwise."""
+        """Steps after which scores are read, unless a statement names a multiple of them."""
         return Experiment(**{**self.settings, "n_seeds": 1}).training.steps
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment with this arm alone, the learning rate of its task, and one seed."""
+        """The experiment of this arm alone, at the learning rate of its task and with one seed."""
         return self.trained_for(self.up_to)
 
     @property
     def tuning_experiment(self) -> Experiment:
-        """The experiment on which its learning rate is tuned."""
+        """The experiment on which the learning rate of this arm is tuned."""
         return self.trained_for(self.tuned_at)
 
     def trained_for(self, times: int) -> Experiment:
-        """Return the experiment of the arm, trained for a multiple of its base steps."""
+        """Return the experiment of this arm, trained for a multiple of its base steps."""
         base = Experiment(**{**self.settings, "n_seeds": 1})
         steps = base.training.steps
         n_evaluations = N_EVALUATIONS if times == 1 else N_EVALUATIONS_LONG
-        chosen: dict[str, Any] = {"evaluate_every": max(1, steps // n_evaluations)}
+        defaults: dict[str, Any] = {"evaluate_every": max(1, steps // n_evaluations)}
         if not base.task.corpus:
-            chosen["n_eval"] = N_EVAL
-        own = {**chosen, **self.settings, "steps": times * steps}
-        return base.replace(**own, sharing=[self.variant], n_seeds=1)
+            defaults["n_eval"] = N_EVAL
+        settings = {**defaults, **self.settings, "steps": times * steps}
+        return base.replace(**settings, sharing=[self.variant], n_seeds=1)
 
     def longest(self) -> Arm:
-        """Return the arm trained for `LONGEST` times its steps, its rate tuned on long runs."""
+        """Return this arm, trained for `LONGEST` times its steps and tuned on longer runs."""
         return replace(
             self,
             name=f"{self.name}, {LONGEST * self.base_steps:,} steps",
             up_to=LONGEST,
             tuned_at=TUNED_AT,
             rate_of="",
-            most_seeds=SURE_SEEDS,
+            most_seeds=CONFIRMING_SEEDS,
         )
 
     def scheduled(self) -> Arm:
-        """Return the same with warm-up, cosine schedule, clipped gradients, and finer tuning."""
+        """Return `longest` with warm-up, cosine schedule, clipped gradients and finer tuning."""
         schedule = {"schedule": "cosine", "warm_up": 0.05, "clip": 1.0}
         longest = self.longest()
         return replace(
             longest,
             name=f"{longest.name} with a schedule",
             settings={**self.settings, **schedule},
-            finely=True,
+            finer_rates=True,
         )
 
 
@@ -140,25 +141,32 @@ def arm(
     rate_of: str = "",
     **settings: Any,
 ) -> Arm:
-    """Return an arm, named after its variant unless a name is given."""
+    """Return an arm, named after its variant unless `name` is set.
+
+    Args:
+        variant: See `Arm`, as for `up_to`, `tuned_at` and `rate_of`.
+        name: See `Arm`.
+        **settings: Name of the task and settings of the experiment.
+    """
     return Arm(name or variant, variant, settings, up_to, tuned_at, rate_of=rate_of)
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A difference between two arms, and the region in which a claim wants it to lie.
+    """A difference between two arms, and the region in which it lies if the claim is true.
 
     Attributes:
-        text: The statement in words, as the claim would have it.
+        text: The statement in words.
         left: Name of an arm.
-        right: Name of the arm that is subtracted from it; None for the left arm alone.
+        right: Name of the arm that is subtracted from `left`; None for the left arm alone.
         measure: Name of a measure in `MEASURES`.
-        low: Lower limit of the region, which does not belong to it.
-        high: Upper limit of the region, which does not belong to it.
-        left_too: With `right_too` a second difference, which is subtracted from the first.
-        right_too: See `left_too`.
-        at: Multiple of the base steps at which the left arms are read. The right arms are read
-            there, too, or at their last step if they are not trained for so long.
+        low: Lower limit of the open region.
+        high: Upper limit of the open region.
+        second_left: Left arm of a second difference, which is subtracted from the first; None for
+            no second difference.
+        second_right: Right arm of the second difference.
+        at: Multiple of the base steps at which the arms are read; an arm that is not trained for
+            so long is read at its last step.
         unable: Whether the statement says that the left arm cannot do something. Then it must also
             hold after `LONGEST` times the steps, with a constant learning rate and with a schedule.
     """
@@ -169,8 +177,8 @@ class Statement:
     measure: str = "accuracy"
     low: float = -math.inf
     high: float = math.inf
-    left_too: str | None = None
-    right_too: str | None = None
+    second_left: str | None = None
+    second_right: str | None = None
     at: int = 1
     unable: bool = False
 
@@ -179,43 +187,58 @@ class Statement:
 
         Raises:
             ValueError: If there is no such measure, or if it counts pairs of seeds and the
-                statement does not compare two arms.
+                statement does not compare two arms at one limit.
         """
         if self.measure not in MEASURES:
             raise ValueError(f"measure: got {self.measure!r}, allowed {', '.join(MEASURES)}")
-        if self.measured.scatters:
+        if self.measured.compares_means:
             return
         one_sided = math.isinf(self.low) != math.isinf(self.high)
-        if self.right is None or self.left_too is not None or not one_sided:
-            allowed = ", ".join(name for name, one in MEASURES.items() if one.scatters)
+        if self.right is None or self.second_left is not None or not one_sided:
+            allowed = ", ".join(
+                name for name, measure in MEASURES.items() if measure.compares_means
+            )
             raise ValueError(
-                f"measure: got {self.measure!r}, which counts pairs of two arms beyond one limit; "
+                f"measure: got {self.measure!r}, which needs a left and a right arm and one limit; "
                 f"allowed otherwise {allowed}"
             )
 
     @property
     def measured(self) -> Measure:
-        """The measure that is compared."""
+        """The measure on which the arms are compared."""
         return MEASURES[self.measure]
 
     @property
     def arms(self) -> tuple[str, ...]:
-        """The names of the arms."""
-        named = (self.left, self.right, self.left_too, self.right_too)
-        return tuple(name for name in named if name is not None)
+        """Names of the arms that are compared."""
+        names = (self.left, self.right, self.second_left, self.second_right)
+        return tuple(name for name in names if name is not None)
 
 
 def worse(
     left: str,
     right: str,
-    by: float = MATTERS,
+    by: float = RELEVANT_DIFFERENCE,
     *,
     measure: str = "accuracy",
     at: int = 1,
     unable: bool = False,
     text: str = "",
 ) -> Statement:
-    """Return the statement that `left` is worse than `right` by more than an amount."""
+    """Return the statement that `left` is worse than `right` by more than an amount.
+
+    Args:
+        left: Name of an arm.
+        right: Name of the arm that it is compared with.
+        by: The amount, in the unit of the measure's values; accuracies go from 0 to 1.
+        measure: Name of a measure of which one direction is better.
+        at: Multiple of the base steps at which both are read.
+        unable: Whether the statement says that `left` cannot do something, see `Statement`.
+        text: The statement in words; by default written from the names.
+
+    Raises:
+        ValueError: If neither direction of the measure is better.
+    """
     low, high = _beyond(-by, measure)
     text = text or f"{left} is worse than {right} by more than {_amount(measure, by)}"
     return Statement(text, left, right, measure, low, high, at=at, unable=unable)
@@ -224,13 +247,16 @@ def worse(
 def better(
     left: str,
     right: str,
-    by: float = MATTERS,
+    by: float = RELEVANT_DIFFERENCE,
     *,
     measure: str = "accuracy",
     at: int = 1,
     text: str = "",
 ) -> Statement:
-    """Return the statement that `left` is better than `right` by more than an amount."""
+    """Return the statement that `left` is better than `right` by more than an amount.
+
+    Arguments are those of `worse`.
+    """
     high, low = (-limit for limit in _beyond(-by, measure))
     text = text or f"{left} is better than {right} by more than {_amount(measure, by)}"
     return Statement(text, left, right, measure, low, high, at=at)
@@ -239,35 +265,38 @@ def better(
 def no_worse(
     left: str,
     right: str,
-    within: float = MATTERS,
+    within: float = RELEVANT_DIFFERENCE,
     *,
     measure: str = "accuracy",
     at: int = 1,
     text: str = "",
 ) -> Statement:
-    """Return the statement that `left` is at most an amount worse than `right`."""
+    """Return the statement that `left` is worse than `right` by at most an amount.
+
+    Arguments are those of `worse`.
+    """
     high, low = (-limit for limit in _beyond(within, measure))
     text = text or f"{left} is at most {_amount(measure, within)} worse than {right}"
     return Statement(text, left, right, measure, low, high, at=at)
 
 
 def _beyond(limit: float, measure: str) -> tuple[float, float]:
-    """Return the region of differences that are worse than a limit, negative if it is worse.
+    """Return the region of differences that are worse than a limit; negative limits are worse.
 
     Raises:
         ValueError: If neither direction of the measure is better.
     """
-    known = {name: one.better for name, one in MEASURES.items() if one.better}
-    if measure not in known:
-        raise ValueError(f"measure: got {measure!r}, allowed {', '.join(known)}")
-    return (-math.inf, limit) if known[measure] > 0 else (-limit, math.inf)
+    directions = {name: entry.better for name, entry in MEASURES.items() if entry.better}
+    if measure not in directions:
+        raise ValueError(f"measure: got {measure!r}, allowed {', '.join(directions)}")
+    return (-math.inf, limit) if directions[measure] > 0 else (-limit, math.inf)
 
 
-def _amount(measure: str, amount: float) -> str:
-    of = MEASURES[measure]
-    number = f"{100 * amount:g}" if of.unit == "points" else f"{amount:g}"
-    of_what = f" of {of.title}" if measure not in ("accuracy", "loss") else ""
-    return f"{number} {of.unit}".strip() + of_what
+def _amount(name: str, amount: float) -> str:
+    measure = MEASURES[name]
+    number = f"{100 * amount:g}" if measure.unit == "points" else f"{amount:g}"
+    title = f" of {measure.title}" if name not in ("accuracy", "loss") else ""
+    return f"{number} {measure.unit}".strip() + title
 
 
 @dataclass(frozen=True)
@@ -275,20 +304,20 @@ class Claim:
     """A sentence about sharing that can be true or false, and its test.
 
     Attributes:
-        id: Identifier as typed; the name of its file.
+        id: Identifier in commands and links; also the name of the claim's module.
         title: The claim in a few words.
-        question: The question that it answers.
-        source: Who says it, as a citation.
-        says: What exactly they say.
-        prediction: What we expected, and why.
+        question: The question that the claim answers.
+        source: Citation of the thread or paper that makes the claim.
+        says: Quotation or summary of the source.
+        prediction: The result that we expected, and why.
         expected: The verdict that we expected.
-        arms: What is trained.
-        statements: What must hold, all of it; the first is the main one.
-        seen: What had been seen of this comparison when the prediction was written.
-        seen_note: The same in a sentence, for readers.
-        n_seeds: Seeds of the full form.
+        arms: Arms that are trained.
+        statements: Statements that must all hold; the first is the main one.
+        seen: Results of this comparison that we had seen when we wrote the prediction.
+        seen_note: Details of `seen`, in sentences for readers.
+        n_seeds: Number of seeds of the full form.
         reason: Explanation of the result, written after the runs; empty if it is unknown.
-        family: Heading under which it is listed, one of `FAMILIES`.
+        family: Heading under which the claim is listed, one of `FAMILIES`.
     """
 
     id: str
@@ -308,24 +337,24 @@ class Claim:
     _by_name: dict[str, Arm] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check that its statements speak of its arms.
+        """Check that arms differ and that statements and arms name arms that exist.
 
         Raises:
-            ValueError: if one does not, there is none, two arms are alike, or one takes the rate of
-                an arm that has none of its own.
+            ValueError: If two arms are alike, a statement names an arm that is missing, there is no
+                statement, or an arm uses the learning rate of one that is not tuned.
         """
-        for place, one in enumerate(self.arms):
-            for other in self.arms[:place]:
-                if one.name == other.name:
-                    raise ValueError(f"arms: got {one.name!r} twice, allowed each name once")
-                if replace(one, name=other.name) == other:
+        for index, arm in enumerate(self.arms):
+            for other in self.arms[:index]:
+                if arm.name == other.name:
+                    raise ValueError(f"arms: got {arm.name!r} twice, allowed each name once")
+                if replace(arm, name=other.name) == other:
                     allowed = f"an arm that differs from {other.name}"
-                    raise ValueError(f"arms: got {one.name!r}, allowed {allowed}")
-            self._by_name[one.name] = one
-        tuned = [one.name for one in self.arms if not one.rate_of]
-        for one in self.arms:
-            if one.rate_of and one.rate_of not in tuned:
-                raise ValueError(f"rate_of: got {one.rate_of!r}, allowed {', '.join(tuned)}")
+                    raise ValueError(f"arms: got {arm.name!r}, allowed {allowed}")
+            self._by_name[arm.name] = arm
+        tuned = [arm.name for arm in self.arms if not arm.rate_of]
+        for arm in self.arms:
+            if arm.rate_of and arm.rate_of not in tuned:
+                raise ValueError(f"rate_of: got {arm.rate_of!r}, allowed {', '.join(tuned)}")
         if not self.statements:
             raise ValueError("statements: got none, allowed one or more")
         for statement in self.statements:
@@ -337,38 +366,38 @@ class Claim:
 
     @property
     def quick_seeds(self) -> int:
-        """Seeds of the quick form: half of those of the full form, but enough to decide."""
+        """Number of seeds of the quick form: half of the full form's, but enough for a verdict."""
         return min(self.n_seeds, max(LEAST_SEEDS, self.n_seeds // 2))
 
     @property
     def judged_arms(self) -> tuple[Arm, ...]:
-        """The arms of its statements, and those whose learning rates these use.
+        """Arms of the statements, and arms whose learning rates these use.
 
-        The other arms are shown beside them.
+        All other arms are shown beside them and play no part in the verdict.
         """
-        named = {name for statement in self.statements for name in statement.arms}
-        named |= {self._by_name[name].rate_of for name in named}
-        return tuple(one for one in self.arms if one.name in named)
+        names = {name for statement in self.statements for name in statement.arms}
+        names |= {self._by_name[name].rate_of for name in names}
+        return tuple(arm for arm in self.arms if arm.name in names)
 
-    def sure(self) -> tuple[tuple[Arm, ...], tuple[Statement, ...]]:
-        """Return the further arms and statements that must confirm an inability once it shows."""
+    def confirmation(self) -> tuple[tuple[Arm, ...], tuple[Statement, ...]]:
+        """Return the further arms and statements that must confirm an inability."""
         arms: list[Arm] = []
         statements: list[Statement] = []
         for statement in self.statements:
             if not statement.unable:
                 continue
-            own = self._by_name[statement.left]
-            for longer in (own.longest(), own.scheduled()):
-                if longer not in arms:
-                    arms.append(longer)
-                how = f"also after {LONGEST * own.base_steps:,} steps"
-                if longer.finely:
-                    how += " with a schedule and more learning rates"
+            short = self._by_name[statement.left]
+            for long in (short.longest(), short.scheduled()):
+                if long not in arms:
+                    arms.append(long)
+                condition = f"also after {LONGEST * short.base_steps:,} steps"
+                if long.finer_rates:
+                    condition += " with a schedule and more learning rates"
                 statements.append(
                     replace(
                         statement,
-                        text=f"{statement.text}, {how}",
-                        left=longer.name,
+                        text=f"{statement.text}, {condition}",
+                        left=long.name,
                         at=LONGEST,
                         unable=False,
                     )
@@ -377,22 +406,23 @@ class Claim:
 
     @property
     def hash(self) -> str:
-        """Sixteen hexadecimal digits of its arms and statements, whatever their wording."""
-        further_arms, further = self.sure()
-        arms, statements = (*self.arms, *further_arms), (*self.statements, *further)
-        compared = ("left", "right", "left_too", "right_too", "measure", "at")
-        told = {
+        """Sixteen hexadecimal digits that identify arms and statements, whatever their wording."""
+        further_arms, further_statements = self.confirmation()
+        arms = (*self.arms, *further_arms)
+        statements = (*self.statements, *further_statements)
+        compared = ("left", "right", "second_left", "second_right", "measure", "at")
+        data = {
             "arms": [
                 [
-                    one.name,
-                    one.up_to,
-                    one.tuned_at,
-                    one.finely,
-                    one.rate_of,
-                    one.most_seeds,
-                    one.experiment.to_json(),
+                    arm.name,
+                    arm.up_to,
+                    arm.tuned_at,
+                    arm.finer_rates,
+                    arm.rate_of,
+                    arm.most_seeds,
+                    arm.experiment.to_json(),
                 ]
-                for one in arms
+                for arm in arms
             ],
             "statements": [
                 [getattr(s, name) for name in compared] + [str(s.low), str(s.high)]
@@ -400,11 +430,11 @@ class Claim:
             ],
             "n_seeds": self.n_seeds,
         }
-        return _digest(told)
+        return _digest(data)
 
     @property
     def prediction_hash(self) -> str:
-        """Sixteen hexadecimal digits of its prediction and of what had been seen before it."""
+        """Sixteen hexadecimal digits that identify the prediction and what we had seen by then."""
         return _digest([self.prediction, self.expected, self.seen])
 
 
@@ -413,17 +443,17 @@ def _digest(value: Any) -> str:
 
 
 FAMILIES = ("What people ask", "What papers say", "Our own")
-"""The order in which claims are listed."""
+"""Headings under which claims are listed, in their order."""
 
 CLAIMS: dict[str, Claim] = {}
-"""Every claim by its id."""
+"""All claims by id."""
 
 
 def register_claim(claim: Claim) -> Claim:
-    """Add a claim: command line, pages and docs/claims.md then have it.
+    """Add a claim to `CLAIMS`, and so to the command line, the pages and docs/claims.md.
 
     Raises:
-        ValueError: if the id is taken.
+        ValueError: If the id is taken.
     """
     if claim.id in CLAIMS:
         raise ValueError(f"id: {claim.id!r} is taken")

@@ -1,4 +1,4 @@
-"""K=V in an encoder–decoder: the translation of the question."""
+"""K=V in cross-attention, on two small translation tasks."""
 
 from attnkit.claims.base import Claim, arm, register_claim, worse
 

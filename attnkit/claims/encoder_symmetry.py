@@ -1,4 +1,4 @@
-"""Bidirectional against causal training on the same text."""
+"""Symmetry of W_Q W_Kᵀ after bidirectional and after causal training on the same text."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _TEXT: dict[str, Any] = {
     "batch_size": 32,
     "steps": 1500,
 }
-"""Small enough that the masked models learn far more than how often each character occurs."""
+"""Small models: within these steps masked ones learn far more than character frequencies."""
 
 _BOTH_SIDES = {**_TEXT, "objective": "masked", "causal": False}
 

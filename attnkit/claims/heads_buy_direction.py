@@ -1,4 +1,4 @@
-"""Several heads whose scores are each symmetric."""
+"""Q=K with several heads on a relation with a direction."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ register_claim(
         title="With four heads Q=K tells direction better than with one",
         question="Each head of Q=K has symmetric scores. Can four of them tell direction?",
         source="attnkit's own, after a prototype",
-        says="With four heads instead of one, Q=K leaves the half where it stays with one.",
+        says="With four heads, Q=K gets beyond an accuracy of one half, where it stays with one.",
         prediction="It holds: heads see different parts of a name, and together they can tell "
         "successor from predecessor. One head as wide as the four together will not do it.",
         expected="held",

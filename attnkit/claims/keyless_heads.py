@@ -1,4 +1,4 @@
-"""Keys computed from values: one head and four."""
+"""Keys that are computed from values, with one head and with four."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A second layer of symmetric scores."""
+"""Q=K with a second layer on a relation with a direction."""
 
 from attnkit.claims.base import Claim, better, register_claim
 from attnkit.claims.mlp_buys_direction import ARMS, UP_TO
@@ -10,12 +10,12 @@ register_claim(
         question="Q=K finds successor and predecessor alike. Can a second layer of Q=K tell them "
         "apart?",
         source="attnkit's own, after a prototype",
-        says="With two layers, Q=K leaves the half where it stays with one.",
+        says="With two layers, Q=K gets beyond an accuracy of one half, where it stays with one.",
         prediction="It holds after 4500 steps: a prototype reached 0.93 with a wider model and "
         "3000 to 4000 steps. In a first pass on other seeds 1500 steps were not enough.",
         expected="held",
-        reason="At width 32 nothing moves within 12,000 steps. With a model 64 wide, two layers of "
-        "Q=K did leave the half: 91 to 96% after 8,000 steps, with five seeds of six.",
+        reason="At width 32 accuracy does not rise within 12,000 steps. With a model 64 wide, two "
+        "layers of Q=K got beyond one half: 91 to 96% after 8,000 steps, with five of six seeds.",
         seen="an earlier run",
         seen_note="A prototype with a wider model had reached 0.93 with a second layer; a first "
         "pass on other seeds had not come out as expected, and the number of steps was "

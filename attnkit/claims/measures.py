@@ -1,8 +1,8 @@
-"""Measures: what claims compare, one number per run, read from a Snapshot at a step.
+"""Measures that claims compare: one number per run, read from a Snapshot at a step.
 
-A measure says which direction is better, and how two arms are compared. Seeds scatter around a mean
-in losses and symmetries, so their means are compared. In accuracies a run has found the answer or
-it has not, and near the ceiling there is no room to scatter, so pairs of seeds are counted. On
+A measure defines which direction is better and how two arms are compared. Losses and symmetries
+scatter around a mean, so the means over seeds are compared. Accuracies do not: a run has found the
+answer or it has not, and near 1 there is no room to scatter, so pairs of seeds are counted. On
 tasks that no run solves, `mean_accuracy` compares the means of accuracies. See
 `attnkit.evidence.verdict`.
 """
@@ -18,51 +18,51 @@ from jaxtyping import Float64
 from attnkit.training.snapshot import Snapshot
 
 SOLVED = 0.95
-"""Accuracy from which on a run counts as having solved its task, in claims and answers."""
+"""Lowest accuracy of a run that counts as having solved its task, in claims and answers."""
 
 PerRun = Float64[np.ndarray, " r"]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of a run.
+    """Definition of a number per run, such as its accuracy or its loss.
 
     Attributes:
         name: Name in records.
-        title: Name as shown, after "its".
+        title: Name on screen.
         better: 1 if higher is better, −1 if lower is better, 0 if neither.
-        unit: Unit of a difference, as shown after it; shares are shown in percentage points.
-        scatters: Whether seeds scatter around a mean, so that means are compared.
-        of: Reads it after a number of steps, in the order of `Experiment.runs`; NaN where a run
-            has none.
+        unit: Unit of a difference on screen; "points" are percentage points of a share.
+        compares_means: Whether the means over seeds are compared, instead of pairs of seeds.
+        read: Function of a snapshot and a step that returns the numbers of all runs, (r,), in the
+            order of `Experiment.runs`; NaN where a run has none.
     """
 
     name: str
     title: str
     better: int
     unit: str
-    scatters: bool
-    of: Callable[[Snapshot, int], PerRun]
+    compares_means: bool
+    read: Callable[[Snapshot, int], PerRun]
 
 
 def _at(metric: str) -> Callable[[Snapshot, int], PerRun]:
-    """Return the reader of a metric at the last evaluation up to a step."""
+    """Return a function that reads a metric at the last evaluation up to a step."""
 
-    def of(snapshot: Snapshot, step: int) -> PerRun:
+    def read(snapshot: Snapshot, step: int) -> PerRun:
         values: PerRun = _until(snapshot, metric, step)[-1]
         return values
 
-    return of
+    return read
 
 
 def _all_along(metric: str) -> Callable[[Snapshot, int], PerRun]:
-    """Return the reader of the mean over evaluations: the earlier it is learnt, the better."""
+    """Return a function that averages a metric over all evaluations up to a step."""
 
-    def of(snapshot: Snapshot, step: int) -> PerRun:
+    def read(snapshot: Snapshot, step: int) -> PerRun:
         mean: PerRun = _until(snapshot, metric, step).mean(0)  # NaN if the run diverged
         return mean
 
-    return of
+    return read
 
 
 def _until(snapshot: Snapshot, metric: str, step: int) -> np.ndarray:
@@ -73,22 +73,22 @@ def _until(snapshot: Snapshot, metric: str, step: int) -> np.ndarray:
 
 
 def _at_tie(snapshot: Snapshot, step: int) -> PerRun:
-    """Return the accuracy at the step at which a run is tied; NaN if it has not been by then."""
+    """Return the accuracy at the step at which a run is tied; NaN if that is after `step`."""
     steps = [snapshot.experiment.tie_step(variant) for variant, _ in snapshot.experiment.runs]
     accuracy = snapshot.history["accuracy"].astype(np.float64)
-    found = np.full(len(steps), np.nan)
-    for run, tied in enumerate(steps):
-        if tied and tied <= min(step, snapshot.step):
-            found[run] = accuracy[np.searchsorted(snapshot.eval_steps, tied), run]
-    return found
+    at_tie = np.full(len(steps), np.nan)
+    for run, tie_step in enumerate(steps):
+        if tie_step and tie_step <= min(step, snapshot.step):
+            at_tie[run] = accuracy[np.searchsorted(snapshot.eval_steps, tie_step), run]
+    return at_tie
 
 
 def _doublings(snapshot: Snapshot, step: int) -> PerRun:
     """Return log₂ of the steps until a run first solves its task; infinite if it has not yet."""
     solved = _until(snapshot, "accuracy", step) >= SOLVED
     first = snapshot.eval_steps[solved.argmax(0)].astype(np.float64)
-    found: PerRun = np.where(solved.any(0), np.log2(np.maximum(first, 1)), np.inf)
-    return found
+    doublings: PerRun = np.where(solved.any(0), np.log2(np.maximum(first, 1)), np.inf)
+    return doublings
 
 
 MEASURES: dict[str, Measure] = {
@@ -133,18 +133,19 @@ MEASURES: dict[str, Measure] = {
 
 
 def multiples(up_to: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... up to a power of two: the multiples at which long runs are read."""
+    """Return the multiples of the base steps at which long runs are read: 1, 2, 4, ... `up_to`."""
     return tuple(2**power for power in range(up_to.bit_length()))
 
 
 def measured(snapshot: Snapshot, up_to: int = 1) -> dict[str, Float64[np.ndarray, "k r"]]:
-    """Return measure → (k, r): every measure at 1, 2, 4, ... times the base steps.
+    """Read all measures at 1, 2, 4, ... times the base steps, (k, r) by name of the measure.
 
     Args:
-        up_to: Multiple of the base steps for which the experiment is trained.
+        snapshot: Last snapshot of the experiment.
+        up_to: Multiple of the base steps for which the experiment is trained, a power of two.
     """
     base = snapshot.experiment.training.steps // up_to
     return {
-        name: np.stack([measure.of(snapshot, times * base) for times in multiples(up_to)])
+        name: np.stack([measure.read(snapshot, times * base) for times in multiples(up_to)])
         for name, measure in MEASURES.items()
     }

@@ -1,4 +1,4 @@
-"""An MLP after attention whose scores are symmetric."""
+"""Q=K followed by an MLP on a relation with a direction."""
 
 from typing import Any
 
@@ -20,12 +20,13 @@ register_claim(
         title="At width 32, an MLP gives Q=K direction back",
         question="Q=K finds successor and predecessor alike. Can an MLP then tell them apart?",
         source="attnkit's own, after a prototype",
-        says="With an MLP after attention, Q=K leaves the half where it stays without one.",
+        says="With an MLP after attention, Q=K gets beyond an accuracy of one half, where it stays "
+        "without one.",
         prediction="It holds after 4500 steps: a prototype reached 0.83 with a wider model and "
         "3000 to 4000 steps. In a first pass on other seeds 1500 steps were not enough.",
         expected="held",
-        reason="At width 32 nothing moves within 12,000 steps. With a model 64 wide, Q=K with an "
-        "MLP of 128 did leave the half: 75 to 84% after 8,000 steps, with six seeds of six.",
+        reason="At width 32 accuracy does not rise within 12,000 steps. With a model 64 wide, Q=K "
+        "with an MLP of 128 got beyond one half: 75 to 84% after 8,000 steps, six of six seeds.",
         seen="an earlier run",
         seen_note="A prototype with a wider model had reached 0.83 with an MLP; a first pass on "
         "other seeds had not come out as expected, and the number of steps was then "

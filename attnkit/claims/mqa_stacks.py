@@ -1,4 +1,4 @@
-"""K=V on top of multi-query attention."""
+"""K=V combined with multi-query attention."""
 
 from attnkit.claims.base import Claim, Statement, register_claim
 from attnkit.claims.reformer_text import ARMS, UP_TO
@@ -26,8 +26,8 @@ register_claim(
                 "MQA",
                 "loss",
                 high=0.03,
-                left_too="K=V",
-                right_too="QKV",
+                second_left="K=V",
+                second_right="QKV",
                 at=UP_TO,
             ),
         ),

@@ -1,4 +1,4 @@
-"""K=V in a narrow head: is it unable, or does it learn slowly?"""
+"""K=V in a narrow head: unable to learn, or only slow."""
 
 from attnkit.claims.base import Claim, arm, register_claim, worse
 
@@ -16,8 +16,8 @@ register_claim(
         prediction="It does not hold: long runs of an audit reached 95 to 100% between 6,000 and "
         "18,000 steps. K=V learns slowly there; it is not unable.",
         expected="did not hold",
-        reason="K=V needs far more steps in so narrow a head. The four seeds of 40 that had not "
-        "solved it by then all do with a schedule, warm-up and clipped gradients.",
+        reason="K=V needs far more steps in so narrow a head. The four of 40 seeds that had not "
+        "solved the task by then all solve it with a schedule, warm-up and clipped gradients.",
         seen="an earlier run",
         seen_note="The first prediction was that it holds; it was split off from another claim "
         "after a first pass. An audit with three seeds then trained K=V for 18,000 "

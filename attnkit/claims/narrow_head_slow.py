@@ -1,4 +1,4 @@
-"""How much longer K=V needs in a narrow head."""
+"""Steps that K=V and QKV need in a narrow head."""
 
 from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
 

@@ -1,4 +1,4 @@
-"""Values without a matrix, and attention without any."""
+"""Attention without a value matrix, and without any matrix."""
 
 from attnkit.claims.base import Claim, arm, no_worse, register_claim
 
@@ -6,7 +6,7 @@ register_claim(
     Claim(
         id="no_value",
         title="Attention works without a value matrix",
-        question="Why multiply by a value matrix at all? Could a token hand over itself?",
+        question="Why multiply by a value matrix at all? Could a token pass on its own vector?",
         source="a thread on the use of the value, Stack Exchange; reported also "
         "by Karbevski and Mijoski 2025, arXiv 2510.23912: any one of the three can be the identity",
         says="“Why should we learn how to change the embedding of the words? Why can't we use the "

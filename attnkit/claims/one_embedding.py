@@ -1,4 +1,4 @@
-"""A new question to an embedding that is frozen: do projections let it serve?"""
+"""Attention with and without projections on a new task for a frozen embedding."""
 
 from attnkit.claims.base import Claim, arm, register_claim, worse
 

@@ -1,4 +1,4 @@
-"""One matrix for all three, on relations without and with a direction."""
+"""One matrix for Q, K and V, on relations with and without a direction."""
 
 from attnkit.claims.base import Claim, arm, no_worse, register_claim
 

@@ -1,4 +1,4 @@
-"""How many parameters buy back what K=V loses in a narrow head."""
+"""Parameters that K=V needs in a narrow head to do as well as QKV."""
 
 from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
 

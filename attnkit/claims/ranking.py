@@ -1,4 +1,4 @@
-"""The order of the sharings in a language model, at toy scale."""
+"""Ranking of QKV, K=V, Q=K and Q=K=V in a small language model."""
 
 from attnkit.claims.base import Claim, register_claim, worse
 from attnkit.claims.reformer_text import ARMS, UP_TO

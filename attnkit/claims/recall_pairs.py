@@ -1,4 +1,4 @@
-"""Recall as the number of pairs grows."""
+"""Multi-query recall of four and of eight pairs."""
 
 from typing import Any
 

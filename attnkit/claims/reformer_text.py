@@ -3,7 +3,7 @@
 from attnkit.claims.base import Claim, arm, no_worse, register_claim
 
 UP_TO = 8
-"""The models are read after 4,800 steps, far below the line of letter pairs (bigrams)."""
+"""Arms are read after 4,800 steps, when their losses are far below that of letter pairs."""
 
 ARMS = tuple(
     arm(variant, name, task="language", steps=600, up_to=UP_TO, tuned_at=2)

@@ -1,4 +1,4 @@
-"""Q=K without the self-mask finds itself."""
+"""Q=K with and without the self-mask on induction."""
 
 from attnkit.claims.base import Claim, arm, register_claim, worse
 
@@ -6,7 +6,8 @@ register_claim(
     Claim(
         id="self_mask_needed",
         title="On induction, Q=K fails more often without the self-mask",
-        question="With Q=K a token scores itself high. Must it be kept from looking at itself?",
+        question="With Q=K a token gives itself a high score. Must it be kept from attending to "
+        "itself?",
         source="Kitaev et al. 2020, arXiv 2001.04451, section 2",
         says="Tokens are not allowed to attend to themselves, since the dot product of a vector "
         "with itself is almost always larger than with others.",

@@ -1,4 +1,4 @@
-"""Whether it is the self-mask that Q=K lacks on text."""
+"""Q=K and QKV on text, each with and without the self-mask."""
 
 from attnkit.claims.base import Claim, no_worse, register_claim, worse
 from attnkit.claims.reformer_text import ARMS, UP_TO
@@ -7,7 +7,8 @@ register_claim(
     Claim(
         id="self_mask_text",
         title="On text, Q=K falls behind QKV only without the self-mask",
-        question="Q=K is worse than QKV on text. Is it the sharing, or that a token finds itself?",
+        question="Q=K is worse than QKV on text. Is sharing the cause, or that a token attends to "
+        "itself?",
         source="attnkit's own, after Kitaev et al. 2020, arXiv 2001.04451, section 2",
         says="With the self-mask in both, Q=K loses nothing; without it in either, it does.",
         prediction="It holds: in an audit of 600 steps Q=K without the self-mask lost 0.4 nats, "

@@ -1,4 +1,4 @@
-"""Q=K on relations that are symmetric by nature: useful connections are still found."""
+"""Q=K on relations that are symmetric by nature."""
 
 from attnkit.claims.base import Claim, arm, no_worse, register_claim
 

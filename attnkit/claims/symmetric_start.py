@@ -1,4 +1,4 @@
-"""W_Q = W_K at the start, then free."""
+"""W_Q and W_K that are equal at the start of training and free afterwards."""
 
 from attnkit.claims.base import Claim, better, register_claim
 from attnkit.claims.encoder_symmetry import ARMS

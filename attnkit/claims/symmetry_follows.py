@@ -1,4 +1,4 @@
-"""Whether trained scores are symmetric depends on the relation."""
+"""Asymmetry of trained scores on a mutual relation and on one with a direction."""
 
 from attnkit.claims.base import Claim, Statement, arm, register_claim
 

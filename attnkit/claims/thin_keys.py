@@ -1,4 +1,4 @@
-"""How wide queries and keys must be to select one of some entries."""
+"""Width that queries and keys need to select one of N entries: log₂ N numbers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whether queries and keys that are narrower than log₂ N still select one of N entries."""
+"""Queries and keys narrower than log₂ N numbers, which select one of N entries."""
 
 from attnkit.claims.base import Claim, register_claim, worse
 from attnkit.claims.thin_keys import ARMS, UP_TO

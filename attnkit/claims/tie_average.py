@@ -1,4 +1,4 @@
-"""Tying K and V of a trained model: the average, or one of the two."""
+"""Tying K and V of a trained model to their average or to one of the two."""
 
 from typing import Any
 

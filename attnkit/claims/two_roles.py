@@ -1,4 +1,4 @@
-"""The same word asks for one thing and is asked for by another."""
+"""Q=K where the same word is a query in one role and a key in another."""
 
 from attnkit.claims.base import Claim, arm, register_claim, worse
 

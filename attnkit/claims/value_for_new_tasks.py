@@ -1,4 +1,4 @@
-"""Whether it is the value matrix that lets a frozen embedding serve a new task."""
+"""Attention without W_V on a new task for a frozen embedding."""
 
 from attnkit.claims.base import Claim, register_claim, worse
 from attnkit.claims.one_embedding import ARMS

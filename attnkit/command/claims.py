@@ -125,7 +125,7 @@ def _gather(
     )
     finished: list[Evidence] = []
     gathered = gather(
-        chosen, bench, quick=arguments.quick, first_seed=first_seed, known=load_shipped()
+        chosen, bench, quick=arguments.quick, first_seed=first_seed, records=load_shipped()
     )
     try:
         with enough_memory(), interrupts:

@@ -1,1 +1,1 @@
-"""Evidence for claims: how it is gathered, judged and kept, and how it answers the questions."""
+"""Gather, judge and store evidence for claims, and answer questions with it."""

@@ -1,10 +1,10 @@
-"""Gathering of evidence: tune, train, measure. Finished experiments are kept on disk."""
+"""Gather evidence for claims: tune, train and measure, with finished experiments cached on disk."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ from attnkit import __version__
 from attnkit.claims import Claim
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import MEASURES, measured, multiples
-from attnkit.evidence.record import Begun, Curve, Evidence
+from attnkit.evidence.record import Curve, Evidence, FirstRun
 from attnkit.evidence.trials import (
     FIRST_SEED,
     Trial,
     Tuned,
-    choose,
+    choose_rate,
     comparing_trials,
-    tuned_by,
+    tuning_measure,
     tuning_trials,
 )
 from attnkit.evidence.verdict import RULE_HASH
@@ -37,13 +37,13 @@ Scores = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Measurements:
-    """The numbers that are kept of a finished experiment with r runs.
+    """Scores and learning curves of a finished experiment with r runs.
 
     Attributes:
-        scores: Measure → (k, r) at 1, 2, 4, ... times the base steps.
+        scores: Measure → (k, r) scores at 1, 2, 4, ... times the base steps.
         steps: (e,) steps of the evaluations.
         accuracy: (e, r) accuracy at the evaluations.
-        loss: (e, r) loss at the evaluations.
+        loss: (e, r) loss at the evaluations, in nats.
         seconds: Seconds of training.
     """
 
@@ -54,7 +54,7 @@ class Measurements:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it; NaN is null, infinity a string."""
+        """Return plain values for JSON: NaN as null, infinity as a string."""
         curves = {"steps": self.steps, "accuracy": self.accuracy, "loss": self.loss}
         return {
             "scores": {name: _listed(values) for name, values in self.scores.items()},
@@ -63,24 +63,25 @@ class Measurements:
         }
 
     @staticmethod
-    def from_dict(told: Mapping[str, Any]) -> Measurements:
-        """Read `to_dict`.
+    def from_dict(data: Mapping[str, Any]) -> Measurements:
+        """Create measurements from the output of `to_dict`.
 
         Raises:
-            KeyError: If something is missing.
-            TypeError: If something is no array.
+            KeyError: If a key is missing.
+            TypeError: If a value is no array of numbers.
             ValueError: If an array is not rectangular.
         """
-        arrays = {n: np.array(told[n], np.float64) for n in ("steps", "accuracy", "loss")}
+        curves = ("steps", "accuracy", "loss")
+        arrays = {name: np.array(data[name], np.float64) for name in curves}
         return Measurements(
-            scores={name: np.array(told["scores"][name], np.float64) for name in MEASURES},
-            seconds=float(told["seconds"]),
+            scores={name: np.array(data["scores"][name], np.float64) for name in MEASURES},
+            seconds=float(data["seconds"]),
             **arrays,
         )
 
     @staticmethod
     def of(result: Result, up_to: int) -> Measurements:
-        """Measure a finished result that was trained for a multiple of the base steps."""
+        """Measure a finished experiment that was trained for `up_to` times its base steps."""
         snapshot = result.snapshot
         return Measurements(
             measured(snapshot, up_to),
@@ -91,23 +92,23 @@ class Measurements:
         )
 
     def split(self, n_parts: int) -> list[Measurements]:
-        """Return the measurements of equal shares of the runs; each has its share of the time."""
+        """Split the runs, and the time, into equal parts that follow each other."""
         scores = {name: np.split(values, n_parts, -1) for name, values in self.scores.items()}
         accuracy, loss = (np.split(values, n_parts, -1) for values in (self.accuracy, self.loss))
         return [
             Measurements(
-                {name: values[part] for name, values in scores.items()},
+                {name: values[index] for name, values in scores.items()},
                 self.steps,
-                accuracy[part],
-                loss[part],
+                accuracy[index],
+                loss[index],
                 self.seconds / n_parts,
             )
-            for part in range(n_parts)
+            for index in range(n_parts)
         ]
 
     @staticmethod
-    def joined(parts: Sequence[Measurements]) -> Measurements:
-        """Return the measurements of all runs of several parts with the same evaluations."""
+    def join(parts: Sequence[Measurements]) -> Measurements:
+        """Join the runs of parts that have the same evaluations."""
         names = parts[0].scores
         return Measurements(
             {name: np.concatenate([part.scores[name] for part in parts], -1) for name in names},
@@ -125,21 +126,23 @@ def _listed(values: np.ndarray) -> list[Any]:
 
 
 class Interrupted(Exception):
-    """An interruption by Ctrl-C; finished experiments are kept."""
+    """Training was interrupted by Ctrl-C; finished experiments stay cached."""
 
 
 class Bench:
-    """Trains experiments, or remembers what was measured earlier.
+    """Trains and measures experiments, with a cache of earlier measurements.
 
     Args:
-        folder: Folder in which measurements are kept, a file per variant of an experiment.
-        device: As in `train`.
-        say: Called with a line about what is being done.
-        fresh: Whether only measurements of this object count.
+        folder: Folder of the cache, with a file per variant of an experiment.
+        device: See `train`.
+        say: Called with a line of text about the claim in progress.
+        fresh: Whether measurements are ignored that another object has cached.
 
     Attributes:
-        engine: The engine that trains. Measurements of others are not used.
-        processor: The kind of processor. Measurements of others are not used.
+        engine: Engine that trains. Measurements of other engines are ignored.
+        processor: Kind of processor. Measurements on other kinds are ignored.
+        seconds: Seconds of training behind all returned measurements, cached ones included.
+        model_steps: Optimiser steps of single runs behind all returned measurements.
     """
 
     def __init__(
@@ -161,82 +164,82 @@ class Bench:
         self.processor = processor_kind(pick_device(device))
 
     def measure(self, trial: Trial) -> Measurements:
-        """Return what is measured of the finished experiment of a trial.
+        """Return the measurements of a trial's experiment, training only what is not cached.
 
-        A run does not depend on those beside it, so only the variants are trained that have not
-        been measured yet, whichever claim asked for them.
+        Runs do not depend on each other, so every variant is cached by itself and all claims share
+        the cache.
 
         Raises:
             Interrupted: If training was interrupted.
         """
-        whole = trial.experiment
-        alone = {variant: whole.replace(sharing=[variant]) for variant in whole.sharing}
-        known = {variant: self._kept(one, trial.up_to) for variant, one in alone.items()}
-        missing = [variant for variant, found in known.items() if found is None]
+        experiment = trial.experiment
+        alone = {variant: experiment.replace(sharing=[variant]) for variant in experiment.sharing}
+        measured = {variant: self._cached(alone[variant], trial.up_to) for variant in alone}
+        missing = [variant for variant, cached in measured.items() if cached is None]
         if missing:
-            result = train(whole.replace(sharing=missing), device=self._device)
+            result = train(experiment.replace(sharing=missing), device=self._device)
             if result.snapshot.status != "finished":
                 raise Interrupted
             parts = Measurements.of(result, trial.up_to).split(len(missing))
-            for variant, found in zip(missing, parts, strict=True):
-                self._keep(alone[variant], trial.up_to, found)
-                known[variant] = found
-        joined = Measurements.joined([found for found in known.values() if found is not None])
+            for variant, measurements in zip(missing, parts, strict=True):
+                self._cache(alone[variant], trial.up_to, measurements)
+                measured[variant] = measurements
+        joined = Measurements.join([part for part in measured.values() if part is not None])
         self.seconds += joined.seconds
-        self.model_steps += whole.n_runs * whole.training.steps
+        self.model_steps += experiment.n_runs * experiment.training.steps
         return joined
 
     def say(self, text: str) -> None:
-        """Tell what is being done."""
+        """Report progress."""
         self._say(text)
 
-    def begin(self, claim: Claim) -> Begun:
-        """Return how prediction and rule stood when the first run of a claim began.
+    def begin(self, claim: Claim) -> FirstRun:
+        """Return the date, prediction and rule of the first run of a claim.
 
-        They are written down at the first call, and read from then on.
+        The first call for a claim writes them to the folder; later calls read them.
         """
         path = self._folder / f"begun-{claim.id}-{claim.hash}.json"
         try:
-            return Begun(**json.loads(path.read_text(encoding="utf-8")))
+            return FirstRun(**json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             today = datetime.now(UTC).date().isoformat()
-            begun = Begun(today, claim.prediction_hash, RULE_HASH)
-            self._write(path, vars(begun))
-            return begun
+            first_run = FirstRun(today, claim.prediction_hash, RULE_HASH)
+            self._write(path, vars(first_run))
+            return first_run
 
     def _path(self, experiment: Experiment, up_to: int) -> Path:
-        text = experiment.task.fingerprint
-        return self._folder / f"{experiment.hash}-{up_to}{text and f'-{text}'}.json"
+        text_hash = experiment.task.fingerprint
+        return self._folder / f"{experiment.hash}-{up_to}{text_hash and f'-{text_hash}'}.json"
 
-    def _keep(self, experiment: Experiment, up_to: int, found: Measurements) -> None:
-        """Write down the measurements of an experiment with one variant."""
+    def _cache(self, experiment: Experiment, up_to: int, measurements: Measurements) -> None:
+        """Write the measurements of an experiment with one variant to the cache."""
         path = self._path(experiment, up_to)
-        maker = {"engine": self.engine, "processor": self.processor}
-        self._write(path, found.to_dict() | maker)
+        origin = {"engine": self.engine, "processor": self.processor}
+        self._write(path, measurements.to_dict() | origin)
         self._measured_here.add(path.name)
 
-    def _kept(self, experiment: Experiment, up_to: int) -> Measurements | None:
-        """Read the measurements of an experiment with one variant, if they are to be used."""
+    def _cached(self, experiment: Experiment, up_to: int) -> Measurements | None:
+        """Return the cached measurements of an experiment with one variant, if they are valid."""
         path = self._path(experiment, up_to)
         if self._fresh and path.name not in self._measured_here:
             return None
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            known = Measurements.from_dict(told)
-            maker = (told["engine"], told["processor"])
+            data = json.loads(path.read_text(encoding="utf-8"))
+            cached = Measurements.from_dict(data)
+            origin = (data["engine"], data["processor"])
         except (OSError, ValueError, KeyError, TypeError):
-            return None  # It is not there or incomplete: the experiment is trained again.
-        shape = (len(multiples(up_to)), experiment.n_runs)
-        curve = (len(known.steps), experiment.n_runs)
-        sound = all(values.shape == shape for values in known.scores.values())
-        sound = sound and known.accuracy.shape == known.loss.shape == curve
-        return known if sound and maker == (self.engine, self.processor) else None
+            return None  # The file is missing or incomplete: the experiment is trained again.
+        scores_shape = (len(multiples(up_to)), experiment.n_runs)
+        curve_shape = (len(cached.steps), experiment.n_runs)
+        valid = all(values.shape == scores_shape for values in cached.scores.values())
+        valid = valid and cached.accuracy.shape == cached.loss.shape == curve_shape
+        return cached if valid and origin == (self.engine, self.processor) else None
 
-    def _write(self, path: Path, told: Mapping[str, Any]) -> None:
+    def _write(self, path: Path, data: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(told), encoding="utf-8")
-        part.replace(path)
+        unfinished = path.with_suffix(".part")
+        unfinished.write_text(json.dumps(data), encoding="utf-8")
+        unfinished.replace(path)
 
 
 def gather(
@@ -245,94 +248,120 @@ def gather(
     *,
     quick: bool = False,
     first_seed: int = FIRST_SEED,
-    known: Mapping[str, Evidence] | None = None,
+    records: Mapping[str, Evidence] | None = None,
 ) -> Iterator[Evidence]:
-    """Yield the evidence for one claim after the other.
+    """Gather the evidence for claims, one after the other.
 
     Args:
         claims: The claims.
-        bench: Trains the experiments.
-        quick: Whether the seeds of the quick form are used, without arms that confirm an inability.
+        bench: Trains and measures the experiments.
+        quick: Whether the quick form is gathered: fewer seeds, and no runs that confirm an
+            inability.
         first_seed: The first seed.
-        known: Records whose learning rates the quick form uses.
+        records: Records by id of the claim, whose learning rates the quick form uses.
+
+    Yields:
+        The evidence for each claim.
 
     Raises:
-        Interrupted: See `Bench.measure`.
+        Interrupted: If training was interrupted.
     """
-    for place, claim in enumerate(claims, 1):
-        bench.say(f"{place}/{len(claims)} {claim.id}")
-        yield _gather_one(claim, bench, quick, first_seed, (known or {}).get(claim.id))
+    for number, claim in enumerate(claims, 1):
+        bench.say(f"{number}/{len(claims)} {claim.id}")
+        yield _gather_one(claim, bench, quick, first_seed, (records or {}).get(claim.id))
 
 
 def _gather_one(
-    claim: Claim, bench: Bench, quick: bool, first_seed: int, known: Evidence | None
+    claim: Claim, bench: Bench, quick: bool, first_seed: int, record: Evidence | None
 ) -> Evidence:
-    n_seeds = claim.quick_seeds if quick else claim.n_seeds
     seconds, model_steps = bench.seconds, bench.model_steps
-    taken_over = known.tuned if quick and known is not None and known.current else {}
-    begun = Begun() if quick else bench.begin(claim)
-
-    def gathered(arms: Sequence[Arm], before: Evidence | None = None) -> Evidence:
-        tuned = {arm.name: taken_over[arm.name] for arm in arms if arm.name in taken_over}
-        tuned = tuned if len(tuned) == len(arms) else tune(arms, bench)
-        rates = {name: one.rate for name, one in tuned.items()}
-        trials = comparing_trials(arms, rates, n_seeds, first_seed)
-        scores: dict[str, Scores] = {}
-        curves: dict[str, Curve] = {}
-        for trial in trials:
-            found = bench.measure(trial)
-            scores |= trial.split(found.scores)
-            curves |= _curves(trial, found)
-        wanted = sorted({"accuracy", "loss", *(one.measure for one in claim.statements)})
-        scores = {arm.name: {m: scores[arm.name][m] for m in wanted} for arm in arms}
-        curves = {arm.name: curves[arm.name] for arm in arms}
-        texts = tuple(trial.experiment.to_text() for trial in trials)
-        return Evidence(
-            claim=claim,
-            version=__version__,
-            hash=claim.hash,
-            quick=quick,
-            seeds=tuple(range(first_seed, first_seed + n_seeds)),
-            scores=scores if before is None else {**before.scores, **scores},
-            curves=curves if before is None else {**before.curves, **curves},
-            tuned=tuned if before is None else {**before.tuned, **tuned},
-            experiments=texts if before is None else (*before.experiments, *texts),
-            texts={
-                task.name: task.fingerprint
-                for task in (arm.experiment.task for arm in claim.arms)
-                if task.fingerprint
-            },
-            model_steps=bench.model_steps - model_steps,
-            seconds=bench.seconds - seconds,
-            engine=bench.engine,
-            processor=bench.processor,
-            begun=begun,
-        )
-
-    found = gathered(claim.judged_arms if quick else claim.arms)
-    shown = [
-        one.unable and finding.verdict == "held"
-        for one, finding in zip(claim.statements, found.findings, strict=True)
-    ]
-    if quick or not any(shown):
-        return found
-    return gathered(claim.sure()[0], found)
+    n_seeds = claim.quick_seeds if quick else claim.n_seeds
+    tasks = [arm.experiment.task for arm in claim.arms]
+    evidence = Evidence(
+        claim=claim,
+        version=__version__,
+        hash=claim.hash,
+        quick=quick,
+        seeds=tuple(range(first_seed, first_seed + n_seeds)),
+        scores={},
+        tuned={},
+        experiments=(),
+        model_steps=0,
+        seconds=0.0,
+        texts={task.name: task.fingerprint for task in tasks if task.fingerprint},
+        engine=bench.engine,
+        processor=bench.processor,
+        first_run=FirstRun() if quick else bench.begin(claim),
+    )
+    if quick:
+        recorded = record.tuned if record is not None and record.current else {}
+        evidence = _with_arms(evidence, claim.judged_arms, bench, recorded)
+    else:
+        evidence = _with_arms(evidence, claim.arms, bench, {})
+        findings = zip(claim.statements, evidence.findings, strict=True)
+        if any(s.unable and finding.verdict == "held" for s, finding in findings):
+            evidence = _with_arms(evidence, claim.confirmation()[0], bench, {})
+    return replace(
+        evidence,
+        model_steps=bench.model_steps - model_steps,
+        seconds=bench.seconds - seconds,
+    )
 
 
-def _curves(trial: Trial, found: Measurements) -> dict[str, Curve]:
-    """Return arm → its curve, on text of the loss, otherwise of the accuracy."""
+def _with_arms(
+    evidence: Evidence,
+    arms: Sequence[Arm],
+    bench: Bench,
+    recorded: Mapping[str, Tuned],
+) -> Evidence:
+    """Return the evidence with further arms, at recorded learning rates if all of them have one."""
+    tuned = {arm.name: recorded[arm.name] for arm in arms if arm.name in recorded}
+    if len(tuned) < len(arms):
+        tuned = tune(arms, bench)
+    rates = {name: choice.rate for name, choice in tuned.items()}
+    trials = comparing_trials(arms, rates, len(evidence.seeds), evidence.seeds[0])
+    scores: dict[str, Scores] = {}
+    curves: dict[str, Curve] = {}
+    for trial in trials:
+        measurements = bench.measure(trial)
+        scores |= trial.split(measurements.scores)
+        curves |= _curves(trial, measurements)
+    measures = sorted(
+        {"accuracy", "loss", *(statement.measure for statement in evidence.claim.statements)}
+    )
+    scores = {arm.name: {m: scores[arm.name][m] for m in measures} for arm in arms}
+    return replace(
+        evidence,
+        scores={**evidence.scores, **scores},
+        curves={**evidence.curves, **{arm.name: curves[arm.name] for arm in arms}},
+        tuned={**evidence.tuned, **tuned},
+        experiments=(*evidence.experiments, *(trial.experiment.to_text() for trial in trials)),
+    )
+
+
+def _curves(trial: Trial, measurements: Measurements) -> dict[str, Curve]:
+    """Return arm → its learning curve: of the loss on text, otherwise of the accuracy."""
     by = "loss" if trial.experiment.task.corpus else "accuracy"
-    values = trial.per_cell(found.loss if by == "loss" else found.accuracy)
-    return {name: Curve.of(found.steps, own, by) for (name, _), own in values.items()}
+    cells = trial.per_cell(measurements.loss if by == "loss" else measurements.accuracy)
+    return {name: Curve.of(measurements.steps, values, by) for (name, _), values in cells.items()}
 
 
 def tune(arms: Sequence[Arm], bench: Bench) -> dict[str, Tuned]:
-    """Tune the learning rate of every arm on seeds of their own, with as many trials for each."""
+    """Tune the learning rates of arms, on seeds that are used for nothing else.
+
+    Returns:
+        Name of the arm → its learning rate, or that of the arm named by `rate_of`.
+    """
     tried: dict[str, dict[float, Scores]] = {arm.name: {} for arm in arms}
     for trial in tuning_trials(arms):
-        found = bench.measure(trial)
+        measurements = bench.measure(trial)
         for measure in ("accuracy", "loss"):
-            for (name, rate), values in trial.per_cell(found.scores[measure][-1]).items():
+            cells = trial.per_cell(measurements.scores[measure][-1])
+            for (name, rate), values in cells.items():
                 tried[name].setdefault(rate, {})[measure] = values
-    tuned = {arm.name: choose(tried[arm.name], tuned_by(arm)) for arm in arms if not arm.rate_of}
+    tuned = {
+        arm.name: choose_rate(tried[arm.name], tuning_measure(arm))
+        for arm in arms
+        if not arm.rate_of
+    }
     return {arm.name: tuned[arm.rate_of or arm.name] for arm in arms}

@@ -1,8 +1,7 @@
-"""The five threads that ask why the projections differ, each answered by claims.
+"""Answers to five threads that ask why the projections differ, made from evidence for claims.
 
-The sentences of an answer depend on verdicts: each says one thing if its claim held, another if it
-did not hold, and that it is not known if it is undecided. The numbers in them are those of the
-evidence, so new evidence writes new answers.
+A sentence of an answer has one text for each verdict on its claim: held, did not hold, undecided.
+Its numbers are filled in from the evidence, so new evidence gives new answers.
 """
 
 from __future__ import annotations
@@ -20,18 +19,19 @@ from attnkit.training.summary import percent
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence of an answer.
+    """A sentence of an answer, with one template per verdict.
+
+    In templates `{arm}` is the mean accuracy of an arm in percent, `{arm:loss}` its mean of another
+    measure, and `{arm:solved}` the number of its runs that have solved the task, all after the base
+    steps. `{arm:@8}`, `{arm:loss@8}` and `{arm:solved@8}` are read at 8 times the base steps.
+    `{arm:steps}` is the median number of steps to solve the task, and `{arm:rises}` says whether
+    accuracy still rises at the last step.
 
     Attributes:
-        claim: Identifier of the claim whose verdict decides.
-        held: Template that is used if the claim held. `{arm}` is the mean accuracy of an arm in
-            percent, `{arm:loss}` its mean of another measure, `{arm:solved}` how many of its runs
-            have solved the task, all after the base steps; `{arm:steps}` is the median of the steps
-            that solve it. `{arm:loss@8}` and `{arm:solved@8}` are
-            read at 8 times the base steps, and `{arm:@8}` is the accuracy there. `{arm:rises}`
-            says whether accuracy still rises at the last step.
-        failed: Template that is used if the claim did not hold.
-        undecided: Template that is used otherwise.
+        claim: Id of the claim whose verdict selects the template.
+        held: Template if the claim held.
+        failed: Template if the claim did not hold.
+        undecided: Template if the claim is undecided.
     """
 
     claim: str
@@ -40,29 +40,33 @@ class Sentence:
     undecided: str
 
     def template(self, verdict: Verdict) -> str:
-        """Return the template of a verdict."""
-        named: dict[Verdict, str] = {
+        """Return the template for a verdict."""
+        templates: dict[Verdict, str] = {
             "held": self.held,
             "did not hold": self.failed,
             "undecided": self.undecided,
         }
-        return named[verdict]
+        return templates[verdict]
 
     def in_words(self, evidence: Evidence, verdict: Verdict) -> str:
-        """Return the sentence with its numbers."""
+        """Return the sentence for a verdict, with the numbers of the evidence."""
         return self.template(verdict).format_map(_Numbers(evidence))
 
 
 @dataclass(frozen=True)
 class Question:
-    """One thread, and the claims that answer it.
+    """A question that a thread asks, and its answer.
 
     Attributes:
-        id: as in links. title: a few words. asked: in the asker's words. source: where.
-        answer: three sentences.
-        claims: those that it rests on; the first is the one that is drawn and run again.
-        guess: what is asked before the first claim is run. guesses: what can be answered → the
-            verdict that it bets on.
+        id: Identifier in links.
+        title: The question in a few words.
+        asked: Quotation from the thread.
+        source: Citation of the thread.
+        answer: Sentences of the answer.
+        claims: Ids of the claims that the answer rests on. The page plots the first one, and
+            visitors can run it again.
+        guess: Question about the first claim, for a visitor who has not seen the answer.
+        guesses: Possible answer to `guess` → the verdict that it predicts.
     """
 
     id: str
@@ -76,7 +80,7 @@ class Question:
 
 
 class _Numbers(dict[str, "_Number"]):
-    """What templates may name: every arm of the evidence."""
+    """Values that templates can name: the arms of the evidence."""
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__({name: _Number(evidence, name) for name in evidence.scores})
@@ -84,6 +88,8 @@ class _Numbers(dict[str, "_Number"]):
 
 @dataclass(frozen=True)
 class _Number:
+    """Results of an arm, formatted as `Sentence` describes."""
+
     evidence: Evidence
     arm: str
 
@@ -108,14 +114,20 @@ class _Number:
         return percent(mean) if mean < 0.99 else f"{math.floor(1000 * mean) / 10:g}%"
 
 
-def answered(
-    question: Question, shipped: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
+def answer_sentences(
+    question: Question, records: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
 ) -> list[str]:
-    """The sentences of an answer, of those whose claims have evidence."""
+    """Return the sentences of an answer whose claims have evidence.
+
+    Args:
+        question: The question.
+        records: Id of the claim → its evidence.
+        verdicts: Id of the claim → its verdict.
+    """
     return [
-        one.in_words(shipped[one.claim], verdicts[one.claim])
-        for one in question.answer
-        if one.claim in shipped
+        sentence.in_words(records[sentence.claim], verdicts[sentence.claim])
+        for sentence in question.answer
+        if sentence.claim in records
     ]
 
 
@@ -128,13 +140,14 @@ _ON_TEXT = (
 
 _ON_TEXT_ONE = (
     "On text, after 4,800 steps, one matrix for all has a loss of {Q=K=V:loss@8} nats, three have "
-    "{QKV:loss@8}. Part of that is that a character finds itself: Q=K has {Q=K:loss@8}, and "
-    "{Q=K, self-mask:loss@8} if it may not look at itself (QKV {QKV, self-mask:loss@8} then)."
+    "{QKV:loss@8}. Part of the difference is that characters attend to themselves: Q=K has "
+    "{Q=K:loss@8}, and with a self-mask, which prevents that, {Q=K, self-mask:loss@8} (QKV "
+    "{QKV, self-mask:loss@8})."
 )
 
 _KEY_AND_VALUE = (
-    "The key decides how much a token is listened to; the value is what it then says, as a phone "
-    "book is searched by name and answers with a number."
+    "The key decides how much attention a token gets; the value is what the token then passes on. "
+    "In the same way a phone book is searched by name and gives a number."
 )
 
 _WITHOUT_VALUE = (
@@ -165,7 +178,7 @@ _NEW_TASK = "{V=I:solved} runs solve it without W_V, {QKV:solved} with it"
 
 _NO_MATRIX = (
     "Without any matrix, in the “original embedding space”, {no matrix:solved} runs answer the new "
-    "question: questions then listen to themselves and to each other. If no token may look at "
+    "question: questions then attend to themselves and to each other. If no token may attend to "
     "itself (self-mask), {no matrix, self-mask:solved} do."
 )
 
@@ -401,4 +414,4 @@ QUESTIONS: tuple[Question, ...] = (
         },
     ),
 )
-"""The threads, in the order in which a newcomer would look for them."""
+"""The five questions, in the order of the page."""

@@ -1,7 +1,7 @@
-"""Records: the scores of every seed, how learning rates were found, and what follows.
+"""Records of evidence: scores of all seeds, tuned learning rates, and the findings from them.
 
-Records are JSON. Those that ship with the package are in `shipped.json`, which
-`python -m attnkit claims --ship` writes; verdicts are computed whenever a record is read.
+Records are stored as JSON. `python -m attnkit claims --ship` writes `shipped.json`, the records
+that ship with the package. Verdicts are computed anew whenever a record is read.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from attnkit.evidence.verdict import (
     Finding,
     Judgement,
     differences,
-    find,
     judge,
+    judge_statement,
     judge_together,
     still_rises,
 )
 from attnkit.training.engine import Engine
 
 SHIPPED = Path(__file__).parent / "shipped.json"
-"""The records that ship with the package."""
+"""File of the records that ship with the package."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """How the seeds of an arm learn.
+    """Learning curve of an arm: statistics over its seeds at every evaluation.
 
     Attributes:
         steps: (e,) steps of the evaluations.
@@ -45,7 +45,7 @@ class Curve:
         low: (e,) lower quartile of the seeds.
         high: (e,) upper quartile of the seeds.
         solved: (e,) share of seeds that have solved the task.
-        by: "accuracy", or "loss" on text.
+        by: The metric: "accuracy", or "loss" on text.
     """
 
     steps: np.ndarray
@@ -57,7 +57,7 @@ class Curve:
 
     @staticmethod
     def of(steps: np.ndarray, values: np.ndarray, by: str) -> Curve:
-        """Return the curve of evaluations, (e, s); a run that diverged counts as not there."""
+        """Return the curve of the values of s seeds, (e, s), without runs that diverged."""
         present = ~np.isnan(values).all(1)
         steps, values = steps[present], values[present]
         solved = (values >= SOLVED).mean(1) if by == "accuracy" else np.zeros(len(steps))
@@ -67,30 +67,29 @@ class Curve:
         return Curve(steps, np.nanmean(values, 1), low, high, solved, by)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it, with as many digits as can be drawn."""
+        """Return plain values for JSON, rounded to the precision of a figure."""
         arrays = {name: array for name, array in vars(self).items() if name != "by"}
-        return {n: [float(f"{v:.4g}") for v in array] for n, array in arrays.items()} | {
-            "by": self.by
-        }
+        rounded = {name: [float(f"{v:.4g}") for v in array] for name, array in arrays.items()}
+        return rounded | {"by": self.by}
 
     @staticmethod
-    def from_dict(told: Mapping[str, Any]) -> Curve:
-        """Read `to_dict`.
+    def from_dict(data: Mapping[str, Any]) -> Curve:
+        """Create a curve from the output of `to_dict`.
 
         Raises:
-            KeyError: If something is missing.
+            KeyError: If a key is missing.
         """
         names = ("steps", "mean", "low", "high", "solved")
-        arrays = {name: np.array(told[name], np.float64) for name in names}
-        return Curve(**arrays, by=told["by"])
+        arrays = {name: np.array(data[name], np.float64) for name in names}
+        return Curve(**arrays, by=data["by"])
 
 
 @dataclass(frozen=True)
-class Begun:
-    """How prediction and rule stood when the first run of a claim began.
+class FirstRun:
+    """Date, prediction and rule at the time when the first run of a claim began.
 
     Attributes:
-        date: Day on which it began, as ISO 8601 has it; empty for runs of the quick form.
+        date: Day on which the run began, in ISO 8601; empty for the quick form.
         prediction: Hash of the prediction, see `Claim.prediction_hash`.
         rule: Hash of the rule, see `attnkit.evidence.verdict.RULE_HASH`.
     """
@@ -102,25 +101,25 @@ class Begun:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What was measured for a claim.
+    """Measurements for a claim, and the findings and the verdict that follow from them.
 
     Attributes:
         claim: The claim.
         version: Version of attnkit.
         hash: Hash of the claim when it was measured.
-        quick: Whether it has the seeds of the quick form, and no arms that confirm an inability.
+        quick: Whether this is the quick form: fewer seeds, no arms that confirm an inability.
         seeds: The seeds of the arms; some arms have only the first of them.
-        scores: Arm → measure → (k, s) at 1, 2, 4, ... times the base steps; NaN where a run
+        scores: Arm → measure → (k, s) scores at 1, 2, 4, ... times the base steps; NaN where a run
             diverged.
-        tuned: Arm → how its learning rate was found.
-        experiments: What was compared, each as `Experiment.to_text`.
+        tuned: Arm → its learning rate, and the rates that were tried.
+        experiments: The compared experiments, each as `Experiment.to_text`.
         model_steps: Optimiser steps of single runs, tuning included.
-        seconds: Seconds of training.
-        curves: Arm → how its seeds learn.
+        seconds: Seconds of training, tuning included.
+        curves: Arm → its learning curve.
         texts: Task → hash of its text, which differs between releases of Python.
-        engine: The engine that trained.
-        processor: The kind of processor; empty where it is not known.
-        begun: How prediction and rule stood when the first run began.
+        engine: Engine that trained.
+        processor: Kind of processor; empty if unknown.
+        first_run: Date, prediction and rule at the time when the first run began.
     """
 
     claim: Claim
@@ -137,57 +136,68 @@ class Evidence:
     texts: Mapping[str, str] = field(default_factory=dict)
     engine: Engine = "torch"
     processor: str = ""
-    begun: Begun = Begun()
+    first_run: FirstRun = FirstRun()
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """The statements of the claim, and those that confirm an inability."""
-        further = self.claim.sure()[1]
-        measured = (one for one in further if all(name in self.scores for name in one.arms))
+        """The statements of the claim, and measured ones that confirm an inability."""
+        further = self.claim.confirmation()[1]
+        measured = (s for s in further if all(name in self.scores for name in s.arms))
         return (*self.claim.statements, *measured)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """The result of every statement."""
+        """The finding on every statement, in the order of `statements`."""
         return tuple(
-            find(statement, differences(statement, self.of(statement.measure, statement.at)))
+            judge_statement(
+                statement, differences(statement, self.scores_at(statement.measure, statement.at))
+            )
             for statement in self.statements
         )
 
     @property
     def judgement(self) -> Judgement:
-        """The verdict, read alone."""
+        """The verdict on this claim alone, not corrected for other claims."""
         return judge(self.findings)
 
     @property
     def current(self) -> bool:
-        """Whether the claim is still the one that was measured."""
+        """Whether the arms and statements of the claim are still those that were measured."""
         return self.hash == self.claim.hash
 
     @property
     def changed(self) -> str:
-        """The parts that changed since the first run began, in words; empty if none did."""
-        rule, prediction = self.begun.rule, self.begun.prediction
-        parts = {
-            "the rule": rule and rule != RULE_HASH,
-            "the prediction": prediction and prediction != self.claim.prediction_hash,
-        }
-        return " and ".join(name for name, is_changed in parts.items() if is_changed)
+        """Names of the parts that changed since the first run began; empty if none did."""
+        parts = []
+        if self.first_run.rule not in ("", RULE_HASH):
+            parts.append("the rule")
+        if self.first_run.prediction not in ("", self.claim.prediction_hash):
+            parts.append("the prediction")
+        return " and ".join(parts)
 
-    def of(self, measure: str, at: int = 1) -> dict[str, np.ndarray]:
-        """Return arm → (s,) of a measure at a multiple of the base steps, or at its last step."""
+    def scores_at(self, measure: str, at: int = 1) -> dict[str, np.ndarray]:
+        """Return arm → (s,) scores of a measure, for the arms that have it.
+
+        Args:
+            measure: Name of the measure.
+            at: Multiple of the base steps; an arm that is not trained for so long is read at its
+                last step.
+        """
         row = at.bit_length() - 1
-        found = {name: own[measure] for name, own in self.scores.items() if measure in own}
-        return {name: values[min(row, len(values) - 1)] for name, values in found.items()}
+        return {
+            name: by_measure[measure][min(row, len(by_measure[measure]) - 1)]
+            for name, by_measure in self.scores.items()
+            if measure in by_measure
+        }
 
     def mean(self, arm: str, measure: str = "accuracy", at: int = 1) -> float:
-        """Return the mean over the seeds that did not diverge."""
-        values = self.of(measure, at)[arm]
+        """Return the mean score of an arm over the seeds that did not diverge; NaN if all did."""
+        values = self.scores_at(measure, at)[arm]
         return float(np.nanmean(values)) if not np.isnan(values).all() else float("nan")
 
     def n_solved(self, arm: str, at: int = 1) -> tuple[int, int]:
-        """Return how many seeds of an arm have solved the task, and how many there are."""
-        values = self.of("accuracy", at)[arm]
+        """Return the number of seeds of an arm that have solved the task, and of all its seeds."""
+        values = self.scores_at("accuracy", at)[arm]
         return int((values >= SOLVED).sum()), len(values)
 
     def still_rises(self, arm: str) -> bool:
@@ -196,10 +206,10 @@ class Evidence:
         return still_rises(np.array([self.mean(arm, at=2**k) for k in range(n_readings)]))
 
     def to_dict(self, together: Verdict | None = None) -> dict[str, Any]:
-        """Return it as JSON has it; NaN is null, infinity a string.
+        """Return plain values for JSON: NaN as null, infinity as a string.
 
         Args:
-            together: The verdict that stands when all are read together, if they are.
+            together: Verdict of this claim if several are read together, see `verdicts_of`.
         """
         main = self.findings[0]
         return {
@@ -216,25 +226,12 @@ class Evidence:
             "interval": [_plain(main.effect_low), _plain(main.effect_high)],
             "decided_by": "mean difference" if main.method == "mean" else "pairs of seeds",
             "seen": self.claim.seen,
-            "begun": vars(self.begun),
+            "begun": vars(self.first_run),
             "changed_since": self.changed,
             "seeds": len(self.seeds),
             "statements": [
-                {
-                    "text": statement.text,
-                    "measure": statement.measure,
-                    "method": found.method,
-                    "at": statement.at,
-                    "n_pairs": found.n_pairs,
-                    "n_worse": found.n_worse,
-                    "n_better": found.n_better,
-                    "share_interval": [found.share_low, found.share_high],
-                    "median": _plain(found.median),
-                    "effect": _plain(found.effect),
-                    "effect_interval": [_plain(found.effect_low), _plain(found.effect_high)],
-                    "verdict": found.verdict,
-                }
-                for statement, found in zip(self.statements, self.findings, strict=True)
+                _statement_to_dict(statement, finding)
+                for statement, finding in zip(self.statements, self.findings, strict=True)
             ],
             "attnkit": self.version,
             "hash": self.hash,
@@ -243,9 +240,9 @@ class Evidence:
             "scores": {
                 name: {
                     measure: [[_plain(value) for value in row] for row in values]
-                    for measure, values in own.items()
+                    for measure, values in by_measure.items()
                 }
-                for name, own in self.scores.items()
+                for name, by_measure in self.scores.items()
             },
             "curves": {name: curve.to_dict() for name, curve in self.curves.items()},
             "tuning": {
@@ -266,80 +263,99 @@ class Evidence:
         }
 
     @staticmethod
-    def from_dict(told: Mapping[str, Any]) -> Evidence:
-        """Read `to_dict`.
+    def from_dict(data: Mapping[str, Any]) -> Evidence:
+        """Create evidence from the output of `to_dict`.
 
         Raises:
-            KeyError: If there is no such claim, or something is missing.
+            KeyError: If the claim does not exist, or a key is missing.
         """
-        first, n_seeds = int(told["first_seed"]), int(told["seeds"])
+        first, n_seeds = int(data["first_seed"]), int(data["seeds"])
         return Evidence(
-            claim=CLAIMS[told["id"]],
-            version=told["attnkit"],
-            hash=told["hash"],
-            quick=told["quick"],
+            claim=CLAIMS[data["id"]],
+            version=data["attnkit"],
+            hash=data["hash"],
+            quick=data["quick"],
             seeds=tuple(range(first, first + n_seeds)),
             scores={
-                name: {m: np.array(values, np.float64) for m, values in own.items()}
-                for name, own in told["scores"].items()
+                name: {m: np.array(values, np.float64) for m, values in by_measure.items()}
+                for name, by_measure in data["scores"].items()
             },
             tuned={
                 name: Tuned(
-                    own["learning_rate"],
-                    {float(r): np.nan if v is None else v for r, v in own["tried"].items()},
-                    own["by"],
+                    tuning["learning_rate"],
+                    {float(r): np.nan if v is None else v for r, v in tuning["tried"].items()},
+                    tuning["by"],
                 )
-                for name, own in told["tuning"].items()
+                for name, tuning in data["tuning"].items()
             },
-            experiments=tuple(told["experiments"]),
-            model_steps=told["model_steps"],
-            seconds=told["seconds"],
-            curves={name: Curve.from_dict(own) for name, own in told["curves"].items()},
-            texts=told["texts"],
-            engine=told["engine"],
-            processor=told["processor"],
-            begun=Begun(**told["begun"]),
+            experiments=tuple(data["experiments"]),
+            model_steps=data["model_steps"],
+            seconds=data["seconds"],
+            curves={name: Curve.from_dict(curve) for name, curve in data["curves"].items()},
+            texts=data["texts"],
+            engine=data["engine"],
+            processor=data["processor"],
+            first_run=FirstRun(**data["begun"]),
         )
 
 
-def verdicts_of(gathered: Iterable[Evidence]) -> dict[str, Verdict]:
-    """Return the verdict of every claim: full records are read together, quick ones alone."""
-    found = list(gathered)
-    full = [one for one in found if not one.quick]
-    together = judge_together([one.judgement for one in full])
-    stands = {one.claim.id: verdict for one, verdict in zip(full, together, strict=True)}
-    return {one.claim.id: stands.get(one.claim.id, one.judgement.verdict) for one in found}
+def _statement_to_dict(statement: Statement, finding: Finding) -> dict[str, Any]:
+    return {
+        "text": statement.text,
+        "measure": statement.measure,
+        "method": finding.method,
+        "at": statement.at,
+        "n_pairs": finding.n_pairs,
+        "n_worse": finding.n_worse,
+        "n_better": finding.n_better,
+        "share_interval": [finding.share_low, finding.share_high],
+        "median": _plain(finding.median),
+        "effect": _plain(finding.effect),
+        "effect_interval": [_plain(finding.effect_low), _plain(finding.effect_high)],
+        "verdict": finding.verdict,
+    }
 
 
-def to_json(gathered: Iterable[Evidence]) -> str:
+def verdicts_of(records: Iterable[Evidence]) -> dict[str, Verdict]:
+    """Return id of the claim → verdict: full records are read together, quick ones alone."""
+    records = list(records)
+    full = [record for record in records if not record.quick]
+    together = judge_together([record.judgement for record in full])
+    verdicts = {record.claim.id: record.judgement.verdict for record in records}
+    corrected = {record.claim.id: verdict for record, verdict in zip(full, together, strict=True)}
+    return verdicts | corrected
+
+
+def to_json(records: Iterable[Evidence]) -> str:
     """Return records that are read together as JSON, one claim per line."""
-    found = list(gathered)
-    verdicts = verdicts_of(found)
+    records = list(records)
+    verdicts = verdicts_of(records)
     lines = [
-        json.dumps(one.to_dict(verdicts[one.claim.id]), ensure_ascii=False, allow_nan=False)
-        for one in found
+        json.dumps(record.to_dict(verdicts[record.claim.id]), ensure_ascii=False, allow_nan=False)
+        for record in records
     ]
     return '{"claims": [\n' + ",\n".join(lines) + "\n]}\n"
 
 
 @cache
 def load_shipped() -> dict[str, Evidence]:
-    """Return claim's id → its shipped record, in the order of `CLAIMS`.
+    """Return id of the claim → its shipped record, in the order of `CLAIMS`.
 
-    A claim without a record of its present form is left out.
+    Claims whose arms or statements differ from those of the record are left out.
     """
     if not SHIPPED.is_file():
         return {}
-    told = {one["id"]: one for one in json.loads(SHIPPED.read_text(encoding="utf-8"))["claims"]}
-    current = {name: told[name] for name in CLAIMS if name in told}
-    records = [
-        Evidence.from_dict(one) for name, one in current.items() if one["hash"] == CLAIMS[name].hash
-    ]
-    return {record.claim.id: record for record in records}
+    entries = json.loads(SHIPPED.read_text(encoding="utf-8"))["claims"]
+    by_id = {entry["id"]: entry for entry in entries}
+    return {
+        name: Evidence.from_dict(by_id[name])
+        for name, claim in CLAIMS.items()
+        if name in by_id and by_id[name]["hash"] == claim.hash
+    }
 
 
 def _plain(value: float) -> float | str | None:
-    """Return a number as JSON has it, with as many digits as single precision holds."""
-    if value is None or np.isnan(value):
+    """Return a number for JSON, with as many digits as single precision holds."""
+    if np.isnan(value):
         return None
     return float(f"{value:.9g}") if np.isfinite(value) else str(value)

@@ -1,8 +1,8 @@
-"""Trials: the experiments that tune the arms of a claim, and those that compare them.
+"""Trials: experiments that tune the learning rates of a claim's arms, and that compare the arms.
 
-Arms with the same settings train beside each other as variants of one experiment, each at its own
-learning rates; a run does not depend on those beside it. Pages build trials, too, so this module
-does not import torch.
+Arms with the same settings are variants of one experiment, each at its own learning rates; runs of
+an experiment do not depend on each other. Pages build trials, too, so this module does not import
+torch.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from attnkit.training.snapshot import Snapshot
 from attnkit.variants import Variant
 
 RATES = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Learning rates that are tried for every arm, as multiples of the task's own."""
+"""Learning rates that are tried for every arm, as multiples of the task's default."""
 
 AS_GOOD = 0.005
-"""Learning rates count as equally good within half a point of accuracy, or so many nats."""
+"""Difference of accuracy, or of loss in nats, within which learning rates are equally good."""
 
 FINER_RATES = (0.125, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
-"""The multiples for an arm that is tuned on the finer grid."""
+"""The same multiples on the finer grid, see `Arm.finer_rates`."""
 
 TUNING_SEED = 900_000
-"""The first seed of tuning; far from those that are compared."""
+"""First seed of tuning, far from the seeds of the runs that are compared."""
 
 N_TUNING_SEEDS = 2
 
 FIRST_SEED = 2_000
-"""The first seed of the runs that are compared.
+"""First seed of the runs that are compared.
 
-Seeds from 0 on were a first pass, seeds from 100 on an earlier record with another rule; claims
-were changed after both, so they are tested on new seeds.
+A first pass used seeds from 0, and an earlier record with another rule seeds from 100. Claims were
+changed after both, so they are tested on new seeds.
 """
 
 MOST_TOGETHER = 10
-"""Most variants of one trial, so that an interruption loses little and memory stays small."""
+"""Largest number of variants in a trial: an interruption loses little, and memory stays small."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Trial:
 
     Attributes:
         experiment: The experiment.
-        cells: Name of the arm and learning rate of every variant, in their order.
-        up_to: Multiple of the base steps of the arms for which it is trained.
+        cells: (name of the arm, learning rate) of every variant, in their order.
+        up_to: Multiple of the arms' base steps for which the experiment is trained.
     """
 
     experiment: Experiment
@@ -61,34 +61,34 @@ class Trial:
     up_to: int = 1
 
     def per_cell(self, values: np.ndarray) -> dict[tuple[str, float], np.ndarray]:
-        """Split the runs, which are the last axis: (name of the arm, rate) → (..., s)."""
+        """Split values of runs, (..., r), by cell: (name of the arm, learning rate) → (..., s)."""
         n_seeds = self.experiment.n_seeds
         return {
-            cell: values[..., place * n_seeds : (place + 1) * n_seeds]
-            for place, cell in enumerate(self.cells)
+            cell: values[..., index * n_seeds : (index + 1) * n_seeds]
+            for index, cell in enumerate(self.cells)
         }
 
-    def split(self, measured: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-        """Return arm → measure → (..., s), where every arm has one learning rate."""
-        found: dict[str, dict[str, np.ndarray]] = {name: {} for name, _ in self.cells}
-        for measure, values in measured.items():
-            for (name, _), own in self.per_cell(values).items():
-                found[name][measure] = own
-        return found
+    def split(self, scores: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+        """Split measure → (..., r) into arm → measure → (..., s), at one learning rate per arm."""
+        by_arm: dict[str, dict[str, np.ndarray]] = {name: {} for name, _ in self.cells}
+        for measure, values in scores.items():
+            for (name, _), values_of_arm in self.per_cell(values).items():
+                by_arm[name][measure] = values_of_arm
+        return by_arm
 
     def scores(self, snapshot: Snapshot) -> dict[str, dict[str, np.ndarray]]:
-        """Return arm → measure → (k, s) of a snapshot of its experiment, of all measures."""
+        """Read all measures from a snapshot of the experiment: arm → measure → (k, s)."""
         return self.split(measured(snapshot, self.up_to))
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """How an arm came to its learning rate.
+    """The tuned learning rate of an arm, and the rates that were tried.
 
     Attributes:
-        rate: the chosen one.
-        tried: rate → mean over the tuning seeds of what was compared; NaN if a run diverged.
-        by: the measure that was compared.
+        rate: The chosen learning rate.
+        tried: Learning rate → mean of the measure over the tuning seeds; NaN if a run diverged.
+        by: The measure that was compared, "accuracy" or "loss".
     """
 
     rate: float
@@ -96,27 +96,27 @@ class Tuned:
     by: str = "accuracy"
 
     def in_words(self, rate: float) -> str:
-        """What was reached with a rate, as shown."""
-        reached = self.tried[rate]
-        if np.isnan(reached):
+        """Return the mean that a learning rate reached, as text."""
+        mean = self.tried[rate]
+        if np.isnan(mean):
             return "diverged"
-        return f"{reached:.1%}" if self.by == "accuracy" else f"{reached:.3f}"
+        return f"{mean:.1%}" if self.by == "accuracy" else f"{mean:.3f}"
 
     @property
     def at_edge(self) -> bool:
-        """Whether a rate beyond those that were tried might be better still."""
+        """Whether the chosen rate is the smallest or the largest of those that were tried."""
         return len(self.tried) > 1 and self.rate in (min(self.tried), max(self.tried))
 
 
 def rates_of(arm: Arm) -> tuple[float, ...]:
     """Return the learning rates that are tried for an arm."""
-    own = arm.experiment.training.learning_rate
-    factors = FINER_RATES if arm.finely else RATES
-    return tuple(float(f"{factor * own:.3g}") for factor in factors)
+    default = arm.experiment.training.learning_rate
+    multiples = FINER_RATES if arm.finer_rates else RATES
+    return tuple(float(f"{multiple * default:.3g}") for multiple in multiples)
 
 
 def tuning_trials(arms: Sequence[Arm]) -> list[Trial]:
-    """Return the trials that tune arms: every arm at each of its rates."""
+    """Return the trials that tune arms: every arm at each of its learning rates."""
     cells = [
         _Cell(arm, arm.tuned_at, rate) for arm in arms if not arm.rate_of for rate in rates_of(arm)
     ]
@@ -126,12 +126,12 @@ def tuning_trials(arms: Sequence[Arm]) -> list[Trial]:
 def comparing_trials(
     arms: Sequence[Arm], rates: Mapping[str, float], n_seeds: int, first_seed: int = FIRST_SEED
 ) -> list[Trial]:
-    """Return the trials that compare arms: every arm at its own rate.
+    """Return the trials that compare arms, each at one learning rate.
 
     Args:
         arms: The arms.
-        rates: Learning rates by the names of the arms; without one, the task's own is used.
-        n_seeds: Number of seeds, of arms that do not have fewer.
+        rates: Name of the arm → learning rate; a missing arm has the default of its task.
+        n_seeds: Number of seeds, unless `Arm.most_seeds` is smaller.
         first_seed: The first seed.
     """
     cells = [
@@ -155,14 +155,14 @@ class _Cell:
 
 
 def _trials(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Trial]:
-    """Return one trial for every setting, or several; arms of one setting keep their order."""
+    """Return trials of cells with equal settings, at most `MOST_TOGETHER` each, in their order."""
     groups: dict[str, list[_Cell]] = {}
     for cell in cells:
-        own = {
+        settings = {
             name: value for name, value in cell.experiment.settings().items() if name != "sharing"
         }
         others = [cell.times, cell.arm.most_seeds, bool(cell.arm.rate_of)]
-        key = json.dumps([own, *others], sort_keys=True)
+        key = json.dumps([settings, *others], sort_keys=True)
         groups.setdefault(key, []).append(cell)
     return [
         trial
@@ -177,15 +177,17 @@ def _trials(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Trial
 
 
 def _fitting(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Trial]:
-    """Return one trial, or several if all in one take too much memory.
+    """Return one trial, or several smaller ones if one of all cells takes too much memory.
 
     Raises:
-        InvalidExperiment: If even one alone takes too much.
+        InvalidExperiment: If one cell alone takes too much memory.
     """
-    named = {Variant(f"{cell.arm.variant} learning_rate={cell.rate:g}"): cell for cell in cells}
+    by_variant = {
+        Variant(f"{cell.arm.variant} learning_rate={cell.rate:g}"): cell for cell in cells
+    }
     try:
         experiment = cells[0].experiment.replace(
-            sharing=list(named),
+            sharing=list(by_variant),
             n_seeds=n_seeds,
             first_seed=first_seed,
         )
@@ -198,33 +200,34 @@ def _fitting(cells: Sequence[_Cell], n_seeds: int, first_seed: int) -> list[Tria
             for part in (cells[:half], cells[half:])
             for trial in _fitting(part, n_seeds, first_seed)
         ]
-    told = tuple((named[variant].arm.name, named[variant].rate) for variant in experiment.sharing)
-    return [Trial(experiment, told, cells[0].times)]
+    in_order = [by_variant[variant] for variant in experiment.sharing]
+    trial_cells = tuple((cell.arm.name, cell.rate) for cell in in_order)
+    return [Trial(experiment, trial_cells, cells[0].times)]
 
 
-def choose(tried: Mapping[float, Mapping[str, np.ndarray]], by: str) -> Tuned:
+def choose_rate(tried: Mapping[float, Mapping[str, np.ndarray]], by: str) -> Tuned:
     """Return the best learning rate of an arm.
 
-    Of several that are equally good within `AS_GOOD` it is the middle one: the largest is often the
-    fastest and fails with the next seed.
+    If several are equally good within `AS_GOOD`, the middle one is chosen: the largest is often the
+    fastest but fails with the next seed.
 
     Args:
-        tried: Rate → measure → (s,) of the tuning seeds.
-        by: "accuracy" or "loss".
+        tried: Learning rate → measure → (s,) scores of the tuning seeds.
+        by: The measure that is compared, "accuracy" or "loss".
     """
     means = {
         rate: float(values[by].mean() if not np.isnan(values["loss"]).any() else np.nan)
         for rate, values in tried.items()
     }
-    known = {rate: mean for rate, mean in means.items() if mean == mean}
-    if not known:
+    converged = {rate: mean for rate, mean in means.items() if not np.isnan(mean)}
+    if not converged:
         return Tuned(sorted(means)[len(means) // 2], means, by)
     sign = 1 if by == "accuracy" else -1
-    best = max(sign * mean for mean in known.values())
-    as_good = sorted(rate for rate, mean in known.items() if sign * mean >= best - AS_GOOD)
+    best = max(sign * mean for mean in converged.values())
+    as_good = sorted(rate for rate, mean in converged.items() if sign * mean >= best - AS_GOOD)
     return Tuned(as_good[(len(as_good) - 1) // 2], means, by)
 
 
-def tuned_by(arm: Arm) -> str:
-    """Return the measure by which learning rates are chosen: the loss on text, else accuracy."""
+def tuning_measure(arm: Arm) -> str:
+    """Return the measure by which learning rates are chosen: "loss" on text, else "accuracy"."""
     return "loss" if arm.experiment.task.loss_to_beat is not None else "accuracy"

@@ -1,19 +1,19 @@
-"""The rule that turns the scores of seeds into a verdict. Values in, values out.
+"""Rule that turns the scores of seeds into a verdict.
 
-A statement wants the difference between two arms to lie in a region. How that is decided belongs to
-the measure and is fixed before the runs:
+A statement holds if the difference between two arms lies in a region. The measure determines the
+test, which is fixed before the runs:
 
 - Losses and symmetries scatter around a mean. Student's interval of the mean of the paired
   differences is compared with the limits of the region.
 - Accuracies do not: a run has found the answer or it has not. So pairs of seeds are counted. A pair
-  is *worse* if its difference lies beyond the limit that the statement names, and *better* if it
-  lies as far on the other side. "Worse" is shown by the exact sign test of McNemar on these
-  discordant pairs. "No worse" is shown if at most `MOST_WORSE` of all seeds can be worse: the upper
-  limit of Clopper and Pearson. Between the two nothing is decided.
+  is *worse* if its difference lies beyond the limit of the statement, and *better* if it lies as
+  far on the other side of 0. "Worse" is shown by McNemar's exact sign test on these discordant
+  pairs. "No worse" is shown if at most `MOST_WORSE` of all seeds can be worse, by the upper limit
+  of Clopper and Pearson. Otherwise the statement is undecided.
 
 With fewer than `LEAST_SEEDS` pairs a statement is always undecided. A claim held if all its
-statements did; it did not hold if one of them did not, after Bonferroni's correction. Verdicts that
-are read together are corrected after Holm.
+statements held; it did not hold if one of them did not, after Bonferroni's correction. Verdicts of
+several claims that are read together are corrected by Holm's method.
 
 References: McNemar 1947, doi:10.1007/BF02295996; Clopper and Pearson 1934,
 doi:10.1093/biomet/26.4.404; Holm 1979, www.jstor.org/stable/4615733.
@@ -39,24 +39,21 @@ LEVEL = 0.95
 """Confidence level of all intervals and verdicts."""
 
 MOST_WORSE = 0.2
-"""An arm is "no worse" if we can be sure that it is worse with at most this share of seeds."""
+"""An arm is "no worse" if at most this share of seeds can be worse."""
 
 ROUNDING = 1e-6
-"""A difference counts as beyond a limit if it is so by more than this.
+"""Amount by which a difference must exceed a limit to count as beyond it.
 
-Records are written with nine digits, and "more than four times the steps" must not depend on that.
+Records are rounded to nine digits, and "more than four times the steps" must not depend on that.
 """
 
 STILL_RISES = 0.02
-"""Accuracy still rises if the last or the last but one doubling of the steps adds more than this.
-
-In other words: two doublings in a row must each add less before a run counts as finished.
-"""
+"""Accuracy still rises if either of the last two doublings of the steps adds more than this."""
 
 Method = Literal["pairs", "mean"]
 
 MARKS: dict[Verdict, str] = {"held": "✓", "did not hold": "✗", "undecided": "?"}
-"""Marks beside the words, so that no verdict is told by colour alone."""
+"""Marks beside the verdicts, so that no verdict is recognised by its colour alone."""
 
 RULE = f"""
 1. A claim says in numbers what must hold, for example “Q=K is worse than QKV by more than 5
@@ -77,33 +74,33 @@ rates. If accuracy still rises there, we say “not within so many steps”.
 6. The shipped verdicts are read together (Holm's correction): the chance that any of them is wrong
 is at most 5%. A run of your own is read alone.
 """
-"""The rule in words, as pages show it; Markdown."""
+"""The rule in words, as Markdown for pages."""
 
 RULE_HASH = hashlib.blake2b(RULE.encode(), digest_size=8).hexdigest()
-"""Sixteen hexadecimal digits of the rule."""
+"""Sixteen hexadecimal digits that identify the wording of the rule."""
 
 Scores = Float64[np.ndarray, " s"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one statement.
+    """Result of the test of one statement.
 
     Attributes:
-        n_pairs: Seeds that both arms have.
-        n_worse: Pairs that differ as a statement of "worse" (or "better") wants, or as a statement
-            of "no worse" forbids; of other regions, pairs outside it.
-        n_better: Pairs that differ as much the other way.
-        n_lost: Pairs of which a run diverged.
-        effect: Mean difference; NaN if there are infinite ones.
+        n_pairs: Number of seeds that both arms have.
+        n_worse: Pairs whose difference a statement of "worse" (or "better") asserts, or one of "no
+            worse" excludes; for a region with two limits, pairs outside it.
+        n_better: Pairs that differ as much in the other direction.
+        n_lost: Pairs in which a run diverged.
+        effect: Mean difference; NaN if a difference is infinite.
         effect_low: Lower limit of Student's interval of the mean difference.
         effect_high: Upper limit of Student's interval of the mean difference.
         median: Median difference.
-        share_low: Lower limit of the share of seeds that are worse.
-        share_high: Upper limit of the share of seeds that are worse.
-        method: Which of the two rules decides.
-        p_held: Level at which "held" would no longer stand; 1 if the seeds do not show it.
-        p_not: The same for "did not hold".
+        share_low: Lower limit of the share of seeds that are worse, from 0 to 1.
+        share_high: Upper limit of that share.
+        method: Test that decides: "pairs" counts pairs of seeds, "mean" compares means.
+        p_held: Two-sided p-value for "held"; 1 if the seeds do not show it.
+        p_not: Two-sided p-value for "did not hold"; 1 if the seeds do not show it.
     """
 
     n_pairs: int
@@ -127,7 +124,7 @@ class Finding:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the statement alone."""
+        """The verdict on this statement alone."""
         if self.p_held <= 1 - LEVEL:
             return "held"
         return "did not hold" if self.p_not <= 1 - LEVEL else "undecided"
@@ -139,7 +136,7 @@ class Judgement:
 
     Attributes:
         verdict: The verdict if the claim is read alone.
-        p: Level at which it would no longer stand.
+        p: Smallest level at which the verdict stands; for "undecided" the smaller of both p-values.
     """
 
     verdict: Verdict
@@ -147,36 +144,40 @@ class Judgement:
 
 
 def differences(statement: Statement, scores: Mapping[str, Scores]) -> Scores:
-    """Return what the statement is about, seed by seed, (s,); NaN where a run diverged.
+    """Return the differences between the arms of a statement, (s,), seed by seed.
 
-    If one arm has more seeds than the other, the first seeds are compared. Two runs that never
-    solve the task differ by 0 in the steps to solve it.
+    They are NaN where a run diverged. If one arm has more seeds than another, only the first seeds
+    are compared. Two runs that never solve the task differ by 0 in the steps to solve it.
+
+    Args:
+        statement: The statement.
+        scores: Name of the arm → (s,) scores of the statement's measure.
     """
     n = min(len(scores[name]) for name in statement.arms)
-    found = scores[statement.left][:n]
+    values = scores[statement.left][:n]
     if statement.right is not None:
         right = scores[statement.right][:n]
         with np.errstate(invalid="ignore"):
-            found = np.where(np.isinf(found) & np.isinf(right), 0.0, found - right)
-    if statement.left_too is not None and statement.right_too is not None:
-        found = found - (scores[statement.left_too][:n] - scores[statement.right_too][:n])
-    return found
+            values = np.where(np.isinf(values) & np.isinf(right), 0.0, values - right)
+    if statement.second_left is not None and statement.second_right is not None:
+        values = values - (scores[statement.second_left][:n] - scores[statement.second_right][:n])
+    return values
 
 
-def find(statement: Statement, values: Scores) -> Finding:
-    """Judge one statement.
+def judge_statement(statement: Statement, values: Scores) -> Finding:
+    """Return the finding on one statement.
 
     Args:
-        statement: What should hold.
-        values: (s,) of `differences`. A run that diverged has no score: such a pair counts against
-            either verdict, and means are then not compared.
+        statement: The statement.
+        values: (s,) as `differences` returns them. A pair in which a run diverged, NaN, counts
+            against either verdict, and means are then not compared.
     """
-    known = values[~np.isnan(values)]
+    present = values[~np.isnan(values)]
     n, n_lost = len(values), int(np.isnan(values).sum())
     wants_worse = not statement.low < 0 < statement.high
-    worse, better = _sides(statement, known)
-    interval = mean_interval(known if np.isfinite(known).all() else np.full(1, np.nan), LEVEL)
-    method: Method = "mean" if statement.measured.scatters else "pairs"
+    worse, better = _sides(statement, present)
+    interval = mean_interval(present if np.isfinite(present).all() else np.full(1, np.nan), LEVEL)
+    method: Method = "mean" if statement.measured.compares_means else "pairs"
     if n < LEAST_SEEDS or (method == "mean" and n_lost):
         p_held = p_not = 1.0
     elif method == "pairs":
@@ -184,10 +185,10 @@ def find(statement: Statement, values: Scores) -> Finding:
         p_no_worse = _p_no_worse(worse + n_lost, n)
         p_held, p_not = (p_worse, p_no_worse) if wants_worse else (p_no_worse, p_worse)
     else:
-        p_held, p_not = _by_mean(known, statement.low, statement.high)
+        p_held, p_not = _by_mean(present, statement.low, statement.high)
     share_low, share_high = _share_interval(worse, worse + n_lost, n)
     with np.errstate(invalid="ignore"):  # The middle of −∞ and ∞ is NaN.
-        median = float(np.median(known)) if len(known) else float("nan")
+        median = float(np.median(present)) if len(present) else float("nan")
     return Finding(
         n_pairs=n,
         n_worse=worse,
@@ -206,38 +207,39 @@ def find(statement: Statement, values: Scores) -> Finding:
 
 
 def _sides(statement: Statement, values: Scores) -> tuple[int, int]:
-    """Return how many pairs lie beyond the limit of a statement, and how many mirror them.
+    """Count the pairs beyond the limit of a statement, and those as far on the other side of 0.
 
-    A statement of "worse" or "better" wants pairs beyond its limit; one of "no worse" forbids them.
+    A statement of "worse" or "better" asserts pairs beyond its limit; one of "no worse" excludes
+    them.
     """
     limit = statement.high if math.isinf(statement.low) else statement.low
-    wanted = 1.0 if math.isinf(statement.high) else -1.0
-    sign = -wanted if statement.low < 0 < statement.high else wanted
-    beyond, least = sign * values, abs(limit) + ROUNDING
-    return int((beyond > least).sum()), int((beyond < -least).sum())
+    into_region = 1.0 if math.isinf(statement.high) else -1.0
+    sign = -into_region if statement.low < 0 < statement.high else into_region
+    signed, least = sign * values, abs(limit) + ROUNDING
+    return int((signed > least).sum()), int((signed < -least).sum())
 
 
 def _p_worse(worse: int, better: int) -> float:
-    """Return the two-sided p of McNemar's exact test if more pairs are worse, otherwise 1."""
+    """Return the two-sided p-value of McNemar's exact test if more pairs are worse, otherwise 1."""
     if worse <= better:
         return 1.0
     return min(1.0, float(2 * binomtest(worse, worse + better, 0.5, "greater").pvalue))
 
 
 def _p_no_worse(worse: int, n: int) -> float:
-    """Return the two-sided level at which the share that is worse could still be `MOST_WORSE`."""
+    """Return the two-sided p-value of the hypothesis that a share of `MOST_WORSE` is worse."""
     return min(1.0, float(2 * binom.cdf(worse, n, MOST_WORSE)))
 
 
 def _share_interval(least: int, most: int, n: int) -> tuple[float, float]:
-    """Return the limits of Clopper and Pearson of a share of which a part is not known."""
+    """Return the limits of Clopper and Pearson for a count between `least` and `most` of n."""
     tail = (1 - LEVEL) / 2
     low = betaincinv(least, n - least + 1, tail) if least else 0.0
     return float(low), float(betaincinv(most + 1, n - most, 1 - tail)) if most < n else 1.0
 
 
 def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
-    """Return the two-sided p of "the mean lies on the limit", for the side on which it lies."""
+    """Return the p-values of "held" and of "did not hold" by Student's t test of the mean."""
     mean, error = values.mean(), values.std(ddof=1) / math.sqrt(len(values))
     inside = low < mean < high
 
@@ -245,7 +247,7 @@ def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
         if math.isinf(limit):
             return 0.0
         if math.isclose(mean, limit, rel_tol=1e-12, abs_tol=1e-12):
-            return 1.0  # on the limit, as far as rounding tells
+            return 1.0  # The mean lies on the limit, up to rounding.
         if error == 0:
             return 0.0
         return float(2 * t.sf(abs(mean - limit) / error, len(values) - 1))
@@ -256,7 +258,7 @@ def _by_mean(values: Scores, low: float, high: float) -> tuple[float, float]:
 
 
 def still_rises(accuracy: np.ndarray) -> bool:
-    """Return whether accuracy still rises with the steps.
+    """Return whether accuracy still rises with the steps, see `STILL_RISES`.
 
     Args:
         accuracy: (k,) mean accuracy at 1, 2, 4, ... times the steps.
@@ -266,26 +268,26 @@ def still_rises(accuracy: np.ndarray) -> bool:
 
 
 def judge(findings: Sequence[Finding]) -> Judgement:
-    """Return the verdict on a claim, all of whose statements must hold."""
-    held = max(one.p_held for one in findings)
-    not_held = min(1.0, len(findings) * min(one.p_not for one in findings))
+    """Return the verdict on a claim from the findings on its statements, which must all hold."""
+    p_held = max(finding.p_held for finding in findings)
+    p_not = min(1.0, len(findings) * min(finding.p_not for finding in findings))
     alpha = 1 - LEVEL
-    if held <= alpha and held <= not_held:
-        return Judgement("held", held)
-    if not_held <= alpha:
-        return Judgement("did not hold", not_held)
-    return Judgement("undecided", min(held, not_held))
+    if p_held <= alpha and p_held <= p_not:
+        return Judgement("held", p_held)
+    if p_not <= alpha:
+        return Judgement("did not hold", p_not)
+    return Judgement("undecided", min(p_held, p_not))
 
 
 def judge_together(judgements: Sequence[Judgement]) -> list[Verdict]:
-    """Return the verdicts that still stand when all are read together, after Holm.
+    """Return the verdicts that still stand if all are read together, by Holm's method.
 
     The chance that any of them is wrong is at most 5%, however many there are.
     """
-    order = sorted(range(len(judgements)), key=lambda place: judgements[place].p)
+    order = sorted(range(len(judgements)), key=lambda index: judgements[index].p)
     verdicts: list[Verdict] = ["undecided"] * len(judgements)
-    for rank, place in enumerate(order):
-        if judgements[place].p > (1 - LEVEL) / (len(judgements) - rank):
+    for rank, index in enumerate(order):
+        if judgements[index].p > (1 - LEVEL) / (len(judgements) - rank):
             break
-        verdicts[place] = judgements[place].verdict
+        verdicts[index] = judgements[index].verdict
     return verdicts

@@ -1,4 +1,4 @@
-"""Words for evidence: findings, verdicts and predictions, as tables and sentences."""
+"""Texts about evidence: findings, verdicts and predictions as sentences and tables."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from attnkit.evidence.verdict import Finding
 
 @dataclass(frozen=True)
 class Row:
-    """A statement and its finding, cell by cell, for tables.
+    """A row of a table: a statement and its finding, as one text per cell.
 
     Attributes:
         text: The statement.
-        solved: How many seeds of each arm have solved the task; empty where means are compared.
-        pairs: With how many seeds the left arm is worse, better and alike; empty there, too.
+        solved: Number of seeds of each arm that have solved the task; empty if means are compared.
+        pairs: Number of seeds with which the left arm is worse, better and alike; empty if means
+            are compared.
         median: Median difference.
         mean: Mean difference with its interval.
-        verdict: The verdict, read alone.
+        verdict: The verdict on this statement alone.
     """
 
     text: str
@@ -36,53 +37,59 @@ class Row:
     verdict: Verdict
 
     @property
-    def found(self) -> str:
-        """Counts, median and mean of the seeds, in one cell."""
-        named = {"Solved": self.solved, "Seeds": self.pairs, "Median": self.median}
-        named |= {"Mean": self.mean}
-        return " ".join(f"{name}: {cell}." for name, cell in named.items() if cell)
+    def numbers(self) -> str:
+        """All numbers of the row in one text: counts, median and mean."""
+        cells = (
+            ("Solved", self.solved),
+            ("Seeds", self.pairs),
+            ("Median", self.median),
+            ("Mean", self.mean),
+        )
+        return " ".join(f"{name}: {cell}." for name, cell in cells if cell)
 
 
 def rows_of(evidence: Evidence) -> list[Row]:
-    """Return a row for every statement."""
+    """Return the table rows of evidence, one per statement."""
     return [
         Row(
             statement.text,
             _solved_in_words(evidence, statement),
-            pairs_in_words(statement, found) if found.method == "pairs" else "",
-            difference_in_words(found.median, statement),
-            _mean_in_words(statement, found),
-            found.verdict,
+            pairs_in_words(statement, finding) if finding.method == "pairs" else "",
+            difference_in_words(finding.median, statement),
+            _mean_in_words(statement, finding),
+            finding.verdict,
         )
-        for statement, found in zip(evidence.statements, evidence.findings, strict=True)
+        for statement, finding in zip(evidence.statements, evidence.findings, strict=True)
     ]
 
 
-def told(statement: Statement, found: Finding) -> str:
-    """Return the result of a statement in a few words."""
-    mean = _mean_in_words(statement, found)
-    if found.method == "mean":
-        lost = f", diverged with {found.n_lost} of {found.n_pairs} seeds" if found.n_lost else ""
+def finding_in_words(statement: Statement, finding: Finding) -> str:
+    """Return the finding on a statement in a few words."""
+    mean = _mean_in_words(statement, finding)
+    if finding.method == "mean":
+        n, n_lost = finding.n_pairs, finding.n_lost
+        lost = f", diverged with {n_lost} of {n} seeds" if n_lost else ""
         return f"{'mean' if statement.right is None else 'mean difference'} {mean}{lost}"
-    median = difference_in_words(found.median, statement)
+    median = difference_in_words(finding.median, statement)
     averages = [f"{name} {value}" for name, value in (("median", median), ("mean", mean)) if value]
-    return "; ".join(filter(None, [pairs_in_words(statement, found), ", ".join(averages)]))
+    return "; ".join(filter(None, [pairs_in_words(statement, finding), ", ".join(averages)]))
 
 
 def main_finding(evidence: Evidence) -> str:
-    """Return the result of the first statement in words."""
-    return f"{evidence.statements[0].text}: {told(evidence.statements[0], evidence.findings[0])}"
+    """Return the first statement and its finding in words."""
+    statement, finding = evidence.statements[0], evidence.findings[0]
+    return f"{statement.text}: {finding_in_words(statement, finding)}"
 
 
-def pairs_in_words(statement: Statement, found: Finding) -> str:
-    """Return with how many seeds the left arm is worse, better and alike."""
+def pairs_in_words(statement: Statement, finding: Finding) -> str:
+    """Return the numbers of seeds with which the left arm is worse, better and alike."""
     counts_higher = math.isinf(statement.high) != (statement.low < 0 < statement.high)
     is_better = counts_higher == (statement.measured.better > 0)
     counted, mirrored = ("better", "worse") if is_better else ("worse", "better")
-    lost = f", diverged with {found.n_lost}" if found.n_lost else ""
+    lost = f", diverged with {finding.n_lost}" if finding.n_lost else ""
     return (
-        f"{counted} with {found.n_worse} of {found.n_pairs} seeds, {mirrored} with "
-        f"{found.n_better}, alike with {found.n_alike}{lost}"
+        f"{counted} with {finding.n_worse} of {finding.n_pairs} seeds, {mirrored} with "
+        f"{finding.n_better}, alike with {finding.n_alike}{lost}"
     )
 
 
@@ -96,10 +103,10 @@ def difference_in_words(value: float, statement: Statement) -> str:
     return f"{number} {unit}".rstrip()
 
 
-def _mean_in_words(statement: Statement, found: Finding) -> str:
+def _mean_in_words(statement: Statement, finding: Finding) -> str:
     mean, low, high = (
         difference_in_words(value, statement)
-        for value in (found.effect, found.effect_low, found.effect_high)
+        for value in (finding.effect, finding.effect_low, finding.effect_high)
     )
     if not low:
         return mean
@@ -108,37 +115,40 @@ def _mean_in_words(statement: Statement, found: Finding) -> str:
 
 
 def _solved_in_words(evidence: Evidence, statement: Statement) -> str:
-    if statement.measured.scatters:
+    if statement.measured.compares_means:
         return ""
     counts = {name: evidence.n_solved(name, statement.at) for name in statement.arms}
     return "; ".join(f"{name}: {solved} of {n}" for name, (solved, n) in counts.items())
 
 
 def rises_in_words(evidence: Evidence) -> str:
-    """Return whether accuracy still rises for the arms of an inability; empty if there is none.
+    """Return whether the accuracies of arms that a claim calls unable still rise; may be empty.
 
     Arms that were read at fewer than three steps are left out: the rule needs two doublings.
     """
-    arms, told = {one.name: one for one in evidence.claim.arms}, []
+    arms = {arm.name: arm for arm in evidence.claim.arms}
+    parts = []
     for statement in evidence.claim.statements:
-        own = arms[statement.left]
-        for one in (own, own.longest(), own.scheduled()) if statement.unable else ():
-            if one.name not in evidence.scores or len(multiples(one.up_to)) < 3:
+        if not statement.unable:
+            continue
+        short = arms[statement.left]
+        for arm in (short, short.longest(), short.scheduled()):
+            if arm.name not in evidence.scores or len(multiples(arm.up_to)) < 3:
                 continue
-            how = " with a schedule" if one.finely else ""
-            verb = "still rises at" if evidence.still_rises(one.name) else "has stopped rising by"
-            told.append(f"{own.name}{how} {verb} {one.up_to * one.base_steps:,} steps")
-    return f"Accuracy: {'; '.join(dict.fromkeys(told))}." if told else ""
+            condition = " with a schedule" if arm.finer_rates else ""
+            verb = "still rises at" if evidence.still_rises(arm.name) else "has stopped rising by"
+            parts.append(f"{short.name}{condition} {verb} {arm.up_to * arm.base_steps:,} steps")
+    return f"Accuracy: {'; '.join(dict.fromkeys(parts))}." if parts else ""
 
 
 def seen_in_words(claim: Claim, record: Evidence | None = None) -> str:
-    """Return what had been seen when a prediction was written, and what was changed since."""
+    """Return what we had seen before a prediction, and what was changed after it, in words."""
     parts = [f"When it was written, we had seen {claim.seen} of this comparison."]
     if claim.seen_note:
         parts.append(claim.seen_note)
-    if record is None or not record.begun.date:
+    if record is None or not record.first_run.date:
         return " ".join(parts)
-    parts.append(f"The first run of the record began on {record.begun.date}.")
+    parts.append(f"The first run of the record began on {record.first_run.date}.")
     if record.changed:
         verb = "have" if " and " in record.changed else "has"
         changed = record.changed[0].upper() + record.changed[1:]
@@ -148,58 +158,57 @@ def seen_in_words(claim: Claim, record: Evidence | None = None) -> str:
     return " ".join(parts)
 
 
-def score_in_words(found: Sequence[Evidence]) -> str:
-    """Return how many predictions came true, by what had been seen when they were written."""
-    verdicts = verdicts_of(found)
+def score_in_words(records: Sequence[Evidence]) -> str:
+    """Return the numbers of predictions that came true, by what we had seen before them."""
+    verdicts = verdicts_of(records)
     parts = []
     for seen in get_args(Seen):
-        own = [one.claim for one in found if one.claim.seen == seen]
-        right = sum(verdicts[claim.id] == claim.expected for claim in own)
-        if own:
-            parts.append(f"{right} of {len(own)} where we had seen {seen}")
+        claims = [record.claim for record in records if record.claim.seen == seen]
+        n_right = sum(verdicts[claim.id] == claim.expected for claim in claims)
+        if claims:
+            parts.append(f"{n_right} of {len(claims)} where we had seen {seen}")
     return f"Predictions that came true: {', '.join(parts)}." if parts else ""
 
 
-def readable(gathered: Iterable[Evidence]) -> str:
-    """Return a table of verdicts, one claim per line, and how to read it."""
-    found = list(gathered)
-    verdicts = verdicts_of(found)
+def readable(records: Iterable[Evidence]) -> str:
+    """Return a plain-text table of verdicts, one claim per line, and a note on how to read it."""
+    records = list(records)
+    verdicts = verdicts_of(records)
     lines = [f"{'claim':22} {'verdict':13} {'predicted':13} {'seen before':15} main finding"]
-    for one in found:
-        verdict = verdicts[one.claim.id]
-        predicted = "" if verdict == one.claim.expected else one.claim.expected
-        cells = f"{one.claim.id:22} {verdict:13} {predicted:13} {one.claim.seen:15}"
-        lines.append(f"{cells} {main_finding(one)}")
-    lines.append(f"\n{score_in_words(found)} {_reading(found)}")
+    for record in records:
+        claim, verdict = record.claim, verdicts[record.claim.id]
+        predicted = "" if verdict == claim.expected else claim.expected
+        cells = f"{claim.id:22} {verdict:13} {predicted:13} {claim.seen:15}"
+        lines.append(f"{cells} {main_finding(record)}")
+    lines.append(f"\n{score_in_words(records)} {_reading_note(records)}")
     return "\n".join(lines)
 
 
-def to_markdown(gathered: Iterable[Evidence]) -> str:
-    """Return the table of docs/claims.md: verdicts, predictions, and what had been seen."""
-    found = list(gathered)
-    verdicts = verdicts_of(found)
+def to_markdown(records: Iterable[Evidence]) -> str:
+    """Return the table of docs/claims.md: verdicts, predictions, and what we had seen before."""
+    records = list(records)
+    verdicts = verdicts_of(records)
     head = ("claim", "verdict", "predicted", "seen before", "main finding")
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for one in found:
-        verdict = verdicts[one.claim.id]
-        alone = one.judgement.verdict
+    for record in records:
+        claim, verdict = record.claim, verdicts[record.claim.id]
+        alone = record.judgement.verdict
         cells = (
-            f"`{one.claim.id}` {one.claim.title}",
+            f"`{claim.id}` {claim.title}",
             verdict + (f" (read alone: {alone})" if alone != verdict else ""),
-            one.claim.expected + (" (changed since the first run began)" if one.changed else ""),
-            one.claim.seen,
-            main_finding(one),
+            claim.expected + (" (changed since the first run began)" if record.changed else ""),
+            claim.seen,
+            main_finding(record),
         )
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", f"{score_in_words(found)} {_reading(found)}"]
+    lines += ["", f"{score_in_words(records)} {_reading_note(records)}"]
     return "\n".join(lines)
 
 
-def _reading(found: Sequence[Evidence]) -> str:
-    """Return how the verdicts of records are to be read."""
-    if any(one.quick for one in found):
+def _reading_note(records: Sequence[Evidence]) -> str:
+    if any(record.quick for record in records):
         return "Quick form: each verdict is read alone, at 95%."
-    first = ", ".join(str(seed) for seed in sorted({one.seeds[0] for one in found}))
+    first = ", ".join(str(seed) for seed in sorted({record.seeds[0] for record in records}))
     return (
         "Verdicts are read together (Holm): the chance that any of them is wrong, at these sizes "
         f"and learning rates, is at most 5%. Seeds count up from {first}."

@@ -1,1 +1,1 @@
-"""Figures made of values: Plotly figures, drawing data and small diagrams, without Streamlit."""
+"""Figures, tables and diagrams computed from values, without Streamlit."""

@@ -1,6 +1,6 @@
-"""Heads of real models beside each other: grids, strips, scatters, depth.
+"""Figures that compare the heads of real models: grids, strips, scatters and depth plots.
 
-A table of heads in (`attnkit.realmodels`), plain drawing data out, and in words what it shows.
+Every figure is drawn from the table of heads (`attnkit.realmodels`) and has a description in words.
 """
 
 from __future__ import annotations
@@ -20,57 +20,55 @@ from attnkit.figures.groups import (
     Group,
     colors_of_groups,
     describe_groups,
-    entry,
     groups_of,
+    legend_text,
+    number_text,
     random_of,
-    real,
 )
 from attnkit.figures.panels import Figure, Trace
-from attnkit.figures.strips import LINE, STRIPE, bare_layout, spread, x_axis
+from attnkit.figures.strips import LINE, STRIPE, bare_layout, row_offsets, x_axis
 from attnkit.realmodels.measures import Measure
 from attnkit.variants.palette import FURTHER, REFERENCE, translucent
 
 
 def atlas_panels(heads: pd.DataFrame, measure: Measure) -> dict[str, Any]:
-    """A grid per group for `atlas.js`: rows are layers, columns heads.
+    """Return a grid per group as data for `atlas.js`: rows are layers, columns are heads.
 
-    Colours of a signed measure are blue below 0 and red above, with the same range on both sides;
-    others begin at 0. They end where all but the farthest heads are, so that one outlier does not
-    take the colour from the rest; `beyond` says whether there are any farther.
+    The colour scale of a signed measure is blue below 0 and red above, with the same range on both
+    sides; others begin at 0. The scale ends where most heads lie, so that one outlier does not make
+    the others pale; `beyond` says whether a value lies outside it.
     """
-    known_heads = heads[np.isfinite(heads[measure.name].to_numpy(float))]
+    measured = heads[np.isfinite(heads[measure.name].to_numpy(float))]
     panels = [
-        _panel(model, kind, own, measure.name)
-        for (model, kind), own in known_heads.groupby(["model", "kind"], sort=False)
+        _panel(model, kind, rows, measure.name)
+        for (model, kind), rows in measured.groupby(["model", "kind"], sort=False)
     ]
-    trained = known_heads[known_heads["family"] != TOY]  # toys that share have cosines of 1
-    most = _end_of_colors(trained if len(trained) else known_heads, measure.name)
-    for panel in panels:  # JSON has no NaN
-        panel["values"] = [[v if v == v else None for v in row] for row in panel["values"]]
+    trained = measured[measured["family"] != TOY]  # Toys that share matrices have cosines of 1.
+    limit = _color_limit(trained if len(trained) else measured, measure.name)
     return {
         "panels": panels,
         "measure": measure.title,
-        "low": -most if measure.signed else 0.0,
-        "high": most,
-        "beyond": bool((known_heads[measure.name].abs() > most).any()),
+        "low": -limit if measure.signed else 0.0,
+        "high": limit,
+        "beyond": bool((measured[measure.name].abs() > limit).any()),
         "signed": measure.signed,
         "alt": describe_groups(groups_of(heads, measure.name), measure.title),
     }
 
 
-_SHOWN_SHARE = 0.98
-"""Of heads that the colours tell apart."""
+_SHARE_IN_SCALE = 0.98
+"""Share of the heads whose values lie within the colour scale."""
 
 
-def _end_of_colors(heads: pd.DataFrame, measure: str) -> float:
-    """Of |value|, and no less than twice the largest deviation of random matrices."""
+def _color_limit(heads: pd.DataFrame, measure: str) -> float:
+    """Return the largest |value| of the colour scale: at least two random standard deviations."""
     sizes = heads[measure].abs().to_numpy(float)
     if not len(sizes):
         return 1.0
-    spread = f"{measure}_random_sd"
-    sds = heads[spread].to_numpy(float) if spread in heads else np.zeros(1)
+    sd_column = f"{measure}_random_sd"
+    sds = heads[sd_column].to_numpy(float) if sd_column in heads else np.zeros(1)
     least = 2 * float(np.nan_to_num(sds).max())
-    return max(float(np.quantile(sizes, _SHOWN_SHARE)), least) or float(sizes.max()) or 1.0
+    return max(float(np.quantile(sizes, _SHARE_IN_SCALE)), least) or float(sizes.max()) or 1.0
 
 
 def _panel(model: str, kind: str, heads: pd.DataFrame, measure: str) -> dict[str, Any]:
@@ -78,48 +76,51 @@ def _panel(model: str, kind: str, heads: pd.DataFrame, measure: str) -> dict[str
     columns = sorted(int(head) for head in heads["head"].unique())
     values = np.full((len(layers), len(columns)), np.nan)
     rows = np.searchsorted(layers, heads["layer"])
-    places = np.searchsorted(columns, heads["head"].to_numpy(int))
-    values[rows, places] = heads[measure].to_numpy(float)
+    column_indices = np.searchsorted(columns, heads["head"].to_numpy(int))
+    of_heads = heads[measure].to_numpy(float)
+    values[rows, column_indices] = of_heads
     below = np.zeros(values.shape, bool)
-    below[rows, places] = _is_below(heads, measure)
+    below[rows, column_indices] = _is_below_random(heads, measure)
     mean, sd = random_of(heads, measure)
-    note = f"random {real(mean)} ± {real(sd)}" if math.isfinite(mean) else ""
-    found = heads[measure].to_numpy(float)
+    median, low, high = (
+        number_text(float(value)) for value in (np.median(of_heads), of_heads.min(), of_heads.max())
+    )
     return {
         "model": model,
         "kind": kind,
-        "note": note,
+        "note": f"random {number_text(mean)} ± {number_text(sd)}" if math.isfinite(mean) else "",
         "alt": f"{model}, {kind}, {len(layers)} layers of {len(columns)} heads: median "
-        f"{real(float(np.median(found)))}, {real(found.min())} to {real(found.max())}",
+        f"{median}, {low} to {high}",
         "layers": layers,
         "heads": columns,
-        "values": [[float(f"{value:.4g}") for value in row] for row in values],
-        "below": [[int(one) for one in row] for row in below],
+        # JSON has no NaN, which stands where a layer lacks a head that another layer has.
+        "values": [[None if np.isnan(v) else float(f"{v:.4g}") for v in row] for row in values],
+        "below": below.astype(int).tolist(),
     }
 
 
-def _is_below(heads: pd.DataFrame, measure: str) -> np.ndarray:
-    """Of every head whether it is below random matrices of its shape by more than two SDs."""
+def _is_below_random(heads: pd.DataFrame, measure: str) -> np.ndarray:
+    """Return whether each head lies more than two SDs below random matrices of its shape, (n,)."""
     names = (f"{measure}_random", f"{measure}_random_sd")
     if not all(name in heads for name in names):
         return np.zeros(len(heads), bool)
     mean, sd = (heads[name].to_numpy(float) for name in names)
-    below: np.ndarray = heads[measure].to_numpy(float) < mean - 2 * sd  # of NaN it is no
+    below: np.ndarray = heads[measure].to_numpy(float) < mean - 2 * sd  # False for NaN
     return below
 
 
 def plot_distribution(groups: list[Group], measure: Measure) -> Figure:
-    """A row per group: every head a dot, their median, and the random level as a grey band."""
+    """Plot a row per group: a dot per head, their median, and the random level as a grey band."""
     traces = [trace for y, group in enumerate(groups) for trace in _strip(group, y, measure)]
     ends = [end for group in groups for end in (group.values.min(), group.values.max())]
     ends += [mean for group in groups for mean in group.random[:1] if math.isfinite(mean)]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
-    room = 0.04 * (high - low) or 0.1
+    margin = 0.04 * (high - low) or 0.1
     layout = {
         **bare_layout(),
         "margin": {"l": 8, "r": 14, "t": 8, "b": 44},
         "height": (2 * LINE + 22) * max(1, len(groups)) + 52,
-        "xaxis": x_axis(low - room, high + room, measure.title),
+        "xaxis": x_axis(low - margin, high + margin, measure.title),
         "yaxis": {
             "range": [len(groups) - 0.5, -0.5],
             "tickvals": list(range(len(groups))),
@@ -129,19 +130,19 @@ def plot_distribution(groups: list[Group], measure: Measure) -> Figure:
             "showgrid": False,
             "zeroline": False,
         },
-        "shapes": [shape for y, group in enumerate(groups) for shape in _behind(group, y)],
+        "shapes": [shape for y, group in enumerate(groups) for shape in _background(group, y)],
     }
     return {"data": traces, "layout": layout}
 
 
 def _label(group: Group) -> str:
     n = len(group.values)
-    name = group.model if len(group.model) <= _LONGEST else f"{group.model[: _LONGEST - 1]}…"
+    name = group.model if len(group.model) <= _NAME else f"{group.model[: _NAME - 1]}…"
     return f"{escape(name)}<br>{group.kind}, {n} head{'s' * (n > 1)}"
 
 
-_LONGEST = 22
-"""Letters of a model's name beside a row: they leave room for the figure on a phone."""
+_NAME = 22
+"""Most characters of a model's name beside a row, which leave room for the figure on a phone."""
 
 
 def _strip(group: Group, y: int, measure: Measure) -> Iterator[Trace]:
@@ -150,7 +151,7 @@ def _strip(group: Group, y: int, measure: Measure) -> Iterator[Trace]:
         "type": "scatter",
         "mode": "markers",
         "x": _rounded(group.values),
-        "y": [y - 0.36 + 0.72 * place for place in spread(n)],
+        "y": [y - 0.36 + 0.72 * offset for offset in row_offsets(n)],
         "marker": {
             "symbol": group.symbol,
             "size": 7 if n < 100 else 5,
@@ -176,12 +177,15 @@ _MEDIAN_EDGE = {"color": "#ffffff", "width": 2}
 
 
 def _edge(group: Group) -> dict[str, Any]:
-    """Of a small mark: blue is dark on dark; a hollow one is nothing but its edge."""
-    return {"width": 1.3} if group.ours else {"color": REFERENCE, "width": 0.5}
+    """Return the outline of a small mark: grey, since blue is dark on a dark page.
+
+    The outline of a hollow mark has the colour of its group.
+    """
+    return {"width": 1.3} if group.is_toy else {"color": REFERENCE, "width": 0.5}
 
 
-def _behind(group: Group, y: int) -> Iterator[dict[str, Any]]:
-    """A stripe behind every other row, and the random level: a dotted line in a band."""
+def _background(group: Group, y: int) -> Iterator[dict[str, Any]]:
+    """Yield a stripe for every other row, and the random level as a dotted line in a band."""
     if y % 2 == 0:
         yield {
             "type": "rect",
@@ -221,14 +225,20 @@ def _random_line(color: str = REFERENCE, **ends: Any) -> dict[str, Any]:
 
 
 def plot_scatter(heads: pd.DataFrame, x: Measure, y: Measure) -> Figure:
-    """A dot per head; dotted lines are random levels, in a model's colour where they differ."""
+    """Plot two measures against each other, a dot per head.
+
+    Dotted lines are random levels, in a model's colour where they differ.
+    """
     pairs = _paired(heads, x, y)
-    shapes = [*_levels([a for a, _ in pairs], "x", "y"), *_levels([b for _, b in pairs], "y", "x")]
+    shapes = [
+        *_random_levels([a for a, _ in pairs], "x", "y"),
+        *_random_levels([b for _, b in pairs], "y", "x"),
+    ]
     traces = [
         {
             "type": "scatter",
             "mode": "markers",
-            "name": entry(a.name),
+            "name": legend_text(a.name),
             "x": _rounded(a.values),
             "y": _rounded(b.values),
             "marker": {
@@ -240,7 +250,7 @@ def plot_scatter(heads: pd.DataFrame, x: Measure, y: Measure) -> Figure:
             },
             "hoverinfo": "text",
             "hovertext": [
-                f"{tip}<br>{escape(y.title)} {real(value)}"
+                f"{tip}<br>{escape(y.title)} {number_text(value)}"
                 for tip, value in zip(a.tips(x.title), b.values, strict=True)
             ],
         }
@@ -259,48 +269,48 @@ def plot_scatter(heads: pd.DataFrame, x: Measure, y: Measure) -> Figure:
     return {"data": traces, "layout": layout}
 
 
-def _levels(groups: list[Group], axis: str, other: str) -> Iterator[dict[str, Any]]:
-    """Random levels across a scatter: one grey line where all are about the same."""
-    known = [group for group in _not_ours(groups) if math.isfinite(group.random[0])]
-    if not known:
+def _random_levels(groups: list[Group], axis: str, other: str) -> Iterator[dict[str, Any]]:
+    """Yield lines for random levels across a scatter; one grey line if all are about the same."""
+    compared = [group for group in _real_models(groups) if math.isfinite(group.random[0])]
+    if not compared:
         return
-    levels = {(group.color, group.random[0]) for group in known}
+    levels = {(group.color, group.random[0]) for group in compared}
     middle = float(np.mean([level for _, level in levels]))
-    if all(abs(group.random[0] - middle) <= max(_ABOUT, group.random[1]) for group in known):
+    if all(abs(group.random[0] - middle) <= max(_ABOUT, group.random[1]) for group in compared):
         levels = {(REFERENCE, middle)}
     for color, level in sorted(levels):
         across = {f"{axis}0": level, f"{axis}1": level, f"{other}0": 0, f"{other}1": 1}
         yield _random_line(color, **across, **{f"{other}ref": "paper"})
 
 
-def _not_ours(groups: list[Group]) -> list[Group]:
-    """Of several groups those of real models; all, if there are no others."""
-    return [group for group in groups if not group.ours] or groups
+def _real_models(groups: list[Group]) -> list[Group]:
+    """Return the groups of real models, or all groups if there are none."""
+    return [group for group in groups if not group.is_toy] or groups
 
 
 _ABOUT = 0.005
-"""Random levels this near to their mean, or a standard deviation, are drawn as one."""
+"""Random levels within this distance, or one SD, of their mean are drawn as one line."""
 
 
 def describe_scatter(heads: pd.DataFrame, x: Measure, y: Measure) -> str:
-    """How the two measures go together, real model by real model."""
+    """Describe the correlation of two measures over the heads of each real model."""
     pairs = _paired(heads, x, y)
-    told = [(a, b) for a, b in pairs if not a.ours] or pairs
-    said = [f"{a.name} {real(correlation(a.values, b.values))}" for a, b in told]
-    if not said:
+    pairs = [(a, b) for a, b in pairs if not a.is_toy] or pairs  # toys if there is nothing else
+    texts = [f"{a.name} {number_text(correlation(a.values, b.values))}" for a, b in pairs]
+    if not texts:
         return f"{y.title} against {x.title}: 0 heads have both."
-    return f"Correlation of {y.title} and {x.title} over heads: {'; '.join(said)}."
+    return f"Correlation of {y.title} and {x.title} over heads: {'; '.join(texts)}."
 
 
 def correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Pearson's; NaN if one of them does not vary."""
+    """Return Pearson's correlation; NaN if one of the arrays does not vary."""
     if len(a) < 3 or not a.std() or not b.std():
         return math.nan
     return float(np.corrcoef(a, b)[0, 1])
 
 
 def _paired(heads: pd.DataFrame, x: Measure, y: Measure) -> list[tuple[Group, Group]]:
-    """Groups of the heads that have both measures, in the colours that they have everywhere."""
+    """Return the groups of heads that have both measures, in the colours of all figures."""
     both = heads[np.isfinite(heads[[x.name, y.name]].to_numpy(float)).all(1)]
     colors = colors_of_groups(heads)
     of_x, of_y = (
@@ -311,9 +321,9 @@ def _paired(heads: pd.DataFrame, x: Measure, y: Measure) -> list[tuple[Group, Gr
 
 
 def plot_depth(a: Group, b: Group, measure: Measure) -> Figure:
-    """Heads of two groups by the relative depth of their layers, with medians of layers."""
+    """Plot the heads of two groups by relative depth, with the median of every layer."""
     traces: list[Trace] = []
-    for group, color, dash in _two(a, b):
+    for group, color, dash in _styled(a, b):
         depth = relative_depth(group.heads)
         traces.append(
             {
@@ -332,7 +342,7 @@ def plot_depth(a: Group, b: Group, measure: Measure) -> Figure:
             {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "name": entry(f"{group.name}: median of a layer"),
+                "name": legend_text(f"{group.name}: median of a layer"),
                 "x": _rounded(medians.index.to_numpy()),
                 "y": _rounded(medians.to_numpy()),
                 "line": {"color": color, "width": 2.5, "dash": dash},
@@ -353,29 +363,29 @@ def plot_depth(a: Group, b: Group, measure: Measure) -> Figure:
         "yaxis": {**_free_axis(measure.title), "automargin": True},
         "shapes": [
             _random_line(color, x0=0, x1=1, xref="paper", y0=group.random[0], y1=group.random[0])
-            for group, color, _ in _two(a, b)
+            for group, color, _ in _styled(a, b)
             if math.isfinite(group.random[0])
         ],
     }
     return {"data": traces, "layout": layout}
 
 
-def _two(a: Group, b: Group) -> Iterator[tuple[Group, str, str]]:
-    """Two groups with colours that differ and their dashes."""
+def _styled(a: Group, b: Group) -> Iterator[tuple[Group, str, str]]:
+    """Yield two groups with their colours, which differ, and their dashes."""
     yield a, a.color, "solid"
     yield b, b.color if b.color != a.color else FURTHER[0], "dash"
 
 
 def describe_depth(a: Group, b: Group, measure: Measure) -> str:
-    """Both medians and their difference."""
+    """Describe the medians of two groups and their difference."""
     return (
-        f"{measure.title}, median over heads: {a.name} {real(a.median)}, {b.name} "
-        f"{real(b.median)}; difference {real(b.median - a.median)}."
+        f"{measure.title}, median over heads: {a.name} {number_text(a.median)}, {b.name} "
+        f"{number_text(b.median)}; difference {number_text(b.median - a.median)}."
     )
 
 
 def relative_depth(heads: pd.DataFrame) -> np.ndarray:
-    """0 for a model's first layer, 1 for its last; 0 where it has only one."""
+    """Return the relative depth of every head's layer: 0 for the first layer, 1 for the last."""
     layers = heads["layer"].to_numpy(float)
     depth: np.ndarray = layers / max(1.0, float(layers.max(initial=0.0)))
     return depth

@@ -1,7 +1,7 @@
-"""The board of the Lab: one column per variant, drawn by `ui/assets/board.js` from plain data.
+"""Drawing data for the board of the Lab, which `ui/assets/board.js` draws: one column per variant.
 
-A column holds the diagram of sharing with the accuracy, the learning curve, the attention map of
-the probe example and the asymmetry of the scores.
+A column has the diagram of the variant, its accuracy, its learning curve, the attention map of the
+probe example and the asymmetry of the scores.
 """
 
 from __future__ import annotations
@@ -30,18 +30,25 @@ from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import colors_of
 
 BOARD_WIDTH = 1100
-"""Pixels that all columns together have on a window of 1440: they decide how much of a long example
-a map shows, so that every name of a row and a column can be read."""
+"""Width in pixels of all columns together in a window of 1440.
 
-_LABELS, _FEWEST, _LETTER, _NAME = 78, 8, 8, 11
-"""Pixels of a column beside the map's cells, columns of a map that are always shown, and pixels of
-a cell under a single letter and under a name."""
+It limits how much of a long example a map shows, so that all names of rows and columns fit.
+"""
+
+_LABELS = 78
+"""Width in pixels of the labels beside the cells of a map."""
+
+_LEAST_COLUMNS = 8
+"""Smallest number of columns that a map is cut to."""
+
+_LETTER, _NAME = 8, 11
+"""Widths in pixels of a cell under a single letter and under a name."""
 
 _SAME = 0.005
-"""Scores that differ by less are written as the same number."""
+"""Scores that differ by less are shown as equal."""
 
 _VISIBLE = 0.0005
-"""Differences of costs that are shown."""
+"""Smallest relative difference of costs that is shown."""
 
 
 def board(
@@ -52,40 +59,45 @@ def board(
     head: int | None = 0,
     previous: Snapshot | None = None,
 ) -> dict[str, Any]:
-    """Draw a snapshot in the columns of an experiment.
+    """Return the board of a snapshot, with the columns of an experiment.
 
     Args:
-        snapshot: what is drawn. experiment: the columns. Those of its variants that the snapshot
-            lacks stay empty. Numbers are told only if the two differ in nothing but variants.
-        seed: the seed whose map is shown. layer, head: see `attention_maps`.
-        previous: an earlier experiment, whose curves are drawn grey.
+        snapshot: Snapshot with the results.
+        experiment: Experiment whose variants are the columns. A variant that the snapshot lacks has
+            an empty column. Accuracies are shown only if the two experiments differ in nothing but
+            variants.
+        seed: Seed whose attention map is shown.
+        layer: See `attention_maps`.
+        head: See `attention_maps`.
+        previous: Snapshot of an earlier experiment, whose curves are drawn in grey.
     """
     trained = snapshot.experiment
-    steps, kept = thin(snapshot.eval_steps)
+    steps, indices = thin(snapshot.eval_steps)
     name = "accuracy" if trained.task.loss_to_beat is None else "loss"
     values = snapshot.per_sharing(snapshot.history[name])
     top, levels = _top(snapshot, values), _shared_levels(trained)
     maps = _maps(snapshot, seed, layer, head, len(experiment.sharing))
-    notes = _numbers(snapshot) if can_share_runs(trained, experiment) else {}
-    pairs = _pair_scores(snapshot, seed, layer, head)
+    accuracies = _accuracy_texts(snapshot) if can_share_runs(trained, experiment) else {}
+    pair_scores = _pair_scores(snapshot, seed, layer, head)
     asymmetry = snapshot.per_sharing(snapshot.asymmetry)
-    now = snapshot.per_sharing((1 - snapshot.latest("score_symmetry")) / 2)
+    latest_asymmetry = snapshot.per_sharing((1 - snapshot.latest("score_symmetry")) / 2)
     columns = []
     for column, variant in zip(planned_columns(experiment), experiment.sharing, strict=True):
         if variant in trained.sharing:
-            place = trained.sharing.index(variant)
-            column |= notes.get(variant, {})
-            column["curve"] = _curve(values[kept, place], top)
-            column["curve"]["runs"] = _packed(values[kept, place].T)
+            index = trained.sharing.index(variant)
+            column |= accuracies.get(variant, {})
+            column["curve"] = _curve(values[indices, index], top)
+            column["curve"]["runs"] = _packed(values[indices, index].T)
             column["curve"]["previous"] = _previous(previous, variant, name)
-            column["levels"] = levels + _levels_of(trained, variant, values[0, place], name)
-            column["asymmetry"] = _curve(asymmetry[kept, place], 1.0)
-            column["asymmetry_value"] = _number(float(mean_interval(now[place]).mean))
-            column["map"] = maps["panels"][place]
-            column["scores"] = pairs.get(variant, [])
+            column["levels"] = levels + _levels_of(trained, variant, values[0, index], name)
+            column["asymmetry"] = _curve(asymmetry[indices, index], 1.0)
+            mean_asymmetry = float(mean_interval(latest_asymmetry[index]).mean)
+            column["asymmetry_value"] = _number(mean_asymmetry)
+            column["map"] = maps["panels"][index]
+            column["scores"] = pair_scores.get(variant, [])
         else:
             column["map"] = {"lacking": "Not trained yet: press Train."}
-        columns.append({**column, "said": _said(column)})
+        columns.append({**column, "said": _alt_text(column)})
     shown_levels = levels + [level for column in columns for level in column["levels"]]
     return {
         **planned_board(experiment),
@@ -99,19 +111,23 @@ def board(
         "legend": _legend(trained, shown_levels, previous is not None),
         "mark": _mark(snapshot, layer, maps.pop("frame")),
         "columns": columns,
-        "maps": {name: value for name, value in maps.items() if name != "panels"},
+        "maps": {key: value for key, value in maps.items() if key != "panels"},
     }
 
 
 def planned_board(experiment: Experiment) -> dict[str, Any]:
-    """Return the board of an experiment of which nothing is trained: its columns without data.
+    """Return the board of an experiment before training: its columns without results.
 
-    Legends are there from the start, so that nothing moves when the curves come.
+    It has all legends, so that nothing moves when the curves appear.
     """
     name = "accuracy" if experiment.task.loss_to_beat is None else "loss"
     levels = [
         *_shared_levels(experiment),
-        *(one for v in experiment.sharing for one in _levels_of(experiment, v, np.zeros(1), name)),
+        *(
+            level
+            for variant in experiment.sharing
+            for level in _levels_of(experiment, variant, np.zeros(1), name)
+        ),
     ]
     return {
         "step": 0,
@@ -125,14 +141,16 @@ def planned_board(experiment: Experiment) -> dict[str, Any]:
         "label_legend": experiment.task.label_legend,
         "has_mirrors": experiment.task.plateau is not None,
         "mark": None,
-        "columns": [{**c, "said": _said(c)} for c in planned_columns(experiment)],
+        "columns": [
+            {**column, "said": _alt_text(column)} for column in planned_columns(experiment)
+        ],
         "maps": None,
         "hash": experiment.hash,
     }
 
 
 def planned_columns(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the names, diagrams and costs of an experiment's columns, known before training."""
+    """Return the columns of an experiment before training: names, diagrams and costs."""
     return [
         {
             "name": title_of(variant),
@@ -156,20 +174,20 @@ def planned_columns(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def facts(experiment: Experiment, variant: Variant) -> str:
-    """Describe what a variant costs, and what was changed to make costs equal."""
+    """Return the costs of a variant, and the changes that make costs equal, in words."""
     costs = experiment.costs(variant)
     n_matrices = count_matrices(experiment.wiring(variant))
     matrices = {0: "no matrix", 1: "1 matrix"}.get(n_matrices, f"{n_matrices} matrices")
-    told = (
+    text = (
         f"{matrices}, {costs.parameters:,} parameters, "
         f"{costs.kv_cache:,} numbers kept per token (KV cache)"
     )
     changes = adjustment(experiment, variant)
-    return f"{told}; {changes}" if changes else told
+    return f"{text}; {changes}" if changes else text
 
 
 def adjustment(experiment: Experiment, variant: Variant) -> str:
-    """Describe what was changed to make costs equal, and by how much they still differ."""
+    """Return the changes that make costs equal, and the remaining difference, in words."""
     if experiment.equal == "nothing":
         return ""
     adjusted = experiment.adjusted(variant)
@@ -180,28 +198,28 @@ def adjustment(experiment: Experiment, variant: Variant) -> str:
     return ", ".join(parts) or "nothing changed"
 
 
-def _numbers(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
-    """The accuracy of every variant with its interval, as texts."""
+def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
+    """Return the accuracy of every variant and a note with its interval, as parts of a column."""
     experiment = snapshot.experiment
     accuracy = mean_interval(snapshot.per_sharing(snapshot.latest("accuracy")))
     training = mean_interval(snapshot.per_sharing(snapshot.latest("training_accuracy"))).mean
     diverged = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
-    numbers = {}
+    texts = {}
     for i, variant in enumerate(experiment.sharing):
         mean = accuracy.mean[i]
         limits = percent_interval(accuracy.low[i], accuracy.high[i])
         note = limits if " to " in limits else "every seed" if limits else "right answers"
         if diverged[i]:
             note = f"{diverged[i]} of {experiment.n_seeds} diverged"
-        numbers[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
+        texts[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
         if not np.isnan(training[i]):
-            told = f"{percent(training[i])} right on training examples"
-            numbers[variant]["facts"] = f"{told}; {facts(experiment, variant)}"
-    return numbers
+            on_training = f"{percent(training[i])} right on training examples"
+            texts[variant]["facts"] = f"{on_training}; {facts(experiment, variant)}"
+    return texts
 
 
 def _top(snapshot: Snapshot, values: np.ndarray) -> float:
-    """Return the highest value of the curves' axis."""
+    """Return the upper end of the vertical axis of the learning curves."""
     task = snapshot.experiment.task
     if task.loss_to_beat is None:
         return 1.0
@@ -210,7 +228,7 @@ def _top(snapshot: Snapshot, values: np.ndarray) -> float:
 
 
 def _shared_levels(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the levels that all columns share."""
+    """Return the reference level of all columns: chance, or the loss to beat."""
     task = experiment.task
     if task.loss_to_beat is None:
         return [{"value": task.chance, "dash": "dot", "text": f"chance {task.chance:.2f}"}]
@@ -221,7 +239,7 @@ def _shared_levels(experiment: Experiment) -> list[dict[str, Any]]:
 def _levels_of(
     experiment: Experiment, variant: Variant, at_start: np.ndarray, name: str
 ) -> list[dict[str, Any]]:
-    """The levels of one column: the untrained accuracy, and the plateau of symmetric scores."""
+    """Return the levels of one column: untrained accuracy, and the plateau of symmetric scores."""
     if name == "loss":
         return []
     start = float(mean_interval(at_start).mean)
@@ -235,21 +253,21 @@ def _levels_of(
 def _legend(
     experiment: Experiment, levels: Sequence[dict[str, Any]], has_previous: bool
 ) -> list[dict[str, str]]:
-    """Describe the lines of the learning curves."""
+    """Return the legend of the learning curves: a text for each style of line."""
     n = experiment.n_seeds
     entries = [{"dash": "solid", "text": f"mean of {n} seeds, 95% interval" if n > 1 else "1 seed"}]
     if n > 1:
         entries.append({"dash": "thin", "text": "each seed"})
     entries += [{"dash": level["dash"], "text": level["text"]} for level in levels]
     if experiment.training.earlier_steps:
-        entries.append({"dash": "thin", "text": "upright: the embedding is frozen"})
+        entries.append({"dash": "thin", "text": "vertical line: the embedding is frozen"})
     if has_previous:
         entries.append({"dash": "previous", "text": "previous experiment"})
     return list({entry["text"]: entry for entry in entries}.values())
 
 
 def _curve(values: np.ndarray, top: float) -> dict[str, str]:
-    """The mean of (evaluation, seed) values with its 95% limits, cut to the axis."""
+    """Return the mean of (e, s) values with its 95% limits, cut to the axis."""
     interval = mean_interval(values)
     low, high = (limit.clip(0, top) for limit in (interval.low, interval.high))
     return {"mean": _packed(interval.mean), "low": _packed(low), "high": _packed(high)}
@@ -259,22 +277,25 @@ def _previous(previous: Snapshot | None, variant: Variant, name: str) -> str:
     if previous is None or variant not in previous.experiment.sharing:
         return ""
     index = previous.experiment.sharing.index(variant)
-    _, kept = thin(previous.eval_steps)
-    return _packed(mean_interval(previous.per_sharing(previous.history[name])[kept, index]).mean)
+    _, indices = thin(previous.eval_steps)
+    values = previous.per_sharing(previous.history[name])[indices, index]
+    return _packed(mean_interval(values).mean)
 
 
 def _maps(
     snapshot: Snapshot, seed: int, layer: int, head: int | None, n_columns: int
 ) -> dict[str, Any]:
-    """The attention maps, cut to what fits into one of `n_columns` columns."""
+    """Return the attention maps, cut to the width of one of `n_columns` columns of the board."""
     experiment = snapshot.experiment
-    room = BOARD_WIDTH / n_columns - _LABELS
+    width = BOARD_WIDTH / n_columns - _LABELS
     labels = experiment.task.label(snapshot.probe.tokens)
-    short = all(len(label.short) == 1 for label in labels)
-    most = int(room / (_LETTER if short else _NAME)) - 1
-    most = min(max(most, _FEWEST), MOST_COLUMNS)
+    has_letters = all(len(label.short) == 1 for label in labels)
+    most_columns = int(width / (_LETTER if has_letters else _NAME)) - 1
     frame = map_layout_of(
-        experiment.task, experiment.layer_specs[layer], example_of(snapshot), most_columns=most
+        experiment.task,
+        experiment.layer_specs[layer],
+        example_of(snapshot),
+        most_columns=min(max(most_columns, _LEAST_COLUMNS), MOST_COLUMNS),
     )
     names = [labels[row].short for row in frame.rows]
     return {
@@ -285,28 +306,26 @@ def _maps(
 
 
 def _mark(snapshot: Snapshot, layer: int, frame: MapLayout) -> dict[str, int] | None:
-    """Row and column of the marked pair in the map, and of its mirror; None if it is not shown."""
+    """Return row and column of the marked pair in the map, and of its mirror; None if hidden."""
     pair = _pair(snapshot, layer)
     if pair is None or not all(i in frame.rows and i in frame.columns for i in pair):
         return None
-    (row, mirror_row), (mirror_column, column) = (
-        [axis.index(i) for i in pair] for axis in (frame.rows, frame.columns)
-    )
+    query, key = pair
     return {
-        "row": row,
-        "column": column,
-        "mirror_row": mirror_row,
-        "mirror_column": mirror_column,
+        "row": frame.rows.index(query),
+        "column": frame.columns.index(key),
+        "mirror_row": frame.rows.index(key),
+        "mirror_column": frame.columns.index(query),
     }
 
 
 def _pair(snapshot: Snapshot, layer: int) -> tuple[int, int] | None:
-    """The marked pair of positions, where the layer has scores for both directions."""
-    place = snapshot.experiment.layer_specs[layer]
+    """Return the marked pair of positions if the layer has scores for both directions."""
+    layer_spec = snapshot.experiment.layer_specs[layer]
     pair = marked_pair(snapshot)
     both = range(
-        max(place.query_positions[0], place.key_positions[0]),
-        min(place.query_positions[1], place.key_positions[1]),
+        max(layer_spec.query_positions[0], layer_spec.key_positions[0]),
+        min(layer_spec.query_positions[1], layer_spec.key_positions[1]),
     )
     return pair if pair is not None and all(i in both for i in pair) else None
 
@@ -314,34 +333,34 @@ def _pair(snapshot: Snapshot, layer: int) -> tuple[int, int] | None:
 def _pair_scores(
     snapshot: Snapshot, seed: int, layer: int, head: int | None
 ) -> dict[Variant, list[dict[str, Any]]]:
-    """The two scores of the marked pair for every variant, as texts."""
+    """Return the two scores of the marked pair for every variant, as texts."""
     pair = _pair(snapshot, layer)
     scores = snapshot.probe.scores
     if scores is None or pair is None:
         return {}
     experiment = snapshot.experiment
     names = [experiment.task.label(snapshot.probe.tokens)[i].short for i in pair]
-    own = snapshot.per_sharing(np.moveaxis(scores[:, layer], 0, -1))
-    own = own[..., experiment.seeds.index(seed)].astype(np.float64)  # (h, i, j, variant)
-    told: dict[Variant, list[dict[str, Any]]] = {}
+    scores = snapshot.per_sharing(np.moveaxis(scores[:, layer], 0, -1))
+    scores = scores[..., experiment.seeds.index(seed)].astype(np.float64)  # (h, i, j, variant)
+    texts: dict[Variant, list[dict[str, Any]]] = {}
     for k, variant in enumerate(experiment.sharing):
         n_heads = experiment.wiring(variant).sizes.n_heads
         if head is not None and head >= n_heads:
             continue
-        chosen = own[:n_heads, :, :, k].mean(0) if head is None else own[head, :, :, k]
-        there, back = float(chosen[pair]), float(chosen[pair[::-1]])
-        if math.isnan(there) or math.isnan(back):
+        of_head = scores[:n_heads, :, :, k].mean(0) if head is None else scores[head, :, :, k]
+        score, mirrored = float(of_head[pair]), float(of_head[pair[::-1]])
+        if math.isnan(score) or math.isnan(mirrored):
             continue
-        same = abs(there - back) < _SAME
-        told[variant] = [
-            {"text": f"{names[0]}→{names[1]} {_number(there)}", "same": same},
-            {"text": f"{names[1]}→{names[0]} {_number(back)}", "same": same},
+        same = abs(score - mirrored) < _SAME
+        texts[variant] = [
+            {"text": f"{names[0]}→{names[1]} {_number(score)}", "same": same},
+            {"text": f"{names[1]}→{names[0]} {_number(mirrored)}", "same": same},
         ]
-    return told
+    return texts
 
 
-def _said(column: dict[str, Any]) -> str:
-    """Describe a column for those who hear it."""
+def _alt_text(column: dict[str, Any]) -> str:
+    """Describe a column for screen readers."""
     parts = [f"accuracy {column['value']}, {column['note']}"]
     if column["map"] is not None:
         panel = column["map"]
@@ -354,12 +373,12 @@ def _said(column: dict[str, Any]) -> str:
 
 
 def _number(value: float) -> str:
-    """A number with two decimals and a true minus, or why there is none."""
+    """Return a number with two decimals and a typographic minus, or a note if it is NaN."""
     if math.isnan(value):
         return "not defined here"
     return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _packed(values: np.ndarray) -> str:
-    """Little-endian float32 in base64."""
+    """Return values as little-endian float32 in base64."""
     return base64.b64encode(np.ascontiguousarray(values, "<f4").tobytes()).decode()

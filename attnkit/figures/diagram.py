@@ -1,8 +1,8 @@
-"""The small drawing of a variant's attention, made of its wiring.
+"""Diagram of a variant's attention, drawn from its wiring.
 
-Matrices stand above, in rows if they are chained; the roles that take their vectors below. A role
-without a matrix hangs on `x`, the token itself. What acts on a role afterwards is a small mark on
-its line, and what cannot be drawn is a line of small text.
+Matrices are boxes above, in rows if they are chained, with lines to the roles below that use their
+vectors. A role without a matrix is connected to `x`, the token itself. A small mark on a line is an
+operation on a role's vectors; options that cannot be drawn are notes in small text.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ _WIDTH = 120
 _ROLE_X: dict[Role, float] = dict(zip(ROLES, (20.0, 60.0, 100.0), strict=True))
 _BOX_WIDTH, _BOX_HEIGHT, _RADIUS = 30, 18, 10
 _TOP, _ROW, _DROP = 2, 32, 23
-"""Of the upper margin, from one row of matrices to the next, from the last one to the roles."""
+"""Heights of the upper margin, of a row of matrices, and of the space between these and roles."""
 _NEAREST, _APART = 34, 44
-"""Centres of boxes in one row that are nearer than the first are put so far apart."""
-_MARK, _LINE, _LETTERS = 14, 11, 24
-"""Heights of a mark and of a line of small text, and how many letters fit in one."""
+"""Smallest allowed distance of centres of boxes in a row, and their distance if it is smaller."""
+_MARK, _LINE = 14, 11
+"""Heights of a mark and of a line of small text."""
+_LETTERS = 24
+"""Most characters in a line of small text."""
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """What an option does to the vectors of some roles on their way to the scores."""
+    """Mark for an operation on the vectors of some roles, between their matrices and the scores."""
 
     sign: str
     roles: tuple[Role, ...]
@@ -43,13 +45,13 @@ _MARKS: dict[str, _Mark] = {
     "unit_key": _Mark("|1|", ("K",), "keys of length 1"),
     "rope": _Mark("↻", ("Q", "K"), "queries and keys turned by position"),
 }
-"""By option, or by the way to tell positions apart."""
+"""Marks by name of the option, or of the position encoding."""
 
 _DRAWN = {
     "n_heads", "d_head", "d_k", "d_v", "kv_heads", "kv_rank", "k_rank", "keyless", "d_mlp",
     "learning_rate", "tie_by", "tie_at", "positions", *_MARKS,
 }  # fmt: skip
-"""Options that need no small text: seen in the boxes, in a mark, or not of attention."""
+"""Options without a note: boxes or marks show them, or they are no part of attention."""
 
 _NOTES: dict[str, Callable[[Option], str]] = {
     "O": lambda option: "no output matrix",
@@ -62,53 +64,53 @@ _NOTES: dict[str, Callable[[Option], str]] = {
     "self_mask": lambda option: "no self-mask" if option.value == "no" else "self-mask",
     "temperature": lambda option: f"scores / {option.written}",
 }
-"""Small text of other options; those that are missing here are written as they are typed."""
+"""Notes for other options; an option that is missing here is written in its text form."""
 
 LEGEND = (
     "**W** a matrix, **x** the token itself, **D** learnt factors, **±D** of both signs, "
-    "**N** normalised, **|1|** made 1 long, **↻** turned by position, **×4** heads, "
+    "**N** normalised, **|1|** scaled to length 1, **↻** turned by position, **×4** heads, "
     "**d4** numbers per head."
 )
-"""What the signs in diagrams mean, as markdown."""
+"""Meaning of the signs in diagrams; Markdown."""
 
 
 def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
-    """An SVG that scales with its container and takes its ink from `currentColor`."""
-    places = _places(wiring)
+    """Return an SVG that scales with its container, in the colour of the text around it."""
+    boxes = _box_positions(wiring)
     marks = {role: _marks_on(role, variant, wiring) for role in ROLES}
-    last_row = max(y for _, y in places.values())
+    last_row = max(y for _, y in boxes.values())
     most_marks = max(map(len, marks.values()))
     line_end = last_row + _BOX_HEIGHT + _DROP + max(0, most_marks * _MARK - 4)
     role_y = line_end + _RADIUS - 1
     notes = _notes(variant, wiring)
-    shapes = _shapes(wiring)
+    sizes = _role_sizes(wiring)
     text_y = role_y + _RADIUS + 2
     parts: list[str] = []
-    for name, (x, y) in places.items():
-        above = wiring.vectors[name].reads
-        if above != TOKEN:
-            parts.append(_line(places[above], (x, y), last_row, color))
+    for name, (x, y) in boxes.items():
+        source = wiring.vectors[name].reads
+        if source != TOKEN:
+            parts.append(_line(boxes[source], (x, y), last_row, color))
     parts += [
-        _line(places[wiring.roles[role]], (x, line_end), last_row, color)
+        _line(boxes[wiring.roles[role]], (x, line_end), last_row, color)
         for role, x in _ROLE_X.items()
     ]
-    for name, (x, y) in places.items():
+    for name, (x, y) in boxes.items():
         parts.append(_box(x, y, color) if wiring.vectors[name].weight else _token(x, y))
-    for role, signs in marks.items():
-        parts += _mark_nodes(signs, places[wiring.roles[role]], _ROLE_X[role], line_end, color)
+    for role, role_marks in marks.items():
+        parts += _mark_nodes(role_marks, boxes[wiring.roles[role]], _ROLE_X[role], line_end, color)
     for role, x in _ROLE_X.items():
         parts.append(
             f'<circle cx="{x:g}" cy="{role_y:g}" r="{_RADIUS}" class="ak-role"/>'
             f'<text x="{x:g}" y="{role_y + 4.5:g}">{role}</text>'
         )
-        if shapes:
-            parts.append(_small(x, text_y + 8, shapes[role]))
-    if shapes:
+        if sizes:
+            parts.append(_small(x, text_y + 8, sizes[role]))
+    if sizes:
         text_y += _LINE
     for i, note in enumerate(notes):
         parts.append(_small(_WIDTH / 2, text_y + 8 + i * _LINE, note))
     height = text_y + len(notes) * _LINE
-    label = escape(f"{variant.value}: {in_words(variant, wiring)}", quote=True)
+    label = escape(f"{variant.value}: {_in_words(variant, wiring)}", quote=True)
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height:g}" role="img" class="ak-diagram" '
         f'aria-label="{label}">{"".join(parts)}</svg>'
@@ -116,17 +118,17 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
 
 
 def count_matrices(wiring: Wiring) -> int:
-    """How many matrices stand between the token and Q, K, V; one for each map."""
-    scored = {wiring.roles["Q"], wiring.roles["K"]}
+    """Count the matrices between the token and Q, K, V; those of scores once for each map."""
+    of_scores = {wiring.roles["Q"], wiring.roles["K"]}
     return sum(
-        wiring.n_maps if name in scored else 1
+        wiring.n_maps if name in of_scores else 1
         for name, vector in wiring.vectors.items()
         if vector.weight is not None
     )
 
 
-def in_words(variant: Variant, wiring: Wiring) -> str:
-    """What the drawing shows."""
+def _in_words(variant: Variant, wiring: Wiring) -> str:
+    """Describe the diagram in words."""
     numbers = ("no matrix", "one matrix", "two matrices", "three matrices", "four matrices")
     count = count_matrices(wiring)
     parts = [numbers[count] if count < len(numbers) else f"{count} matrices"]
@@ -138,17 +140,17 @@ def in_words(variant: Variant, wiring: Wiring) -> str:
         elif len(roles) > 1:
             parts.append(f"{_listed(roles)} share one")
         if vector.reads != TOKEN:
-            source = [role for role in ROLES if wiring.roles[role] == vector.reads]
-            made_of = _listed(source) if source else "a narrow vector"
-            parts.append(f"{_listed(roles)} made from {made_of}")
-    parts += [mark.words for name, mark in _MARKS.items() if name in _acting(variant, wiring)]
-    if shapes := _shapes(wiring):
-        parts.append(", ".join(f"{role} {shape}" for role, shape in shapes.items()))
+            source_roles = [role for role in ROLES if wiring.roles[role] == vector.reads]
+            source = _listed(source_roles) if source_roles else "a narrow vector"
+            parts.append(f"{_listed(roles)} made from {source}")
+    parts += [mark.words for name, mark in _MARKS.items() if name in _operations(variant, wiring)]
+    if sizes := _role_sizes(wiring):
+        parts.append(", ".join(f"{role} {size}" for role, size in sizes.items()))
     return "; ".join([*parts, *_notes(variant, wiring)]) + "."
 
 
-def _places(wiring: Wiring) -> dict[str, tuple[float, float]]:
-    """Centre and upper edge of every vector's box: over what it feeds, and apart from others."""
+def _box_positions(wiring: Wiring) -> dict[str, tuple[float, float]]:
+    """Return centre and upper edge of every vector's box, above the vectors that read it."""
     readers: dict[str, list[str]] = {name: [] for name in wiring.vectors}
     for name, vector in wiring.vectors.items():
         if vector.reads != TOKEN:
@@ -158,33 +160,36 @@ def _places(wiring: Wiring) -> dict[str, tuple[float, float]]:
         return 1 + max(map(height, readers[name]), default=-1)
 
     heights = {name: height(name) for name in wiring.vectors}
-    wanted: dict[str, float] = {}
+    centres: dict[str, float] = {}
     for name in sorted(wiring.vectors, key=lambda name: heights[name]):
-        fed = [_ROLE_X[role] for role in ROLES if wiring.roles[role] == name]
-        fed = fed or [wanted[reader] for reader in readers[name]] or [_WIDTH / 2]
-        wanted[name] = sum(fed) / len(fed)
+        below = [_ROLE_X[role] for role in ROLES if wiring.roles[role] == name]
+        below = below or [centres[reader] for reader in readers[name]] or [_WIDTH / 2]
+        centres[name] = sum(below) / len(below)
     highest = max(heights.values())
-    places: dict[str, tuple[float, float]] = {}
+    boxes: dict[str, tuple[float, float]] = {}
     for row in range(highest + 1):
-        names = sorted((n for n in heights if heights[n] == row), key=lambda n: wanted[n])
-        for name, x in zip(names, _spread([wanted[n] for n in names]), strict=True):
-            places[name] = x, _TOP + (highest - row) * _ROW
-    return places
+        names = sorted((n for n in heights if heights[n] == row), key=lambda n: centres[n])
+        for name, x in zip(names, _spread([centres[n] for n in names]), strict=True):
+            boxes[name] = x, _TOP + (highest - row) * _ROW
+    return boxes
 
 
-def _spread(wanted: list[float]) -> list[float]:
-    """Centres in this order, moved apart where boxes would touch, and kept within the drawing."""
-    if any(right - left < _NEAREST for left, right in pairwise(wanted)):
-        middle = sum(wanted) / len(wanted)
-        step = min(_APART, (_WIDTH - _BOX_WIDTH - 4) / max(1, len(wanted) - 1))
-        first = middle - step * (len(wanted) - 1) / 2
-        first = max(_BOX_WIDTH / 2 + 2, min(first, _WIDTH - 17 - step * (len(wanted) - 1)))
-        return [first + step * i for i in range(len(wanted))]
-    return wanted
+def _spread(centres: list[float]) -> list[float]:
+    """Return the centres of boxes, moved apart within the diagram if boxes would touch."""
+    if all(right - left >= _NEAREST for left, right in pairwise(centres)):
+        return centres
+    n_gaps = len(centres) - 1
+    step = min(_APART, (_WIDTH - _BOX_WIDTH - 4) / n_gaps)
+    first = sum(centres) / len(centres) - step * n_gaps / 2
+    first = max(_BOX_WIDTH / 2 + 2, min(first, _WIDTH - _BOX_WIDTH / 2 - 2 - step * n_gaps))
+    return [first + step * i for i in range(len(centres))]
 
 
 def _line(start: tuple[float, float], end: tuple[float, float], last_row: float, color: str) -> str:
-    """From the lower edge of a box to what it feeds; from upper rows past the boxes below."""
+    """Return a line from the lower edge of a box to a box or role below.
+
+    A line from an upper row passes beside the boxes of the rows below.
+    """
     (x, y), (to_x, to_y) = start, end
     if y < last_row:
         x = max(x - 11, min(x + 11, to_x))
@@ -212,7 +217,7 @@ def _small(x: float, y: float, text: str) -> str:
 def _mark_nodes(
     marks: list[_Mark], start: tuple[float, float], to_x: float, to_y: float, color: str
 ) -> list[str]:
-    """Small white plates along the last part of a role's line, in the order in which they act."""
+    """Return the marks along the last part of a role's line, in the order of the operations."""
     nodes = []
     from_x, from_y = start[0], start[1] + _BOX_HEIGHT
     for i, mark in enumerate(reversed(marks)):
@@ -227,18 +232,18 @@ def _mark_nodes(
     return nodes
 
 
-def _acting(variant: Variant, wiring: Wiring) -> list[str]:
-    """Names of options, and of positions, in the order in which they act."""
+def _operations(variant: Variant, wiring: Wiring) -> list[str]:
+    """Return the names of options and of the position encoding, in the order of computation."""
     return [*(option.name for option in variant.options), wiring.sizes.positions]
 
 
 def _marks_on(role: Role, variant: Variant, wiring: Wiring) -> list[_Mark]:
-    found = [_MARKS[name] for name in _acting(variant, wiring) if name in _MARKS]
-    return [mark for mark in found if role in mark.roles]
+    marks = [_MARKS[name] for name in _operations(variant, wiring) if name in _MARKS]
+    return [mark for mark in marks if role in mark.roles]
 
 
-def _shapes(wiring: Wiring) -> dict[Role, str]:
-    """Heads and widths of the roles, where they differ between them."""
+def _role_sizes(wiring: Wiring) -> dict[Role, str]:
+    """Return numbers of heads and widths of the roles as texts, if they differ between roles."""
     vectors = {role: wiring.vectors[wiring.roles[role]] for role in ROLES}
     several_heads = len({vector.n_heads for vector in vectors.values()}) > 1
     several_widths = len({vector.width for vector in vectors.values()}) > 1
@@ -254,7 +259,7 @@ def _shapes(wiring: Wiring) -> dict[Role, str]:
 
 
 def _notes(variant: Variant, wiring: Wiring) -> list[str]:
-    """Small text, each of one line."""
+    """Return the notes below the diagram, each of one line."""
     notes = []
     n_heads = wiring.sizes.n_heads
     if n_heads > 1 and len({v.n_heads for v in wiring.vectors.values()}) == 1:

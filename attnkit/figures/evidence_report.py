@@ -1,4 +1,4 @@
-"""All evidence as one HTML page that needs no server, no network and no other file."""
+"""Report of all evidence as one HTML page that works without a server, network or other files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from attnkit.claims import FAMILIES, Verdict
-from attnkit.evidence.questions import QUESTIONS, Question, answered
+from attnkit.claims import FAMILIES, Claim, Verdict
+from attnkit.evidence.questions import QUESTIONS, Question, answer_sentences
 from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
 from attnkit.evidence.verdict import MARKS, RULE
@@ -27,7 +27,7 @@ from attnkit.training.engine import in_words
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
 _CLASSES: dict[Verdict, str] = {"held": "held", "did not hold": "failed", "undecided": "undecided"}
-"""Class of each verdict in the style sheet."""
+"""CSS class of each verdict."""
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #151413; --ground: #ffffff; --border: #d0d2da;
@@ -107,7 +107,10 @@ addEventListener("afterprint", () => { for (const node of plots) draw(node); });
 
 
 def to_html(records: Sequence[Evidence]) -> str:
-    """Return one HTML page of records that are read together, light or dark as the system is."""
+    """Return the HTML page of records that are read together.
+
+    Its colours follow the light or dark mode of the system.
+    """
     from plotly.offline import get_plotlyjs
 
     verdicts = verdicts_of(records)
@@ -141,12 +144,12 @@ def to_html(records: Sequence[Evidence]) -> str:
 
 
 def _about(records: Sequence[Evidence]) -> str:
-    versions = ", ".join(dict.fromkeys(one.version for one in records)) or "none"
+    versions = ", ".join(dict.fromkeys(record.version for record in records)) or "none"
     text = (
         "Transformers share the projections for queries, keys and values in different ways. "
-        "People ask what that costs, and papers say so. Here each claim is an experiment on tiny "
+        "People ask what sharing costs, and papers answer. Here each claim is tested with tiny "
         "models. Beside every prediction stands what we had seen when we wrote it, and a rule "
-        "turns the seeds into a verdict."
+        "turns the scores of all seeds into a verdict."
     )
     facts = (
         f"{len(records)} claims, made with attnkit {versions}; learning rates tuned for every arm."
@@ -155,34 +158,32 @@ def _about(records: Sequence[Evidence]) -> str:
 
 
 def _quick(records: Sequence[Evidence]) -> str:
-    quick = [one for one in records if one.quick]
+    quick = [record for record in records if record.quick]
     if not quick:
         return ""
-    which = "All records" if len(quick) == len(records) else f"{len(quick)} records"
+    subject = "All records" if len(quick) == len(records) else f"{len(quick)} records"
     return (
-        f'\n<p class="note"><strong>Quick form.</strong> {which} here have only '
+        f'\n<p class="note"><strong>Quick form.</strong> {subject} here have only '
         f"{len(quick[0].seeds)} seeds, each verdict is read alone, and nothing was trained longer "
         "to make sure of an inability. Intervals are wide; the full form may say otherwise.</p>"
     )
 
 
 def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
-    counts = ", ".join(
-        f"{sum(verdict == which for verdict in verdicts.values())} {which}" for which in MARKS
-    )
+    counts = ", ".join(f"{list(verdicts.values()).count(verdict)} {verdict}" for verdict in MARKS)
     rows = []
-    for one in records:
-        claim, verdict = one.claim, verdicts[one.claim.id]
+    for record in records:
+        claim, verdict = record.claim, verdicts[record.claim.id]
         rows.append(
             [
                 f'<a href="#{escape(claim.id)}">{escape(claim.title)}</a>',
                 escape(claim.source),
                 escape(claim.expected)
                 + ("" if verdict == claim.expected else " <b>(wrong)</b>")
-                + (" (changed since the first run began)" if one.changed else ""),
+                + (" (changed since the first run began)" if record.changed else ""),
                 escape(claim.seen),
                 _verdict(verdict),
-                escape(main_finding(one)),
+                escape(main_finding(record)),
             ]
         )
     head = ("Claim", "Who says it", "We predicted", "Seen before", "Verdict", "Main finding")
@@ -193,34 +194,36 @@ def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> st
 
 
 def _failed(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
-    failed = [one for one in records if verdicts[one.claim.id] != one.claim.expected]
+    failed = [
+        record.claim for record in records if verdicts[record.claim.id] != record.claim.expected
+    ]
     if not failed:
         return "<h2>Predictions that were wrong</h2>\n<p>None.</p>"
     items = "\n".join(
-        f'<li><a href="#{escape(one.claim.id)}">{escape(one.claim.title)}</a>: we predicted '
-        f"“{escape(one.claim.expected)}”, the verdict is {_verdict(verdicts[one.claim.id])}. "
-        f"{escape(_why(one, verdicts[one.claim.id]))}</li>"
-        for one in failed
+        f'<li><a href="#{escape(claim.id)}">{escape(claim.title)}</a>: we predicted '
+        f"“{escape(claim.expected)}”, the verdict is {_verdict(verdicts[claim.id])}. "
+        f"{escape(_reason(claim, verdicts[claim.id]))}</li>"
+        for claim in failed
     )
     return f"<h2>Predictions that were wrong</h2>\n<ul>\n{items}\n</ul>"
 
 
 def _answers(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
-    by_id = {one.claim.id: one for one in records}
+    by_id = {record.claim.id: record for record in records}
     parts = [_answer(question, by_id, verdicts) for question in QUESTIONS]
-    found = "\n".join(part for part in parts if part)
-    return f"<h2>The questions that people asked</h2>\n{found}" if found else ""
+    answers = "\n".join(part for part in parts if part)
+    return f"<h2>The questions that people asked</h2>\n{answers}" if answers else ""
 
 
 def _answer(
     question: Question, by_id: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
 ) -> str:
-    sentences = answered(question, by_id, verdicts)
+    sentences = answer_sentences(question, by_id, verdicts)
     if not sentences:
         return ""
-    needed = dict.fromkeys(one.claim for one in question.answer)
-    missing = [name for name in needed if name not in by_id]
-    partly = f" <i>(Not on this page: {escape(', '.join(missing))}.)</i>" if missing else ""
+    claims = dict.fromkeys(sentence.claim for sentence in question.answer)
+    missing = [name for name in claims if name not in by_id]
+    note = f" <i>(Not on this page: {escape(', '.join(missing))}.)</i>" if missing else ""
     links = ", ".join(
         f'<a href="#{escape(name)}">{escape(by_id[name].claim.title)}</a>'
         for name in question.claims
@@ -228,7 +231,7 @@ def _answer(
     )
     return (
         f"<h3>{escape(question.title)}</h3>\n<p><i>{escape(question.asked)}</i> "
-        f"({escape(question.source)})</p>\n<p>{escape(' '.join(sentences))}{partly}</p>\n"
+        f"({escape(question.source)})</p>\n<p>{escape(' '.join(sentences))}{note}</p>\n"
         f"<p>Rests on: {links}.</p>"
     )
 
@@ -236,24 +239,27 @@ def _answer(
 def _method() -> str:
     rates = ", ".join(f"{rate:g}" for rate in RATES)
     items = [escape(" ".join(item.split())) for item in re.split(r"(?m)^\d+\. ", RULE)[1:]]
-    listed = "\n".join(
+    rule = "\n".join(
         "<li>" + re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", item) + "</li>" for item in items
     )
-    fair = (
+    tuning = (
         f"The learning rate of every arm was tuned with the same budget: {len(RATES)} rates "
-        f"({rates} times the task’s own) with {N_TUNING_SEEDS} seeds each, which are never used "
-        f"again."
+        f"({rates} times the task’s own) with {N_TUNING_SEEDS} seeds each, which are not used for "
+        "anything else."
     )
-    return f"<h2>How verdicts are made</h2>\n<ol>\n{listed}\n</ol>\n<p>{escape(fair)}</p>"
+    return f"<h2>How verdicts are made</h2>\n<ol>\n{rule}\n</ol>\n<p>{escape(tuning)}</p>"
 
 
 def _claims(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
     parts = []
-    families = [*FAMILIES, *(one.claim.family for one in records)]
+    families = [*FAMILIES, *(record.claim.family for record in records)]
     for family in dict.fromkeys(families):
-        own = [one for one in records if one.claim.family == family]
-        if own:
-            sections = "\n".join(_section(one, verdicts[one.claim.id]) for one in own)
+        sections = "\n".join(
+            _section(record, verdicts[record.claim.id])
+            for record in records
+            if record.claim.family == family
+        )
+        if sections:
             parts.append(f"<h2>{escape(family)}</h2>\n{sections}")
     return "\n".join(parts)
 
@@ -261,9 +267,9 @@ def _claims(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str
 def _section(evidence: Evidence, verdict: Verdict) -> str:
     claim = evidence.claim
     alone = evidence.judgement.verdict
-    said = _verdict(verdict)
+    verdict_text = _verdict(verdict)
     if alone != verdict:
-        said += f" when read with all others; read alone: {escape(alone)}"
+        verdict_text += f" when read with all others; read alone: {escape(alone)}"
     came_true = "came true" if verdict == claim.expected else "<strong>was wrong</strong>"
     seeds = f"{len(evidence.seeds)}, from {evidence.seeds[0]} to {evidence.seeds[-1]}"
     facts = {
@@ -272,18 +278,18 @@ def _section(evidence: Evidence, verdict: Verdict) -> str:
         "Source": escape(claim.source),
         "Prediction": f"{escape(claim.prediction)} This prediction {came_true}.",
         "Seen before": escape(seen_in_words(claim, evidence)),
-        "Verdict": said,
-        "Reason": escape(_why(evidence, verdict)),
+        "Verdict": verdict_text,
+        "Reason": escape(_reason(claim, verdict)),
         "Seeds": escape(seeds + (" (quick form)" if evidence.quick else "")),
         "Record": f"attnkit {escape(evidence.version)}, hash <code>{escape(evidence.hash)}</code>, "
         f"trained by {escape(in_words(evidence.engine, evidence.processor))}",
     }
-    listed = "\n".join(f"<dt>{term}</dt><dd>{fact}</dd>" for term, fact in facts.items() if fact)
+    terms = "\n".join(f"<dt>{term}</dt><dd>{fact}</dd>" for term, fact in facts.items() if fact)
     name = escape(claim.id)
     return f"""<section class="claim" id="{name}" aria-labelledby="{name}-title">
 <h3 id="{name}-title">{escape(claim.title)}</h3>
 <dl>
-{listed}
+{terms}
 </dl>
 <div class="figures">
 {_figure(plot_evidence(evidence), describe_evidence(evidence), EVIDENCE_KEY)}
@@ -322,10 +328,10 @@ def _learning(evidence: Evidence) -> str:
 def _statements(evidence: Evidence) -> str:
     rows = [
         [
-            *map(escape, (one.text, one.solved, one.pairs, one.median, one.mean)),
-            _verdict(one.verdict),
+            *map(escape, (row.text, row.solved, row.pairs, row.median, row.mean)),
+            _verdict(row.verdict),
         ]
-        for one in rows_of(evidence)
+        for row in rows_of(evidence)
     ]
     head = ("Statement", "Solved", "Seeds", "Median", "Mean", "Read alone")
     return _table("What must hold", head, rows)
@@ -342,10 +348,10 @@ def _tuning(evidence: Evidence) -> str:
     return _table("How learning rates were found", head, rows)
 
 
-def _why(evidence: Evidence, verdict: Verdict) -> str:
-    """Return the reason of a result that was not predicted; if there is none, say that."""
-    if evidence.claim.reason or verdict == evidence.claim.expected:
-        return evidence.claim.reason
+def _reason(claim: Claim, verdict: Verdict) -> str:
+    """Return the reason for a verdict; empty for a predicted one without a recorded reason."""
+    if claim.reason or verdict == claim.expected:
+        return claim.reason
     return "The seeds do not settle it." if verdict == "undecided" else "The reason is unknown."
 
 
@@ -355,15 +361,15 @@ def _verdict(verdict: Verdict) -> str:
 
 
 def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table that scrolls by itself; cells are HTML, the first of a row is its header."""
-    top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    """Return a table in a scrolling box; cells are HTML, and the first of a row is its header."""
+    headers = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     body = "\n".join(
         f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>'
         for first, *rest in rows
     )
     return (
         f'<div class="wide" role="group" tabindex="0" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{top}</tr></thead>\n"
+        f"<caption>{escape(caption)}</caption><thead><tr>{headers}</tr></thead>\n"
         f"<tbody>{body}</tbody></table></div>"
     )
 

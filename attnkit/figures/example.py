@@ -1,4 +1,4 @@
-"""One example of a task as an aligned table: position, token, what is asked, the right answer."""
+"""Drawing data for an example of a task: its tokens, its queries and the right answers."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from attnkit.analysis.responses import Example
 from attnkit.tasks import NOTHING, Label, Task
 
 MOST_SPELT_OUT = 32
-"""Tokens that are labelled in full; in longer examples they are labelled as on an axis."""
+"""Longest example whose tokens have full labels; longer ones have the short labels of axes."""
 
 
 def example_cells(task: Task, example: Example) -> dict[str, Any]:
-    """Plain drawing data, one cell for every token, and what the cells mean.
+    """Return an example as data for `example.js`: one cell per token, and a note on the cells.
 
-    A cell's `target` is the position that holds its answer, `reverse` that of the entry that asks
-    for the asker; −1 where there is none. `answer` is empty where nothing is asked.
+    `target` of a cell is the position of the token with the right answer, and `reverse` that of the
+    mirrored entry; −1 where there is none. `answer` is empty where no answer is asked for.
     """
     cells = []
     for position, label in enumerate(task.label(example.tokens)):
-        place = position - task.answers_from
-        asked = place >= 0 and example.labels[place] != NOTHING
+        index = position - task.answers_from
+        is_query = index >= 0 and example.labels[index] != NOTHING
         cells.append(
             {
                 "token": _text(task, label, len(example.tokens)),
                 "full": label.full,
-                "asked": bool(asked),
-                "answer": task.answer_text(int(example.labels[place])) if asked else "",
-                "target": int(example.target[place]) if asked else NOTHING,
-                "reverse": int(example.reverse[place]) if asked else NOTHING,
+                "asked": bool(is_query),
+                "answer": task.answer_text(int(example.labels[index])) if is_query else "",
+                "target": int(example.target[index]) if is_query else NOTHING,
+                "reverse": int(example.reverse[index]) if is_query else NOTHING,
             }
         )
     note = _note(cells) + (f" Entries read “{task.label_legend}”." if task.label_legend else "")
@@ -36,7 +36,7 @@ def example_cells(task: Task, example: Example) -> dict[str, Any]:
 
 
 def _text(task: Task, label: Label, n_tokens: int) -> str:
-    """As much as fits: a token of several fields needs all its words, one of a single id less."""
+    """Return the longest label of a token that fits; one of several fields needs all its words."""
     if task.n_fields > 1:
         return label.full if len(label.full) <= 16 else label.asking
     fits = n_tokens <= MOST_SPELT_OUT and len(label.full) <= 9
@@ -44,9 +44,11 @@ def _text(task: Task, label: Label, n_tokens: int) -> str:
 
 
 def _note(cells: list[dict[str, Any]]) -> str:
-    n_asked = sum(cell["asked"] for cell in cells)
-    everyone = "Every token answers" if n_asked == len(cells) else f"{n_asked} tokens are asked"
-    note = f"{everyone}; the right answer stands below."
+    n_queries = sum(cell["asked"] for cell in cells)
+    subject = (
+        "Every token answers" if n_queries == len(cells) else f"{n_queries} tokens are queries"
+    )
+    note = f"{subject}; the right answer stands below."
     if any(cell["target"] >= 0 for cell in cells):
         note += " The arc leads to the token that holds it: point at another token to see its own."
     return note

@@ -1,6 +1,6 @@
-"""Heads of real models in groups: the layers of one kind in one model, beside random matrices.
+"""Groups of the heads of real models: all heads of one model in layers of one kind.
 
-A group has a random level of its own, for that hangs on the shape of its matrices.
+Every group is compared with random matrices of its own shape, on which chance levels depend.
 """
 
 from __future__ import annotations
@@ -24,50 +24,55 @@ LEGEND = {
     "itemclick": False,
     "itemdoubleclick": False,
 }
-"""Of a figure with few kinds of marks: above it, and nothing to press."""
+"""Plotly legend above a figure, without reaction to clicks."""
 
 SYMBOLS = {"encoder": "circle", "causal": "triangle-up", "cross": "diamond"}
-"""By kind; nobody needs to tell colours apart."""
+"""Symbol of each kind of layer, so that groups differ in more than colour."""
 
 KINDS = {
     "encoder": "encoder: tokens look at all tokens",
     "causal": "causal: tokens look back",
     "cross": "cross: tokens look at another sequence",
 }
-"""What kinds mean, in words."""
+"""Description of each kind of layer."""
 
 TOY = "toy"
-"""The family of our own small models, and how the names of their groups begin."""
+"""Family of attnkit's own small models, and the prefix of the names of their groups."""
 
 _COLORS = (*COLORS.values(), *FURTHER)
 
 _OF_KEYS_AND_VALUES = ("_k", "_v", "_kv")
+"""Endings of the names of measures that do not depend on queries."""
 
 
-def entry(text: str) -> str:
-    """A text of a legend, with some room: a saved file may be shown in a wider font."""
+def legend_text(text: str) -> str:
+    """Return a legend entry with spare room, since a saved file may be shown in a wider font."""
     return escape(text) + "\u00a0" * (3 + len(text) // 8)
 
 
-def real(x: float) -> str:
-    """A number as one reads it: a true minus, “–” for none."""
-    if not math.isfinite(x):
+def number_text(value: float) -> str:
+    """Return a number with few digits and a typographic minus; “–” if it is not finite."""
+    if not math.isfinite(value):
         return "–"
-    size = abs(x)
+    size = abs(value)
     digits = 1 if size >= 10 else 2 if size >= 0.1 or size == 0 else 3
-    return f"{x:z.{digits}f}".replace("-", "−")
+    return f"{value:z.{digits}f}".replace("-", "−")
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Heads of one kind in one model that have a measure.
+    """Heads of one model in layers of one kind, with their values of a measure.
 
-    Our own small models of one variant are one group, whatever task they learned.
+    attnkit's own small models of one variant are one group, whatever task they were trained on.
 
     Attributes:
-        heads: rows of the table, one per head.
-        values: of the measure, (n,), all finite.
-        random: mean and standard deviation of random matrices of that shape, maybe NaN.
+        model: Name of the model, or "toy" and the variant.
+        kind: Kind of the layers, a key of `KINDS`.
+        heads: Rows of the table of heads, (n,).
+        values: (n,) values of the measure, all finite.
+        random: Mean and standard deviation of the measure for random matrices of the same shape;
+            NaN if unknown.
+        color: Colour of the marks.
     """
 
     model: str
@@ -79,40 +84,40 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Of the model and the kind."""
+        """Model and kind of layers, for texts."""
         return f"{self.model}, {self.kind}"
 
     @property
     def symbol(self) -> str:
-        """Of its dots; hollow for our own small models."""
-        return SYMBOLS.get(self.kind, "square") + "-open" * self.ours
+        """Plotly symbol of the dots, hollow for attnkit's own small models."""
+        return SYMBOLS.get(self.kind, "square") + "-open" * self.is_toy
 
     @property
-    def ours(self) -> bool:
-        """Whether these are our own small models."""
+    def is_toy(self) -> bool:
+        """Whether these are attnkit's own small models."""
         return bool((self.heads["family"] == TOY).all())
 
     @property
     def median(self) -> float:
-        """Over heads."""
+        """Median of the values over heads."""
         return float(np.median(self.values))
 
     @property
     def in_words(self) -> str:
-        """Median, ends and the random level, in words."""
+        """Median, range and random level, in words."""
         n = len(self.values)
-        low, high = real(self.values.min()), real(self.values.max())
-        text = f"median {real(self.median)}, {low} to {high}, {n} head{'s' * (n > 1)}"
+        low, high = number_text(self.values.min()), number_text(self.values.max())
+        text = f"median {number_text(self.median)}, {low} to {high}, {n} head{'s' * (n > 1)}"
         mean, sd = self.random
         if not math.isfinite(mean):
             return text
-        return f"{text}; random {real(mean)} ± {real(sd)}"
+        return f"{text}; random {number_text(mean)} ± {number_text(sd)}"
 
     def tips(self, title: str) -> list[str]:
-        """Words per head."""
+        """Return the texts shown on hover, one per head."""
         return [
             f"{escape(model)}, {self.kind}<br>layer {layer}, head {head}: {escape(title)} "
-            f"{real(value)}"
+            f"{number_text(value)}"
             for model, layer, head, value in zip(
                 *(self.heads[name] for name in ("model", "layer", "head")), self.values, strict=True
             )
@@ -120,25 +125,27 @@ class Group:
 
 
 def names_of_groups(heads: pd.DataFrame) -> pd.Series[str]:
-    """Of every head its model's name; of our own small models their variant's."""
+    """Return the name of every head's group: its model, or "toy" and its variant."""
     variants = f"{TOY} " + heads["model"].str.rpartition(", ")[2]
     return heads["model"].where(heads["family"] != TOY, variants)
 
 
 def colors_of_groups(heads: pd.DataFrame) -> dict[str, str]:
-    """A colour for each name of a group: models in the order of the table, toys by sharing."""
+    """Return name of the group → colour: toys by their sharing, others in the table's order."""
     names = names_of_groups(heads).drop_duplicates()
-    own = {f"{TOY} {sharing.value}": color for sharing, color in COLORS.items()}
-    free = cycle(_COLORS)
-    return {name: own.get(name) or next(free) for name in names}
+    of_toys = {f"{TOY} {sharing.value}": color for sharing, color in COLORS.items()}
+    remaining = cycle(_COLORS)
+    return {name: of_toys.get(name) or next(remaining) for name in names}
 
 
 def counted(heads: pd.DataFrame, measure: str, once: bool) -> pd.DataFrame:
-    """The heads that count for a measure.
+    """Return the rows of heads that count for a measure.
 
     Args:
-        once: whether a key and value head that several query heads share counts once, where
-            queries play no part.
+        heads: Table with a row per query head.
+        measure: Name of the measure.
+        once: Whether a key and value head that several query heads share counts only once, if the
+            measure does not depend on queries.
     """
     if not once or not measure.endswith(_OF_KEYS_AND_VALUES):
         return heads
@@ -146,31 +153,26 @@ def counted(heads: pd.DataFrame, measure: str, once: bool) -> pd.DataFrame:
 
 
 def groups_of(heads: pd.DataFrame, measure: str, once: bool = False) -> list[Group]:
-    """Every model's kinds that have numbers, in the order of the table; `once` as in `counted`."""
+    """Return the groups that have values of a measure, in the order of the table.
+
+    Arguments are those of `counted`.
+    """
     colors = colors_of_groups(heads)
     groups = []
     names = names_of_groups(heads)
-    for (model, kind), own in heads.groupby([names, heads["kind"]], sort=False):
-        own = counted(own, measure, once)
-        values = own[measure].to_numpy(float)
-        known = np.isfinite(values)
-        if known.any():
-            own = own[known]
-            groups.append(
-                Group(
-                    str(model),
-                    str(kind),
-                    own,
-                    values[known],
-                    random_of(own, measure),
-                    colors[str(model)],
-                )
-            )
+    for (model, kind), members in heads.groupby([names, heads["kind"]], sort=False):
+        rows = counted(members, measure, once)
+        rows = rows[np.isfinite(rows[measure].to_numpy(float))]
+        if len(rows):
+            values = rows[measure].to_numpy(float)
+            random = random_of(rows, measure)
+            group = Group(str(model), str(kind), rows, values, random, colors[str(model)])
+            groups.append(group)
     return groups
 
 
 def random_of(heads: pd.DataFrame, measure: str) -> tuple[float, float]:
-    """Mean and standard deviation of a measure of random matrices of these heads' shape."""
+    """Return mean and standard deviation of a measure for random matrices of the heads' shape."""
     names = (f"{measure}_random", f"{measure}_random_sd")
     mean, sd = (
         float(heads[name].to_numpy(float).mean()) if name in heads else math.nan for name in names
@@ -179,28 +181,27 @@ def random_of(heads: pd.DataFrame, measure: str) -> tuple[float, float]:
 
 
 def describe_groups(groups: list[Group], title: str) -> str:
-    """What grids and strips show, for those who do not see them."""
-    said = [f"{group.name}: {group.in_words}" for group in groups]
-    return f"{title}. {'. '.join(said)}." if said else f"{title}: 0 heads have it."
+    """Describe in words what grids and strips of the groups show, for screen readers."""
+    texts = [f"{group.name}: {group.in_words}" for group in groups]
+    return f"{title}. {'. '.join(texts)}." if texts else f"{title}: 0 heads have it."
 
 
 def describe_lacking(heads: pd.DataFrame, measure: Measure) -> str:
-    """Which models, or kinds of layers of a model, have no number of a measure; empty if none."""
-    ours = heads["family"] == TOY
-    names = heads["model"].where(~ours, "the toy models")
-    known = pd.Series(np.isfinite(heads[measure.name].to_numpy(float)), heads.index)
+    """Name the models, or kinds of their layers, without values of a measure; may be empty."""
+    names = heads["model"].where(heads["family"] != TOY, "the toy models")
+    has_value = pd.Series(np.isfinite(heads[measure.name].to_numpy(float)), heads.index)
     lacking = []
-    for name, own in known.groupby(names, sort=False):
-        if not own.any():
+    for name, of_model in has_value.groupby(names, sort=False):
+        if not of_model.any():
             lacking.append(str(name))
         elif name != "the toy models":
-            by_kind = own.groupby(heads.loc[own.index, "kind"], sort=False).any()
+            by_kind = of_model.groupby(heads.loc[of_model.index, "kind"], sort=False).any()
             lacking += [f"{name} ({kind})" for kind in by_kind.index[~by_kind]]
     if not lacking:
         return ""
     *first, last = lacking
-    named = f"{', '.join(first)} and {last}" if first else last
+    listed = f"{', '.join(first)} and {last}" if first else last
     if measure.name not in OF_ACTIVATIONS:
-        return f"Not defined: {named}."
+        return f"Not defined: {listed}."
     were = "were" if len(lacking) > 1 or lacking == ["the toy models"] else "was"
-    return f"Not measured: {named}, which {were} not run."
+    return f"Not measured: {listed}, which {were} not run."

@@ -1,15 +1,15 @@
-"""Figure of how the arms of a claim learn: accuracy or loss against the logarithm of the steps.
+"""Figure of the learning curves of a claim's arms: accuracy or loss by logarithm of the steps.
 
-Evidence in, a Plotly figure out, as a plain dictionary; a description in words stands beside it.
+It is a plain dictionary in Plotly's schema, with a description in words.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 import numpy as np
 
@@ -18,37 +18,43 @@ from attnkit.claims.measures import multiples
 from attnkit.evidence.record import Curve, Evidence
 from attnkit.evidence.words import rises_in_words
 from attnkit.figures.panels import Figure, Trace
-from attnkit.figures.strips import arms_of, bare_layout, look_of
+from attnkit.figures.strips import arms_of, bare_layout, color_and_symbol
 from attnkit.variants.palette import REFERENCE, translucent
 
 LEARNING_KEY = (
-    "A line is the mean over seeds, its band the middle half of them, a mark every doubling. The "
-    "dashed upright line is the end of a short run; a thin dotted line continues the last value of "
-    "an arm that is trained for fewer steps than others."
+    "A line is the mean over seeds, its band the middle half of them; a mark stands at every "
+    "doubling of the steps. The dashed vertical line is the end of a short run; a thin dotted line "
+    "continues the last value of an arm that is trained for fewer steps than others."
 )
 """How to read `plot_learning`."""
 
 _DASHES = ("solid", "dash", "dashdot", "longdash", "dot")
-"""Dashes of lines that have the same colour, in their order."""
+"""Dashes of the first, second, … line of the same colour in a panel."""
 
 _LABEL, _LINE, _GAP = 16, 14, 7
-"""Characters in a line of a label; the height of that line, and between labels, in pixels."""
+"""Most characters in a line of a label; height of such a line and gap between labels in pixels."""
 
 _TOP, _PLOT, _AXIS = 28, 230, 52
-"""Heights in pixels: above a panel, the least for the panel itself, and its axis."""
+"""Heights in pixels: space above a panel, the smallest panel, and its axis with title."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """The curve of an arm, from an eighth of its base steps on, on the scale that is shown."""
+    """The curve of an arm, from an eighth of its base steps on."""
 
     arm: Arm
     curve: Curve
     dash: str
 
-    def of(self, values: np.ndarray) -> np.ndarray:
+    def scaled(self, values: np.ndarray) -> np.ndarray:
+        """Return the drawn part of an array of the curve, accuracies in percent."""
         scale = 100.0 if self.curve.by == "accuracy" else 1.0
-        return scale * values[self.curve.steps >= self.arm.base_steps / 8]
+        return scale * self.drawn(values)
+
+    def drawn(self, values: np.ndarray) -> np.ndarray:
+        """Return the part of an array of the curve from an eighth of the base steps on."""
+        part: np.ndarray = values[self.curve.steps >= self.arm.base_steps / 8]
+        return part
 
     @property
     def label(self) -> list[str]:
@@ -59,141 +65,193 @@ class _Line:
 def plot_learning(evidence: Evidence) -> Figure | None:
     """Plot a panel for every task with long runs, a line per arm; None if there are none."""
     panels = _panels_of(evidence)
-    heights = [max(_PLOT, sum(_LINE * len(one.label) + _GAP for one in own)) for own in panels]
+    if not panels:
+        return None
+    heights = [
+        max(_PLOT, sum(_LINE * len(line.label) + _GAP for line in lines)) for lines in panels
+    ]
     total = sum(heights) + (_TOP + _AXIS) * len(panels)
     layout: Figure = {**bare_layout(), "height": total, "shapes": [], "annotations": []}
     layout["margin"] = {"l": 46, "r": 124, "t": 0, "b": 0}
     traces: list[Trace] = []
     below = total
-    for place, (lines, height) in enumerate(zip(panels, heights, strict=True)):
-        suffix = "" if place == 0 else str(place + 1)
+    for index, (lines, height) in enumerate(zip(panels, heights, strict=True)):
+        suffix = "" if index == 0 else str(index + 1)
         domain = [(below - _TOP - height) / total, (below - _TOP) / total]
-        traces += _panel(layout, lines, suffix, domain, height)
+        traces += _Panel(lines, suffix, height).add_to(layout, domain)
         below -= _TOP + height + _AXIS
-    return {"data": traces, "layout": layout} if panels else None
+    return {"data": traces, "layout": layout}
 
 
 def describe_learning(evidence: Evidence) -> str:
     """Describe in words what `plot_learning` shows."""
-    told = []
-    for one in (line for lines in _panels_of(evidence) for line in lines):
-        by, base, form = one.curve.by, one.arm.base_steps, _form(one.curve)
-        means = (
-            f"{form(evidence.mean(one.arm.name, by, times))} after {times * base:,}"
-            for times in multiples(one.arm.up_to)
+    texts = []
+    for line in (line for lines in _panels_of(evidence) for line in lines):
+        arm, by, form = line.arm, line.curve.by, _form(line.curve)
+        means = ", ".join(
+            f"{form(evidence.mean(arm.name, by, times))} after {times * arm.base_steps:,}"
+            for times in multiples(arm.up_to)
         )
-        told.append(f"{one.arm.name}: mean {by} {', '.join(means)} steps.")
-    return " ".join(["How the arms learn.", *told, rises_in_words(evidence)]).strip()
+        texts.append(f"{arm.name}: mean {by} {means} steps.")
+    return " ".join(["How the arms learn.", *texts, rises_in_words(evidence)]).strip()
 
 
-def _form(curve: Curve) -> Any:
+def _form(curve: Curve) -> Callable[[float], str]:
+    """Return the function that formats a value of a curve."""
     return "{:.0%}".format if curve.by == "accuracy" else "{:.2f} nats".format
 
 
 def _panels_of(evidence: Evidence) -> list[list[_Line]]:
-    """Return the arms that are trained for long or compared with those, task by task."""
-    known = {name: one for name, one in arms_of(evidence).items() if name in evidence.curves}
-    long = {name for name, one in known.items() if one.up_to > 1}
-    compared = {name for one in evidence.statements if long & {*one.arms} for name in one.arms}
+    """Return the lines of every panel: arms with long runs, and arms compared with these."""
+    arms = {name: arm for name, arm in arms_of(evidence).items() if name in evidence.curves}
+    long = {name for name, arm in arms.items() if arm.up_to > 1}
+    compared = {
+        name
+        for statement in evidence.statements
+        if long.intersection(statement.arms)
+        for name in statement.arms
+    }
     panels: dict[tuple[str, int], list[_Line]] = {}
-    for name, one in known.items():
+    for name, arm in arms.items():
         if name in long | compared and len(evidence.curves[name].steps):
-            lines = panels.setdefault((repr(one.experiment.task), one.base_steps), [])
-            alike = sum(look_of(other.arm) == look_of(one) for other in lines)
-            lines.append(_Line(one, evidence.curves[name], _DASHES[alike % len(_DASHES)]))
+            lines = panels.setdefault((repr(arm.experiment.task), arm.base_steps), [])
+            n_alike = sum(color_and_symbol(line.arm) == color_and_symbol(arm) for line in lines)
+            lines.append(_Line(arm, evidence.curves[name], _DASHES[n_alike % len(_DASHES)]))
     return list(panels.values())
 
 
-def _panel(
-    layout: Figure, lines: list[_Line], suffix: str, domain: list[float], height: int
-) -> list[Trace]:
-    """Return the traces of a panel; add its axes, levels to compare with, and labels."""
-    base, task = lines[0].arm.base_steps, lines[0].arm.experiment.task
-    is_loss = lines[0].curve.by == "loss"
-    first, last = base / 8, max(float(one.curve.steps[-1]) for one in lines)
-    level = task.loss_to_beat if is_loss else 100 * task.chance
-    ends = [one.of(values) for one in lines for values in (one.curve.low, one.curve.high)]
-    low, high = (min(map(np.min, ends)), max(map(np.max, ends))) if is_loss else (0.0, 100.0)
-    low, high = float(min(low, level or low)), float(max(high, level or high))
-    low, high = low - 0.03 * (high - low), high + 0.03 * (high - low)
-    powers = range(-3, math.floor(math.log2(last / base)) + 1)
-    sparse = 1 if len(powers) <= 5 else 2
-    grid = {"gridcolor": translucent(REFERENCE, 0.3), "zeroline": False, "fixedrange": True}
-    layout[f"xaxis{suffix}"] = grid | {
-        "type": "log",
-        "range": [math.log10(first), math.log10(last)],
-        "tickvals": [base * 2.0**power for power in powers],
-        "ticktext": ["" if p % sparse else f"{base * 2.0**p:,.0f}" for p in powers],
-        "tickangle": 0,
-        "title": {"text": "steps", "font": {"size": 13}, "standoff": 4},
-        "anchor": f"y{suffix}",
-    }
-    levels = [0, 25, 50, 75, 100]
-    percent = {"tickvals": levels, "ticktext": [f"{one}%" for one in levels]}
-    ticks = {"nticks": 6} if is_loss else percent
-    layout[f"yaxis{suffix}"] = grid | ticks | {"range": [low, high], "domain": domain}
-    layout[f"yaxis{suffix}"]["anchor"] = f"x{suffix}"
-    on = {"xref": f"x{suffix}", "yref": f"y{suffix}"}
+class _Panel:
+    """A panel of the figure: lines of one task with the same base steps."""
 
-    def add_level(dash: str, text: str, below: bool = False, **ends: float) -> None:
+    def __init__(self, lines: list[_Line], suffix: str, height: int) -> None:
+        self.lines, self.suffix, self.height = lines, suffix, height
+        self.task, self.base_steps = lines[0].arm.experiment.task, lines[0].arm.base_steps
+        self.is_loss = lines[0].curve.by == "loss"
+        self.first = self.base_steps / 8
+        self.last = max(float(line.curve.steps[-1]) for line in lines)
+        self.level = self.task.loss_to_beat if self.is_loss else 100 * self.task.chance
+        low, high = 0.0, 100.0
+        if self.is_loss:
+            ends = [line.scaled(v) for line in lines for v in (line.curve.low, line.curve.high)]
+            low, high = float(min(map(np.min, ends))), float(max(map(np.max, ends)))
+        low, high = float(min(low, self.level or low)), float(max(high, self.level or high))
+        margin = 0.03 * (high - low)
+        self.low, self.high = low - margin, high + margin
+
+    def add_to(self, layout: Figure, domain: list[float]) -> list[Trace]:
+        """Add axes, levels and labels to a layout, and return the traces."""
+        self._add_axes(layout, domain)
+        self._add_levels(layout)
+        self._add_labels(layout)
+        axes = {"xaxis": f"x{self.suffix}", "yaxis": f"y{self.suffix}"}
+        return [trace | axes for line in self.lines for trace in _traces_of(line, self.last)]
+
+    def _add_axes(self, layout: Figure, domain: list[float]) -> None:
+        powers = range(-3, math.floor(math.log2(self.last / self.base_steps)) + 1)
+        labelled_every = 1 if len(powers) <= 5 else 2
+        grid = {"gridcolor": translucent(REFERENCE, 0.3), "zeroline": False, "fixedrange": True}
+        layout[f"xaxis{self.suffix}"] = grid | {
+            "type": "log",
+            "range": [math.log10(self.first), math.log10(self.last)],
+            "tickvals": [self.base_steps * 2.0**power for power in powers],
+            "ticktext": [
+                "" if power % labelled_every else f"{self.base_steps * 2.0**power:,.0f}"
+                for power in powers
+            ],
+            "tickangle": 0,
+            "title": {"text": "steps", "font": {"size": 13}, "standoff": 4},
+            "anchor": f"y{self.suffix}",
+        }
+        percents = [0, 25, 50, 75, 100]
+        percent_ticks = {"tickvals": percents, "ticktext": [f"{value}%" for value in percents]}
+        layout[f"yaxis{self.suffix}"] = (
+            grid
+            | ({"nticks": 6} if self.is_loss else percent_ticks)
+            | {"range": [self.low, self.high], "domain": domain, "anchor": f"x{self.suffix}"}
+        )
+
+    def _add_levels(self, layout: Figure) -> None:
+        """Add the name of the vertical axis, the end of a short run, and the level to beat."""
+        refs = {"xref": f"x{self.suffix} domain", "yref": f"y{self.suffix} domain"}
+        corner = {"x": 0, "y": 1, "xshift": -42, "xanchor": "left", "yanchor": "bottom"}
+        text = "loss, nats" if self.is_loss else "accuracy"
+        name = {"text": text, "font": {"size": 12}, "showarrow": False}
+        layout["annotations"].append({**name, **corner, **refs})
+        base = self.base_steps
+        ends = {"x0": base, "x1": base, "y0": self.low, "y1": self.high}
+        self._add_level(layout, "dash", f"{base:,} steps", ends)
+        if self.level is not None:
+            text = f"{self.task.simple_model} {self.level:.2f}"
+            if not self.is_loss:
+                text = f"chance {self.level:.3g}%"
+            below = self.is_loss or self.level > 10  # Curves rise from chance, and losses fall.
+            ends = {"x0": self.first, "x1": self.last, "y0": self.level, "y1": self.level}
+            self._add_level(layout, "dot", text, ends, below)
+
+    def _add_level(
+        self, layout: Figure, dash: str, text: str, ends: dict[str, float], below: bool = False
+    ) -> None:
+        """Add a grey line between two points, and a text above or below its left or upper end."""
+        refs = {"xref": f"x{self.suffix}", "yref": f"y{self.suffix}"}
         line = {"color": REFERENCE, "width": 1.5, "dash": dash}
-        layout["shapes"].append({"type": "line", **on, **ends, "line": line, "layer": "below"})
-        start = {"x": math.log10(ends["x0"]), "y": ends["y1"], "xanchor": "left"}
-        start |= {"yanchor": "top" if below else "bottom", "showarrow": False, "font": {"size": 12}}
-        layout["annotations"].append({"text": text, **on, **start})
+        layout["shapes"].append({"type": "line", **refs, **ends, "line": line, "layer": "below"})
+        point = {"x": math.log10(ends["x0"]), "y": ends["y1"], **refs}
+        anchors = {"xanchor": "left", "yanchor": "top" if below else "bottom", "showarrow": False}
+        layout["annotations"].append({"text": text, **point, **anchors, "font": {"size": 12}})
 
-    corner = {"x": 0, "y": 1, "xshift": -42, "xanchor": "left", "yanchor": "bottom"}
-    corner |= {"xref": f"x{suffix} domain", "yref": f"y{suffix} domain", "showarrow": False}
-    name = {"text": "loss, nats" if is_loss else "accuracy", "font": {"size": 12}}
-    layout["annotations"].append(name | corner)
-    add_level("dash", f"{base:,} steps", x0=base, x1=base, y0=low, y1=high)
-    if level is not None:
-        text = f"{task.simple_model} {level:.2f}" if is_loss else f"chance {level:.3g}%"
-        below = is_loss or level > 10  # Curves rise from chance, and losses fall from above.
-        add_level("dot", text, below, x0=first, x1=last, y0=level, y1=level)
-    tips = [height * (high - float(one.of(one.curve.mean)[-1])) / (high - low) for one in lines]
-    middles = _spread(tips, [_LINE * len(one.label) for one in lines], height)
-    for one, tip, middle in zip(lines, tips, middles, strict=True):
-        place = {"x": math.log10(last), "y": float(one.of(one.curve.mean)[-1]), **on}
-        place |= {"ax": 16, "ay": middle - tip, "xanchor": "left", "align": "left"}
-        arrow = {"arrowhead": 0, "arrowwidth": 1.5, "arrowcolor": look_of(one.arm)[0]}
-        label = {"text": "<br>".join(one.label), "font": {"size": 12}}
-        layout["annotations"].append({**label, **place, **arrow})
-    axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-    return [trace | axes for one in lines for trace in _traces_of(one, last)]
+    def _add_labels(self, layout: Figure) -> None:
+        """Add the names of the arms beside the ends of their lines, without overlaps."""
+        ends = [float(line.scaled(line.curve.mean)[-1]) for line in self.lines]
+        tips = [self.height * (self.high - end) / (self.high - self.low) for end in ends]
+        middles = _spread(tips, [_LINE * len(line.label) for line in self.lines], self.height)
+        refs = {"xref": f"x{self.suffix}", "yref": f"y{self.suffix}"}
+        for line, end, tip, middle in zip(self.lines, ends, tips, middles, strict=True):
+            text = {"text": "<br>".join(line.label), "font": {"size": 12}}
+            point = {"x": math.log10(self.last), "y": end, **refs}
+            place = {"ax": 16, "ay": middle - tip, "xanchor": "left", "align": "left"}
+            color = color_and_symbol(line.arm)[0]
+            arrow = {"arrowhead": 0, "arrowwidth": 1.5, "arrowcolor": color}
+            layout["annotations"].append({**text, **point, **place, **arrow})
 
 
 def _spread(tips: list[float], heights: list[int], total: int) -> list[float]:
-    """Return the middles of labels: in the order of their tips, and as near to these as fits."""
+    """Return the middles of labels, in the order of the tips of their lines and near to these.
+
+    Args:
+        tips: Heights at which the lines end, in pixels from the top.
+        heights: Heights of the labels.
+        total: Height of the panel.
+    """
     order = sorted(range(len(tips)), key=tips.__getitem__)
-    tops, least, most = [0.0] * len(tips), 0.0, float(total) + _GAP
-    for place in order:
-        tops[place] = max(least, tips[place] - heights[place] / 2)
-        least = tops[place] + heights[place] + _GAP
-    for place in reversed(order):
-        tops[place] = min(tops[place], most - heights[place] - _GAP)
-        most = tops[place]
+    tops, upper, lower = [0.0] * len(tips), 0.0, float(total) + _GAP
+    for index in order:  # from the top: below the previous label
+        tops[index] = max(upper, tips[index] - heights[index] / 2)
+        upper = tops[index] + heights[index] + _GAP
+    for index in reversed(order):  # from the bottom: within the panel
+        tops[index] = min(tops[index], lower - heights[index] - _GAP)
+        lower = tops[index]
     return [top + height / 2 for top, height in zip(tops, heights, strict=True)]
 
 
-def _traces_of(one: _Line, last: float) -> list[Trace]:
-    """Return the band of an arm, its line, its marks, and the level of its last value."""
-    steps = one.curve.steps[one.curve.steps >= one.arm.base_steps / 8]
-    mean, low, high = map(one.of, (one.curve.mean, one.curve.low, one.curve.high))
-    (color, symbol), form = look_of(one.arm), _form(one.curve)
-    scale = 0.01 if one.curve.by == "accuracy" else 1.0
+def _traces_of(line: _Line, last: float) -> list[Trace]:
+    """Return the band of an arm, its line, its marks, and a line at its last value until `last`."""
+    arm, curve = line.arm, line.curve
+    steps = line.drawn(curve.steps)
+    mean, low, high = map(line.scaled, (curve.mean, curve.low, curve.high))
+    (color, symbol), form = color_and_symbol(arm), _form(curve)
+    scale = 0.01 if curve.by == "accuracy" else 1.0
     texts = [
-        f"{escape(one.arm.name)}<br>{step:,.0f} steps: mean {form(scale * a)}, "
+        f"{escape(arm.name)}<br>{step:,.0f} steps: mean {form(scale * a)}, "
         f"quartiles {form(scale * b)} to {form(scale * c)}"
         for step, a, b, c in zip(steps, mean, low, high, strict=True)
     ]
-    marks = [one.arm.base_steps * times for times in multiples(one.arm.up_to)]
-    around = {"x": np.r_[steps, steps[::-1]].tolist(), "y": np.r_[high, low[::-1]].tolist()}
+    marks = [arm.base_steps * times for times in multiples(arm.up_to)]
+    outline = {"x": np.r_[steps, steps[::-1]].tolist(), "y": np.r_[high, low[::-1]].tolist()}
     fill = {"fill": "toself", "fillcolor": translucent(color, 0.15), "line": {"width": 0}}
-    line = {"color": color, "width": 2.5, "dash": one.dash}
-    drawn: list[Trace] = [
-        {**around, **fill},
-        {"x": steps.tolist(), "y": mean.tolist(), "line": line, "hovertext": texts},
+    style = {"color": color, "width": 2.5, "dash": line.dash}
+    traces: list[Trace] = [
+        {**outline, **fill},
+        {"x": steps.tolist(), "y": mean.tolist(), "line": style, "hovertext": texts},
         {
             "x": marks,
             "y": np.interp(marks, steps, mean).tolist(),
@@ -204,9 +262,9 @@ def _traces_of(one: _Line, last: float) -> list[Trace]:
     ]
     if steps[-1] < last:
         thin = {"color": color, "width": 1.2, "dash": "dot"}
-        drawn.append({"x": [float(steps[-1]), last], "y": [float(mean[-1])] * 2, "line": thin})
-    quiet = {"type": "scatter", "mode": "lines", "showlegend": False}
+        traces.append({"x": [float(steps[-1]), last], "y": [float(mean[-1])] * 2, "line": thin})
+    defaults = {"type": "scatter", "mode": "lines", "showlegend": False}
     return [
-        {**quiet, "hoverinfo": "text" if "hovertext" in trace else "skip", **trace}
-        for trace in drawn
+        {**defaults, "hoverinfo": "text" if "hovertext" in trace else "skip", **trace}
+        for trace in traces
     ]

@@ -1,4 +1,4 @@
-"""Attention maps of the probe example, one per variant: values in, plain drawing data out."""
+"""Drawing data for attention maps of the probe example, one per variant."""
 
 from __future__ import annotations
 
@@ -29,31 +29,32 @@ def attention_maps(
     head: int | None = 0,
     frame: MapLayout | None = None,
 ) -> dict[str, Any]:
-    """Maps of one seed's runs: rows ask, columns are looked at.
+    """Return the attention maps of one seed's runs: rows are queries, columns are keys.
 
     Args:
-        seed: one of the experiment's seeds.
-        layer: counted from 0, in the order of `Experiment.layer_specs`.
-        head: counted from 0; None for the mean over the heads that a variant has.
-        frame: rows and columns; None for those of `map_layout_of`.
+        snapshot: Snapshot with the attention patterns of the probe example.
+        seed: One of the experiment's seeds.
+        layer: Index of the layer in `Experiment.layer_specs`.
+        head: Index of the head; None for the mean over the heads of a variant.
+        frame: Positions of rows and columns; None for those of `map_layout_of`.
     """
     experiment, probe = snapshot.experiment, snapshot.probe
     task = experiment.task
     example = example_of(snapshot)
     frame = frame or map_layout_of(task, experiment.layer_specs[layer], example)
-    pattern = snapshot.per_sharing(np.moveaxis(probe.pattern[:, layer], 0, -1))
-    place = experiment.seeds.index(seed)
-    pattern = pattern[..., place]  # (h, i, j, variant)
-    answers = snapshot.per_sharing(probe.answers.T)[..., place]  # (a, variant)
-    asked = probe.labels != NOTHING
+    seed_index = experiment.seeds.index(seed)
+    patterns = snapshot.per_sharing(np.moveaxis(probe.pattern[:, layer], 0, -1))
+    patterns = patterns[..., seed_index]  # (h, i, j, variant)
+    answers = snapshot.per_sharing(probe.answers.T)[..., seed_index]  # (a, variant)
+    is_query = probe.labels != NOTHING
     colors = colors_of(experiment.sharing)
     panels = []
     for i, variant in enumerate(experiment.sharing):
         n_heads = experiment.wiring(variant).sizes.n_heads
-        own = pattern[..., i][:n_heads, frame.rows].astype(np.float32)
+        heads = patterns[..., i][:n_heads, frame.rows].astype(np.float32)
         lacking = head is not None and head >= n_heads
-        chosen = own.mean(0) if head is None or lacking else own[head]
-        levels = levels_of(shown_columns(chosen, frame))
+        pattern = heads.mean(0) if head is None or lacking else heads[head]
+        levels = levels_of(shown_columns(pattern, frame))
         right = answers[:, i] == probe.labels
         panels.append(
             {
@@ -67,25 +68,25 @@ def attention_maps(
                     for a in frame.answers
                 ],
                 "right": [bool(right[a]) if a >= 0 else None for a in frame.answers],
-                "summary": f"{(right & asked).sum()} of {asked.sum()} right",
+                "summary": f"{(right & is_query).sum()} of {is_query.sum()} right",
             }
         )
     return {
         "panels": panels,
         **axes_of(task.label(probe.tokens), frame, example),
-        "answer_letters": _answer_letters(task, probe.labels[asked]),
+        "answer_letters": _answer_letters(task, probe.labels[is_query]),
     }
 
 
+_LONGEST_ANSWER = 9
+"""Most characters of an answer beside a map."""
+
+
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-_LONGEST = 9
-"""Letters of an answer beside a map."""
+    return text if len(text) <= _LONGEST_ANSWER else text[: _LONGEST_ANSWER - 1] + "…"
 
 
 def _answer_letters(task: Task, labels: np.ndarray) -> int:
-    """Room for answers that stays the same while they change."""
+    """Return the width of the column of answers in characters, which fits all possible answers."""
     classes = {*labels.tolist(), *range(min(task.n_classes, 128))}
     return max(len(_short(task.answer_text(answer))) for answer in classes)

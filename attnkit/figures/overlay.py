@@ -1,4 +1,4 @@
-"""Learning curves of several experiments over each other, one panel per variant."""
+"""Figure of the learning curves of several experiments, one panel per variant."""
 
 from __future__ import annotations
 
@@ -31,32 +31,37 @@ STYLES = tuple(
         strict=True,
     )
 )
-"""Colour and dash of every letter: nobody needs the colour to tell two lines apart."""
+"""Colour and dash for every letter, so that experiments differ in more than colour."""
 
 
-def style_of(one: ComparedExperiment) -> tuple[str, str]:
-    """The colour and the dash of an experiment's lines."""
-    return STYLES[ord(one.letter) - ord("A")]
+def style_of(experiment: ComparedExperiment) -> tuple[str, str]:
+    """Return colour and dash of an experiment's lines."""
+    return STYLES[ord(experiment.letter) - ord("A")]
 
 
 def plot_overlay(
     compared: Sequence[ComparedExperiment], variants: Sequence[Variant], metric: Metric
 ) -> Figure:
-    """Means over seeds with 95% intervals, by training step, on held-out examples.
+    """Plot means over seeds with 95% intervals, by training step, on held-out examples.
 
     Args:
-        variants: one panel each.
+        compared: The experiments.
+        variants: Variants, each in a panel with a line per experiment that has it.
+        metric: "accuracy" or "loss".
     """
     span = [0, max(one.experiment.training.steps for one in compared)]
-    to_compare, top = _level_of(compared, metric), _top(compared, metric)
+    reference, top = _reference_level(compared, metric), _top(compared, metric)
     traces: list[Trace] = []
     for panel, variant in enumerate(variants):
-        if to_compare is not None:
-            traces.append(level(panel, span, to_compare[0], "dot"))
-        having = [one for one in compared if variant in one.experiment.sharing]
-        curves = [_curve(panel, one, variant, metric, top) for one in having]
-        traces += [trace for pair in curves for trace in pair[:1]]  # bands lie under all lines
-        traces += [trace for pair in curves for trace in pair[1:]]
+        if reference is not None:
+            traces.append(level(panel, span, reference[0], "dot"))
+        curves = [
+            _curve(panel, one, variant, metric, top)
+            for one in compared
+            if variant in one.experiment.sharing
+        ]
+        traces += [area for area, _ in curves]  # Bands lie under all lines.
+        traces += [mean for _, mean in curves]
     titles = [Title(title_of(variant), second_line_of(variant)) for variant in variants]
     revision = "-".join([metric, *(one.experiment.hash for one in compared)])
     layout = panels_layout(titles, span, revision=revision, step=span[1])
@@ -66,44 +71,48 @@ def plot_overlay(
 
 
 def overlay_legend(compared: Sequence[ComparedExperiment], metric: Metric) -> list[dict[str, str]]:
-    """What the lines of `plot_overlay` are."""
+    """Return the legend of `plot_overlay`: a text for each style of line."""
     entries = []
     for one in compared:
         color, dash = style_of(one)
         entries.append({"dash": dash, "color": color, "text": f"{one.letter} {one.name}"})
-    to_compare = _level_of(compared, metric)
-    if to_compare is not None:
-        entries.append({"dash": "dot", "text": f"{to_compare[1]} {to_compare[0]:.2f}"})
+    reference = _reference_level(compared, metric)
+    if reference is not None:
+        value, name = reference
+        entries.append({"dash": "dot", "text": f"{name} {value:.2f}"})
     return entries
 
 
 def _curve(
-    panel: int, one: ComparedExperiment, variant: Variant, metric: Metric, top: float
+    panel: int, compared: ComparedExperiment, variant: Variant, metric: Metric, top: float
 ) -> tuple[Trace, Trace]:
-    """The band and the mean of a variant of an experiment."""
-    color, dash = style_of(one)
-    steps, kept = thin(one.snapshot.eval_steps)
-    values = one.snapshot.per_sharing(one.snapshot.history[metric])
-    interval = mean_interval(values[kept, one.experiment.sharing.index(variant)])
+    """Return the band and the mean of a variant of an experiment."""
+    color, dash = style_of(compared)
+    snapshot = compared.snapshot
+    steps, indices = thin(snapshot.eval_steps)
+    values = snapshot.per_sharing(snapshot.history[metric])
+    interval = mean_interval(values[indices, compared.experiment.sharing.index(variant)])
     low, high = interval.low.clip(0, top), interval.high.clip(0, top)
     curve = mean_line(panel, steps, interval.mean, color, low=low, high=high)
     curve["line"]["dash"] = dash
-    curve["hovertemplate"] = f"{one.letter} {curve['hovertemplate']}"
+    curve["hovertemplate"] = f"{compared.letter} {curve['hovertemplate']}"
     return band(panel, steps, low, high, color), curve
 
 
-def _level_of(compared: Sequence[ComparedExperiment], metric: Metric) -> tuple[float, str] | None:
-    """What all accuracies, or losses, are to be compared with, if it is the same for all."""
+def _reference_level(
+    compared: Sequence[ComparedExperiment], metric: Metric
+) -> tuple[float, str] | None:
+    """Return value and name of chance or of the loss to beat, if all experiments have the same."""
     tasks = [one.experiment.task for one in compared]
     levels = {task.chance if metric == "accuracy" else task.loss_to_beat for task in tasks}
-    found = levels.pop()
-    if levels or found is None:
+    value = levels.pop()
+    if levels or value is None:
         return None
-    return found, "chance" if metric == "accuracy" else tasks[0].simple_model
+    return value, "chance" if metric == "accuracy" else tasks[0].simple_model
 
 
 def _top(compared: Sequence[ComparedExperiment], metric: Metric) -> float:
-    """The upper end of what is drawn."""
+    """Return the upper end of the vertical axis."""
     if metric == "accuracy":
         return 1.0
     tops = [math.log(one.experiment.task.n_classes) for one in compared]

@@ -1,8 +1,8 @@
-"""What figures of panels are made of: curves, bands and levels, and the axes they stand on.
+"""Parts of figures with a row of panels: curves, bands, levels and axes.
 
-Figures are plain dictionaries in Plotly's own schema, arrays packed as float32: a live page sends
+Figures are plain dictionaries in Plotly's schema with arrays packed as float32: a live page sends
 them several times a second, and building validated figure objects would cost more than training.
-`plotly.graph_objects.Figure(figure)` accepts them as they are.
+`plotly.graph_objects.Figure(figure)` accepts them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from attnkit.variants.palette import REFERENCE, translucent
 
 MAX_POINTS = 160
-"""Points per curve on screen; statistics never come from thinned curves."""
+"""Most points of a curve on screen; statistics are never computed from thinned curves."""
 
 Trace = dict[str, Any]
 Figure = dict[str, Any]
@@ -25,10 +25,12 @@ Figure = dict[str, Any]
 
 @dataclass(frozen=True)
 class Title:
-    """What stands above a panel: a square of its colour, if it has one, and a name.
+    """Title of a panel: a name, with a square of the panel's colour if it has one.
 
     Attributes:
-        second: said when the name is pointed at.
+        name: Text of the title.
+        second: Text shown on hover.
+        color: Colour of the square; empty for none.
     """
 
     name: str
@@ -37,14 +39,18 @@ class Title:
 
 
 def thin(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Evenly chosen evaluations, first and last included: their steps and their indices."""
-    n_kept = min(len(steps), MAX_POINTS)
-    kept = np.linspace(0, len(steps) - 1, n_kept).round().astype(int)
-    return steps[kept], kept
+    """Choose at most `MAX_POINTS` evaluations, evenly, the first and the last included.
+
+    Returns:
+        Their steps, and their indices in `steps`.
+    """
+    n_points = min(len(steps), MAX_POINTS)
+    indices = np.linspace(0, len(steps) - 1, n_points).round().astype(int)
+    return steps[indices], indices
 
 
 def line(panel: int, x: np.ndarray, y: np.ndarray, **style: Any) -> Trace:
-    """A line that says nothing when it is pointed at."""
+    """Return a line without a hover text."""
     return {
         "type": "scatter",
         "mode": "lines",
@@ -58,12 +64,12 @@ def line(panel: int, x: np.ndarray, y: np.ndarray, **style: Any) -> Trace:
 
 
 def level(panel: int, span: list[int], height: float, dash: str) -> Trace:
-    """A height to compare with, from left to right."""
+    """Return a horizontal reference line over the whole width of a panel."""
     return line(panel, np.array(span), np.full(2, height), color=REFERENCE, width=1.2, dash=dash)
 
 
 def band(panel: int, steps: np.ndarray, low: np.ndarray, high: np.ndarray, color: str) -> Trace:
-    """What lies between two limits, where there are limits."""
+    """Return the area between two limits, where they are not NaN."""
     present = ~np.isnan(low)
     x = np.concatenate([steps[present], steps[present][::-1]])
     y = np.concatenate([high[present], low[present][::-1]])
@@ -73,7 +79,7 @@ def band(panel: int, steps: np.ndarray, low: np.ndarray, high: np.ndarray, color
 def mean_line(
     panel: int, x: np.ndarray, y: np.ndarray, color: str, *, low: np.ndarray, high: np.ndarray
 ) -> Trace:
-    """A mean that tells its value and its limits when it is pointed at."""
+    """Return the line of a mean, with the mean and its limits as hover text."""
     curve = line(panel, x, y, color=color, width=2.5)
     limits = [f" [{a:.2f}, {b:.2f}]" if a == a else "" for a, b in zip(low, high, strict=True)]
     del curve["hoverinfo"]
@@ -83,15 +89,16 @@ def mean_line(
 def panels_layout(
     titles: Sequence[Title], span: list[int], *, revision: str, step: int
 ) -> dict[str, Any]:
-    """Axes and titles; a row of panels, which the page may wrap to its width, titles too.
+    """Return the layout of a row of panels: axes and titles. The page may wrap the row.
 
     Args:
-        span: first and last step.
-        revision: while it stays, so do zoom and hover.
-        step: how far training was.
+        titles: Title of each panel.
+        span: First and last step of the horizontal axes.
+        revision: Identifier of the content; zoom and hover are kept while it stays the same.
+        step: Current step of training.
     """
     n = len(titles)
-    gap = 0.03 if n < 10 else 0.0  # the page sets panels apart, whatever stands here
+    gap = 0.03 if n < 10 else 0.0  # The page sets its own gaps when it wraps the row.
     layout: dict[str, Any] = {
         "showlegend": False,
         "hovermode": "x",
@@ -143,14 +150,14 @@ def panels_layout(
 
 
 def scale_losses(layout: dict[str, Any], top: float) -> None:
-    """Let the upright axes go from 0 to the highest loss."""
+    """Set the range of all vertical axes to 0 to `top`, with ticks for losses."""
     for name, axis in layout.items():
         if name.startswith("yaxis"):
             axis.update(range=[0, top], tickvals=None, ticktext=None, nticks=5)
 
 
 def _packed(values: np.ndarray) -> dict[str, str]:
-    """Plotly's form of a typed array."""
+    """Return an array in Plotly's form of a typed array."""
     blob = np.ascontiguousarray(values, np.float32).tobytes()
     return {"dtype": "f4", "bdata": base64.b64encode(blob).decode()}
 

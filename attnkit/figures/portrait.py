@@ -1,6 +1,6 @@
-"""One head of a real model from close by: its form W_Q W_Kᵀ in two parts, spectra, angles.
+"""Figures of one head of a real model: the two parts of W_Q W_Kᵀ, its spectra, principal angles.
 
-A portrait in (`attnkit.realmodels.portraits`), plain Plotly dictionaries out.
+They are drawn from a `Portrait` as plain Plotly dictionaries, each with a description in words.
 """
 
 from __future__ import annotations
@@ -11,52 +11,47 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.figures.groups import LEGEND, entry, real
+from attnkit.figures.groups import LEGEND, legend_text, number_text
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import bare_layout
 from attnkit.realmodels.portraits import Portrait
-from attnkit.variants.palette import COLORS, REFERENCE, translucent
+from attnkit.variants.palette import BLUE_RED, COLORS, REFERENCE, translucent
 from attnkit.variants.sharing import Sharing
 
-BLUE_RED = [
-    [place / 6, color]
-    for place, color in enumerate(
-        ("#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b")
-    )
-]
-"""Below and above 0, as in all maps of signed numbers."""
+BLUE_RED_SCALE = [[index / (len(BLUE_RED) - 1), color] for index, color in enumerate(BLUE_RED)]
+"""Colour scale of all maps of signed numbers: blue below 0, red above."""
 
 PAIR_NAMES = {"qk": "Q and K", "qv": "Q and V", "kv": "K and V"}
 
 _PAIR_LOOKS = {
-    "qk": (COLORS[Sharing.QKV], "circle"),
-    "qv": (COLORS[Sharing.Q_K], "square"),
+    "qk": (COLORS[Sharing.Q_K], "circle"),
+    "qv": (COLORS[Sharing.Q_V], "square"),
     "kv": (COLORS[Sharing.K_V], "triangle-up"),
 }
 
 _DRAWS = 4
-"""Random pairs of subspaces that are averaged."""
+"""Number of random pairs of subspaces that are averaged."""
 
 _MOST_NUMBERS = 2**18
-"""Of a random matrix: wider streams are drawn narrower, in the same proportion."""
+"""Most entries of a random matrix; larger ones are drawn smaller, in the same proportion."""
 
 
 def parts_of(portrait: Portrait) -> tuple[np.ndarray, np.ndarray]:
-    """The symmetric and the skew part of the picture of W_Q W_Kᵀ."""
+    """Return the symmetric and the skew part of the portrait's matrix, W_Q W_Kᵀ."""
     matrix = portrait.matrix
     return (matrix + matrix.T) / 2, (matrix - matrix.T) / 2
 
 
 def energy_of(portrait: Portrait) -> float:
-    """The symmetric part's share of ‖W_Q W_Kᵀ‖²; NaN of zeros."""
+    """Return the share of the symmetric part in ‖W_Q W_Kᵀ‖², from 0 to 1; NaN if that is 0."""
     symmetric = float((portrait.symmetric**2).sum())
-    skew = 2 * float((portrait.skew**2).sum())  # each stands for a pair ±iω
+    skew = 2 * float((portrait.skew**2).sum())  # Each value stands for a pair ±iω.
     return symmetric / (symmetric + skew) if symmetric + skew > 0 else math.nan
 
 
 def plot_split(portrait: Portrait) -> Figure:
-    """Two maps on one scale: what is the same in both directions, and what turns its sign."""
-    most = float(np.abs(portrait.matrix).max(initial=0.0)) or 1.0
+    """Plot the symmetric and the skew part of W_Q W_Kᵀ as two maps on one colour scale."""
+    limit = float(np.abs(portrait.matrix).max(initial=0.0)) or 1.0
     share = energy_of(portrait)
     n = len(portrait.matrix)
     data: list[Trace] = []
@@ -67,38 +62,38 @@ def plot_split(portrait: Portrait) -> Figure:
         "annotations": [],
     }
     titles = (f"symmetric, {_percent(share)} (chance 50%)", f"skew, {_percent(1 - share)}")
-    for place, (part, title) in enumerate(zip(parts_of(portrait), titles, strict=True)):
-        suffix = "" if place == 0 else "2"
+    for panel, (part, title) in enumerate(zip(parts_of(portrait), titles, strict=True)):
+        suffix = "" if panel == 0 else "2"
         data.append(
             {
                 "type": "heatmap",
                 "z": [[float(f"{value:.3g}") for value in row] for row in part],
                 "x": list(range(1, n + 1)),
                 "y": list(range(1, n + 1)),
-                "zmin": -most,
-                "zmax": most,
-                "colorscale": BLUE_RED,
-                "showscale": place == 1,
+                "zmin": -limit,
+                "zmax": limit,
+                "colorscale": BLUE_RED_SCALE,
+                "showscale": panel == 1,
                 "colorbar": {"thickness": 10, "outlinewidth": 0, "nticks": 5},
                 "xaxis": f"x{suffix}",
                 "yaxis": f"y{suffix}",
-                "hovertemplate": "asks %{y}, looked at %{x}: %{z:.3g}<extra></extra>",
+                "hovertemplate": "query %{y}, key %{x}: %{z:.3g}<extra></extra>",
             }
         )
-        domain = [0.0, 0.46] if place == 0 else [0.54, 1.0]
+        domain = [0.0, 0.46] if panel == 0 else [0.54, 1.0]
         layout[f"xaxis{suffix}"] = {
             **_map_axis(n),
             "domain": domain,
             "anchor": f"y{suffix}",
-            "title": {"text": "direction looked at", "font": {"size": 12}, "standoff": 8},
+            "title": {"text": "direction of keys", "font": {"size": 12}, "standoff": 8},
         }
         layout[f"yaxis{suffix}"] = {
             **_map_axis(n),
             "range": [n + 0.5, 0.5],
             "anchor": f"x{suffix}",
             **(
-                {"title": {"text": "direction that asks", "font": {"size": 12}, "standoff": 8}}
-                if place == 0
+                {"title": {"text": "direction of queries", "font": {"size": 12}, "standoff": 8}}
+                if panel == 0
                 else {}
             ),
         }
@@ -130,7 +125,7 @@ def _panel_title(text: str, x: float) -> dict[str, Any]:
 
 
 def describe_split(portrait: Portrait) -> str:
-    """The shares of both parts."""
+    """Describe the shares of the symmetric and the skew part."""
     share = energy_of(portrait)
     return (
         f"{_percent(share)} of the energy of W_Q W_Kᵀ is symmetric, {_percent(1 - share)} skew; "
@@ -141,7 +136,10 @@ def describe_split(portrait: Portrait) -> str:
 
 
 def plot_spectra(portrait: Portrait) -> Figure:
-    """Singular values of W_Q W_Kᵀ, eigenvalues of its symmetric part, sizes of its skew part."""
+    """Plot the spectra of W_Q W_Kᵀ, of its symmetric part and of its skew part.
+
+    They are singular values, eigenvalues, and absolute values of the imaginary eigenvalues.
+    """
     blue, red = COLORS[Sharing.QKV], COLORS[Sharing.Q_K]
     symmetric = portrait.symmetric
     panels = [
@@ -159,9 +157,9 @@ def plot_spectra(portrait: Portrait) -> Figure:
         "annotations": [],
     }
     data: list[Trace] = []
-    for place, (title, values, colors) in enumerate(panels):
-        suffix = "" if place == 0 else str(place + 1)
-        start = place * (1 + _GAP) / 3
+    for panel, (title, values, colors) in enumerate(panels):
+        suffix = "" if panel == 0 else str(panel + 1)
+        start = panel * (1 + _GAP) / 3
         data.append(
             {
                 "type": "bar",
@@ -186,7 +184,7 @@ def plot_spectra(portrait: Portrait) -> Figure:
             "range": [low * 1.08, top * 1.08],
             "anchor": f"x{suffix}",
             "nticks": 5,
-            "showticklabels": place == 0,
+            "showticklabels": panel == 0,
             "automargin": True,
             "gridcolor": translucent(REFERENCE, 0.3),
             "zerolinecolor": REFERENCE,
@@ -197,27 +195,33 @@ def plot_spectra(portrait: Portrait) -> Figure:
 
 
 _GAP = 0.05
-"""Between panels, as a share of the figure's width."""
+"""Gap between panels, as a share of the figure's width."""
 
 
 def describe_spectra(portrait: Portrait) -> str:
-    """How many directions count, and how many eigenvalues are positive."""
+    """Describe how many directions hold half of W_Q W_Kᵀ, and the signs of its eigenvalues."""
     singular, symmetric = portrait.singular, portrait.symmetric
     energy = np.cumsum(singular**2)
     half = int(np.searchsorted(energy, energy[-1] / 2)) + 1 if energy[-1] > 0 else 0
     positive = float(symmetric[symmetric > 0].sum())
     total = float(np.abs(symmetric).sum())
     share = positive / total if total > 0 else math.nan
+    largest, smallest, largest_skew = (
+        number_text(float(value))
+        for value in (symmetric.max(), symmetric.min(), portrait.skew.max())
+    )
     return (
         f"{half} of {len(singular)} singular values hold half of ‖W_Q W_Kᵀ‖². Of the symmetric "
         f"part’s eigenvalues, {_percent(share)} by size are positive; the largest is "
-        f"{real(float(symmetric.max()))}, the smallest {real(float(symmetric.min()))}. The largest "
-        f"skew size is {real(float(portrait.skew.max()))}."
+        f"{largest}, the smallest {smallest}. The largest skew size is {largest_skew}."
     )
 
 
 def plot_angles(portrait: Portrait, d_model: int) -> Figure:
-    """cos² of the principal angles of what Q, K and V read, beside random subspaces."""
+    """Plot cos² of the principal angles between the subspaces that Q, K and V read.
+
+    A dotted line shows random subspaces of a stream of width `d_model`.
+    """
     data: list[Trace] = []
     for pair, name in PAIR_NAMES.items():
         color, symbol = _PAIR_LOOKS[pair]
@@ -226,7 +230,7 @@ def plot_angles(portrait: Portrait, d_model: int) -> Figure:
             {
                 "type": "scatter",
                 "mode": "lines+markers",
-                "name": entry(f"{name}, mean {real(float(squares.mean()))}"),
+                "name": legend_text(f"{name}, mean {number_text(float(squares.mean()))}"),
                 "x": list(range(1, len(squares) + 1)),
                 "y": [float(f"{value:.3g}") for value in squares],
                 "line": {"color": color, "width": 2},
@@ -239,7 +243,7 @@ def plot_angles(portrait: Portrait, d_model: int) -> Figure:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": entry(f"random, mean {real(float(chance.mean()))}"),
+            "name": legend_text(f"random, mean {number_text(float(chance.mean()))}"),
             "x": list(range(1, len(chance) + 1)),
             "y": [float(f"{value:.3g}") for value in chance],
             "line": {"color": REFERENCE, "width": 2, "dash": "dot"},
@@ -271,27 +275,29 @@ def plot_angles(portrait: Portrait, d_model: int) -> Figure:
 
 
 def describe_angles(portrait: Portrait, d_model: int) -> str:
-    """Mean cos² of every pair, and of random subspaces."""
+    """Describe the mean cos² of every pair of subspaces, and of random ones."""
     means = ", ".join(
-        f"{name} {real(float((portrait.angles[pair] ** 2).mean()))}"
+        f"{name} {number_text(float((portrait.angles[pair] ** 2).mean()))}"
         for pair, name in PAIR_NAMES.items()
     )
     chance = float(random_squares(d_model, len(portrait.angles["qk"])).mean())
-    return f"Mean cos² of the principal angles: {means}; of random subspaces {real(chance)}."
+    return f"Mean cos² of the principal angles: {means}; of random subspaces {number_text(chance)}."
 
 
 @lru_cache(16)
 def random_squares(d_model: int, d_head: int) -> np.ndarray:
-    """cos² of the principal angles of two random subspaces, largest first, always the same."""
+    """Return cos² of the principal angles of two random subspaces, (d_head,), largest first.
+
+    It is a mean over draws from a fixed seed.
+    """
     shrink = max(1.0, math.sqrt(d_model * d_head / _MOST_NUMBERS))
     rows, columns = round(d_model / shrink), max(1, round(d_head / shrink))
     rng = np.random.default_rng(0)
-    found = np.zeros(columns)
+    squares = np.zeros(columns)
     for _ in range(_DRAWS):
         a, b = (np.linalg.qr(rng.standard_normal((rows, columns)))[0] for _ in range(2))
-        found += np.linalg.svd(a.T @ b, compute_uv=False) ** 2 / _DRAWS
-    places = np.linspace(0, columns - 1, d_head)
-    return np.interp(places, np.arange(columns), found)
+        squares += np.linalg.svd(a.T @ b, compute_uv=False) ** 2 / _DRAWS
+    return np.interp(np.linspace(0, columns - 1, d_head), np.arange(columns), squares)
 
 
 def _percent(share: float) -> str:

@@ -1,10 +1,11 @@
-"""One variant tied during training and the same one untied: values in, a Plotly figure out."""
+"""Figure that compares a variant that is tied during training with the same one untied."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from attnkit.analysis.recovery import tied_variant
+from attnkit.figures.curves import stays_at_plateau
 from attnkit.figures.panels import (
     Figure,
     Title,
@@ -22,43 +23,43 @@ from attnkit.variants import Variant
 from attnkit.variants.palette import COLORS, REFERENCE
 
 _LOW, _HIGH = -0.02, 1.04
+"""Ends of the vertical axis."""
 
 
 def plot_recovery(snapshot: Snapshot) -> Figure:
-    """Held-out accuracy of both over steps: means with 95% intervals, and where one is tied."""
+    """Plot held-out accuracy of both over steps: means with 95% intervals, and the tying step."""
     experiment = snapshot.experiment
     tied = tied_variant(experiment)
     untied = tied.stages[0]
-    steps, kept = thin(snapshot.eval_steps)
-    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])[kept]
+    steps, indices = thin(snapshot.eval_steps)
+    accuracy = snapshot.per_sharing(snapshot.history["accuracy"])[indices]
     interval = mean_interval(accuracy)
     span = [0, experiment.training.steps]
-    turn = np.full(2, experiment.tie_step(tied))
+    tie_step = np.full(2, experiment.tie_step(tied))
     traces: list[Trace] = [
         level(0, span, experiment.task.chance, "dot"),
-        line(0, turn, np.array([_LOW, _HIGH]), color=REFERENCE, width=1),
+        line(0, tie_step, np.array([_LOW, _HIGH]), color=REFERENCE, width=1),
     ]
-    if _may_stay_at_plateau(tied) and experiment.plateau is not None:
+    if _becomes_symmetric(tied) and experiment.plateau is not None:
         traces.append(level(0, span, experiment.plateau, "longdashdot"))
     curves: list[Trace] = []
     for variant, color, dash in ((untied, REFERENCE, "dash"), (tied, color_of(tied), "solid")):
-        place = experiment.sharing.index(variant)
-        mean = interval.mean[:, place]
-        low, high = (limit[:, place].clip(0, 1) for limit in (interval.low, interval.high))
+        index = experiment.sharing.index(variant)
+        mean = interval.mean[:, index]
+        low, high = (limit[:, index].clip(0, 1) for limit in (interval.low, interval.high))
         traces.append(band(0, steps, low, high, color))
         curve = mean_line(0, steps, mean, color, low=low, high=high)
         curve["line"]["dash"] = dash
         name = "tied" if variant == tied else "untied"
         curve["hovertemplate"] = f"{name} {curve['hovertemplate']}"
         curves.append(curve)
-    becomes = tied.stages[-1]
-    title = Title(f"{untied.value}, then {becomes.value}", tied.value, color_of(tied))
+    title = Title(f"{untied.value}, then {tied.stages[-1].value}", tied.value, color_of(tied))
     layout = panels_layout([title], span, revision=experiment.hash, step=snapshot.step)
     return {"data": traces + curves, "layout": layout}
 
 
 def recovery_legend(snapshot: Snapshot) -> list[dict[str, str]]:
-    """What the lines of `plot_recovery` are."""
+    """Return the legend of `plot_recovery`: a text for each style of line."""
     experiment = snapshot.experiment
     tied = tied_variant(experiment)
     seeds = f", mean of {experiment.n_seeds} seeds, 95% interval" if experiment.n_seeds > 1 else ""
@@ -69,21 +70,20 @@ def recovery_legend(snapshot: Snapshot) -> list[dict[str, str]]:
             "text": f"tied at step {experiment.tie_step(tied)}{seeds}",
         },
         {"dash": "dash", "color": REFERENCE, "text": "the same, never tied"},
-        {"dash": "thin", "text": "upright: where it is tied"},
+        {"dash": "thin", "text": "vertical line: the step at which it is tied"},
         {"dash": "dot", "text": f"chance {experiment.task.chance:.2f}"},
     ]
-    if _may_stay_at_plateau(tied) and experiment.plateau is not None:
+    if _becomes_symmetric(tied) and experiment.plateau is not None:
         text = f"guess between two entries {experiment.plateau:.2f}"
         entries.append({"dash": "longdashdot", "text": text})
     return entries
 
 
 def color_of(tied: Variant) -> str:
-    """The colour of what it becomes."""
+    """Return the colour of the sharing after tying."""
     return COLORS[tied.stages[-1].sharing]
 
 
-def _may_stay_at_plateau(tied: Variant) -> bool:
-    """Whether it becomes a plain sharing whose scores are symmetric."""
-    becomes = tied.stages[-1]
-    return becomes.is_partition and becomes.sharing.symmetric
+def _becomes_symmetric(tied: Variant) -> bool:
+    """Return whether tying gives a plain sharing with symmetric scores, which has a plateau."""
+    return stays_at_plateau(tied.stages[-1])

@@ -1,4 +1,4 @@
-"""Parts of the figures of evidence: marks of seeds, marks of means, and the axis they stand on."""
+"""Parts of figures with rows of dots: layout, axis, marks, offsets, and texts of values."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SYMBOLS: dict[Sharing, str] = {
     Sharing.Q_V: "triangle-down",
     Sharing.Q_K_V: "pentagon",
 }
-"""Symbol of each sharing, so that nobody needs to tell colours apart."""
+"""Plotly symbol of each sharing, so that arms differ in more than colour."""
 
 STRIPE = translucent(REFERENCE, 0.09)
-"""Colour behind every other row."""
+"""Background colour of every other row."""
 
 OUTLINE = {"color": REFERENCE, "width": 1}
-"""Outline of large marks: without it blue is hard to see on a dark page."""
+"""Outline of large marks, without which blue is hard to see on a dark page."""
 
 LINE = 16
 """Height of a line of text in pixels."""
 
 
 def bare_layout() -> Figure:
-    """Return the layout of a figure that is read, not zoomed, on the background of the page."""
+    """Return the layout of a figure without zoom and legend, on the background of the page."""
     return {
         "showlegend": False,
         "hovermode": "closest",
@@ -44,7 +44,7 @@ def bare_layout() -> Figure:
 
 
 def x_axis(low: float, high: float, title: str) -> Figure:
-    """Return a horizontal axis from one number to another."""
+    """Return a horizontal axis from `low` to `high`."""
     return {
         "range": [low, high],
         "title": {"text": escape(title), "font": {"size": 13}, "standoff": 6},
@@ -65,7 +65,7 @@ def mean_mark(
     text: str,
     axes: dict[str, str],
 ) -> Trace:
-    """Return a large mark, with a bar where there are limits."""
+    """Return a large mark at a mean, with a bar from `low` to `high` if both are finite."""
     trace: Trace = {
         "type": "scatter",
         "mode": "markers",
@@ -86,18 +86,18 @@ def mean_mark(
             "arrayminus": [mean - low],
             "color": color,
             "thickness": 4,
-            "width": 0,  # caps would hide the shape of a mark with a short bar
+            "width": 0,  # Caps would hide the shape of a mark with a short bar.
         }
     return trace
 
 
-def spread(n: int) -> list[float]:
-    """Return n shares of a row's height, spread evenly and always the same."""
-    return [(0.618034 * (place + 1)) % 1 for place in range(n)]
+def row_offsets(n: int) -> list[float]:
+    """Return n offsets within a row, from 0 to 1, evenly spread and always the same."""
+    return [(0.618034 * (index + 1)) % 1 for index in range(n)]
 
 
-def look_of(arm: Arm | None) -> tuple[str, str]:
-    """Return colour and symbol of the sharing of an arm."""
+def color_and_symbol(arm: Arm | None) -> tuple[str, str]:
+    """Return colour and symbol of the sharing of an arm; grey and "x" for None."""
     if arm is None:
         return REFERENCE, "x"
     sharing = Variant(arm.variant).sharing
@@ -105,29 +105,25 @@ def look_of(arm: Arm | None) -> tuple[str, str]:
 
 
 def arms_of(evidence: Evidence) -> dict[str, Arm]:
-    """Return the arms that a claim may have by name, confirming arms last."""
-    return {arm.name: arm for arm in (*evidence.claim.arms, *evidence.claim.sure()[0])}
+    """Return name → arm for all arms of a claim, with those that confirm an inability last."""
+    return {arm.name: arm for arm in (*evidence.claim.arms, *evidence.claim.confirmation()[0])}
 
 
 def axis_title(measure: Measure) -> str:
-    """Return the title of an axis: a measure with its unit."""
+    """Return the title of an axis: the name of a measure with its unit."""
     unit = {"points": "percent", "doublings": ""}.get(measure.unit, measure.unit)
     return f"{measure.title}, {unit}" if unit else measure.title
 
 
 def scale_of(measure: Measure) -> float:
-    """Return the factor by which values of a measure are multiplied: shares become percent."""
+    """Return the factor from values of a measure to values on screen: shares become percent."""
     return 100.0 if measure.unit == "points" else 1.0
 
 
-def digits_of(measure: Measure) -> int:
-    """Return the number of digits after the point."""
-    return 1 if measure.unit in ("points", "doublings") else 3
-
-
 def value_in_words(value: float, measure: Measure) -> str:
-    """Return a value on the scale that is shown, with its unit."""
+    """Return the text of a value that has been multiplied by `scale_of`, with its unit."""
     if measure.unit == "doublings":
         return f"{2**value:,.0f} steps"
-    number = f"{value:z.{digits_of(measure)}f}".replace("-", "−")
-    return f"{number}%" if measure.unit == "points" else f"{number} {measure.unit}".rstrip()
+    if measure.unit == "points":
+        return f"{value:z.1f}%".replace("-", "−")
+    return f"{value:z.3f} {measure.unit}".rstrip().replace("-", "−")

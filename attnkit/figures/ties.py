@@ -1,4 +1,4 @@
-"""What every way to tie a trained model costs at once: values in, small tables with bars out."""
+"""Tables of the accuracy right after tying matrices of a trained model, for every way to tie."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ class Way:
     """One way to tie a trained model.
 
     Attributes:
-        variant: as it was trained.
-        tie: what is tied then. by: with which numbers it goes on.
-        text: the variant that is trained, tied halfway and trained on; empty if there is none.
-        refusal: why it cannot be tied so; empty if it can.
-        before, at_once: its accuracy; at once is NaN where it cannot be tied.
+        variant: Text form of the trained variant.
+        tie: The sharing after tying, such as "K=V".
+        by: Values of the tied matrix, such as "average" or "keep_K".
+        text: Text form of the variant that is tied halfway through training; empty if there is
+            none.
+        refusal: Reason why the model cannot be tied in this way; empty if it can.
+        before: Accuracy before tying.
+        at_once: Accuracy right after tying; NaN if the model cannot be tied in this way.
     """
 
     variant: str
@@ -36,19 +39,19 @@ class Way:
 
     @property
     def how(self) -> str:
-        """Which numbers it goes on with, as shown."""
+        """Text of `by` on screen."""
         return self.by.replace("_", " ")
 
     @property
     def finding(self) -> str:
-        """What tying does at once."""
+        """Sentence about the effect of tying."""
         if self.refusal:
             return f"{self.tie}, {self.how}: not possible. {self.refusal}"
         return f"{self.tie}, {self.how}: {percent(self.before)} → {percent(self.at_once)} at once."
 
 
 def ways_of(inspected: InspectionResult) -> list[Way]:
-    """The rows of the view "ties"."""
+    """Return the ways to tie from the result of the view "ties"."""
     variants = inspected.header["variants"]
     return [
         Way(
@@ -58,26 +61,26 @@ def ways_of(inspected: InspectionResult) -> list[Way]:
             row["text"],
             row["refusal"],
             float(inspected.fixed["untied"][row["variant"]]),
-            float(inspected.fixed["tied"][place]),
+            float(inspected.fixed["tied"][index]),
         )
-        for place, row in enumerate(inspected.header["rows"])
+        for index, row in enumerate(inspected.header["rows"])
     ]
 
 
 def ways_table(ways: Sequence[Way], chosen: Way, chance: float) -> str:
-    """The ways of one variant as small tables, one for each tie: name, bar, number."""
+    """Return an HTML table for each tie of one variant: name of the way, bar, accuracy."""
     ties = dict.fromkeys(way.tie for way in ways)
     groups = "".join(_group(tie, ways, chosen, chance) for tie in ties)
     legend = (
-        f"<span>{_LINE.format('ak-before')} before tying {percent(ways[0].before)}</span>"
-        f"<span>{_LINE.format('ak-chance')} chance {percent(chance)}</span>"
+        f"<span>{_SAMPLE.format('ak-before')} before tying {percent(ways[0].before)}</span>"
+        f"<span>{_SAMPLE.format('ak-chance')} chance {percent(chance)}</span>"
         "<span>▸ chosen</span>"
     )
     return f'<div class="ak-ways">{groups}</div><div class="ak-legend">{legend}</div>'
 
 
 def ways_csv(ways: Sequence[Way]) -> str:
-    """All ways of all variants."""
+    """Return all ways of all variants as CSV."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["sharing", "tie", "by", "accuracy_before", "accuracy_at_once", "why_not"])
@@ -87,7 +90,8 @@ def ways_csv(ways: Sequence[Way]) -> str:
     return text.getvalue()
 
 
-_LINE = '<i class="ak-sample {}" aria-hidden="true"></i>'
+_SAMPLE = '<i class="ak-sample {}" aria-hidden="true"></i>'
+"""Sample of a line in the legend; the class selects the line."""
 
 
 def _group(tie: str, ways: Sequence[Way], chosen: Way, chance: float) -> str:

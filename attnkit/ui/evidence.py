@@ -12,7 +12,7 @@ from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import MARKS
-from attnkit.evidence.words import main_finding, rows_of, told
+from attnkit.evidence.words import finding_in_words, main_finding, rows_of
 from attnkit.experiment.experiment import SCHEMA, Experiment
 from attnkit.ui.guess import outcome_in_words
 from attnkit.ui.markdown import plain
@@ -54,7 +54,7 @@ def means_in_words(record: Evidence) -> str:
     scale, unit = (100, "%") if measure.unit == "points" else (1, f" {measure.unit}".rstrip())
     digits = 1 if measure.unit == "points" else 2
     if unit == " doublings":
-        values = record.of(statement.measure, statement.at)
+        values = record.scores_at(statement.measure, statement.at)
         steps = [(arm, float(np.median(values[arm]))) for arm in statement.arms]
         told = [f"{arm} {2**own:,.0f}" if own < np.inf else f"{arm} never" for arm, own in steps]
         return f"Median {measure.title}: {', '.join(told)}."
@@ -101,7 +101,7 @@ def came_true(claim: Claim, verdict: Verdict) -> str:
 def statements_table(record: Evidence) -> str:
     """Return what must hold and what the seeds say; Markdown."""
     rows = [
-        f"| {plain(row.text)} | {plain(row.found)} | {verdict_text(row.verdict)} |"
+        f"| {plain(row.text)} | {plain(row.numbers)} | {verdict_text(row.verdict)} |"
         for row in rows_of(record)
     ]
     head = "| What must hold | What the seeds say | Read alone |"
@@ -124,9 +124,9 @@ def beside_table(
         columns.append(["shipped", _seeds(shipped), verdict_text(verdict)])
     for place, statement in enumerate(own.claim.statements):
         columns[0].append(plain(statement.text))
-        columns[1].append(plain(told(statement, own.findings[place])))
+        columns[1].append(plain(finding_in_words(statement, own.findings[place])))
         if len(columns) > 2 and shipped is not None:
-            columns[2].append(plain(told(statement, shipped.findings[place])))
+            columns[2].append(plain(finding_in_words(statement, shipped.findings[place])))
     head, *rows = (f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
     return "\n".join([head, f"|{'---|' * len(columns)}", *rows])
 

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import streamlit as st
 
-from attnkit.figures.groups import real
+from attnkit.figures.groups import number_text
 from attnkit.figures.portrait import (
     PAIR_NAMES,
     describe_angles,
@@ -47,9 +47,9 @@ def numbers_table(heads: pd.DataFrame, head: Head) -> str:
         if value != value:
             continue
         mean, sd = random_at(row, name)
-        random = f"{real(mean)}\u00a0±\u00a0{real(sd)}" if mean == mean else "–"
-        apart = real((value - mean) / sd) if sd > 0 else "–"
-        cells = (real(value), random, apart, real(float(alike[name].median())))
+        random = f"{number_text(mean)}\u00a0±\u00a0{number_text(sd)}" if mean == mean else "–"
+        apart = number_text((value - mean) / sd) if sd > 0 else "–"
+        cells = (number_text(value), random, apart, number_text(float(alike[name].median())))
         lines.append(f"| {plain(measure.title)} | {' | '.join(map(plain, cells))} |")
     return "\n".join(lines)
 
@@ -63,9 +63,9 @@ def random_at(row: pd.Series, measure: str) -> tuple[float, float]:
 def head_in_words(heads: pd.DataFrame, head: Head, measure: str) -> str:
     """What is chosen, its number, and that of random matrices of its shape."""
     row = row_of(heads, head)
-    told = f"{head.in_words}: {MEASURES[measure].title} {real(float(row[measure]))}"
+    told = f"{head.in_words}: {MEASURES[measure].title} {number_text(float(row[measure]))}"
     mean, sd = random_at(row, measure)
-    return told if mean != mean else f"{told} (random {real(mean)} ± {real(sd)})"
+    return told if mean != mean else f"{told} (random {number_text(mean)} ± {number_text(sd)})"
 
 
 def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> None:

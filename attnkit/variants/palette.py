@@ -1,25 +1,35 @@
-"""Colours of variants: each sharing has one Okabe–Ito colour, safe for colour-blind readers."""
+"""Colours of variants and scales, from `palette.json`, which the pages' JavaScript reads, too.
+
+Each sharing has one Okabe–Ito colour, which colour-blind readers can tell apart.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from importlib.resources import files
 
 from attnkit.variants import Variant
 from attnkit.variants.sharing import Sharing
 
-COLORS: dict[Sharing, str] = {
-    Sharing.QKV: "#0072B2",
-    Sharing.Q_K: "#D55E00",
-    Sharing.K_V: "#009E73",
-    Sharing.Q_V: "#CC79A7",
-    Sharing.Q_K_V: "#E69F00",
-}
+_PALETTE = json.loads(
+    files("attnkit.variants").joinpath("palette.json").read_text(encoding="utf-8")
+)
 
-FURTHER = ("#56B4E9", "#8C6BB1", "#7F5539", "#6B7A1E")
+COLORS: dict[Sharing, str] = {Sharing(name): c for name, c in _PALETTE["sharings"].items()}
+"""Colour of every sharing."""
+
+FURTHER: tuple[str, ...] = tuple(_PALETTE["further"])
 """Colours of composed variants, in this order; unused colours of `COLORS` follow."""
 
-REFERENCE = "#8a8f98"
+REFERENCE: str = _PALETTE["reference"]
 """Grey of everything that this experiment did not measure, readable on light and on dark."""
+
+VIRIDIS: tuple[str, ...] = tuple(_PALETTE["viridis"])
+"""Colour scale of weights, from 0 to the largest."""
+
+BLUE_RED: tuple[str, ...] = tuple(_PALETTE["blue_red"])
+"""Colour scale of signed numbers: blue below 0, red above."""
 
 
 def colors_of(variants: Sequence[Variant]) -> list[str]:

@@ -264,7 +264,7 @@ def _random_angles(layer: LayerRoles) -> Float64[Array, "c k z"]:
     return angles
 
 
-def _padded(arrays: list[Float64[Array, "_k *n"]]) -> Float64[Array, "c k *n"]:
+def _padded(arrays: list[Float64[Array, " _k *n"]]) -> Float64[Array, "c k *n"]:
     """Stack arrays, padded with NaN to the length of the longest."""
     shape = (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:])
     stacked = np.full(shape, np.nan)

@@ -1,0 +1,119 @@
+"""Steps that browser tests take in the Lab, and what they wait for."""
+
+import contextlib
+import re
+from urllib.parse import quote
+
+from browsing import LONG
+from playwright.sync_api import Page
+
+from attnkit.bench.visitor import dashboard
+
+GALLERY = ".st-key-gallery"
+
+SIX_VARIANTS = quote(
+    "Reformer,K=V + MQA,QKV V=I d_head=m/h,Q=K=V scaled,QKV kv_rank=m/4,"
+    "QKV n_heads=2 d_k=d/2 diff learning_rate=0.003 positions=relative"
+)
+"""A link's list of as many variants as the board can show, with long titles and several heads."""
+
+COLOURS = """() => [...document.querySelectorAll('.st-key-board canvas')].map((canvas) =>
+  [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].join())"""
+
+CURVES = """() => [...document.querySelectorAll('.st-key-board .ak-line')]
+  .map((node) => node.getAttribute('d'))"""
+
+
+@contextlib.contextmanager
+def serve():
+    """Serve a dashboard of its own on a free port, and yield its address."""
+    with dashboard() as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def visitor_page(browser):
+    """Yield a page of a new visitor, and fail if the page reported an error."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(LONG)
+    page = context.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if is_fatal(message) else None)
+    yield page
+    context.close()
+    assert not errors
+
+
+def is_fatal(message):
+    """Return whether a console message is an error other than a missing icon from outside."""
+    return message.type == "error" and "Failed to load resource" not in message.text
+
+
+def open_lab(page: Page, address: str, query: str = "") -> None:
+    """Open the Lab and wait until its board is drawn."""
+    page.goto(f"{address}/{query}")
+    page.wait_for_selector(".st-key-board .ak-board[data-draws]")
+    page.wait_for_selector(".st-key-example .ak-token-box")
+
+
+def open_untrained(page: Page, address: str, query: str) -> None:
+    """Open the Lab on a task that may have no finished example."""
+    page.goto(f"{address}/{query}")
+    page.wait_for_selector(".st-key-board .ak-board-column")
+    page.wait_for_selector(".st-key-example .ak-token-box")
+
+
+def press(page: Page, name: str) -> None:
+    """Press a button of the action bar as soon as it can be pressed."""
+    page.locator(f".st-key-{name} button").first.click()
+
+
+def status_line(page: Page):
+    """Return the line that shows the progress of training."""
+    return page.locator("[data-testid=stMarkdown] p", has_text=re.compile(r"[Ss]tep \d+ of")).first
+
+
+def shown_step(page: Page) -> int:
+    """Return the step that the line of progress shows."""
+    return int(re.search(r"[Ss]tep (\d+) of", status_line(page).inner_text())[1])
+
+
+def wait_for_step(page: Page, least: int) -> None:
+    """Wait until the step on screen is at least `least`."""
+    page.wait_for_function(
+        "(least) => Number((document.body.innerText.match(/[Ss]tep (\\d+) of/) || [0, -1])[1])"
+        " >= least",
+        arg=least,
+    )
+
+
+def wait_for_figure(page: Page, least: int, most: float = 10**9) -> None:
+    """Wait until the board shows a step from `least` to `most`."""
+    page.wait_for_function(
+        "([least, most]) => { const step = Number(document.querySelector("
+        "'.st-key-board .ak-board').dataset.step); return least <= step && step <= most; }",
+        arg=[least, most],
+    )
+
+
+def n_draws(page: Page, drawn: str) -> int:
+    """Return the number of times that a live figure was drawn."""
+    return int(page.locator(drawn).get_attribute("data-draws"))
+
+
+def wait_for_draws(page: Page, drawn: str, more: int) -> None:
+    """Wait until a live figure is drawn `more` times."""
+    page.wait_for_function(
+        "([drawn, goal]) => Number(document.querySelector(drawn).dataset.draws) >= goal",
+        arg=[drawn, n_draws(page, drawn) + more],
+    )
+
+
+def wait_for_thumbnails(page: Page, inside: str) -> None:
+    """Wait until every card of a gallery has its picture."""
+    page.wait_for_function(
+        """(inside) => { const cards = [...document.querySelectorAll(`${inside} .ak-task`)];
+        return cards.length > 3 && cards.every((card) => card.querySelector('.ak-thumb')); }""",
+        arg=inside,
+    )

@@ -1,0 +1,122 @@
+"""Hypothesis strategies that draw experiments of any size, variants and settings."""
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from attnkit.experiment.experiment import Experiment
+from attnkit.experiment.experiment import settings as settings_of
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.tasks import TASKS
+from attnkit.variants import CATALOGUE
+from attnkit.variants.sharing import Sharing
+
+TINY = {"batch_size": 16, "n_eval": 16, "n_names": 17, "n_values": 13}
+
+DIALS = {
+    "directed": {"n_entries": (4, 5, 7, 11), "n_names": (11, 17, 23), "n_values": (5, 13, 31)},
+    "phonebook": {"n_entries": (4, 5, 7, 11), "n_names": (11, 17, 23), "n_values": (5, 13, 31)},
+    "mutual": {"n_entries": (4, 6, 10), "n_names": (11, 17, 23), "n_values": (5, 13, 31)},
+    "mqar": {"n_tokens": (16, 22), "n_pairs": (2, 3), "length": (12, 14)},
+    "dictionary": {"n_words": (2, 5, 7), "n_vocab": (11, 17), "order": ("same", "reversed")},
+    "reverse": {"length": (2, 5, 7), "n_symbols": (8, 11)},
+    "transfer": {"n_entries": (2, 5), "n_names": (11, 17), "n_values": (7, 13)},
+    "neighbours": {"n_asking": (2, 3), "n_families": (3, 5), "n_values": (11, 13)},
+    "language": {"length": (16, 19), "objective": ("next", "masked")},
+}
+"""Small values of the dials, for one task of every kind."""
+
+ONE_SIDE = tuple(name for name in DIALS if name != "dictionary")
+
+
+@st.composite
+def sizes(draw, tasks=tuple(DIALS), **fixed):
+    """Draw an experiment of any kind and shape that trains a few steps in a moment."""
+    task = draw(st.sampled_from(tasks))
+    drawn = {
+        "task": task,
+        **{name: draw(st.sampled_from(values)) for name, values in DIALS[task].items()},
+        "n_seeds": draw(st.integers(1, 3)),
+        "first_seed": draw(st.integers(0, 999)),
+        "d_model": draw(st.sampled_from([16, 32, 48])),
+        "n_heads": draw(st.sampled_from([1, 2, 3, 5])),
+        "d_head": draw(st.integers(1, 19)),
+        "n_layers": draw(st.integers(1, 2 if task == "dictionary" else 3)),
+        "d_mlp": draw(st.sampled_from([0, 1, 7, 37])),
+        "positions": draw(st.sampled_from(["none", "learned"])),
+        "causal": draw(st.booleans()),
+        "self_mask": draw(st.booleans()),
+        "blocks": draw(st.sampled_from(["lean", "standard", "final_norm"])),
+        "batch_size": draw(st.sampled_from([16, 32, 48])),
+        "n_train": draw(st.sampled_from([0, 0, 48, 80])),
+        "clip": draw(st.sampled_from([0.0, 0.3])),
+        "schedule": draw(st.sampled_from(["constant", "cosine"])),
+        "warm_up": draw(st.sampled_from([0.0, 0.5])),
+        "n_eval": draw(st.sampled_from([16, 48])),
+        "steps": 4,
+        "evaluate_every": 2,
+    }
+    if task == "transfer":
+        drawn["earlier_steps"] = 2
+    if drawn.get("objective") == "next":
+        drawn["causal"] = True
+    return Experiment(**{**drawn, **fixed})
+
+
+COMPOSED = (
+    "K=V n_heads=4 kv_heads=2 positions=rope",
+    "K=V kv_rank=m/4 kv_every=2 unit_key",
+    "Q=V keyless n_heads=3 d_head=5 positions=alibi",
+    "Q=K sum signed d_head=7",
+    "QKV d_k=3 d_v=11 d_mlp=13 shared_layers",
+    "Q=K=V scaled positions=key_bias learning_rate=0.02",
+    "QKV qk_norm positions=learned_plus",
+    "QKV V=I O=I d_head=m/h self_mask",
+    "QKV n_heads=2 start=Q=K=V tie=Q=K tie_by=keep_Q tie_at=0.6 positions=relative",
+)
+
+any_variant = st.sampled_from([*(named.variant for named in CATALOGUE.values()), *COMPOSED])
+
+
+@st.composite
+def mixed(draw, **fixed):
+    """Draw an experiment whose variants are any of the catalogue and of `COMPOSED`."""
+    sizes_drawn = draw(sizes(n_seeds=draw(st.integers(1, 3)), **fixed))
+    chosen = draw(st.sets(any_variant, min_size=2, max_size=6))
+    possible = []
+    for variant in chosen:
+        try:
+            possible.append(sizes_drawn.replace(sharing=[variant]).sharing[0])
+        except InvalidExperiment:  # a width that these sizes do not divide
+            continue
+    assume(possible)
+    return sizes_drawn.replace(sharing=possible)
+
+
+@st.composite
+def experiments(draw):
+    """Draw any allowed experiment from the bounds of its settings."""
+    task = draw(st.sampled_from(list(TASKS)))
+    values = {}
+    for name, setting in settings_of(task).items():
+        if setting.kind is bool:
+            values[name] = st.booleans()
+        elif setting.choices:
+            values[name] = st.sampled_from(setting.choices)
+        elif setting.kind is float:
+            values[name] = st.floats(setting.low, setting.high)
+        else:
+            step = setting.multiple_of or 1
+            steps = st.integers(int(setting.low) // step, int(setting.high) // step)
+            values[name] = steps.map(step.__mul__)
+    given = draw(st.fixed_dictionaries({}, optional=values))
+    sharing = draw(st.lists(st.sampled_from(Sharing) | any_variant, min_size=1, max_size=5))
+    while given or sharing:
+        try:
+            return Experiment(task=task, sharing=sharing, **given)
+        except InvalidExperiment as error:  # settings that do not go together
+            named = {name for p in error.problems for name in (p.field, *p.others)}
+            sharing = sharing[: -1 if "sharing" in named else None]
+            kept = {name: value for name, value in given.items() if name not in named}
+            assume(sharing and ("sharing" in named or kept != given))
+            given = kept
+    return Experiment(task=task)

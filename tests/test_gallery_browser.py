@@ -1,0 +1,83 @@
+"""The gallery of tasks in a real Chromium: by mouse, by keys, with a task of one's own."""
+
+import pytest
+from documents import example_task
+from lab_browsing import (
+    GALLERY,
+    open_lab,
+    open_untrained,
+    press,
+    serve,
+    status_line,
+    wait_for_thumbnails,
+)
+from playwright.sync_api import expect
+
+from attnkit.ui.address import LATE_SECONDS
+
+pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+
+def test_a_task_is_chosen_in_the_gallery(page, address):
+    """A click on a card sets the task up and changes the link; the browser's Back undoes it."""
+    open_lab(page, address)
+    wait_for_thumbnails(page, GALLERY)
+    page.locator(f"{GALLERY} .ak-chosen-task").click()
+    dialog = page.get_by_role("dialog", name="Choose a task")
+    expect(dialog).to_be_visible()
+    for family in ("Questions people ask", "Recall benchmarks", "Lists", "Text"):
+        expect(dialog.get_by_role("region", name=family)).to_have_count(1)
+    expect(dialog.locator("[aria-current=true] b")).to_have_text("Directed relation")
+    dialog.get_by_role("button", name="Reverse").click()
+    expect(dialog).to_be_hidden()
+    page.wait_for_url("**task=reverse**")
+    expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Reverse")
+    expect(page.locator(".st-key-example .ak-token-box")).to_have_count(16)
+    expect(page.locator(".st-key-set_n_symbols input")).to_have_value("10")
+    page.wait_for_timeout(1000 * LATE_SECONDS)  # so long an old address is taken for a late click
+    page.go_back()
+    expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Directed relation")
+
+
+def test_a_task_is_chosen_with_keys_alone(page, address):
+    """Enter opens the gallery at the current task, Tab moves, and Escape returns the focus."""
+    open_lab(page, address)
+    button = page.locator(f"{GALLERY} .ak-chosen-task")
+    button.focus()
+    page.keyboard.press("Enter")
+    focused = "() => document.activeElement.dataset.task"
+    assert page.evaluate(focused) == "directed"
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Choose a task")).to_be_hidden()
+    assert page.evaluate("() => document.activeElement.className") == "ak-chosen-task"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    following = page.evaluate(focused)
+    assert following != "directed"
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**task={following}**")
+
+
+@pytest.mark.long
+def test_a_task_of_ones_own_is_in_the_gallery_and_trains(page, tmp_path, monkeypatch):
+    """The example of docs/tasks.md, named in the server's environment, can be trained."""
+    (tmp_path / "my_task.py").write_text(example_task(), encoding="utf-8")
+    monkeypatch.setenv("ATTNKIT_MODULES", "my_task")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with serve() as own:
+        open_untrained(page, own, "?v=1&task=largest&sharing=QKV&n_seeds=1&steps=40")
+        wait_for_thumbnails(page, GALLERY)
+        expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Largest")
+        press(page, "train")
+        expect(status_line(page)).to_contain_text("Finished")
+        expect(page.locator(".st-key-board canvas")).to_have_count(1)
+        page.goto("about:blank")  # it would complain of the server's end
+
+
+def test_a_card_of_the_guide_opens_its_task(page, address):
+    """A card of the Guide opens its task in the Lab."""
+    page.goto(f"{address}/guide")
+    wait_for_thumbnails(page, ".st-key-tasks")
+    page.locator(".st-key-tasks").get_by_role("button", name="Induction").click()
+    page.wait_for_url("**task=induction**")
+    expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Induction")

@@ -1,0 +1,85 @@
+"""Determinism: the same experiment gives the same bits.
+
+Bits are compared on a CPU, as bytes: equal numbers that were rounded differently do not pass.
+"""
+
+import numpy as np
+import torch
+from kinds import tiny
+from random_experiments import TINY
+from trained_runs import all_bits, every_kind, trained
+
+from attnkit.experiment.experiment import Experiment, from_text
+from attnkit.training import Training, stream
+from attnkit.training import training as training_module
+from attnkit.training.snapshot import METRICS
+
+
+@every_kind
+def test_determinism_of_two_trainings(kind):
+    """Two trainings of one experiment give every run the same bits."""
+    experiment = tiny(kind, n_layers=2, d_mlp=7, steps=12)
+    assert all_bits(trained(experiment)) == all_bits(trained(experiment))
+
+
+def test_determinism_does_not_depend_on_the_state_of_torch():
+    """The global seed of torch does not change the bits of any run."""
+    experiment = Experiment(n_seeds=2, steps=7, **TINY)
+    torch.manual_seed(1)
+    first = all_bits(trained(experiment))
+    torch.manual_seed(2)
+    assert all_bits(trained(experiment)) == first
+
+
+@every_kind
+def test_determinism_does_not_depend_on_the_threads_of_torch(kind, threads):
+    """A lone run of default size has the same bits with one and with two threads."""
+    found = []
+    for n_threads in (1, 2):
+        threads(n_threads)
+        lone = Experiment(task=kind, sharing="QKV", n_seeds=1, n_eval=64)
+        found.append(all_bits(trained(lone, 3)))
+    assert found[0] == found[1]
+
+
+def test_determinism_does_not_depend_on_the_number_of_workers(monkeypatch):
+    """Cohorts have the same bits one after another and at the same time."""
+    experiment = Experiment(n_seeds=5, steps=20, **TINY)
+    expected = all_bits(trained(experiment))
+    for n_workers in (1, 2, 5):
+        monkeypatch.setattr(training_module, "n_cores", lambda n=n_workers: n)
+        assert all_bits(trained(experiment)) == expected
+
+
+@every_kind
+def test_determinism_of_every_kind_through_link_and_json(kind):
+    """An experiment that is read from its link or JSON trains to the same bits."""
+    experiment = tiny(kind, sharing=["Q=K", "QKV tie=K=V"], schedule="cosine", clip=0.25)
+    expected = all_bits(trained(experiment))
+    for text in (experiment.to_text(), experiment.to_json()):
+        assert all_bits(trained(from_text(text))) == expected
+
+
+@every_kind
+def test_looking_changes_no_number(kind):
+    """Snapshots at every step, streaming, and one long advance end in the same bits."""
+    experiment = tiny(kind, steps=20, evaluate_every=7)
+    expected = trained(experiment)
+    watched = Training(experiment, "cpu")
+    while not watched.finished:
+        watched.advance(1)
+        watched.snapshot()
+    assert all_bits(watched.result()) == all_bits(expected)
+    *_, last = stream(experiment, "cpu")
+    assert last.eval_steps.tolist() == expected.snapshot.eval_steps.tolist()
+    for name in METRICS:
+        assert last.history[name].tobytes() == expected.snapshot.history[name].tobytes()
+
+
+def test_the_cadence_of_evaluations_changes_no_weight():
+    """Weights do not depend on the number of evaluations."""
+    one, other = (
+        trained(Experiment(n_seeds=2, steps=20, evaluate_every=every, **TINY)) for every in (1, 20)
+    )
+    for often, once in zip(one.parameters, other.parameters, strict=True):
+        assert all(np.array_equal(often[name], once[name]) for name in once)
