@@ -475,7 +475,7 @@ def test_a_stored_result_opens_when_no_job_is_remembered(monkeypatch):
     first = press(visit_small(steps="20"), "train")
     watch(first, lambda job: job.over)
     trained_by = job_of(first).snapshot.trained_by
-    monkeypatch.setattr(training_service(), "_jobs", {})
+    monkeypatch.setattr(training_service()._queue, "jobs", {})
     other = visit(**first.query_params)
     told = status(other)
     assert told.startswith("Finished before, from the store: Step 20 of 20")
