@@ -213,7 +213,7 @@ def test_a_film_that_is_gone_is_had_back(monkeypatch):
         if job_id != first:
             return inspect(self, job_id, *asked)
         with self._changed:
-            self._filmless.add(job_id)
+            self._queue.filmless.add(job_id)
         return None
 
     def timed(area, *, run_every=None):
