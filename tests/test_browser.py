@@ -13,7 +13,7 @@ from attnkit.figures.board import board
 from attnkit.figures.curves import plot_accuracy
 from attnkit.ui import components
 from attnkit.ui.address import LATE_SECONDS
-from attnkit.ui.session import shipped_example
+from attnkit.ui.task_examples import shipped_example
 from attnkit.ui.visitor import dashboard
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]

@@ -24,10 +24,10 @@ from attnkit.ui.evidence import (
     lab_links,
     tuning_table,
 )
+from attnkit.ui.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
 from attnkit.ui.question_choice import ALL, CLAIM, VIEW
 from attnkit.ui.service import training_service
-from attnkit.ui.session import MOST_COLUMNS
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 

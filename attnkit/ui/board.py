@@ -9,6 +9,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import (
     board,
@@ -19,7 +20,7 @@ from attnkit.ui.render_cache import (
     plot_attention_measures,
     plot_loss,
 )
-from attnkit.ui.session import Lab, with_hidden
+from attnkit.ui.session import with_hidden
 
 
 def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:

@@ -17,13 +17,10 @@ from attnkit.evidence.trials import Trial, Tuned, comparing_trials
 from attnkit.service.jobs import Job, Watcher
 from attnkit.service.service import Refused
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.service import training_service
+from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
 
 FIRST_SEED, LAST_SEED = 10_000, 800_000
 """The seeds of visitors' runs, beyond those of shipped evidence and below those of tuning."""
-
-FIRST_FRAME_SECONDS = 0.3
-"""Seconds a click waits for the first snapshot, so that it shows without another tick."""
 
 _TELLING_STEPS = 20
 """Number of steps after which a job's own speed predicts how long the rest will take."""

@@ -8,8 +8,8 @@ from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
 from attnkit.foundation.settings import InvalidExperiment, Problem, ended
 from attnkit.ui import components
+from attnkit.ui.lab import MOST_COLUMNS, Lab
 from attnkit.ui.markdown import plain
-from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import find, key_of

@@ -18,8 +18,8 @@ from attnkit.service.jobs import Job
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui import components
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
-from attnkit.ui.session import Lab
 
 MOST_PROBLEMS = 5
 """Problems of a book that are told one by one."""

@@ -15,8 +15,9 @@ from attnkit.evidence.verdict import MARKS
 from attnkit.evidence.words import main_finding, rows_of, told
 from attnkit.experiment.experiment import SCHEMA, Experiment
 from attnkit.ui.guess import outcome_in_words
+from attnkit.ui.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
-from attnkit.ui.session import MOST_COLUMNS, with_hidden
+from attnkit.ui.session import with_hidden
 
 ICONS: dict[Verdict, str] = {
     "held": ":material/check_circle:",

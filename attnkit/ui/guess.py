@@ -13,8 +13,8 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
-from attnkit.ui.session import Lab
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 

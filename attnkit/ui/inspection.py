@@ -26,9 +26,10 @@ from attnkit.experiment.links import problems_in_words
 from attnkit.service.jobs import Job
 from attnkit.service.service import Refused
 from attnkit.ui import components
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import Lab, open_lab, spoken
+from attnkit.ui.session import open_lab, spoken
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.5

@@ -9,9 +9,9 @@ import streamlit as st
 from attnkit.analysis.export import experiment_code
 from attnkit.service.jobs import Job
 from attnkit.training.summary import run_table
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import sharing_table, slice_table
-from attnkit.ui.session import Lab
 
 
 def numbers(lab: Lab, job: Job | None) -> None:

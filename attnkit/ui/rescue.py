@@ -14,9 +14,9 @@ from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.training.snapshot import Snapshot
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import Lab
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.4

@@ -13,5 +13,8 @@ def _start_service() -> TrainingService:
     return TrainingService(store=store if isinstance(store, ResultStore) else None)
 
 
+FIRST_FRAME_SECONDS = 0.3
+"""Seconds that a click waits for the first snapshot, so that it shows without another tick."""
+
 training_service = Singleton(_start_service, release=TrainingService.close)
 """Return the service; it is started with the server or the first page, so that it is warm."""

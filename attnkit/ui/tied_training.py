@@ -11,11 +11,8 @@ from attnkit.experiment.experiment import Experiment, settings
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused
-from attnkit.ui.service import training_service
-from attnkit.ui.session import Lab
-
-FIRST_FRAME_SECONDS = 0.3
-"""How long a click waits for the first snapshot, so that it shows without another tick."""
+from attnkit.ui.lab import Lab
+from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
 
 
 @dataclass
