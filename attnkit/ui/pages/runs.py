@@ -1,4 +1,6 @@
-"""Runs: every finished experiment that this copy keeps; any of them beside each other."""
+"""Runs: every finished experiment that this copy keeps, and comparisons between them."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
@@ -23,6 +25,7 @@ from attnkit.ui.routing import require_route
 from attnkit.ui.run_comparison import comparison, downloads
 from attnkit.ui.runs import (
     MOST,
+    Runs,
     attempt,
     compare,
     find_chosen,
@@ -33,19 +36,82 @@ from attnkit.ui.runs import (
 from attnkit.ui.session import with_hidden
 from attnkit.ui.storage import result_store
 
-require_route()
-
-LISTED = 200  # the newest so many; searching finds the others
+MOST_LISTED = 200
+"""Experiments in the table, the newest; older ones are found by searching."""
 
 RENAME, DELETE = ":material/edit: Rename", ":material/delete: Delete"
 PIN, UNPIN = ":material/keep: Pin", ":material/keep_off: Unpin"
 
 
-def history(entries: Sequence[StoredEntry]) -> None:
-    """The table of what is stored, in which experiments are chosen."""
+def draw() -> None:
+    """Draw the page, as far as the store can be read."""
+    require_route()
+    st.title("Runs", anchor=False)
+    st.markdown("Finished experiments are kept here, and any of them can be compared.")
+    runs = open_runs()
+    store = result_store()
+    try:
+        if isinstance(store, Unavailable):
+            raise store
+        show_store(runs, store)
+    except Unavailable as error:
+        st.warning(
+            f"The store of finished experiments cannot be read now: {plain(ended(str(error)))} "
+            "Training in the Lab works without it.",
+            icon=":material/warning:",
+        )
+
+
+def show_store(runs: Runs, store: ResultStore) -> None:
+    """Draw the search, the table of experiments and the comparison of those that are chosen.
+
+    Raises:
+        Unavailable: If the store cannot be read.
+    """
+    problems = st.container()
+    query = st.text_input(
+        "Search",
+        placeholder="Name, task, setting (d_head 5) or hash",
+        icon=":material/search:",
+        max_chars=LONGEST_SEARCH,
+        key="runs_search",
+        width=420,
+    )
+    entries = listed(store, query or "", MOST_LISTED)
+    chosen = find_chosen(runs, store, entries)
+    compared = compare(runs, store, chosen)
+    chosen = [entry for entry in chosen if entry.hash in runs.chosen]
+    if entries:
+        history(runs, entries)
+        megabytes, limit = store.n_bytes() / 2**20, server_settings().store_megabytes
+        is_cut = len(entries) == MOST_LISTED
+        note = f"The newest {MOST_LISTED}; search for others." if is_cut else ""
+        st.caption(
+            f"{note} {megabytes:,.1f} of {limit:,} MB are used. When they are full, the experiment "
+            "that nobody has opened for longest is deleted; pinned experiments stay."
+        )
+    elif query:
+        st.info(f"Nothing stored has “{plain(query)}” in its name, task, settings or hash.")
+    else:
+        st.info("No experiment has been finished here yet. Train one, and it is kept.")
+        st.page_link("pages/lab.py", label="Open the Lab", icon=":material/science:")
+    if compared:
+        chosen_list(runs, store, compared, chosen)
+        comparison(compared)
+        downloads(compared)
+        components.load_plotly()
+    elif entries:
+        st.markdown(f"Tick one experiment to see its numbers, or up to {MOST} to compare them.")
+    runs.write_link()
+    with problems:
+        show_problems(runs)
+
+
+def history(runs: Runs, entries: Sequence[StoredEntry]) -> None:
+    """Draw the table of stored experiments, in which experiments are chosen."""
     hashes = [entry.hash for entry in entries]
     key = runs.key_of_table(hashes)
-    ticked = [row for row, entry in enumerate(entries) if entry.hash in runs.chosen]
+    chosen_rows = [row for row, entry in enumerate(entries) if entry.hash in runs.chosen]
     with st.container(key="history"):
         st.dataframe(
             history_table(entries),
@@ -53,7 +119,7 @@ def history(entries: Sequence[StoredEntry]) -> None:
             key=key,
             on_select=lambda: runs.take_rows(hashes, st.session_state[key].selection.rows),
             selection_mode="multi-row",
-            selection_default={"selection": {"rows": ticked}},
+            selection_default={"selection": {"rows": chosen_rows}},
             column_config={
                 "name": st.column_config.TextColumn("Name", width=250),
                 "task": st.column_config.TextColumn("Task", width=115),
@@ -71,17 +137,22 @@ def history(entries: Sequence[StoredEntry]) -> None:
         )
 
 
-def chosen_list(compared: Sequence[ComparedExperiment], entries: Sequence[StoredEntry]) -> None:
-    """What is compared: letter, name, the way to the Lab, and what may be done with it."""
+def chosen_list(
+    runs: Runs,
+    store: ResultStore,
+    compared: Sequence[ComparedExperiment],
+    entries: Sequence[StoredEntry],
+) -> None:
+    """Draw a row for each compared experiment: letter, name, a link to the Lab, and its buttons."""
     with st.container(gap="xxsmall", key="chosen"):
-        for one, entry in zip(compared, entries, strict=True):
+        for experiment, entry in zip(compared, entries, strict=True):
             with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
-                square = f'<span style="color:{style_of(one)[0]}">■</span>'
-                notes = [changed_settings(entry.text), f"by {one.snapshot.trained_by}"]
+                square = f'<span style="color:{style_of(experiment)[0]}">■</span>'
+                notes = [changed_settings(entry.text), f"by {experiment.snapshot.trained_by}"]
                 changed = (
                     f"<small style='opacity: 0.75'>{escape('; '.join(filter(None, notes)))}</small>"
                 )
-                name = f"{square} <b>{one.letter}</b> {escape(one.name)} {changed}"
+                name = f"{square} <b>{experiment.letter}</b> {escape(experiment.name)} {changed}"
                 st.html(name, width="content")
                 st.page_link(
                     "pages/lab.py",
@@ -90,7 +161,7 @@ def chosen_list(compared: Sequence[ComparedExperiment], entries: Sequence[Stored
                     query_params=with_hidden({"run": entry.hash}),
                 )
                 if may_change():
-                    changes(entry)
+                    change_menu(runs, store, entry)
                 st.button(
                     "",
                     icon=":material/close:",
@@ -102,22 +173,22 @@ def chosen_list(compared: Sequence[ComparedExperiment], entries: Sequence[Stored
                 )
 
 
-def changes(entry: StoredEntry) -> None:
-    """Rename, pin, delete."""
+def change_menu(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
+    """Draw the menu that renames, pins or deletes a stored experiment."""
     options = [RENAME, UNPIN if entry.pinned else PIN, DELETE]
-    wanted = st.menu_button("Change", options, type="tertiary", key=f"change_{entry.hash}")
-    if wanted == RENAME:
-        rename(entry)
-    elif wanted == DELETE:
-        delete(entry)
-    elif wanted in (PIN, UNPIN):
-        attempt(runs, lambda: store.pin(entry.hash, wanted == PIN))
+    pressed = st.menu_button("Change", options, type="tertiary", key=f"change_{entry.hash}")
+    if pressed == RENAME:
+        rename(runs, store, entry)
+    elif pressed == DELETE:
+        delete(runs, store, entry)
+    elif pressed in (PIN, UNPIN):
+        attempt(runs, lambda: store.pin(entry.hash, pressed == PIN))
         st.rerun()
 
 
 @st.dialog("Rename")
-def rename(entry: StoredEntry) -> None:
-    """Ask for a name."""
+def rename(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
+    """Ask for a new name."""
     st.text_input(
         "Name", entry.name, max_chars=LONGEST_NAME, placeholder=name_of(entry), key="name"
     )
@@ -131,8 +202,8 @@ def rename(entry: StoredEntry) -> None:
 
 
 @st.dialog("Delete this experiment?")
-def delete(entry: StoredEntry) -> None:
-    """Ask once more."""
+def delete(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
+    """Ask for a confirmation, then delete."""
     st.html(f"<b>{escape(name_of(entry))}</b>")
     st.markdown("Its curves and its trained models are gone then. Its settings train it anew.")
 
@@ -146,65 +217,8 @@ def delete(entry: StoredEntry) -> None:
             st.rerun()
 
 
-def tell_problems() -> None:
-    """What went wrong, once."""
+def show_problems(runs: Runs) -> None:
+    """Show once what went wrong."""
     for problem in runs.problems:
         st.warning(plain(problem), icon=":material/warning:")
     runs.problems = []
-
-
-def draw() -> None:
-    """The page, as far as the store can be read."""
-    problems = st.container()
-    searched = st.text_input(
-        "Search",
-        placeholder="Name, task, setting (d_head 5) or hash",
-        icon=":material/search:",
-        max_chars=LONGEST_SEARCH,
-        key="runs_search",
-        width=420,
-    )
-    entries = listed(store, searched or "", LISTED)
-    chosen = find_chosen(runs, store, entries)
-    compared = compare(runs, store, chosen)
-    chosen = [entry for entry in chosen if entry.hash in runs.chosen]
-    if entries:
-        history(entries)
-        size, most = store.n_bytes() / 2**20, server_settings().store_megabytes
-        number = f"The newest {LISTED}; search for others." if len(entries) == LISTED else ""
-        st.caption(
-            f"{number} {size:,.1f} of {most:,} MB are used. When they are full, what nobody has "
-            "looked at for longest goes; pinned experiments stay."
-        )
-    elif searched:
-        st.info(f"Nothing stored has “{plain(searched)}” in its name, task, settings or hash.")
-    else:
-        st.info("No experiment has been finished here yet. Train one, and it is kept.")
-        st.page_link("pages/lab.py", label="Open the Lab", icon=":material/science:")
-    if compared:
-        chosen_list(compared, chosen)
-        comparison(compared)
-        downloads(compared)
-        components.load_plotly()
-    elif entries:
-        st.markdown(f"Tick one experiment to see its numbers, or up to {MOST} to compare them.")
-    runs.write_link()
-    with problems:
-        tell_problems()
-
-
-st.title("Runs", anchor=False)
-st.markdown("Finished experiments are kept here, and any of them can be compared.")
-runs = open_runs()
-opened = result_store()
-try:
-    if isinstance(opened, Unavailable):
-        raise opened
-    store: ResultStore = opened
-    draw()
-except Unavailable as error:
-    st.warning(
-        f"The store of finished experiments cannot be read now: {plain(ended(str(error)))} "
-        "Training in the Lab works without it.",
-        icon=":material/warning:",
-    )

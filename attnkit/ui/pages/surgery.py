@@ -1,4 +1,6 @@
-"""Surgery: tie the matrices of trained models, or switch heads off, and see what it costs."""
+"""Surgery: tie the matrices of trained models, or switch heads off, and measure the loss."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 
@@ -20,6 +22,7 @@ from attnkit.figures.recovery import plot_recovery, recovery_legend
 from attnkit.figures.ties import Way, ways_csv, ways_of, ways_table
 from attnkit.foundation.settings import ended
 from attnkit.service.jobs import Job
+from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components
 from attnkit.ui.inspection import Subject, moves, open_subject
 from attnkit.ui.markdown import plain
@@ -29,10 +32,14 @@ from attnkit.ui.tied_training import TiedTraining, open_tied_training
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
-require_route()
-LOOK_SECONDS = 1.0  # between two looks at a film that grows
-LOOKS = 10  # so often it is operated on anew while it trains
+LOOK_SECONDS = 1.0
+"""Seconds between two checks of a film that grows."""
+
+LOOKS = 10
+"""Number of times the models are measured again while they train."""
+
 TICK_SECONDS = 0.4
+"""Seconds between two updates while a tied model trains."""
 
 REPORTED = (
     "Reported, not measured here: in notes in the repository of Kayyam et al. 2026 "
@@ -42,21 +49,50 @@ REPORTED = (
 )
 
 
-def newest(view: View) -> InspectionResult | None:
-    """What a view finds in the newest frame, seldom asked anew; None and a message if nothing."""
+def draw() -> None:
+    """Draw the page."""
+    require_route()
+    subject = open_subject("surgery", "Surgery on trained models")
+    operation = open_tied_training(subject.lab)
+    grows = moves(subject.ask_for_film())
+    look_seconds = LOOK_SECONDS if grows else None
+
+    st.subheader("Tie it now", anchor=False)
+    st.markdown(
+        "Roles that had a matrix each go on with one. What is lost at once, what comes back?"
+    )
+    st.fragment(tie_area, run_every=look_seconds)(subject, operation, grows)
+    job = operation.job
+    trains = job is not None and not job.over
+    st.fragment(recovery_area, run_every=TICK_SECONDS if trains else None)(
+        subject, operation, trains
+    )
+    st.caption(REPORTED)
+
+    st.subheader("What if one head is switched off?", anchor=False)
+    st.markdown("Which heads does a trained model need, and which could go?")
+    st.fragment(heads_area, run_every=look_seconds)(subject, grows)
+    components.load_plotly()
+
+
+def newest_result(subject: Subject, view: View) -> InspectionResult | None:
+    """Return what a view measures in the newest frame; None, with a message, if there is none.
+
+    While the models train, a result is reused until a tenth of the steps has passed.
+    """
     job, key = subject.ask_for_film(), f"newest_{view}"
-    known_job, known_step, known = st.session_state.get(key, ("", 0, b""))
+    known_job, known_step, known_blob = st.session_state.get(key, ("", 0, b""))
     if job is not None and job.id == known_job and not job.over:
         next_step = known_step + job.experiment.training.steps / LOOKS
         if job.step < next_step:
-            return InspectionResult.from_bytes(known)
-    found = subject.inspect(Inspection(view))
-    if isinstance(found, bytes) and job is not None:
-        st.session_state[key] = (job.id, job.step, found)
-    if isinstance(found, bytes):
-        return InspectionResult.from_bytes(found)
-    if isinstance(found, str):
-        st.error(plain(f"{found}."), icon=":material/error:")
+            return InspectionResult.from_bytes(known_blob)
+    blob = subject.inspect(Inspection(view))
+    if isinstance(blob, bytes):
+        if job is not None:
+            st.session_state[key] = (job.id, job.step, blob)
+        return InspectionResult.from_bytes(blob)
+    if isinstance(blob, str):
+        st.error(plain(f"{blob}."), icon=":material/error:")
     elif job is not None and job.state == "failed":
         st.error(f"Training failed: {plain(job.error)}.", icon=":material/error:")
         st.button(
@@ -70,8 +106,8 @@ def newest(view: View) -> InspectionResult | None:
     return None
 
 
-def status_line(job: Job | None) -> str:
-    """Which models are operated on."""
+def status_line(subject: Subject, job: Job | None) -> str:
+    """Return which models are measured, and how far they are trained."""
     seed = subject.experiment.first_seed
     if job is None or job.state == "failed":
         return "Nothing is trained."
@@ -84,42 +120,41 @@ def status_line(job: Job | None) -> str:
     return f"{verb} seed {seed}: step {job.step} of {steps}. Numbers are of the newest moment."
 
 
-def look_on(drawn_moving: bool) -> None:
-    """The end of an area: draw the page once more if it now rests, or moves, and did not before.
+def redraw_if_changed(subject: Subject, drawn_moving: bool) -> None:
+    """Draw the page again if the film has begun or ceased to grow since it was drawn.
 
-    What was finished moves again if its film was gone and had to be had back.
+    A finished film grows again if it had been forgotten and is trained once more.
     """
     if moves(subject.ask_for_film()) != drawn_moving:
         st.rerun()
 
 
-def tie_area(drawn_moving: bool) -> None:
-    """Choose what to tie and how; what it costs at once."""
-    st.markdown(status_line(subject.ask_for_film()))
-    found = newest("ties")
-    if found is not None:
-        ways = ways_of(found)
+def tie_area(subject: Subject, operation: TiedTraining, drawn_moving: bool) -> None:
+    """Draw the choice of what to tie and how, and what it costs at once."""
+    st.markdown(status_line(subject, subject.ask_for_film()))
+    result = newest_result(subject, "ties")
+    if result is not None:
+        ways = ways_of(result)
         if ways:
-            chosen = pick_way(ways)
-            show_ways(found, ways, chosen)
+            show_ways(subject, operation, result, ways, pick_way(ways))
         else:
             st.info("All matrices of these variants are tied already, so nothing is left to tie.")
-    look_on(drawn_moving)
+    redraw_if_changed(subject, drawn_moving)
 
 
 def pick_way(ways: list[Way]) -> Way:
-    """The variant, what is tied, and with which numbers it goes on."""
+    """Let the visitor choose the variant, the roles to tie, and the matrix to go on with."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="ways"):
         variant = pick("Trained model", [way.variant for way in ways], "cut_variant", title)
         ways = [way for way in ways if way.variant == variant]
         tie = pick("Tie", [way.tie for way in ways], "cut_tie")
         ways = [way for way in ways if way.tie == tie]
-        how = pick("Go on with", [way.how for way in ways], "cut_by", what_is_kept)
+        how = pick("Go on with", [way.how for way in ways], "cut_by", kept_matrix)
     return next(way for way in ways if way.how == how)
 
 
-def pick(label: str, options: list[str], key: str, told: Callable[[str], str] = str) -> str:
-    """One of some texts, each once: what was chosen last, if it is among them."""
+def pick(label: str, options: list[str], key: str, text_of: Callable[[str], str] = str) -> str:
+    """Let the visitor choose one of several texts; the last choice stands if it is among them."""
     different = list(dict.fromkeys(options))
     last = st.session_state.get(f"last_{key}")
     chosen = st.segmented_control(
@@ -127,7 +162,7 @@ def pick(label: str, options: list[str], key: str, told: Callable[[str], str] = 
         different,
         default=last if last in different else different[0],
         required=True,
-        format_func=told,
+        format_func=text_of,
         key=f"{key}_{'_'.join(different)}",
         wrap=True,
     )
@@ -137,39 +172,45 @@ def pick(label: str, options: list[str], key: str, told: Callable[[str], str] = 
 
 
 def title(text: str) -> str:
-    """What a variant is called."""
+    """Return the title of a variant's text form."""
     return title_of(Variant(text))
 
 
-def what_is_kept(how: str) -> str:
-    """As on a button."""
+def kept_matrix(how: str) -> str:
+    """Return the matrix that a way of tying keeps, as on a button."""
     return "the average" if how == "average" else f"W_{how[-1]} ({how})"
 
 
-def show_ways(found: InspectionResult, ways: list[Way], chosen: Way) -> None:
-    """The finding, all ways of the chosen variant, and the way to train on."""
+def show_ways(
+    subject: Subject,
+    operation: TiedTraining,
+    result: InspectionResult,
+    ways: list[Way],
+    chosen: Way,
+) -> None:
+    """Draw the finding, all ways to tie the chosen variant, and the buttons that train on."""
     with st.container(key="tie_finding"):
         st.markdown(f"**{plain(f'{title(chosen.variant)}: {chosen.finding}')}**")
-    own = [way for way in ways if way.variant == chosen.variant]
-    components.markup(ways_table(own, chosen, found.header["chance"]), key="ways_table")
+    of_variant = [way for way in ways if way.variant == chosen.variant]
+    components.markup(ways_table(of_variant, chosen, result.header["chance"]), key="ways_table")
     st.caption(
-        f"Accuracy right after tying, without a further step, on {found.header['n_examples']} "
-        f"held-out examples after step {found.header['step']}."
+        f"Accuracy right after tying, without a further step, on {result.header['n_examples']} "
+        f"held-out examples after step {result.header['step']}."
     )
-    further, problem = planned(chosen)
+    plan, problem = plan_of(subject, operation, chosen)
     job = operation.job
     training = None if job is None or job.over else job.experiment
     with st.container(horizontal=True, vertical_alignment="center", key="operate"):
-        # No callbacks: a button that its own press disables would not tell that it was pressed.
+        # No callbacks: a button that its own press disables would not report the press.
         if st.button(
             "Train on",
             type="primary",
             icon=":material/play_arrow:",
-            disabled=further is None or training == further,
+            disabled=plan is None or training == plan,
             key="train_on",
         ):
-            assert further is not None
-            operation.begin(further)
+            assert plan is not None
+            operation.begin(plan)
             st.rerun()
         if training is not None and st.button(
             "Stop", icon=":material/stop:", key="stop_trained_on"
@@ -185,11 +226,11 @@ def show_ways(found: InspectionResult, ways: list[Way], chosen: Way) -> None:
             on_click="ignore",
             key="ways_csv",
         )
-    st.caption(plain(problem if further is None else plan_text(further)))
+    st.caption(plain(problem if plan is None else plan_text(operation, plan)))
 
 
-def planned(way: Way) -> tuple[Experiment | None, str]:
-    """What is trained if this way is tied and trained on; or why nothing is."""
+def plan_of(subject: Subject, operation: TiedTraining, way: Way) -> tuple[Experiment | None, str]:
+    """Return the experiment that ties in this way and trains on, or the reason why none can."""
     if way.refusal:
         return None, way.refusal
     if not way.text:
@@ -200,21 +241,21 @@ def planned(way: Way) -> tuple[Experiment | None, str]:
         return None, f"It cannot be trained on. {ended(str(error))}"
 
 
-def plan_text(further: Experiment) -> str:
-    """What pressing the button trains."""
-    tied = tied_variant(further)
-    seeds = "1 seed" if further.n_seeds == 1 else f"{further.n_seeds} seeds"
+def plan_text(operation: TiedTraining, plan: Experiment) -> str:
+    """Return a sentence about the training that pressing the button begins."""
+    tied = tied_variant(plan)
+    seeds = "1 seed" if plan.n_seeds == 1 else f"{plan.n_seeds} seeds"
     same = "the same numbers again"
-    if not repeats(operation.run, further):
+    if not repeats(operation.run, plan):
         same = "but with a constant learning rate, for this run's own has fallen to zero"
     return (
-        f"Repeats the training, {same}, for {further.training.steps} steps with {seeds}: once "
-        f"tied at step {further.tie_step(tied)}, once never tied."
+        f"Repeats the training, {same}, for {plan.training.steps} steps with {seeds}: once "
+        f"tied at step {plan.tie_step(tied)}, once never tied."
     )
 
 
-def recovery_area(drawn_moving: bool) -> None:
-    """The fall and the recovery; drawn anew at every tick."""
+def recovery_area(subject: Subject, operation: TiedTraining, drawn_moving: bool) -> None:
+    """Draw the fall and the recovery of accuracy; drawn again at every tick."""
     job = operation.job
     if operation.refusal:
         st.warning(f"Not taken: {plain(operation.refusal)}.")
@@ -244,31 +285,36 @@ def recovery_area(drawn_moving: bool) -> None:
         f"{points(NEAR)} of what it was{brackets}."
     )
     if job.over:
-        with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
-            st.page_link(
-                "pages/lab.py",
-                label="Open it in the Lab",
-                icon=":material/science:",
-                query_params=link_params(snapshot.experiment, subject.lab.hidden),
-            )
-            st.download_button(
-                "Curves as CSV",
-                curve_table(snapshot),
-                f"attnkit-{snapshot.experiment.hash}-recovery.csv",
-                "text/csv",
-                icon=":material/download:",
-                on_click="ignore",
-                key="recovery_csv",
-            )
+        recovery_downloads(subject, snapshot)
+
+
+def recovery_downloads(subject: Subject, snapshot: Snapshot) -> None:
+    """Draw the link that opens a tied training in the Lab, and the download of its curves."""
+    with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
+        st.page_link(
+            "pages/lab.py",
+            label="Open it in the Lab",
+            icon=":material/science:",
+            query_params=link_params(snapshot.experiment, subject.lab.hidden),
+        )
+        st.download_button(
+            "Curves as CSV",
+            curve_table(snapshot),
+            f"attnkit-{snapshot.experiment.hash}-recovery.csv",
+            "text/csv",
+            icon=":material/download:",
+            on_click="ignore",
+            key="recovery_csv",
+        )
 
 
 def points(share: float) -> str:
-    """A difference of accuracies."""
+    """Return a difference of accuracies in percentage points."""
     return f"{100 * share:g} percentage point{'s' * (share != 0.01)}"
 
 
 def training_line(job: Job) -> str:
-    """How far it is."""
+    """Return how far the training of a tied model is."""
     if job.state == "failed":
         return f"Training failed: {plain(job.error)}."
     if job.snapshot is None and job.over:
@@ -281,21 +327,21 @@ def training_line(job: Job) -> str:
         return "Starting."
     verb = {"finished": "Trained", "stopped": "Stopped"}.get(job.state, "Training")
     why = f" {plain(job.error)}" if job.error else ""
-    of = job.experiment.training.steps
-    return f"{verb}{why}: step {job.step} of {of}, {job.snapshot.seconds:.1f} s of training."
+    steps = job.experiment.training.steps
+    return f"{verb}{why}: step {job.step} of {steps}, {job.snapshot.seconds:.1f} s of training."
 
 
-def heads_area(drawn_moving: bool) -> None:
-    """Accuracy without each head."""
-    found = newest("heads")
-    if found is not None:
-        ablations = ablations_of(found)
+def heads_area(subject: Subject, drawn_moving: bool) -> None:
+    """Draw the accuracy without each head."""
+    result = newest_result(subject, "heads")
+    if result is not None:
+        ablations = ablations_of(result)
         st.markdown(f"**{plain(overall_finding(ablations))}**")
         components.markup(heads_tables(ablations), key="heads_table")
         st.caption(
             "Accuracy with that head's output set to zero, all else as trained; the darker, the "
-            f"more is lost. On {found.header['n_examples']} held-out examples after step "
-            f"{found.header['step']}. A head can go if accuracy falls by at most "
+            f"more is lost. On {result.header['n_examples']} held-out examples after step "
+            f"{result.header['step']}. A head can go if accuracy falls by at most "
             f"{points(SPARED)} without it."
         )
         st.download_button(
@@ -307,23 +353,4 @@ def heads_area(drawn_moving: bool) -> None:
             on_click="ignore",
             key="heads_csv",
         )
-    look_on(drawn_moving)
-
-
-subject: Subject = open_subject("surgery", "Surgery on trained models")
-operation: TiedTraining = open_tied_training(subject.lab)
-grows = moves(subject.ask_for_film())
-looks = LOOK_SECONDS if grows else None
-
-st.subheader("Tie it now", anchor=False)
-st.markdown("Roles that had a matrix each go on with one. What is lost at once, what comes back?")
-st.fragment(tie_area, run_every=looks)(grows)
-trained_on = operation.job
-trains_on = trained_on is not None and not trained_on.over
-st.fragment(recovery_area, run_every=TICK_SECONDS if trains_on else None)(trains_on)
-st.caption(REPORTED)
-
-st.subheader("What if one head is switched off?", anchor=False)
-st.markdown("Which heads does a trained model need, and which could go?")
-st.fragment(heads_area, run_every=looks)(grows)
-components.load_plotly()
+    redraw_if_changed(subject, drawn_moving)
