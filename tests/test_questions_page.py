@@ -243,7 +243,7 @@ def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
     tab = watch_rerun(press(show(tab), "run_claim"))
     first = rerun_of(tab)
     assert first.finished
-    assert first.place == 2
+    assert first.trial_index == 2
     assert len(first.seeds) == small.quick_seeds == 8
     assert min(first.seeds) >= claiming.FIRST_SEED
     text = said(tab)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,20 @@ BETS: Mapping[str, Verdict] = {
     "It will not hold": "did not hold",
     "These seeds will not tell": "undecided",
 }
-"""Guesses about a claim for which no question asks."""
+"""Guesses about a claim that belongs to no question, with the verdict that each predicts."""
+
+
+@dataclass(frozen=True)
+class ShippedEvidence:
+    """Evidence that ships with this copy.
+
+    Attributes:
+        records: Evidence by the claim's id.
+        verdicts: Verdict by the claim's id; full records are judged together.
+    """
+
+    records: Mapping[str, Evidence]
+    verdicts: Mapping[str, Verdict]
 
 
 def verdict_text(verdict: Verdict) -> str:

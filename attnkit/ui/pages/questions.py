@@ -1,32 +1,30 @@
 """Questions that people asked, answered in three sentences that rest on trained models."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import streamlit as st
 
-from attnkit.claims import CLAIMS, Claim, Verdict
+from attnkit.claims import CLAIMS, Claim
+from attnkit.evidence import record
 from attnkit.evidence.questions import QUESTIONS, Question, answered
-from attnkit.evidence.record import Evidence, load_shipped, to_json, verdicts_of
+from attnkit.evidence.record import Evidence, to_json
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import rises_in_words, score_in_words, seen_in_words
-from attnkit.experiment import Experiment, from_text
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
-from attnkit.figures.evidence import EVIDENCE_KEY, describe_evidence, plot_evidence
+from attnkit.figures.evidence import EVIDENCE_KEY
 from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
-from attnkit.foundation.settings import InvalidExperiment
 from attnkit.ui import components
-from attnkit.ui.claim_rerun import ClaimRerun, model_steps, open_reruns, quick_trials
+from attnkit.ui.claim_rerun import open_reruns
+from attnkit.ui.claim_rerun_area import claim_rerun_area, show_picture
 from attnkit.ui.evidence import (
     BETS,
     ICONS,
-    beside_table,
+    ShippedEvidence,
     claim_in_words,
     claims_table,
-    disagreement,
-    guess_in_words,
-    lab_links,
-    means_in_words,
     shipped_with,
     statements_table,
     tuning_table,
@@ -34,226 +32,126 @@ from attnkit.ui.evidence import (
 )
 from attnkit.ui.guess import is_quiet
 from attnkit.ui.markdown import plain
-from attnkit.ui.presence import watcher
-from attnkit.ui.question_choice import ALL, CLAIM, VIEW, open_question_choice, question_of
+from attnkit.ui.question_choice import (
+    ALL,
+    CLAIM,
+    VIEW,
+    QuestionChoice,
+    open_question_choice,
+    question_of,
+)
 from attnkit.ui.routing import require_route
-from attnkit.ui.service import training_service
-
-require_route()
-TICK_SECONDS = 0.4
 
 
-def show_question(question: Question) -> None:
+def draw() -> None:
+    """Draw the page."""
+    require_route()
+    choice = open_question_choice()
+    records = record.load_shipped()
+    shipped = ShippedEvidence(records, record.verdicts_of(records.values()))
+
+    st.title("Questions", anchor=False)
+    st.markdown(
+        "Five questions that people asked about queries, keys and values, and what tiny models "
+        "say, most of one layer and one head, that were trained to find out. Train them again "
+        "yourself."
+    )
+    st.caption(
+        "QKV: three matrices. Q=K, K=V: those two share one. Q=K=V: one for all. V=I: no value "
+        "matrix. A seed is one repetition of the training, with data and first numbers of its own."
+    )
+    if choice.problem:
+        st.warning(plain(choice.problem), icon=":material/warning:")
+        choice.problem = ""
+    titles = {question.id: question.title for question in QUESTIONS} | {ALL: "All claims"}
+    st.pills(
+        "Question",
+        list(titles),
+        format_func=titles.__getitem__,
+        required=True,
+        key=VIEW,
+        label_visibility="collapsed",
+        wrap=True,
+    )
+    choice.view = st.session_state[VIEW] or choice.view
+    question = question_of(choice.view)
+    if question is None:
+        show_claims(choice, shipped)
+    else:
+        show_question(question, choice, shipped)
+    with st.expander("How verdicts are made"):
+        st.markdown(RULE)
+    downloads(shipped)
+    choice.write_link()
+    components.markup("", key="styles")  # also where no figure brings them
+    components.load_plotly()
+
+
+def show_question(question: Question, choice: QuestionChoice, shipped: ShippedEvidence) -> None:
     """Draw a question with its answer, a figure, and a way to train the models again."""
     name = question.claims[0]
-    record, rerun = shipped.get(name), reruns.known.get(name)
+    evidence, rerun = shipped.records.get(name), open_reruns().known.get(name)
     hidden = is_quiet() and (rerun is None or not rerun.finished)
     left, right = st.columns([6, 5], gap="large")
     with left:
         st.markdown(f"> {plain(question.asked)}\n>\n> {plain(f'— {question.source}')}")
-        sentences = answered(question, shipped, verdicts)
+        sentences = answered(question, shipped.records, shipped.verdicts)
         if hidden:
             st.info("The answer is hidden until you have guessed below and run it.")
         elif sentences:
             with st.container(key="answer"):
                 st.markdown("\n\n".join(map(plain, sentences)))
         else:
-            not_run_yet(question.claims)
+            not_run_yet(question.claims, shipped)
     with right:
-        if record is not None and not hidden:
-            st.markdown(claim_in_words(record, verdicts[name]))
-            show_picture(record, "shipped")
-            st.caption(plain(f"{EVIDENCE_KEY} {shipped_with(record)}"))
-            show_learning(record)
+        if evidence is not None and not hidden:
+            st.markdown(claim_in_words(evidence, shipped.verdicts[name]))
+            show_picture(evidence, "shipped")
+            st.caption(plain(f"{EVIDENCE_KEY} {shipped_with(evidence)}"))
+            show_learning(evidence)
     if not hidden:
         st.caption("It rests on these claims. Press one to see its evidence.")
-        claim_buttons(question.claims)
-    run_it(CLAIMS[name], question.guess, question.guesses)
+        claim_buttons(question.claims, choice, shipped)
+    claim_rerun_area(CLAIMS[name], shipped, question.guess, question.guesses)
 
 
-def claim_buttons(names: Sequence[str]) -> None:
-    """Draw a button for each of some claims, with its verdict, that opens its evidence."""
+def claim_buttons(names: Sequence[str], choice: QuestionChoice, shipped: ShippedEvidence) -> None:
+    """Draw a button for each of several claims, with its verdict, that opens its evidence."""
     with st.container(horizontal=True, gap="xsmall", key="rests_on"):
         for name in names:
-            verdict = verdicts.get(name)
+            verdict = shipped.verdicts.get(name)
             word = "not run yet" if verdict is None else verdict
             st.button(
                 f"**{word}**: {plain(CLAIMS[name].title)}",
                 icon=":material/radio_button_unchecked:" if verdict is None else ICONS[verdict],
-                on_click=asked.open_claim,
+                on_click=choice.open_claim,
                 args=(name,),
                 key=f"open_{name}",
             )
 
 
-def not_run_yet(names: Sequence[str]) -> None:
-    """Say which command gathers the evidence."""
-    missing = " ".join(name for name in names if name not in shipped)
+def not_run_yet(names: Sequence[str], shipped: ShippedEvidence) -> None:
+    """Show the command that gathers the missing evidence."""
+    missing = " ".join(name for name in names if name not in shipped.records)
     st.info(f"Not run yet. To gather the evidence: `python -m attnkit claims {missing}`")
 
 
-def show_picture(record: Evidence, key: str) -> None:
-    """Draw every seed of every arm."""
-    components.picture(plot_evidence(record), key=f"picture_{key}", alt=describe_evidence(record))
-
-
-def show_learning(record: Evidence) -> None:
+def show_learning(evidence: Evidence) -> None:
     """Draw how the arms learn, if some of them were trained for long."""
-    figure = plot_learning(record)
+    figure = plot_learning(evidence)
     if figure is None:
         return
-    rises = rises_in_words(record)
+    rises = rises_in_words(evidence)
     if rises:
         st.markdown(plain(rises))
-    components.picture(plot_learning(record), key="picture_learning", alt=describe_learning(record))
+    components.picture(figure, key="picture_learning", alt=describe_learning(evidence))
     st.caption(LEARNING_KEY)
 
 
-def run_it(claim: Claim, ask: str, guesses: Mapping[str, Verdict]) -> None:
-    """Draw a guess, a button and the outcome; they are drawn again while something trains."""
-    st.subheader("Predict, then run it now", anchor=False)
-    try:
-        quick_trials(claim, shipped.get(claim.id), 0)
-    except InvalidExperiment as error:  # of a claim of one's own
-        st.error(plain(f"This claim cannot be run: {error}."), icon=":material/error:")
-        return
-    moving = reruns.moving is not None
-    with st.container(border=True, key="run_it"):
-        st.fragment(run_area, run_every=TICK_SECONDS if moving else None)(
-            claim, ask, guesses, moving
-        )
-    links_to_lab(claim)
-
-
-def run_area(claim: Claim, ask: str, guesses: Mapping[str, Verdict], drawn_moving: bool) -> None:
-    """Draw everything that changes while it trains."""
-    reruns.follow(watcher())
-    if drawn_moving and reruns.moving is None:
-        st.rerun()
-    rerun = reruns.known.get(claim.id)
-    left, right = st.columns([5, 6], gap="large")
-    with left:
-        key = f"guess_{claim.id}"
-        st.session_state.setdefault(key, asked_guesses.get(claim.id))
-        trains = rerun is not None and rerun is reruns.moving
-        question = f"**{plain(ask)}**"
-        guess = st.radio(question, list(guesses), index=None, key=key, disabled=trains)
-        asked_guesses[claim.id] = guess
-        bet = None if guess is None else guesses[guess]
-        run_buttons(claim, rerun, bet)
-        st.markdown(status_line(claim, rerun))
-        if rerun is not None and rerun is reruns.moving:
-            st.progress(rerun.share(rerun.job))
-    with right:
-        if rerun is not None:
-            st.markdown(f"**Your run**, seeds {rerun.seeds[0]} to {rerun.seeds[-1]}")
-            show_picture(rerun.evidence(), f"own_{claim.id}")
-    if rerun is not None and rerun.finished:
-        show_outcome(rerun)
-
-
-def run_buttons(claim: Claim, rerun: Rerun | None, bet: Verdict | None) -> None:
-    """Draw the buttons that run a claim, resume it and stop it."""
-    own = rerun is not None and rerun is reruns.moving
-    with st.container(horizontal=True, key="run_buttons"):
-        # No callbacks: a button that its own press disables would not tell that it was pressed.
-        if st.button(
-            "Run it now" if rerun is None else "Run it on new seeds",
-            type="primary",
-            icon=":material/play_arrow:",
-            disabled=own,
-            key="run_claim",
-        ):
-            if bet is None:
-                st.warning("Guess first: choose an answer above.")
-            else:
-                reruns.begin(claim, shipped.get(claim.id), watcher(), bet)
-                st.rerun()
-        stands = rerun is not None and bool(rerun.problem)
-        if rerun is not None and stands:
-            if st.button("Go on", icon=":material/resume:", key="go_on_claim"):
-                reruns.go_on(rerun, watcher())
-                st.rerun()
-        elif st.button("Stop", icon=":material/stop:", disabled=not own, key="stop_claim"):
-            reruns.stop()
-            st.rerun()
-
-
-def status_line(claim: Claim, rerun: Rerun | None) -> str:
-    """Return how far training is; before it begins, what will be trained."""
-    other = reruns.moving
-    busy = ""
-    if other is not None and other is not rerun:
-        busy = f" “{plain(other.claim.title)}” trains for you now: it stops if you run this."
-    if rerun is None:
-        return plan_text(claim) + busy
-    if rerun.problem:
-        return f":material/warning: {plain(rerun.problem)}{busy}"
-    n = len(rerun.trials)
-    if rerun.finished:
-        return f"Trained in {rerun.seconds:.1f} s.{busy}"
-    where = f"Training {rerun.place + 1} of {n}" if n > 1 else "Training"
-    job = rerun.job
-    if job is None or not job.begun:
-        outlook = training_service().outlook(job.id) if job is not None else None
-        place = f": place {outlook.place} in the queue" if outlook and outlook.place else ""
-        return f"{where} waits for its turn{place}."
-    left = rerun.seconds_left(job)
-    time_left = "" if left is None else f", about {max(left, 1):.0f} s left"
-    return f"{where}: step {job.step} of {job.experiment.training.steps}{time_left}."
-
-
-def plan_text(claim: Claim) -> str:
-    """Return what pressing the button trains."""
-    record = shipped.get(claim.id)
-    trials = quick_trials(claim, record, 0)
-    n_runs = sum(trial.experiment.n_runs for trial in trials)
-    text = f"Trains {n_runs} models on {claim.quick_seeds} seeds that are new"
-    if record is None or not record.model_steps:
-        return f"{text}, each at its task’s own learning rate: none is tuned yet."
-    seconds = record.seconds / record.model_steps * model_steps(trials)
-    took = f"took some {max(seconds, 1):.0f} s where the evidence was made"
-    return f"{text}; {took}, and takes longer on a busy machine."
-
-
-def show_outcome(rerun: ClaimRerun) -> None:
-    """Draw the verdict of the run beside the shipped one, and whether the guess was right."""
-    own, record = rerun.evidence(), shipped.get(rerun.claim.id)
-    verdict, own_verdict = verdicts.get(rerun.claim.id), own.judgement.verdict
-    said = []
-    if rerun.guess is not None:
-        said.append(f"**{guess_in_words(rerun.guess, own_verdict, verdict)}**")
-    said.append(plain(means_in_words(own)))
-    said.append(
-        disagreement(rerun.claim, own_verdict, verdict, 0 if record is None else len(record.seeds))
-    )
-    if rerun.untuned:
-        said.append("Learning rates were each task’s own, for none is tuned yet.")
-    with st.container(key="outcome"):
-        if any(said):
-            st.markdown(" ".join(filter(None, said)))
-        st.markdown(beside_table(own, record, verdict, own_verdict))
-
-
-def links_to_lab(claim: Claim) -> None:
-    """Draw links to the experiments that were compared, or would be."""
-    record = shipped.get(claim.id)
-    experiments: list[Experiment]
-    if record is None:
-        experiments = [trial.experiment for trial in quick_trials(claim, None, 0)]
-    else:
-        experiments = [from_text(text) for text in record.experiments]
-    with st.container(horizontal=True, key="lab_links"):
-        for label, params in lab_links(experiments):
-            st.page_link(
-                "pages/lab.py", label=label, icon=":material/science:", query_params=params
-            )
-
-
-def show_all() -> None:
-    """Draw the table of all claims, and one of them in full."""
-    with st.expander(f"All {len(CLAIMS)} claims", expanded=not asked.direct):
-        all_claims()
+def show_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
+    """Draw the table of all claims, and the chosen one in full."""
+    with st.expander(f"All {len(CLAIMS)} claims", expanded=not choice.direct):
+        all_claims(choice, shipped)
     st.selectbox(
         "Show the evidence for",
         list(CLAIMS),
@@ -261,33 +159,34 @@ def show_all() -> None:
         format_func=lambda name: CLAIMS[name].title,
         placeholder="Choose a claim",
         key=CLAIM,
-        on_change=lambda: asked.open_claim(st.session_state[CLAIM]),
+        on_change=lambda: choice.open_claim(st.session_state[CLAIM]),
     )
-    if asked.claim is not None:
-        show_claim(CLAIMS[asked.claim])
+    if choice.claim is not None:
+        show_claim(CLAIMS[choice.claim], shipped)
 
 
-def all_claims() -> None:
-    """Draw a sortable table; a row opens its claim."""
-    names, key = list(CLAIMS), f"claims_{asked.version}"
-    if verdicts:
-        st.markdown(f"{score_in_words(list(shipped.values()))} Tick a row to see its evidence.")
+def all_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
+    """Draw a table that can be sorted; choosing a row opens its claim."""
+    names, key = list(CLAIMS), f"claims_{choice.version}"
+    if shipped.verdicts:
+        score = score_in_words(list(shipped.records.values()))
+        st.markdown(f"{score} Tick a row to see its evidence.")
 
     def take_row() -> None:
         rows = st.session_state[key].selection.rows
         if rows:
-            asked.open_claim(names[rows[0]])
-            asked.direct = False
+            choice.open_claim(names[rows[0]])
+            choice.direct = False
 
     st.dataframe(
-        claims_table(shipped, verdicts),
+        claims_table(shipped.records, shipped.verdicts),
         hide_index=True,
         key=key,
         height=460,
         on_select=take_row,
         selection_mode="single-row",
         selection_default={
-            "selection": {"rows": [] if asked.claim is None else [names.index(asked.claim)]}
+            "selection": {"rows": [] if choice.claim is None else [names.index(choice.claim)]}
         },
         column_config={
             "claim": st.column_config.TextColumn("Claim", width=230),
@@ -307,9 +206,9 @@ def all_claims() -> None:
     )
 
 
-def show_claim(claim: Claim) -> None:
+def show_claim(claim: Claim, shipped: ShippedEvidence) -> None:
     """Draw the full evidence for a claim."""
-    record, verdict = shipped.get(claim.id), verdicts.get(claim.id)
+    evidence, verdict = shipped.records.get(claim.id), shipped.verdicts.get(claim.id)
     st.subheader(plain(claim.title), anchor=False)
     left, right = st.columns([6, 5], gap="large")
     with left:
@@ -317,50 +216,52 @@ def show_claim(claim: Claim) -> None:
         st.markdown(f"> {plain(claim.says)}\n>\n> {plain(f'— {claim.source}')}")
         lines = [
             f"**Prediction:** {plain(claim.prediction)}",
-            f"**Seen before:** {plain(seen_in_words(claim, record))}",
+            f"**Seen before:** {plain(seen_in_words(claim, evidence))}",
         ]
         if verdict is not None:
             wrong = "" if verdict == claim.expected else ", not as predicted"
             lines.append(f"**Verdict:** {verdict_text(verdict)}{wrong}.")
-        if claim.reason and record is not None:
+        if claim.reason and evidence is not None:
             lines.append(f"**Why:** {plain(claim.reason)}")
         st.markdown("\n\n".join(lines))
     with right:
-        if record is None:
-            not_run_yet([claim.id])
+        if evidence is None:
+            not_run_yet([claim.id], shipped)
         else:
-            show_picture(record, "shipped")
+            show_picture(evidence, "shipped")
             st.caption(EVIDENCE_KEY)
-            show_learning(record)
-    if record is not None:
-        show_record(record)
-    run_it(claim, f"What will {claim.quick_seeds} new seeds say about this claim?", BETS)
+            show_learning(evidence)
+    if evidence is not None:
+        show_record(evidence)
+    question = f"What will {claim.quick_seeds} new seeds say about this claim?"
+    claim_rerun_area(claim, shipped, question, BETS)
 
 
-def show_record(record: Evidence) -> None:
-    """Draw what the seeds say, and how learning rates were found."""
-    st.markdown(statements_table(record))
+def show_record(evidence: Evidence) -> None:
+    """Draw what the seeds say on each statement, and how learning rates were found."""
+    st.markdown(statements_table(evidence))
     components.picture(
-        plot_differences(record), key="picture_differences", alt=describe_differences(record)
+        plot_differences(evidence), key="picture_differences", alt=describe_differences(evidence)
     )
     st.caption(DIFFERENCES_KEY)
     st.caption(
-        f"{shipped_with(record)} Seeds {record.seeds[0]} to {record.seeds[-1]}. "
-        f"{record.model_steps:,} training steps of single models, tuning included, in "
-        f"{record.seconds:,.0f} s."
+        f"{shipped_with(evidence)} Seeds {evidence.seeds[0]} to {evidence.seeds[-1]}. "
+        f"{evidence.model_steps:,} training steps of single models, tuning included, in "
+        f"{evidence.seconds:,.0f} s."
     )
     with st.expander("How learning rates were found"):
-        st.markdown(tuning_table(record.tuned))
+        st.markdown(tuning_table(evidence.tuned))
 
 
-def downloads() -> None:
+def downloads(shipped: ShippedEvidence) -> None:
     """Draw the buttons that download all evidence."""
-    if not shipped:
+    records = list(shipped.records.values())
+    if not records:
         return
     with st.container(horizontal=True, key="claim_downloads"):
         st.download_button(
             "All evidence as JSON",
-            lambda: to_json(shipped.values()),
+            lambda: to_json(records),
             "attnkit-claims.json",
             "application/json",
             icon=":material/download:",
@@ -369,52 +270,10 @@ def downloads() -> None:
         )
         st.download_button(
             "The report as one HTML page",
-            lambda: to_html(list(shipped.values())),
+            lambda: to_html(records),
             "attnkit-claims.html",
             "text/html",
             icon=":material/download:",
             on_click="ignore",
             key="claims_html",
         )
-
-
-reruns = open_reruns()
-asked = open_question_choice()
-asked_guesses: dict[str, str | None] = st.session_state.setdefault("asked_guesses", {})
-shipped = load_shipped()
-verdicts = verdicts_of(shipped.values())
-
-st.title("Questions", anchor=False)
-st.markdown(
-    "Five questions that people asked about queries, keys and values, and what tiny models say, "
-    "most of one layer and one head, that were trained to find out. Train them again yourself."
-)
-st.caption(
-    "QKV: three matrices. Q=K, K=V: those two share one. Q=K=V: one for all. V=I: no value matrix. "
-    "A seed is one repetition of the training, with data and first numbers of its own."
-)
-if asked.problem:
-    st.warning(plain(asked.problem), icon=":material/warning:")
-    asked.problem = ""
-titles = {question.id: question.title for question in QUESTIONS} | {ALL: "All claims"}
-st.pills(
-    "Question",
-    list(titles),
-    format_func=titles.__getitem__,
-    required=True,
-    key=VIEW,
-    label_visibility="collapsed",
-    wrap=True,
-)
-asked.view = st.session_state[VIEW] or asked.view
-opened = question_of(asked.view)
-if opened is None:
-    show_all()
-else:
-    show_question(opened)
-with st.expander("How verdicts are made"):
-    st.markdown(RULE)
-downloads()
-asked.write_link()
-components.markup("", key="styles")  # also where no figure brings them
-components.load_plotly()
