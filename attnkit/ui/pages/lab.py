@@ -135,9 +135,7 @@ def show_messages(lab: Lab) -> None:
         st.warning(f"The link was not fully understood. {details} All else is as it says.")
         lab.problems = []
     if lab.lost:
-        details = " ".join(
-            f"{lost.value}: {lost.allowed.removeprefix('but ')}." for lost in lab.lost
-        )
+        reasons = [f"{p.value}: {p.allowed.removeprefix('but ')}." for p in lab.lost]
         details = plain(" ".join(reasons))
         st.warning(f"Switched off, because they do not go with this task's sizes. {details}")
         lab.lost = []
