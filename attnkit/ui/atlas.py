@@ -64,7 +64,7 @@ class AtlasChoice(Linked):
         offset: Distance of query and key positions in tokens, for rotary positions.
         once: Whether a key and value head that query heads share counts once, not per query head.
         toys: Whether our toy models are shown, too.
-        own: Models that this visitor has measured.
+        measured: Models that this visitor has measured.
         problem: Problem of the link, in a sentence; empty if there is none.
     """
 
@@ -74,7 +74,7 @@ class AtlasChoice(Linked):
     offset: int = 0
     once: bool = True
     toys: bool = False
-    own: Atlas | None = None
+    measured: Atlas | None = None
     problem: str = ""
     _by_link: bool = False
 

@@ -64,8 +64,8 @@ def draw() -> None:
     st.title("How similar are the three matrices in real models?", anchor=False)
     shipped_atlas = load_shipped()
     atlas = shipped_atlas
-    if choice.own is not None:
-        atlas = choice.own if shipped_atlas is None else shipped_atlas.joined(choice.own)
+    if choice.measured is not None:
+        atlas = choice.measured if shipped_atlas is None else shipped_atlas.joined(choice.measured)
     if shipped_atlas is not None:
         answer(shipped_atlas.table)
     if atlas is not None:
@@ -309,11 +309,11 @@ def show_one_head(
                 width=240 if field == "model" else 110,
             )
             candidates = candidates[candidates[field] == getattr(head, field)]
-    if choice.own is not None and head.model in set(choice.own.table["model"]):
+    if choice.measured is not None and head.model in set(choice.measured.table["model"]):
         st.caption("You measured this model: a link to this page shows it to nobody else.")
     else:
         st.caption("The address of this page names this head: send it on.")
-    show_head(heads, head, portrait_of(head, [choice.own, shipped_atlas], fold=choice.fold))
+    show_head(heads, head, portrait_of(head, [choice.measured, shipped_atlas], fold=choice.fold))
 
 
 def take_head(choice: AtlasChoice) -> None:
