@@ -203,10 +203,8 @@ def under_free_names(atlas: Atlas, taken: Iterable[str]) -> Atlas:
     """Return an atlas in which models whose name is taken have a number: "upload (2)"."""
     taken, names = set(taken), {}
     for model in atlas.table["model"].unique():
-        candidates = (f"{model} ({n})" for n in count(2))
-        names[model] = (
-            model if model not in taken else next(n for n in candidates if n not in taken)
-        )
+        candidates = chain([model], (f"{model} ({number})" for number in count(2)))
+        names[model] = next(name for name in candidates if name not in taken)
         taken.add(names[model])
     arrays = {}
     for key, array in atlas.arrays.items():
