@@ -37,7 +37,7 @@ def is_signed_in() -> bool:
 
 @Singleton
 def gate() -> Gate:
-    """Return the server's one gate, which counts wrong secrets by network address."""
+    """Return the gate of the server, which slows down visitors who guess the secret."""
     return Gate(server_settings().owner_secret.get_secret_value())
 
 
