@@ -29,7 +29,7 @@ from attnkit.ui.runs import (
     attempt,
     compare,
     find_chosen,
-    listed,
+    list_entries,
     may_change,
     open_runs,
 )
@@ -77,7 +77,7 @@ def show_store(runs: Runs, store: ResultStore) -> None:
         key="runs_search",
         width=420,
     )
-    entries = listed(store, query or "", MOST_LISTED)
+    entries = list_entries(store, query or "", MOST_LISTED)
     chosen = find_chosen(runs, store, entries)
     compared = compare(runs, store, chosen)
     chosen = [entry for entry in chosen if entry.hash in runs.chosen]
