@@ -1,6 +1,6 @@
-"""A page of figures as one HTML file that needs no server, no network and no other file.
+"""Export of a page's figures as one HTML file that needs no server, network or other file.
 
-The same source runs in the dashboard as a component; here it is joined as well, without Streamlit.
+The same JavaScript runs in the dashboard as a component. This module needs no Streamlit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PARTS = {
     "asymmetry": ("heads",),
     "similarity": ("heads", "joint"),
 }
-"""Further files of a component, some of which are shared by two or three."""
+"""Names of further JavaScript files of a component; several components share some of them."""
 
 _EXPORT = re.compile(r"^export default function ", re.MULTILINE)
 
@@ -37,24 +37,25 @@ h1 { font-size: 1.5rem; margin: 0 0 4px; } p.ak-page-note { margin: 0 0 12px; li
 
 
 def asset(name: str) -> str:
-    """The text of a file of `attnkit/ui/assets`."""
+    """Return the text of a file in `attnkit/ui/assets`."""
     return (files("attnkit.ui") / "assets" / name).read_text(encoding="utf-8")
 
 
 @cache
 def film_source(name: str) -> tuple[str, str]:
-    """JavaScript and CSS of a component that shows a film, with all that it shares."""
+    """Return JavaScript and CSS of a component that shows a film, shared files included."""
     scripts = [asset(f"{part}.js") for part in (*_SHARED, *_PARTS.get(name, ()), name)]
     return "\n".join(scripts), asset("lab.css") + asset("film.css")
 
 
 def standalone_html(title: str, component: str, blob: bytes, note: str = "") -> str:
-    """One HTML file that shows a film as the page does; light or dark as the reader's system is.
+    """Return an HTML file that shows a film as the page does, light or dark like the system.
 
     Args:
-        component: the name of its file in `attnkit/ui/assets`.
-        blob: the film with all its frames, as a component takes it.
-        note: what is shown, in a sentence under the title.
+        title: Title of the page.
+        component: Name of the component, which is that of its file in `attnkit/ui/assets`.
+        blob: The film with all its frames, as the component reads it.
+        note: Sentence below the title that says what is shown.
     """
     script, style = film_source(component)
     script, n_exports = _EXPORT.subn("function showFilm", script)
