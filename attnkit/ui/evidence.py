@@ -129,7 +129,7 @@ def beside_table(
     """Return a table of a visitor's run beside shipped evidence; Markdown.
 
     Args:
-        own: The run.
+        own: Evidence of the run.
         shipped: The shipped record of the same claim, if there is one.
         verdict: Verdict of the shipped record, read together with all others.
         own_verdict: Verdict of the run, read alone.
@@ -166,25 +166,27 @@ def tuning_table(tuned: Mapping[str, Tuned]) -> str:
     return "\n".join([head, "|---|---|---|---|", *rows])
 
 
-def disagreement(claim: Claim, own: Verdict, shipped: Verdict | None, n_shipped: int) -> str:
+def disagreement(
+    claim: Claim, own_verdict: Verdict, shipped_verdict: Verdict | None, n_shipped: int
+) -> str:
     """Return why a run of few seeds differs from shipped evidence; empty if it does not.
 
     Args:
         claim: The claim.
-        own: Verdict of the visitor's run.
-        shipped: Shipped verdict, if there is one.
+        own_verdict: Verdict of the visitor's run.
+        shipped_verdict: Shipped verdict, if there is one.
         n_shipped: Number of seeds of the shipped evidence.
     """
-    if shipped is None or own == shipped:
+    if shipped_verdict is None or own_verdict == shipped_verdict:
         return ""
     n_own = claim.quick_seeds
-    if own == "undecided":
+    if own_verdict == "undecided":
         n_statements = len(claim.statements)
         more = ""
         if n_statements > 1:
             more = f", all the more for a claim that says {n_statements} things at once"
         return f"{n_own} seeds are few{more}: no verdict. The shipped one rests on {n_shipped}."
-    if shipped == "undecided":
+    if shipped_verdict == "undecided":
         return (
             f"Read alone, your {n_own} seeds decide. The shipped {n_shipped}, read together "
             "with all other claims, do not: that is the stricter reading."
@@ -195,14 +197,12 @@ def disagreement(claim: Claim, own: Verdict, shipped: Verdict | None, n_shipped:
     )
 
 
-def guess_in_words(guess: Verdict, own: Verdict, shipped: Verdict | None) -> str:
+def guess_in_words(guess: Verdict, own_verdict: Verdict, shipped_verdict: Verdict | None) -> str:
     """Return whether a guess was right in words; shipped evidence decides, as it has more seeds."""
-    judged = own if shipped is None else shipped
-    if shipped is not None and shipped != own:
-        by = "By the shipped evidence your guess"
-    else:
-        by = "Your guess"
-    return outcome_in_words(guess == judged, by)
+    judged = own_verdict if shipped_verdict is None else shipped_verdict
+    if shipped_verdict is not None and shipped_verdict != own_verdict:
+        return outcome_in_words(guess == judged, "By the shipped evidence your guess")
+    return outcome_in_words(guess == judged)
 
 
 def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:

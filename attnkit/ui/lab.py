@@ -135,9 +135,9 @@ class Lab(RunOnScreen, Linked):
             else:
                 training_service().resume(job.id)
             return
-        known = training_service().find(self.experiment)
-        if known is not None and known.state == "finished":
-            self._show(known.id)
+        existing = training_service().find(self.experiment)
+        if existing is not None and existing.state == "finished":
+            self._show(existing.id)
         else:
             self._begin(reuse=True)
 
@@ -155,9 +155,9 @@ class Lab(RunOnScreen, Linked):
         ):
             return
         service = training_service()
-        known = service.find(self.experiment, self.watcher)
-        if known is not None and known.state == "finished":
-            self._show(known.id)
+        existing = service.find(self.experiment, self.watcher)
+        if existing is not None and existing.state == "finished":
+            self._show(existing.id)
         elif self.automatic and service.estimate(self.experiment) < FAST_SECONDS:
             self._begin(reuse=True)
 
@@ -261,9 +261,9 @@ class Lab(RunOnScreen, Linked):
         self.set(link.experiment)
         if self.quiet:
             return
-        known = training_service().find(link.experiment, self.watcher)
-        if known is not None and known.id != self.job_id:
-            self._show(known.id)
+        existing = training_service().find(link.experiment, self.watcher)
+        if existing is not None and existing.id != self.job_id:
+            self._show(existing.id)
 
     def set(self, experiment: Experiment) -> None:
         """Set up an experiment in all widgets; a job on another task leaves the screen."""
@@ -292,6 +292,6 @@ class Lab(RunOnScreen, Linked):
             self.leave_job()
             self.previous = None
         elif not quiet and job is None:
-            known = training_service().find(self.experiment, self.watcher)
-            if known is not None:
-                self._show(known.id)
+            existing = training_service().find(self.experiment, self.watcher)
+            if existing is not None:
+                self._show(existing.id)

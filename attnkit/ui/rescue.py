@@ -205,8 +205,8 @@ def _undo(lab: Lab, attempt: Attempt) -> None:
     before, attempts = attempt.before.experiment, _all_attempts()
     if attempt not in attempts:  # pressed twice
         return
-    known, example = training_service().find(before, lab.watcher), lab.example
-    if known is None and example is not None and example.experiment == before:
+    existing, example = training_service().find(before, lab.watcher), lab.example
+    if existing is None and example is not None and example.experiment == before:
         lab.leave_job()  # what the Lab then shows is the shipped example
         lab.set(before)
     elif not _is_accepted(lab, before):

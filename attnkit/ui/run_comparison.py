@@ -225,7 +225,7 @@ def _is_beside_others(variant: Variant, compared: ComparedExperiment) -> bool:
 def _summary_columns(metric: Metric) -> dict[str, Any]:
     """Return the headings and formats of the summary."""
     number = partial(st.column_config.NumberColumn, format="%.3f")
-    whole = partial(st.column_config.NumberColumn, format="%.0f")
+    integer = partial(st.column_config.NumberColumn, format="%.0f")
     return {
         "seeds": "Seeds",
         "last": number(f"Last {metric}"),
@@ -235,7 +235,7 @@ def _summary_columns(metric: Metric) -> dict[str, Any]:
         "mean": number("Mean"),
         "best": number("Best (optimistic)"),
         "solved": "Solved",
-        "steps_to_threshold": whole("Steps to 99%"),
+        "steps_to_threshold": integer("Steps to 99%"),
         "diverged": "Diverged",
     }
 

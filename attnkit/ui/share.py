@@ -35,8 +35,8 @@ def share_form(lab: Lab, fits: bool) -> None:
         note = "It opens with these settings."
         if not fits:
             note = "Something on screen cannot be trained; the link is the address of this page."
-        known = training_service().find(experiment)
-        if known is not None and known.stored:
+        existing = training_service().find(experiment)
+        if existing is not None and existing.stored:
             note += " The result is kept here, so it opens finished."
         st.caption(note)
         if warning:
@@ -102,7 +102,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _to_copy(address: str, query: str, quiet: bool) -> None:
-    """Draw a link with a button that copies it; a relative link if the address is not known."""
+    """Draw a link with a button that copies it; a relative link if the address is unknown."""
     if quiet:
         query = f"{query or f'?v={SCHEMA}'}&{QUIET}=1"
     st.code(address + query or f"?v={SCHEMA}", language=None, wrap_lines=True)

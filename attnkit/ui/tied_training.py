@@ -52,12 +52,12 @@ class TiedTraining:
     def begin(self, experiment: Experiment) -> None:
         """Train an experiment; if it is finished or trains for somebody, show that job."""
         service = training_service()
-        known = service.find(experiment, self.lab.watcher)
-        if known is not None and known.id == self.job_id and not known.over:
+        existing = service.find(experiment, self.lab.watcher)
+        if existing is not None and existing.id == self.job_id and not existing.over:
             return
         self.leave()
-        if known is not None and known.state != "paused":
-            self.job_id = known.id
+        if existing is not None and existing.state != "paused":
+            self.job_id = existing.id
             return
         try:
             self.job_id = service.submit(experiment, watcher=self.lab.watcher)
