@@ -62,7 +62,7 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
     return seed, layer, head
 
 
-def why(snapshot: Snapshot, seed: int, foreign: bool) -> None:
+def explain_result(snapshot: Snapshot, seed: int, foreign: bool) -> None:
     """Write what the accuracies show over all seeds, and the reason in one seed if it is known.
 
     Args:

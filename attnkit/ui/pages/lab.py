@@ -16,7 +16,7 @@ from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, composer, share, task_examples, words
-from attnkit.ui.board import draw_board, larger_charts, probe_pickers, why
+from attnkit.ui.board import draw_board, explain_result, larger_charts, probe_pickers
 from attnkit.ui.controls import labels_of, setting_widgets
 from attnkit.ui.custom_phone_book import custom_phone_book_area
 from attnkit.ui.guess import guess_area, quiet_switch
@@ -294,7 +294,7 @@ def trained_area(lab: Lab, job: Job | None, snapshot: Snapshot, status: str) -> 
             st.markdown(status + note, width="stretch")
             seed, layer, head = probe_pickers(experiment)
         with reason:
-            why(snapshot, seed, foreign)
+            explain_result(snapshot, seed, foreign)
         columns = lab.experiment if foreign or lab.n_new else experiment
         draw_board(snapshot, columns, (seed, layer, head), lab.previous, foreign)
     larger_charts(lab, snapshot, foreign)

@@ -118,13 +118,13 @@ def live_area() -> None:
             "megabytes": st.column_config.NumberColumn(
                 "MB", width=45, format="%.0f", help="Memory, estimated."
             ),
-            "watchers": st.column_config.NumberColumn("Tabs", width=45, help="That look at it."),
+            "watchers": st.column_config.NumberColumn("Tabs", width=45, help="Browser tabs that show it."),
             "restarts": st.column_config.NumberColumn(
-                "Anew", width=50, help="How often it began anew, its process having died."
+                "Anew", width=50, help="How often training began anew because its process had died."
             ),
             "stored": st.column_config.CheckboxColumn("Kept", width=45, help="In the store."),
             "address": st.column_config.TextColumn(
-                "Address", width=110, help="The network that asked for it; on hosted copies."
+                "Address", width=110, help="Network that requested it; on hosted copies only."
             ),
         },
         alt="Experiments that train, wait or have ended",
