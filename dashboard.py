@@ -9,9 +9,9 @@ import streamlit as st
 
 def draw() -> None:
     """Draw the page that the address names."""
+    from attnkit.ui.bundle import asset
     from attnkit.ui.routing import route
     from attnkit.ui.session import stay
-    from attnkit.ui.standalone import asset
     from attnkit.ui.startup import settle
 
     st.set_page_config(

@@ -1,4 +1,4 @@
-"""attnkit: train tiny transformers that share their Q, K and V projections, many at once.
+"""Train tiny transformers that share their Q, K and V projections, many at once.
 
 Names are imported when first used, so that `import attnkit` does not wait for torch.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ROOMS = {
+_SUBPACKAGES = {
     "CATALOGUE": "variants",
     "Experiment": "experiment",
     "Film": "training",
@@ -65,4 +65,4 @@ __all__ = [
 ]
 
 
-__getattr__ = import_on_use(__name__, _ROOMS)
+__getattr__ = import_on_use(__name__, _SUBPACKAGES)

@@ -1,4 +1,4 @@
-"""Entry point of `python -m attnkit`; it handles Ctrl-C before anything slow is imported."""
+"""Entry point of `python -m attnkit`, which handles Ctrl-C before slow imports."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def pattern(read: Projections, layer: Seen, scale: float) -> np.ndarray:
     """The attention our matrices give, queries and keys turned where they stand."""
     q, k = made(read.W_Q, read.b_Q, layer.x), made(read.W_K, read.b_K, layer.memory)
     if read.rope is not None:
-        q, k = (np.stack([read.rope.turned(row, i) for i, row in enumerate(a)]) for a in (q, k))
+        q, k = (np.stack([read.rope.rotate(row, i) for i, row in enumerate(a)]) for a in (q, k))
     k = k.repeat(q.shape[1] // k.shape[1], axis=1)
     s = np.einsum("ihd,jhd->hij", q, k) * scale
     if layer.kind is Kind.CAUSAL:

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from attnkit.figures.atlas import atlas_panels
 from attnkit.realmodels.measures import MEASURES
-from attnkit.ui.standalone import asset
+from attnkit.ui.bundle import asset, inline_script
 
 pytestmark = pytest.mark.browser
 
@@ -28,12 +28,12 @@ def opened(browser, tmp_path):
     def open_one(width=WIDE):
         panels = atlas_panels(heads_of(made_atlas().table), MEASURES["cos_qk"])
         data = json.dumps({**panels, "chosen": [READER, "encoder", 1, 3]})
-        script = "\n".join(asset(f"{name}.js") for name in ("panels", "ink", "save", "atlas"))
+        script, _ = inline_script("atlas")
         path = tmp_path / "atlas.html"
         style = asset("lab.css") + asset("atlas.css")
         path.write_text(f"""<!doctype html><meta charset="utf-8"><style>{style}</style>
 <div id="root"></div><script type="module">
-{script.replace("export default function ", "function showAtlas")}
+{script}
 window.data = {data};
 window.chosen = [];
 const setTriggerValue = (name, value) => window.chosen.push([name, value]);

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from attnkit.figures.groups import real
 from attnkit.realmodels import shipped, toys
-from attnkit.realmodels.answer import answer_004, caveats
+from attnkit.realmodels.answer import answer_sentences, caveats
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
@@ -115,7 +115,7 @@ def link(tab):
 def test_the_page_answers_with_the_numbers_of_its_table(copy):
     """Three sentences, and what is not comparable."""
     tab = turn()
-    said(tab, "\n\n".join(answer_004(made_atlas().table)))
+    said(tab, "\n\n".join(answer_sentences(made_atlas().table)))
     for caveat in caveats(made_atlas().table):
         assert caveat in said(tab, caveat)
 

@@ -13,6 +13,7 @@ from attnkit.figures.board import board
 from attnkit.figures.curves import plot_accuracy
 from attnkit.ui import components
 from attnkit.ui.address import LATE_SECONDS
+from attnkit.ui.bundle import script
 from attnkit.ui.task_examples import shipped_example
 from attnkit.ui.visitor import dashboard
 
@@ -245,7 +246,7 @@ def test_cleanup_of_an_overtaken_draw_touches_nothing(page, name, monkeypatch):
         components.live_figure(plot_accuracy(snapshot), [], key="x", alt="", faded=False)
     page.set_content("<div id=here style='width: 900px'></div>")
     page.add_script_tag(content=get_plotlyjs())
-    source = components.script(name)
+    source = script(name)
     n_nodes, n_kept, still_plotted = page.evaluate(REDRAW, [source, sent["data"]])
     assert n_kept == n_nodes > 1
     assert not still_plotted

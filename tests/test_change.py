@@ -11,8 +11,8 @@ from test_live import assert_same_bits, unending, wait_until, wait_until_still
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
+from attnkit.service import ended_jobs, worker
 from attnkit.service import service as live
-from attnkit.service import worker
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
 from attnkit.training import train
@@ -108,7 +108,7 @@ def test_variants_that_are_known_are_shown_without_training(service, told):
 
 def test_a_stored_result_lends_its_runs(service, monkeypatch):
     """Also if its parameters are not in memory."""
-    monkeypatch.setattr(ended, "MAX_LENT_BYTES", 1)
+    monkeypatch.setattr(ended_jobs, "MAX_LENT_BYTES", 1)
     known = finished(service, experiment("QKV", first_seed=30))
     assert known.result is None
     new = finished(service, known.experiment.replace(sharing=["QKV", "Q=K"]), reuse=True)
@@ -238,4 +238,4 @@ def test_limits_count_what_is_trained(service):
     known = finished(service, experiment("QKV", "Q=K", "K=V", first_seed=120)).experiment
     job_id = service.submit(known.replace(sharing=[*known.sharing, "Q=V"]), reuse=True)
     alone = experiment("Q=V", first_seed=120)
-    assert service.look(job_id).megabytes == ended.memory_of(alone)
+    assert service.look(job_id).megabytes == ended_jobs.memory_of(alone)

@@ -315,13 +315,15 @@ def full_disk(n_bytes):
 @pytest.fixture
 def trained(monkeypatch, result):
     """Train nothing: every command gets the same result."""
-    monkeypatch.setattr("attnkit.command.train.trained", lambda *_: result)
+    monkeypatch.setattr("attnkit.command.train.train_with_progress", lambda *_: result)
 
 
 @pytest.mark.parametrize(("option", "target"), [("--json", "x.json"), ("--out", "x")])
 def test_a_full_disk_is_found_before_training(run, place, monkeypatch, option, target):
     """Nobody waits for numbers that are then lost, and nothing is left behind."""
-    monkeypatch.setattr("attnkit.command.train.trained", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(
+        "attnkit.command.train.train_with_progress", lambda *_: pytest.fail("trained")
+    )
     before = listing(place)
     with full_disk(100):
         code, output, errors = run("train", option, target)
@@ -341,7 +343,7 @@ def test_a_disk_that_is_full_at_the_end_costs_only_what_does_not_fit(
         limits.enter_context(full_disk(4096))
         return result
 
-    monkeypatch.setattr("attnkit.command.train.trained", fills_the_disk)
+    monkeypatch.setattr("attnkit.command.train.train_with_progress", fills_the_disk)
     with limits:
         code, output, errors = run("train", "--out", "out", "--json", "x.json")
     assert code == 2
@@ -363,7 +365,7 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(run, place, monkeypatch,
         limits.enter_context(full_disk(4096))
         return result
 
-    monkeypatch.setattr("attnkit.command.train.trained", fills_the_disk)
+    monkeypatch.setattr("attnkit.command.train.train_with_progress", fills_the_disk)
     with contextlib.ExitStack() as limits:
         assert run("train", "--out", "saved")[0] == 2
     assert Result.load("saved").to_blobs() == before

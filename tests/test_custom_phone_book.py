@@ -10,11 +10,11 @@ from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
     MOST_SHOWN,
     ask,
-    can_be_asked,
+    is_phone_book,
     most_entries,
     read_book,
     same_name,
-    shown,
+    shortened,
 )
 from attnkit.tasks import TASKS
 
@@ -100,14 +100,14 @@ def test_of_a_name_that_stands_twice_the_first_is_kept(task):
     book = read_book("Ada 31\n\nBen 14\n ADA  25", task)
     assert pairs(book) == [("Ada", "31"), ("Ben", "14")]
     assert not book.problems
-    assert book.notes == ["Lines 1 and 4: “ADA” stands twice; line 1 is kept, line 4 left out."]
+    assert book.notes == ["Lines 1 and 4: “ADA” occurs twice; line 1 is kept, line 4 left out."]
 
 
 def test_names_that_read_alike_are_told_with_what_is_read():
     """Only the first letters count in the fuzzy phone book."""
     book = read_book("Anna 1\nAnnabell 2\nBen 3", FUZZY)
     assert len(book.entries) == 2
-    assert "“Anna” and “Annabell” both read ANNA" in book.notes[0]
+    assert "the models read both “Anna” and “Annabell” as ANNA" in book.notes[0]
 
 
 @BOTH
@@ -155,7 +155,7 @@ def test_a_long_paste_is_answered(task):
 
 def test_a_long_line_of_digits_and_a_letter_is_no_number():
     """It is read from its end, so that not every digit of it is tried; this would take minutes."""
-    assert custom_book._parts("1 " * 500_000 + "x")[1] == ""
+    assert custom_book._split_line("1 " * 500_000 + "x")[1] == ""
     assert "has no number" in read_book("1 " * 9_000 + "x", EXACT).problems[0]
 
 
@@ -171,7 +171,7 @@ def test_very_long_names_are_cut_on_the_page_only():
     long = "A" * 300
     book = read_book(f"{long} 1\n{long}b 2", EXACT)
     assert len(book.entries) == 2
-    assert len(shown(long)) == MOST_SHOWN
+    assert len(shortened(long)) == MOST_SHOWN
     assert ask(book, long + "B", EXACT).right == [1]
 
 
@@ -179,9 +179,9 @@ def test_control_characters_are_left_out_and_told():
     """A name is what can be seen of it."""
     book = read_book("A\x00d\u202ea 31\nBen\x07 14", EXACT)
     assert pairs(book) == [("Ada", "31"), ("Ben", "14")]
-    assert book.notes == ["Invisible control characters were left out of 2 lines."]
+    assert book.notes == ["Invisible control characters were removed from 2 lines."]
     book = read_book("Ad\x00a 31\nBen 14", EXACT)
-    assert book.notes == ["Invisible control characters were left out of 1 line."]
+    assert book.notes == ["Invisible control characters were removed from 1 line."]
 
 
 def test_an_exact_question_asks_every_name_once():
@@ -239,12 +239,12 @@ def test_more_letters_than_the_alphabet_are_told():
     small = TASKS["fuzzy_phonebook"](n_alphabet=8, n_entries=2, n_wrong=0)
     book = read_book("\n".join(f"{letter}xyz {i}" for i, letter in enumerate("abcdefghi")), small)
     problem = ask(book, "axyz", small).problems[0]
-    assert "9 different letters in place 1, allowed at most 8 (the dial Alphabet)" in problem
+    assert "9 different letters in place 1, allowed at most 8 (the setting Alphabet)" in problem
 
 
 def test_only_phone_books_can_be_asked():
     """A book of one's own needs names and numbers."""
-    assert {name for name, task in TASKS.items() if can_be_asked(task())} == {
+    assert {name for name, task in TASKS.items() if is_phone_book(task())} == {
         "phonebook",
         "fuzzy_phonebook",
     }

@@ -25,7 +25,7 @@ from attnkit.experiment.experiment import (
     from_text,
     settings,
 )
-from attnkit.experiment.links import from_broken_params, is_ours
+from attnkit.experiment.links import from_broken_params, is_link_field
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.model.model import Model
 from attnkit.tasks import TASKS
@@ -473,7 +473,7 @@ def test_broken_parameters_never_raise(params):
     assert isinstance(experiment, Experiment)
     assert all(problem.allowed and str(problem) for problem in problems)
     if not problems:
-        ours = {name: value for name, value in params.items() if is_ours(name)}
+        ours = {name: value for name, value in params.items() if is_link_field(name)}
         assert from_params(ours) == experiment
 
 

@@ -28,9 +28,9 @@ from attnkit.__main__ import main
 from attnkit.analysis.export import (
     command_line,
     experiment_code,
+    export_files,
     module_code,
     module_weights,
-    take_away,
     torch_file,
 )
 from attnkit.experiment import Experiment
@@ -302,7 +302,7 @@ def test_a_result_is_taken_away_as_files(tmp_path, capsys):
     result.save(tmp_path / "saved")
     assert main(["code", str(tmp_path / "saved"), "--out", str(tmp_path / "out")]) == 0
     written = {p.relative_to(tmp_path / "out").as_posix(): p for p in map(Path, listed(capsys))}
-    files = take_away(Result.load(tmp_path / "saved"))
+    files = export_files(Result.load(tmp_path / "saved"))
     assert {name: path.read_bytes() for name, path in written.items()} == files
     assert set(files) == {
         "experiment.py", "Q=K/module.py", "Q=K/seed_0/weights.pt", "Q=K/seed_1/weights.pt",
@@ -371,7 +371,7 @@ def test_the_command_makes_the_experiment(given, monkeypatch):
         trained.append(one)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnkit.command.train.trained", interrupted)
+    monkeypatch.setattr("attnkit.command.train.train_with_progress", interrupted)
     words = shlex.split(command_line(experiment))
     assert words[:3] == ["python", "-m", "attnkit"]
     assert main(words[3:]) == 130

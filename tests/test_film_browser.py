@@ -18,7 +18,8 @@ from safetensors.numpy import save
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
 from attnkit.training.camera import record
-from attnkit.ui.standalone import film_source, standalone_html
+from attnkit.ui.bundle import inline_script
+from attnkit.ui.standalone import film_style, standalone_html
 
 pytestmark = pytest.mark.browser
 
@@ -28,7 +29,7 @@ HOST = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>film
 window.readTensors = readTensors;
 window.ordinal = ordinal;
 window.told = [];
-window.take = (text) => showFilm({
+window.take = (text) => {show}({
   data: Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)),
   parentElement: document.getElementById("film"),
   setTriggerValue: (name, value) => window.told.push([name, value]),
@@ -52,9 +53,9 @@ def opened(browser):
         page.set_default_timeout(LONG)
         page.on("pageerror", lambda error: errors.append(str(error)))
         pages.append(page)
-        script, style = film_source(component)
-        script = script.replace("\nexport default function ", "\nfunction showFilm")
-        page.set_content(HOST.replace("{style}", style).replace("{script}", script))
+        script, show = inline_script(component)
+        host = HOST.replace("{style}", film_style()).replace("{show}", show)
+        page.set_content(host.replace("{script}", script))
         page.wait_for_function("Boolean(window.take)")
         for blob in blobs:
             take(page, blob)

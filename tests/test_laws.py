@@ -111,7 +111,7 @@ def one_cohort(experiment):
         variants = experiment.sharing if engine == "kernel" else ()
         known = [variant for variant in variants if kernel_knows(experiment, variant)]
         others = [variant for variant in experiment.sharing if variant not in known]
-        return [training_module.Part(tuple(some), seeds) for some in (known, others) if some]
+        return [training_module.CohortPlan(tuple(some), seeds) for some in (known, others) if some]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_module, "plan_cohorts", whole)

@@ -17,7 +17,7 @@ from attnkit.experiment.experiment import Experiment, from_params, settings
 from attnkit.experiment.links import (
     GROUPS,
     MOST_FIELDS,
-    is_ours,
+    is_link_field,
     link_params,
     link_text,
     read_link,
@@ -207,7 +207,7 @@ def check(fields, link):
     told(link.problems).encode()
     assert set(link.hidden) <= {*GROUPS, *FIELDS}
     if not link.problems and "run" not in fields:
-        ours = {n: v for n, v in fields.items() if n != "hide" and is_ours(n)}
+        ours = {n: v for n, v in fields.items() if n != "hide" and is_link_field(n)}
         assert link.experiment == from_params(ours)
     written = link_params(link.experiment, link.hidden)
     assert len(written) < MOST_FIELDS

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from kinds import SMALL
 
-from attnkit.analysis.custom_phone_book import can_be_asked
+from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.examples import load_example
 from attnkit.experiment import Experiment
 from attnkit.model.kernel import cache
+from attnkit.service import ended_jobs, worker
 from attnkit.service import service as live
-from attnkit.service import worker
 from attnkit.service.book_answers import Weights, answer
 from attnkit.service.jobs import Job
 from attnkit.service.service import TrainingService
@@ -298,8 +298,8 @@ def test_unknown_jobs_are_harmless(service):
 
 def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
     """Memory is bounded: those that nobody has looked at for longest go first."""
-    assert ended.MAX_JOBS > 2
-    monkeypatch.setattr(ended, "MAX_JOBS", 2)
+    assert ended_jobs.MAX_JOBS > 2
+    monkeypatch.setattr(ended_jobs, "MAX_JOBS", 2)
     ids = []
     for _ in range(4):
         ids.append(service.submit(small(1)))
@@ -309,7 +309,7 @@ def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
 
 def test_ended_jobs_are_forgotten_beyond_a_size(service, monkeypatch):
     """The one that ended last stays, however large it is."""
-    monkeypatch.setattr(ended, "MAX_BYTES", 1)
+    monkeypatch.setattr(ended_jobs, "MAX_BYTES", 1)
     ids = []
     for _ in range(2):
         ids.append(service.submit(small(1)))
@@ -624,7 +624,7 @@ def test_trained_models_answer_a_book_of_another_size(service, solved):
         assert (own.attention[:, 0].argmax(-1) == np.arange(5)).all()
 
 
-@pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if can_be_asked(kind())])
+@pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if is_phone_book(kind())])
 def test_the_models_of_a_shipped_example_answer_a_book(task):
     """Their weights are shipped for its first seed, and are those that the example shows."""
     example = load_example(task)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnkit.foundation import machine
-from attnkit.foundation.machine import megabytes_of, processor_kind, room
+from attnkit.foundation.machine import free_and_total_memory, megabytes_of, processor_kind
 
 TOTAL = psutil.virtual_memory().total / 2**20
 
@@ -52,7 +52,7 @@ def test_a_process_that_is_gone_holds_none():
 
 def test_without_a_container_the_machine_is_all(tmp_path):
     """No limit is told."""
-    free, total = room(tmp_path)
+    free, total = free_and_total_memory(tmp_path)
     assert 0 < free <= total == pytest.approx(TOTAL)
 
 
@@ -69,11 +69,11 @@ def test_a_container_has_what_its_limit_leaves(tmp_path, version):
         }
         cached = f"inactive_file 7\ntotal_inactive_file {20 * 2**20}\n"
         write(tmp_path / "memory", **held, memory__stat=cached)
-    assert room(tmp_path) == (60, 100)
+    assert free_and_total_memory(tmp_path) == (60, 100)
 
 
 @pytest.mark.parametrize("limit", ["max\n", f"{2**63}\n"])
 def test_a_container_without_a_limit_has_the_machine(tmp_path, limit):
     """Version 2 says `max`, version 1 a huge number."""
     write(tmp_path, memory__current="1000\n", memory__max=limit, memory__stat="")
-    assert room(tmp_path)[1] == pytest.approx(TOTAL)
+    assert free_and_total_memory(tmp_path)[1] == pytest.approx(TOTAL)

@@ -1093,7 +1093,7 @@ def test_a_task_that_is_a_phone_book_can_be_asked_like_it(own_task, base):
     """With the question of the task that it was made of."""
     own_task("mine", TASKS[base])
     tab = visit(v="1", task="mine")
-    assert tab.text_input(key="asked_mine").value == TASKS[base].own_question
+    assert tab.text_input(key="asked_mine").value == TASKS[base].default_query
 
 
 def test_groups_of_answers_without_a_title_are_shown(own_task, monkeypatch):

@@ -94,7 +94,7 @@ def test_the_learning_rate_goes_on():
         cohort._optimiser.step = lambda share, step=step: (shares.append(share), step(share))
         cohort.advance(8)
     training = cohort.experiment.training
-    assert shares == [training.share_of_rate(step) for step in range(16)]
+    assert shares == [training.learning_rate_factor(step) for step in range(16)]
 
 
 def test_each_phase_has_its_own_data():
@@ -105,7 +105,7 @@ def test_each_phase_has_its_own_data():
     blank = {earlier: task.n_classes + 1, task: task.n_classes}  # what is hidden
     for asked in (earlier, task):
         tokens, _ = TrainingData(experiment, [0], CPU, asked).next()
-        shown = TrainingData(experiment, [0], CPU, asked).shown()
+        shown = TrainingData(experiment, [0], CPU, asked).evaluation_examples()
         for batch in (tokens, shown.tokens):
             questions = batch[0, :, task.answers_from :]
             assert (questions == blank[asked]).any(-1).all()
@@ -124,7 +124,7 @@ def test_training_examples_are_among_those_trained_on():
     for asked in (experiment.task.earlier, experiment.task):
         data = TrainingData(experiment, [3], CPU, asked)
         stock = {str(row) for _ in range(2) for row in data.next()[0][0].tolist()}
-        shown = TrainingData(experiment, [3], CPU, asked).shown().tokens[0]
+        shown = TrainingData(experiment, [3], CPU, asked).evaluation_examples().tokens[0]
         assert {str(row) for row in shown.tolist()} <= stock
         assert len(shown) == 16
 

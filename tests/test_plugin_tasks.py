@@ -61,7 +61,7 @@ def test_a_task_needs_a_name_that_can_be_typed(name):
 
 def test_a_name_is_taken_once():
     """Another class of the same name would hide the first."""
-    with pytest.raises(ValueError, match="name: 'phonebook' is taken by Phonebook"):
+    with pytest.raises(ValueError, match=r"but attnkit\.tasks\.phonebook\.Phonebook has this name"):
         register_task(type("Own", (Phonebook,), {"__annotations__": {}}))
 
 
@@ -71,3 +71,27 @@ def test_a_family_must_be_known():
     own.name, own.family = "own", "Riddles"
     with pytest.raises(ValueError, match="family: got 'Riddles', allowed Questions people ask"):
         register_task(own)
+
+
+def test_a_class_of_the_same_name_in_another_module_is_refused():
+    """It does not silently replace the shipped one, and the message names both origins."""
+    other = type("Phonebook", (Phonebook,), {"__annotations__": {}, "__module__": "my_tasks"})
+    message = r"got 'phonebook' from my_tasks\.Phonebook, but attnkit\.tasks\.phonebook\.Phonebook"
+    with pytest.raises(ValueError, match=message):
+        register_task(other)
+
+
+def test_a_new_version_of_a_class_replaces_it():
+    """So that a cell of a notebook can be run twice."""
+    versions = [
+        type(
+            "Mine", (Phonebook,), {"__annotations__": {}, "__module__": "__main__", "name": "mine"}
+        )
+        for _ in range(2)
+    ]
+    try:
+        for version in versions:
+            register_task(version)
+        assert TASKS["mine"] is versions[1]
+    finally:
+        TASKS.pop("mine", None)

@@ -3,7 +3,7 @@
 import pytest
 
 from attnkit.experiment import Experiment
-from attnkit.foundation.plugins import import_own
+from attnkit.foundation.plugins import import_plugins
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.variants import (
     CATALOGUE,
@@ -70,7 +70,7 @@ def test_a_module_that_prints_and_exits_is_a_problem_in_words(tmp_path, monkeypa
     (tmp_path / "my_rude_variants.py").write_text("print('hello')\nraise SystemExit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("ATTNKIT_MODULES", "my_rude_variants")
-    assert import_own() == ["ATTNKIT_MODULES: 'my_rude_variants' cannot be imported (3)"]
+    assert import_plugins() == ["ATTNKIT_MODULES: 'my_rude_variants' cannot be imported (3)"]
     assert capsys.readouterr().out == ""
 
 

@@ -16,6 +16,7 @@ from attnkit.evidence.words import score_in_words, seen_in_words
 from attnkit.experiment.experiment import from_params
 from attnkit.figures.strips import arms_of
 from attnkit.service.service import Refused, TrainingService
+from attnkit.ui import claim_rerun
 from attnkit.ui.claim_rerun import quick_trials
 from attnkit.ui.evidence import (
     claims_table,
@@ -245,7 +246,7 @@ def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
     assert first.finished
     assert first.trial_index == 2
     assert len(first.seeds) == small.quick_seeds == 8
-    assert min(first.seeds) >= claiming.FIRST_SEED
+    assert min(first.seeds) >= claim_rerun.FIRST_SEED
     text = said(tab)
     assert "Your guess was " in text
     assert f"{first.seeds[0]} to {first.seeds[-1]}" in text

@@ -112,7 +112,7 @@ def test_no_program_of_a_model_is_run(tmp_path):
 
         AutoTokenizer = AutoModel = property(lambda self: self)
 
-    activations._loaded(Library(), source)
+    activations._load(Library(), source)
     tokenizer, network = given
     assert tokenizer == {"local_files_only": True, "trust_remote_code": False}
     assert network == {**tokenizer, "dtype": "float32", "use_safetensors": True}
@@ -131,7 +131,9 @@ def test_a_model_of_few_positions_gets_shorter_pieces(tmp_path, kind):
 def test_layers_with_the_same_weights_are_not_run(tmp_path):
     """ALBERT's run three times, and are read once."""
     config = T.AlbertConfig(**sizes(embedding_size=11, num_hidden_groups=1))
-    assert "1 attention layers were read, but 3" in refusal(save(tmp_path, T.AlbertModel, config))
+    assert "the file has 1 attention layers, but 3 ran" in refusal(
+        save(tmp_path, T.AlbertModel, config)
+    )
 
 
 def test_a_tokenizer_of_another_model_is_told(tmp_path):
@@ -143,7 +145,7 @@ def test_a_tokenizer_of_another_model_is_told(tmp_path):
 def test_too_little_text_is_told(tmp_path):
     """With one position, and without the first token of a piece, none is left."""
     source = save(tmp_path, T.BertModel, T.BertConfig(**sizes(max_position_embeddings=1)))
-    assert "in pieces of 1, are too few" in refusal(source)
+    assert "in windows of 1, are too few" in refusal(source)
 
 
 def test_inputs_that_are_not_finite_are_told(tmp_path):

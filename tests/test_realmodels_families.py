@@ -360,7 +360,7 @@ def _normalised(heads, norm):
 def _turned(heads, rope):
     if rope is None:
         return heads
-    return np.stack([rope.turned(heads[:, :, i], i) for i in range(heads.shape[2])], 2)
+    return np.stack([rope.rotate(heads[:, :, i], i) for i in range(heads.shape[2])], 2)
 
 
 def _without_gain(norm, x):

@@ -198,9 +198,9 @@ def test_an_offset_is_what_rotary_positions_make_of_a_distance(interleaved):
     prepared_layer = prepared(layer, offset=3)
     expected = np.einsum("hd,hd->h", x @ prepared_layer.W_Q, y @ prepared_layer.W_K)
     for p in (0, 5):
-        q, k = x @ rope.turned(layer.W_Q, p + 3), y @ rope.turned(layer.W_K, p)
+        q, k = x @ rope.rotate(layer.W_Q, p + 3), y @ rope.rotate(layer.W_K, p)
         assert np.einsum("hd,hd->h", q, k) == pytest.approx(expected, rel=1e-3)
-    assert rope.turned(layer.W_Q, 3)[..., -1] == pytest.approx(layer.W_Q[..., -1])
+    assert rope.rotate(layer.W_Q, 3)[..., -1] == pytest.approx(layer.W_Q[..., -1])
 
 
 def test_an_offset_changes_only_what_hangs_on_the_basis_of_q():

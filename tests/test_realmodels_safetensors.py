@@ -160,7 +160,7 @@ def test_an_index_names_no_link_out_of_its_folder(tmp_path):
         (b'{"weight_map": [1]}', "weight_map is missing"),
         (b'{"weight_map": {"one": 7}}', "the file of 'one' is 7; it must be a file's name"),
         (b'{"weight_map": {"one": "none.safetensors"}}', "'none.safetensors' is not there"),
-        (b'{"weight_map": {"one": "\\u0000"}}', "not a whole safetensors file"),
+        (b'{"weight_map": {"one": "\\u0000"}}', "damaged, or not a safetensors file"),
         (b'{"weight_map": {"four": "a.safetensors"}}', "no tensor 'four', which the index says"),
         (b'{"weight_map": {"one": "a.safetensors"}', "not JSON"),
         (b"\xff\xfe\x00", "not JSON"),
@@ -206,7 +206,7 @@ _ENTRY = _entry("F32", [2], 0, 8)
         (_header({"a": _entry("F99", [2], 0, 8)}, bytes(8)), "unknown variant"),
         (
             _header(b'{"a":%b,"a":%b}' % ((json.dumps(_ENTRY).encode(),) * 2), bytes(8)),
-            "the name 'a' stands there twice",
+            "the name 'a' occurs twice",
         ),
         (_header({"a": _entry("I8", [2], 0, 2)}, bytes(2)), "'a' is of type I8 (quantised"),
         (_header({"a": _entry("F8_E4M3", [2], 0, 2)}, bytes(2)), "one of F64, F32, F16, BF16"),
@@ -251,7 +251,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path):
     save_file({"one": np.ones((2, 2), np.float32)}, path)
     with pytest.raises(Unreadable, match="changed while it was read"):
         file.read("one")
-    with pytest.raises(Unreadable, match="not a whole safetensors file"):
+    with pytest.raises(Unreadable, match="damaged, or not a safetensors file"):
         file.read("two")
 
 

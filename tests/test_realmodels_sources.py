@@ -136,7 +136,7 @@ def test_a_folder_is_called_by_its_name_however_it_is_given(bert, monkeypatch):
 
 def test_a_source_that_cannot_be_looked_at_is_told(bert, monkeypatch):
     """Nobody's home, none at all, and what the system does not let us see."""
-    assert "a home that is not there" in refusal("~nosuchuser/x")
+    assert "a home folder that does not exist" in refusal("~nosuchuser/x")
     assert "is empty; allowed are" in refusal("")
     for method, said in (("iterdir", "source: "), ("read_bytes", "config.json: ")):
         with monkeypatch.context() as patch:

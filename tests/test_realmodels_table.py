@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attnkit.realmodels import Setting, measure_model, open_model
-from attnkit.realmodels.answer import answer_004, caveats, on_text
+from attnkit.realmodels.answer import answer_sentences, caveats, cka_on_text
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS, measure_layer, prepared
 from attnkit.realmodels.shipped import PACKAGES, load_atlas
@@ -175,24 +175,25 @@ def test_every_head_of_the_shipped_models_has_a_row_and_a_portrait():
 
 
 def test_the_answer_names_the_figures():
-    """Three sentences for thread 004, from the table."""
-    sentences = answer_004(load_atlas().table)
+    """Three sentences, from the table."""
+    sentences = answer_sentences(load_atlas().table)
     assert len(sentences) == 3
     assert "+0.06 to +0.31" in sentences[0]
     assert "390" in sentences[0]
-    assert "mean size 0.005 to 0.011; random matrices 0.004 to 0.007" in sentences[1]
+    assert "mean absolute value 0.005 to 0.011; random matrices 0.004 to 0.007" in sentences[1]
     assert (
-        "0.49 where tokens look both ways, 0.09 to 0.18 where they look back, 0.00" in sentences[2]
+        "0.49 where tokens attend in both directions, 0.09 to 0.18 where they attend backwards "
+        "only, 0.00" in sentences[2]
     )
-    assert f"0.71 in {MINILM}, more alike than" in on_text(load_atlas().table)
-    assert f"0.56 in {SMOLLM}, less alike than" in on_text(load_atlas().table)
-    assert on_text(toy_table()) == ""
+    assert f"0.71 in {MINILM}, higher than" in cka_on_text(load_atlas().table)
+    assert f"0.56 in {SMOLLM}, lower than" in cka_on_text(load_atlas().table)
+    assert cka_on_text(toy_table()) == ""
 
 
 def test_the_caveat_on_folding_names_what_it_moves_most():
     """By the table; of models without gains nothing is said."""
     table = load_atlas().table
-    said = f"causal layers of {WHISPER} it takes the median symmetry from 0.18 to −0.04"
+    said = f"causal layers of {WHISPER}, this changes the median symmetry from 0.18 to −0.04"
     assert any(said in caveat for caveat in caveats(table))
     assert not any("median" in caveat for caveat in caveats(table[~table["folded"]]))
 
@@ -200,7 +201,7 @@ def test_the_caveat_on_folding_names_what_it_moves_most():
 def test_what_the_table_lacks_is_not_answered():
     """MiniLM alone has no causal layers and no control."""
     table = load_atlas().table.query("model == @MINILM")
-    assert answer_004(table)[2].endswith("0.49 where tokens look both ways.")
+    assert answer_sentences(table)[2].endswith("0.49 where tokens attend in both directions.")
 
 
 def test_toys_are_tied_where_their_variant_ties_them():

@@ -66,7 +66,9 @@ def test_warm_up_takes_as_many_steps_as_before():
     """Its share is one of more steps."""
     run = tiny("reverse", steps=40)
     experiment = train_on(run, 0, "QKV", "QKV tie=K=V", MOST)
-    shares = [e.training.share_of_rate(step) for step in range(40) for e in (run, experiment)]
+    shares = [
+        e.training.learning_rate_factor(step) for step in range(40) for e in (run, experiment)
+    ]
     assert run.training.warm_up > 0
     assert shares[::2][:8] == shares[1::2][:8]
 

@@ -6,7 +6,7 @@ from reference import VARIANTS
 from torch.testing import assert_close
 
 from attnkit.analysis.inspection import replay as module
-from attnkit.analysis.inspection.replay import Replay, in_parts, replays
+from attnkit.analysis.inspection.replay import Replay, batched_replays, replays
 from attnkit.model.reference import Layer
 from attnkit.tasks import TASKS
 from attnkit.training.data import draw_probe
@@ -65,13 +65,13 @@ def test_large_replays_come_in_parts(monkeypatch):
     """Few frames at once, then few examples; the numbers are those of the engine."""
     film = film_of()
     variant = film.experiment.sharing[0]
-    ((whole, n),) = in_parts(film, variant, film.experiment, 32)
+    ((whole, n),) = batched_replays(film, variant, film.experiment, 32)
     assert (len(whole.model.seeds), n) == (3, 32)
     monkeypatch.setattr(module, "_MOST_NUMBERS", 2**15)
-    parts = list(in_parts(film, variant, film.experiment, 32))
+    parts = list(batched_replays(film, variant, film.experiment, 32))
     assert [len(part.model.seeds) for part, _ in parts] == [1, 1, 1]
     assert {n for _, n in parts} == {2**15 // (8 * (4 * 32 + 4 * 16 + 3 * 8))}
-    check(film, variant, lambda *asked: (part for part, _ in in_parts(*asked, film.experiment, 32)))
+    check(film, variant, lambda *_: [part for part, _ in parts])
 
 
 @pytest.mark.parametrize("task", ["directed", "dictionary", "reverse"])
@@ -82,9 +82,9 @@ def test_what_was_read_out_can_be_changed(task):
         for replay in replays(film, variant):
             found = replay.forward(draw_probe(film.experiment.task).tokens)
             for layer, stages in enumerate(found.stages):
-                same = replay.changed(found, layer, stages.z)
+                same = replay.with_head_outputs(found, layer, stages.z)
                 assert_close(same.logits, found.logits, rtol=0, atol=0)
-                other = replay.changed(found, layer, stages.z + 1.0)
+                other = replay.with_head_outputs(found, layer, stages.z + 1.0)
                 assert (other.logits != found.logits).any()
                 assert other.stages[:layer] == found.stages[:layer]
                 assert_close(other.stages[layer].pattern, stages.pattern, rtol=0, atol=0)

@@ -6,9 +6,9 @@ import pytest
 from attnkit.analysis.rescue import (
     Outcome,
     changes_of,
+    effect_sentences,
     goal_of,
-    must_be_symmetric,
-    told,
+    symmetric_variants,
     untied,
     verdict_on,
 )
@@ -35,7 +35,7 @@ def outcome(experiment, **accuracy):
 def test_those_that_must_be_symmetric_are_found():
     """By their wiring, not by their names."""
     texts = ["QKV", "Q=K", "Q=K=V", "Q=K positions=rope", "Q=K unit_key"]
-    found = must_be_symmetric(directed(sharing=texts))
+    found = symmetric_variants(directed(sharing=texts))
     assert {variant.value for variant in found} == {"Q=K", "Q=K=V", "Q=K positions=rope"}
 
 
@@ -148,7 +148,7 @@ def test_to_be_as_bad_as_a_column_that_collapsed_is_no_rescue(
     change = changes_of(experiment)[0]
     after = outcome(change.experiment, QKV=np.full(5, free_after), Q_K=FIVE)
     assert goal_of(before, after) == pytest.approx(goal)
-    (sentence,) = told(before, after, change.setting)
+    (sentence,) = effect_sentences(before, after, change.setting)
     assert sentence.startswith("Q=K: 0.46 with 1 head → 0.50 with 4 heads")
     assert sentence.endswith(f": {verdict}.")
 
@@ -158,11 +158,11 @@ def test_seeds_that_diverged_are_told():
     experiment = directed(sharing=["QKV", "Q=K"])
     change, before = changes_of(experiment)[0], outcome(experiment)
     lost = outcome(change.experiment, Q_K=FIVE * np.nan)
-    assert told(before, lost, change.setting) == [
+    assert effect_sentences(before, lost, change.setting) == [
         "Q=K: 0.50 with 1 head → diverged with 4 heads (5 seeds): diverged."
     ]
     some = outcome(change.experiment, Q_K=np.array([0.5, 0.5, 0.5, 0.5, np.nan]))
-    (sentence,) = told(before, some, change.setting)
+    (sentence,) = effect_sentences(before, some, change.setting)
     assert "(95% interval 0.50 to 0.50, 5 seeds, 1 diverged)" in sentence
 
 
@@ -170,7 +170,7 @@ def test_a_change_is_told_in_a_sentence_per_column():
     """Before and after, with the interval and the seeds."""
     change = changes_of(directed())[0]
     after = outcome(change.experiment, Q_K=FIVE + 0.28, Q_K_V=FIVE)
-    assert told(outcome(directed()), after, change.setting) == [
+    assert effect_sentences(outcome(directed()), after, change.setting) == [
         "Q=K: 0.50 with 1 head → 0.78 with 4 heads (95% interval 0.76 to 0.80, 5 seeds): "
         "partly rescued.",
         "Q=K=V: 0.40 with 1 head → 0.50 with 4 heads (95% interval 0.48 to 0.52, 5 seeds): "
@@ -182,8 +182,8 @@ def test_untying_is_told_with_the_name_of_what_came_of_it():
     """Another column stands for the tied one."""
     before = directed(sharing=["Q=K", "Q=V"])
     change = changes_of(before)[-1]
-    (sentence,) = told(outcome(before), outcome(change.experiment), change.setting)
-    assert sentence.startswith("Q=K: 0.50 → 1.00 with W_Q and W_K apart (QKV)")
+    (sentence,) = effect_sentences(outcome(before), outcome(change.experiment), change.setting)
+    assert sentence.startswith("Q=K: 0.50 → 1.00 with separate W_Q and W_K (QKV)")
     assert sentence.endswith("rescued.")
 
 

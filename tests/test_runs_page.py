@@ -17,7 +17,7 @@ from attnkit.experiment import Experiment
 from attnkit.service.server import server_settings
 from attnkit.service.store import LONGEST_NAME, LONGEST_SEARCH, ResultStore, Unavailable
 from attnkit.training.results import Result
-from attnkit.ui import runs
+from attnkit.ui import run_comparison, runs
 from attnkit.ui.runs import MOST, Runs
 from attnkit.ui.service import training_service
 from attnkit.ui.storage import result_store
@@ -337,10 +337,12 @@ def test_one_download_is_written_at_a_time(three, monkeypatch):
     )
     visit(three[0])
     held = []
-    monkeypatch.setattr(compared, "to_json", lambda _: str(held.append(compared._WRITING.locked())))
+    monkeypatch.setattr(
+        run_comparison, "to_json", lambda _: str(held.append(run_comparison._WRITING.locked()))
+    )
     made["Settings and runs as JSON"]()
     assert held == [True]
-    assert not compared._WRITING.locked()
+    assert not run_comparison._WRITING.locked()
 
 
 def test_a_store_that_is_gone_is_told(three, monkeypatch):

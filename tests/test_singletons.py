@@ -16,7 +16,7 @@ def test_many_threads_get_one_object():
     together = threading.Barrier(8)
     made = []
 
-    @Once
+    @Singleton
     def make():
         made.append(object())
         return made[-1]
@@ -54,7 +54,7 @@ def test_a_failed_attempt_keeps_nothing():
     """The next caller tries again."""
     attempts = []
 
-    @Once
+    @Singleton
     def make():
         attempts.append(1)
         if len(attempts) == 1:

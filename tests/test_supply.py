@@ -79,7 +79,7 @@ def test_no_example_that_is_trained_on_is_held_out(kind):
     held_out = held_out_examples(experiment, [0], CPU).tokens[0]
     data = TrainingData(experiment, [0], CPU)
     batches = torch.cat([data.next()[0][0] for _ in range(4)])
-    shown = TrainingData(experiment, [0], CPU).shown().tokens[0]
+    shown = TrainingData(experiment, [0], CPU).evaluation_examples().tokens[0]
     trained = {*rows_of(batches), *rows_of(shown)}
     assert not trained & {*rows_of(held_out)}
     assert {*rows_of(shown)} <= {*rows_of(batches)}
@@ -122,7 +122,7 @@ def test_an_example_that_will_do_or_for_want_of_another_is_the_first(task):
 )
 def test_how_many_are_shown(kind, given, n_shown):
     """As many as are held out, but no more than there are; none where all are new."""
-    shown = TrainingData(tiny(kind, **given), [0, 1], CPU).shown()
+    shown = TrainingData(tiny(kind, **given), [0, 1], CPU).evaluation_examples()
     assert (None if shown is None else shown.tokens.shape[:2]) == (n_shown and (2, n_shown))
 
 
@@ -132,7 +132,7 @@ def test_training_accuracy_is_the_share_of_right_answers(kind):
     cohort = Cohort(tiny(kind, n_train=32, n_eval=32), [0, 1], CPU)
     cohort.advance(8)
     experiment = cohort.experiment
-    shown = TrainingData(experiment, cohort.seeds, CPU, experiment.task).shown()
+    shown = TrainingData(experiment, cohort.seeds, CPU, experiment.task).evaluation_examples()
     found = cohort.evaluations[-1].metrics["training_accuracy"]
     for run, (_, seed) in enumerate(cohort.runs):
         answers, _, _ = cohort.answer(unstack(shown)[seed])

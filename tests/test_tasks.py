@@ -135,7 +135,10 @@ def test_tasks_are_listed_by_family():
     [
         ({"source": None}, "source: Own has none, allowed a text"),
         ({"name": "My task"}, "name: got 'My task', allowed small letters, digits and underscores"),
-        ({"name": "phonebook"}, "name: 'phonebook' is taken by Phonebook"),
+        (
+            {"name": "phonebook"},
+            "name: got 'phonebook' from test_tasks.Own, but attnkit.tasks.phonebook.Phonebook has",
+        ),
     ],
 )
 def test_a_task_that_cannot_be_registered_is_told_why(changes, message):

@@ -367,7 +367,7 @@ def recording(draw, seen):
 def shares(**given):
     """The share of the learning rate at every step."""
     training = small(**given).training
-    return [training.share_of_rate(step) for step in range(training.steps)]
+    return [training.learning_rate_factor(step) for step in range(training.steps)]
 
 
 def test_a_constant_rate_is_constant():
@@ -385,7 +385,7 @@ def test_a_cosine_falls_to_zero_after_the_last_step():
     """One, then half a wave; zero would be reached by a step more."""
     found = shares(steps=4, schedule="cosine")
     assert found == pytest.approx([1, 0.5 + 0.5**1.5, 0.5, 0.5 - 0.5**1.5])
-    assert small(steps=4, schedule="cosine").training.share_of_rate(4) == pytest.approx(0)
+    assert small(steps=4, schedule="cosine").training.learning_rate_factor(4) == pytest.approx(0)
 
 
 def test_a_cosine_falls_after_the_rise():

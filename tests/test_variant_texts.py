@@ -176,8 +176,8 @@ IMPOSSIBLE = [
     ("Q=Q", "once"),
     ("Q=K K=I", "write Q=K=I"),
     ("Q=K=V V=I", "write Q=K=V=I"),
-    ("QKV keyless keyless", "keyless stands there twice"),
-    ("QKV d_k=3 D_K=5", "d_k stands there twice"),
+    ("QKV keyless keyless", "keyless occurs twice"),
+    ("QKV d_k=3 D_K=5", "d_k occurs twice"),
     ("QKV keyless=3", "the bare word"),
     ("QKV n_heads", "a whole number from 1 to 8"),
     ("QKV n_heads=0", "a whole number from 1 to 8"),
@@ -201,8 +201,8 @@ IMPOSSIBLE = [
     ("QKV K=I keyless", "keys are made from values"),
     ("Q=K kv_rank=3", "queries come from the token"),
     ("QKV V=I kv_rank=3", "would not be narrow"),
-    ("QKV kv_rank=3 keyless", "what keys are made of"),
-    ("QKV kv_rank=3 k_rank=3", "what keys are made of"),
+    ("QKV kv_rank=3 keyless", "how keys are computed"),
+    ("QKV kv_rank=3 k_rank=3", "how keys are computed"),
     ("K=V k_rank=3", "a matrix of their own"),
     ("QKV K=I k_rank=3", "must have a matrix"),
     ("QKV signed", "keys must be queries"),
@@ -212,7 +212,7 @@ IMPOSSIBLE = [
     ("K=V diff", "one value"),
     ("QKV Q=I sum", "both maps would be one"),
     ("QKV sum keyless", "two keys per head"),
-    ("Q=K kv_every=2", "queries are made anew"),
+    ("Q=K kv_every=2", "queries are computed in every layer"),
     ("Q=K scaled qk_norm", "its gains are factors already"),
     ("QKV Q=K", "QKV ties nothing"),
     ("QKV kv_every=1", "a whole number from 2 to 4"),
@@ -419,8 +419,8 @@ def test_a_name_can_be_registered_again(catalogue):
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("Reformer", "Q=K", "in the catalogue already"),
-        ("  reFORMER ", "Q=K", "in the catalogue already"),
+        ("Reformer", "Q=K", "but attnkit.variants.scores has this name"),
+        ("  reFORMER ", "Q=K", "but attnkit.variants.scores has this name"),
         ("q=k", "K=V", "the text form of another variant"),
         ("K=V keyless=", "K=V keyless", "keys are made from values"),
         ("one, two", "K=V", "without commas"),
@@ -446,7 +446,7 @@ def test_an_option_of_a_known_name_is_refused():
         name = "keyless"
         help = "Something else."
 
-    with pytest.raises(ValueError, match="an option named 'keyless' is there already"):
+    with pytest.raises(ValueError, match=r"but attnkit\.variants\.keyless\.KeylessOption has this"):
         register_option(Other)
     assert before == OPTIONS
 

@@ -1,6 +1,6 @@
 """Analysis of trained models and results: inspections, comparisons, similarity, reasons and export.
 
-Names are imported when first used, so that pages can ask for inspections without importing torch.
+Names are imported on first use, so that pages can create inspections without importing torch.
 """
 
 from typing import TYPE_CHECKING

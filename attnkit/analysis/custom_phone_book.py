@@ -1,8 +1,9 @@
-"""A phone book of one's own: text in, entries and what is wrong with it out.
+"""Custom phone books: parse the text that a visitor typed, and turn it into token ids.
 
-To the models names and numbers are only labels. So any name becomes one of the task's name ids,
-any number one of its number ids, and, in the fuzzy phone book, any letter at a place one of the
-letter ids of that place; what is shown is what was typed. No torch and no Streamlit here.
+To the models, names and numbers are only labels. So any name becomes one of the task's name ids,
+any number one of its number ids, and, in the fuzzy phone book, any letter of a name one of the
+letter ids of its position; pages show what was typed. This module imports no torch and no
+Streamlit.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.tasks.phonebook import Phonebook
 
 MOST_CHARACTERS = 20_000
-"""Longer texts are not read."""
+"""Most characters of a text; a longer one is refused."""
 
 NOT_IN_BOOK = "a number not in the book"
+"""Text of a class of answers that no entry of the book has."""
 
 MOST_SHOWN = 24
-"""Letters of a name or number that are shown."""
+"""Most characters of a name or number on a page."""
 
 FEWEST_ENTRIES = 2
 
@@ -34,14 +36,14 @@ _FOLDED = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
 )
 _SEPARATORS = "\t;,:"
-_INK = "()./+-"
+_PUNCTUATION = "()./+-"
 _NUMBER = re.compile(r"[+(]{0,2}\d[\d\s()./+-]*")
-_BEGIN = re.compile(r"(?:^|(?<=\s))[+(]{0,2}\d")
+_NUMBER_START = re.compile(r"(?:^|(?<=\s))[+(]{0,2}\d")
 
 
 @dataclass(frozen=True)
 class BookEntry:
-    """One line of the book: as typed, and where."""
+    """One line of a book: its number, and its name and phone number as typed."""
 
     line: int
     name: str
@@ -50,11 +52,12 @@ class BookEntry:
 
 @dataclass(frozen=True)
 class Book:
-    """What was read.
+    """A book as it was parsed.
 
     Attributes:
-        entries: the lines that could be used, in their order.
-        problems: why it cannot be asked; empty if it can. notes: what was changed or left out.
+        entries: The valid lines, in their order.
+        problems: Sentences on why the models cannot answer it; empty if they can.
+        notes: Sentences on what was changed or left out.
     """
 
     entries: list[BookEntry] = field(default_factory=list)
@@ -67,10 +70,12 @@ class BookQuery:
     """A book with a question, as token ids.
 
     Attributes:
-        tokens: (2n, fields) the entries, then a question for every one of them.
-        row: which of the questions is the one that was typed.
-        right: places of the entries that are right: none, one, or several equally near.
-        classes: class → the number as typed.
+        tokens: Entries, then one question for each of them, (2n, fields).
+        row: Index of the typed question among the questions.
+        right: Indices of the right entries: none, one, or several that are equally near.
+        classes: Class → phone number as typed.
+        problems: Sentences on why the question cannot be asked; then the other fields are empty.
+        notes: Sentences on how the models read the question.
     """
 
     tokens: np.ndarray
@@ -81,78 +86,79 @@ class BookQuery:
     notes: list[str] = field(default_factory=list)
 
 
-def can_be_asked(task: Task) -> TypeGuard[Phonebook | FuzzyPhonebook]:
-    """Whether a task is a phone book."""
+def is_phone_book(task: Task) -> TypeGuard[Phonebook | FuzzyPhonebook]:
+    """Return whether a task is a phone book, exact or fuzzy."""
     return isinstance(task, Phonebook | FuzzyPhonebook)
 
 
-def shown(text: str) -> str:
-    """A name or number on a page: one line, not too long."""
+def shortened(text: str) -> str:
+    """Return a name or number, cut to `MOST_SHOWN` characters."""
     return text if len(text) <= MOST_SHOWN else text[: MOST_SHOWN - 1] + "…"
 
 
 def most_entries(task: Task) -> int:
-    """As many as the task's dial allows."""
+    """Return the most entries that the task's settings allow."""
     bounds = type(task).model_fields["n_entries"].metadata
     return int(next(bound.le for bound in bounds if hasattr(bound, "le")))
 
 
 def read_book(text: str, task: Task) -> Book:
-    """Read lines of a name and a number, parted by comma, semicolon, colon, tab or spaces.
+    """Parse lines of a name and a number, separated by comma, semicolon, colon, tab or spaces.
 
-    A number begins with a digit, perhaps after + or (, and goes on with digits, spaces and
-    ( ) . / + -. It is what comes after the line's last separator; where that is no number, it is
-    the end of the line, after a space. Empty lines count for nothing. Of a name that stands twice
-    the first is kept.
+    A number begins with a digit, which may follow + or (, and continues with digits, spaces and
+    ( ) . / + -. It is the text after the last separator of the line or, if that is no number, the
+    digits at the end of the line, after a space. Empty lines are skipped. If a name occurs twice,
+    the first line is kept.
 
     Args:
-        text: what was typed. task: a phone book, exact or fuzzy.
+        text: Text that was typed.
+        task: Phone book task, exact or fuzzy.
     """
     if len(text) > MOST_CHARACTERS:
         limit = f"allowed at most {MOST_CHARACTERS:,}"
         return Book(problems=[f"The text: got {len(text):,} characters, {limit}."])
     notes, problems, entries = list[str](), list[str](), list[BookEntry]()
-    first: dict[str, BookEntry] = {}
-    n_controls = 0
+    first_with_name: dict[str, BookEntry] = {}
+    n_cleaned = 0
     normalised = unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n")
     for line, raw in enumerate(normalised.split("\n"), 1):
         clean = _without_controls(raw)
-        n_controls += clean != raw
+        n_cleaned += clean != raw
         if not clean.strip():
             continue
-        name, number = _parts(clean)
-        if trouble := _trouble(name, number, clean, task):
-            problems.append(f"Line {line}: {trouble}")
+        name, number = _split_line(clean)
+        if problem := _problem_of_line(name, number, clean, task):
+            problems.append(f"Line {line}: {problem}")
             continue
         entry = BookEntry(line, name, number)
-        key = same_name(name, task)
-        known = first.setdefault(key, entry)
-        if known is not entry:
-            notes.append(_twice(entry, known, task))
+        first = first_with_name.setdefault(same_name(name, task), entry)
+        if first is not entry:
+            notes.append(_duplicate_note(entry, first, task))
             continue
         entries.append(entry)
-    if n_controls:
-        lines = "1 line" if n_controls == 1 else f"{n_controls} lines"
-        notes.append(f"Invisible control characters were left out of {lines}.")
-    problems += _problems_of_all(entries, task, bool(problems))
+    if n_cleaned:
+        lines = "1 line" if n_cleaned == 1 else f"{n_cleaned} lines"
+        notes.append(f"Invisible control characters were removed from {lines}.")
+    problems += _problems_of_book(entries, task, bool(problems))
     return Book(entries, problems, notes)
 
 
 def ask(book: Book, name: str, task: Task) -> BookQuery:
-    """Turn a book without problems and a question into token ids.
+    """Turn a book without problems and a typed question into token ids.
 
-    Every entry's name is asked once, the typed one in place of the nearest's. The others are asked
-    as they stand; only in training does the fuzzy phone book misspell them, too.
+    There is one question for the name of every entry; the typed name replaces the nearest of them.
+    The other names are not misspelled here; in training, the fuzzy phone book misspells all.
     """
     name = _without_controls(unicodedata.normalize("NFC", name)).strip()
     numbers: dict[str, int] = {}
     for entry in book.entries:
         numbers.setdefault(same_number(entry.number), len(numbers))
     values = np.array([numbers[same_number(entry.number)] for entry in book.entries])
+    # Reversed, so that of numbers that count as the same the first spelling is shown.
     classes = {numbers[same_number(entry.number)]: entry.number for entry in reversed(book.entries)}
     key = same_name(name, task)
     if not key:
-        return _unasked(f"The question: got “{shown(name)}”, allowed {_allowed_name(task)}.")
+        return _refused(f"The question: got “{shortened(name)}”, allowed {_allowed_name(task)}.")
     if isinstance(task, FuzzyPhonebook):
         return _ask_fuzzy(book, key, values, classes, task)
     assert isinstance(task, Phonebook)
@@ -160,10 +166,10 @@ def ask(book: Book, name: str, task: Task) -> BookQuery:
 
 
 def same_name(name: str, task: Task) -> str:
-    """What is equal for names that count as the same; empty if there is nothing to read.
+    """Return a normal form that is equal for names that count as the same; it may be empty.
 
-    Exact: case and spaces do not count. Fuzzy: the letters and digits without case and accents,
-    cut or filled up to the task's number of letters.
+    In the exact phone book it ignores case and spaces. In the fuzzy one it consists of the letters
+    and digits without case and accents, cut or padded to the task's number of letters.
     """
     if not isinstance(task, FuzzyPhonebook):
         return " ".join(unicodedata.normalize("NFC", name.casefold()).split())
@@ -173,12 +179,12 @@ def same_name(name: str, task: Task) -> str:
 
 
 def same_number(number: str) -> str:
-    """What is equal for numbers that count as the same: spaces do not count."""
+    """Return a normal form that is equal for numbers that differ in spaces only."""
     return "".join(unicodedata.normalize("NFKC", number).split())
 
 
 def _without_controls(text: str) -> str:
-    """Without characters that leave no ink or turn the writing direction; a tab stays."""
+    """Remove invisible characters and those that change the writing direction; keep tabs."""
     return "".join(
         letter
         for letter in text
@@ -186,37 +192,37 @@ def _without_controls(text: str) -> str:
     )
 
 
-def _parts(line: str) -> tuple[str, str]:
-    """Name and number: what comes after the last separator, else the digits at the end."""
+def _split_line(line: str) -> tuple[str, str]:
+    """Return name and number: the text after the last separator, else the digits at the end."""
     line = _trimmed(line)
     cut = 1 + max(line.rfind(separator) for separator in _SEPARATORS)
     if not (cut and _NUMBER.fullmatch(line[cut:].strip())):
-        cut = len(line)  # the end is scanned backwards: a search would try every digit of the line
+        cut = len(line)  # scan backwards: a search would try every digit of the line
         while cut and (
-            line[cut - 1].isdecimal() or line[cut - 1].isspace() or line[cut - 1] in _INK
+            line[cut - 1].isdecimal() or line[cut - 1].isspace() or line[cut - 1] in _PUNCTUATION
         ):
             cut -= 1
-        begin = _BEGIN.search(line, cut)
-        cut = len(line) if begin is None else begin.start()
+        start = _NUMBER_START.search(line, cut)
+        cut = len(line) if start is None else start.start()
     return _trimmed(line[:cut]), line[cut:].strip()
 
 
 def _trimmed(text: str) -> str:
-    """Without spaces around it and separators after it."""
+    """Remove spaces on both sides and separators at the end."""
     return text.strip().rstrip(_SEPARATORS + " ").strip()
 
 
-def _trouble(name: str, number: str, line: str, task: Task) -> str:
-    """What is wrong with one line; empty if nothing is."""
-    told = f"got “{shown(line.strip())}”"
+def _problem_of_line(name: str, number: str, line: str, task: Task) -> str:
+    """Return what is wrong with one line; empty if nothing is."""
+    got = f"got “{shortened(line.strip())}”"
     if not name:
-        return f"{told}, which has no name; allowed is {_EXAMPLE}."
+        return f"{got}, which has no name; allowed is {_EXAMPLE}."
     if not number:
-        return f"{told}, which has no number; allowed is {_EXAMPLE}."
+        return f"{got}, which has no number; allowed is {_EXAMPLE}."
     if len(number) > _LONGEST_NUMBER:
         return f"got a number of {len(number)} characters, allowed at most {_LONGEST_NUMBER}."
     if not same_name(name, task):
-        return f"got the name “{shown(name)}”, allowed {_allowed_name(task)}."
+        return f"got the name “{shortened(name)}”, allowed {_allowed_name(task)}."
     return ""
 
 
@@ -226,25 +232,25 @@ def _allowed_name(task: Task) -> str:
     return "a name"
 
 
-def _twice(entry: BookEntry, known: BookEntry, task: Task) -> str:
-    kept = f"line {known.line} is kept, line {entry.line} left out"
-    name, other = shown(entry.name), shown(known.name)
-    if isinstance(task, FuzzyPhonebook) and name.casefold() != other.casefold():
+def _duplicate_note(entry: BookEntry, first: BookEntry, task: Task) -> str:
+    """Return the note on an entry with the same name as the first such entry."""
+    lines = f"Lines {first.line} and {entry.line}"
+    outcome = f"line {first.line} is kept, line {entry.line} left out"
+    name, first_name = shortened(entry.name), shortened(first.name)
+    if isinstance(task, FuzzyPhonebook) and name.casefold() != first_name.casefold():
         key = same_name(entry.name, task)
-        return (
-            f"Lines {known.line} and {entry.line}: “{other}” and “{name}” both read {key}; {kept}."
-        )
-    return f"Lines {known.line} and {entry.line}: “{name}” stands twice; {kept}."
+        return f"{lines}: the models read both “{first_name}” and “{name}” as {key}; {outcome}."
+    return f"{lines}: “{name}” occurs twice; {outcome}."
 
 
-def _problems_of_all(entries: list[BookEntry], task: Task, has_others: bool) -> list[str]:
-    """What is wrong with the lines together."""
+def _problems_of_book(entries: list[BookEntry], task: Task, has_others: bool) -> list[str]:
+    """Return what is wrong with the valid lines together."""
     most, problems = most_entries(task), []
     if len(entries) > most:
         line = entries[most].line
         problems.append(
             f"The book: got {len(entries)} entries, allowed at most {most}: leave out the lines "
-            f"from line {line} on, or others."
+            f"from line {line} on, or other lines."
         )
     if len(entries) < FEWEST_ENTRIES and not has_others:
         got = {0: "no entries", 1: "1 entry"}[len(entries)]
@@ -255,18 +261,18 @@ def _problems_of_all(entries: list[BookEntry], task: Task, has_others: bool) -> 
     n_values = int(getattr(task, "n_values", n_numbers))
     if n_numbers > n_values:
         problems.append(
-            f"The book: got {n_numbers} different numbers, allowed at most {n_values} (the dial "
+            f"The book: got {n_numbers} different numbers, allowed at most {n_values} (the setting "
             "Numbers)."
         )
     n_names = int(getattr(task, "n_names", len(entries)))
     if n_names < len(entries) <= most:
         problems.append(
-            f"The book: got {len(entries)} names, allowed at most {n_names} (the dial Names)."
+            f"The book: got {len(entries)} names, allowed at most {n_names} (the setting Names)."
         )
     return problems
 
 
-def _unasked(problem: str) -> BookQuery:
+def _refused(problem: str) -> BookQuery:
     return BookQuery(np.zeros((0, 0), np.int64), 0, [], {}, [problem])
 
 
@@ -275,24 +281,24 @@ def _ask_exact(
 ) -> BookQuery:
     n = len(book.entries)
     keys = [same_name(entry.name, task) for entry in book.entries]
-    asked = np.arange(n)
+    queried = np.arange(n)  # name ids
     notes = []
     right = [keys.index(key)] if key in keys else []
     row = right[0] if right else n - 1
     if not right:
         if n >= task.n_names:
-            return _unasked(
-                f"The question: got “{shown(name)}”, allowed a name of the book: all "
-                f"{task.n_names} name ids are in use (the dial Names)."
+            return _refused(
+                f"The question: got “{shortened(name)}”, allowed a name of the book: all "
+                f"{task.n_names} name ids are in use (the setting Names)."
             )
-        asked[row] = n
+        queried[row] = n
         notes.append(
-            f"“{shown(name)}” is not in the book. The models were never asked for such a name and "
-            "cannot say that they do not know it."
+            f"“{shortened(name)}” is not in the book. In training, every question was about a "
+            "name in the book, so the models cannot answer that they do not know a name."
         )
     blank = np.full(n, task.n_names + task.n_values)
     entries = np.stack([np.arange(n), task.n_names + values], -1)
-    tokens = np.concatenate([entries, np.stack([asked, blank], -1)])
+    tokens = np.concatenate([entries, np.stack([queried, blank], -1)])
     return BookQuery(tokens, row, right, classes, [], notes)
 
 
@@ -301,9 +307,9 @@ def _ask_fuzzy(
 ) -> BookQuery:
     n = len(book.entries)
     keys = [same_name(entry.name, task) for entry in book.entries]
-    apart = [_apart(key, other) for other in keys]
-    nearest = min(apart)
-    right = [place for place, distance in enumerate(apart) if distance == nearest]
+    distances = [_distance(key, other) for other in keys]
+    nearest = min(distances)
+    right = [index for index, distance in enumerate(distances) if distance == nearest]
     row, notes = right[0], [f"The models read “{key}”."]
     if nearest > task.n_wrong:
         notes.append(
@@ -311,26 +317,26 @@ def _ask_fuzzy(
             f"it was {task.n_wrong}."
         )
     if len(right) > 1:
-        names = ", ".join(f"“{shown(book.entries[place].name)}”" for place in right)
+        names = ", ".join(f"“{shortened(book.entries[index].name)}”" for index in right)
         notes.append(f"Equally near: {names}; each counts as right.")
-    close = _closest(keys)
-    if close is not None and close[0] < task.distance:
-        distance, one, other = close
-        first, second = (shown(book.entries[place].name) for place in (one, other))
+    closest = _closest_pair(keys)
+    if closest is not None and closest[0] < task.distance:
+        distance, *pair = closest
+        first, second = (shortened(book.entries[index].name) for index in pair)
         notes.append(
             f"“{first}” and “{second}” differ in {distance} of {task.n_letters} letters only; in "
             f"training, names of a book differed in at least {task.distance}."
         )
-    asked = [key if place == row else other for place, other in enumerate(keys)]
+    queried = [key if index == row else name for index, name in enumerate(keys)]
     letters = np.zeros((2 * n, task.n_letters), np.int64)
-    for place in range(task.n_letters):
+    for position in range(task.n_letters):
         ids: dict[str, int] = {}
-        for token, name in enumerate([*keys, *asked]):
-            letters[token, place] = ids.setdefault(name[place], len(ids))
+        for token, name in enumerate([*keys, *queried]):
+            letters[token, position] = ids.setdefault(name[position], len(ids))
         if len(ids) > task.n_alphabet:
-            return _unasked(
-                f"The names: got {len(ids)} different letters in place {place + 1}, allowed at "
-                f"most {task.n_alphabet} (the dial Alphabet)."
+            return _refused(
+                f"The names: got {len(ids)} different letters in place {position + 1}, allowed at "
+                f"most {task.n_alphabet} (the setting Alphabet)."
             )
     letters += np.arange(task.n_letters) * task.n_alphabet
     first_value = task.n_letters * task.n_alphabet
@@ -339,15 +345,16 @@ def _ask_fuzzy(
     return BookQuery(tokens, row, right, classes, [], notes)
 
 
-def _apart(one: str, other: str) -> int:
-    return sum(a != b for a, b in zip(one, other, strict=True))
+def _distance(name: str, other: str) -> int:
+    """Return the number of positions at which two names differ."""
+    return sum(a != b for a, b in zip(name, other, strict=True))
 
 
-def _closest(keys: list[str]) -> tuple[int, int, int] | None:
-    """How far the two nearest names are apart, and which they are."""
+def _closest_pair(keys: list[str]) -> tuple[int, int, int] | None:
+    """Return the distance of the two nearest names, and their indices."""
     pairs = [
-        (_apart(keys[one], keys[other]), one, other)
-        for other in range(len(keys))
-        for one in range(other)
+        (_distance(keys[first], keys[second]), first, second)
+        for second in range(len(keys))
+        for first in range(second)
     ]
     return min(pairs, default=None)

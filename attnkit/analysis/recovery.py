@@ -1,7 +1,8 @@
-"""Tied after training, and trained on: the experiment that shows it, and what came of it.
+"""Matrices tied after training, then trained further: the experiment for it and its result.
 
-The first steps are those of a known run, so they give the same numbers. Then the run is tied, as
-the variant's own words say, and trained on; beside it the same run goes on untied. No torch here.
+The first steps repeat a finished run and give the same numbers. Then the run is tied, as the text
+of its variant says, and training continues; for comparison, the same run also continues untied.
+This module imports no torch.
 """
 
 from __future__ import annotations
@@ -22,27 +23,29 @@ from attnkit.variants import Variant
 from attnkit.variants.tying import TieAtOption
 
 MOST_SEEDS = 5
-"""Seeds of it: enough for an interval, few enough to be watched."""
+"""Most seeds of such an experiment: enough for an interval, few enough to wait for."""
 
 NEAR = 0.01
-"""Accuracy that has come back is at most so far below what it was."""
+"""Largest distance below the accuracy before tying at which accuracy counts as recovered."""
 
 _LEAST_AFTER = 0.25
-"""Share of the run's steps by which it must be possible to train on; else it is tied earlier."""
+"""Least steps after tying, as a share of the run's; the run is tied earlier if need be."""
 
 
 def train_on(run: Experiment, seed: int, variant: str, text: str, most_steps: int) -> Experiment:
-    """The run again, tied where it ended and trained on for as long; beside it the untied one.
+    """Return an experiment that repeats a run, ties it where it ended, and trains it as long again.
+
+    Its other variant is the same run, never tied.
 
     Args:
-        run: as it was trained, with all its seeds.
-        seed: one of them, which is among those trained.
-        variant: one of its variants.
-        text: the same as it is tied during training, without a word on when.
-        most_steps: of an experiment; if the run took nearly as many, it is tied halfway.
+        run: Experiment of the finished run, with all its seeds.
+        seed: Seed of the experiment that must be trained again; others are added as far as allowed.
+        variant: Variant of the experiment that is tied.
+        text: Text form of that variant with the tying, but without its time.
+        most_steps: Most steps of an experiment; a run of nearly as many steps is tied halfway.
 
     Raises:
-        InvalidVariant, InvalidExperiment: if there is no such experiment; names what is wrong.
+        InvalidVariant, InvalidExperiment: If there is no such experiment; names what is wrong.
     """
     training = run.training
     steps = min(2 * training.steps, most_steps)
@@ -60,33 +63,37 @@ def train_on(run: Experiment, seed: int, variant: str, text: str, most_steps: in
         "schedule": "constant",
         "warm_up": training.warm_up * training.steps / steps,
     }
-    if run.equal != "nothing":  # the widths that it was given stay
+    if run.equal != "nothing":  # keep the widths that equal costs have led to
         size = run.adjusted(variant).size
         settings |= {"equal": "nothing", "d_head": size.d_head, "d_mlp": size.d_mlp}
     try:
         return run.replace(**settings)
     except InvalidExperiment as error:
-        try:  # there may be too many evaluations in so many steps
+        try:  # twice the steps may need too many evaluations
             return run.replace(**settings, evaluate_every=2 * training.evaluate_every)
         except InvalidExperiment:
             raise error from None
 
 
 def repeats(run: Experiment, further: Experiment) -> bool:
-    """Whether what is trained on begins with the very numbers of the run."""
+    """Return whether the further training begins with exactly the numbers of the run."""
     return run.training.schedule == further.training.schedule
 
 
 @dataclass(frozen=True, eq=False)
 class Recovery:
-    """What tying did, as far as it was trained on. Accuracies are over seeds.
+    """Effect of tying on the accuracy so far. Intervals are over seeds.
 
     Attributes:
-        tied: the variant. step: at which it was tied. steps_since: trained on since.
-        before, at_once: untied and tied at that step.
-        now: tied, at the last evaluation. untied_now: the other then.
-        back_after: (s,) steps until a seed was back to within `NEAR` of what it was; NaN if not.
-        finished: whether nothing more comes.
+        tied: The variant that is tied during training.
+        step: Step at which it was tied.
+        steps_since: Steps trained since then.
+        before: Accuracy at that step without tying.
+        at_once: Accuracy at that step, just after tying.
+        now: Accuracy of the tied variant at the last evaluation.
+        untied_now: Accuracy of the untied variant at the last evaluation.
+        back_after: Steps until each seed came within `NEAR` of its accuracy before; NaN if never.
+        finished: Whether the training has ended.
     """
 
     tied: Variant
@@ -101,7 +108,7 @@ class Recovery:
 
     @property
     def finding(self) -> str:
-        """What fell how far, and whether it came back, in two or three short sentences."""
+        """Fall and recovery of the accuracy in two or three short sentences."""
         fall = f"Tied at step {self.step}: {percent_of(self.before)} → {percent_of(self.at_once)}"
         if self.steps_since == 0:
             return f"{fall} at once."
@@ -116,7 +123,7 @@ class Recovery:
 
     @property
     def _return(self) -> str:
-        """How many seeds have come back, and when."""
+        """Number of seeds that have recovered, and when."""
         n_seeds = len(self.back_after)
         back = np.unique(self.back_after[~np.isnan(self.back_after)])
         if not len(back):
@@ -128,7 +135,7 @@ class Recovery:
 
 
 def recovery_of(snapshot: Snapshot) -> Recovery | None:
-    """What tying did in an experiment of `train_on`; None before it was tied."""
+    """Return the effect of tying in an experiment of `train_on`; None before it is tied."""
     experiment = snapshot.experiment
     tied = tied_variant(experiment)
     step = experiment.tie_step(tied)
@@ -136,30 +143,30 @@ def recovery_of(snapshot: Snapshot) -> Recovery | None:
     since = snapshot.eval_steps >= step
     if not since.any():
         return None
-    own = accuracy[since, experiment.sharing.index(tied)]
-    other = accuracy[since, experiment.sharing.index(tied.stages[0])]
-    near = own >= other[0] - NEAR
+    of_tied = accuracy[since, experiment.sharing.index(tied)]
+    of_untied = accuracy[since, experiment.sharing.index(tied.stages[0])]
+    near = of_tied >= of_untied[0] - NEAR
     first = snapshot.eval_steps[since][near.argmax(0)] - step
     return Recovery(
         tied,
         step,
         int(snapshot.eval_steps[-1]) - step,
-        mean_interval(other[0]),
-        mean_interval(own[0]),
-        mean_interval(own[-1]),
-        mean_interval(other[-1]),
+        mean_interval(of_untied[0]),
+        mean_interval(of_tied[0]),
+        mean_interval(of_tied[-1]),
+        mean_interval(of_untied[-1]),
         np.where(near.any(0), first, np.nan),
         snapshot.status != "running",
     )
 
 
 def tied_variant(experiment: Experiment) -> Variant:
-    """The variant of a `train_on` experiment that is tied in it."""
+    """Return the variant of a `train_on` experiment that is tied during training."""
     return next(variant for variant in experiment.sharing if len(variant.stages) > 1)
 
 
 def percent_of(interval: Interval) -> str:
-    """A mean with its limits, if it has some, in percent."""
+    """Return a mean in percent, with its interval if there is one."""
     if np.isnan(interval.mean):
         return "diverged"
     low, high, mean = (float(value) for value in (interval.low, interval.high, interval.mean))
@@ -168,13 +175,13 @@ def percent_of(interval: Interval) -> str:
 
 
 def curve_table(snapshot: Snapshot) -> str:
-    """Every evaluation of every run, as CSV."""
+    """Return every evaluation of every run as CSV."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["step", "sharing", "seed", "accuracy", "loss"])
     accuracy, loss = (snapshot.history[name] for name in ("accuracy", "loss"))
-    for place, step in enumerate(snapshot.eval_steps):
+    for evaluation, step in enumerate(snapshot.eval_steps):
         for run, (variant, seed) in enumerate(snapshot.experiment.runs):
-            row = [step, variant.value, seed, accuracy[place, run], loss[place, run]]
-            table.writerow(row)
+            metrics = [accuracy[evaluation, run], loss[evaluation, run]]
+            table.writerow([step, variant.value, seed, *metrics])
     return text.getvalue()

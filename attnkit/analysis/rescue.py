@@ -1,8 +1,8 @@
-"""What rescues scores that must be symmetric: one change of an experiment at a time, measured.
+"""Single changes of an experiment that may rescue variants with symmetric scores, and their effect.
 
-Of the columns, those that must be symmetric are trained again, and one that need not be beside
-them: the best there can be with the same change. A run does not depend on those that train beside
-it, so the columns that are left out change no number. No torch here.
+With the change, the variants whose scores are symmetric by construction are trained again, and as a
+reference the first other variant of the experiment. Runs do not depend on each other, so leaving
+out the remaining variants changes no number. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
 
 UNTIED = {Sharing.Q_K: Sharing.QKV, Sharing.Q_K_V: Sharing.K_V}
-"""What is left of a sharing if W_Q and W_K may differ."""
+"""Sharing with W_Q = W_K → the same sharing with separate W_Q and W_K."""
 
 LEAST_GAIN = 0.03
-"""Smaller differences of accuracy are called none, however sure they are."""
+"""Least difference of accuracy that counts, even if a smaller one is statistically certain."""
 
 NEAR = 0.05
-"""A column that comes so close to the goal is called rescued; see `goal_of`."""
+"""Largest distance in accuracy to the goal (see `goal_of`) at which a variant counts as rescued."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Change:
     """One change of an experiment.
 
     Attributes:
-        setting: which is changed; "sharing" if W_Q and W_K may differ.
-        label: what there is afterwards, in a few words.
-        experiment: the changed one.
+        setting: Name of the changed setting; "sharing" if W_Q and W_K are separated.
+        label: New state of the setting in a few words, for example "4 heads".
+        experiment: The changed experiment.
     """
 
     setting: str
@@ -49,11 +49,11 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """How an experiment ended.
+    """Final accuracies of an experiment.
 
     Attributes:
-        experiment: what was trained.
-        accuracy: variant → (s,) at the last evaluation.
+        experiment: The trained experiment.
+        accuracy: Variant → accuracy of every seed at the last evaluation; NaN if it diverged.
     """
 
     experiment: Experiment
@@ -61,43 +61,43 @@ class Outcome:
 
     @staticmethod
     def of(snapshot: Snapshot) -> Outcome:
-        """At a snapshot's step."""
+        """Return the accuracies at the last evaluation of a snapshot."""
         last = snapshot.per_sharing(snapshot.history["accuracy"][-1]).astype(np.float64)
         return Outcome(
             snapshot.experiment, dict(zip(snapshot.experiment.sharing, last, strict=True))
         )
 
     def mean(self, variant: Variant) -> float:
-        """Over the seeds."""
+        """Return the mean accuracy of a variant over its seeds; NaN if all of them diverged."""
         return float(mean_interval(self.accuracy[variant]).mean)
 
     @property
     def reference(self) -> Variant | None:
-        """The best of the columns that need not be symmetric, of those that have not diverged."""
-        held = set(must_be_symmetric(self.experiment))
-        others = [v for v in self.accuracy if v not in held and not np.isnan(self.mean(v))]
+        """Most accurate variant whose scores need not be symmetric; None if all diverged."""
+        symmetric = set(symmetric_variants(self.experiment))
+        others = [v for v in self.accuracy if v not in symmetric and not np.isnan(self.mean(v))]
         return max(others, key=self.mean, default=None)
 
 
-def must_be_symmetric(experiment: Experiment) -> list[Variant]:
-    """The variants whose scores are symmetric by construction."""
+def symmetric_variants(experiment: Experiment) -> list[Variant]:
+    """Return the variants whose scores are symmetric by construction."""
     return [v for v in experiment.sharing if experiment.wiring(v).symmetric]
 
 
 def changes_of(experiment: Experiment) -> list[Change]:
-    """What can be changed in an experiment that has a column that must be symmetric."""
-    found = []
-    for setting, wanted in _wanted(experiment):
+    """Return the possible changes of an experiment that has a variant with symmetric scores."""
+    changes = []
+    for setting, value in _candidates(experiment):
         try:
-            changed = experiment.replace(**{"sharing": _kept(experiment), setting: wanted})
+            changed = experiment.replace(**{"sharing": _retrained(experiment), setting: value})
         except (InvalidExperiment, InvalidVariant):
             continue
-        found.append(Change(setting, state_of(changed, setting), changed))
-    return found
+        changes.append(Change(setting, state_of(changed, setting), changed))
+    return changes
 
 
-def _wanted(experiment: Experiment) -> Iterator[tuple[str, Any]]:
-    """The settings and their new values, allowed or not."""
+def _candidates(experiment: Experiment) -> Iterator[tuple[str, Any]]:
+    """Yield settings and their new values, which the experiment may not allow."""
     size = experiment.size
     yield "n_heads", 4 if size.n_heads < 4 else 8
     yield "n_layers", size.n_layers + 1
@@ -107,21 +107,21 @@ def _wanted(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "steps", 3 * experiment.training.steps
     if not size.self_mask:
         yield "self_mask", True
-    twins = [untied(variant) for variant in must_be_symmetric(experiment)]
+    twins = [untied(variant) for variant in symmetric_variants(experiment)]
     new = [twin for twin in twins if twin is not None and twin not in experiment.sharing]
     if new:
-        yield "sharing", [*_kept(experiment), *dict.fromkeys(new)]
+        yield "sharing", [*_retrained(experiment), *dict.fromkeys(new)]
 
 
-def _kept(experiment: Experiment) -> list[Variant]:
-    """The columns that are trained again, in their order."""
-    held = must_be_symmetric(experiment)
-    others = [variant for variant in experiment.sharing if variant not in held]
-    return [v for v in experiment.sharing if v in held or v in others[:1]]
+def _retrained(experiment: Experiment) -> list[Variant]:
+    """Return the variants that are trained again, in the order of the experiment."""
+    symmetric = symmetric_variants(experiment)
+    others = [variant for variant in experiment.sharing if variant not in symmetric]
+    return [v for v in experiment.sharing if v in symmetric or v in others[:1]]
 
 
 def untied(variant: Variant) -> Variant | None:
-    """The same with matrices of their own for Q and K; None if there is no such variant."""
+    """Return the variant with separate matrices for Q and K; None if there is no such variant."""
     if variant.sharing not in UNTIED or variant.identity or len(variant.stages) > 1:
         return None
     _, *words = variant.value.split()
@@ -132,7 +132,7 @@ def untied(variant: Variant) -> Variant | None:
 
 
 def state_of(experiment: Experiment, setting: str) -> str:
-    """What an experiment has of a setting, in a few words."""
+    """Return the state of a setting in a few words, for example "4 heads"."""
     size = experiment.size
     match setting:
         case "n_heads":
@@ -148,62 +148,64 @@ def state_of(experiment: Experiment, setting: str) -> str:
         case "self_mask":
             return "a self-mask" if size.self_mask else "no self-mask"
         case "sharing":
-            return "W_Q and W_K apart"
-    raise ValueError(f"setting: got {setting!r}, allowed those of Change")
+            return "separate W_Q and W_K"
+    raise ValueError(f"setting: got {setting!r}, allowed the settings of `changes_of`")
 
 
-def told(before: Outcome, after: Outcome, setting: str) -> list[str]:
-    """What a change has done to every column that must be symmetric, a sentence for each."""
-    found = []
-    for variant in must_be_symmetric(before.experiment):
+def effect_sentences(before: Outcome, after: Outcome, setting: str) -> list[str]:
+    """Return one sentence on the effect of a change for each variant with symmetric scores."""
+    sentences = []
+    for variant in symmetric_variants(before.experiment):
         twin = untied(variant) if setting == "sharing" else variant
         if twin is None or twin not in after.accuracy:
             continue
-        became = "" if twin == variant else f" ({title_of(twin)})"
-        was = number(before.mean(variant))
+        new_title = "" if twin == variant else f" ({title_of(twin)})"
+        old = accuracy_text(before.mean(variant))
         if setting != "sharing":
-            was += f" with {state_of(before.experiment, setting)}"
-        is_now = number(after.mean(twin))
-        is_now += f" with {state_of(after.experiment, setting)}{became}"
+            old += f" with {state_of(before.experiment, setting)}"
+        new = accuracy_text(after.mean(twin))
+        new += f" with {state_of(after.experiment, setting)}{new_title}"
         verdict = verdict_on(before.accuracy[variant], after.accuracy[twin], goal_of(before, after))
-        sure = _sure(after.accuracy[twin])
-        found.append(f"{title_of(variant)}: {was} → {is_now} ({sure}): {verdict}.")
-    return found
+        certainty = _certainty(after.accuracy[twin])
+        sentences.append(f"{title_of(variant)}: {old} → {new} ({certainty}): {verdict}.")
+    return sentences
 
 
-def number(accuracy: float) -> str:
-    """An accuracy, readable."""
+def accuracy_text(accuracy: float) -> str:
+    """Return an accuracy with two decimals, or "diverged" for NaN."""
     return "diverged" if np.isnan(accuracy) else f"{accuracy:.2f}"
 
 
-def _sure(accuracy: Float64[np.ndarray, " s"]) -> str:
-    """How sure a mean is: its interval, how many seeds, how many of them diverged."""
-    n_seeds, n_lost = len(accuracy), int(np.isnan(accuracy).sum())
-    interval, told = mean_interval(accuracy), f"{n_seeds} seed{'s' * (n_seeds > 1)}"
-    if 0 < n_lost < n_seeds:
-        told += f", {n_lost} diverged"
+def _certainty(accuracy: Float64[np.ndarray, " s"]) -> str:
+    """Return the interval of a mean, the number of seeds, and how many of them diverged."""
+    n_seeds, n_diverged = len(accuracy), int(np.isnan(accuracy).sum())
+    interval, text = mean_interval(accuracy), f"{n_seeds} seed{'s' * (n_seeds > 1)}"
+    if 0 < n_diverged < n_seeds:
+        text += f", {n_diverged} diverged"
     if np.isfinite(interval.low):
-        told = f"95% interval {max(0, interval.low):.2f} to {min(1, interval.high):.2f}, {told}"
-    return told
+        text = f"95% interval {max(0, interval.low):.2f} to {min(1, interval.high):.2f}, {text}"
+    return text
 
 
 def goal_of(before: Outcome, after: Outcome) -> float:
-    """What a column that must be symmetric has to reach: the best there was without the need to be.
+    """Return the accuracy that a variant with symmetric scores must reach to count as rescued.
 
-    Before the change or after it: if those fail with it, too, to be as bad as they is no rescue.
+    It is the best accuracy of any other variant, before or after the change: where the change makes
+    the other variants fail, too, being as bad as they are is no rescue.
     """
-    references = [(own, own.reference) for own in (before, after)]
-    return max((own.mean(best) for own, best in references if best is not None), default=1.0)
+    references = [(outcome, outcome.reference) for outcome in (before, after)]
+    return max((each.mean(best) for each, best in references if best is not None), default=1.0)
 
 
 def verdict_on(
     before: Float64[np.ndarray, " s"], after: Float64[np.ndarray, " s"], goal: float
 ) -> str:
-    """A change's effect in a few words, from the differences seed by seed.
+    """Return the effect of a change in a few words, from the paired differences of the seeds.
 
     Args:
-        before, after: NaN where a seed diverged.
-        goal: accuracy near which it is rescued.
+        before: Accuracy of every seed before the change; NaN where a seed diverged.
+        after: Accuracy of the same seeds after the change.
+        goal: Accuracy from `goal_of`.
     """
     if np.isnan(after).all():
         return "diverged"

@@ -1,6 +1,6 @@
-"""What the training process answers besides snapshots: an example of a task, a book's answers.
+"""Responses of the training process besides snapshots: an example of a task, answers to a book.
 
-numpy only: both processes read and write these.
+This module needs numpy only, since the page and the training process both read and write them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from safetensors.numpy import save as save_arrays
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """One held-out example of a task, the one that attention maps show.
+    """The held-out example of a task that attention maps show.
 
     Attributes:
-        tokens: (i, fields) `Task.label` makes them readable.
-        labels: (a,) right answers; `NOTHING` where nothing is asked.
-        target: (a,) positions of the right tokens; `NOTHING` where there is no such single one.
-        reverse: (a,) positions of the entries that ask for the asker; `NOTHING` where none is.
+        tokens: Token ids; `Task.label` makes them readable.
+        labels: Right answers of the answering positions; `NOTHING` where no answer is expected.
+        target: Positions of the tokens that hold the answers; `NOTHING` where no single one does.
+        reverse: Positions of the entries that refer back to the query; `NOTHING` where none does.
     """
 
     tokens: Int64[np.ndarray, "i fields"]
@@ -30,23 +30,25 @@ class Example:
     reverse: Int64[np.ndarray, " a"]
 
     def to_bytes(self) -> bytes:
-        """As a safetensors blob."""
-        return save_arrays({name: np.ascontiguousarray(v) for name, v in vars(self).items()})
+        """Return the arrays as a safetensors blob."""
+        return save_arrays({name: np.ascontiguousarray(a) for name, a in vars(self).items()})
 
     @staticmethod
     def from_bytes(blob: bytes) -> Example:
-        """Read `to_bytes`."""
+        """Create an instance from the blob of `to_bytes`."""
         return Example(**load_arrays(blob))
 
 
 @dataclass(frozen=True, eq=False)
 class VariantAnswers:
-    """What one variant's runs answered to a book.
+    """Answers of one variant's runs to a custom phone book.
+
+    Index letters: `s` seed, `a` question, `l` layer, `n` entry of the book.
 
     Attributes:
-        refusal: why they could not be asked; then the arrays are empty.
-        answers: (s, a) classes.
-        attention: (s, l, a, n) weights on the entries, mean over heads.
+        refusal: Reason why the variant cannot answer this book; then the arrays are empty.
+        answers: Class that each seed answers to each question.
+        attention: Attention of the questions to the entries, mean over heads.
     """
 
     refusal: str
@@ -56,32 +58,32 @@ class VariantAnswers:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What all variants of a job answered, in the experiment's order, after so many steps."""
+    """Answers of all variants of a job, in the order of the experiment, after `step` steps."""
 
     step: int
     variants: list[VariantAnswers]
 
     def to_bytes(self) -> bytes:
-        """As a safetensors blob."""
+        """Return the arrays as a safetensors blob."""
         arrays: dict[str, np.ndarray] = {"step": np.array([self.step])}
-        for place, own in enumerate(self.variants):
-            arrays[f"{place}.refusal"] = np.frombuffer(own.refusal.encode(), np.uint8)
-            arrays[f"{place}.answers"] = np.ascontiguousarray(own.answers)
-            arrays[f"{place}.attention"] = np.ascontiguousarray(own.attention)
+        for index, variant in enumerate(self.variants):
+            arrays[f"{index}.refusal"] = np.frombuffer(variant.refusal.encode(), np.uint8)
+            arrays[f"{index}.answers"] = np.ascontiguousarray(variant.answers)
+            arrays[f"{index}.attention"] = np.ascontiguousarray(variant.attention)
         return save_arrays(arrays)
 
     @staticmethod
     def from_bytes(blob: bytes) -> Answers:
-        """Read `to_bytes`."""
+        """Create an instance from the blob of `to_bytes`."""
         arrays = load_arrays(blob)
         return Answers(
             int(arrays["step"][0]),
             [
                 VariantAnswers(
-                    arrays[f"{place}.refusal"].tobytes().decode(),
-                    arrays[f"{place}.answers"],
-                    arrays[f"{place}.attention"],
+                    arrays[f"{index}.refusal"].tobytes().decode(),
+                    arrays[f"{index}.answers"],
+                    arrays[f"{index}.attention"],
                 )
-                for place in range(len(arrays) // 3)
+                for index in range(len(arrays) // 3)
             ],
         )

@@ -1,18 +1,19 @@
-"""The benchmark: how near training is to what the machine can do, and how far from simpler ways.
+"""Speed benchmark: training compared with upper bounds, simpler baselines and another library.
 
-| module | what |
+| module | content |
 |---|---|
-| `cases` | the sizes that are compared |
-| `loop` | one model at a time in plain PyTorch: the clean loop, the strongest simple way, peers |
-| `bound` | nothing but the matrix products |
-| `true_bound` | the products that the kernel's step needs, as fast as a core computes them |
-| `parts` | data, gradients, Adam, evaluation and snapshots, each by itself |
-| `contenders` | everything that is timed, each in a process of its own |
+| `cases` | tasks and model sizes that are compared |
+| `loop` | baselines that train one model at a time in plain PyTorch, and x-transformers |
+| `bound` | upper bound: the matrix products of a training step alone |
+| `true_bound` | upper bound: the products that the kernel needs, at the full speed of a core |
+| `parts` | time of data, gradients, Adam, evaluation and snapshots |
+| `supply` | speed of drawing examples, compared with using them |
+| `contenders` | everything that is timed, each in its own process |
 | `compare` | interleaved rounds, medians, ratios and their spread |
-| `live` | the training process with people watching |
-| `report` | the tables |
+| `live` | training while visitors watch the dashboard |
+| `report` | tables |
 
-Rates are model-steps per second: one optimiser step of one model is one. Contenders of a
-comparison take turns, so that what else the machine does meets all of them; a ratio is that of one
-round, and what is reported is the median over rounds with the smallest and the largest.
+Rates are model-steps per second; one optimiser step of one model is one model-step. Contenders of a
+comparison take turns, so that other work on the machine affects all of them. A ratio compares two
+contenders in one round; reports give its median over rounds, its smallest and its largest value.
 """

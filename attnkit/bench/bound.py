@@ -1,9 +1,9 @@
-"""The matmul-only bound: the products of a training step, and nothing else.
+"""Matmul-only bound: the rate of a training step that computes matrix products only.
 
-Every product stands once, forward and with its two of the backward pass, on ready tensors of its
-own; tied roles are projected once; the read-out is of the answering positions only. The work is
-that of the clean loop: all layers at all positions. Training leaves out what the last layer need
-not ask, so it can come out above the bound.
+Every product is computed forward and with its two backward products, on prepared tensors. Tied
+roles are projected once, and only answering positions are unembedded. The work is that of the clean
+loop, all layers at all positions. Training skips query positions of the last layer that nothing
+reads, so its rate can be above this bound.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from attnkit.foundation.process import n_cores
 from attnkit.variants.sharing import ROLES
 
 _RUNS_TOGETHER = 5
-"""Runs whose products are computed in one call, where threads share the work."""
+"""Number of runs whose products are computed in one call of `SplitBound`."""
 
 
 @dataclass(frozen=True)
 class Product:
-    """`left @ right` with its gradients: y, then dx and dw from a ready dy."""
+    """Product `left @ right` with the products of both gradients, from a prepared `upstream`."""
 
     left: Tensor
     right: Tensor
     upstream: Tensor
 
     def compute(self) -> None:
-        """The three products."""
+        """Compute the three products."""
         torch.bmm(self.left, self.right)
         torch.bmm(self.upstream, self.right.transpose(1, 2))
         torch.bmm(self.left.transpose(1, 2), self.upstream)
 
 
 def products(experiment: Experiment, n_seeds: int) -> list[Product]:
-    """Those of one step of so many seeds of all the experiment's sharings."""
+    """Return the products of one training step, for `n_seeds` seeds of all sharings."""
     size, task = experiment.size, experiment.task
     n_batch = experiment.training.batch_size
     n_runs, inner = n_seeds * len(experiment.sharing), size.n_heads * size.d_head
@@ -63,7 +63,7 @@ def products(experiment: Experiment, n_seeds: int) -> list[Product]:
 
 
 class WholeBound:
-    """All runs in every call, each call on all cores."""
+    """Matmul-only bound that computes all runs in every call, on all cores."""
 
     def __init__(self, experiment: Experiment) -> None:
         torch.set_num_threads(n_cores())
@@ -71,7 +71,7 @@ class WholeBound:
         self._products = products(experiment, experiment.n_seeds)
 
     def run(self, n_steps: int) -> int:
-        """Compute so many steps; returns the model-steps."""
+        """Compute `n_steps` steps, and return the number of model-steps."""
         for _ in range(n_steps):
             for product in self._products:
                 product.compute()
@@ -79,23 +79,23 @@ class WholeBound:
 
 
 class SplitBound:
-    """A few runs in every call, one thread per core."""
+    """Matmul-only bound that computes a few runs in every call, on one core per call."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._n_runs = experiment.n_runs
-        together = max(1, _RUNS_TOGETHER // len(experiment.sharing))
-        self._parts = [
-            products(experiment, min(together, experiment.n_seeds - first))
-            for first in range(0, experiment.n_seeds, together)
+        n_seeds = max(1, _RUNS_TOGETHER // len(experiment.sharing))
+        self._groups = [
+            products(experiment, min(n_seeds, experiment.n_seeds - first))
+            for first in range(0, experiment.n_seeds, n_seeds)
         ]
         self._pool = ThreadPoolExecutor(n_cores(), initializer=torch.set_num_threads, initargs=(1,))
 
     def run(self, n_steps: int) -> int:
-        """Compute so many steps; returns the model-steps."""
-        list(self._pool.map(_compute, self._parts * n_steps))
+        """Compute `n_steps` steps, and return the number of model-steps."""
+        list(self._pool.map(_compute, self._groups * n_steps))
         return n_steps * self._n_runs
 
 
-def _compute(part: list[Product]) -> None:
-    for product in part:
+def _compute(group: list[Product]) -> None:
+    for product in group:
         product.compute()

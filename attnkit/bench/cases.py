@@ -1,4 +1,4 @@
-"""What is compared: real tasks at the sizes at which people train them, in lean blocks."""
+"""Benchmark cases: tasks with model sizes that are usual for them, in lean blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnkit.variants.size import Size
 
 @dataclass(frozen=True)
 class Case:
-    """One size: a task, the model's, and the batch."""
+    """One benchmark case: a task, a model size and a batch size."""
 
     name: str
     task: Task
@@ -23,9 +23,12 @@ class Case:
     batch_size: int
 
     def experiment(self, n_runs: int, *, steps: int = 10**6, evaluate_every: int = 10**6) -> Any:
-        """As an experiment of so many runs: the five sharings × seeds, or QKV alone.
+        """Return an experiment with `n_runs` runs: five sharings × seeds, or one run of QKV.
 
-        Its bounds are not checked: a benchmark runs longer than anything a page may ask for.
+        Bounds of settings are not checked, because a benchmark runs longer than a page allows.
+
+        Raises:
+            ValueError: If `n_runs` is neither 1 nor a multiple of 5.
         """
         sharing = tuple(map(Variant, Sharing if n_runs > 1 else [Sharing.QKV]))
         if n_runs % len(sharing):
@@ -43,7 +46,7 @@ class Case:
         )
 
     def resized(self, **changes: Any) -> Case:
-        """The same case with other dials of the task, or another size of the model."""
+        """Return this case with some settings of the task or the model size changed."""
         task, size = dict(self.task), dict(self.size)
         for name, value in changes.items():
             (task if name in task else size)[name] = value
@@ -54,9 +57,9 @@ class Case:
 
 
 def _case(
-    name: str, task: str, dials: dict[str, Any], *, batch_size: int = 64, **size: Any
+    name: str, task: str, settings: dict[str, Any], *, batch_size: int = 64, **size: Any
 ) -> Case:
-    return Case(name, TASKS[task](**dials), Size(**size), batch_size)
+    return Case(name, TASKS[task](**settings), Size(**size), batch_size)
 
 
 CASES: dict[str, Case] = {
@@ -110,7 +113,7 @@ CASES: dict[str, Case] = {
         ),
     )
 }
-"""By name."""
+"""Name → case."""
 
 N_RUNS = (1, 5, 15, 60)
-"""Numbers of runs at which every case is compared."""
+"""Numbers of runs with which every case is compared."""

@@ -16,26 +16,26 @@ from attnkit.foundation.process import n_cores
 from attnkit.training.engine import choose_engine
 
 ROUNDS = 5
-"""Turns of every contender."""
+"""Default number of rounds; in each, every contender has one turn."""
 
 TURN_SECONDS = 0.6
-"""About how long a turn takes; a turn is at least `_LEAST_STEPS` steps."""
+"""Approximate length of a turn; a turn has at least `_LEAST_STEPS` steps."""
 
 _LEAST_STEPS = 2
 
 _REST_SECONDS = 0.02
-"""Between turns, so that no thread of the last one still spins."""
+"""Pause between turns, after which no thread of the last turn is still spinning."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One rate over another, round by round."""
+    """Ratio of two contenders' rates, one number per round."""
 
     rounds: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """Over the rounds."""
+        """Median over the rounds."""
         return statistics.median(self.rounds)
 
     def __str__(self) -> str:
@@ -48,23 +48,27 @@ class Rates:
     def __init__(self, by_name: dict[str, list[float]]) -> None:
         self.by_name = by_name
 
-    def best(self, *names: str) -> str:
-        """The contender with the highest median among those whose name begins with one of these."""
-        known = [name for name in self.by_name if name.startswith(names)]
-        return max(known, key=self.median)
+    def best(self, *prefixes: str) -> str:
+        """Return the contender with the highest median rate.
+
+        Args:
+            prefixes: Beginnings of names; contenders with other names do not count.
+        """
+        contenders = [name for name in self.by_name if name.startswith(prefixes)]
+        return max(contenders, key=self.median)
 
     def median(self, name: str) -> float:
-        """Of a contender, over the rounds."""
+        """Return the median rate of a contender over the rounds."""
         return statistics.median(self.by_name[name])
 
     def ratio(self, name: str, other: str) -> Ratio:
-        """One contender's rate over another's."""
+        """Return one contender's rate divided by another's, round by round."""
         pairs = zip(self.by_name[name], self.by_name[other], strict=True)
-        return Ratio(tuple(one / two for one, two in pairs))
+        return Ratio(tuple(rate / base for rate, base in pairs))
 
 
 def race(teams: dict[str, Team], rounds: int = ROUNDS) -> Rates:
-    """Let teams take turns, each in every round, and return their rates."""
+    """Give every team one turn in each round, and return the rates."""
     n_steps = {name: _steps_per_turn(team) for name, team in teams.items()}
     rates: dict[str, list[float]] = {name: [] for name in teams}
     for _ in range(rounds):
@@ -87,12 +91,15 @@ def _steps_per_turn(team: Team) -> int:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One case at one number of runs.
+    """Results of one case with one number of runs.
 
     Attributes:
-        loss_gap: largest relative difference of held-out losses between the cohort, the clean
-            loop and a process of the strongest simple way, after `CHECKED_STEPS` from one start.
-        memory: most MiB that the cohort's process held beyond imports.
+        case: Name of the case.
+        n_runs: Number of runs.
+        rates: Rates of all contenders.
+        loss_gap: Largest relative difference of held-out losses between the cohort, the clean
+            loop and one of the processes, after `CHECKED_STEPS` steps from the same start.
+        memory: Peak memory of the cohort's process without imports, in MiB.
     """
 
     case: str
@@ -103,72 +110,72 @@ class Comparison:
 
     @property
     def of_bound(self) -> Ratio:
-        """The cohort's share of the matmul-only bound."""
+        """Rate of the cohort divided by the matmul-only bound."""
         return self.rates.ratio("cohort", self.rates.best("bound"))
 
     @property
     def of_true_bound(self) -> Ratio | None:
-        """The cohort's share of the true bound; None where torch trains."""
+        """Rate of the cohort divided by the true bound; None where torch trains."""
         if "true bound" not in self.rates.by_name:
             return None
         return self.rates.ratio("cohort", "true bound")
 
     @property
     def over_loop(self) -> Ratio:
-        """The cohort over the clean loop with its best number of threads."""
+        """Rate of the cohort divided by that of the clean loop with its best number of threads."""
         return self.rates.ratio("cohort", self.rates.best("clean loop"))
 
     @property
     def over_processes(self) -> Ratio:
-        """The cohort over the strongest simple way."""
+        """Rate of the cohort divided by that of parallel processes, the fastest simple baseline."""
         return self.rates.ratio("cohort", "processes")
 
     @property
     def bound_over_loop(self) -> Ratio:
-        """What batching could give at most."""
+        """Matmul-only bound divided by the clean loop: the largest possible gain of batching."""
         return self.rates.ratio(self.rates.best("bound"), self.rates.best("clean loop"))
 
     @property
     def over_peer(self) -> Ratio | None:
-        """The cohort over x-transformers with its best number of threads; None if not asked for."""
+        """Rate of the cohort divided by the best rate of x-transformers; None if it did not run."""
         if not any(name.startswith("peer") for name in self.rates.by_name):
             return None
         return self.rates.ratio("cohort", self.rates.best("peer"))
 
 
 def compare(case: Case, n_runs: int, *, peers: bool = False, rounds: int = ROUNDS) -> Comparison:
-    """Run the cohort, the loops, the processes and the bound of one case, interleaved."""
-    names = {"cohort": ["cohort"], "bound, whole": ["bound, whole"]}
-    names |= {"bound, split": ["bound, split"]}
-    names |= (
-        {"true bound": ["true bound"]} if choose_engine(torch.device("cpu")) == "kernel" else {}
-    )
-    names |= {f"clean loop, {n} threads": [f"clean loop, {n} threads"] for n in THREADS}
-    names |= {"processes": [f"process {i}" for i in range(min(n_cores(), n_runs))]}
+    """Time the cohort, loops, processes and bounds of one case in interleaved rounds."""
+    names = ["cohort", "bound, whole", "bound, split"]
+    if choose_engine(torch.device("cpu")) == "kernel":
+        names.append("true bound")
+    names += [f"clean loop, {n} threads" for n in THREADS]
+    members = {name: [name] for name in names}
+    members["processes"] = [f"process {i}" for i in range(min(n_cores(), n_runs))]
     if peers:
-        names |= {f"peer, {n} threads": [f"peer, {n} threads"] for n in THREADS}
+        members |= {f"peer, {n} threads": [f"peer, {n} threads"] for n in THREADS}
     with ExitStack() as stack:
         teams = {
-            name: stack.enter_context(Team(members, case, n_runs))
-            for name, members in names.items()
+            name: stack.enter_context(Team(contenders, case, n_runs))
+            for name, contenders in members.items()
         }
         rates = race(teams, rounds)
         memory = teams["cohort"].memory()
-        checked = ("cohort", f"clean loop, {THREADS[0]} threads", "processes")
-        gap = _largest_gap([teams[name].losses() for name in checked])
+        compared = ("cohort", f"clean loop, {THREADS[0]} threads", "processes")
+        gap = _largest_gap([teams[name].losses() for name in compared])
         return Comparison(case.name, n_runs, rates, gap, memory)
 
 
 def _largest_gap(losses: list[dict[str, float]]) -> float:
+    """Return the largest relative difference between the first losses and all others."""
     return max(
-        abs(found[sharing] - loss) / loss
-        for found in losses[1:]
+        abs(others[sharing] - loss) / loss
+        for others in losses[1:]
         for sharing, loss in losses[0].items()
     )
 
 
-def grow(cases: Sequence[Case], n_runs: int, rounds: int = ROUNDS) -> dict[str, Rates]:
-    """The cohort alone at several sizes, interleaved: name → its rates."""
+def measure_growth(cases: Sequence[Case], n_runs: int, rounds: int = ROUNDS) -> dict[str, Rates]:
+    """Time the cohort alone in several cases, interleaved, and return case name → rates."""
     with ExitStack() as stack:
         teams = {case.name: stack.enter_context(Team(["cohort"], case, n_runs)) for case in cases}
         rates = race(teams, rounds)

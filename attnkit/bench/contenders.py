@@ -1,8 +1,8 @@
-"""Everything that is timed, each in a process of its own that works only when told to.
+"""Contenders of the benchmark, each in its own process, which computes on request only.
 
-A process each gives every contender its own allocator and thread settings, and a peak memory that
-is its own. The cohort and the bounds set the allocator as attnkit does
-(`attnkit.foundation.process`); loops, processes and peers run as one writes them, with the default.
+With its own process every contender has its own allocator, thread settings and peak memory. The
+cohort and the bounds set the allocator as attnkit does (`attnkit.foundation.process`); loops,
+processes and peers use the default allocator, as ordinary scripts do.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from attnkit.bench.cases import Case
 from attnkit.foundation.process import n_cores, prepare_for_training
 
 CHECKED_STEPS = 20
-"""Steps after which the losses of contenders are compared."""
+"""Number of steps after which the losses of contenders are compared."""
 
 
 class _Contender(Protocol):
     def run(self, n_steps: int) -> int:
-        """Take so many steps; return the model-steps."""
+        """Take `n_steps` steps, and return the number of model-steps."""
 
 
 def _cohort(case: Case, n_runs: int) -> _Contender:
@@ -34,7 +34,7 @@ def _cohort(case: Case, n_runs: int) -> _Contender:
 
 
 class _Cohort:
-    """attnkit's own training."""
+    """Contender that trains with attnkit."""
 
     def __init__(self, case: Case, n_runs: int) -> None:
         from attnkit.training import Training
@@ -71,7 +71,7 @@ def _loop(n_threads: int) -> Callable[[Case, int], _Contender]:
     return build
 
 
-def _process(place: int) -> Callable[[Case, int], _Contender]:
+def _process(index: int) -> Callable[[Case, int], _Contender]:
     def build(case: Case, n_runs: int) -> _Contender:
         import torch
 
@@ -79,7 +79,7 @@ def _process(place: int) -> Callable[[Case, int], _Contender]:
 
         torch.set_num_threads(1)
         experiment = case.experiment(n_runs)
-        seeds = list(experiment.seeds)[place :: n_cores()] or list(experiment.seeds)
+        seeds = list(experiment.seeds)[index :: n_cores()] or list(experiment.seeds)
         return Loop(experiment, seeds, fused=True)
 
     return build
@@ -120,6 +120,7 @@ def _true_bound(case: Case, n_runs: int) -> _Contender:
 
 
 THREADS = sorted({1, n_cores()})
+"""Numbers of threads with which loops and peers run."""
 
 BUILDERS: dict[str, Callable[[Case, int], _Contender]] = {
     "cohort": _cohort,
@@ -127,59 +128,63 @@ BUILDERS: dict[str, Callable[[Case, int], _Contender]] = {
     "bound, split": _split_bound,
     "true bound": _true_bound,
     **{f"clean loop, {n} threads": _loop(n) for n in THREADS},
-    **{f"process {place}": _process(place) for place in range(n_cores())},
+    **{f"process {index}": _process(index) for index in range(n_cores())},
     **{f"peer, {n} threads": _peer(n) for n in THREADS},
 }
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn of a contender took."""
+    """Time and work of one turn."""
 
     seconds: float
     model_steps: int
 
 
 class Team:
-    """Processes that take their turn together: one contender, or one per core.
+    """Processes that have their turn at the same time: one contender, or one per core.
 
     Args:
-        names: keys of `BUILDERS`.
+        names: Keys of `BUILDERS`, one per process.
+        case: Case that they compute.
+        n_runs: Number of runs of the whole team.
     """
 
     def __init__(self, names: list[str], case: Case, n_runs: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes = []
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the processes inherit this:
-        try:  # they end with their pipes, and would answer Ctrl-C with tracebacks
+        # The processes inherit that Ctrl-C is ignored: they end when their pipes are closed, and
+        # would otherwise print tracebacks.
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
             for name in names:
-                ours, theirs = context.Pipe()
-                given = (theirs, name, case, n_runs)
-                process = context.Process(target=_serve, args=given, daemon=True)
+                pipe, child_pipe = context.Pipe()
+                arguments = (child_pipe, name, case, n_runs)
+                process = context.Process(target=_serve, args=arguments, daemon=True)
                 process.start()
-                theirs.close()
-                self._pipes.append(ours)
+                child_pipe.close()
+                self._pipes.append(pipe)
                 self._processes.append(process)
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, handler)
         for pipe in self._pipes:
             pipe.recv()
 
     def turn(self, n_steps: int) -> Turn:
-        """Let every process take so many steps, all at once."""
+        """Take `n_steps` steps in every process at the same time."""
         started = time.perf_counter()
         model_steps = sum(self._ask("run", n_steps))
         return Turn(time.perf_counter() - started, model_steps)
 
     def losses(self) -> dict[str, float]:
-        """Held-out loss of the first seed's runs after `CHECKED_STEPS`."""
+        """Return the held-out losses of the first seed's runs after `CHECKED_STEPS` steps."""
         self._pipes[0].send(("losses", CHECKED_STEPS))
-        found: dict[str, float] = self._pipes[0].recv()
-        return found
+        losses: dict[str, float] = self._pipes[0].recv()
+        return losses
 
     def memory(self) -> float:
-        """Most MiB held beyond what imports took, summed over the processes."""
+        """Return the peak memory without imports, in MiB, summed over the processes."""
         return float(sum(self._ask("memory", 0)))
 
     def __enter__(self) -> Self:
@@ -192,29 +197,31 @@ class Team:
             process.join(5)
             process.kill()
 
-    def _ask(self, question: str, argument: int) -> list[Any]:
+    def _ask(self, request: str, argument: int) -> list[Any]:
         for pipe in self._pipes:
-            pipe.send((question, argument))
+            pipe.send((request, argument))
         return [pipe.recv() for pipe in self._pipes]
 
 
 def _serve(pipe: Connection, name: str, case: Case, n_runs: int) -> None:
-    import torch  # noqa: F401  its size is no contender's
+    """Build a contender, and answer the requests of `Team` until the pipe is closed."""
+    import torch  # noqa: F401  its memory belongs to no contender
 
-    before = _peak()
+    memory_before = _peak_memory()
     contender: Any = BUILDERS[name](case, n_runs)
     contender.run(1)
     pipe.send("ready")
     while True:
         try:
-            question, argument = pipe.recv()
+            request, argument = pipe.recv()
         except EOFError:
             return
-        if question == "memory":
-            pipe.send(_peak() - before)
+        if request == "memory":
+            pipe.send(_peak_memory() - memory_before)
         else:
-            pipe.send(getattr(contender, question)(argument))
+            pipe.send(getattr(contender, request)(argument))
 
 
-def _peak() -> float:
+def _peak_memory() -> float:
+    """Return the peak memory of this process, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

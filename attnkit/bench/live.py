@@ -1,4 +1,4 @@
-"""The training process with people watching: real visitors of a real server, on this machine."""
+"""Live rates: training while simulated visitors watch a real server on this machine."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from attnkit.service.service import TrainingService
 from attnkit.ui.visitor import ROOT, Visitor, dashboard
 
 N_WATCHING = (0, 1, 4)
-"""How many people watch; none: the training process alone, asked for by its service."""
+"""Numbers of visitors; with 0 the training service trains without any page."""
 
 SOLVABLE = ("QKV", "K=V", "Q=V")
 """The sharings that solve the default experiment with every seed."""
 
-_PATIENCE = 60.0
-"""Seconds that any wait lasts at most."""
+_TIMEOUT_SECONDS = 60.0
+"""Longest time to wait for anything."""
 
 _HEADLESS = """
 import sys, time
 from attnkit.foundation.process import prepare_for_training
 prepare_for_training()
 import attnkit as ak
-ak.train(ak.Experiment(steps=20), "cpu")  # the live process is warm, too
+ak.train(ak.Experiment(steps=20), "cpu")  # warm up, as the live process is warm, too
 experiment = ak.Experiment(steps=int(sys.argv[1]))
 began = time.perf_counter()
 result = ak.train(experiment, "cpu")
 seconds = time.perf_counter() - began
-wanted = [sharing.value in sys.argv[2].split(",") for sharing, _ in experiment.runs]
-history = result.snapshot.history["accuracy"][:, wanted]
+solvable = [sharing.value in sys.argv[2].split(",") for sharing, _ in experiment.runs]
+history = result.snapshot.history["accuracy"][:, solvable]
 solved = [step for step, row in zip(result.snapshot.eval_steps, history) if row.min() >= 0.99]
 print(experiment.n_runs * experiment.training.steps / seconds)
 print(seconds * solved[0] / experiment.training.steps if solved else "nan")
@@ -42,13 +42,13 @@ print(seconds * solved[0] / experiment.training.steps if solved else "nan")
 
 @dataclass(frozen=True)
 class LiveRates:
-    """Rates of the default experiment, by the clock, and how soon a person sees it solved.
+    """Rates of the default experiment, and the time until a visitor sees it solved.
 
     Attributes:
-        rates: "headless" and "0 watching", "1 watching", …, one number per round.
-        click_to_solved: seconds from a click on Train until the page shows every run of
-            `SOLVABLE` at 0.99 or more, per round.
-        headless_to_solved: seconds of training until that holds, with nothing around it.
+        rates: Rates "headless", "0 watching", "1 watching", …, one number per round.
+        click_to_solved: Seconds from a click on Train until the page shows an accuracy of at least
+            0.99 for every run of `SOLVABLE`, per round.
+        headless_to_solved: Seconds of training alone until that accuracy, per round.
     """
 
     rates: Rates
@@ -56,64 +56,70 @@ class LiveRates:
     headless_to_solved: tuple[float, ...]
 
     def of_headless(self, n_watching: int) -> Ratio:
-        """The live rate over the headless one."""
+        """Return the rate with `n_watching` visitors divided by the headless rate."""
         return self.rates.ratio(f"{n_watching} watching", "headless")
 
 
 def measure_live(rounds: int, seconds: float = 6.0) -> LiveRates:
-    """Train the default experiment headless and watched, interleaved.
+    """Train the default experiment headless and watched, in interleaved rounds.
 
     Args:
-        rounds: turns of each. seconds: about how long one takes.
+        rounds: Number of rounds.
+        seconds: Approximate length of one training.
 
     Raises:
-        RuntimeError: if the dashboard is not beside this package, or does not start.
+        RuntimeError: If dashboard.py is not next to this package, or the server does not start.
     """
     if not (ROOT / "dashboard.py").is_file():
-        raise RuntimeError("live: needs the repository, dashboard.py is not beside the package")
+        raise RuntimeError(
+            "live: dashboard.py is not next to the package; run the benchmark in the repository"
+        )
     rate, _ = _headless(200)
     steps = max(300, round(rate * seconds / Experiment().n_runs / 10) * 10)
     rates: dict[str, list[float]] = {"headless": []}
     rates |= {f"{n} watching": [] for n in N_WATCHING}
-    clicks, bare = [], []
+    watched_seconds, headless_seconds = [], []
     with dashboard() as port:
-        _first_click(port)
+        _start_training_process(port)
         for number in range(rounds):
             rates["headless"].append(_headless(steps)[0])
             for n in N_WATCHING:
                 seed = 100 * (number + 1) + 10 * n
-                rate = _watched(port, steps, n, seed) if n else _alone(steps, seed)
+                rate = _watched(port, steps, n, seed) if n else _unwatched(steps, seed)
                 rates[f"{n} watching"].append(rate)
-            clicks.append(_click_to_solved(port))
-            bare.append(_headless(Experiment().training.steps)[1])
-    return LiveRates(Rates(rates), tuple(clicks), tuple(bare))
+            watched_seconds.append(_click_to_solved(port))
+            headless_seconds.append(_headless(Experiment().training.steps)[1])
+    return LiveRates(Rates(rates), tuple(watched_seconds), tuple(headless_seconds))
 
 
 def _headless(steps: int) -> tuple[float, float]:
-    """Model-steps per second in a process that only trains, and seconds until it was solved."""
+    """Return rate and seconds until solved of a process that only trains."""
     command = [sys.executable, "-c", _HEADLESS, str(steps), ",".join(SOLVABLE)]
-    done = subprocess.run(command, check=True, capture_output=True, timeout=_PATIENCE)
-    rate, solved = map(float, done.stdout.split())
-    return rate, solved
+    process = subprocess.run(command, check=True, capture_output=True, timeout=_TIMEOUT_SECONDS)
+    rate, seconds = map(float, process.stdout.split())
+    return rate, seconds
 
 
-def _alone(steps: int, seed: int) -> float:
-    """The training process without any page."""
+def _unwatched(steps: int, seed: int) -> float:
+    """Return the rate of the training service without any page."""
     service = TrainingService()
     try:
-        _to_the_end(service, Experiment(steps=20, n_seeds=1))
-        return _to_the_end(service, Experiment(steps=steps, first_seed=seed))
+        _train(service, Experiment(steps=20, n_seeds=1))
+        return _train(service, Experiment(steps=steps, first_seed=seed))
     finally:
         service.close()
 
 
-def _to_the_end(service: TrainingService, experiment: Experiment) -> float:
+def _train(service: TrainingService, experiment: Experiment) -> float:
+    """Train an experiment to its end, and return the rate after the first steps."""
     job_id = service.submit(experiment)
     began, first, version = 0.0, 0, 0
     while True:
-        job = service.wait(job_id, version, _PATIENCE)
+        job = service.wait(job_id, version, _TIMEOUT_SECONDS)
         if job is None or job.version == version or job.state == "failed":
-            raise RuntimeError("live: the training process did not answer")
+            raise RuntimeError(
+                f"live: training failed or gave no answer in {_TIMEOUT_SECONDS:.0f} s"
+            )
         version = job.version
         step = job.snapshot.step if job.snapshot else 0
         if not began and step:
@@ -123,7 +129,7 @@ def _to_the_end(service: TrainingService, experiment: Experiment) -> float:
 
 
 def _watched(port: int, steps: int, n_watching: int, seed: int) -> float:
-    """One visitor trains and the others follow the same link; all watch to the end."""
+    """Return the rate that one visitor sees, while the others watch the same training."""
     link = f"v=1&steps={steps}&first_seed={seed}"
     with Visitor(port, link) as first:
         first.press("train")
@@ -138,7 +144,7 @@ def _watched(port: int, steps: int, n_watching: int, seed: int) -> float:
 
 def _follow(port: int, link: str, steps: int) -> None:
     with Visitor(port, link) as visitor:
-        if not visitor.watch(_PATIENCE, lambda: _ended(visitor, steps)):
+        if not visitor.watch(_TIMEOUT_SECONDS, lambda: _ended(visitor, steps)):
             raise RuntimeError(f"live: a follower did not see the end: {visitor.texts()[:8]}")
 
 
@@ -151,7 +157,7 @@ def _rate_seen(visitor: Visitor, steps: int) -> float:
             progress.append((time.monotonic(), step))
         return _ended(visitor, steps)
 
-    if not visitor.watch(_PATIENCE, ended) or len(progress) < 2:
+    if not visitor.watch(_TIMEOUT_SECONDS, ended) or len(progress) < 2:
         raise RuntimeError(f"live: the run could not be followed: {visitor.texts()[:8]}")
     (began, first), (ended_at, last) = progress[0], progress[-1]
     return Experiment().n_runs * (last - first) / (ended_at - began)
@@ -161,15 +167,15 @@ def _ended(visitor: Visitor, steps: int) -> bool:
     return visitor.progress() == steps and not visitor.ticking
 
 
-def _first_click(port: int) -> None:
-    """Start the server's training process."""
+def _start_training_process(port: int) -> None:
+    """Train a small experiment, so that the server's training process is running."""
     with Visitor(port, "v=1&steps=20&n_seeds=1&first_seed=99") as visitor:
         visitor.press("train")
         visitor.wait_for("the end", lambda: _ended(visitor, 20))
 
 
 def _click_to_solved(port: int) -> float:
-    """Seconds from Train until the page shows every solvable run of the default solved."""
+    """Return the seconds from a click on Train until the page shows all `SOLVABLE` runs solved."""
     with Visitor(port) as visitor:
         visitor.press("reset")
         visitor.wait_for("step 0", lambda: visitor.evaluated_to() == 0)

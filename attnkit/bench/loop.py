@@ -1,7 +1,8 @@
-"""One model at a time in plain PyTorch, as a careful person writes it, and a peer's layers.
+"""Baselines that train one model at a time: careful plain PyTorch, and layers of x-transformers.
 
-Both start from the numbers of a cohort's run and see its batches, so that losses can be compared.
-Batches are drawn beforehand: these loops get their data for nothing, the cohort pays for its own.
+Models of the plain loop start with the parameters of a cohort's run, and all loops train on its
+batches, so that losses can be compared. The batches are drawn in advance, while the cohort's time
+includes drawing them.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ class Attention(nn.Module):
         self.register_buffer("mask", mask)
 
     def forward(self, x: Float[Tensor, "b i m"]) -> Float[Tensor, "b i m"]:
-        """The residual stream after this layer."""
+        """Return the residual stream after this layer."""
         normed = F.rms_norm(x, x.shape[-1:], eps=1e-6)
         heads = (self.size.n_heads, self.size.d_head)
-        own = {
+        projected = {
             role: linear(normed).unflatten(-1, heads).transpose(1, 2)  # (b, h, i, d)
             for role, linear in self.roles.items()
         }
-        q, k, v = (own[self.sharing.owner(role)] for role in ("Q", "K", "V"))
+        q, k, v = (projected[self.sharing.owner(role)] for role in ("Q", "K", "V"))
         causal = self.size.causal and self.mask is None
         z = F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, is_causal=causal)
         after: Tensor = x + self.out(z.transpose(1, 2).flatten(2))
@@ -71,13 +72,13 @@ class Mlp(nn.Module):
         self.down = nn.Linear(d_mlp, d_model, bias=False)
 
     def forward(self, x: Float[Tensor, "b i m"]) -> Float[Tensor, "b i m"]:
-        """The residual stream after this layer."""
+        """Return the residual stream after this layer."""
         after: Tensor = x + self.down(F.gelu(self.up(F.rms_norm(x, x.shape[-1:], eps=1e-6))))
         return after
 
 
 class Transformer(nn.Module):
-    """One run, with the numbers that it has in a cohort."""
+    """One run, with the initial parameters that it has in a cohort."""
 
     def __init__(self, experiment: Experiment, sharing: Variant, seed: int) -> None:
         super().__init__()
@@ -91,10 +92,10 @@ class Transformer(nn.Module):
         )
         self.blocks: nn.Module = self.make_blocks(experiment, sharing)
         self.unembedding = nn.Linear(size.d_model, task.n_classes, bias=False)
-        self.load(one_run(experiment, sharing, seed))
+        self.load(initial_parameters(experiment, sharing, seed))
 
     def make_blocks(self, experiment: Experiment, sharing: Variant) -> nn.Module:
-        """What stands between embedding and read-out."""
+        """Return the layers between embedding and unembedding."""
         size = experiment.size
         blocks: list[nn.Module] = []
         for _ in range(size.n_layers):
@@ -104,29 +105,29 @@ class Transformer(nn.Module):
         return nn.Sequential(*blocks)
 
     @torch.no_grad()
-    def load(self, numbers: dict[str, Tensor]) -> None:
-        """Take over the parameters of a run."""
-        self.embedding.weight.copy_(numbers["W_E"])
-        self.unembedding.weight.copy_(numbers["W_U"].T)
+    def load(self, parameters: dict[str, Tensor]) -> None:
+        """Copy the parameters of a run."""
+        self.embedding.weight.copy_(parameters["W_E"])
+        self.unembedding.weight.copy_(parameters["W_U"].T)
         if self.positions is not None:
-            self.positions.copy_(numbers["W_pos"])
-        self.load_blocks(numbers)
+            self.positions.copy_(parameters["W_pos"])
+        self.load_blocks(parameters)
 
-    def load_blocks(self, numbers: dict[str, Tensor]) -> None:
-        """Take over what stands between embedding and read-out."""
+    def load_blocks(self, parameters: dict[str, Tensor]) -> None:
+        """Copy the parameters of the layers between embedding and unembedding."""
         layer = -1
         for block in self.blocks.children():
             if isinstance(block, Attention):
                 layer += 1
                 for role, linear in block.roles.items():
-                    linear.weight.copy_(numbers[f"{layer}.W_{role}"].T)  # type: ignore[operator]
-                block.out.weight.copy_(numbers[f"{layer}.W_O"].T)
+                    linear.weight.copy_(parameters[f"{layer}.W_{role}"].T)  # type: ignore[operator]
+                block.out.weight.copy_(parameters[f"{layer}.W_O"].T)
             elif isinstance(block, Mlp):
-                block.up.weight.copy_(numbers[f"{layer}.W_in"].T)
-                block.down.weight.copy_(numbers[f"{layer}.W_out"].T)
+                block.up.weight.copy_(parameters[f"{layer}.W_in"].T)
+                block.down.weight.copy_(parameters[f"{layer}.W_out"].T)
 
     def forward(self, tokens: Int64[Tensor, "b i fields"]) -> Float[Tensor, "b a c"]:
-        """Logits of the answering positions."""
+        """Return the logits of the answering positions."""
         x = self.embedding(tokens).sum(2)
         if self.positions is not None:
             x = x + self.positions
@@ -136,14 +137,14 @@ class Transformer(nn.Module):
 
 
 class PeerTransformer(Transformer):
-    """The same sizes with the attention layers of x-transformers; it knows no sharing.
+    """Transformer of the same size with layers of x-transformers, which cannot tie roles.
 
     Source:
         https://github.com/lucidrains/x-transformers
     """
 
     def make_blocks(self, experiment: Experiment, sharing: Variant) -> nn.Module:
-        """Pre-norm attention and feed-forward layers of matched sizes."""
+        """Return pre-norm attention and feed-forward layers of the same sizes."""
         from x_transformers.x_transformers import AttentionLayers
 
         size = experiment.size
@@ -162,27 +163,25 @@ class PeerTransformer(Transformer):
         )
         return blocks
 
-    def load_blocks(self, numbers: dict[str, Tensor]) -> None:
-        """It keeps its own initial numbers."""
+    def load_blocks(self, parameters: dict[str, Tensor]) -> None:
+        """Keep the initial parameters of x-transformers."""
 
 
-def one_run(experiment: Experiment, sharing: Variant, seed: int) -> dict[str, Tensor]:
-    """The initial numbers of one run."""
-    only = {"sharing": (Variant(sharing),), "n_seeds": 1, "first_seed": seed}
-    alone = experiment.model_copy(update=only)
-    return {
-        name: value.detach() for name, value in Model(alone, [seed], CPU).run_parameters(0).items()
-    }
+def initial_parameters(experiment: Experiment, sharing: Variant, seed: int) -> dict[str, Tensor]:
+    """Return the initial parameters of one run by name."""
+    settings = {"sharing": (Variant(sharing),), "n_seeds": 1, "first_seed": seed}
+    model = Model(experiment.model_copy(update=settings), [seed], CPU)
+    return {name: value.detach() for name, value in model.run_parameters(0).items()}
 
 
 class Loop:
-    """Runs trained one after another.
+    """Loop that trains the runs of an experiment one after another.
 
     Args:
-        experiment: its runs.
-        seeds: those that this loop trains.
-        make: makes the model of a (sharing, seed).
-        fused: whether Adam updates all parameters in one call.
+        experiment: Experiment with the runs.
+        seeds: Seeds of the runs that this loop trains.
+        make: Function that returns the model of a sharing and seed.
+        fused: Whether Adam updates all parameters in one call.
     """
 
     def __init__(
@@ -202,7 +201,7 @@ class Loop:
         self._round = 0
 
     def run(self, n_steps: int) -> int:
-        """Train all sharings of the next seed for so many steps; returns the model-steps."""
+        """Train all sharings of the next seed, and return the number of model-steps."""
         seed = self._seeds[self._round % len(self._batches)]
         self._round += 1
         for sharing in self._experiment.sharing:
@@ -210,19 +209,19 @@ class Loop:
         return n_steps * len(self._experiment.sharing)
 
     def losses(self, n_steps: int) -> dict[str, float]:
-        """Held-out loss of the first seed's runs after so many steps from the start."""
+        """Return the held-out losses of the first seed's runs after their first `n_steps` steps."""
         seed = self._seeds[0]
         batches = _first_batches(self._experiment, seed, n_steps)
         held_out = held_out_examples(self._experiment, [seed], CPU)
-        found = {}
+        losses = {}
         for sharing in self._experiment.sharing:
             trainer = _Trainer(self._make(self._experiment, sharing, seed), self._rate, self._fused)
             trainer.train(batches, n_steps)
             with torch.no_grad():
                 logits = trainer.model(held_out.tokens[0])
             loss = _loss(logits, held_out.labels[0])
-            found[sharing.value] = float(loss)
-        return found
+            losses[sharing.value] = float(loss)
+        return losses
 
     @property
     def _rate(self) -> float:
@@ -237,7 +236,7 @@ class Loop:
 
 
 class _Trainer:
-    """One model and its optimiser."""
+    """One model with its optimiser."""
 
     def __init__(self, model: Transformer, learning_rate: float, fused: bool) -> None:
         self.model = model
@@ -257,11 +256,11 @@ class _Trainer:
 
 
 def _loss(logits: Float[Tensor, "b a c"], labels: Int64[Tensor, "b a"]) -> Tensor:
-    """Mean cross-entropy of what is asked."""
+    """Return the mean cross-entropy over the labelled positions."""
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=NOTHING)
 
 
 def _first_batches(experiment: Experiment, seed: int, n_steps: int) -> list[tuple[Tensor, Tensor]]:
     data = TrainingData(experiment, [seed], CPU)
-    drawn = (data.next() for _ in range(n_steps))
-    return [(tokens[0].contiguous(), labels[0].contiguous()) for tokens, labels in drawn]
+    batches = (data.next() for _ in range(n_steps))
+    return [(tokens[0].contiguous(), labels[0].contiguous()) for tokens, labels in batches]

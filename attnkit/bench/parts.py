@@ -1,4 +1,4 @@
-"""Where the time of a training goes: data, step, optimiser, evaluation, snapshots."""
+"""Time of the parts of training: data, gradients, optimiser, evaluation and snapshots."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from attnkit.bench.cases import Case
 from attnkit.training import Training
 
 _TRIED_SECONDS = 0.3
-"""About how long each part is repeated."""
+"""Approximate time for which each part is repeated."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Microseconds of one thread for each run, by part, at five runs of one seed.
+    """Time of each part, in microseconds of one thread per run, for five runs of one seed.
 
     Attributes:
-        per_step: what every step takes: drawing data, gradients, and Adam.
-        others: what an evaluation of 128 examples and a snapshot take.
+        case: Name of the case.
+        per_step: Time per step of drawing data, of the gradients, and of Adam.
+        others: Time of an evaluation with 128 examples, and of a snapshot.
     """
 
     case: str
@@ -30,7 +31,7 @@ class Parts:
 
 
 def measure_parts(case: Case) -> Parts:
-    """Time the parts of one case, one after another."""
+    """Measure the time of each part in one case."""
     experiment = case.experiment(5)
     training = experiment.training.model_copy(update={"n_eval": 128})
     experiment = experiment.model_copy(update={"training": training})
@@ -56,6 +57,7 @@ def measure_parts(case: Case) -> Parts:
 
 
 def _microseconds(part: Callable[[], object]) -> float:
+    """Return the mean time of one call."""
     part()
     turns: list[float] = []
     while sum(turns) < _TRIED_SECONDS or len(turns) < 3:

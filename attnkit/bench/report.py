@@ -1,4 +1,4 @@
-"""The benchmark as a whole: what it runs, and its results as tables, JSON and Markdown."""
+"""Run of the whole benchmark, and its report as JSON and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from subprocess import SubprocessError
 from typing import TYPE_CHECKING, Any
 
 from attnkit.bench.cases import CASES, N_RUNS
-from attnkit.bench.compare import ROUNDS, Comparison, Rates, compare, grow
+from attnkit.bench.compare import ROUNDS, Comparison, Rates, compare, measure_growth
 from attnkit.bench.parts import Parts, measure_parts
 from attnkit.bench.supply import measure_supply
 from attnkit.foundation.machine import processor_name
@@ -30,7 +30,7 @@ _LENGTHS = (8, 16, 32, 64)
 
 @dataclass
 class Report:
-    """Everything that one run of the benchmark found."""
+    """All results of one run of the benchmark."""
 
     machine: dict[str, Any]
     comparisons: list[Comparison] = field(default_factory=list)
@@ -42,8 +42,8 @@ class Report:
     interrupted: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """All rates (model-steps per second, one per round) and ratios, for JSON."""
-        found: dict[str, Any] = {
+        """Return all rates (model-steps per second, one per round) and ratios, for JSON."""
+        data: dict[str, Any] = {
             "machine": self.machine,
             "comparisons": [
                 {
@@ -66,32 +66,32 @@ class Report:
             },
         }
         if self.parts:
-            found["parts"] = [asdict(parts) for parts in self.parts]
+            data["parts"] = [asdict(parts) for parts in self.parts]
         if self.supply:
-            found["supply"] = {task: rates.by_name for task, rates in self.supply.items()}
+            data["supply"] = {task: rates.by_name for task, rates in self.supply.items()}
         if self.live:
-            found["live"] = {
+            data["live"] = {
                 "rates": self.live.rates.by_name,
                 "click_to_solved_seconds": self.live.click_to_solved,
                 "headless_to_solved_seconds": self.live.headless_to_solved,
             }
-        return found
+        return data
 
     def to_markdown(self) -> str:
         """Return the tables of docs/performance.md."""
-        parts = [self._heading()]
+        sections = [self._heading()]
         if self.comparisons:
-            parts += [_comparison_table(self.comparisons)]
+            sections += [_comparison_table(self.comparisons)]
         growth = _growth_lines(self.comparisons, self.widths, self.lengths)
         if growth:
-            parts += [growth]
+            sections += [growth]
         if self.parts:
-            parts += [_parts_table(self.parts)]
+            sections += [_parts_table(self.parts)]
         if self.supply:
-            parts += [_supply_line(self.supply)]
+            sections += [_supply_line(self.supply)]
         if self.live:
-            parts += [_live_lines(self.live)]
-        return "\n\n".join(parts)
+            sections += [_live_lines(self.live)]
+        return "\n\n".join(sections)
 
     def _heading(self) -> str:
         m = self.machine
@@ -116,12 +116,17 @@ def run(
     """Run the benchmark.
 
     Args:
-        names: cases. n_runs: at how many runs each. peers: whether x-transformers runs, too.
-        growth: whether width and length are varied. supply: whether generators are measured.
-        live: whether visitors watch.
-        say: told of every result as it comes.
+        names: Names of the cases.
+        n_runs: Numbers of runs with which each case is compared.
+        peers: Whether x-transformers is compared, too.
+        growth: Whether width and length are varied.
+        supply: Whether the speed of drawing examples is measured.
+        live: Whether training is measured while visitors watch.
+        rounds: Number of rounds.
+        say: Function that is called with the text of every result as soon as it is known.
 
-    A `KeyboardInterrupt` ends it early: the report then holds what was found so far.
+    Returns:
+        The report; after a `KeyboardInterrupt` it contains the results up to then.
     """
     report = Report(describe_machine())
     try:
@@ -129,9 +134,9 @@ def run(
         if growth:
             base = CASES["phonebook"]
             widths = [base.resized(d_model=width, d_head=min(width, 64)) for width in _WIDTHS]
-            report.widths = grow(widths, _GROWTH_RUNS, rounds)
+            report.widths = measure_growth(widths, _GROWTH_RUNS, rounds)
             lengths = [base.resized(n_entries=length // 2) for length in _LENGTHS]
-            report.lengths = grow(lengths, _GROWTH_RUNS, rounds)
+            report.lengths = measure_growth(lengths, _GROWTH_RUNS, rounds)
             say(_growth_lines([], report.widths, report.lengths))
             report.parts = [measure_parts(CASES[name]) for name in names]
             say(_parts_table(report.parts))
@@ -145,7 +150,7 @@ def run(
                 report.live = measure_live(rounds)
                 say(_live_lines(report.live))
             except (RuntimeError, AssertionError, SubprocessError) as error:
-                say(f"live: not measured, {error}")  # half an hour of other figures is kept
+                say(f"live: not measured, {error}")  # keeps the other results, half an hour of work
     except KeyboardInterrupt:
         report.interrupted = True
     return report
@@ -161,18 +166,18 @@ def _compare_all(
 ) -> None:
     for name in names:
         for n in n_runs:
-            found = compare(CASES[name], n, peers=peers, rounds=rounds)
-            report.comparisons.append(found)
-            peer = f", {found.over_peer} × x-transformers" if found.over_peer else ""
+            result = compare(CASES[name], n, peers=peers, rounds=rounds)
+            report.comparisons.append(result)
+            peer = f", {result.over_peer} × x-transformers" if result.over_peer else ""
             say(
-                f"{name}, {n} runs: {found.rates.median('cohort'):.0f}/s, {found.of_bound} of the "
-                f"bound, {found.over_loop} × clean loop, {found.over_processes} × processes{peer}, "
-                f"losses within {found.loss_gap:.0e}"
+                f"{name}, {n} runs: {result.rates.median('cohort'):.0f}/s, "
+                f"{result.of_bound} of the bound, {result.over_loop} × clean loop, "
+                f"{result.over_processes} × processes{peer}, losses within {result.loss_gap:.0e}"
             )
 
 
 def describe_machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """Return the machine and the versions on which the benchmark runs."""
     import torch
 
     return {
@@ -220,22 +225,22 @@ def _growth_lines(
     comparisons: Sequence[Comparison], widths: dict[str, Rates], lengths: dict[str, Rates]
 ) -> str:
     lines = []
-    known = {(c.case, c.n_runs): c for c in comparisons}
+    by_size = {(c.case, c.n_runs): c for c in comparisons}
     for name in dict.fromkeys(c.case for c in comparisons):
-        few, many = known.get((name, 15)), known.get((name, 60))
+        few, many = by_size.get((name, 15)), by_size.get((name, 60))
         if few and many:
             time = few.rates.median("cohort") / many.rates.median("cohort")
             lines.append(
                 f"- {name}: time per model-step at 60 runs {time:.2f} × that at 15; peak memory "
                 f"{few.memory:.0f} MiB at 15, {many.memory:.0f} MiB at 60."
             )
-    for what, found in (("width", widths), ("length", lengths)):
-        if found:
+    for dimension, rates_by_name in (("width", widths), ("length", lengths)):
+        if rates_by_name:
             each = ", ".join(
                 f"{name.partition(' ')[2]}: {1e6 / rates.median(name):.0f} µs"
-                for name, rates in found.items()
+                for name, rates in rates_by_name.items()
             )
-            lines.append(f"- Time per model-step by {what}: {each}.")
+            lines.append(f"- Time per model-step by {dimension}: {each}.")
     return "\n".join(lines)
 
 
@@ -244,8 +249,8 @@ def _parts_table(cases: Sequence[Parts]) -> str:
     lines = ["| µs of one thread for each run | " + " | ".join(names) + " |"]
     lines += ["|" + "---|" * (len(names) + 1)]
     for parts in cases:
-        found = {**parts.per_step, **parts.others}
-        lines += [f"| {parts.case} | " + " | ".join(f"{found[n]:,.0f}" for n in names) + " |"]
+        times = {**parts.per_step, **parts.others}
+        lines += [f"| {parts.case} | " + " | ".join(f"{times[name]:,.0f}" for name in names) + " |"]
     return "\n".join(lines)
 
 
@@ -258,10 +263,10 @@ def _live_lines(live: LiveRates) -> str:
     from attnkit.bench.live import N_WATCHING
 
     ratios = ", ".join(f"{n} watching {live.of_headless(n)}" for n in N_WATCHING)
-    click, bare = median(live.click_to_solved), median(live.headless_to_solved)
+    watched, headless = median(live.click_to_solved), median(live.headless_to_solved)
     return (
         f"- Live over headless, the default experiment: {ratios}; headless "
         f"{live.rates.median('headless'):,.0f} model-steps/s.\n"
         f"- From the click on Train until the page shows every solvable run at 0.99 or more: "
-        f"{click:.2f} s, {click / bare:.2f} × the {bare:.2f} s of training alone."
+        f"{watched:.2f} s, {watched / headless:.2f} × the {headless:.2f} s of training alone."
     )

@@ -1,4 +1,4 @@
-"""How much faster generators draw examples than training uses them up."""
+"""Speed of drawing examples, compared with the speed at which training uses them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from attnkit.model.initial import generator_for
 from attnkit.training import Training
 
 _TURN_SECONDS = 0.3
-"""About how long a turn takes."""
+"""Approximate length of a turn."""
 
 _BATCHES = 16
-"""Batches that are drawn in one call, as in training."""
+"""Number of batches that are drawn in one call, as in training."""
 
-_RARELY = 1000
-"""Steps between evaluations: they draw nothing."""
+_EVALUATE_EVERY = 1000
+"""Steps between evaluations: few, because evaluations draw no examples."""
 
 
 def measure_supply(task: str, rounds: int = ROUNDS) -> Rates:
-    """Examples per second that are drawn, and that five sharings × five seeds are trained on.
+    """Measure how many examples per second are drawn, and how many training uses.
 
-    Both use all cores, in turns. The task is at its defaults, but every step has new examples.
+    Both use all cores, in turns; training has five sharings × five seeds. The task has its default
+    settings, except that every step has new examples.
     """
     experiment = Experiment(
-        task=task, n_train=0, steps=20_000, evaluate_every=_RARELY, n_eval=16, n_seeds=5
+        task=task, n_train=0, steps=20_000, evaluate_every=_EVALUATE_EVERY, n_eval=16, n_seeds=5
     )
     training = Training(experiment, "cpu")
-    n_batch, asked = experiment.training.batch_size, experiment.task_at(0)
+    n_batch, drawn_task = experiment.training.batch_size, experiment.task_at(0)
     seeds = list(range(n_cores()))
     generators = [generator_for(seed, "supply") for seed in seeds]
 
     def draw(seed: int) -> None:
-        asked.draw(n_batch * _BATCHES, generators[seed], held_out=False)
+        drawn_task.draw(n_batch * _BATCHES, generators[seed], held_out=False)
 
     def train(n_steps: int) -> float:
         training.advance(n_steps)

@@ -1,1 +1,1 @@
-"""The command line: one module per command, and what all commands share."""
+"""The command line: one module per command, and modules that all commands use."""

@@ -1,4 +1,4 @@
-"""Parser of the command line, and checks of single arguments; every error is one line."""
+"""Parser of the command line and checks of single arguments; every error is one line."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from attnkit.foundation.settings import names, shown
+from attnkit.foundation.settings import allowed_names, shown
 
 BAD_INPUT = 2
 """Exit code for an argument that cannot be used."""
 
 _LONGEST_ERROR = 2000
-"""Characters of an error message."""
+"""Largest number of characters of an error message."""
 
 Commands = Any
-"""What `argparse.ArgumentParser.add_subparsers` returns; its class is not public."""
+"""Type of the subparsers that `add` functions get; argparse has no public class for it."""
 
 
 class BadInput(ValueError):
-    """An argument that cannot be used; the message names it, its value and what is allowed."""
+    """Error of a wrong argument; the message names it, its value and what is allowed."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser whose errors are one line, and that suggests known options."""
+    """Argument parser whose errors are one line and suggest known options."""
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help; unlike argparse, fail if it cannot be written."""
+        """Print the help; raise an error if it cannot be written, which argparse does not."""
         (file or sys.stdout).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
-        """Print one line on standard error and exit."""
+        """Print one line to standard error and exit."""
         self.exit(BAD_INPUT, error_line(message))
 
     def unknown(self, arguments: list[str]) -> NoReturn:
-        """Exit with an error that names unknown arguments and the option that may be meant."""
+        """Exit with an error that names unknown arguments and suggests the nearest option."""
         options = re.findall(r"--[a-z-]+", self.format_usage())
         first = next((text for text in arguments if text.startswith("-")), arguments[0])
-        allowed = names(options, first.partition("=")[0]) or "no options"
+        allowed = allowed_names(options, first.partition("=")[0]) or "no options"
         listed = " ".join(shown(text) for text in arguments[:3])
         self.error(f"unrecognized arguments: {listed}, allowed {allowed}")
 
 
 def error_line(message: str) -> str:
-    """Return an error as one printable line, cut if it is very long."""
+    """Return an error as one printable line, shortened if it is very long."""
     text = " ".join(message.split())
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     text = text if len(text) <= _LONGEST_ERROR else text[: _LONGEST_ERROR - 3] + "..."
@@ -53,10 +53,10 @@ def error_line(message: str) -> str:
 
 
 def whole_number(option: str, text: str, low: int, high: int) -> int:
-    """Return the number that was given for an option.
+    """Return the value of an option as a number.
 
     Raises:
-        BadInput: if it is no whole number from `low` to `high`.
+        BadInput: If the text is not a whole number from `low` to `high`.
     """
     if not text.isdecimal() or len(text) > len(str(high)) or not low <= int(text) <= high:
         allowed = f"allowed a whole number from {low:,} to {high:,}"
@@ -68,11 +68,13 @@ def known_name(field: str, text: str, known: Iterable[str]) -> str:
     """Return `text` if it is one of the known names.
 
     Raises:
-        BadInput: if it is not; suggests the nearest name.
+        BadInput: If it is not. The message suggests the nearest name.
     """
     known = list(known)
     if text not in known:
-        raise BadInput(f"{field}: got {shown(text, quoted=True)}, allowed {names(known, text)}")
+        raise BadInput(
+            f"{field}: got {shown(text, quoted=True)}, allowed {allowed_names(known, text)}"
+        )
     return text
 
 

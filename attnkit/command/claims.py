@@ -1,4 +1,4 @@
-"""`python -m attnkit claims`: put what people and papers say to the test."""
+"""The command `claims`: test statements of people and papers about attention."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from attnkit.command.arguments import BadInput, Commands, known_name, whole_numb
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_table
 from attnkit.command.train import enough_memory
-from attnkit.foundation.plugins import OWN_MODULES
+from attnkit.foundation.plugins import PLUGINS
 
 if TYPE_CHECKING:
     from attnkit.claims import Claim
     from attnkit.evidence.record import Evidence
 
 LAST_FIRST_SEED = 800_000
-"""Largest first seed: learning rates of claims are tuned on the seeds beyond it."""
+"""Largest first seed; learning rates of claims are tuned on larger seeds."""
 
 
 def add(commands: Commands) -> None:
     """Add the parser of the command."""
-    parser = commands.add_parser("claims", help="put what people and papers say to the test")
+    parser = commands.add_parser("claims", help="test statements of people and papers")
     parser.set_defaults(run=_run, parser=parser)
-    parser.add_argument("claims", nargs="*", metavar="ID", help="only these; without, all")
-    parser.add_argument("--list", action="store_true", help="run nothing: table of what is shipped")
+    parser.add_argument("claims", nargs="*", metavar="ID", help="only these claims; default: all")
+    parser.add_argument("--list", action="store_true", help="show shipped evidence, run nothing")
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="half of the seeds (six or more), at shipped learning rates",
+        help="use half of the seeds (at least six) and the shipped learning rates",
     )
-    parser.add_argument("--first-seed", help="seeds count up from here")
+    parser.add_argument("--first-seed", help="seeds count up from this number")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--json", metavar="FILE", help="write the evidence here; - for the screen")
     parser.add_argument("--html", metavar="FILE", help="write one standalone page")
     parser.add_argument(
-        "--table", metavar="FILE", help="replace the table between the marks of this file"
+        "--table", metavar="FILE", help="replace the table between the marks in this file"
     )
     parser.add_argument(
-        "--fresh", action="store_true", help="do not go on from what an earlier run has finished"
+        "--fresh", action="store_true", help="ignore what earlier commands have finished"
     )
     parser.add_argument(
         "--ship", action="store_true", help="replace the evidence that ships with the package"
     )
 
 
-def _run(given: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     from attnkit.claims import CLAIMS
     from attnkit.command.marks import write_between_marks
     from attnkit.evidence.record import SHIPPED, load_shipped, to_json
@@ -56,51 +56,52 @@ def _run(given: argparse.Namespace) -> int:
     from attnkit.evidence.words import readable, to_markdown
     from attnkit.figures.evidence_report import to_html
 
-    for name in given.claims:
+    for name in arguments.claims:
         known_name("claim", name, CLAIMS)
-    if given.ship and (given.claims or given.quick or given.list or os.environ.get(OWN_MODULES)):
-        raise BadInput(f"--ship: allowed for all claims, in full, without {OWN_MODULES}")
+    partial = arguments.claims or arguments.quick or arguments.list
+    if arguments.ship and (partial or os.environ.get(PLUGINS)):
+        raise BadInput(f"--ship: allowed for all claims, in full, without {PLUGINS}")
     first_seed = whole_number(
         "--first-seed",
-        str(FIRST_SEED) if given.first_seed is None else given.first_seed,
+        str(FIRST_SEED) if arguments.first_seed is None else arguments.first_seed,
         0,
         LAST_FIRST_SEED,
     )
-    check_files(given, "json", "html", "table")
-    check_table(given.table, "claims")
-    chosen = [CLAIMS[name] for name in dict.fromkeys(given.claims or CLAIMS)]
+    check_files(arguments, "json", "html", "table")
+    check_table(arguments.table, "claims")
+    chosen = [CLAIMS[name] for name in dict.fromkeys(arguments.claims or CLAIMS)]
     interrupted = False
-    if given.list:
+    if arguments.list:
         shipped = load_shipped()
-        found = [shipped[claim.id] for claim in chosen if claim.id in shipped]
+        evidence = [shipped[claim.id] for claim in chosen if claim.id in shipped]
         missing = [claim.id for claim in chosen if claim.id not in shipped]
         if missing:
             print(f"nothing is shipped for {', '.join(missing)}", file=sys.stderr)
     else:
-        found, interrupted = _gather(given, chosen, first_seed)
+        evidence, interrupted = _gather(arguments, chosen, first_seed)
     with Saving() as saving:
-        saving.file("--json", given.json, to_json(found))
-        if found:
-            saving.file("--html", given.html, to_html(found) if given.html else "")
-        if given.ship and not interrupted:
-            saving.file("--ship", str(SHIPPED), to_json(found))
-        if given.table is not None and not interrupted:
-            table = to_markdown(found)
-            target = Path(given.table)
+        saving.file("--json", arguments.json, to_json(evidence))
+        if evidence:
+            saving.file("--html", arguments.html, to_html(evidence) if arguments.html else "")
+        if arguments.ship and not interrupted:
+            saving.file("--ship", str(SHIPPED), to_json(evidence))
+        if arguments.table is not None and not interrupted:
+            table = to_markdown(evidence)
+            target = Path(arguments.table)
             saving.attempt(
-                "--table", given.table, lambda: write_between_marks(target, "claims", table)
+                "--table", arguments.table, lambda: write_between_marks(target, "claims", table)
             )
-        if given.json == SCREEN:
-            sys.stdout.write(to_json(found))
-        elif found:
-            print(readable(found))
+        if arguments.json == SCREEN:
+            sys.stdout.write(to_json(evidence))
+        elif evidence:
+            print(readable(evidence))
     return INTERRUPTED if interrupted else 0
 
 
 def _gather(
-    given: argparse.Namespace, chosen: list[Claim], first_seed: int
+    arguments: argparse.Namespace, chosen: list[Claim], first_seed: int
 ) -> tuple[list[Evidence], bool]:
-    """Return the evidence as far as it was gathered, and whether that was interrupted."""
+    """Return the evidence that was gathered, and whether gathering was interrupted."""
     from platformdirs import user_cache_path
 
     from attnkit import __version__
@@ -109,7 +110,7 @@ def _gather(
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training.training import pick_device
 
-    pick_device(given.device)
+    pick_device(arguments.device)
     prepare_for_training()
     folder = user_cache_path("attnkit") / "claims" / __version__
     try:
@@ -118,23 +119,25 @@ def _gather(
         raise BadInput(f"{error.filename}: {error.strerror}") from None
     bench = Bench(
         folder,
-        given.device,
+        arguments.device,
         lambda text: print(text, file=sys.stderr, flush=True),
-        fresh=given.fresh,
+        fresh=arguments.fresh,
     )
-    found: list[Evidence] = []
-    gathered = gather(chosen, bench, quick=given.quick, first_seed=first_seed, known=load_shipped())
+    finished: list[Evidence] = []
+    gathered = gather(
+        chosen, bench, quick=arguments.quick, first_seed=first_seed, known=load_shipped()
+    )
     try:
         with enough_memory(), interrupts:
             for evidence in gathered:
-                found.append(evidence)
-                alone, seconds = evidence.judgement.verdict, evidence.seconds
-                done = f"read alone: {alone}, {seconds:.0f} s of training"
-                print(f"    {done}", file=sys.stderr, flush=True)
-    except (Interrupted, KeyboardInterrupt):  # the latter between two experiments
-        return found, True
+                finished.append(evidence)
+                verdict, seconds = evidence.judgement.verdict, evidence.seconds
+                line = f"    read alone: {verdict}, {seconds:.0f} s of training"
+                print(line, file=sys.stderr, flush=True)
+    except (Interrupted, KeyboardInterrupt):  # KeyboardInterrupt: between two experiments
+        return finished, True
     except ValueError as error:
         raise BadInput(str(error)) from None
     except OSError as error:
         raise BadInput(f"{error.filename}: {error.strerror}") from None
-    return found, False
+    return finished, False

@@ -1,4 +1,4 @@
-"""`python -m attnkit examples`: make the examples that pages open with."""
+"""The command `examples`: train the example experiments that pages show first."""
 
 from __future__ import annotations
 
@@ -7,32 +7,35 @@ import json
 import os
 from pathlib import Path
 
-from attnkit.analysis.custom_phone_book import can_be_asked
+from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.command.arguments import BadInput, Commands, known_name
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import Saving
 from attnkit.experiment import Experiment
-from attnkit.foundation.plugins import OWN_MODULES
+from attnkit.foundation.plugins import PLUGINS
 from attnkit.tasks import TASKS
 
 
 def add(commands: Commands) -> None:
     """Add the parser of the command."""
-    parser = commands.add_parser("examples", help="make the examples that pages open with")
+    parser = commands.add_parser("examples", help="train the examples that pages show first")
     parser.set_defaults(run=_run, parser=parser)
     parser.add_argument(
-        "tasks", nargs="*", metavar="TASK", help="only these; without, all tasks and all variants"
+        "tasks",
+        nargs="*",
+        metavar="TASK",
+        help="only these tasks; without TASK, all tasks and variants",
     )
 
 
-def _run(given: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     from attnkit.examples import FOLDER, VARIANTS, WEIGHTS, measure_variants, save_weights
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training import train
 
-    if os.environ.get(OWN_MODULES):
-        raise BadInput(f"examples: {OWN_MODULES} is set, but modules of one's own are not shipped")
-    names = [known_name("task", name, TASKS) for name in given.tasks]
+    if os.environ.get(PLUGINS):
+        raise BadInput(f"examples: {PLUGINS} is set, but plugins are not shipped; unset it")
+    names = [known_name("task", name, TASKS) for name in arguments.tasks]
     prepare_for_training()
     for name in names or TASKS:
         with interrupts:
@@ -40,7 +43,7 @@ def _run(given: argparse.Namespace) -> int:
         if result.snapshot.status != "finished":
             return INTERRUPTED
         _save(FOLDER / f"{name}.safetensors", result.snapshot.to_bytes())
-        if can_be_asked(result.experiment.task):
+        if is_phone_book(result.experiment.task):
             _save(FOLDER / f"{name}{WEIGHTS}", save_weights(result))
         print(f"{name}.safetensors: {result.seconds:.1f} s")
     if names:

@@ -1,6 +1,6 @@
-"""Handling of Ctrl-C and SIGTERM: when a command ends at once, and when it saves first.
+"""Handling of Ctrl-C and SIGTERM: a command ends at once, or saves its results first.
 
-This module is imported before everything that is slow to import, so it needs little itself.
+This module is imported before all slow imports, so it imports little itself.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import signal
 INTERRUPTED = 130
 """Exit code of a command that was interrupted."""
 
-LINE = "attnkit: interrupted"
-"""Message of an interrupted command, on standard error."""
+MESSAGE = "attnkit: interrupted"
+"""Message of an interrupted command on standard error."""
 
-_ENOUGH = 5
-"""Signals after which a command ends at once, even while it saves."""
+_SIGNALS_TO_END = 5
+"""Number of signals after which a command ends at once, even while it saves."""
 
 
 class Interrupts:
     """Signal handler of the process.
 
     At first a signal ends the process at once: nothing is computed yet, and a `KeyboardInterrupt`
-    in the middle of an import would end in a traceback. Within a `with` block the first signal
-    raises `KeyboardInterrupt`. From then on signals are only counted, so that a second Ctrl-C
-    cannot disturb the saving of what the first one stopped.
+    during an import would print a traceback. Within a `with` block the first signal raises
+    `KeyboardInterrupt`. From then on signals are only counted, so that a second Ctrl-C does not
+    disturb the saving of results.
 
     Attributes:
-        n_signals: signals that were received.
+        n_signals: Number of signals that were received.
     """
 
     def __init__(self) -> None:
@@ -35,13 +35,13 @@ class Interrupts:
         self._handle = self._leave
 
     def install(self) -> None:
-        """Handle the signals of this process from now on, except those it was told to ignore."""
+        """Handle the signals of this process from now on, except those that it ignores."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self.received)
 
     def finish(self) -> None:
-        """Ignore signals while the interpreter shuts down; everything is done by then."""
+        """Ignore signals while the interpreter shuts down; all work is done by then."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
 
@@ -52,23 +52,23 @@ class Interrupts:
         self._handle = self._stop
 
     def __exit__(self, *_: object) -> None:
-        """End the block; what it computed is saved next."""
+        """End the block; its results are saved next."""
         self.hold()
 
     def hold(self) -> None:
-        """Count signals from now on without acting on them: results are being saved."""
+        """Only count signals from now on, because results are being saved."""
         self._handle = self._count
 
     def received(self, *_: object) -> None:
         """Handle one signal."""
         self.n_signals += 1
-        if self.n_signals >= _ENOUGH:
+        if self.n_signals >= _SIGNALS_TO_END:
             self._leave()
         self._handle()
 
     def _leave(self) -> None:
         try:
-            os.write(2, f"{LINE}\n".encode())
+            os.write(2, f"{MESSAGE}\n".encode())
         finally:  # standard error may be closed
             os._exit(INTERRUPTED)
 
@@ -81,4 +81,4 @@ class Interrupts:
 
 
 interrupts = Interrupts()
-"""Handler of this process; in a process that did not install it, Ctrl-C works as in Python."""
+"""Handler of this process; where it is not installed, Ctrl-C works as usual in Python."""

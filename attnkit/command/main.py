@@ -1,7 +1,7 @@
-"""The commands of `python -m attnkit`, and what becomes of their errors.
+"""Entry point of the command line: choice of the command, errors and exit codes.
 
-Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted with what is
-finished saved.
+Exit codes: 0 done, 2 bad input (one line on standard error), 130 interrupted (finished results
+are saved).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from attnkit.command import bench, claims, code, examples, models, tasks, train, variants
 from attnkit.command.arguments import BAD_INPUT, BadInput, Parser, error_line, known_name
-from attnkit.command.interrupts import INTERRUPTED, LINE, interrupts
+from attnkit.command.interrupts import INTERRUPTED, MESSAGE, interrupts
 from attnkit.command.streams import discard_output
-from attnkit.foundation.plugins import import_own
+from attnkit.foundation.plugins import import_plugins
 from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.realmodels.base import Unreadable
 
@@ -25,32 +25,33 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Args:
-        arguments: without the program's name; those of this process if None.
+        arguments: Arguments without the program's name. None: those of this process.
     """
     try:
         if sys.stdout is None:
             raise BadInput("standard output: is closed, allowed a terminal, a file or a pipe")
-        exit_code = _answer(arguments)
+        exit_code = _run_command(arguments)
         sys.stdout.flush()
     except (InvalidExperiment, InvalidSettings, Unreadable, BadInput) as error:
-        exit_code = _refuse(str(error))
-    except KeyboardInterrupt:  # nothing is finished yet
+        exit_code = _print_error(str(error))
+    except KeyboardInterrupt:  # before any result was finished
         exit_code = INTERRUPTED
-    except BrokenPipeError:  # a program such as `head` has read all it wants
+    except BrokenPipeError:  # a program such as `head` has stopped reading
         discard_output()
         exit_code = 0
-    except OSError as error:  # errors of all other files name their option
+    except OSError as error:  # other files raise BadInput, which names the option
         discard_output()
-        exit_code = _refuse(f"standard output: cannot be written ({error.strerror})")
+        exit_code = _print_error(f"standard output: cannot be written ({error.strerror})")
     if interrupts.n_signals and exit_code == 0:
         exit_code = INTERRUPTED
     if exit_code == INTERRUPTED:
-        print(LINE, file=sys.stderr)
+        print(MESSAGE, file=sys.stderr)
     return exit_code
 
 
-def _answer(arguments: Sequence[str] | None) -> int:
-    parser = Parser(prog="python -m attnkit", description=sys.modules["attnkit"].__doc__)
+def _run_command(arguments: Sequence[str] | None) -> int:
+    description = (sys.modules["attnkit"].__doc__ or "").partition("\n")[0]
+    parser = Parser(prog="python -m attnkit", description=description)
     commands = parser.add_subparsers(required=True, metavar="command")
     for module in COMMANDS:
         module.add(commands)
@@ -58,17 +59,17 @@ def _answer(arguments: Sequence[str] | None) -> int:
     if arguments and not arguments[0].startswith("-"):
         known_name("command", arguments[0], commands.choices)
     try:
-        given, unknown = parser.parse_known_args(arguments)
+        namespace, unknown = parser.parse_known_args(arguments)
         if unknown:
-            given.parser.unknown(unknown)
-    except SystemExit as end:  # after the help or an error
+            namespace.parser.unknown(unknown)
+    except SystemExit as end:  # argparse has printed the help or an error
         return int(end.code or 0)
-    for problem in import_own():
+    for problem in import_plugins():
         raise BadInput(problem)
-    exit_code: int = given.run(given)
+    exit_code: int = namespace.run(namespace)
     return exit_code
 
 
-def _refuse(message: str) -> int:
+def _print_error(message: str) -> int:
     print(error_line(message), end="", file=sys.stderr)
     return BAD_INPUT

@@ -1,4 +1,4 @@
-"""Parts of a text file that commands write: each stands between two marks of its own."""
+"""Marks in text files, between which commands write their tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from attnkit.foundation.files import write_file
 
 
 def marks(command: str) -> tuple[str, str]:
-    """Return the lines before and after the part that a command writes."""
+    """Return the lines that mark the beginning and the end of a command's table."""
     return (
         f"<!-- {command} begins: written by python -m attnkit {command} -->",
         f"<!-- {command} ends -->",
@@ -16,7 +16,7 @@ def marks(command: str) -> tuple[str, str]:
 
 
 def split_at_marks(path: Path, command: str) -> tuple[str, str]:
-    """Return the text before and the text after the part that a command writes.
+    """Return the text before and the text after the marks of a command.
 
     Raises:
         ValueError: If the marks are missing.

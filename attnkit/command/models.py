@@ -1,4 +1,4 @@
-"""`python -m attnkit models`: measure trained models, head by head."""
+"""The command `models`: measure trained models of others, head by head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from attnkit.command.arguments import BadInput, Commands
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.marks import write_between_marks
-from attnkit.command.outputs import Saving, check_files, check_table, given_as
+from attnkit.command.outputs import Saving, check_files, check_table, got_path
 from attnkit.foundation.settings import shown
 from attnkit.realmodels.base import RealModel, Unreadable
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnkit.realmodels.atlas import Atlas, Setting
-
-ENDING = ".parquet"
 
 
 def add(commands: Commands) -> None:
@@ -36,20 +34,20 @@ def add(commands: Commands) -> None:
         help="a folder, a file (*.safetensors beside its config.json, *.gguf, CTranslate2's "
         "model.bin), an installed package, or owner/name on the hub",
     )
-    parser.add_argument("--out", metavar=f"FILE{ENDING}", help="write a row per head and per layer")
+    parser.add_argument("--out", metavar="FILE.parquet", help="write a row per head and per layer")
     parser.add_argument(
-        "--portraits", metavar="FILE.safetensors", help="write what draws each head, too"
+        "--portraits", metavar="FILE.safetensors", help="write the data of all head portraits, too"
     )
     parser.add_argument(
-        "--fold", action="store_true", help="multiply in the gains of the norm before attention"
+        "--fold", action="store_true", help="multiply the norm's gains into the weight matrices"
     )
     parser.add_argument(
-        "--offset", default="0", help="tokens from key to query, where positions are rotary"
+        "--offset", default="0", help="tokens from key to query, for models with rotary positions"
     )
     parser.add_argument(
         "--every-setting",
         action="store_true",
-        help="with and without --fold, and at the offsets that the dashboard offers",
+        help="measure with and without --fold, at all offsets that the dashboard offers",
     )
     parser.add_argument(
         "--activations",
@@ -57,85 +55,88 @@ def add(commands: Commands) -> None:
         help="run the models on text, too, for the CKA of activations (needs transformers)",
     )
     parser.add_argument(
-        "--table", metavar="FILE", help="replace the table between the marks of this file"
+        "--table", metavar="FILE", help="replace the table between the marks in this file"
     )
     parser.add_argument(
         "--ship", action="store_true", help="replace the atlas that ships with the package"
     )
 
 
-def _run(given: argparse.Namespace) -> int:
-    import pandas  # noqa: F401  # imported here, as Ctrl-C must not hit it half imported
+def _run(arguments: argparse.Namespace) -> int:
+    import pandas  # noqa: F401  # before Ctrl-C raises: an import must not be interrupted
 
     from attnkit.realmodels.atlas import Atlas
     from attnkit.realmodels.shipped import PACKAGES
 
-    _check(given)
-    if given.ship and given.sources:
-        raise BadInput("--ship: measures what ships and nothing else; leave MODEL out")
-    sources = given.sources or (list(PACKAGES) if given.ship else [])
+    _check(arguments)
+    if arguments.ship and arguments.sources:
+        raise BadInput("--ship: measures the shipped models only; leave out MODEL")
+    sources = arguments.sources or (list(PACKAGES) if arguments.ship else [])
     if not sources:
         raise BadInput("MODEL: none given, allowed one or more; see --help")
-    found: list[Atlas] = []
+    atlases: list[Atlas] = []
     try:
         with interrupts:
-            _measure(sources, given, found)
+            _measure(sources, arguments, atlases)
         interrupted = False
     except KeyboardInterrupt:
         interrupted = True
-    if found:
-        _save(Atlas.together(found), given, complete=not interrupted)
+    if atlases:
+        _save(Atlas.together(atlases), arguments, complete=not interrupted)
     return INTERRUPTED if interrupted else 0
 
 
-def _measure(sources: list[str], given: argparse.Namespace, found: list[Atlas]) -> None:
-    """Add each model's atlas when it is finished."""
+def _measure(sources: list[str], arguments: argparse.Namespace, atlases: list[Atlas]) -> None:
+    """Measure models; each finished atlas is appended, so that an interrupt does not lose it."""
     from attnkit.realmodels.atlas import Atlas, measure_model
     from attnkit.realmodels.sources import open_model
 
-    settings = _settings(given)
-    models = _under_names_of_their_own([open_model(source) for source in sources])
+    settings = _settings(arguments)
+    models = _with_unique_names([open_model(source) for source in sources])
     for source, model in zip(sources, models, strict=True):
         with _Progress(model.name) as progress:
             atlas = measure_model(
-                model, settings, portraits=bool(given.portraits or given.ship), progress=progress
+                model,
+                settings,
+                portraits=bool(arguments.portraits or arguments.ship),
+                progress=progress,
             )
         for note in model.notes:
             print(f"{model.name}: {note}", file=sys.stderr)
-        if given.activations or given.ship:
+        if arguments.activations or arguments.ship:
             atlas = Atlas(_with_activations(atlas.table, source), atlas.arrays)
-        found.append(atlas)
+        atlases.append(atlas)
 
 
-def _under_names_of_their_own(models: list[RealModel]) -> list[RealModel]:
-    """Return the models with numbers after names that occur more than once."""
-    seen: Counter[str] = Counter()
-    out = []
+def _with_unique_names(models: list[RealModel]) -> list[RealModel]:
+    """Return the models, with a number after each name that has occurred before."""
+    counts: Counter[str] = Counter()
+    renamed = []
     for model in models:
-        seen[model.name] += 1
-        n = seen[model.name]
-        out.append(model if n == 1 else replace(model, name=f"{model.name} ({n})"))
-    return out
+        counts[model.name] += 1
+        n = counts[model.name]
+        renamed.append(model if n == 1 else replace(model, name=f"{model.name} ({n})"))
+    return renamed
 
 
-def _save(atlas: Atlas, given: argparse.Namespace, *, complete: bool) -> None:
-    """Write and print what was asked for; published tables only if no model is missing."""
+def _save(atlas: Atlas, arguments: argparse.Namespace, *, complete: bool) -> None:
+    """Write and print the requested outputs; published tables only if no model is missing."""
     from attnkit.realmodels.answer import as_they_stand, summary
 
     plain = as_they_stand(atlas.table)
     with Saving() as saving:
-        if given.out:
-            saving.attempt("--out", given.out, lambda: atlas.save(table=Path(given.out)))
-        if given.portraits:
-            path = Path(given.portraits)
-            saving.attempt("--portraits", given.portraits, lambda: atlas.save(portraits=path))
-        if complete and given.table:
+        if arguments.out:
+            saving.attempt("--out", arguments.out, lambda: atlas.save(table=Path(arguments.out)))
+        if arguments.portraits:
+            path = Path(arguments.portraits)
+            saving.attempt("--portraits", arguments.portraits, lambda: atlas.save(portraits=path))
+        if complete and arguments.table:
             table = summary(plain)
-            target = Path(given.table)
+            target = Path(arguments.table)
             saving.attempt(
-                "--table", given.table, lambda: write_between_marks(target, "models", table)
+                "--table", arguments.table, lambda: write_between_marks(target, "models", table)
             )
-        if complete and given.ship:
+        if complete and arguments.ship:
             saving.attempt("--ship", "the shipped atlas", lambda: _ship(atlas))
         print(summary(atlas.table if plain.empty else plain))
 
@@ -146,33 +147,33 @@ def _with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
     try:
         return with_activations(table, source)
     except Unreadable as error:
-        print(f"not run: {error}", file=sys.stderr)
+        print(f"not run on text: {error}", file=sys.stderr)
         return table
 
 
-def _settings(given: argparse.Namespace) -> tuple[Setting, ...]:
+def _settings(arguments: argparse.Namespace) -> tuple[Setting, ...]:
     from attnkit.realmodels.atlas import Setting
     from attnkit.realmodels.shipped import SETTINGS
 
-    if given.every_setting or given.ship:
+    if arguments.every_setting or arguments.ship:
         return SETTINGS
-    if not re.fullmatch(r"-?\d{1,6}", given.offset, re.ASCII):
-        got = shown(given.offset, quoted=True)
+    if not re.fullmatch(r"-?\d{1,6}", arguments.offset, re.ASCII):
+        got = shown(arguments.offset, quoted=True)
         raise BadInput(f"--offset: got {got}, allowed a whole number of at most six digits")
-    return (Setting(given.fold, int(given.offset)),)
+    return (Setting(arguments.fold, int(arguments.offset)),)
 
 
-def _check(given: argparse.Namespace) -> None:
-    """Check before measuring what will be written after it."""
-    for option, ending in (("out", ENDING), ("portraits", ".safetensors")):
-        target = getattr(given, option)
+def _check(arguments: argparse.Namespace) -> None:
+    """Check the options of the outputs before the models are measured."""
+    for option, ending in (("out", ".parquet"), ("portraits", ".safetensors")):
+        target = getattr(arguments, option)
         if target is not None and not target.endswith(ending):
-            got = given_as(f"--{option}", target)
+            got = got_path(f"--{option}", target)
             raise BadInput(f"{got}, allowed a name that ends in {ending}")
-    check_files(given, "out", "portraits", "table")
-    if given.table and (given.fold or given.offset != "0"):
+    check_files(arguments, "out", "portraits", "table")
+    if arguments.table and (arguments.fold or arguments.offset != "0"):
         raise BadInput("--table: allowed for models as they stand; leave out --fold and --offset")
-    check_table(given.table, "models")
+    check_table(arguments.table, "models")
 
 
 def _ship(atlas: Atlas) -> None:
@@ -197,8 +198,8 @@ class _Progress:
         self._bar = tqdm(desc=self._name, unit="layer", file=sys.stderr, leave=False)
         return self
 
-    def __call__(self, done: int, of: int) -> None:
-        self._bar.total = of
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.total = total
         self._bar.update(done - self._bar.n)
 
     def __exit__(self, *_: object) -> None:

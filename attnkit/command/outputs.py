@@ -1,4 +1,4 @@
-"""Files that a command writes: checked before the work begins, and saved one by one after it."""
+"""Output files of commands: checked before the work begins, saved one by one after it."""
 
 from __future__ import annotations
 
@@ -13,66 +13,64 @@ from attnkit.foundation.files import check_writable, write_file
 from attnkit.foundation.settings import shown
 
 SCREEN = "-"
-"""In place of a file's name: standard output."""
+"""Value of `--json` for standard output instead of a file."""
 
 _LONGEST_PATH = 200
-"""Characters of a path in an error message."""
+"""Largest number of characters of a path in an error message."""
 
 
-def given_as(option: str, target: str) -> str:
-    """Return the beginning of an error about a path that was given for an option."""
+def got_path(option: str, target: str) -> str:
+    """Return the beginning of an error about an option's path, such as "--out: got 'x'"."""
     return f"{option}: got {shown(target, quoted=True, most=_LONGEST_PATH)}"
 
 
-def check_files(given: argparse.Namespace, *options: str) -> None:
-    """Check before long work that the files of these options could be written after it.
-
-    Nothing is changed and nothing is left behind.
+def check_files(arguments: argparse.Namespace, *options: str) -> None:
+    """Check before long work that the files of these options can be written, without writing.
 
     Raises:
-        BadInput: if one cannot be written, or two options name the same file.
+        BadInput: If a file cannot be written, or two options name the same file.
     """
-    seen: dict[str, str] = {}
+    option_of_path: dict[str, str] = {}
     for name in options:
-        option, target = f"--{name}", getattr(given, name)
+        option, target = f"--{name}", getattr(arguments, name)
         if target is None or (name == "json" and target == SCREEN):
             continue
         _check(option, target, "a file", check_writable)
-        other = seen.setdefault(os.path.realpath(target), option)
+        other = option_of_path.setdefault(os.path.realpath(target), option)
         if other != option:
-            raise BadInput(f"{given_as(option, target)}, but {other} writes the same file")
+            raise BadInput(f"{got_path(option, target)}, but {other} writes the same file")
 
 
 def check_folder(option: str, target: str, files: Iterable[str]) -> None:
-    """Check before long work that a folder with these files could be written after it.
+    """Check before long work that these files can be written into a folder, without writing.
 
     Raises:
-        BadInput: if it cannot be written.
+        BadInput: If the folder or a file cannot be written.
     """
 
     def check(folder: Path) -> None:
-        made = not folder.exists()
-        if made:
+        is_new = not folder.exists()
+        if is_new:
             folder.mkdir()
         elif not folder.is_dir():
-            raise BadInput(f"{given_as(option, target)}, but it is a file, allowed a folder")
+            raise BadInput(f"{got_path(option, target)}, but it is a file, allowed a folder")
         try:
             for name in files:
                 if (folder / name).is_dir():
-                    raise BadInput(f"{given_as(option, target)}, but its {name} is a folder")
+                    raise BadInput(f"{got_path(option, target)}, but its {name} is a folder")
                 check_writable(folder / name)
         finally:
-            if made:
+            if is_new:
                 folder.rmdir()
 
     _check(option, target, "a folder", check)
 
 
 def check_table(path: str | None, name: str) -> None:
-    """Check before long work that the table of a command has a place in a file.
+    """Check before long work that a file has the marks for a command's table.
 
     Raises:
-        BadInput: if the file cannot be read or written, or lacks the marks of the table.
+        BadInput: If the file cannot be read or written, or lacks the marks.
     """
     if path is None:
         return
@@ -90,24 +88,24 @@ def _check(option: str, target: str, allowed: str, check: Callable[[Path], None]
     path = Path(target)
     try:
         if not path.absolute().parent.is_dir():
-            raise BadInput(f"{given_as(option, target)}, but its folder does not exist")
+            raise BadInput(f"{got_path(option, target)}, but its folder does not exist")
         check(path)
     except BadInput:
         raise
     except IsADirectoryError:
         raise BadInput(
-            f"{given_as(option, target)}, but it is a folder, allowed {allowed}"
+            f"{got_path(option, target)}, but it is a folder, allowed {allowed}"
         ) from None
     except (OSError, ValueError) as error:
-        why = f"but it cannot be used ({reason_of(error)})"
-        raise BadInput(f"{given_as(option, target)}, {why}") from None
+        reason = f"but it cannot be used ({reason_of(error)})"
+        raise BadInput(f"{got_path(option, target)}, {reason}") from None
 
 
 class Saving:
-    """Saves results one by one, so that one file that fails costs no other.
+    """Context manager that saves outputs one by one, so that one failure does not stop the others.
 
-    Use it as a context manager: on leaving the block it raises `BadInput` for what failed, and
-    names what was saved.
+    At the end of the block it raises `BadInput` if outputs have failed; the message also names
+    those that were saved.
     """
 
     def __init__(self) -> None:
@@ -123,20 +121,20 @@ class Saving:
             raise BadInput("; ".join(self._failed) + saved) from None
 
     def attempt(self, option: str, target: str, write: Callable[[], object]) -> None:
-        """Write one output; a failure is remembered."""
+        """Write one output; an error is reported at the end of the block."""
         try:
             write()
-        except BrokenPipeError:  # the program that reads it has all it wants
+        except BrokenPipeError:  # the reading program has stopped reading
             pass
         except BadInput as error:
             self._failed.append(str(error))
         except (OSError, ValueError) as error:
-            why = f"but it cannot be written ({reason_of(error)})"
-            self._failed.append(f"{given_as(option, target)}, {why}")
+            reason = f"but it cannot be written ({reason_of(error)})"
+            self._failed.append(f"{got_path(option, target)}, {reason}")
         else:
             self._saved.append(f"{option} {target}")
 
     def file(self, option: str, target: str | None, content: str | bytes) -> None:
-        """Write one file, unless its option was not given or names the screen."""
+        """Write one file, unless the option is missing or names the screen."""
         if target is not None and target != SCREEN:
             self.attempt(option, target, lambda: write_file(Path(target), content))

@@ -1,4 +1,4 @@
-"""The store that `train --store` names."""
+"""The store of results that `train --store` names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attnkit.command.arguments import BadInput
-from attnkit.command.outputs import given_as
+from attnkit.command.outputs import got_path
 from attnkit.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -16,39 +16,41 @@ if TYPE_CHECKING:
     from attnkit.training.results import Result
 
 
-class Stored:
-    """Results that are kept between commands.
+class OptionalStore:
+    """Store of results for one command, or no store.
 
     Args:
-        where: a folder or the URL of a database; empty for what the environment says; None if
-            nothing is kept.
+        address: A folder or the URL of a database. Empty: the store of the environment. None: no
+            store; nothing is found or saved.
 
     Raises:
-        BadInput: here and in every method, if the store cannot be used.
+        BadInput: On construction and in every method, if the store cannot be used.
     """
 
-    def __init__(self, where: str | None) -> None:
-        self._opened: ResultStore | None = None
-        if where is not None:
-            if "\0" in where:
-                raise BadInput(f"{given_as('--store', where)}, but no address has a null character")
+    def __init__(self, address: str | None) -> None:
+        self._store: ResultStore | None = None
+        if address is not None:
+            if "\0" in address:
+                got = got_path("--store", address)
+                raise BadInput(f"{got}, but no address has a null character")
             from attnkit.service.server import server_settings
             from attnkit.service.store import ResultStore
 
             with self._errors():
                 server = server_settings()
-                self._opened = ResultStore(where or server.store, megabytes=server.store_megabytes)
+                address = address or server.store
+                self._store = ResultStore(address, megabytes=server.store_megabytes)
 
-    def recall(self, experiment: Experiment, device: str) -> Result | None:
-        """Return the stored result if training would give the same bits, else None.
+    def find(self, experiment: Experiment, device: str) -> Result | None:
+        """Return the stored result of an experiment if training would give the same bits.
 
-        A line on standard error says that it was found, or that another engine or another kind of
-        processor trained it.
+        A line on standard error says that it is stored, or that another engine or another kind of
+        processor trained it; then None is returned.
         """
-        if self._opened is None:
+        if self._store is None:
             return None
         with self._errors():
-            result = self._opened.result(experiment.hash)
+            result = self._store.result(experiment.hash)
         if result is None:
             return None
         from attnkit.foundation.machine import processor_kind
@@ -57,17 +59,17 @@ class Stored:
 
         chosen = pick_device(device)
         same = result.snapshot.maker == (ready_engine(chosen), processor_kind(chosen))
-        told = ": nothing is trained"
+        outcome = ": nothing is trained"
         if not same:
-            told = f", but {result.snapshot.trained_by} trained it: it is trained again"
-        print(f"experiment {experiment.hash} is stored{told}", file=sys.stderr)
+            outcome = f", but {result.snapshot.trained_by} trained it: it is trained again"
+        print(f"experiment {experiment.hash} is stored{outcome}", file=sys.stderr)
         return result if same else None
 
-    def keep(self, result: Result) -> None:
-        """Store a result that was trained to its end."""
-        if self._opened is not None and result.snapshot.status == "finished":
+    def put(self, result: Result) -> None:
+        """Store a result if its training is finished."""
+        if self._store is not None and result.snapshot.status == "finished":
             with self._errors():
-                self._opened.put(*result.to_blobs())
+                self._store.put(*result.to_blobs())
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -79,5 +81,5 @@ class Stored:
         except Unavailable as error:
             raise BadInput(f"--store: {error}") from None
         finally:
-            while self._opened is not None and self._opened.notes:
-                print(self._opened.notes.pop(0), file=sys.stderr)
+            while self._store is not None and self._store.notes:
+                print(self._store.notes.pop(0), file=sys.stderr)

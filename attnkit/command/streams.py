@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or read by a program that ends early."""
+"""Handling of standard streams that are closed, full, or read by a program that ends early."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import suppress
 def prepare_streams() -> None:
     """Make the standard streams of this process safe to use.
 
-    A closed stream is connected to the null device: otherwise the next file that is opened takes
-    its number, and messages of libraries end up in that file.
+    A closed stream is connected to the null device: otherwise the next file that is opened gets
+    its number, and libraries write their messages into that file.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
     encoding = sys.stderr.encoding if sys.stderr is not None else "utf-8"
     sys.stderr = io.TextIOWrapper(
         _Lossy(2, "w", closefd=False),
@@ -27,7 +27,7 @@ def prepare_streams() -> None:
         line_buffering=True,
     )
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be any bytes
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names can have any bytes
 
 
 def discard_output() -> None:
@@ -40,7 +40,7 @@ def discard_output() -> None:
 
 
 class _Lossy(io.FileIO):
-    """Raw stream that drops what cannot be written: a lost message must not end a training."""
+    """Raw stream that ignores write errors: a lost message must not end a training."""
 
     def write(self, data: bytes) -> int:  # type: ignore[override]
         try:

@@ -1,4 +1,4 @@
-"""`python -m attnkit tasks`: table of the tasks, or of one task's settings."""
+"""The command `tasks`: list the tasks, or the settings of one task."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from attnkit.tasks import TASKS
 
 def add(commands: Commands) -> None:
     """Add the parser of the command."""
-    parser = commands.add_parser("tasks", help="table of the tasks, or of one's settings")
+    parser = commands.add_parser("tasks", help="list the tasks, or the settings of one task")
     parser.set_defaults(run=_run, parser=parser)
-    parser.add_argument("task", nargs="?", metavar="NAME", help="only this one, with all settings")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("task", nargs="?", metavar="NAME", help="only this task, with all settings")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _run(given: argparse.Namespace) -> int:
-    names = list(TASKS) if given.task is None else [known_name("task", given.task, TASKS)]
-    if given.json:
-        print(json.dumps({name: _described(name) for name in names}, indent=1, ensure_ascii=False))
+def _run(arguments: argparse.Namespace) -> int:
+    names = list(TASKS) if arguments.task is None else [known_name("task", arguments.task, TASKS)]
+    if arguments.json:
+        print(json.dumps({name: _describe(name) for name in names}, indent=1, ensure_ascii=False))
         return 0
     family = ""
     for name in names:
         task = TASKS[name]()
-        beaten = task.loss_to_beat
-        levels = f"chance {task.chance:.3f}" + (f", loss to beat {beaten:.3f}" if beaten else "")
-        levels += f", hash of the text {task.fingerprint}" if task.fingerprint else ""
-        if given.task is None and task.family != family:
+        loss = task.loss_to_beat
+        facts = f"chance {task.chance:.3f}" + (f", loss to beat {loss:.3f}" if loss else "")
+        facts += f", hash of the text {task.fingerprint}" if task.fingerprint else ""
+        if arguments.task is None and task.family != family:
             family = task.family
             print(f"{family}\n")
-        print(f"{name:16} {task.title}. {task.question}\n    From: {task.source}. {levels}.")
+        print(f"{name:16} {task.title}. {task.question}\n    From: {task.source}. {facts}.")
         for setting in settings(name).values():
-            if given.task or setting.name in type(task).model_fields:
-                default = _plain(setting.default)
+            if arguments.task or setting.name in type(task).model_fields:
+                default = _value_text(setting.default)
                 print(f"    {setting.name:15} {default:>8}   {setting.help} ({setting.allowed})")
-        if given.task is None:
-            print(f"    with {_as_typed(task.overrides)}")
+        if arguments.task is None:
+            print(f"    with {_settings_text(task.overrides)}")
         if task.preset:
-            print(f"    quick preset: {_as_typed(task.preset)}")
-        if given.task is None:
+            print(f"    quick preset: {_settings_text(task.preset)}")
+        if arguments.task is None:
             print()
     return 0
 
 
-def _described(name: str) -> dict[str, Any]:
+def _describe(name: str) -> dict[str, Any]:
     """Return the description of a task for JSON."""
     task = TASKS[name]()
     defaults = {setting.name: setting.default for setting in settings(name).values()}
@@ -59,16 +59,16 @@ def _described(name: str) -> dict[str, Any]:
         "chance": task.chance,
         "loss_to_beat": task.loss_to_beat,
         "fingerprint": task.fingerprint,
-        "dials": {own: defaults.pop(own) for own in type(task).model_fields},
+        "dials": {dial: defaults.pop(dial) for dial in type(task).model_fields},
         "settings": defaults,
         "preset": task.preset,
     }
 
 
-def _as_typed(settings: dict[str, Any]) -> str:
-    return " ".join(f"{name}={_plain(value)}" for name, value in settings.items())
+def _settings_text(settings: dict[str, Any]) -> str:
+    return " ".join(f"{name}={_value_text(value)}" for name, value in settings.items())
 
 
-def _plain(value: Any) -> str:
-    """Return a value as it is typed after `--set`."""
+def _value_text(value: Any) -> str:
+    """Return a value as you type it after `--set`."""
     return str(value).lower() if isinstance(value, bool) else str(value)

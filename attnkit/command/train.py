@@ -1,4 +1,4 @@
-"""`python -m attnkit train`: train variants side by side on a task."""
+"""The command `train`: train variants side by side on a task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attnkit.command.arguments import BadInput, Commands
 from attnkit.command.interrupts import INTERRUPTED, interrupts
 from attnkit.command.outputs import SCREEN, Saving, check_files, check_folder
-from attnkit.command.stored import Stored
+from attnkit.command.stored import OptionalStore
 from attnkit.experiment.experiment import Experiment, from_params
 from attnkit.foundation.settings import shown
 from attnkit.tasks import TASKS
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
         + ",Reformer,'K=V kv_heads=1' …; `variants` lists them",
     )
     parser.add_argument("--seeds", dest="n_seeds", help="runs per variant")
-    parser.add_argument("--first-seed", help="seeds count up from here")
+    parser.add_argument("--first-seed", help="seeds count up from this number")
     parser.add_argument("--steps", help="optimiser steps per run")
     parser.add_argument(
         "--set",
@@ -45,52 +45,52 @@ def add(commands: Commands) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any other setting, as often as needed; `tasks NAME` lists them",
+        help="any other setting, repeatable; `tasks NAME` lists them",
     )
     parser.add_argument(
         "--preset", action="store_true", help="the task's quick preset, if it has one"
     )
-    parser.add_argument("--link", help="settings as in the dashboard's address, after the ?")
+    parser.add_argument("--link", help="settings as in an address of the dashboard, after the ?")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--json", metavar="FILE", help="write the numbers here; - for the screen")
-    parser.add_argument("--out", metavar="FOLDER", help="save the whole result here")
+    parser.add_argument("--out", metavar="FOLDER", help="save numbers and weights into this folder")
     parser.add_argument(
         "--store",
         nargs="?",
         const="",
-        metavar="WHERE",
-        help="train only what is not stored here, and store it: a folder or a database's URL; "
-        "alone, what ATTNKIT_STORE says, or this user's folder",
+        metavar="STORE",
+        help="use a stored result, or train and store it: a folder or the URL of a database; "
+        "without STORE, the value of ATTNKIT_STORE or this user's folder",
     )
 
 
-def _run(given: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     from attnkit.training.results import SAVED
 
-    experiment = _experiment(given)
-    check_files(given, "json")
-    if given.out is not None:
-        check_folder("--out", given.out, SAVED)
-    store = Stored(given.store)
-    stored = store.recall(experiment, given.device)
-    result = trained(experiment, given.device) if stored is None else stored
+    experiment = _experiment(arguments)
+    check_files(arguments, "json")
+    if arguments.out is not None:
+        check_folder("--out", arguments.out, SAVED)
+    store = OptionalStore(arguments.store)
+    stored = store.find(experiment, arguments.device)
+    result = stored or train_with_progress(experiment, arguments.device)
     interrupts.hold()
     with Saving() as saving:
         document = json.dumps(result.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-        saving.file("--json", given.json, document + "\n")
-        if given.out is not None:
-            saving.attempt("--out", given.out, lambda: result.save(given.out))
-        if stored is None and given.store is not None:
-            saving.attempt("--store", given.store, lambda: store.keep(result))
-        if given.json == SCREEN:
+        saving.file("--json", arguments.json, document + "\n")
+        if arguments.out is not None:
+            saving.attempt("--out", arguments.out, lambda: result.save(arguments.out))
+        if stored is None and arguments.store is not None:
+            saving.attempt("--store", arguments.store, lambda: store.put(result))
+        if arguments.json == SCREEN:
             print(document)
         else:
-            _report(result)
+            _print_report(result)
     return 0 if result.snapshot.status == "finished" else INTERRUPTED
 
 
-def trained(experiment: Experiment, device: str) -> Result:
-    """Train an experiment; Ctrl-C ends it early with what was reached."""
+def train_with_progress(experiment: Experiment, device: str) -> Result:
+    """Train an experiment and show the progress; Ctrl-C ends the training early."""
     from attnkit.foundation.process import prepare_for_training
     from attnkit.training.training import pick_device, train
 
@@ -102,37 +102,37 @@ def trained(experiment: Experiment, device: str) -> Result:
 
 @contextmanager
 def enough_memory() -> Iterator[None]:
-    """Raise `BadInput` where an experiment needs more memory than the machine or GPU has."""
+    """Raise `BadInput` if an experiment needs more memory than the machine or GPU has."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):
             raise
-        reduce = "choose fewer seeds or variants, or smaller sizes"
-        raise BadInput(f"memory: too little for this experiment; {reduce}") from None
+        advice = "choose fewer seeds or variants, or smaller sizes"
+        raise BadInput(f"memory: too little for this experiment; {advice}") from None
 
 
-def _experiment(given: argparse.Namespace) -> Experiment:
-    chosen: dict[str, Any] = {}
-    if given.link:
+def _experiment(arguments: argparse.Namespace) -> Experiment:
+    params: dict[str, Any] = {}
+    if arguments.link:
         from urllib.parse import parse_qsl
 
-        chosen |= dict(parse_qsl(given.link.lstrip("?"), keep_blank_values=True))
-    for text in given.sets:
+        params |= dict(parse_qsl(arguments.link.lstrip("?"), keep_blank_values=True))
+    for text in arguments.sets:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             raise BadInput(f"--set: got {shown(text, quoted=True)}, allowed NAME=VALUE")
-        chosen[name.strip()] = value.strip()
+        params[name.strip()] = value.strip()
     for name in ("task", "sharing", "n_seeds", "first_seed", "steps"):
-        if getattr(given, name) is not None:
-            chosen[name] = getattr(given, name)
-    task = chosen.get("task")
-    if given.preset and task in TASKS:
-        chosen = {**TASKS[task].preset, **chosen}
-    return from_params(chosen)
+        if getattr(arguments, name) is not None:
+            params[name] = getattr(arguments, name)
+    task = params.get("task")
+    if arguments.preset and task in TASKS:
+        params = {**TASKS[task].preset, **params}
+    return from_params(params)
 
 
-def _report(result: Result) -> None:
+def _print_report(result: Result) -> None:
     from attnkit.training.summary import sharing_table, slice_table
 
     snapshot, experiment = result.snapshot, result.experiment
@@ -151,29 +151,29 @@ def _report(result: Result) -> None:
 
 
 def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
-    shown = table.copy()
-    limits = zip(shown.pop("accuracy_low"), shown.pop("accuracy_high"), strict=True)
+    rows = table.copy()
+    limits = zip(rows.pop("accuracy_low"), rows.pop("accuracy_high"), strict=True)
     interval = [
         f"{max(low, 0):.3f} to {min(high, 1):.3f}" if low == low else "–" for low, high in limits
     ]
-    shown.insert(2, "95% interval", interval)
-    shown["solved"] = [f"{count}/{n_seeds}" for count in shown["solved"]]
-    shown["steps_to_threshold"] = [f"{v:.0f}" if v == v else "–" for v in table.steps_to_threshold]
-    shown = shown[[name for name in shown.columns if not name.startswith("difference")]]
-    shown = shown.dropna(axis="columns", how="all")
-    decimals = shown.select_dtypes("float").columns
-    shown[decimals] = shown[decimals].map(lambda v: f"{v:.3f}" if v == v else "–").astype(object)
-    shown = shown.rename(
+    rows.insert(2, "95% interval", interval)
+    rows["solved"] = [f"{count}/{n_seeds}" for count in rows["solved"]]
+    rows["steps_to_threshold"] = [f"{v:.0f}" if v == v else "–" for v in table.steps_to_threshold]
+    rows = rows[[name for name in rows.columns if not name.startswith("difference")]]
+    rows = rows.dropna(axis="columns", how="all")
+    decimals = rows.select_dtypes("float").columns
+    rows[decimals] = rows[decimals].map(lambda v: f"{v:.3f}" if v == v else "–").astype(object)
+    rows = rows.rename(
         columns={
             "kv_cache_floats_per_token": "KV floats/token",
             "steps_to_threshold": "steps to 0.99",
         }
     )
-    return shown.rename(columns=lambda name: name.replace("_", " "))
+    return rows.rename(columns=lambda name: name.replace("_", " "))
 
 
 class _Progress:
-    """Progress on standard error: a bar on a terminal, else a line for every tenth of the steps."""
+    """Progress on standard error: a bar on a terminal, else a line per tenth of the steps."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._steps = experiment.training.steps
@@ -194,7 +194,7 @@ class _Progress:
             self._next_line += self._steps / 10
             print(f"step {training.step} of {self._steps}", file=sys.stderr, flush=True)
         if training.finished:
-            interrupts.hold()  # a signal now must not cost the result
+            interrupts.hold()  # a signal must not lose the result
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

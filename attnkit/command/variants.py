@@ -1,4 +1,4 @@
-"""`python -m attnkit variants`: table of the variants and of the words they are made of."""
+"""The command `variants`: list the variants, and the options of text forms."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add the parser of the command."""
-    parser = commands.add_parser("variants", help="table of the variants and of their words")
+    parser = commands.add_parser("variants", help="list the variants and the options of text forms")
     parser.set_defaults(run=_run, parser=parser)
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _run(given: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     from attnkit.examples import default_of, load_variants
 
     recorded = load_variants()
@@ -37,7 +37,7 @@ def _run(given: argparse.Namespace) -> int:
             continue
         engine = "kernel" if kernel_knows(experiment, named.variant) else "torch"
         rows.append((named, costs, engine, recorded.accuracy.get(named.variant)))
-    if given.json:
+    if arguments.json:
         listing = [
             {
                 "name": named.name,
@@ -50,26 +50,27 @@ def _run(given: argparse.Namespace) -> int:
                 "kv_cache_floats_per_token": costs.kv_cache,
                 "multiply_adds_per_token": costs.multiply_adds,
                 "engine": engine,
-                "accuracy": None if found is None else found.mean,
+                "accuracy": None if accuracy is None else accuracy.mean,
             }
-            for named, costs, engine, found in rows
+            for named, costs, engine, accuracy in rows
         ]
         print(json.dumps(listing, indent=1, ensure_ascii=False))
         return 0
-    head = f"{'name':22} {'text form':33} {'param.':>6} {'KV':>4} {'MACs':>6}  {'engine':6}"
-    print(f"{head} {'accuracy':>20}  source")
-    for named, costs, engine, found in rows:
+    header = f"{'name':22} {'text form':33} {'param.':>6} {'KV':>4} {'MACs':>6}  {'engine':6}"
+    print(f"{header} {'accuracy':>20}  source")
+    for named, costs, engine, accuracy in rows:
         print(
             f"{named.name:22} {named.variant.value:33} {costs.parameters:6} {costs.kv_cache:4} "
-            f"{costs.multiply_adds:6}  {engine:6} {_accuracy(found):>20}  {named.source}"
+            f"{costs.multiply_adds:6}  {engine:6} {_accuracy_text(accuracy):>20}  {named.source}"
         )
-    n_reached = sum(found is not None and found.reached for *_, found in rows)
+    n_reached = sum(accuracy is not None and accuracy.reached for *_, accuracy in rows)
     print(
         f"\n{len(rows)} variants; {n_reached} of {len(recorded.accuracy)} measured reach "
         f"{recorded.threshold} (*) on {recorded.task} at its defaults: mean of "
         f"{recorded.n_seeds} seeds after {recorded.steps} steps with its 95% interval. KV: floats "
-        "a decoder keeps per token. MACs: multiply-adds per token. What shares across layers has "
-        "two of them, all else one. Engine: what trains it on a CPU by default.\n\n"
+        "a decoder keeps per token. MACs: multiply-adds per token. Variants that share across "
+        "layers have two layers, all others one. Engine: trains the variant on a CPU by default."
+        "\n\n"
         "A text form is a sharing (QKV, Q=K, K=V, Q=V, Q=K=V), then roles without a matrix "
         "(V=I), then words:"
     )
@@ -79,7 +80,8 @@ def _run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _accuracy(found: RecordedAccuracy | None) -> str:
-    if found is None:
+def _accuracy_text(accuracy: RecordedAccuracy | None) -> str:
+    if accuracy is None:
         return "not measured"
-    return f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]{'*' if found.reached else ' '}"
+    mark = "*" if accuracy.reached else " "
+    return f"{accuracy.mean:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}]{mark}"

@@ -1,7 +1,7 @@
 """Finished experiments that ship with the package, so that no page opens empty.
 
-`python -m attnkit examples` makes them anew: every task at its defaults, and every variant of the
-catalogue on the phone book.
+`python -m attnkit examples` trains them again: every task with its defaults, and every variant of
+the catalogue on the phone book.
 """
 
 from __future__ import annotations
@@ -23,42 +23,44 @@ from attnkit.variants import CATALOGUE, Variant
 FOLDER = Path(__file__).parent
 
 VARIANTS = "variants.json"
-"""What every variant of the catalogue reached."""
+"""Name of the file with the accuracy of every variant of the catalogue."""
 
 WEIGHTS = ".weights.safetensors"
-"""How the file with the weights of a task's example ends."""
+"""Ending of the names of files with the weights of a task's example."""
 
 TASK = "phonebook"
-"""On which the catalogue is measured."""
+"""Name of the task on which the catalogue is measured."""
 
 REACHED = 0.98
-"""Mean accuracy that counts as reached in the table of variants."""
+"""Mean accuracy from which the table of variants counts a variant as successful."""
 
 
 @cache
 def load_example(task: str) -> Snapshot:
-    """The finished default experiment of a task.
+    """Return the snapshot of a task's finished default experiment.
 
     Raises:
-        OSError: if it was never made. ValueError: if its file is not ours.
+        OSError: If there is no file for this task.
+        ValueError: If the file holds no snapshot.
     """
     return Snapshot.from_bytes((FOLDER / f"{task}.safetensors").read_bytes())
 
 
 def save_weights(result: Result) -> bytes:
-    """Return the weights of a result's first seed, as `load_weights` reads them."""
+    """Return the weights of a result's first seed as bytes that `load_weights` reads."""
     n_seeds = result.experiment.n_seeds
     return parameters_to_bytes(result.parameters[::n_seeds])
 
 
 @cache
 def load_weights(task: str) -> tuple[Experiment, list[dict[str, np.ndarray]]]:
-    """Return the finished default experiment of a phone book, its first seed alone, with weights.
+    """Return the default experiment of a task with its first seed only, and the trained weights.
 
-    Only of tasks to which people can put a book of their own are weights shipped.
+    Weights ship only for tasks that answer visitors' own phone books.
 
     Raises:
-        OSError: if there are none. ValueError: if the file is not ours.
+        OSError: If there are no weights for this task.
+        ValueError: If the file holds no weights.
     """
     experiment = load_example(task).experiment.replace(n_seeds=1)
     blob = (FOLDER / f"{task}{WEIGHTS}").read_bytes()
@@ -67,7 +69,7 @@ def load_weights(task: str) -> tuple[Experiment, list[dict[str, np.ndarray]]]:
 
 @dataclass(frozen=True)
 class RecordedAccuracy:
-    """Accuracy of a variant: mean over seeds with its 95% interval."""
+    """Accuracy of a variant: mean over seeds, 95% interval, and whether it reached `REACHED`."""
 
     mean: float
     low: float
@@ -77,7 +79,7 @@ class RecordedAccuracy:
 
 @dataclass(frozen=True)
 class RecordedVariants:
-    """What the catalogue reached, by text form; entries added since are missing."""
+    """Accuracies of the catalogue by text form; variants added later are missing."""
 
     task: str
     steps: int
@@ -88,31 +90,32 @@ class RecordedVariants:
 
 @cache
 def load_variants() -> RecordedVariants:
-    """The recorded accuracies of the catalogue.
+    """Return the recorded accuracies of the catalogue.
 
     Raises:
-        OSError: if they were never made.
+        OSError: If there is no file of them.
     """
-    found = json.loads((FOLDER / VARIANTS).read_text(encoding="utf-8"))
-    accuracy = {text: RecordedAccuracy(**values) for text, values in found.pop("variants").items()}
-    return RecordedVariants(**found, accuracy=accuracy)
+    data = json.loads((FOLDER / VARIANTS).read_text(encoding="utf-8"))
+    accuracy = {text: RecordedAccuracy(**values) for text, values in data.pop("variants").items()}
+    return RecordedVariants(**data, accuracy=accuracy)
 
 
 def default_of(variant: Variant) -> Experiment:
-    """The experiment a variant of the catalogue is costed and measured in: phone book, defaults.
+    """Return the experiment in which a catalogue variant is measured: phone book, defaults.
 
-    It has as many layers as the variant needs to differ from one without them.
+    It has two layers if the variant shares across layers, else one.
 
     Raises:
-        InvalidExperiment: if the variant does not go with these sizes.
+        InvalidExperiment: If the variant is not possible at these sizes.
     """
     return Experiment(task=TASK, sharing=[variant], n_layers=variant.least_layers)
 
 
 def measure_variants() -> dict[str, Any] | None:
-    """Train the whole catalogue, each as `default_of` says; what `VARIANTS` holds.
+    """Train every variant of the catalogue as in `default_of`.
 
-    None if it was interrupted.
+    Returns:
+        The content of the file `VARIANTS`; None if the training was interrupted.
     """
     from attnkit.training import train
 
@@ -126,12 +129,12 @@ def measure_variants() -> dict[str, Any] | None:
         if snapshot.status != "finished":
             return None
         interval = mean_interval(snapshot.per_sharing(snapshot.history["accuracy"][-1]))
-        for place, variant in enumerate(experiment.sharing):
+        for index, variant in enumerate(experiment.sharing):
             measured[variant.value] = {
-                "mean": round(float(interval.mean[place]), 5),
-                "low": round(max(float(interval.low[place]), 0.0), 5),
-                "high": round(min(float(interval.high[place]), 1.0), 5),
-                "reached": bool(interval.mean[place] >= REACHED),
+                "mean": round(float(interval.mean[index]), 5),
+                "low": round(max(float(interval.low[index]), 0.0), 5),
+                "high": round(min(float(interval.high[index]), 1.0), 5),
+                "reached": bool(interval.mean[index] >= REACHED),
             }
     return {
         "task": TASK,

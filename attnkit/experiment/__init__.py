@@ -1,4 +1,4 @@
-"""What is run: frozen settings with one text form and one hash, their costs and their links."""
+"""Experiments: frozen settings with one text form and one hash, their costs and their links."""
 
 from attnkit.experiment.experiment import Experiment, from_text
 from attnkit.foundation.settings import InvalidExperiment

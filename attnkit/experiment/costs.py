@@ -1,6 +1,6 @@
-"""What a variant costs: parameters, cache, multiply-adds; and variants of equal cost.
+"""Costs of variants (parameters, KV cache, multiply-adds), and widths that make them equal.
 
-All is counted on the wiring. Nothing here knows torch.
+Costs are counted on the wiring, without torch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from attnkit.variants.size import Size
 
 Equal = Literal["nothing", "parameters", "multiply_adds", "kv_cache"]
-"""What can be made equal across the variants of an experiment."""
+"""Name of the cost that all variants of an experiment have in common."""
 
 TOLERANCE = 0.02
-"""Costs that differ by so little count as equal."""
+"""Costs that differ by at most this share count as equal."""
 
-_KNOBS = (("d_head", "head width", 128), ("d_mlp", "MLP width", 512))
-"""What is tried first, as shown, and how wide it may get."""
+_ADJUSTABLE_WIDTHS = (("d_head", "head width", 128), ("d_mlp", "MLP width", 512))
+"""Widths that are changed to make costs equal, in this order: name, label, largest value."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Costs:
     """Costs of one run of a variant.
 
     Attributes:
-        attention: parameters of the attention layers.
-        parameters: all of them.
-        kv_cache: floats that a decoder keeps per token, summed over layers.
-        multiply_adds: of the matrix products of one token's forward pass, among n_ctx tokens; the
-            mean over the tokens of an encoder and a decoder.
+        attention: Parameters of the attention layers.
+        parameters: Parameters of the whole model.
+        kv_cache: Floats that a decoder keeps per token, summed over layers.
+        multiply_adds: Multiply-adds of the matrix products in the forward pass of one token among
+            n_ctx tokens. In an encoder and a decoder it is the mean over all tokens.
     """
 
     attention: int
@@ -49,7 +49,7 @@ class Costs:
 
 
 def count_costs(wiring: Wiring, task: Task) -> Costs:
-    """Costs of a run."""
+    """Return the costs of one run with this wiring on a task."""
     sizes = wiring.sizes
     attention = sum(weight.n_numbers for weight in wiring.parameters().values())
     positions = task.n_ctx * sizes.d_model if POSITIONS[sizes.positions].embedded else 0
@@ -57,43 +57,45 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
     read_out = sizes.d_model * task.n_classes
     # An encoder, and a decoder with two attention layers for each MLP.
     n_mlps = sizes.n_layers * 2 // 3 if task.n_source else sizes.n_layers
-    outside = task.d_vocab * sizes.d_model + positions + read_out + n_mlps * mlp
+    other_parameters = task.d_vocab * sizes.d_model + positions + read_out + n_mlps * mlp
     if sizes.standard:
         biases = (sizes.d_mlp + sizes.d_model) * n_mlps if sizes.d_mlp else 0
         n_norms = sizes.n_layers + (n_mlps if sizes.d_mlp else 0) + sizes.final_norm
-        outside += sizes.d_model + biases + task.n_classes + 2 * sizes.d_model * n_norms
-    kept = sum(wiring.vectors[name].n_numbers for name in wiring.stored)
-    decoding = range(sizes.n_layers // 3 if task.n_source else 0, sizes.n_layers)
-    leaders = [layer for layer in decoding if wiring.leader(layer) == layer]
-    multiply_adds = read_out + n_mlps * mlp
-    if task.n_source:  # the mean over both sides
-        n_asking = task.n_ctx - task.n_source
-        read_out *= n_asking
+        other_parameters += sizes.d_model + biases + task.n_classes + 2 * sizes.d_model * n_norms
+    cached_per_layer = sum(wiring.vectors[name].n_numbers for name in wiring.stored)
+    decoder_layers = range(sizes.n_layers // 3 if task.n_source else 0, sizes.n_layers)
+    n_caches = sum(wiring.leader(layer) == layer for layer in decoder_layers)
+    if task.n_source:
+        n_decoder = task.n_ctx - task.n_source
         mlps = n_mlps // 2 * mlp * task.n_ctx
-        attending = sizes.n_layers // 3 * _of_two_sides(wiring, task.n_source, n_asking)
-        multiply_adds = (read_out + mlps + attending) // task.n_ctx
+        n_triples = sizes.n_layers // 3
+        attending = n_triples * _encoder_decoder_multiply_adds(wiring, task.n_source, n_decoder)
+        multiply_adds = (read_out * n_decoder + mlps + attending) // task.n_ctx
     else:
+        multiply_adds = read_out + n_mlps * mlp
         for layer in range(sizes.n_layers):
             names = wiring.names(layer).keys()
-            multiply_adds += _of_matrices(wiring, ROLES, names) + task.n_ctx * _of_a_score(wiring)
-    return Costs(attention, attention + outside, len(leaders) * kept, multiply_adds)
+            multiply_adds += _matrix_multiply_adds(wiring, ROLES, names)
+            multiply_adds += task.n_ctx * _score_multiply_adds(wiring)
+    parameters = attention + other_parameters
+    return Costs(attention, parameters, n_caches * cached_per_layer, multiply_adds)
 
 
-def _of_two_sides(wiring: Wiring, n_source: int, n_asking: int) -> int:
-    """Multiply-adds of an encoder's layer, a decoder's, and the one between, over all tokens."""
+def _encoder_decoder_multiply_adds(wiring: Wiring, n_source: int, n_decoder: int) -> int:
+    """Multiply-adds of one encoder, one decoder and one cross-attention layer, over all tokens."""
     names = wiring.names(0).keys()
-    found = (n_source + n_asking) * _of_matrices(wiring, ROLES, names)
-    found += n_asking * _of_matrices(wiring, ("Q",), names)
-    found += n_source * _of_matrices(wiring, ("K", "V"), names)
-    n_scores = n_source**2 + n_asking**2 + n_asking * n_source
-    return found + n_scores * _of_a_score(wiring)
+    matrices = (n_source + n_decoder) * _matrix_multiply_adds(wiring, ROLES, names)
+    matrices += n_decoder * _matrix_multiply_adds(wiring, ("Q",), names)
+    matrices += n_source * _matrix_multiply_adds(wiring, ("K", "V"), names)
+    n_scores = n_source**2 + n_decoder**2 + n_decoder * n_source
+    return matrices + n_scores * _score_multiply_adds(wiring)
 
 
-def _of_matrices(wiring: Wiring, roles: Iterable[Role], names: Collection[str]) -> int:
-    """Multiply-adds of one token on its way to these roles, and out of the heads after asking.
+def _matrix_multiply_adds(wiring: Wiring, roles: Iterable[Role], names: Collection[str]) -> int:
+    """Multiply-adds per token of the matrices that make these roles, with W_O for queries.
 
     Args:
-        names: of the weights that the layer has.
+        names: Names of the weights that the layer has.
     """
     used = {"W_O"} if "Q" in roles else set()
     for role in roles:
@@ -104,21 +106,22 @@ def _of_matrices(wiring: Wiring, roles: Iterable[Role], names: Collection[str]) 
     return sum(wiring.weights[name].n_numbers for name in used & set(names))
 
 
-def _of_a_score(wiring: Wiring) -> int:
-    """Multiply-adds of all heads for one token that asks and one that is looked at."""
+def _score_multiply_adds(wiring: Wiring) -> int:
+    """Multiply-adds of all heads for one pair of a query position and a key position."""
     sizes = wiring.sizes
     return sizes.n_heads * (wiring.n_maps * sizes.d_k + sizes.d_v)
 
 
 @dataclass(frozen=True)
 class Adjusted:
-    """A variant at sizes that make its cost equal to that of the others.
+    """Sizes at which a variant costs as much as the most expensive one of the experiment.
 
     Attributes:
-        size: the experiment's, with other widths.
-        rank: an option that stands in place of the variant's of that name, with another width.
-        changes: what was changed, in words; empty if nothing was.
-        difference: its cost over that of the dearest variant, minus one.
+        size: The experiment's size, with other widths.
+        rank: Option with another width, which replaces the variant's option of that name. None
+            if the variant keeps its options.
+        changes: Description of the changes, such as "head width 8 → 16"; empty if there are none.
+        difference: Relative difference to the cost of the most expensive variant.
     """
 
     size: Size
@@ -127,7 +130,7 @@ class Adjusted:
     difference: float
 
     def wire(self, variant: Variant, task: Task) -> Wiring:
-        """What the variant, or one of its stages, computes at these sizes."""
+        """Return the wiring of the variant, or of one of its stages, at these sizes."""
         if self.rank is not None:
             variant = variant.replacing(self.rank)
         return variant.wire(self.size, task.n_ctx, two_sided=task.n_source > 0)
@@ -136,56 +139,55 @@ class Adjusted:
 def equalise(
     variants: tuple[Variant, ...], size: Size, task: Task, equal: Equal
 ) -> dict[Variant, Adjusted]:
-    """Widths at which variants cost as much as the dearest of them does at the given sizes.
+    """Return sizes at which all variants cost as much as the most expensive one at `size`.
 
-    First the head's width is chosen, then, if that is not enough, the MLP's, then a rank that is
-    given as a part of another width. A variant that names its own width keeps it; where no width
-    fits, the nearest is taken and `difference` tells.
+    The head width is changed first, then, if that is not enough, the MLP width, then a rank that
+    is given as a fraction of another width. A variant whose text form sets a width keeps it. Where
+    no width gives the cost, the nearest is taken, and `difference` says how far it is off.
 
     Raises:
-        ValueError: if a variant does not go with the given sizes.
+        ValueError: If a variant is not possible at `size`.
     """
 
-    def cost(variant: Variant, at: Size, rank: WidthOption | None = None) -> int:
-        wiring = Adjusted(at, rank, "", 0.0).wire(variant, task)
+    def cost(variant: Variant, size: Size, rank: WidthOption | None = None) -> int:
+        wiring = Adjusted(size, rank, "", 0.0).wire(variant, task)
         return int(getattr(count_costs(wiring, task), equal))
 
-    at_first = {variant: cost(variant, size) for variant in variants}
-    wanted = max(at_first.values())
-    return {variant: _fit(variant, size, wanted, cost) for variant in variants}
+    highest = max(cost(variant, size) for variant in variants)
+    return {variant: _fit(variant, size, highest, cost) for variant in variants}
 
 
 def _fit(
     variant: Variant,
     size: Size,
-    wanted: int,
+    target: int,
     cost: Callable[[Variant, Size, WidthOption | None], int],
 ) -> Adjusted:
-    """The sizes, as near to the wanted cost as its widths allow."""
+    """Return the sizes at which a variant's cost is nearest to the target."""
 
-    def miss(at: Size, rank: WidthOption | None = None) -> float:
+    def distance(size: Size, rank: WidthOption | None = None) -> float:
         try:
-            return abs(cost(variant, at, rank) - wanted)
-        except ValueError:  # an odd width for RoPE, say
+            return abs(cost(variant, size, rank) - target)
+        except ValueError:  # not possible at this width, for example an odd one for RoPE
             return math.inf
 
     best, changes = size, []
-    for name, label, widest in _KNOBS:
-        first = getattr(size, name)
-        if miss(best) <= TOLERANCE * wanted or name in variant.given or not first:
+    for name, label, widest in _ADJUSTABLE_WIDTHS:
+        width = getattr(size, name)
+        if distance(best) <= TOLERANCE * target or name in variant.given or not width:
             continue
-        found = [best.model_copy(update={name: width}) for width in range(1, widest + 1)]
-        nearest = min([best, *found], key=lambda at: (miss(at), abs(getattr(at, name) - first)))
+        sizes = [best, *(best.model_copy(update={name: n}) for n in range(1, widest + 1))]
+        nearest = min(sizes, key=lambda size: (distance(size), abs(getattr(size, name) - width)))
         if nearest != best:
-            changes.append(f"{label} {first} → {getattr(nearest, name)}")
+            changes.append(f"{label} {width} → {getattr(nearest, name)}")
         best = nearest
     rank = None
-    given = [o for o in variant.options if isinstance(o, WidthOption) and o.adjustable]
-    if given and given[0].value.letter and miss(best) > TOLERANCE * wanted:
-        ranks = [type(given[0])(Width(width)) for width in range(1, WIDEST + 1)]
-        nearest_rank = min(ranks, key=lambda other: miss(best, other))
-        if miss(best, nearest_rank) < miss(best):
+    options = [o for o in variant.options if isinstance(o, WidthOption) and o.adjustable]
+    if options and options[0].value.letter and distance(best) > TOLERANCE * target:
+        ranks = [type(options[0])(Width(n)) for n in range(1, WIDEST + 1)]
+        nearest_rank = min(ranks, key=lambda rank: distance(best, rank))
+        if distance(best, nearest_rank) < distance(best):
             rank = nearest_rank
-            changes.append(f"rank {given[0].value} → {rank.value}")
-    difference = cost(variant, best, rank) / wanted - 1 if wanted else 0.0
+            changes.append(f"rank {options[0].value} → {rank.value}")
+    difference = cost(variant, best, rank) / target - 1 if target else 0.0
     return Adjusted(best, rank, ", ".join(changes), difference)

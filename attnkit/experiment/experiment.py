@@ -1,10 +1,10 @@
-"""What is run: one frozen, validated Experiment with one text form and one content hash.
+"""The frozen, validated Experiment, with one text form and one content hash.
 
-An experiment is variants × seeds on one task; its field `sharing` lists them, plain or composed.
+An experiment is variants × seeds on one task; its field `sharing` lists the variants.
 Its settings are written flat everywhere (Python, command line, link, JSON) and stored in three
 groups: the task's dials, `Size`, `TrainingSettings`.
 Labels, help and bounds stand on the fields; `settings` reads them for widgets and help texts.
-No torch here: pages build experiments.
+This module does not import torch, because pages build experiments.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from attnkit.foundation.settings import (
     InvalidExperiment,
     Problem,
     Setting,
+    allowed_names,
     dial,
     disagreement,
-    names,
     setting_of,
 )
 from attnkit.tasks import TASKS, Task
@@ -39,9 +39,9 @@ from attnkit.variants.size import Size
 from attnkit.variants.tying import tie_share
 
 SCHEMA = 1
-"""Version of the text form; stands in every link and every JSON."""
+"""Version of the text form, written in every link and every JSON."""
 
-_UNTOLD = {
+_VALUES_BEFORE = {
     "equal": "nothing",
     "blocks": "lean",
     "schedule": "constant",
@@ -50,13 +50,13 @@ _UNTOLD = {
     "n_train": 0,
     "earlier_steps": 0,
 }
-"""Settings that came later, and what held before them."""
+"""Settings that were added later, with the values that all experiments had before."""
 
 DEFAULT_TASK = "directed"
 
 
 class _Runs(BaseModel):
-    """Which runs an experiment has."""
+    """Settings that decide which runs an experiment has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -81,14 +81,14 @@ class _Runs(BaseModel):
 
 
 class Experiment(_Runs):
-    """Variants × seeds on one task.
+    """Settings of an experiment: variants × seeds on one task.
 
     Settings are given flat: `Experiment(task="directed", sharing=["QKV", "Q=K"], d_head=8)`.
-    What is not given takes the task's default.
+    Every other setting takes the task's default.
 
     Raises:
-        InvalidExperiment: a `ValueError` that names every wrong field, its value and what is
-            allowed.
+        InvalidExperiment: If settings are wrong. This `ValueError` names every wrong field, its
+            value and what is allowed.
     """
 
     task: Task
@@ -111,17 +111,17 @@ class Experiment(_Runs):
             share = tie_share(variant)
             if "tie" in variant.given and share > 0 and self.tie_step(variant) == 0:
                 most = max(1, round(share * self.training.steps))
-                allowed = f"at most {most}, so that {variant} is"
-                allowed += " untied first"
-                every = self.training.evaluate_every
-                raise disagreement("evaluate_every", every, allowed, "steps", "sharing")
+                allowed = f"at most {most}, so that {variant} is trained untied first"
+                cadence = self.training.evaluate_every
+                raise disagreement("evaluate_every", cadence, allowed, "steps", "sharing")
         return self
 
     @model_validator(mode="after")
     def _check_task(self) -> Self:
         training = self.training
         if self.task.ordered and not self.size.causal:
-            raise disagreement("causal", False, "true: answers lie in what comes later", "task")
+            allowed = "true: otherwise positions would see their answers"
+            raise disagreement("causal", False, allowed, "task")
         if training.n_train and training.n_train < training.batch_size:
             allowed = f"0 or at least batch_size ({training.batch_size})"
             raise disagreement("n_train", training.n_train, allowed, "batch_size")
@@ -136,12 +136,11 @@ class Experiment(_Runs):
     @model_validator(mode="after")
     def _check_cost(self) -> Self:
         training = self.training
-        for numbers, most in zip(
-            self._numbers_per_seed(), (_MOST_AT_ONCE, _MOST_KEPT), strict=True
-        ):
-            if self.n_seeds * numbers > most:
-                allowed = f"at most {most // numbers} at these sizes"
-                if numbers > most:
+        at_once, permanent = self._numbers_per_seed()
+        for numbers, limit in ((at_once, _MOST_AT_ONCE), (permanent, _MOST_PERMANENT)):
+            if self.n_seeds * numbers > limit:
+                allowed = f"at most {limit // numbers} at these sizes"
+                if numbers > limit:
                     allowed = "smaller sizes or batches: too large for a single seed"
                 others = (*_COSTLY, *type(self.task).model_fields, "task")
                 raise disagreement("n_seeds", self.n_seeds, allowed, *others)
@@ -152,11 +151,11 @@ class Experiment(_Runs):
         return self
 
     def _numbers_per_seed(self) -> tuple[int, int]:
-        """Numbers in memory for a seed of all variants: in a step or evaluation, and always."""
+        """Return the numbers in memory for one seed of all variants: during a step, and always."""
         task, training = self.task, self.training
         examples = max(training.batch_size, min(training.n_eval, MEASURED_TOGETHER))
         answers = 2 * (training.batch_size + training.n_eval) * (task.n_ctx - task.answers_from)
-        at_once = kept = 0
+        at_once = permanent = 0
         for variant in self.sharing:
             wiring = self.wiring(variant)
             per_token = 4 * max(wiring.n_inner, wiring.vectors[wiring.roles["Q"]].n_numbers)
@@ -164,105 +163,110 @@ class Experiment(_Runs):
             per_token += 3 * wiring.sizes.n_heads * wiring.n_maps * task.n_ctx
             at_once += examples * task.n_ctx * len(self.layer_specs) * per_token
             at_once += answers * task.n_classes
-            kept += 5 * count_costs(wiring, task).parameters  # with gradient, averages and a root
-            kept += 2 * training.n_train * task.n_ctx * (task.n_fields + 3)  # of 64 bits
-        return at_once, kept
+            # Parameter, gradient, two moments of Adam, and a temporary root.
+            permanent += 5 * count_costs(wiring, task).parameters
+            # Tokens, labels and positions have 64 bits, twice a float's.
+            permanent += 2 * training.n_train * task.n_ctx * (task.n_fields + 3)
+        return at_once, permanent
 
     @property
     def megabytes(self) -> float:
-        """Memory that training takes, estimated: of a step's numbers a third is there at once.
+        """Estimated memory of a training, in MiB.
 
-        Measured on the defaults of the tasks: large ones take two thirds of it to all of it, small
-        ones up to 50 MB more.
+        It counts a third of a step's numbers, as not all exist at the same time. Measured on the
+        defaults of the tasks, large trainings take two thirds to all of the estimate, small ones
+        up to 50 MB more than it.
         """
-        at_once, kept = self._numbers_per_seed()
-        return self.n_seeds * 4 * (kept + at_once / 3) / 2**20
+        at_once, permanent = self._numbers_per_seed()
+        return self.n_seeds * 4 * (permanent + at_once / 3) / 2**20
 
     @property
     def n_runs(self) -> int:
-        """Variants × seeds."""
+        """Number of runs: variants × seeds."""
         return len(self.sharing) * self.n_seeds
 
     @property
     def seeds(self) -> range:
-        """The seed of every run of one variant."""
+        """Seeds of the runs of each variant."""
         return range(self.first_seed, self.first_seed + self.n_seeds)
 
     @property
     def runs(self) -> list[tuple[Variant, int]]:
-        """(variant, seed) of every run, in the order of all result arrays."""
+        """Variant and seed of every run, in the order of the runs in all arrays."""
         return [(variant, seed) for variant in self.sharing for seed in self.seeds]
 
     @property
     def n_heads(self) -> int:
-        """The most heads that one of its variants has: the axis of heads in all arrays."""
+        """Largest number of heads of a variant: the length of the head axis in all arrays."""
         return max(self.wiring(variant).sizes.n_heads for variant in self.sharing)
 
     @property
     def layer_specs(self) -> tuple[LayerSpec, ...]:
-        """The attention layers, in the order of all arrays."""
+        """Specifications of the attention layers, in the order of the layers in all arrays."""
         return layer_specs_of(self.size, self.task)
 
     @property
     def _stacked(self) -> Size:
-        """The size with all attention layers counted, of the encoder and of the decoder."""
+        """The size with `n_layers` counting the attention layers of both encoder and decoder."""
         return self.size.model_copy(update={"n_layers": len(self.layer_specs)})
 
     @property
     def plateau(self) -> float | None:
-        """The accuracy of a guess between an entry and its mirror, or None.
+        """Accuracy of a guess between an entry and its mirrored entry; None if it does not apply.
 
         Plain Q=K and Q=K=V come near it with one head, one layer and no MLP, at the task's default
-        sizes. It is no limit: with 16 entries both reached two thirds.
+        sizes. It is not an upper limit: with 16 entries both variants reached two thirds.
         """
         size = self.size
         bare = size.n_heads == size.n_layers == 1 and size.d_mlp == 0 and size.self_mask
         return self.task.plateau if bare and size.positions == "none" and not size.causal else None
 
     def wiring(self, variant: str, stage: Variant | None = None) -> Wiring:
-        """What a variant's attention computes, at its sizes in this experiment.
+        """Return the wiring of a variant's attention at its sizes in this experiment.
 
         Args:
-            stage: one of its stages, at the variant's sizes; None: the last.
+            variant: A variant of this experiment; any variant if costs are not made equal.
+            stage: The stage of the variant to wire. None: the last one.
         """
         return self.adjusted(variant).wire(stage or Variant(variant), self.task)
 
     def adjusted(self, variant: str) -> Adjusted:
-        """The sizes of a variant, and how they were changed to make costs equal.
+        """Return the sizes of a variant, changed where costs are made equal.
 
         Raises:
-            ValueError: if costs are made equal and the variant is none of the experiment's.
+            ValueError: If costs are made equal and the experiment does not have this variant.
         """
         if self.equal == "nothing":
             return Adjusted(self._stacked, None, "", 0.0)
-        known = _equalised(self.sharing, self._stacked, self.task, self.equal)
-        found = known.get(Variant(variant))
-        if found is None:
-            raise ValueError(f"variant: got {str(variant)!r}, allowed those of this experiment")
-        return found
+        by_variant = _equalised(self.sharing, self._stacked, self.task, self.equal)
+        adjusted = by_variant.get(Variant(variant))
+        if adjusted is None:
+            allowed = "the variants of this experiment"
+            raise ValueError(f"variant: got {str(variant)!r}, allowed {allowed}")
+        return adjusted
 
     def tie_step(self, variant: str) -> int:
-        """The step at which a variant is tied, 0 if it is not tied later.
+        """Return the step at which a variant is tied; 0 if it is not tied during training.
 
-        An evaluation follows at once, so that what tying costs is seen.
+        It is a step that is evaluated, so that the cost of tying is seen.
         """
         variant = Variant(variant)
         if "tie" not in variant.given:
             return 0
-        every, steps = self.training.evaluate_every, self.training.steps
-        return min(round(tie_share(variant) * steps / every) * every, steps)
+        cadence, steps = self.training.evaluate_every, self.training.steps
+        return min(round(tie_share(variant) * steps / cadence) * cadence, steps)
 
     def task_at(self, step: int) -> Task:
-        """What is trained on after so many steps: the task, or the earlier one."""
+        """Return the task that is trained after a number of steps: this one or the earlier one."""
         earlier = self.task.earlier
         return earlier if earlier and step < self.training.earlier_steps else self.task
 
     def costs(self, variant: str) -> Costs:
-        """Parameters, cache and multiply-adds of one run of a variant."""
+        """Return the parameters, cache and multiply-adds of one run of a variant."""
         return count_costs(self.wiring(variant), self.task)
 
     def settings(self) -> dict[str, Any]:
-        """Every setting, flat, as plain values; `Experiment(**e.settings()) == e`."""
+        """Return every setting, flat, as plain values: `Experiment(**e.settings()) == e`."""
         return {
             "task": self.task.name,
             "sharing": [variant.value for variant in self.sharing],
@@ -275,24 +279,25 @@ class Experiment(_Runs):
         }
 
     def replace(self, **settings: Any) -> Experiment:
-        """The same experiment with some settings changed."""
+        """Return this experiment with some settings changed."""
         return Experiment(**{**self.settings(), **settings})
 
     def to_json(self) -> str:
-        """The canonical form: every setting, flat, keys sorted.
+        """Return the canonical form: every setting, flat, with sorted keys.
 
-        Settings that came later are left out at what they were before, so that hashes stay.
+        A setting that was added later is left out at the value that held before, so that hashes
+        stay the same.
         """
-        flat, defaults = self.settings(), default_settings(self.task.name)
-        told = {
+        defaults = default_settings(self.task.name)
+        data = {
             name: value
-            for name, value in flat.items()
-            if not (_UNTOLD.get(name) == value == defaults[name])
+            for name, value in self.settings().items()
+            if not (_VALUES_BEFORE.get(name) == value == defaults[name])
         }
-        return json.dumps({"v": SCHEMA, **told}, sort_keys=True, ensure_ascii=False)
+        return json.dumps({"v": SCHEMA, **data}, sort_keys=True, ensure_ascii=False)
 
     def to_params(self) -> dict[str, str]:
-        """The link form: only what differs from the task's defaults, as text."""
+        """Return the link form: the settings that differ from the task's defaults, as text."""
         defaults = default_settings(self.task.name)
         params = {
             name: _text(value)
@@ -302,25 +307,25 @@ class Experiment(_Runs):
         return {"v": str(SCHEMA), **params} if params else {}
 
     def to_text(self) -> str:
-        """The link form as one query string; the default experiment is the empty text."""
+        """Return the link form as a query string; it is empty for the default experiment."""
         return urlencode(self.to_params(), safe=",")
 
     @property
     def hash(self) -> str:
-        """Sixteen hexadecimal digits of the canonical form's content."""
+        """Hash of the canonical form, in sixteen hexadecimal digits."""
         return hash_of(self.to_json())
 
 
 def hash_of(text: str) -> str:
-    """The hash of an experiment in its canonical form."""
+    """Return the hash of an experiment, given its canonical form."""
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def from_text(text: str) -> Experiment:
-    """Read `Experiment.to_text` or `Experiment.to_json`.
+    """Read an experiment from the text of `Experiment.to_text` or `Experiment.to_json`.
 
     Raises:
-        InvalidExperiment: if it cannot be read; names the field.
+        InvalidExperiment: If the text cannot be read. It names the wrong fields.
     """
     if not text.lstrip().startswith("{"):
         return from_params(dict(parse_qsl(text.lstrip("?"), keep_blank_values=True)))
@@ -332,10 +337,10 @@ def from_text(text: str) -> Experiment:
 
 
 def from_params(params: Mapping[str, Any]) -> Experiment:
-    """Read the settings of a link or of a JSON object.
+    """Read an experiment from the settings of a link or of a JSON object.
 
     Raises:
-        InvalidExperiment: if a field is unknown or its value is not allowed.
+        InvalidExperiment: If a field is unknown or its value is not allowed.
     """
     settings = dict(params)
     version = settings.pop("v", SCHEMA)
@@ -345,7 +350,7 @@ def from_params(params: Mapping[str, Any]) -> Experiment:
 
 
 def settings(task: str) -> dict[str, Setting]:
-    """Every numeric or optional setting of a task's experiments, by name."""
+    """Return the settings of a task's experiments by name, all but `task` and `sharing`."""
     return {
         name: setting_of(name, info, TASKS[task].overrides.get(name, info.default))
         for model in (Experiment, TASKS[task], Size, TrainingSettings)
@@ -355,34 +360,34 @@ def settings(task: str) -> dict[str, Setting]:
 
 
 def default_settings(task: str) -> dict[str, Any]:
-    """The flat settings of a task's default experiment."""
+    """Return the flat settings of a task's default experiment."""
     sharing = [sharing.value for sharing in Sharing]
     values = {name: setting.default for name, setting in settings(task).items()}
     return {"task": task, "sharing": sharing, **values}
 
 
 def problems_of(error: ValidationError, task: str = DEFAULT_TASK) -> list[Problem]:
-    """Pydantic's findings in our words: the field, the value, what is allowed."""
-    return [_problem(finding, settings(task)) for finding in error.errors()]
+    """Return the errors of pydantic as problems: the field, the value, what is allowed."""
+    return [_problem(details, settings(task)) for details in error.errors()]
 
 
-def _problem(finding: ErrorDetails, known: Mapping[str, Setting]) -> Problem:
-    if finding["type"] == "disagreement":
-        return Problem(**finding["ctx"])
-    name = str(finding["loc"][0]) if finding["loc"] else "experiment"
-    message = str(finding["msg"]).removeprefix("Value error, ")
-    return Problem(name, finding["input"], known[name].allowed if name in known else message)
+def _problem(details: ErrorDetails, known: Mapping[str, Setting]) -> Problem:
+    if details["type"] == "disagreement":
+        return Problem(**details["ctx"])
+    name = str(details["loc"][0]) if details["loc"] else "experiment"
+    message = str(details["msg"]).removeprefix("Value error, ")
+    return Problem(name, details["input"], known[name].allowed if name in known else message)
 
 
-def _grouped(given: dict[str, Any]) -> dict[str, Any]:
+def _grouped(settings: dict[str, Any]) -> dict[str, Any]:
     """Sort flat settings into the task's dials, size and training, filling in defaults."""
-    values = dict(given)
+    values = dict(settings)
     name = values.pop("task", DEFAULT_TASK)
     if isinstance(name, Task):
         values = {**name.model_dump(), **values}
         name = name.name
     if not isinstance(name, str) or name not in TASKS:
-        raise InvalidExperiment([Problem("task", name, names(TASKS, str(name)))])
+        raise InvalidExperiment([Problem("task", name, allowed_names(TASKS, str(name)))])
     defaults = default_settings(name)
     problems = [_unknown(key, values[key], defaults) for key in values if key not in defaults]
     values = {**defaults, **values}
@@ -410,11 +415,7 @@ def _text(value: Any) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
-@lru_cache(64)
-def _equalised(
-    variants: tuple[Variant, ...], size: Size, task: Task, equal: Equal
-) -> dict[Variant, Adjusted]:
-    return equalise(variants, size, task, equal)
+_equalised = lru_cache(64)(equalise)
 
 
 _COSTLY = (
@@ -428,16 +429,19 @@ _COSTLY = (
     "n_train",
     "sharing",
 )
-"""Settings besides seeds and the task's dials that decide how much is computed at once."""
+"""Settings, besides seeds and the task's dials, that decide how much memory is needed."""
 
 _SHAPING = ("n_heads", "d_head", "d_model", "positions", "n_layers")
-"""Settings that decide whether a variant is possible."""
+"""Settings that can make a variant impossible."""
 
 _MOST_AT_ONCE = 2**30
-"""Intermediate values of one step of all runs; cohorts take turns, so never all at once."""
+"""Largest number of intermediate values in one step of all runs.
 
-_MOST_KEPT = 2**29
-"""Numbers that all runs keep in memory from beginning to end."""
+Cohorts take turns, so that these values never exist all at the same time.
+"""
+
+_MOST_PERMANENT = 2**29
+"""Largest number of values that all runs together keep during the whole training."""
 
 _MAX_EVALUATIONS = 4000
-"""Evaluations of one experiment; all of them travel to the page with every snapshot."""
+"""Largest number of evaluations; every snapshot carries all of them to the page."""

@@ -1,7 +1,7 @@
-"""Which attention layers a model has: one stack, or an encoder and a decoder.
+"""Specifications of a model's attention layers, in one stack or in an encoder and a decoder.
 
-An encoder and a decoder stand in one residual stream: its first positions are the encoder's, the
-others the decoder's, and a layer says who asks and who is looked at. No torch here.
+An encoder and a decoder share one residual stream: its first positions belong to the encoder, the
+others to the decoder. Each layer has a range of query positions and one of key positions.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ Kind = Literal["layer", "encoder", "decoder", "cross"]
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """One attention layer.
+    """Specification of one attention layer.
 
     Attributes:
-        kind: "cross" where the decoder asks the encoder. number: among its kind, from 1.
-        asks, looks: the positions that ask and those that are looked at, from … up to.
-        causal: whether later positions are hidden.
-        has_mlp: whether an MLP follows, if there are any.
+        kind: "layer" in one stack; else "encoder", "decoder", or "cross" for the decoder's
+            attention to the encoder.
+        number: Number among the layers of its kind, from 1.
+        query_positions: Half-open range of the positions that have queries.
+        key_positions: Half-open range of the positions that are attended to.
+        causal: Whether later positions are hidden.
+        has_mlp: Whether an MLP follows, if the model has MLPs.
     """
 
     kind: Kind
@@ -36,7 +39,7 @@ class LayerSpec:
 
     @property
     def title(self) -> str:
-        """As shown."""
+        """Name of the layer on screen, such as "Layer 1"."""
         return f"{self.kind.capitalize()} {self.number}"
 
     @property
@@ -51,23 +54,23 @@ class LayerSpec:
 
     @property
     def square(self) -> bool:
-        """Whether those who ask are those who are looked at."""
+        """True if the query positions are the key positions."""
         return self.query_positions == self.key_positions
 
 
 def layer_specs_of(size: Size, task: Task) -> tuple[LayerSpec, ...]:
-    """The attention layers in the order in which they are computed.
+    """Return the specifications of all attention layers, in the order of computation.
 
-    A task with `n_source` positions has `n_layers` layers of an encoder, then as many of a decoder,
-    each of which asks the decoder's earlier positions, then the encoder's.
+    Where a task has `n_source` source positions, there are `n_layers` encoder layers, then
+    `n_layers` pairs of decoder self-attention and cross-attention to the encoder.
     """
     numbers = range(1, size.n_layers + 1)
-    everyone = (0, task.n_ctx)
+    every = (0, task.n_ctx)
     if not task.n_source:
-        return tuple(LayerSpec("layer", n, everyone, everyone, size.causal, True) for n in numbers)
-    source, rest = (0, task.n_source), (task.n_source, task.n_ctx)
-    places = [LayerSpec("encoder", n, source, source, False, True) for n in numbers]
+        return tuple(LayerSpec("layer", n, every, every, size.causal, True) for n in numbers)
+    encoder, decoder = (0, task.n_source), (task.n_source, task.n_ctx)
+    specs = [LayerSpec("encoder", n, encoder, encoder, False, True) for n in numbers]
     for n in numbers:
-        places.append(LayerSpec("decoder", n, rest, rest, True, False))
-        places.append(LayerSpec("cross", n, rest, source, False, True))
-    return tuple(places)
+        specs.append(LayerSpec("decoder", n, decoder, decoder, True, False))
+        specs.append(LayerSpec("cross", n, decoder, encoder, False, True))
+    return tuple(specs)

@@ -1,8 +1,8 @@
-"""Links: what can be read of them is, what cannot is told, and none costs much to read.
+"""Links to experiments: reading them safely, repairing wrong ones, and writing them.
 
 A link holds an experiment's settings, or the hash of a stored result (`run`), and may hide
-controls (`hide`). Anybody can write one, so its fields are counted and measured before anything
-reads them.
+controls (`hide`). Anybody can write one, so the number and lengths of its fields are checked
+first. What can be read is used, the rest is reported, and no link takes long to read.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from attnkit.variants.sharing import Sharing
 from attnkit.variants.text import LONGEST
 
 MOST_FIELDS = 100
-"""Fields read of a link; an experiment has about thirty."""
+"""Largest number of fields that are read; an experiment has about thirty."""
 
 LONGEST_NAME = 60
 LONGEST_VALUE = 200
 
 MOST_VARIANTS = 12
-"""Variants read of a link: making their costs equal takes up to 0.05 s for each."""
+"""Largest number of variants that are read; making costs equal takes up to 0.05 s for each."""
 
-_LISTS = {"sharing": MOST_VARIANTS * (LONGEST + 2), "hide": 4000}
-"""Fields that list something, and how long they may be."""
+_LONGEST_LISTS = {"sharing": MOST_VARIANTS * (LONGEST + 2), "hide": 4000}
+"""Largest lengths of the fields that hold a list."""
 
-_LIKENESS = 0.7
-"""From 0 to 1: how much like a name of ours an unknown name must be to be taken for a slip."""
+_SIMILARITY = 0.7
+"""Similarity to a known name, 0 … 1, from which an unknown name counts as misspelt."""
 
 _MOST_TRIES = 120
-"""Experiments tried until one is valid, times their variants; but a dozen in any case."""
+"""Largest number of experiments to try, times their variants; at least twelve are tried."""
 
-_MOST_TOLD = 4
-"""Problems of a link that are told in full."""
+_MOST_SENTENCES = 4
+"""Largest number of problems that are described."""
 
 GROUPS = {
     "task": "The choice of task",
@@ -58,16 +58,17 @@ GROUPS = {
     "more": "The settings under “More”",
     "buttons": "Pause, Step, Reset, New seeds and the switches",
 }
-"""What a class link can hide besides single settings, and what it is called."""
+"""Groups of controls that a class link can hide, with their labels."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """What a link says.
+    """Content of a link.
 
     Attributes:
-        hidden: controls that are not shown, in the order of `hideable`.
-        problems: what was not understood or not taken, and why.
+        experiment: The experiment, repaired where settings were wrong.
+        hidden: Names of the controls that are not shown, in the order of `hideable`.
+        problems: Fields that could not be used, with the reasons.
     """
 
     experiment: Experiment
@@ -78,39 +79,38 @@ class Link:
 def read_link(
     params: Mapping[str, Any], experiment_of: Callable[[str], Experiment | str | None]
 ) -> Link:
-    """Read a link whatever it holds.
+    """Read a link with any content.
 
     Args:
-        experiment_of: the experiment of a stored result by its hash; None if there is none, or
-            a text that says why nobody can tell.
+        params: Fields of the link by name.
+        experiment_of: Function that returns the experiment of a stored result by its hash, None
+            if there is no such result, or a reason why the store cannot be read.
     """
-    fields, problems = _measured(params)
+    fields, problems = _readable_fields(params)
     hidden, unknown = _read_hidden(fields.pop("hide", ""))
     problems += unknown
     run = fields.pop("run", None)
     if run is not None:
         stored = _stored(run, experiment_of)
         if isinstance(stored, Experiment):
-            beside = fields.keys() - {"v"}
-            problems += [
-                Problem(name, fields[name], "nothing beside run, which brings its own settings")
-                for name in sorted(beside)
-            ]
+            allowed = "nothing beside run, which has its own settings"
+            ignored = sorted(fields.keys() - {"v"})
+            problems += [Problem(name, fields[name], allowed) for name in ignored]
             return Link(stored, hidden, problems)
         problems.append(stored)
-    experiment, wrong = _repaired(fields)
+    experiment, wrong = _repair(fields)
     return Link(experiment, hidden, problems + wrong)
 
 
 def from_broken_params(params: Mapping[str, Any]) -> tuple[Experiment, list[Problem]]:
-    """Read what can be read of settings: wrong ones take their defaults and are reported."""
-    fields, problems = _measured(params)
-    experiment, wrong = _repaired(fields)
+    """Read an experiment from settings; wrong ones take their defaults and are reported."""
+    fields, problems = _readable_fields(params)
+    experiment, wrong = _repair(fields)
     return experiment, problems + wrong
 
 
 def link_params(experiment: Experiment, hidden: Collection[str] = ()) -> dict[str, str]:
-    """The fields of a link to an experiment: what differs from the defaults, and what is hidden."""
+    """Return the fields of a link: settings that differ from the defaults, and hidden controls."""
     params = experiment.to_params()
     if hidden:
         params = {"v": str(SCHEMA), **params, "hide": ",".join(hidden)}
@@ -118,37 +118,37 @@ def link_params(experiment: Experiment, hidden: Collection[str] = ()) -> dict[st
 
 
 def link_text(experiment: Experiment, hidden: Collection[str] = ()) -> str:
-    """The same as one query string with its question mark; empty for the default experiment."""
+    """Return a link as a query string with its "?"; it is empty for the default experiment."""
     query = urlencode(link_params(experiment, hidden), safe=",")
     return f"?{query}" if query else ""
 
 
 def hideable(tasks: Iterable[str] = TASKS) -> dict[str, str]:
-    """What a class link can hide, and what it is called: groups, then the settings of tasks."""
+    """Return the controls that a class link can hide, with labels: groups, then settings."""
     labels = {s.name: s.label for task in tasks for s in settings(task).values()}
     return GROUPS | {name: label for name, label in labels.items() if name not in GROUPS}
 
 
-def is_ours(name: str) -> bool:
-    """Whether a field of a link is meant for this program: a name of ours, or one like it.
+def is_link_field(name: str) -> bool:
+    """Return whether a field of a link is meant for attnkit: a known name, or one like it.
 
-    Links that are passed on gain fields of others, such as `utm_source` and `fbclid`.
+    Other programs add fields such as `utm_source` and `fbclid` to links that are passed on.
     """
     known = _known_names(tuple(TASKS))
-    return name in known or bool(difflib.get_close_matches(name, known, 1, _LIKENESS))
+    return name in known or bool(difflib.get_close_matches(name, known, 1, _SIMILARITY))
 
 
 def problems_in_words(problems: list[Problem]) -> str:
-    """Problems in sentences: the first few in full, and how many more there are."""
-    sentences = [problem.sentence for problem in problems[:_MOST_TOLD]]
-    more = len(problems) - _MOST_TOLD
-    return " ".join([*sentences, f"And {more} more."] if more > 0 else sentences)
+    """Return sentences about the first few problems, and the number of the others."""
+    sentences = [problem.sentence for problem in problems[:_MOST_SENTENCES]]
+    n_more = len(problems) - _MOST_SENTENCES
+    return " ".join([*sentences, f"And {n_more} more."] if n_more > 0 else sentences)
 
 
-def _measured(params: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]:
-    """The fields that may be read, as texts; of the others, why they may not.
+def _readable_fields(params: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]:
+    """Return the fields that are short and simple enough to read, and problems of the others.
 
-    Fields of others are left out in silence.
+    Fields that other programs have added are ignored.
     """
     fields: dict[str, str] = {}
     problems = []
@@ -156,11 +156,11 @@ def _measured(params: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]
         allowed = f"at most {MOST_FIELDS} fields: the others are left out"
         problems.append(Problem("link", len(params), allowed))
     for name, value in islice(params.items(), MOST_FIELDS):
-        text, longest = _text(value), _LISTS.get(name, LONGEST_VALUE)
+        text, longest = _text(value), _LONGEST_LISTS.get(name, LONGEST_VALUE)
         if len(name) > LONGEST_NAME or not name.isprintable():
             allowed = f"names of at most {LONGEST_NAME} readable characters"
             problems.append(Problem("link", name, allowed))
-        elif not is_ours(name):
+        elif not is_link_field(name):
             continue
         elif text is None:
             problems.append(Problem(name, type(value).__name__, "a text or a number"))
@@ -178,17 +178,17 @@ def _measured(params: Mapping[str, Any]) -> tuple[dict[str, str], list[Problem]]
 
 @lru_cache(1)
 def _known_names(tasks: tuple[str, ...]) -> frozenset[str]:
-    """Every name that a link can have, for these tasks."""
+    """Return every name of a field that links to these tasks can have."""
     return frozenset({"v", "run", "hide"}.union(*map(default_settings, tasks)))
 
 
 def _text(value: Any) -> str | None:
-    """A value as it stands in a link; None if it cannot stand there."""
+    """Return a value as the text that a link has for it; None if it has none."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, float)):
         return str(value)
-    if isinstance(value, int):  # a huge one takes long to write
+    if isinstance(value, int):  # writing a huge number takes long
         return str(value) if value.bit_length() < 64 else f"2**{value.bit_length()}"
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
@@ -196,108 +196,108 @@ def _text(value: Any) -> str | None:
 
 
 def _read_variants(text: str) -> tuple[list[str], list[Problem]]:
-    """The variants of a link that are some, and why the others are none."""
+    """Return the valid variants of a link, and problems of the others."""
     texts = text.split(",")
-    kept, problems = [], []
+    variants, problems = [], []
     if len(texts) > MOST_VARIANTS:
         allowed = f"at most {MOST_VARIANTS} variants in a link: the others are left out"
         problems.append(Problem("sharing", len(texts), allowed))
-    for given in texts[:MOST_VARIANTS]:
+    for variant in texts[:MOST_VARIANTS]:
         try:
-            kept.append(Variant(given).value)
+            variants.append(Variant(variant).value)
         except InvalidVariant as error:
-            problems.append(Problem("sharing", given, f"but {error}"))
-    return kept, problems
+            problems.append(Problem("sharing", variant, f"but {error}"))
+    return variants, problems
 
 
 def _read_hidden(text: str) -> tuple[tuple[str, ...], list[Problem]]:
-    """What a link hides, in one order for every order given; unknown names are told."""
-    given = {name.strip() for name in text.split(",")} - {""}
-    if not given:
+    """Return the hidden controls of a link in the order of `hideable`, and unknown names."""
+    requested = {name.strip() for name in text.split(",")} - {""}
+    if not requested:
         return (), []
     known = hideable()
-    unknown = ", ".join(sorted(given - known.keys()))
+    unknown = ", ".join(sorted(requested - known.keys()))
     allowed = f"{', '.join(GROUPS)} or names of settings such as steps"
     problems = [Problem("hide", unknown, allowed)] if unknown else []
-    return tuple(name for name in known if name in given), problems
+    return tuple(name for name in known if name in requested), problems
 
 
 def _stored(
     run: str, experiment_of: Callable[[str], Experiment | str | None]
 ) -> Experiment | Problem:
-    """The experiment of a stored result, or what is wrong with the hash."""
+    """Return the experiment of a stored result, or the problem with its hash."""
     if re.fullmatch("[0-9a-f]{16}", run) is None:
         return Problem("run", run, "sixteen digits from 0 to 9 and a to f")
-    found = experiment_of(run)
-    if isinstance(found, Experiment):
-        return found
-    reason = found or "no result of that name is kept here, or no longer"
+    stored = experiment_of(run)
+    if isinstance(stored, Experiment):
+        return stored
+    reason = stored or "no result of that name is kept here, or no longer"
     return Problem("run", run, f"but {reason}")
 
 
-class _GaveUp(Exception):
-    """Too many experiments were tried."""
+class _TooManyTries(Exception):
+    """No valid experiment was found within the allowed number of tries."""
 
 
-class _Trial:
-    """Builds experiments until it was asked too often."""
+class _Builder:
+    """Builder of experiments from fields, for a limited number of tries."""
 
     def __init__(self, n_variants: int) -> None:
-        self._left = max(12, _MOST_TRIES // n_variants)
+        self._n_left = max(12, _MOST_TRIES // n_variants)
 
     def build(self, fields: Mapping[str, str]) -> Experiment:
-        if self._left == 0:
-            raise _GaveUp
-        self._left -= 1
+        if self._n_left == 0:
+            raise _TooManyTries
+        self._n_left -= 1
         return from_params(fields)
 
-    def is_cured(self, fields: Mapping[str, str], name: str, error: InvalidExperiment) -> bool:
-        """Whether the problems are gone without one of the settings."""
+    def is_solved(self, fields: Mapping[str, str], name: str, error: InvalidExperiment) -> bool:
+        """Return whether leaving out one field solves all problems of an error."""
         try:
             self.build({key: value for key, value in fields.items() if key != name})
-        except InvalidExperiment as left:
-            return not {p.field for p in left.problems} & {p.field for p in error.problems}
+        except InvalidExperiment as other:
+            return not {p.field for p in other.problems} & {p.field for p in error.problems}
         return True
 
 
-def _repaired(fields: Mapping[str, str]) -> tuple[Experiment, list[Problem]]:
-    """The experiment of the settings that go together, and what is wrong with the others."""
+def _repair(fields: Mapping[str, str]) -> tuple[Experiment, list[Problem]]:
+    """Return an experiment of the fields that can be used, and problems of the others."""
     remaining = dict(fields)
     problems: list[Problem] = []
     variants = remaining.get("sharing", ",".join(Sharing))
-    trial = _Trial(1 + variants.count(","))
+    builder = _Builder(1 + variants.count(","))
     try:
         while True:
             try:
-                return trial.build(remaining), problems
+                return builder.build(remaining), problems
             except InvalidExperiment as error:
                 problems += error.problems
-                _give_up(remaining, error, trial)
-    except _GaveUp:
+                _remove_wrong(remaining, error, builder)
+    except _TooManyTries:
         pass
     allowed = "settings that go together: all are at their defaults"
     problems.append(Problem("link", ", ".join(remaining), allowed))
     return Experiment(), problems
 
 
-def _give_up(remaining: dict[str, str], error: InvalidExperiment, trial: _Trial) -> None:
-    """Take out what is wrong; or, if a default disagrees with what was given, one of that."""
+def _remove_wrong(remaining: dict[str, str], error: InvalidExperiment, builder: _Builder) -> None:
+    """Remove the wrong fields; where a default is at fault, one field that disagrees with it."""
     wrong = {problem.field for problem in error.problems} & remaining.keys()
     if not wrong:
         others = [name for p in error.problems for name in p.others if name in remaining]
-        helping = [name for name in others if trial.is_cured(remaining, name, error)]
-        wrong = set((helping or others)[:1]) or set(remaining)
+        solving = [name for name in others if builder.is_solved(remaining, name, error)]
+        wrong = set((solving or others)[:1]) or set(remaining)
     for name in wrong:
-        kept = _without(remaining[name], error) if name == "sharing" else ""
-        if kept:
-            remaining[name] = kept
+        valid = _valid_variants(remaining[name], error) if name == "sharing" else ""
+        if valid:
+            remaining[name] = valid
         else:
             del remaining[name]
 
 
-def _without(variants: str, error: InvalidExperiment) -> str:
-    """The variants of a link but the one that is told to be wrong; empty if that is all."""
+def _valid_variants(variants: str, error: InvalidExperiment) -> str:
+    """Return the variants that an error does not name; empty if it names none of them."""
     wrong = {str(problem.value) for problem in error.problems if problem.field == "sharing"}
     texts = variants.split(",")
-    kept = [text for text in texts if text not in wrong]
-    return ",".join(kept) if len(kept) < len(texts) else ""
+    valid = [text for text in texts if text not in wrong]
+    return ",".join(valid) if len(valid) < len(texts) else ""

@@ -1,4 +1,4 @@
-"""How models are trained: settings with their labels, help and bounds."""
+"""Settings of training and evaluation, with their labels, help texts and bounds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from attnkit.foundation.settings import dial
 from attnkit.variants.size import ALIGNED
 
 MEASURED_TOGETHER = 512
-"""Held-out examples that are answered at once; attention is measured on the first so many."""
+"""Examples that are evaluated together; attention is measured on the first of these batches."""
 
 
 class TrainingSettings(BaseModel):
-    """How every run of an experiment is trained and evaluated."""
+    """Settings of training and evaluation, equal for all runs of an experiment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,7 +26,7 @@ class TrainingSettings(BaseModel):
     schedule: Literal["constant", "cosine"] = dial(
         "constant",
         "Schedule",
-        "Constant: the learning rate stays. Cosine: it falls to zero along half a cosine wave.",
+        "Constant: the learning rate stays the same. Cosine: it falls to zero along half a cosine.",
     )
     warm_up: float = dial(
         0.0,
@@ -39,7 +39,7 @@ class TrainingSettings(BaseModel):
     clip: float = dial(
         0.0,
         "Clip gradients",
-        "Largest norm of a run's gradient; 0: any.",
+        "Largest norm of a run's gradient. 0: no limit.",
         ge=0.0,
         le=1000.0,
         allow_inf_nan=False,
@@ -50,7 +50,7 @@ class TrainingSettings(BaseModel):
     n_train: int = dial(
         0,
         "Training examples",
-        "So many, gone through again and again in new orders; 0: fresh ones in every step.",
+        "Number of different examples, repeated in new orders. 0: new examples in every step.",
         ge=0,
         le=200_000,
         multiple_of=ALIGNED,
@@ -58,8 +58,8 @@ class TrainingSettings(BaseModel):
     earlier_steps: int = dial(
         0,
         "Steps before",
-        "So many of the steps are on an earlier task; then its embedding is frozen and all else "
-        "begins anew.",
+        "Number of steps on an earlier task. Then its embedding is frozen, and all other "
+        "parameters start anew.",
         ge=0,
         le=20_000,
     )
@@ -73,10 +73,10 @@ class TrainingSettings(BaseModel):
         multiple_of=ALIGNED,
     )
 
-    def share_of_rate(self, step: int) -> float:
-        """The learning rate of a step, counted from 0, as a share of the largest.
+    def learning_rate_factor(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0, as a share of the largest.
 
-        After a rise along a line, it stays, or falls along half a cosine to zero.
+        It rises linearly during the warm-up, then stays, or falls to zero along half a cosine.
         """
         n_rising = round(self.warm_up * self.steps)
         if step < n_rising:

@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, BookQuery, shown
+from attnkit.analysis.custom_phone_book import NOT_IN_BOOK, Book, BookQuery, shortened
 from attnkit.analysis.responses import Answers, VariantAnswers
 from attnkit.experiment import Experiment
 from attnkit.variants.catalogue import title_of
@@ -39,8 +39,8 @@ def answers_table(
     colors = colors_of(experiment.sharing)
     heads = "".join(
         f'<th scope="col" title="{escape(entry.name)} {escape(entry.number)}"'
-        f"{BEST if place in question.right else ''}>{escape(shown(entry.name))}"
-        f"<br/><small>{escape(shown(entry.number))}</small></th>"
+        f"{BEST if place in question.right else ''}>{escape(shortened(entry.name))}"
+        f"<br/><small>{escape(shortened(entry.number))}</small></th>"
         for place, entry in enumerate(book.entries)
     )
     rows = []
@@ -69,10 +69,10 @@ def _answer(question: BookQuery, own: VariantAnswers, seed: int | None) -> str:
     text = question.classes.get(answer, NOT_IN_BOOK)
     agree = f" <small>{n_agree} of {len(given)}</small>" if seed is None and len(given) > 1 else ""
     if not question.right:
-        return f"<td><b>{escape(shown(text))}</b>{agree}</td>"
+        return f"<td><b>{escape(shortened(text))}</b>{agree}</td>"
     right = {_class_of(place, question) for place in question.right}
     kind, mark = ("ak-yes", "✓") if answer in right else ("ak-no", "✗")
-    return f'<td><span class="{kind}">{escape(shown(text))} {mark}</span>{agree}</td>'
+    return f'<td><span class="{kind}">{escape(shortened(text))} {mark}</span>{agree}</td>'
 
 
 def _class_of(place: int, question: BookQuery) -> int:

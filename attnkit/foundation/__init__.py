@@ -1,1 +1,1 @@
-"""What all rooms may use: files, settings and their errors, processes, the machine, plugins."""
+"""Files, settings and their errors, processes, the machine, and plugins, for all packages."""

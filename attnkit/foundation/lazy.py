@@ -1,21 +1,21 @@
-"""Import of a package's public names when they are first used."""
+"""Lazy imports: a package's public names are imported when they are first used."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
 
-def import_on_use(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package that imports its public names when they are used.
+def import_on_use(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that imports public names on first use.
 
     Args:
         package: Name of the package.
-        homes: Public name → name of the module in the package that defines it.
+        modules: For every public name, the module of the package that defines it.
     """
 
-    def find(name: str) -> Any:
-        if name not in homes:
+    def get_attribute(name: str) -> Any:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        return getattr(import_module(f"{package}.{modules[name]}"), name)
 
-    return find
+    return get_attribute

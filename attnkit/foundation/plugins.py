@@ -1,7 +1,7 @@
-"""Variants and tasks of one's own: modules named in the environment, imported in every process.
+"""Plugins: your own modules with variants and tasks, named in an environment variable.
 
-`ATTNKIT_MODULES=my_module,another` makes what they register known to the command line, the
-dashboard and the training process.
+`ATTNKIT_MODULES=my_module,another` imports them in every process, so that the command line, the
+dashboard and the training process know the variants and tasks that they register.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import sys
 from contextlib import redirect_stdout
 from importlib import import_module
 
-OWN_MODULES = "ATTNKIT_MODULES"
-"""The environment variable that names modules of one's own, with commas between them."""
+PLUGINS = "ATTNKIT_MODULES"
+"""Environment variable that names the plugin modules, separated by commas."""
 
 
-def import_own() -> list[str]:
-    """Import the modules named in the environment; returns what went wrong, in words."""
+def import_plugins() -> list[str]:
+    """Import the plugin modules, and return one error message for each that fails."""
     problems = []
-    for name in filter(None, (part.strip() for part in os.environ.get(OWN_MODULES, "").split(","))):
+    names = [name.strip() for name in os.environ.get(PLUGINS, "").split(",")]
+    for name in filter(None, names):
         try:
             with redirect_stdout(sys.stderr):
                 import_module(name)
-        except (Exception, SystemExit) as error:  # somebody else's code
-            problems.append(f"{OWN_MODULES}: {name!r} cannot be imported ({error})")
+        except (Exception, SystemExit) as error:  # a plugin may raise anything
+            problems.append(f"{PLUGINS}: {name!r} cannot be imported ({error})")
     return problems

@@ -1,6 +1,6 @@
-"""The process that trains: its cores, its memory, and an allocator that suits training.
+"""Cores, memory limit and memory allocator of the processes that train or serve pages.
 
-Nothing here changes a number.
+Nothing in this module changes a result.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import sys
 from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
-
+"""Parameters of glibc's `mallopt`."""
 
 SWITCH_SECONDS = 0.0005
-"""After so long another thread of a server may have the interpreter's lock."""
+"""Time after which a server's thread gives the interpreter's lock to another thread."""
 
 
 def prepare_for_training() -> None:
     """Let glibc keep one heap for all threads; call once, before the first tensor and thread.
 
-    Training frees and takes the same large blocks at every step; by default glibc returns them
+    Training frees and allocates the same large blocks at every step. By default glibc returns them
     to the system each time, which costs a fifth of the speed.
 
-    By default glibc also gives threads heaps of their own, in pieces of 64 MB. What experiments
-    keep for long lies between such blocks and holds each piece: thirty experiments that take turns
-    reserved 2.2 GB and used 0.5, and failed at the limit that `limit_memory` sets.
+    By default glibc also gives each thread its own heap, in pieces of 64 MB. Long-lived memory of
+    experiments lies between the large blocks, so that no piece can be returned: thirty experiments
+    that took turns reserved 2.2 GB, used 0.5 GB, and failed at the limit of `limit_memory`.
     """
     if sys.platform != "linux":
         return
@@ -42,14 +42,14 @@ def prepare_for_training() -> None:
 
 
 def prepare_for_serving() -> None:
-    """Let a server answer while it draws, and keep its memory small; call once, at its start.
+    """Let a server answer while it renders pages, and limit its memory; call once, at its start.
 
-    The thread that talks to all visitors waits for the interpreter's lock before each of a page's
-    hundred messages. By default every thread that draws keeps the lock for 5 ms: where seven drew,
-    another visitor's page took 13 s instead of 0.1 s.
+    One thread sends the messages of all visitors. It waits for the interpreter's lock before each
+    of a page's hundred messages, and by default every thread that renders keeps the lock for 5 ms:
+    while seven pages were rendered, another visitor's page took 13 s instead of 0.1 s.
 
-    Every page has a thread, glibc gives threads heaps of their own, and messages of megabytes leave
-    gaps in each: a server grew by 200 MB in three hundred visits.
+    Every page has a thread, glibc gives each thread its own heap, and messages of megabytes leave
+    gaps in each heap: a server grew by 200 MB in three hundred visits.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     if sys.platform != "linux":
@@ -61,10 +61,10 @@ def prepare_for_serving() -> None:
 
 
 def give_memory_back() -> None:
-    """Return to the system what the heap holds in gaps between living blocks.
+    """Return unused memory in the gaps of the heap to the system, where the C library is glibc.
 
-    Experiments that take turns leave such gaps in each other's memory: thirty of them held 2 GB of
-    which 0.2 were in use. So do visitors of a server. Where glibc is not, nothing happens.
+    Experiments that take turns leave such gaps, as do the visitors of a server: thirty experiments
+    held 2 GB, of which 0.2 GB were in use.
     """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
@@ -73,32 +73,35 @@ def give_memory_back() -> None:
 
 
 def limit_memory(megabytes: float) -> None:
-    """Let the process take so much more than it has: then taking fails, instead of the machine.
+    """Limit this process's memory, so that an allocation fails before the machine runs out.
 
-    What fails is an allocation in one experiment's turn, which ends that experiment alone. Linux
-    only: elsewhere nothing is limited.
+    The allocation fails during one experiment's turn, and only that experiment ends. The limit
+    works on Linux; elsewhere nothing is limited.
+
+    Args:
+        megabytes: Memory that the process may allocate in addition to what it has now, in MiB.
     """
     if sys.platform != "linux":
         return
     import resource
 
     status = Path("/proc/self/status").read_text(encoding="ascii")
-    taken = int(re.findall(r"VmData:\s+(\d+) kB", status)[0]) * 1024
-    most = taken + int(megabytes * 2**20)
+    n_bytes = int(re.findall(r"VmData:\s+(\d+) kB", status)[0]) * 1024
+    limit = n_bytes + int(megabytes * 2**20)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard == resource.RLIM_INFINITY or most < hard:
-        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
 def environment_with_package() -> dict[str, str]:
-    """Return this process's environment for a child that imports the same copy of attnkit."""
-    known = os.environ.get("PYTHONPATH")
+    """Return environment variables for a child process that imports this copy of attnkit."""
+    path = os.environ.get("PYTHONPATH")
     root = str(Path(__file__).parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, known] if known else [root])}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, path] if path else [root])}
 
 
 def n_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

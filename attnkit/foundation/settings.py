@@ -1,4 +1,4 @@
-"""What is known of a setting for widgets, help texts and errors, and what a wrong one is called."""
+"""Descriptions of settings for widgets, help texts and errors, and the errors of wrong settings."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 PREFIX = "ATTNKIT_"
-"""Beginning of the name of every environment variable that is a setting."""
+"""Prefix of the environment variables that hold settings."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One wrong setting: which, what was given, what is allowed, what it disagrees with.
+    """One wrong setting of an experiment.
 
     Attributes:
-        allowed: in words; or, beginning with "but", why the value is none.
+        field: Name of the setting.
+        value: Value that was given.
+        allowed: Allowed values, in words; or, beginning with "but", why the value is not allowed.
+        others: Names of the settings with which the value disagrees.
     """
 
     field: str
@@ -35,30 +38,32 @@ class Problem:
 
     @property
     def sentence(self) -> str:
-        """The same with its full stop, for a page."""
-        return ended(str(self))
+        """Error message with a full stop, for a page."""
+        return as_sentence(str(self))
 
     def on_screen(self, labels: Mapping[str, str]) -> str:
         """Return the problem as a sentence that calls settings by their labels.
 
         Args:
-            labels: label by name of setting; a name that is none of them is left as it is.
+            labels: Label of each setting, by its name; other names stay as they are.
         """
         label = labels.get(self.field, self.field[:1].upper() + self.field[1:])
         if self.allowed.startswith("but "):
-            return ended(f"{label}: {shown(self.value)}, {self.allowed}")
+            return as_sentence(f"{label}: {shown(self.value)}, {self.allowed}")
         allowed = re.sub(
-            r"\w+_\w+", lambda found: f"“{labels.get(found[0], found[0])}”", self.allowed
+            r"\w+_\w+", lambda match: f"“{labels.get(match[0], match[0])}”", self.allowed
         )
-        wrong = "empty" if self.value in (None, "") else f"{shown(self.value)} is not allowed"
-        return ended(f"{label}: {wrong}. Allowed: {allowed}")
+        problem = "empty" if self.value in (None, "") else f"{shown(self.value)} is not allowed"
+        return as_sentence(f"{label}: {problem}. Allowed: {allowed}")
 
 
 def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
-    """Return a value for an error message: printable, on one line, with at most `most` characters.
+    """Return a value for an error message: printable and on one line.
 
     Args:
-        quoted: whether a text stands in quotation marks.
+        value: Value of any type.
+        quoted: Whether a text gets quotation marks.
+        most: Largest number of characters; a longer text is cut.
     """
     text = repr(value) if isinstance(value, str) else str(value)
     if isinstance(value, float):
@@ -68,20 +73,20 @@ def shown(value: Any, *, quoted: bool = False, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
-def names(known: Iterable[str], given: str) -> str:
-    """Return the known names for an error message, and which one of them may have been meant."""
-    known = list(known)
-    close = difflib.get_close_matches(given.lower(), known, n=1)
-    return ", ".join(known) + (f" (did you mean {close[0]}?)" if close else "")
+def allowed_names(allowed: Iterable[str], typed: str) -> str:
+    """Return the allowed names for an error message, with a suggestion if `typed` is similar."""
+    names = list(allowed)
+    close = difflib.get_close_matches(typed.lower(), names, n=1)
+    return ", ".join(names) + (f" (did you mean {close[0]}?)" if close else "")
 
 
-def ended(text: str) -> str:
-    """A text with a full stop, unless it is a question."""
+def as_sentence(text: str) -> str:
+    """Return a text with a full stop, or unchanged if it is a question."""
     return text if text.endswith("?") else f"{text}."
 
 
 class InvalidExperiment(ValueError):
-    """Settings that make no experiment; `problems` lists every wrong field."""
+    """Error for settings that are not allowed; `problems` lists every wrong setting."""
 
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = problems
@@ -92,29 +97,35 @@ class InvalidExperiment(ValueError):
 
 
 class InvalidSettings(ValueError):
-    """An environment variable that cannot be read; the message names it."""
+    """Error for an environment variable that cannot be read; the message names it."""
 
 
 def dial(
     default: Any, label: str, help: str, *, choice_labels: tuple[str, ...] = (), **bounds: Any
 ) -> Any:
-    """Return a field whose label, help and bounds stand here and nowhere else.
+    """Return a pydantic field for a setting, with its label, help text and bounds.
 
-    Command line, link and widgets read them from the model's fields.
+    The command line, links and widgets read them from here, their only source.
 
     Args:
-        choice_labels: what the choices are called on screen, in their order; without it they are
-            called as in links.
+        default: Default value.
+        label: Name of the setting on screen.
+        help: Help text on screen and on the command line.
+        choice_labels: Names of the choices on screen, in their order; by default those in links.
+        bounds: Further arguments of `pydantic.Field`: `ge`, `le`, `multiple_of`.
     """
     extra: dict[str, Any] | None = {"choice_labels": [*choice_labels]} if choice_labels else None
     return Field(default, title=label, description=help, json_schema_extra=extra, **bounds)
 
 
 def disagreement(field: str, value: Any, allowed: str, *others: str) -> PydanticCustomError:
-    """The error of settings that are each allowed, but not together.
+    """Return the error for a setting whose value is allowed, but not with other settings' values.
 
     Args:
-        field: the one to name. others: those it disagrees with.
+        field: Name of the wrong setting.
+        value: Value of the wrong setting.
+        allowed: Allowed values, in words.
+        others: Names of the settings with which it disagrees.
     """
     context = {"field": field, "value": value, "allowed": allowed, "others": others}
     return PydanticCustomError("disagreement", "{field}: got {value}, allowed {allowed}", context)
@@ -122,7 +133,20 @@ def disagreement(field: str, value: Any, allowed: str, *others: str) -> Pydantic
 
 @dataclass(frozen=True)
 class Setting:
-    """What a widget, a help text or an error needs to know of one setting."""
+    """Description of one setting, for widgets, help texts and errors.
+
+    Attributes:
+        name: Name in code.
+        label: Name on screen.
+        help: Help text.
+        default: Default value.
+        kind: Type of the values.
+        low: Smallest value; None for a setting without bounds.
+        high: Largest value; None for a setting without bounds.
+        multiple_of: Number that divides every value; None for any value.
+        choices: Allowed texts; empty if there are no fixed choices.
+        choice_labels: Names of the choices on screen; empty if they are those in `choices`.
+    """
 
     name: str
     label: str
@@ -136,13 +160,13 @@ class Setting:
     choice_labels: tuple[str, ...] = ()
 
     def label_of(self, choice: str) -> str:
-        """Return what a choice is called on screen."""
+        """Return the name of a choice on screen."""
         labels = dict(zip(self.choices, self.choice_labels, strict=False))
         return labels.get(choice, choice.replace("_", " "))
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words."""
+        """Allowed values, in words."""
         if self.kind is bool:
             return "true or false"
         if self.choices:
@@ -156,15 +180,15 @@ class Setting:
 
 
 def setting_of(name: str, info: FieldInfo, default: Any) -> Setting:
-    """Read a field: its label, help, bounds and choices stand on it and nowhere else."""
+    """Return the description of a setting, read from its pydantic field."""
     extra = info.json_schema_extra
     labels = extra.get("choice_labels", ()) if isinstance(extra, dict) else ()
     assert isinstance(labels, list | tuple)
     bounds = {
-        key: getattr(meta, key)
-        for meta in info.metadata
+        key: getattr(bound, key)
+        for bound in info.metadata
         for key in ("ge", "le", "multiple_of")
-        if hasattr(meta, key)
+        if hasattr(bound, key)
     }
     choices = get_args(info.annotation)
     kind = str if choices else info.annotation

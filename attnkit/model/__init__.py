@@ -1,4 +1,4 @@
-"""The toy transformer: its plain reference, its compiled kernel, parameters, and decoding.
+"""The toy transformer: plain reference, compiled kernel, parameters, and decoding.
 
 Start reading at `attnkit.model.reference`.
 """

@@ -1,6 +1,6 @@
-"""Adam over one vector that holds the parameters of all runs.
+"""Adam for one vector that holds the parameters of all runs.
 
-`torch.optim.Adam` costs more in its own bookkeeping than in arithmetic at these sizes.
+At these sizes `torch.optim.Adam` spends more time on bookkeeping than on arithmetic.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ from torch import Tensor
 
 
 class Adam:
-    """Adam with the usual constants, in place.
+    """Adam with the usual constants; it updates the parameters in place.
 
     Args:
-        numbers: what is trained. gradient: read at every step.
-        learning_rates: for parts of the numbers, which cover all of them, the largest learning
-            rate; see `step`.
+        numbers: Parameters to train.
+        gradient: Their gradient, which every step reads.
+        learning_rates: Slices of `numbers`, which together cover it, each with its largest
+            learning rate; see `step`.
+        betas: Decay of the running averages of the gradient and of its square.
+        epsilon: Number that is added to the denominator.
 
     Attributes:
-        mean, square: the running averages of the gradient and of its square.
+        mean: Running average of the gradient.
+        square: Running average of the squared gradient.
 
     Source:
         Kingma and Ba 2015, arXiv 1412.6980, section 2, in the faster order of its last paragraph.
@@ -44,21 +48,21 @@ class Adam:
         self._step = 0
 
     def step(self, share: float = 1.0) -> None:
-        """Move the numbers once, with this share of the learning rates."""
+        """Take one step with this share of the learning rates, from 0 to 1."""
         self._step += 1
         first, second = self._betas
         unbiased = (1 - second**self._step) ** 0.5
         self._move(unbiased, share * unbiased / (1 - first**self._step))
 
     def _move(self, unbiased: float, factor: float) -> None:
-        """Update the averages and the numbers; both arguments correct for the first steps."""
+        """Update the averages and the parameters; both arguments include the bias correction."""
         first, second = self._betas
         self.mean.lerp_(self._gradient, 1 - first)
         self.square.mul_(second).addcmul_(self._gradient, self._gradient, value=1 - second)
         torch.sqrt(self.square, out=self._root).add_(self._epsilon * unbiased)
-        for part, rate in self._learning_rates:
-            self._numbers[part].addcdiv_(self.mean[part], self._root[part], value=-rate * factor)
+        for block, rate in self._learning_rates:
+            self._numbers[block].addcdiv_(self.mean[block], self._root[block], value=-rate * factor)
 
-    def go_on_as(self, other: Adam) -> None:
-        """Let another optimiser, whose averages have been set, take over at this step."""
+    def copy_step_to(self, other: Adam) -> None:
+        """Set the number of steps of another optimiser, which continues this one's training."""
         other._step = self._step

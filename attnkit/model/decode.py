@@ -1,7 +1,7 @@
-"""Answering token by token with a cache, as a decoder would: what `kv_cache` counts.
+"""Decoding of one token at a time with a cache, whose size `kv_cache` counts.
 
-Not fast, and not used in training: it exists so that the accounting can be held against a real
-cache, and so that a variant's cache can be looked at.
+Training does not use it and it is not fast: it lets tests compare the counted size with a real
+cache, and lets you see what a variant's cache contains.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from attnkit.model.model import SELF_MASK, Model
 
 
 class Decoder:
-    """One run of a causal model, one token after another.
+    """Decoder that runs one causal model token by token.
 
     Args:
-        model: the model. run: which of its runs.
+        model: Model with the run.
+        run: Index of the run in the model.
 
     Attributes:
-        cache: for every layer what is kept: name → (1, 1, heads, tokens so far, width); empty
-            for layers that use another's.
+        cache: For every layer, the cached vectors: name → (1, 1, heads, tokens so far, width).
+            Layers that use another layer's keys and values have an empty cache.
 
     Raises:
-        ValueError: if the model is not causal: its earlier tokens would see later ones.
+        ValueError: If the model is not causal, because its earlier tokens would see later ones; or
+            if its task has a source sequence.
     """
 
     def __init__(self, model: Model, run: int) -> None:
@@ -35,25 +37,25 @@ class Decoder:
             raise ValueError("causal: got False, allowed True: a decoder cannot see later tokens")
         if model.task.n_source:
             raise ValueError("task: a decoder reads one sequence, but this task has two sides")
-        weights = {name: own.unsqueeze(0) for name, own in model.run_parameters(run).items()}
+        weights = {name: weight.unsqueeze(0) for name, weight in model.run_parameters(run).items()}
         self._transformer = model.transformer(variant, weights)
         self._heads = [self._transformer.heads(layer) for layer in range(model.size.n_layers)]
         self.cache: list[dict[str, Tensor]] = [{} for _ in self._heads]
 
     @property
     def n_tokens(self) -> int:
-        """Return how many have been read."""
-        return max((rows.shape[3] for kept in self.cache for rows in kept.values()), default=0)
+        """Number of tokens that have been read."""
+        return max((rows.shape[3] for cache in self.cache for rows in cache.values()), default=0)
 
     @property
     def floats_per_token(self) -> int:
-        """Return how many numbers are kept of every token, over all layers."""
-        n_numbers = sum(rows.numel() for kept in self.cache for rows in kept.values())
+        """Number of floats in the cache for every token, summed over all layers."""
+        n_numbers = sum(rows.numel() for cache in self.cache for rows in cache.values())
         return n_numbers // max(self.n_tokens, 1)
 
     @torch.no_grad()
     def read(self, token: Int64[Tensor, " fields"]) -> Float[Tensor, " c"]:
-        """Return the logits after one more token."""
+        """Read the next token and return its logits."""
         position, transformer = self.n_tokens, self._transformer
         x = transformer.embed(token.view(1, 1, 1, -1), position)  # (1, 1, 1, m)
         for layer, heads in enumerate(self._heads):
@@ -63,18 +65,19 @@ class Decoder:
         return transformer.read_out(x).view(-1)
 
     def _attend(self, layer: int, heads: Heads, token: Tensor, position: int) -> Tensor:
-        """Return what a layer adds to the newest token's residual stream."""
+        """Return the vector that a layer's attention adds to the newest token's residual stream."""
         wiring, store = self._wiring, dict[str, Tensor]()
-        looked_at = torch.arange(position + 1, device=token.device)
-        at = looked_at[-1:]
+        key_positions = torch.arange(position + 1, device=token.device)
+        query_positions = key_positions[-1:]
         leader = wiring.leader(layer)
         if leader == layer:
             store = heads.store(token)
-            kept = self.cache[layer]
+            cache = self.cache[layer]
             for name, rows in store.items():
-                kept[name] = torch.cat([kept[name], rows], 3) if name in kept else rows
-        k, v = heads.keys_and_values(self.cache[leader], looked_at)
-        scores = heads.scores(heads.queries(token, store, at), k, at, looked_at)
+                cache[name] = torch.cat([cache[name], rows], 3) if name in cache else rows
+        k, v = heads.keys_and_values(self.cache[leader], key_positions)
+        q = heads.queries(token, store, query_positions)
+        scores = heads.scores(q, k, query_positions, key_positions)
         if wiring.sizes.self_mask:
             scores[..., -1] += SELF_MASK
-        return heads.leave(heads.mix(heads.pattern(scores), v))
+        return heads.output(heads.mix(heads.pattern(scores), v))

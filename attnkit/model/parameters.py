@@ -1,7 +1,7 @@
-"""The parameters of several runs in one vector: one contiguous block of numbers for each run.
+"""Parameters of several runs in one vector, with one contiguous block for each run.
 
-Every block, and every parameter in it, begins on a cache line, so that BLAS rounds it alike
-wherever it stands; the gaps hold zeros for ever.
+Every block, and every parameter in it, begins on a cache line, so that BLAS rounds it in the same
+way wherever it is in the vector. The gaps between parameters stay zero.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from torch import Tensor
 
 from attnkit.variants.size import ALIGNED
 
-TABLE = "W_E"
-"""The embedding of each run, (d_vocab, d_model)."""
+EMBEDDING = "W_E"
+"""Name of the embedding matrix, (d_vocab, d_model)."""
 
 Shape = tuple[int, ...]
 
 
 class Parameters:
-    """The numbers of all runs, ordered by variant, then seed.
+    """Parameters of all runs, ordered by variant, then by seed.
 
     Args:
-        shapes: for every variant the shapes of one run's parameters by name.
-        n_seeds: runs of each variant.
-        device: where the numbers are.
+        shapes: For every variant, the shapes of one run's parameters by name.
+        n_seeds: Number of runs of each variant.
+        device: Device of the vectors.
 
     Attributes:
-        numbers: the vector, zeros at first. gradient: its gradient, of the same layout.
-        offsets: for every variant, name → (offset from the beginning of the block, shape).
+        numbers: Vector of all parameters, zeros at first.
+        gradient: Gradient of `numbers`, in the same layout.
+        offsets: For every variant, name → (offset from the beginning of a run's block, shape).
     """
 
     def __init__(
@@ -39,9 +40,9 @@ class Parameters:
         self._n_seeds = n_seeds
         self.offsets: list[dict[str, tuple[int, Shape]]] = []
         self._starts, self._lengths = [0], list[int]()
-        for of_variant in shapes:
+        for shapes_by_name in shapes:
             length, offsets = 0, dict[str, tuple[int, Shape]]()
-            for name, shape in of_variant.items():
+            for name, shape in shapes_by_name.items():
                 offsets[name] = length, shape
                 n_numbers = math.prod(shape)
                 length += n_numbers + -n_numbers % ALIGNED
@@ -52,11 +53,11 @@ class Parameters:
         self.gradient = torch.zeros_like(self.numbers)
 
     def blocks(self, variant: int) -> slice:
-        """Return where the numbers of a variant's runs are in the vector."""
+        """Return the slice of the vector that holds all runs of a variant."""
         return slice(self._starts[variant], self._starts[variant + 1])
 
     def block(self, run: int) -> slice:
-        """Return where the numbers of a run are in the vector."""
+        """Return the slice of the vector that holds one run."""
         variant, seed = divmod(run, self._n_seeds)
         start = self._starts[variant] + seed * self._lengths[variant]
         return slice(start, start + self._lengths[variant])
@@ -70,15 +71,15 @@ class Parameters:
         }
 
     def of_run(self, run: int, vector: Tensor) -> dict[str, Tensor]:
-        """Return views of a run's parameters by name, without the axis of runs."""
+        """Return views of a run's parameters by name, each with the parameter's own shape."""
         variant, seed = divmod(run, self._n_seeds)
         return {name: view[seed] for name, view in self.of_variant(variant, vector).items()}
 
     def clip(self, largest: float) -> None:
-        """Shorten the gradient of every run whose norm is larger than this.
+        """Scale down the gradient of every run whose norm is larger than `largest`.
 
         Source:
-            `torch.nn.utils.clip_grad_norm_`, of each run by itself.
+            `torch.nn.utils.clip_grad_norm_`, for each run separately.
         """
         for variant in range(len(self.offsets)):
             by_seed = self.gradient[self.blocks(variant)].view(self._n_seeds, -1)

@@ -1,7 +1,7 @@
-"""Matrix products that give a run the same bits whatever other runs are in the batch.
+"""Matrix products whose bits for a run do not depend on the other runs in the batch.
 
-BLAS rounds a product by how many matrices are in the batch and by where its output lies in memory.
-Two precautions make up for that; both are in this module, so that nothing else needs to know.
+In BLAS the rounding of a product depends on the number of matrices in the batch and on the memory
+address of its output. Two precautions in this module remove both dependences.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 from attnkit.variants.size import ALIGNED
 
 NARROW = 16
-"""Width below which a product that is alone is computed as a batch of two; see `_multiply`."""
+"""Width below which a single product is computed as a batch of two; see `_multiply`."""
 
 
 def product(a: Float[Tensor, "n i k"], b: Float[Tensor, "n k j"]) -> Float[Tensor, "n i j"]:
@@ -25,16 +25,16 @@ def product(a: Float[Tensor, "n i k"], b: Float[Tensor, "n k j"]) -> Float[Tenso
 
 
 def project(rows: Float[Tensor, "s t m"], W: Float[Tensor, "s m n"]) -> Float[Tensor, "s t n"]:
-    """Return rows @ W, where W is the weight of each run."""
+    """Return rows @ W, where W holds one weight for each run."""
     result: Tensor = _Product.apply(rows, W, True)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Product(torch.autograd.Function):
-    """The product a @ b and its gradients.
+    """Product a @ b with its gradients.
 
-    If `b` is a weight, the gradient of each run's weight begins on a cache line, because BLAS
-    rounds a matrix by its alignment.
+    If `b` is a weight, the gradient of each run's weight begins on a cache line, because the
+    rounding of BLAS depends on the alignment of a matrix.
     """
 
     @staticmethod
@@ -59,14 +59,14 @@ class _Product(torch.autograd.Function):
 
 
 def _multiply(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return a @ b with equal bits for any number of runs.
+    """Return a @ b with the same bits for any number of runs.
 
-    A batch of one goes through another BLAS kernel than a larger one, and for narrow matrices the
-    two round differently (seen for widths of 5 to 11). A narrow product that is alone is computed
-    twice, which costs next to nothing.
+    BLAS computes a batch of one with another kernel than a larger batch, and for narrow matrices
+    the two round differently (measured for widths from 5 to 11). A single narrow product is
+    therefore computed twice, which costs almost nothing.
     """
     if len(a) == 1 and min(a.shape[1], *b.shape[1:]) < NARROW:
-        if out is not None:  # of the same layout, by which BLAS is chosen, too
+        if out is not None:  # BLAS chooses its kernel by the layout, too
             out = out.new_empty_strided((2, *out.shape[1:]), out.stride())
         return torch.bmm(a.expand(2, -1, -1), b.expand(2, -1, -1), out=out)[:1]
     return torch.bmm(a, b, out=out)

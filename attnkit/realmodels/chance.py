@@ -1,9 +1,10 @@
-"""What chance gives: the measures of random matrices of a layer's shape, and with its gains.
+"""Random levels of the measures: their values for random matrices of a layer's shape.
 
-Exact where that is known: the cosine of independent Gaussian matrices is 0 ± 1/√(number of
-entries), the overlap of random subspaces d/m on average. All else is drawn, always the same draws.
-Folded gains make even random matrices alike, since both read the same directions loudly; so with
-them chance is drawn with the layer's own gains.
+Two levels are exact: the cosine of independent Gaussian matrices is 0 ± 1/√(number of entries), and
+the mean overlap of random subspaces is d/m. All others are measured on random matrices, which
+depend on the layer's shape only, so that they are the same in every run. Folded gains make even
+random matrices similar, because both read the same directions with a large gain; therefore random
+matrices get the gains of the layer, too.
 """
 
 from __future__ import annotations
@@ -18,17 +19,26 @@ from attnkit.realmodels.base import Array, Projections
 from attnkit.realmodels.measures import OF_WEIGHTS, PAIRS, LayerMeasures, measure_layer, prepared
 
 Levels = dict[str, tuple[float, float]]
-"""Measure → mean and standard deviation."""
+"""Mean and standard deviation of measures, by their name."""
 
-_WORK, _WORK_WITH_GAINS = 2**24, 2**22
-"""Random numbers drawn for one level, about."""
+_N_NUMBERS, _N_NUMBERS_WITH_GAINS = 2**24, 2**22
+"""Approximate number of random numbers for the levels of one shape."""
 
-_DRAWS = (4, 32)
-"""Random layers, at least and at most; a layer is as many draws of a head as it has heads."""
+_N_LAYERS = (4, 32)
+"""Minimum and maximum number of random layers."""
 
 
 class Shape(NamedTuple):
-    """Of a layer; d_q and d_kv are the widths of the streams that W_Q, and W_K and W_V, read."""
+    """Numbers of heads and widths of a layer.
+
+    Attributes:
+        n_heads: Number of query heads.
+        n_kv_heads: Number of key and value heads.
+        d_q: Width of the residual stream that W_Q reads.
+        d_kv: Width of the residual stream that W_K and W_V read.
+        d_head: Width of a query head and of a key head.
+        d_value: Width of a value head.
+    """
 
     n_heads: int
     n_kv_heads: int
@@ -39,69 +49,72 @@ class Shape(NamedTuple):
 
     @staticmethod
     def of(layer: Projections) -> Shape:
-        """As its matrices are."""
+        """Return the shape of a layer."""
         n_heads, d_q, d_head = layer.W_Q.shape
         return Shape(n_heads, len(layer.W_K), d_q, layer.W_K.shape[1], d_head, layer.W_V.shape[2])
 
 
 def chance_levels(layer: Projections, *, fold: bool = False) -> tuple[Levels, Levels]:
-    """What independent Gaussian matrices give in the place of a layer's.
+    """Compute the measures of independent Gaussian matrices of a layer's shape.
 
-    Norms are left out: there is nothing to compare them with. An offset changes nothing here.
+    Norms have no random level. An offset does not change the levels.
 
     Args:
-        layer: not yet `prepared`.
-        fold: with the layer's own gains multiplied in.
+        layer: Layer that is not yet `prepared`.
+        fold: Whether to multiply the layer's gains into the random matrices.
 
     Returns:
-        Of heads, and of whole layers.
+        Levels of heads, and levels of whole layers.
     """
     shape = Shape.of(layer)
     if fold and not (layer.gain_q is None and layer.gain_kv is None):
-        return _drawn(shape, _WORK_WITH_GAINS, layer.gain_q, layer.gain_kv)
-    return _without_gains(shape)
+        return _levels_of_draws(shape, _N_NUMBERS_WITH_GAINS, layer.gain_q, layer.gain_kv)
+    return _levels_without_gains(shape)
 
 
 @lru_cache(64)
-def _without_gains(shape: Shape) -> tuple[Levels, Levels]:
-    heads, whole = _drawn(shape, _WORK, None, None)
+def _levels_without_gains(shape: Shape) -> tuple[Levels, Levels]:
+    heads, whole = _levels_of_draws(shape, _N_NUMBERS, None, None)
     for pair in PAIRS:
-        mean, spread = heads[f"overlap_{pair}"]
+        mean, sd = heads[f"overlap_{pair}"]
         if np.isfinite(mean):
-            widest = shape.d_head if pair == "qk" else max(shape.d_head, shape.d_value)
-            heads[f"overlap_{pair}"] = min(1.0, widest / shape.d_kv), spread
-    return heads | _cosines(shape, 1, 1), whole | _cosines(shape, *shape[:2])
+            width = shape.d_head if pair == "qk" else max(shape.d_head, shape.d_value)
+            heads[f"overlap_{pair}"] = min(1.0, width / shape.d_kv), sd
+    return (
+        heads | _cosine_levels(shape, 1, 1),
+        whole | _cosine_levels(shape, shape.n_heads, shape.n_kv_heads),
+    )
 
 
-def _cosines(shape: Shape, n_heads: int, n_kv_heads: int) -> Levels:
-    """Of so many heads together."""
-    found: Levels = {}
-    one_stream = shape.d_q == shape.d_kv
-    one_width = shape.d_head == shape.d_value
-    n_numbers = shape.d_q * shape.d_head
-    if one_stream:
-        found["cos_qk"] = 0.0, 1 / np.sqrt(n_numbers * n_heads)
-        if one_width:
-            found["cos_qv"] = found["cos_qk"]
-    if one_width:
-        found["cos_kv"] = 0.0, 1 / np.sqrt(shape.d_kv * shape.d_head * n_kv_heads)
-    return found
+def _cosine_levels(shape: Shape, n_heads: int, n_kv_heads: int) -> Levels:
+    """Return the exact levels of the cosines over this number of heads."""
+    levels: Levels = {}
+    same_stream = shape.d_q == shape.d_kv
+    same_width = shape.d_head == shape.d_value
+    if same_stream:
+        levels["cos_qk"] = 0.0, 1 / np.sqrt(shape.d_q * shape.d_head * n_heads)
+        if same_width:
+            levels["cos_qv"] = levels["cos_qk"]
+    if same_width:
+        levels["cos_kv"] = 0.0, 1 / np.sqrt(shape.d_kv * shape.d_head * n_kv_heads)
+    return levels
 
 
-def _drawn(
-    shape: Shape, work: int, gain_q: Array | None, gain_kv: Array | None
+def _levels_of_draws(
+    shape: Shape, n_numbers: int, gain_q: Array | None, gain_kv: Array | None
 ) -> tuple[Levels, Levels]:
-    of_q = shape.n_heads * shape.d_q * shape.d_head
-    of_kv = shape.n_kv_heads * shape.d_kv * (shape.d_head + shape.d_value)
-    n_drawn = int(np.clip(work // (of_q + of_kv), *_DRAWS))
-    drawn = list(_measured(shape, n_drawn, gain_q, gain_kv))
-    heads = {name: np.concatenate([one.heads[name] for one in drawn]) for name in OF_WEIGHTS}
-    whole = {name: np.array([one.whole[name] for one in drawn]) for name in drawn[0].whole}
+    """Measure random layers with about `n_numbers` entries together."""
+    n_q = shape.n_heads * shape.d_q * shape.d_head
+    n_kv = shape.n_kv_heads * shape.d_kv * (shape.d_head + shape.d_value)
+    n_layers = int(np.clip(n_numbers // (n_q + n_kv), *_N_LAYERS))
+    layers = list(_measure_random_layers(shape, n_layers, gain_q, gain_kv))
+    heads = {name: np.concatenate([layer.heads[name] for layer in layers]) for name in OF_WEIGHTS}
+    whole = {name: np.array([layer.whole[name] for layer in layers]) for name in layers[0].whole}
     return _levels(heads), _levels(whole)
 
 
-def _measured(
-    shape: Shape, n_drawn: int, gain_q: Array | None, gain_kv: Array | None
+def _measure_random_layers(
+    shape: Shape, n_layers: int, gain_q: Array | None, gain_kv: Array | None
 ) -> Iterator[LayerMeasures]:
     generator = np.random.default_rng(shape)
     shapes = (
@@ -109,15 +122,15 @@ def _measured(
         (shape.n_kv_heads, shape.d_kv, shape.d_head),
         (shape.n_kv_heads, shape.d_kv, shape.d_value),
     )
-    for _ in range(n_drawn):
-        q, k, v = (generator.standard_normal(each, np.float32) for each in shapes)
+    for _ in range(n_layers):
+        q, k, v = (generator.standard_normal(size, np.float32) for size in shapes)
         layer = Projections(q, k, v, gain_q=gain_q, gain_kv=gain_kv)
         yield measure_layer(prepared(layer, fold=True))
 
 
 def _levels(values: dict[str, Array]) -> Levels:
     return {
-        name: (float(of.mean()), float(of.std(ddof=1)))
-        for name, of in values.items()
+        name: (float(of_draws.mean()), float(of_draws.std(ddof=1)))
+        for name, of_draws in values.items()
         if not name.startswith("norm_")
     }

@@ -1,7 +1,7 @@
-"""The fields of a model's config.json, each checked where it is read.
+"""Access to the fields of a model's config.json, each checked when it is read.
 
-A configuration comes with the file, so that it may be damaged or lie: whatever is not what a field
-must be is refused, with the field, the value and what is allowed.
+A configuration comes from the same source as the weights and may be damaged or hostile. The error
+for a wrong value names the field, the value and what is allowed.
 """
 
 from __future__ import annotations
@@ -11,48 +11,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attnkit.realmodels.base import Unreadable, shown
+from attnkit.realmodels.base import Unreadable, quote
 
-_MOST = 1_000_000
+_MAX_COUNT = 1_000_000
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """The values of a config.json; a field that is null counts as missing."""
+    """Fields of a config.json; a field that is null counts as missing.
+
+    Where a method takes several names, it reads the first of these fields that is present. All
+    methods but `find` raise Unreadable if the value is not of the kind they return.
+    """
 
     values: Mapping[str, Any]
 
-    def found(self, *names: str) -> tuple[str, Any]:
-        """The first of these fields that is there, and its value; ("", None) if none is."""
+    def find(self, *names: str) -> tuple[str, Any]:
+        """Return the name and value of the first field that is present, or ("", None)."""
         return next(
             ((name, self.values[name]) for name in names if self.values.get(name) is not None),
             ("", None),
         )
 
     def count(self, *names: str, default: int | None = None) -> int:
-        """A whole number from 1 on.
-
-        Args:
-            names: what the field may be called.
-            default: for when there is none of them.
-        """
-        name, value = self.found(*names)
+        """Return a positive integer; without a default, the field must be present."""
+        name, value = self.find(*names)
         if not name:
             if default is None:
                 raise Unreadable(
                     f"config.json: {' or '.join(names)} is missing; it must be a whole number"
                 )
             return default
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_COUNT:
             raise Unreadable(
-                f"config.json: {name} is {shown(value)}; "
-                f"it must be a whole number from 1 to {_MOST:,}"
+                f"config.json: {name} is {quote(value)}; "
+                f"it must be a whole number from 1 to {_MAX_COUNT:,}"
             )
         return value
 
     def number(self, *names: str, default: float | None = None) -> float:
-        """A number above zero."""
-        name, value = self.found(*names)
+        """Return a positive number; without a default, the field must be present."""
+        name, value = self.find(*names)
         if not name:
             if default is None:
                 raise Unreadable(
@@ -65,39 +64,39 @@ class Configuration:
             or not 0 < value <= 1e30
             or not math.isfinite(value)
         ):
-            raise Unreadable(f"config.json: {name} is {shown(value)}; it must be a number above 0")
+            raise Unreadable(f"config.json: {name} is {quote(value)}; it must be a number above 0")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """True or false."""
-        _, value = self.found(name)
+        """Return a truth value."""
+        _, value = self.find(name)
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise Unreadable(f"config.json: {name} is {shown(value)}; it must be true or false")
+            raise Unreadable(f"config.json: {name} is {quote(value)}; it must be true or false")
         return value
 
-    def texts(self, name: str, n: int) -> tuple[str, ...] | None:
-        """One word per layer, or None if the field is not there."""
-        _, value = self.found(name)
+    def words(self, name: str, n_layers: int) -> tuple[str, ...] | None:
+        """Return one word per layer, or None if the field is missing."""
+        _, value = self.find(name)
         if value is None:
             return None
         if (
             not isinstance(value, list)
-            or len(value) != n
+            or len(value) != n_layers
             or not all(isinstance(word, str) for word in value)
         ):
             raise Unreadable(
-                f"config.json: {name} is {shown(value)}; "
-                f"it must be a list of {n} words, one per layer"
+                f"config.json: {name} is {quote(value)}; "
+                f"it must be a list of {n_layers} words, one per layer"
             )
         return tuple(value)
 
-    def part(self, *names: str) -> Configuration | None:
-        """The fields within a field, or None if it is not there."""
-        name, value = self.found(*names)
+    def section(self, *names: str) -> Configuration | None:
+        """Return the fields of an object within the configuration, or None if it is missing."""
+        name, value = self.find(*names)
         if not name:
             return None
         if not isinstance(value, dict):
-            raise Unreadable(f"config.json: {name} is {shown(value)}; it must be an object")
+            raise Unreadable(f"config.json: {name} is {quote(value)}; it must be an object")
         return Configuration(value)

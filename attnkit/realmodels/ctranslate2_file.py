@@ -1,12 +1,12 @@
-"""CTranslate2's model.bin, versions 4 to 6: tensors one at a time, and which are attention.
+"""Reader of CTranslate2's model.bin, versions 4 to 6.
 
-    version u32, what is built (text), revision u32, tensors u32
-    per tensor: name (text), rank u8, dimensions u32, type u8, bytes u32, data
-    aliases u32, per alias: its name (text), that of a tensor (text)
+    version u32, specification (text), revision u32, number of tensors u32
+    per tensor: name (text), rank u8, dimensions u32, type u8, size in bytes u32, data
+    number of aliases u32, per alias: its name (text), name of a tensor (text)
 
-A text is a length u16, its closing zero included, and bytes. The file says all that is needed, so
-that config.json beside it is not read: small settings are tensors, too, such as a stack's
-num_heads. Q, K and V are rows of one layer, in this order; cross-attention has Q apart.
+A text is a length u16, which includes a closing zero, and its bytes. Settings such as a stack's
+num_heads are tensors, too, so that the config.json beside the file is not needed. The weights of
+Q, K and V are rows of one linear layer, in this order; in cross-attention Q has a layer of its own.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from attnkit.realmodels.base import (
     RealModel,
     Rope,
     Unreadable,
-    listed,
-    shown,
+    listing,
+    quote,
 )
-from attnkit.realmodels.cursor import Cursor, damaged, finite, header, stretch
+from attnkit.realmodels.cursor import Cursor, check_finite, damaged, open_header, read_bytes
 from attnkit.realmodels.notes import BIASED, NORMED, SLOPED, WINDOWED, quantised, scaled
-from attnkit.realmodels.rows import Three, ThreeOrNone, cut, few, in_heads
+from attnkit.realmodels.rows import QKV, OptionalQKV, build_projections, check_n_layers, split_rows
 
 U8, U16, U32 = struct.Struct("B"), struct.Struct("<H"), struct.Struct("<I")
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
-"""By their number in the file."""
+"""Number types; the file stores their index."""
 
 DTYPES = {"bfloat16": np.dtype("<u2")} | {
     name: np.dtype(name).newbyteorder("<") for name in TYPES if name != "bfloat16"
 }
-VERSIONS, FARTHEST_VERSION = range(4, 7), 99
-MOST_TENSORS = 2**14
-MOST_AXES = 8
+VERSIONS, MAX_PLAUSIBLE_VERSION = range(4, 7), 99
+MAX_TENSORS = 2**14
+MAX_AXES = 8
 
 FAMILIES = {
     "WhisperSpec": "whisper",
@@ -56,22 +56,26 @@ FAMILIES = {
     "TransformerDecoderSpec": "decoder",
     "TransformerEncoderSpec": "encoder",
 }
-"""What is built, by its name in the file; it does not say more."""
+"""Families by the name of the specification, which is all that the file says about them."""
 
-BLOCK = re.compile(
+QUERY_WEIGHT = re.compile(
     r"((encoder|decoder)/layer_(\d{1,6})/(self_attention|attention))/linear_0/weight"
 )
+"""Name of the weight that computes an attention layer's queries."""
 
 LINEAR_SCALING = 0
-"""Among the ways to scale rotary positions, the one that is read."""
+"""The only `rotary_scaling_type` that is read."""
 
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """A tensor in a model.bin.
+    """Place and type of a tensor in a model.bin.
 
     Attributes:
-        offset: from the start of the file.
+        shape: Shape; a linear layer's weight is (outputs, inputs).
+        type: Number type, one of `TYPES`.
+        offset: First byte, from the start of the file.
+        n_bytes: Size in bytes.
     """
 
     shape: tuple[int, ...]
@@ -82,213 +86,215 @@ class TensorEntry:
 
 @dataclass(frozen=True, eq=False)
 class CTranslate2File:
-    """A model.bin whose header is read; a TensorFile.
+    """CTranslate2 file whose tensors have been listed; it is a `TensorFile`.
 
     Attributes:
-        built: what is built of the tensors, say "WhisperSpec".
-        entries: every tensor, and under its other names, too.
-        settings: those that are one number.
+        path: The file.
+        specification: Name of the model's specification, such as "WhisperSpec".
+        entries: Entry of every tensor, by name and by alias.
+        settings: Values of the tensors that are one number, by name.
     """
 
     path: Path
-    built: str
+    specification: str
     entries: Mapping[str, TensorEntry]
     settings: Mapping[str, float]
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of every tensor; a linear layer's is (outputs, inputs)."""
+        """Shape of every tensor, by name; a linear layer's weight is (outputs, inputs)."""
         return {name: entry.shape for name, entry in self.entries.items()}
 
     def read(self, name: str) -> Float[np.ndarray, "..."]:
-        """One tensor in single precision; whole numbers with a scale are divided by it.
+        """Read one tensor in single precision; integers are divided by their scale.
 
         Raises:
-            Unreadable: if it is not there, packed, or not finite.
+            Unreadable: If the tensor is missing, packed in 4 bits, or not finite.
         """
         entry = self.entries.get(name)
         if entry is None:
             raise Unreadable(
-                f"{self.path.name} has no tensor {shown(name)}; it has {listed(self.entries)}"
+                f"{self.path.name} has no tensor {quote(name)}; it has {listing(self.entries)}"
             )
         if f"{name}_zero" in self.entries:
             raise Unreadable(
-                f"{self.path.name} has {shown(name)} packed in 4 bits (AWQ), which is not read; "
-                "convert the model without it, say with --quantization float16"
+                f"{self.path.name} has {quote(name)} packed in 4 bits (AWQ), which is not read; "
+                "convert the model with --quantization float16"
             )
-        raw = stretch(self.path, entry.offset, entry.n_bytes, name)
+        raw = read_bytes(self.path, entry.offset, entry.n_bytes, name)
         values = _values(raw, entry.type).reshape(entry.shape)
         if entry.type.startswith("int") and entry.shape and not name.endswith("_scale"):
             if f"{name}_scale" not in self.entries:
                 raise Unreadable(
-                    f"{self.path.name} has {shown(name)} in {entry.type} without a scale, so what "
-                    "numbers it stands for is not known; convert the model to float16"
+                    f"{self.path.name} has {quote(name)} in {entry.type} without a scale, so its "
+                    "values are not known; convert the model with --quantization float16"
                 )
             scale = self.read(f"{name}_scale")
             if scale.size not in (1, entry.shape[0]):
                 raise damaged(
-                    self.path.name, f"{shown(name)} has {scale.size:,} scales for {entry.shape}"
+                    self.path.name, f"{quote(name)} has {scale.size:,} scales for {entry.shape}"
                 )
-            with np.errstate(all="ignore"):  # a scale of 0 is found right after
+            with np.errstate(all="ignore"):  # `check_finite` finds what a scale of 0 gives
                 values /= scale.reshape(-1, *[1] * (values.ndim - 1))
-        return finite(values, self.path.name, name)
+        return check_finite(values, self.path.name, name)
 
-    def setting(self, name: str, otherwise: float) -> float:
-        """A setting, which is a tensor of one number, or another number where it is missing."""
+    def setting(self, name: str, default: float) -> float:
+        """Return the value of a tensor of one number, or the default if it is missing."""
         if name not in self.entries:
-            return otherwise
+            return default
         value = self.settings.get(name, math.nan)
         if not math.isfinite(value):
-            raise damaged(self.path.name, f"{shown(name)} is not one finite number")
+            raise damaged(self.path.name, f"{quote(name)} is not one finite number")
         return value
 
 
-def _values(raw: np.ndarray, kind: str) -> np.ndarray:
-    """What numbers bytes stand for, in single precision."""
-    stored = raw.view(DTYPES[kind])
-    if kind == "bfloat16":
+def _values(raw: np.ndarray, type: str) -> np.ndarray:
+    """Return the numbers that bytes stand for, in single precision."""
+    stored = raw.view(DTYPES[type])
+    if type == "bfloat16":
         return (stored.astype(np.uint32) << 16).view(np.float32)
-    with np.errstate(invalid="ignore"):  # what is no number is found by who asks
+    with np.errstate(invalid="ignore"):  # callers check that the values are finite
         return stored.astype(np.float32, copy=False)
 
 
 def open_ctranslate2(path: Path) -> CTranslate2File:
-    """Reads the names and shapes in a model.bin.
+    """Read the names, shapes and settings in a model.bin.
 
     Raises:
-        Unreadable: if it is no such file, of another version, or contradicts itself; or a pickle.
+        Unreadable: If it is not such a file, is a pickle, has another version, or contradicts
+            itself.
     """
-    with header(path) as cursor:
-        if cursor.data[:2] == b"PK" or cursor.data[:1] == b"\x80":
-            raise Unreadable(f"{path.name} is a pickle; {CONVERT}")
-        version = cursor.number(U32, "the version")
-        if version > FARTHEST_VERSION:  # then it is text, or a pickle of the oldest protocol
-            raise Unreadable(
-                f"{path.name} is neither of CTranslate2, whose files begin with a version, nor "
-                f"safetensors; if it is of PyTorch: {CONVERT}"
-            )
-        if version not in VERSIONS:
-            raise Unreadable(
-                f"{path.name} is of CTranslate2's version {version}, and versions 4 to 6 are "
-                "read; convert the model again with a current CTranslate2"
-            )
-        built = _text(cursor, "what is built")
+    with open_header(path) as cursor:
+        _check_version(cursor)
+        specification = _text(cursor, "the specification")
         cursor.number(U32, "the revision")
-        n_tensors = cursor.number(U32, "the number of tensors")
-        _few(cursor, n_tensors, "tensors")
         entries: dict[str, TensorEntry] = {}
         settings: dict[str, float] = {}
         aliases: dict[str, str] = {}
-        for i in range(n_tensors):
+        for i in range(_count(cursor, "tensors")):
             name = _new_name(cursor, entries, f"tensor {i}")
-            entries[name] = entry = _entry(cursor, shown(name))
+            entries[name] = entry = _entry(cursor, quote(name))
             if entry.shape == ():
-                raw = np.frombuffer(cursor.data[entry.offset : cursor.at], np.uint8)
+                raw = np.frombuffer(cursor.data[entry.offset : cursor.position], np.uint8)
                 settings[name] = float(_values(raw, entry.type)[0])
-        n_aliases = cursor.number(U32, "the number of aliases")
-        _few(cursor, n_aliases, "aliases")
-        for i in range(n_aliases):
+        for i in range(_count(cursor, "aliases")):
             alias = _new_name(cursor, entries, f"alias {i}")
-            name = _text(cursor, f"what alias {i} names")
+            name = _text(cursor, f"the tensor of alias {i}")
             if name not in entries:
-                raise damaged(path.name, f"{shown(alias)} is an alias of no tensor")
+                raise damaged(path.name, f"{quote(alias)} is an alias of no tensor")
             entries[alias] = entries[name]
             aliases[alias] = name
-        for alias, name in aliases.items():  # which is that of its scale, too
-            for part in ("_scale", "_zero"):
-                if name + part in entries:
-                    entries.setdefault(alias + part, entries[name + part])
-    return CTranslate2File(path, built, entries, settings)
+        for alias, name in aliases.items():  # an alias holds for the tensor's scale, too
+            for suffix in ("_scale", "_zero"):
+                if name + suffix in entries:
+                    entries.setdefault(alias + suffix, entries[name + suffix])
+    return CTranslate2File(path, specification, entries, settings)
+
+
+def _check_version(cursor: Cursor) -> None:
+    if cursor.data[:2] == b"PK" or cursor.data[:1] == b"\x80":
+        raise Unreadable(f"{cursor.name} is a pickle; {CONVERT}")
+    version = cursor.number(U32, "the version")
+    if version > MAX_PLAUSIBLE_VERSION:  # it may be text, or a pickle of the oldest protocol
+        raise Unreadable(
+            f"{cursor.name} is not a file of CTranslate2, which would begin with a version, nor "
+            f"safetensors; if it was saved by PyTorch: {CONVERT}"
+        )
+    if version not in VERSIONS:
+        raise Unreadable(
+            f"{cursor.name} has CTranslate2's version {version}, but only versions 4 to 6 are "
+            "read; convert the model again with a current CTranslate2"
+        )
 
 
 def _text(cursor: Cursor, what: str) -> str:
-    """A text, without its closing zero."""
-    n = cursor.number(U16, f"the length of {what}")
-    return cursor.text(n, what).partition("\0")[0]
+    """Read a text and remove its closing zero."""
+    n_bytes = cursor.number(U16, f"the length of {what}")
+    return cursor.text(n_bytes, what).partition("\0")[0]
 
 
-def _few(cursor: Cursor, n: int, what: str) -> None:
-    if n > MOST_TENSORS:
-        raise damaged(cursor.name, f"it claims {n:,} {what}, and {MOST_TENSORS:,} are read")
+def _count(cursor: Cursor, what: str) -> int:
+    """Read the number of tensors or aliases."""
+    n = cursor.number(U32, f"the number of {what}")
+    if n > MAX_TENSORS:
+        raise damaged(cursor.name, f"it claims {n:,} {what}; allowed are {MAX_TENSORS:,}")
+    return n
 
 
 def _new_name(cursor: Cursor, entries: Mapping[str, TensorEntry], what: str) -> str:
     name = _text(cursor, f"the name of {what}")
-    if not name or name in entries:
-        raise damaged(
-            cursor.name,
-            f"{what} is called {shown(name)}, "
-            + ("which is another's name" if name else "which is no name"),
-        )
+    if not name:
+        raise damaged(cursor.name, f"{what} has an empty name")
+    if name in entries:
+        raise damaged(cursor.name, f"{what} has the name {quote(name)}, which is already in use")
     return name
 
 
 def _entry(cursor: Cursor, what: str) -> TensorEntry:
-    """A tensor's place; its data is passed over."""
+    """Read a tensor's shape, type and size, and skip its data."""
     rank = cursor.number(U8, f"the rank of {what}")
-    if rank > MOST_AXES:
-        raise damaged(cursor.name, f"{what} has rank {rank}, and {MOST_AXES} at most are read")
+    if rank > MAX_AXES:
+        raise damaged(cursor.name, f"{what} has rank {rank}; allowed are 0 to {MAX_AXES}")
     shape = cursor.numbers("I", rank, f"the shape of {what}")
-    kind = cursor.number(U8, f"the type of {what}")
-    if kind >= len(TYPES):
+    type_index = cursor.number(U8, f"the type of {what}")
+    if type_index >= len(TYPES):
         raise Unreadable(
-            f"{cursor.name} has {what} in type {kind}, which is not known; known are "
+            f"{cursor.name} has {what} in type {type_index}, which is not known; known are "
             + ", ".join(f"{i} {name}" for i, name in enumerate(TYPES))
         )
     n_bytes = cursor.number(U32, f"the size of {what}")
-    needed = DTYPES[TYPES[kind]].itemsize
-    for side in shape:
-        needed *= side
+    needed = DTYPES[TYPES[type_index]].itemsize * math.prod(shape)
     if n_bytes != needed:
         raise damaged(
-            cursor.name, f"{what} of shape {shape} has {n_bytes:,} bytes and would need {needed:,}"
+            cursor.name, f"{what} of shape {shape} has {n_bytes:,} bytes, but needs {needed:,}"
         )
-    return TensorEntry(shape, TYPES[kind], cursor.skip(n_bytes, what), n_bytes)
+    return TensorEntry(shape, TYPES[type_index], cursor.skip(n_bytes, what), n_bytes)
 
 
 def ctranslate2_model(path: Path) -> RealModel:
-    """The attention of the model in a model.bin; nothing but names and settings is read yet.
+    """Find the attention layers of the model in a model.bin; only names and settings are read.
 
     Raises:
-        Unreadable: as `open_ctranslate2` does; or if no layer is attention by its name, or the
-            settings do not fit.
+        Unreadable: As by `open_ctranslate2`, or if there is no attention layer or the settings
+            contradict each other.
     """
     file = open_ctranslate2(path)
-    found = []
+    kinds = list(Kind)
+    layer_keys = []  # index of the kind, block, stack and scope of every layer
     for tensor in file.entries:
-        if block := BLOCK.fullmatch(tensor):
-            scope, stack, number, attention = block.groups()
+        if match := QUERY_WEIGHT.fullmatch(tensor):
+            scope, stack, block, attention = match.groups()
             kind = Kind.ENCODER if stack == "encoder" else Kind.CAUSAL
             kind = Kind.CROSS if attention == "attention" else kind
-            found.append((list(Kind).index(kind), int(number), stack, scope))
-    if not found:
-        raise Unreadable(f"{path.name} has no attention by name; it has {listed(file.entries)}")
-    few(path.name, len(found))
+            layer_keys.append((kinds.index(kind), int(block), stack, scope))
+    if not layer_keys:
+        raise Unreadable(f"{path.name} has no attention by name; it has {listing(file.entries)}")
+    check_n_layers(path.name, len(layer_keys))
     layers = []
     indices = {kind: count() for kind in Kind}
-    for place, _, stack, scope in sorted(found):
-        kind = list(Kind)[place]
-        n_heads = _count(file, f"{stack}/num_heads")
-        shared = 1 if file.setting(f"{scope}/multi_query", 0) else n_heads
-        n_kv_heads = _count(file, f"{scope}/num_heads_kv", shared)
+    for kind_index, _, stack, scope in sorted(layer_keys):
+        kind = kinds[kind_index]
+        n_heads = _positive_integer(file, f"{stack}/num_heads")
+        default = 1 if file.setting(f"{scope}/multi_query", 0) else n_heads
+        n_kv_heads = _positive_integer(file, f"{scope}/num_heads_kv", default)
         if n_heads % n_kv_heads:
             raise damaged(
                 path.name, f"{n_heads} query heads cannot share {n_kv_heads} key and value heads"
             )
         read = partial(_read, file, scope, n_heads, n_kv_heads)
         layers.append(AttentionLayer(kind, next(indices[kind]), n_heads, n_kv_heads, read))
-    family = FAMILIES.get(file.built, shown(file.built).strip("'").removesuffix("Spec"))
-    scopes = [scope for *_, scope in found]
+    specification = quote(file.specification).strip("'")
+    family = FAMILIES.get(file.specification, specification.removesuffix("Spec"))
+    scopes = [scope for *_, scope in layer_keys]
     name = path.resolve().parent.name
     return RealModel(name, family, "CTranslate2", tuple(layers), _notes(file, scopes))
 
 
 def _notes(file: CTranslate2File, scopes: list[str]) -> tuple[str, ...]:
-    """What to know of the numbers."""
     weights = [f"{scope}/linear_{i}/weight" for scope in scopes for i in (0, 1)]
     types = {file.entries[w].type for w in weights if w in file.entries}
     types = {name for name in types if name.startswith("int")}
-    said = {
+    applies = {
         NORMED: any(name.endswith(("/q_norm/gamma", "/k_norm/gamma")) for name in file.entries),
         BIASED: any(name.endswith("/relative_attention_bias") for name in file.entries),
         SLOPED: bool(file.setting("decoder/alibi", 0))
@@ -296,77 +302,81 @@ def _notes(file: CTranslate2File, scopes: list[str]) -> tuple[str, ...]:
         WINDOWED: any(file.setting(f"{scope}/sliding_window", 0) > 0 for scope in scopes),
         scaled(): any(_scaling(file, scope) not in (None, LINEAR_SCALING) for scope in scopes),
     }
-    notes = [note for note, holds in said.items() if holds]
+    notes = [note for note, does_apply in applies.items() if does_apply]
     return (*([quantised(types)] if types else []), *notes)
 
 
-def _count(file: CTranslate2File, name: str, otherwise: int = 0) -> int:
-    """A positive whole number among the settings."""
-    value = file.setting(name, otherwise)
+def _positive_integer(file: CTranslate2File, name: str, default: int = 0) -> int:
+    value = file.setting(name, default)
     if not 0 < value < 2**16 or value != int(value):
         raise damaged(
-            file.path.name, f"{name} is {value:g}, and must be there and a positive whole number"
+            file.path.name, f"{name} is {value:g} or missing; it must be a positive whole number"
         )
     return int(value)
 
 
 def _scaling(file: CTranslate2File, scope: str) -> int | None:
-    """How rotary positions are scaled, by its number in the format."""
-    kind = int(file.setting(f"{scope}/rotary_scaling_type", -1))
-    return None if kind < 0 else kind
+    """Return the `rotary_scaling_type` of a layer, or None if rotary positions are not scaled."""
+    scaling = int(file.setting(f"{scope}/rotary_scaling_type", -1))
+    return None if scaling < 0 else scaling
 
 
 def _read(file: CTranslate2File, scope: str, n_heads: int, n_kv_heads: int) -> Projections:
-    """One layer's matrices; `scope` is what its tensors' names begin with."""
-    what = shown(scope)
-    own = scope.endswith("self_attention")
-    weights: Three
-    biases: ThreeOrNone
+    """Read the layer whose tensors have names that begin with `scope`."""
+    what = quote(scope)
+    is_self_attention = scope.endswith("self_attention")
+    weights: QKV
+    biases: OptionalQKV
     weight, bias = _linear(file, f"{scope}/linear_0")
-    if own:
+    if is_self_attention:
         counts = n_heads, n_kv_heads
-        weights = cut(file.path.name, what, weight, *counts)
-        biases = (None, None, None) if bias is None else cut(file.path.name, what, bias, *counts)
+        weights = split_rows(file.path.name, what, weight, *counts)
+        biases = (
+            (None, None, None) if bias is None else split_rows(file.path.name, what, bias, *counts)
+        )
     else:
-        pair, pair_bias = _linear(file, f"{scope}/linear_1")
-        _, k, v = cut(file.path.name, what, pair, 0, n_kv_heads)
+        kv_weight, kv_bias = _linear(file, f"{scope}/linear_1")
+        _, k, v = split_rows(file.path.name, what, kv_weight, 0, n_kv_heads)
         weights, biases = (weight, k, v), (bias, None, None)
-        if pair_bias is not None:
-            _, b_k, b_v = cut(file.path.name, what, pair_bias, 0, n_kv_heads)
+        if kv_bias is not None:
+            _, b_k, b_v = split_rows(file.path.name, what, kv_bias, 0, n_kv_heads)
             biases = bias, b_k, b_v
     d_head = len(weights[0]) // n_heads
-    width = _count(file, f"{scope}/head_dim", d_head or 1)
-    if width != d_head:
+    head_dim = _positive_integer(file, f"{scope}/head_dim", d_head or 1)
+    if head_dim != d_head:
         raise damaged(
-            file.path.name, f"{what} has {n_heads} heads of {d_head}, and head_dim is {width}"
+            file.path.name,
+            f"{what} has {n_heads} heads of width {d_head}, but head_dim is {head_dim}",
         )
-    gain = _gain(file, scope)
-    seen = gain if own else _gamma(file, "encoder/layer_norm")
+    gain_q = _gain(file, scope)
+    gain_kv = gain_q if is_self_attention else _gamma(file, "encoder/layer_norm")
     rope = _rope(file, scope, d_head)
-    return in_heads(file.path.name, what, weights, biases, n_heads, n_kv_heads, (gain, seen), rope)
+    return build_projections(
+        file.path.name, what, weights, biases, n_heads, n_kv_heads, (gain_q, gain_kv), rope
+    )
 
 
 def _linear(file: CTranslate2File, name: str) -> tuple[Array, Array | None]:
-    """A linear layer's weight and bias."""
+    """Read a linear layer's weight and its bias, if it has one."""
     weight, bias = file.read(f"{name}/weight"), _optional(file, f"{name}/bias")
     if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
         shape = None if bias is None else bias.shape
         raise damaged(
-            file.path.name, f"{shown(name)} has a weight of {weight.shape} and a bias of {shape}"
+            file.path.name, f"{quote(name)} has a weight of {weight.shape} and a bias of {shape}"
         )
     return weight, bias
 
 
 def _gain(file: CTranslate2File, scope: str) -> Array | None:
-    """Gain of the norm before a layer; None where norms come after it."""
+    """Read the gain of the norm before a layer; None if the model's norms come after it."""
     stack, block, _ = scope.split("/")
     if not file.setting(f"{stack}/pre_norm", 1):
         return None
-    places = [f"{scope}/layer_norm"]
+    norms = [f"{scope}/layer_norm"]
     if scope.endswith("self_attention"):
-        places += [f"{stack}/{block}/{norm}" for norm in ("input_layer_norm", "shared_layer_norm")]
-    for place in places:
-        if (gamma := _gamma(file, place)) is not None:
+        norms += [f"{stack}/{block}/{name}" for name in ("input_layer_norm", "shared_layer_norm")]
+    for norm in norms:
+        if (gamma := _gamma(file, norm)) is not None:
             return gamma
     return None
 
@@ -379,21 +389,21 @@ def _gamma(file: CTranslate2File, norm: str) -> Array | None:
 
 
 def _rope(file: CTranslate2File, scope: str, d_head: int) -> Rope | None:
-    """How queries and keys turn; None where they do not, or in a way that is not read."""
+    """Return a layer's rotary positions; None without them or if their scaling is not read."""
     n = file.setting(f"{scope}/rotary_dim", -1)
     scaling = _scaling(file, scope)
     if n < 0 or scaling not in (None, LINEAR_SCALING):
         return None
     n = n or d_head  # the format writes 0 for all
     base = file.setting(f"{scope}/rotary_base", 10_000)
-    slower = 1.0 if scaling is None else file.setting(f"{scope}/rotary_scaling_factor", 1)
-    if n % 2 or n > d_head or base <= 0 or slower <= 0:
+    factor = 1.0 if scaling is None else file.setting(f"{scope}/rotary_scaling_factor", 1)
+    if n % 2 or n > d_head or base <= 0 or factor <= 0:
         raise damaged(
             file.path.name,
-            f"{shown(scope)} turns {n:g} of a head's {d_head} dimensions at base {base:g}, "
-            f"{slower:g} times slower",
+            f"{quote(scope)} cannot rotate {n:g} of a head's {d_head} dimensions with base "
+            f"{base:g} and scaling factor {factor:g}",
         )
-    frequencies = base ** (-np.arange(0, int(n), 2) / n) / slower
+    frequencies = base ** (-np.arange(0, int(n), 2) / n) / factor
     return Rope(frequencies, bool(file.setting(f"{scope}/rotary_interleave", 1)))
 
 

@@ -1,7 +1,8 @@
-"""A binary file's header, read strictly: nothing is taken that is not there.
+"""Strict reader of a binary file's header: no length in it is believed unchecked.
 
-A header says how much of everything follows; a damaged or hostile one says too much. Every length
-is compared with what the file still has before anything is made for it.
+A header says how many names, numbers and bytes follow, and a damaged or hostile one may claim far
+too many. Every length is compared with the bytes that remain in the file before memory is
+allocated for it.
 """
 
 from __future__ import annotations
@@ -16,67 +17,72 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.realmodels.base import Unreadable, shown
+from attnkit.realmodels.base import Unreadable, quote
 
 
-def damaged(file: str, why: str) -> Unreadable:
-    """What to raise of a file that contradicts itself."""
-    return Unreadable(f"{file} is damaged: {why}; copy or download it again")
+def damaged(file: str, reason: str) -> Unreadable:
+    """Return the error to raise for a file that contradicts itself."""
+    return Unreadable(f"{file} is damaged: {reason}; copy or download it again")
 
 
 @dataclass
 class Cursor:
-    """A place in a file's bytes, moved on by what is taken.
+    """Position in a file, which every method moves forward.
+
+    The argument `what` of the methods names the item for error messages. All of them raise
+    Unreadable if the file ends before the item does.
 
     Attributes:
-        name: of the file, in messages.
-        data: all its bytes; a map of it, so that only those looked at are read.
-        at: the place, in bytes from the start.
+        name: Name of the file in messages.
+        data: Memory map of the file, so that only the bytes that are used are read.
+        position: Offset of the next byte, from the start of the file.
     """
 
     name: str
     data: mmap.mmap
-    at: int = 0
+    position: int = 0
 
     @property
-    def left(self) -> int:
-        """How many bytes follow."""
-        return len(self.data) - self.at
+    def n_remaining(self) -> int:
+        """Number of bytes from the position to the end of the file."""
+        return len(self.data) - self.position
 
-    def skip(self, n: int, what: str) -> int:
-        """Goes n bytes on, and says where it was."""
-        if n > self.left:
+    def skip(self, n_bytes: int, what: str) -> int:
+        """Move `n_bytes` forward and return the previous position."""
+        if n_bytes > self.n_remaining:
             raise damaged(
                 self.name,
-                f"{what} at byte {self.at:,} would need {n:,} bytes, and {self.left:,} are left",
+                f"{what} at byte {self.position:,} needs {n_bytes:,} bytes, but only "
+                f"{self.n_remaining:,} remain in the file",
             )
-        start, self.at = self.at, self.at + n
+        start = self.position
+        self.position += n_bytes
         return start
 
-    def number(self, form: struct.Struct, what: str) -> int:
-        """One whole number."""
-        value: int = form.unpack_from(self.data, self.skip(form.size, what))[0]
+    def number(self, layout: struct.Struct, what: str) -> int:
+        """Read one integer."""
+        value: int = layout.unpack_from(self.data, self.skip(layout.size, what))[0]
         return value
 
-    def numbers(self, form: str, n: int, what: str) -> tuple[int, ...]:
-        """N whole numbers, of a type that struct names; little-endian."""
-        size = struct.calcsize("<" + form)
-        return struct.unpack_from(f"<{n}{form}", self.data, self.skip(n * size, what))
+    def numbers(self, code: str, n: int, what: str) -> tuple[int, ...]:
+        """Read `n` little-endian numbers of the type with this `struct` code."""
+        size = struct.calcsize("<" + code)
+        return struct.unpack_from(f"<{n}{code}", self.data, self.skip(n * size, what))
 
-    def text(self, n: int, what: str) -> str:
-        """N bytes as text; what is no UTF-8 is replaced."""
-        start = self.skip(n, what)
-        return self.data[start : start + n].decode("utf-8", errors="replace")
+    def text(self, n_bytes: int, what: str) -> str:
+        """Read `n_bytes` as text; bytes that are not UTF-8 are replaced."""
+        start = self.skip(n_bytes, what)
+        return self.data[start : start + n_bytes].decode("utf-8", errors="replace")
 
 
 @contextmanager
-def header(path: Path) -> Iterator[Cursor]:
-    """A cursor at the start of a file, which is closed after.
+def open_header(path: Path) -> Iterator[Cursor]:
+    """Yield a cursor at the start of a file, and close the file afterwards.
 
     Raises:
-        Unreadable: if it is not a file, is empty, or may not be read.
+        Unreadable: If the path is not a file, or the file is empty or cannot be opened.
     """
-    if not path.is_file():  # nor a pipe, which would wait for ever
+    if not path.is_file():  # opening a pipe would wait for ever
         raise Unreadable(f"{path.name} is not a file; give the path of a model's file")
     try:
         with (
@@ -92,32 +98,34 @@ def header(path: Path) -> Iterator[Cursor]:
         raise Unreadable(f"{path.name} is empty; copy or download it again") from error
 
 
-def stretch(path: Path, start: int, n: int, name: str) -> np.ndarray:
-    """N bytes of a file; it is open only meanwhile.
+def read_bytes(path: Path, start: int, n_bytes: int, tensor: str) -> np.ndarray:
+    """Read the bytes of a tensor; the file is open only during this call.
 
     Raises:
-        Unreadable: if the file has become shorter, or is gone.
+        Unreadable: If the file has become shorter or has been deleted.
     """
     try:
-        raw = np.fromfile(path, np.uint8, count=n, offset=start)
+        raw = np.fromfile(path, np.uint8, count=n_bytes, offset=start)
     except OSError as error:
         raise Unreadable(f"{path.name} cannot be read: {error.strerror}") from error
-    if len(raw) != n:
-        raise Unreadable(f"{path.name} has become shorter: {shown(name)} is no longer in it")
+    if len(raw) != n_bytes:
+        raise Unreadable(f"{path.name} has become shorter: {quote(tensor)} is no longer in it")
     return raw
 
 
-def finite(values: Float[np.ndarray, "..."], file: str, name: str) -> Float[np.ndarray, "..."]:
-    """The same values, if every one is a number.
+def check_finite(
+    values: Float[np.ndarray, "..."], file: str, tensor: str
+) -> Float[np.ndarray, "..."]:
+    """Return the values of a tensor unchanged if all of them are finite.
 
     Raises:
-        Unreadable: if there is none, or one is infinite or not a number.
+        Unreadable: If there are no values, or one is infinite or NaN.
     """
     if not values.size:
-        raise damaged(file, f"{shown(name)} has no values")
-    # A sum in double precision tells without a mask as large as the matrix.
+        raise damaged(file, f"{quote(tensor)} has no values")
+    # The sum in double precision is not finite if any value is not, and needs no mask in memory.
     with np.errstate(invalid="ignore"):
         total = values.sum(dtype=np.float64)
     if not np.isfinite(total):
-        raise damaged(file, f"{shown(name)} has values that are infinite or not a number")
+        raise damaged(file, f"{quote(tensor)} has values that are infinite or NaN")
     return values

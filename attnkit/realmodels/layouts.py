@@ -1,7 +1,7 @@
-"""How the families of Hugging Face transformers name and store their attention: one table.
+"""Table of how the model families of Hugging Face transformers name and store their attention.
 
-Adding a family is one row here and one in tests/test_realmodels_families.py, which compares what
-is read with what the library computes.
+To add a family, add a row here and one in tests/test_realmodels_families.py, which compares the
+weights that are read with what the library computes.
 """
 
 from __future__ import annotations
@@ -16,32 +16,38 @@ from attnkit.realmodels.rotary import Rotary
 
 @dataclass(frozen=True)
 class Stack:
-    """The attention of one kind in a family's layers.
+    """Attention layers of one kind in a model family: names of tensors, and configuration fields.
+
+    Where an attribute has several fields, the first one in the configuration counts.
 
     Attributes:
-        kind: what its tokens look at.
-        layer: what a layer's names begin with, after whatever the whole model's begin with.
-        parts: the modules of the projections, and what their outputs are: "q", "k", "v", or
-            several of them, one below the other.
-        norm: the norm right before the projections; "" in a post-norm model.
-        source_norm: the norm right before what cross attention looks at.
-        per_head: whether the outputs of a module of several go head by head: q, k, v of the first.
-        transposed: whether weights are stored inputs × outputs.
-        n_layers, n_heads, n_kv_heads, d_head: fields of the configuration, the first that is there;
-            without the last two as many as heads, and the width divided by the heads.
-        switches: fields that make the kind another: (field, value, kind).
-        norm_flags: fields that must not be false for the norm to stand there, with a gain.
-        first_norm: the first layer that has the norm.
-        gain_offset: what is added to a norm's stored weight.
-        rotary: how queries and keys turn by position.
-        notes: what to know of the family's scores.
-        defaults: of fields that configurations of this family leave out.
-        only: fields that must have this value, if they are there.
+        kind: Positions that its queries attend to.
+        prefix: Start of a layer's tensor names, after the prefix that all names of a model share;
+            {} is the layer's index.
+        modules: Name of each linear layer and the roles of its outputs: "q", "k", "v", or several
+            of them, whose rows follow one another.
+        norm: Name of the norm right before the projections; "" in a post-norm model.
+        source_norm: Name of the norm at the end of the encoder, which cross-attention reads.
+        per_head: Whether the outputs of a linear layer with several roles are ordered by head:
+            first q, k and v of head 0.
+        transposed: Whether weights are stored as (inputs, outputs).
+        n_layers: Fields with the number of layers.
+        n_heads: Fields with the number of query heads.
+        n_kv_heads: Fields with the number of key and value heads, by default `n_heads`.
+        d_head: Fields with the width of a head, by default the model's width / `n_heads`.
+        switches: Fields that change the kind, as (field, value, new kind).
+        norm_flags: Fields that must not be false for the norm to exist and have a gain.
+        first_norm: Index of the first layer that has the norm.
+        gain_offset: Number to add to a norm's stored weight.
+        rotary: Rotary positions, or None.
+        notes: Notes on the family's scores.
+        defaults: Values of fields that configurations of this family leave out.
+        required: Values that fields must have if they are present.
     """
 
     kind: Kind
-    layer: str
-    parts: tuple[tuple[str, str], ...]
+    prefix: str
+    modules: tuple[tuple[str, str], ...]
     norm: str = ""
     source_norm: str = ""
     per_head: bool = False
@@ -57,11 +63,12 @@ class Stack:
     rotary: Rotary | None = None
     notes: tuple[str, ...] = ()
     defaults: tuple[tuple[str, int], ...] = ()
-    only: tuple[tuple[str, int], ...] = ()
+    required: tuple[tuple[str, int], ...] = ()
 
 
-def _separate(module: str, q: str, k: str, v: str) -> tuple[tuple[str, str], ...]:
-    return ((module + q, "q"), (module + k, "k"), (module + v, "v"))
+def _separate(parent: str, q: str, k: str, v: str) -> tuple[tuple[str, str], ...]:
+    """Return the modules of a layer with separate linear layers for queries, keys and values."""
+    return ((parent + q, "q"), (parent + k, "k"), (parent + v, "v"))
 
 
 _PROJ = ("q_proj", "k_proj", "v_proj")
@@ -83,8 +90,8 @@ _BERT = (
 )
 
 
-def _before(stacks: tuple[Stack, ...], *norms: str) -> tuple[Stack, ...]:
-    """The same layers with a norm before each attention."""
+def _with_norms(stacks: tuple[Stack, ...], *norms: str) -> tuple[Stack, ...]:
+    """Return copies of the stacks with these norms before their projections."""
     return tuple(replace(stack, norm=norm) for stack, norm in zip(stacks, norms, strict=True))
 
 
@@ -113,7 +120,7 @@ _ALBERT = Stack(
     n_layers=("num_hidden_groups",),
     notes=(REPEATED,),
     defaults=(("num_hidden_groups", 1),),
-    only=(("inner_group_num", 1),),
+    required=(("inner_group_num", 1),),
 )
 
 _MODERNBERT = Stack(
@@ -122,7 +129,7 @@ _MODERNBERT = Stack(
     (("attn.Wqkv", "qkv"),),
     norm="attn_norm",
     first_norm=1,
-    rotary=Rotary(theta=160_000.0, local_theta=10_000.0, every=3),
+    rotary=Rotary(theta=160_000.0, local_theta=10_000.0, global_every=3),
 )
 
 _NOMIC = Stack(
@@ -150,7 +157,7 @@ _GPT_NEOX = Stack(
     (("attention.query_key_value", "qkv"),),
     norm="input_layernorm",
     per_head=True,
-    rotary=Rotary(share=0.25),
+    rotary=Rotary(fraction=0.25),
 )
 
 _LLAMA = Stack(
@@ -164,7 +171,7 @@ _LLAMA = Stack(
     rotary=Rotary(),
 )
 
-_PAIRS = replace(_LLAMA, rotary=Rotary(interleaved=True))
+_INTERLEAVED = replace(_LLAMA, rotary=Rotary(interleaved=True))
 
 _GEMMA = replace(
     _LLAMA,
@@ -174,36 +181,38 @@ _GEMMA = replace(
 
 _GEMMA_3 = replace(
     _GEMMA,
-    rotary=Rotary(theta=1e6, local_theta=10_000.0, every=6, offset=-1, local_scaling=False),
+    rotary=Rotary(
+        theta=1e6, local_theta=10_000.0, global_every=6, global_offset=-1, local_scaling=False
+    ),
     defaults=(("num_attention_heads", 8), ("num_key_value_heads", 4), ("head_dim", 256)),
 )
 
 
 def _encoder_decoder(pre_norm: bool) -> tuple[Stack, ...]:
-    """BART and its relatives."""
+    """Return the stacks of BART and its relatives."""
     norms = ("self_attn_layer_norm", "encoder_attn_layer_norm", "encoder.layer_norm")
-    own, other, source = norms if pre_norm else ("", "", "")
+    self_norm, cross_norm, source_norm = norms if pre_norm else ("", "", "")
     encoder = Stack(
         Kind.ENCODER,
         "encoder.layers.{}.",
         _separate("self_attn.", *_PROJ),
-        norm=own,
+        norm=self_norm,
         n_layers=("encoder_layers",),
         n_heads=("encoder_attention_heads",),
     )
     decoder = replace(
         encoder,
         kind=Kind.CAUSAL,
-        layer="decoder.layers.{}.",
+        prefix="decoder.layers.{}.",
         n_layers=("decoder_layers",),
         n_heads=("decoder_attention_heads",),
     )
     cross = replace(
         decoder,
         kind=Kind.CROSS,
-        parts=_separate("encoder_attn.", *_PROJ),
-        norm=other,
-        source_norm=source,
+        modules=_separate("encoder_attn.", *_PROJ),
+        norm=cross_norm,
+        source_norm=source_norm,
     )
     return encoder, decoder, cross
 
@@ -228,7 +237,7 @@ _T5_ENCODER = Stack(
 _T5_DECODER = replace(
     _T5_ENCODER,
     kind=Kind.CAUSAL,
-    layer="decoder.block.{}.",
+    prefix="decoder.block.{}.",
     n_layers=("num_decoder_layers", "num_layers"),
 )
 _T5 = (
@@ -237,7 +246,7 @@ _T5 = (
     replace(
         _T5_DECODER,
         kind=Kind.CROSS,
-        parts=_separate("layer.1.EncDecAttention.", "q", "k", "v"),
+        modules=_separate("layer.1.EncDecAttention.", "q", "k", "v"),
         norm="layer.1.layer_norm",
         source_norm="encoder.final_layer_norm",
     ),
@@ -251,7 +260,7 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "blenderbot": _encoder_decoder(pre_norm=True),
     "blenderbot-small": _encoder_decoder(pre_norm=False),
     "camembert": _BERT,
-    "cohere": (_PAIRS,),
+    "cohere": (_INTERLEAVED,),
     "deberta-v2": (_DEBERTA,),
     "distilbert": (_DISTILBERT,),
     "electra": _BERT,
@@ -260,22 +269,22 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "gemma": (_GEMMA,),
     "gemma2": (_GEMMA,),
     "gemma3_text": (_GEMMA_3,),
-    "glm": (replace(_LLAMA, rotary=Rotary(interleaved=True, share=0.5)),),
+    "glm": (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),),
     "gpt2": _GPT2,
     "gpt_neox": (_GPT_NEOX,),
     "granite": (_LLAMA,),
-    "helium": (_PAIRS,),
+    "helium": (_INTERLEAVED,),
     "llama": (_LLAMA,),
     "m2m_100": _encoder_decoder(pre_norm=True),
     "marian": _encoder_decoder(pre_norm=False),
     "mbart": _encoder_decoder(pre_norm=True),
-    "megatron-bert": _before(_BERT, "attention.ln", "crossattention.ln"),
+    "megatron-bert": _with_norms(_BERT, "attention.ln", "crossattention.ln"),
     "ministral": (_LLAMA,),
     "mistral": (_LLAMA,),
     "mixtral": (_LLAMA,),
     "modernbert": (_MODERNBERT,),
     "modernbert-decoder": (
-        replace(_MODERNBERT, kind=Kind.CAUSAL, parts=_separate("attn.", *_PROJ)),
+        replace(_MODERNBERT, kind=Kind.CAUSAL, modules=_separate("attn.", *_PROJ)),
     ),
     "mpnet": (_MPNET,),
     "mt5": _T5,
@@ -284,30 +293,30 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "olmo2": (replace(_LLAMA, norm=""),),
     "opt": (_OPT,),
     "pegasus": _encoder_decoder(pre_norm=True),
-    "phi": (replace(_LLAMA, rotary=Rotary(share=0.5)),),
-    "phi3": (replace(_LLAMA, parts=(("self_attn.qkv_proj", "qkv"),)),),
+    "phi": (replace(_LLAMA, rotary=Rotary(fraction=0.5)),),
+    "phi3": (replace(_LLAMA, modules=(("self_attn.qkv_proj", "qkv"),)),),
     "qwen2": (_LLAMA,),
     "qwen2_moe": (_LLAMA,),
     "qwen3": (_LLAMA,),
     "qwen3_moe": (_LLAMA,),
     "roberta": _BERT,
-    "roberta-prelayernorm": _before(_BERT, "attention.LayerNorm", "crossattention.LayerNorm"),
+    "roberta-prelayernorm": _with_norms(_BERT, "attention.LayerNorm", "crossattention.LayerNorm"),
     "smollm3": (_LLAMA,),
-    "stablelm": (replace(_LLAMA, rotary=Rotary(share=0.25)),),
+    "stablelm": (replace(_LLAMA, rotary=Rotary(fraction=0.25)),),
     "starcoder2": (_LLAMA,),
     "t5": _T5,
     "umt5": _T5,
     "whisper": _encoder_decoder(pre_norm=True),
     "xlm-roberta": _BERT,
-    "xlm-roberta-xl": _before(
+    "xlm-roberta-xl": _with_norms(
         _BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"
     ),
 }
-"""By the model_type of a configuration: the attention of each kind, encoder, causal, cross."""
+"""Attention layers by the model_type of a configuration: encoder, then causal, then cross."""
 
 FIELD_NOTES: Mapping[str, str] = {
     "attn_logit_softcapping": CAPPED,
     "sliding_window": WINDOWED,
     "local_attention": WINDOWED,
 }
-"""What to say of a model whose configuration has a number in one of these fields."""
+"""Notes on a model by the configuration field whose presence calls for the note."""

@@ -1,4 +1,4 @@
-"""One head from close by: W_Q W_Kᵀ in two parts, its spectra, and the angles between subspaces."""
+"""Drawing data of one head: W_Q W_Kᵀ, its spectra, and the angles between subspaces."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from attnkit.realmodels.base import Array, Projections
 from attnkit.realmodels.measures import PAIRS, bases_of
 
 AXES = 16
-"""Rows of the picture of W_Q W_Kᵀ."""
+"""Maximum number of rows and columns of `Portrait.matrix`."""
 
 
 @dataclass(frozen=True, eq=False)
 class Portrait:
-    """What the page of a head draws; M = W_Q W_Kᵀ.
+    """Drawing data of one head, about M = W_Q W_Kᵀ and its subspaces.
 
     Attributes:
-        singular: singular values of M, largest first.
-        symmetric: eigenvalues of (M + Mᵀ)/2 that can differ from 0, largest first.
-        skew: sizes of (M − Mᵀ)/2: of each pair ±iω of eigenvalues its ω, largest first.
-        angles: pair, as "qk" → cosines of the principal angles, largest first.
-        matrix: M in the directions where it is largest, turned so that its symmetric part is
-            diagonal: what is off the diagonal is skew.
-        shown: share of ‖M‖² that `matrix` has.
+        singular: Singular values of M, largest first.
+        symmetric: Eigenvalues of (M + Mᵀ)/2 that can differ from 0, largest first.
+        skew: ω of each pair ±iω of eigenvalues of (M − Mᵀ)/2, largest first.
+        angles: Cosines of the principal angles, largest first, by pair, such as "qk".
+        matrix: M in the directions where it is largest, rotated so that its symmetric part is
+            diagonal; entries off the diagonal are skew.
+        shown: Share of ‖M‖² that is in `matrix`, from 0 to 1.
     """
 
     singular: Float[Array, " d"]
@@ -38,40 +38,40 @@ class Portrait:
 
 
 def portraits_of(layer: Projections) -> list[Portrait] | None:
-    """Of every query head of a layer that was `prepared`; None if it reads streams of two widths.
+    """Return the portrait of every query head of a layer that was `prepared`.
 
-    Two streams of one width have portraits; whether their coordinates may be compared is another
-    question.
+    None if W_Q and W_K read residual streams of different widths. Portraits of two streams of one
+    width exist, although the coordinates of such streams need not be comparable.
     """
     if layer.W_Q.shape[1] != layer.W_K.shape[1]:
         return None
-    repeated = len(layer.W_Q) // len(layer.W_K)
-    of_k, of_v = bases_of(layer.W_K), bases_of(layer.W_V)
-    found = []
+    per_group = len(layer.W_Q) // len(layer.W_K)
+    bases_k, bases_v = bases_of(layer.W_K), bases_of(layer.W_V)
+    portraits = []
     for head in range(len(layer.W_Q)):
-        group, w = head // repeated, layer.W_Q[head : head + 1]
-        spaces = {"q": bases_of(w)[0], "k": of_k[group], "v": of_v[group]}
-        angles = {pair: cosines_between(spaces[pair[0]], spaces[pair[1]]) for pair in PAIRS}
-        found.append(_portrait(w[0], layer.W_K[group], angles))
-    return found
+        group, q = head // per_group, layer.W_Q[head]
+        bases = {"q": bases_of(q[None])[0], "k": bases_k[group], "v": bases_v[group]}
+        angles = {pair: cosines_between(bases[pair[0]], bases[pair[1]]) for pair in PAIRS}
+        portraits.append(_portrait(q, layer.W_K[group], angles))
+    return portraits
 
 
 def _portrait(q: Float[Array, "m d"], k: Float[Array, "m d"], angles: dict[str, Array]) -> Portrait:
     d = q.shape[1]
     basis, _ = np.linalg.qr(np.concatenate([q, k], 1).astype(np.float64))
-    core = (basis.T @ q) @ (basis.T @ k).T  # M among the directions that either reads
-    even, odd = (core + core.T) / 2, (core - core.T) / 2
+    core = (basis.T @ q) @ (basis.T @ k).T  # M in the subspace that Q and K read together
+    symmetric, skew = (core + core.T) / 2, (core - core.T) / 2
     size = float((core**2).sum())
     _, axes = np.linalg.eigh(core @ core.T + core.T @ core)
     axes = axes[:, ::-1][:, :AXES]
-    values, turn = np.linalg.eigh(axes.T @ even @ axes)
-    axes = axes @ turn[:, np.argsort(-np.abs(values))]
+    values, rotation = np.linalg.eigh(axes.T @ symmetric @ axes)
+    axes = axes @ rotation[:, np.argsort(-np.abs(values))]
     matrix = axes.T @ core @ axes
     return Portrait(
-        np.linalg.svd(core, compute_uv=False)[:d],
-        np.linalg.eigvalsh(even)[::-1],
-        np.linalg.svd(odd, compute_uv=False)[::2][:d],
-        angles,
-        matrix,
-        float((matrix**2).sum()) / size if size > 0 else float("nan"),
+        singular=np.linalg.svd(core, compute_uv=False)[:d],
+        symmetric=np.linalg.eigvalsh(symmetric)[::-1],
+        skew=np.linalg.svd(skew, compute_uv=False)[::2][:d],
+        angles=angles,
+        matrix=matrix,
+        shown=float((matrix**2).sum()) / size if size > 0 else float("nan"),
     )

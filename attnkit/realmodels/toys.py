@@ -1,8 +1,9 @@
-"""Our own small models, measured as the real ones are; a control whose sharing is known."""
+"""Measurements of small models trained by attnkit, as a control whose sharing is known."""
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -19,23 +20,28 @@ if TYPE_CHECKING:
 FILE = FOLDER / "toys.parquet"
 
 TASKS = ("directed", "k_hop", "reverse", "induction", "language", "translation")
-"""Tasks at their defaults: bidirectional, causal, and with cross-attention."""
+"""Tasks of the models, at their default settings: bidirectional, causal, with cross-attention."""
 
 FAMILY = "toy"
 
 
 @cache
 def toy_table() -> pd.DataFrame:
-    """Rows of heads as of `measure_model`; heads are counted on over seeds.
+    """Return the stored measurements of the small models' heads, as by `measure_toys`.
 
     Raises:
-        OSError, Unreadable: if the file is gone or damaged.
+        OSError: If the file does not exist.
+        Unreadable: If the file is damaged.
     """
     return Atlas.load(FILE).table
 
 
 def measure_toys() -> pd.DataFrame:
-    """Train the tasks of `TASKS` and measure all models; minutes."""
+    """Train all sharings on `TASKS` and measure their heads; this takes minutes.
+
+    Returns:
+        A table as by `measure_model`, without rows of whole layers.
+    """
     from attnkit.experiment import Experiment
     from attnkit.training import train
 
@@ -44,13 +50,17 @@ def measure_toys() -> pd.DataFrame:
         result = train(Experiment(task=task))
         tables += [measure_model(toy_model(result, v)).table for v in result.experiment.sharing]
     table = pd.concat(tables, ignore_index=True)
-    return table[table["head"].notna()]  # a layer of several seeds' heads is no model's
+    return table[table["head"].notna()]  # heads of several seeds together are not a model's layer
 
 
 def toy_model(result: Result, variant: Variant) -> RealModel:
-    """The runs of one variant of a finished experiment, as one model with the heads of all seeds.
+    """Return the runs of one variant as one model that has the heads of all seeds.
 
-    Head h of seed number s is its head s·n_heads + h.
+    Head h of the seed with index s is head s · n_heads + h of the model.
+
+    Args:
+        result: Result of a finished experiment.
+        variant: One of the experiment's variants.
     """
     import torch
 
@@ -59,19 +69,18 @@ def toy_model(result: Result, variant: Variant) -> RealModel:
     from attnkit.variants.sharing import ROLES
 
     experiment = result.experiment
-    runs = [run for run, (of, _) in enumerate(experiment.runs) if of == variant]
+    runs = [run for run, (of_run, _) in enumerate(experiment.runs) if of_run == variant]
     seeds = [experiment.runs[run][1] for run in runs]
     model = Model(experiment, seeds, torch.device("cpu"), sharing=[variant], drawn=False)
-    for place, run in enumerate(runs):
-        for name, value in model.run_parameters(place).items():
-            value.copy_(torch.from_numpy(result.parameters[run][name]))
-    counted: dict[Kind, int] = {}
+    for index, run in enumerate(runs):
+        for name, parameter in model.run_parameters(index).items():
+            parameter.copy_(torch.from_numpy(result.parameters[run][name]))
+    indices = {kind: count() for kind in Kind}
     layers = []
-    for number, place_ in enumerate(layer_specs_of(experiment.size, experiment.task)):
-        kind = _kind(place_)
-        q, k, v = (model.role_weights(number, role)[0].flatten(0, 1).numpy() for role in ROLES)
-        layers.append(_layer(kind, counted.get(kind, 0), Projections(q, k, v)))
-        counted[kind] = counted.get(kind, 0) + 1
+    for i, spec in enumerate(layer_specs_of(experiment.size, experiment.task)):
+        kind = _kind(spec)
+        q, k, v = (model.role_weights(i, role)[0].flatten(0, 1).numpy() for role in ROLES)
+        layers.append(_layer(kind, next(indices[kind]), Projections(q, k, v)))
     name = f"toy {experiment.task.title.lower()}, {variant}"
     return RealModel(name, FAMILY, "attnkit", tuple(layers))
 
@@ -80,7 +89,7 @@ def _layer(kind: Kind, index: int, weights: Projections) -> AttentionLayer:
     return AttentionLayer(kind, index, len(weights.W_Q), len(weights.W_K), lambda: weights)
 
 
-def _kind(place: LayerSpec) -> Kind:
-    if not place.square:
+def _kind(spec: LayerSpec) -> Kind:
+    if not spec.square:
         return Kind.CROSS
-    return Kind.CAUSAL if place.causal else Kind.ENCODER
+    return Kind.CAUSAL if spec.causal else Kind.ENCODER

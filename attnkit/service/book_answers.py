@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnkit.analysis.inspection.probes import why_not
+from attnkit.analysis.inspection.probes import size_refusal
 from attnkit.analysis.inspection.replay import is_tied
 from attnkit.analysis.responses import Answers, Example, VariantAnswers
 from attnkit.examples import load_weights
@@ -138,7 +138,7 @@ def _answer(
 
 def _refused(trained: Experiment, asked: Experiment, variant: Variant) -> VariantAnswers:
     return VariantAnswers(
-        why_not(trained, asked, variant),
+        size_refusal(trained, asked, variant),
         np.zeros((0, 0), np.int64),
         np.zeros((0, 0, 0, 0), np.float32),
     )

@@ -29,7 +29,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attnkit.analysis.custom_phone_book import can_be_asked
+from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.responses import Answers
@@ -319,7 +319,7 @@ class Worker:
         job = self._jobs.pop(name)
         if state == "stopped" and not why:
             self._hold(name, job)
-        if can_be_asked(job.training.experiment.task):
+        if is_phone_book(job.training.experiment.task):
             with contextlib.suppress(MemoryError, RuntimeError):
                 self._ended[name] = Weights.of(job.training)
             _drop_oldest(self._ended, KEPT_BYTES)

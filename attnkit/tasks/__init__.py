@@ -1,8 +1,7 @@
 """Tasks: generators of labelled sequences, and their registry.
 
-Modules of this package register what they define when they are imported, and all are imported
-here: adding a task is adding a module. Plugin modules come after them; see
-`attnkit.foundation.plugins`.
+Every module of this package is imported here and registers the tasks that it defines: to add a
+task, add a module. Plugins are imported last; see `attnkit.foundation.plugins`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from attnkit.foundation.plugins import import_own
+from attnkit.foundation.plugins import import_plugins
 from attnkit.tasks.base import FAMILIES, NOTHING, TASKS, Examples, Label, Task, register_task
 
 __all__ = ["FAMILIES", "NOTHING", "TASKS", "Examples", "Label", "Task", "register_task"]
@@ -20,4 +19,4 @@ for _module in sorted(module.name for module in iter_modules(__path__)):
 
 for _task in sorted(TASKS.values(), key=lambda task: (FAMILIES.index(task.family), task.place)):
     TASKS[_task.name] = TASKS.pop(_task.name)
-import_own()
+import_plugins()

@@ -1,14 +1,15 @@
-"""What every task is: a frozen configuration with dials, and a pure generator of examples.
+"""Base class of tasks, their registry, and the random choices that their generators share.
 
-A task knows its vocabulary, its chance level and how to draw and how to read an example.
-It knows nothing about models. torch is imported inside the generators only, so that a page
-can build and label a task without waiting for torch.
+A task is a frozen configuration with dials and a pure generator of examples. It knows its
+vocabulary, its chance level, and how to draw and display an example. It knows nothing about
+models. torch is imported inside the generators only, so that a page can build and label a task
+without waiting for torch.
 
-Most examples are a *book*: a set of entries, and questions about it. Examples are split by a hash
-of their content into a training side and a held-out side, so that an evaluation never meets one
-that was trained on; of a book the order of the entries does not count.
+Most examples are a *book*, which is a set of entries, followed by questions about it. A hash of
+its content puts each example on the training side or on the held-out side, so that no evaluation
+contains an example that was trained on. The order of a book's entries does not count.
 
-Index letters: `b` example, `i` position, `a` position that may answer, `n` entry.
+Index letters: `b` example, `i` position, `a` answer position, `n` entry.
 """
 
 from __future__ import annotations
@@ -21,23 +22,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from attnkit.foundation.registry import name_taken, origin_of
+
 if TYPE_CHECKING:
     import torch
     from jaxtyping import Float, Int, Int64
     from torch import Tensor
 
 HELD_OUT_ONE_IN = 8
-"""One book in so many is held out of training and used for evaluation only."""
+"""One book in `HELD_OUT_ONE_IN` is held out of training and used for evaluation only."""
 
 NOTHING = -1
-"""In place of a label: nothing is asked here. In place of a position: there is none."""
+"""Label of a position without a question, and target of an answer that no single token holds."""
 
 _MAX_FRUITLESS = 20
-"""Draws without an example of one side before a task is called too small to be split."""
+"""Draws in a row without an example of the requested side before `Task.draw` gives up."""
 
-_TOGETHER, _LEAST_TOGETHER, _MOST_TOGETHER = 2**24, 256, 2**15
-"""Examples that are drawn at once: so many over the square of their length, within limits, because
-generators may compare all positions with all."""
+_MAX_PAIRS, _MIN_DRAWN, _MAX_DRAWN = 2**24, 256, 2**15
+"""Limits on the pairs of positions and on the examples that are drawn at once.
+
+A generator may compare every position with every other.
+"""
 
 NAMES: tuple[str, ...] = tuple(
     """Ada Ben Cem Dia Eli Fay Gil Hana Ivo Jin Kai Lea Max Nia Oto Pia Quin Rea Sam Tia Uma
@@ -53,14 +58,14 @@ class Examples:
     """A batch of labelled sequences.
 
     Attributes:
-        tokens: (b, i, fields) ids below the task's `d_vocab`; a token's embedding is the sum
+        tokens: Ids below the task's `d_vocab`, (b, i, fields). A token's embedding is the sum
             over its fields.
-        labels: (b, a) class of each answer, below the task's `n_classes`; `NOTHING` at positions
-            that are asked nothing, which only `Task.sparse` tasks have.
-        target: (b, a) position of the token that holds the answer; `NOTHING` where there is no
-            such single one.
-        reverse: (b, a) position of the entry that asks for the asker, or None where the
-            relation has no other direction.
+        labels: Class of each answer, below the task's `n_classes`, (b, a). `NOTHING` at positions
+            without a question, which only `Task.sparse` tasks have.
+        target: Position of the token that holds the answer, (b, a). `NOTHING` where no single
+            token does.
+        reverse: Position of the entry whose target is this query position, (b, a). None if the
+            task's relation has no reverse.
     """
 
     tokens: Int64[Tensor, "b i fields"]
@@ -69,7 +74,7 @@ class Examples:
     reverse: Int64[Tensor, "b a"] | None = None
 
     def take(self, index: Int64[Tensor, " n"]) -> Examples:
-        """Return the examples at these places."""
+        """Return the examples at these indices."""
         return Examples(
             self.tokens.index_select(0, index),
             self.labels.index_select(0, index),
@@ -78,7 +83,7 @@ class Examples:
         )
 
     def to(self, device: torch.device | str) -> Examples:
-        """The same on a device."""
+        """Return the examples on a device."""
         reverse = None if self.reverse is None else self.reverse.to(device)
         return Examples(
             self.tokens.to(device), self.labels.to(device), self.target.to(device), reverse
@@ -87,10 +92,12 @@ class Examples:
 
 @dataclass(frozen=True)
 class Label:
-    """How one token is shown.
+    """Texts that display one token.
 
     Attributes:
-        short: on an axis. asking: beside the row of an answering token. full: in a tooltip.
+        short: Text on an axis.
+        asking: Text beside the row of a query position.
+        full: Text in a tooltip.
     """
 
     short: str
@@ -102,18 +109,22 @@ class Task(BaseModel, ABC):
     """A generator of labelled sequences with dials.
 
     Class attributes:
-        name: as typed. title, question: as shown. source: where it comes from, in a few words.
-        family: under which heading it is shown, one of `FAMILIES`. place: among those there.
-        overrides: the sizes and the training that suit the task, by the names of `Size` and
-            `Training` in `attnkit.experiment`.
-        preset: settings, besides the defaults, with which QKV solves it within a minute; empty
-            where it does with the defaults.
-        corpus: whether it has a fixed stock of examples, so that accuracy on those trained on is
+        name: Name in links and on the command line.
+        title: Name on screen.
+        question: What the task asks, as a question on screen.
+        source: Origin of the task in a few words.
+        family: Heading under which it is listed, one of `FAMILIES`.
+        place: Rank within its family; small ranks come first.
+        overrides: Sizes and training settings that suit the task, by their names in `Size` and
+            `Training`.
+        preset: Settings, besides `overrides`, with which QKV solves it within a minute; empty if
+            QKV does so with the defaults.
+        corpus: Whether its examples are a fixed set, so that accuracy on the training examples is
             measured, too.
-        slice_title: what `slices` tells apart; empty if nothing.
-        label_legend: how a label of two names is read, for example "name: boss"; empty if labels
-            speak for themselves.
-        simple_model: whose loss `loss_to_beat` is.
+        slice_title: Property by which `slices` groups the answers; empty if there are no groups.
+        label_legend: How to read a label of two names, for example "name: boss"; empty if labels
+            need no explanation.
+        simple_model: The model whose loss is `loss_to_beat`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -133,7 +144,7 @@ class Task(BaseModel, ABC):
 
     @property
     def n_fields(self) -> int:
-        """Ids per token."""
+        """Number of ids per token."""
         return 1
 
     @property
@@ -149,46 +160,46 @@ class Task(BaseModel, ABC):
     @property
     @abstractmethod
     def n_ctx(self) -> int:
-        """Sequence length; that of both sides together where there are two."""
+        """Sequence length, of encoder and decoder together if there are two."""
 
     @property
     def n_source(self) -> int:
-        """So many first positions are an encoder's, the others a decoder's; 0: there is but one."""
+        """Number of positions that an encoder reads, before those of a decoder; 0: no encoder."""
         return 0
 
     @property
     @abstractmethod
     def answers_from(self) -> int:
-        """First position that may answer; all later ones may, too."""
+        """First answer position; all later positions are answer positions, too."""
 
     @property
     def sparse(self) -> bool:
-        """Whether some of the positions from `answers_from` on are asked nothing."""
+        """Whether some of the positions from `answers_from` on have no question."""
         return False
 
     @property
     def ordered(self) -> bool:
-        """Whether answers lie in what comes later, so that a model must be causal."""
+        """Whether later tokens contain the answers, so that the model must be causal."""
         return False
 
     @property
     @abstractmethod
     def chance(self) -> float:
-        """Expected accuracy of the guess that the task's docstring names."""
+        """Expected accuracy of the guess that the task's docstring describes."""
 
     @property
     def loss_floor(self) -> float | None:
-        """The lowest mean cross-entropy that can be reached, in nats; None if it is not known."""
+        """Lowest mean cross-entropy that a model can reach, in nats; None if it is not known."""
         return 0.0
 
     @property
     def loss_to_beat(self) -> float | None:
-        """The loss of a simple model, in nats, that tells whether context is used; None: none."""
+        """Loss of `simple_model` in nats, or None; a model with a lower loss uses the context."""
         return None
 
     @property
     def plateau(self) -> float | None:
-        """Accuracy of picking at random between an entry and its reverse, if a task has such pairs.
+        """Accuracy of a random choice between an entry and its reverse; None without such pairs.
 
         Holds only for one head, one layer and no MLP; see `Experiment.plateau`.
         """
@@ -196,40 +207,43 @@ class Task(BaseModel, ABC):
 
     @property
     def earlier(self) -> Task | None:
-        """The task on which the embedding is trained before; of the same vocabulary and length."""
+        """Task of equal vocabulary and length on which the embedding is trained first, or None."""
         return None
 
     @abstractmethod
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
-        """Draw examples of both sides of the split, independent and alike in distribution."""
+        """Draw independent, identically distributed examples from both sides of the split."""
 
     @abstractmethod
     def book(self, tokens: Int[Tensor, "b i fields"]) -> Int[Tensor, "b n fields"]:
-        """The part of each example whose content decides the side of the split.
+        """Return the part of each example whose content decides its side of the split.
 
-        Its rows are taken as a set; where their order counts, see `in_order`.
+        The order of the rows does not count; add it with `in_order` where it should.
         """
 
     @abstractmethod
     def label(self, tokens: np.ndarray) -> list[Label]:
-        """Readable labels of one example's tokens, (i, fields)."""
+        """Return the labels of the tokens of one example, (i, fields)."""
 
     def answer_text(self, answer: int) -> str:
-        """Readable form of a class."""
+        """Return the text that displays a class."""
         return f"{answer + 10}"
 
     @property
     def fingerprint(self) -> str:
-        """What its examples are made of besides code: a hash of a text, say; empty if nothing."""
+        """Hash of the data that examples are cut from, such as a text; empty without such data."""
         return ""
 
     @property
     def slice_names(self) -> tuple[str, ...]:
-        """Names of the groups of answers that accuracy is reported by."""
+        """Names of the groups of answers for which accuracy is reported separately."""
         return ()
 
     def slices(self, examples: Examples) -> Int64[Tensor, "b a"]:
-        """The group of every answer by its place in `slice_names`: its place among the answers."""
+        """Return the group of every answer as an index into `slice_names`.
+
+        By default each answer position is a group.
+        """
         import torch
 
         return torch.arange(examples.labels.shape[1]).expand_as(examples.labels)
@@ -237,10 +251,11 @@ class Task(BaseModel, ABC):
     def fixed_embedding(
         self, d_model: int, generator: torch.Generator
     ) -> tuple[Int64[Tensor, " n"], Float[Tensor, "n m"]] | None:
-        """Token ids whose embeddings are given and stay as they are, and those; None: none.
+        """Return the token ids whose embeddings are fixed, and these embeddings; None if none are.
 
         Args:
-            generator: one for each seed, the same for all variants.
+            d_model: Width of the embedding.
+            generator: Generator of the seed, in the same state for all variants.
         """
         return None
 
@@ -248,51 +263,52 @@ class Task(BaseModel, ABC):
         """Draw examples from one side of the split.
 
         Args:
-            n_examples: how many, b.
-            generator: the only source of randomness; advanced by whole draws.
-            held_out: the evaluation side if true, the training side otherwise.
+            n_examples: Number of examples, b.
+            generator: The only source of randomness. Examples of the other side that were drawn
+                on the way are discarded.
+            held_out: Whether to draw from the evaluation side, not from the training side.
 
         Raises:
-            ValueError: if the task has too few different books for that side.
+            ValueError: If the task has too few different books for that side.
         """
         import torch
 
         share = 1 / HELD_OUT_ONE_IN if held_out else 1 - 1 / HELD_OUT_ONE_IN
-        together = min(max(_TOGETHER // self.n_ctx**2, _LEAST_TOGETHER), _MOST_TOGETHER)
-        per_draw = min(int(n_examples / share * 1.1) + 16, together)
-        parts: list[Examples] = []
-        found = n_fruitless = 0
-        while found < n_examples:
+        max_drawn = min(max(_MAX_PAIRS // self.n_ctx**2, _MIN_DRAWN), _MAX_DRAWN)
+        per_draw = min(int(n_examples / share * 1.1) + 16, max_drawn)
+        batches: list[Examples] = []
+        n_found = n_fruitless = 0
+        while n_found < n_examples:
             drawn = self.make_examples(per_draw, generator)
-            kept = (is_held_out(self.book(drawn.tokens)) == held_out).nonzero().flatten()
-            parts.append(drawn.take(kept[: n_examples - found]))
-            found += len(kept)
-            n_fruitless = 0 if len(kept) else n_fruitless + 1
+            index = (is_held_out(self.book(drawn.tokens)) == held_out).nonzero().flatten()
+            batches.append(drawn.take(index[: n_examples - n_found]))
+            n_found += len(index)
+            n_fruitless = 0 if len(index) else n_fruitless + 1
             if n_fruitless > _MAX_FRUITLESS:
                 raise ValueError(f"{self.name}: too few different examples to hold some out")
-        if len(parts) == 1:
-            return parts[0]
-        reverses = [part.reverse for part in parts if part.reverse is not None]
+        if len(batches) == 1:
+            return batches[0]
+        reverses = [batch.reverse for batch in batches if batch.reverse is not None]
         return Examples(
-            torch.cat([part.tokens for part in parts]),
-            torch.cat([part.labels for part in parts]),
-            torch.cat([part.target for part in parts]),
+            torch.cat([batch.tokens for batch in batches]),
+            torch.cat([batch.labels for batch in batches]),
+            torch.cat([batch.target for batch in batches]),
             torch.cat(reverses) if reverses else None,
         )
 
 
 FAMILIES = ("Questions people ask", "Recall benchmarks", "Lists", "Text")
-"""Headings under which tasks are shown, in this order."""
+"""Headings under which tasks are listed, in this order."""
 
 TASKS: dict[str, type[Task]] = {}
 """All tasks by name."""
 
 
 def register_task(task: type[Task]) -> type[Task]:
-    """Add a task, which then appears in the command line, the Lab and the law tests.
+    """Register a task, which then appears in the command line, the Lab and the law tests.
 
     Raises:
-        ValueError: if another task has this name, or something it must say is missing.
+        ValueError: If another task has this name, or if a class attribute is missing or invalid.
     """
     for attribute in ("name", "title", "question", "source", "family"):
         if not isinstance(getattr(task, attribute, None), str):
@@ -302,26 +318,26 @@ def register_task(task: type[Task]) -> type[Task]:
         raise ValueError(f"name: got {task.name!r}, allowed {allowed}")
     if task.family not in FAMILIES:
         raise ValueError(f"family: got {task.family!r}, allowed {', '.join(FAMILIES)}")
-    known = TASKS.get(task.name)
-    if known is not None and known.__qualname__ != task.__qualname__:
-        raise ValueError(f"name: {task.name!r} is taken by {known.__name__}")
+    registered = TASKS.get(task.name)
+    if registered is not None and origin_of(registered) != origin_of(task):
+        raise name_taken("name", task.name, origin_of(registered), origin_of(task))
     TASKS[task.name] = task
     return task
 
 
 def in_order(tokens: Int64[Tensor, "b n fields"]) -> Int64[Tensor, "b n more"]:
-    """Tokens with their positions as one more field, for `Task.book` where order counts."""
+    """Return tokens with their positions as one more field, for `Task.book` if order counts."""
     import torch
 
-    at = torch.arange(tokens.shape[1], device=tokens.device)
-    return torch.cat([tokens, at[None, :, None].expand(len(tokens), -1, 1)], -1)
+    positions = torch.arange(tokens.shape[1], device=tokens.device)
+    return torch.cat([tokens, positions[None, :, None].expand(len(tokens), -1, 1)], -1)
 
 
 def is_held_out(book: Int[Tensor, "b n fields"]) -> Tensor:
-    """Which books are held out: a hash of their entries that ignores the entries' order.
+    """Return which books are held out, by a hash that ignores the order of their entries.
 
     Returns:
-        (b,) booleans, true for about one book in `HELD_OUT_ONE_IN`.
+        Booleans, (b,), true for about one book in `HELD_OUT_ONE_IN`.
     """
     import torch
 
@@ -331,37 +347,40 @@ def is_held_out(book: Int[Tensor, "b n fields"]) -> Tensor:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """A 64-bit finaliser (multiply and shift, wrapping): one changed bit changes half of all."""
+    """Scramble 64-bit integers with a finaliser: one changed bit changes about half of all."""
     x = (x ^ (x >> 31)) * 0x5851F42D4C957F2D
     x = (x ^ (x >> 29)) * 0x2545F4914F6CDD1D
     return (x ^ (x >> 32)) & 0x7FFFFFFFFFFFFFFF
 
 
 def choose(n_rows: int, n_items: int, n_chosen: int, generator: torch.Generator) -> Tensor:
-    """Draw without replacement, (n_rows, n_chosen): a uniform ordered choice in every row.
+    """Draw a uniform ordered choice without replacement in every row, (n_rows, n_chosen).
 
-    Items stand in the order of random numbers, which have 24 bits: as whole numbers, with the item
-    behind them, they are sorted by numpy in a twentieth of the time of `torch.argsort`.
+    Every row sorts its items by random numbers of 24 bits. An integer holds both the number and
+    the item, because numpy sorts integers in a twentieth of the time of `torch.argsort`.
     """
     import torch
 
-    lots = torch.rand(n_rows, n_items, generator=generator).mul_(2**24).long()
-    keys = lots.mul_(n_items).add_(torch.arange(n_items))
+    random_numbers = torch.rand(n_rows, n_items, generator=generator).mul_(2**24).long()
+    keys = random_numbers.mul_(n_items).add_(torch.arange(n_items))
     chosen = np.sort(keys.numpy(), axis=1)[:, :n_chosen] % n_items
     return torch.from_numpy(chosen)
 
 
 def choose_few(n_rows: int, n_items: int, n_chosen: int, generator: torch.Generator) -> Tensor:
-    """What `choose` draws, cheaper if few of many: rows with a repetition are drawn anew."""
+    """Draw from the distribution of `choose`, faster if `n_chosen` is much less than `n_items`.
+
+    Rows with a repetition are drawn again.
+    """
     import torch
 
     if n_chosen**2 > 2 * n_items:
         return choose(n_rows, n_items, n_chosen, generator)
     rows = torch.randint(n_items, (n_rows, n_chosen), generator=generator)
-    again = torch.arange(n_rows)
+    redrawn = torch.arange(n_rows)
     while True:
-        ordered = rows[again].sort(1).values
-        again = again[(ordered[:, 1:] == ordered[:, :-1]).any(1)]
-        if not len(again):
+        ordered = rows[redrawn].sort(1).values
+        redrawn = redrawn[(ordered[:, 1:] == ordered[:, :-1]).any(1)]
+        if not len(redrawn):
             return rows
-        rows[again] = torch.randint(n_items, (len(again), n_chosen), generator=generator)
+        rows[redrawn] = torch.randint(n_items, (len(redrawn), n_chosen), generator=generator)

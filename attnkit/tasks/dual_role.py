@@ -1,4 +1,4 @@
-"""Dual role: the same word asks for one and is asked for by another."""
+"""Dual role: every name looks up one name and is looked up by another."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-_AROUND = 3
-"""Names of a circle: the fewest of which one is asked for and another asks."""
+_CIRCLE = 3
+"""Names of a circle: the fewest with which a name's next and previous names differ."""
 
 
 @register_task
 class DualRole(Task):
-    """A name asks for the number of the next name of its circle; the one before it is a decoy.
+    """Every name asks for the number of the next name in its circle; the previous is a decoy.
 
-    The circles, of three names each, are the same in all books: no token says who asks for whom,
-    it has to be learned. All names of a circle are in the book, in any order, so every token
-    asks for one of the others and is asked for by the other. With the circles Ada, Ben, Cem and
-    Dia, Eli, Fay:
+    The circles, of three names each, are the same in all books. No token says which name is next,
+    so a model has to learn it. All names of a circle are in the book, in any order: every token
+    asks for one of the other two, and the remaining one asks for it. With the circles Ada, Ben,
+    Cem and Dia, Eli, Fay:
 
     ```
     position   0       1       2       3       4       5
@@ -36,27 +36,27 @@ class DualRole(Task):
     reverse    3       4       0       2       5       1
     ```
 
-    Chance is the number of another entry at random. The plateau is observed, not proved: what
-    can be proved is that scores which are the same in both directions prefer the next name for
-    at most two of three, as S(0,1) > S(2,0) > S(1,2) > S(0,1) contradicts itself. Of one long
-    circle over all words, a symmetric score could prefer the next name for all but one of them.
+    Chance is the number of a random other entry. The plateau is observed, not proved. It can be
+    proved that symmetric scores prefer the next name for at most two names of three, because
+    S(0,1) > S(2,0) > S(1,2) > S(0,1) contradicts itself. In one long circle of all words, a
+    symmetric score could prefer the next name for all words but one.
     """
 
     name: ClassVar[str] = "dual_role"
     title: ClassVar[str] = "Dual role"
-    question: ClassVar[str] = "Ada asks for Ben, Ben for Cem, Cem for Ada: what is the number?"
+    question: ClassVar[str] = "Ada asks for Ben, Ben for Cem, Cem for Ada: which number is it?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “smell the smell of failure” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}
 
     n_circles: int = dial(3, "Circles", "Circles of three names in the book.", ge=2, le=5)
-    n_names: int = dial(30, "Names", "Names of all circles.", ge=6, le=63, multiple_of=_AROUND)
+    n_names: int = dial(30, "Names", "Names in all circles.", ge=6, le=63, multiple_of=_CIRCLE)
     n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.n_ctx > self.n_names:
-            allowed = f"at most {self.n_names // _AROUND}, a third of n_names"
+            allowed = f"at most {self.n_names // _CIRCLE}, a third of n_names"
             raise disagreement("n_circles", self.n_circles, allowed, "n_names")
         return self
 
@@ -74,7 +74,7 @@ class DualRole(Task):
 
     @property
     def n_ctx(self) -> int:
-        return _AROUND * self.n_circles
+        return _CIRCLE * self.n_circles
 
     @property
     def answers_from(self) -> int:
@@ -92,12 +92,12 @@ class DualRole(Task):
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
         import torch
 
-        circles = choose(n_examples, self.n_names // _AROUND, self.n_circles, generator)
-        names = (_AROUND * circles[:, :, None] + torch.arange(_AROUND)).flatten(1)
+        circles = choose(n_examples, self.n_names // _CIRCLE, self.n_circles, generator)
+        names = (_CIRCLE * circles[:, :, None] + torch.arange(_CIRCLE)).flatten(1)
         order = choose(n_examples, self.n_ctx, self.n_ctx, generator)
         values = torch.randint(self.n_values, order.shape, generator=generator)
         tokens = torch.stack([names.gather(1, order), self.n_names + values], -1)
-        position = order.argsort(1).unflatten(1, (-1, _AROUND))  # of every name of every circle
+        position = order.argsort(1).unflatten(1, (-1, _CIRCLE))  # (b, circles, names of a circle)
         target = position.roll(-1, 2).flatten(1).gather(1, order)
         reverse = position.roll(1, 2).flatten(1).gather(1, order)
         return Examples(tokens, values.gather(1, target), target, reverse)
@@ -108,9 +108,9 @@ class DualRole(Task):
     def label(self, tokens: np.ndarray) -> list[Label]:
         labels = []
         for name, value in tokens.tolist():
-            place = name % _AROUND
-            after = NAMES[name - place + (place + 1) % _AROUND]
+            index = name % _CIRCLE
+            following = NAMES[name - index + (index + 1) % _CIRCLE]
             number = self.answer_text(value - self.n_names)
-            asking = f"{NAMES[name]} asks {after}"
-            labels.append(Label(NAMES[name], asking, f"{asking}, {number}"))
+            query = f"{NAMES[name]} asks {following}"
+            labels.append(Label(NAMES[name], query, f"{query}, {number}"))
         return labels

@@ -1,4 +1,4 @@
-"""Fuzzy phone book: the name that is asked for is misspelt, and the nearest entry answers."""
+"""Fuzzy phone book: questions contain misspelt names, and the nearest entry is the answer."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @register_task
 class FuzzyPhonebook(Task):
-    """Entries `name number`, then every name once more with wrong letters: the nearest's number?
+    """Look up misspelt names: the book lists `name number`, then asks for every name once.
 
-    A name is its letters, each an id of its own at each place, so that alike names have alike
-    embeddings. With one wrong letter, any two names of a book differ in at least three places:
-    the entry that is meant differs from the question in one, every other in two or more. Names
-    are drawn one after another, each uniformly among those far enough from the names before it;
-    wrong are `n_wrong` places of each question, and what stands there is uniform among the other
-    letters.
+    A token has one id for every letter of its name, and a letter has another id at every place,
+    so that similar names have similar embeddings. With one wrong letter, any two names of a book
+    differ in at least three places: the right entry differs from the question in one place, every
+    other entry in two or more. Names are drawn one after another, each uniformly among the names
+    that are far enough from the earlier ones. Each question has `n_wrong` wrong letters, at
+    random places and uniform among the other letters.
 
     ```
     position   0        1        2        3        4        5
@@ -43,39 +43,42 @@ class FuzzyPhonebook(Task):
     name: ClassVar[str] = "fuzzy_phonebook"
     title: ClassVar[str] = "Fuzzy phone book"
     place: ClassVar[int] = 30
-    question: ClassVar[str] = "Each name is asked once, misspelt: what is the nearest's number?"
+    question: ClassVar[str] = "A name is misspelt: what is the number of the nearest name?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
-    own_question: ClassVar[str] = "Jintrich"
-    """Asked first of the book in the Lab."""
+    default_query: ClassVar[str] = "Jintrich"
+    """Default query for a visitor's own book in the Lab."""
     overrides: ClassVar[dict[str, Any]] = {"d_head": 32, "self_mask": False, "steps": 600}
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)
     n_letters: int = dial(4, "Letters", "Letters in a name.", ge=3, le=8)
-    n_alphabet: int = dial(16, "Alphabet", "Different letters.", ge=8, le=26)
+    n_alphabet: int = dial(16, "Alphabet", "Different letters in names.", ge=8, le=26)
     n_wrong: int = dial(1, "Wrong letters", "Wrong letters in each question.", ge=0, le=3)
     n_values: int = dial(32, "Numbers", "Different numbers an entry can have.", ge=4, le=64)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.distance > self.n_letters:
-            most = (self.n_letters - 1) // 2
-            allowed = f"at most {most}: else another name could be as near"
+            max_wrong = (self.n_letters - 1) // 2
+            allowed = f"at most {max_wrong}: else another name could be as near"
             raise disagreement("n_wrong", self.n_wrong, allowed, "n_letters")
-        if self.n_entries > self._most_entries:
-            allowed = f"at most {self._most_entries}: there are too few names that differ enough"
+        if self.n_entries > self._max_entries:
+            allowed = f"at most {self._max_entries}: there are too few names that differ enough"
             others = ("n_letters", "n_alphabet", "n_wrong")
             raise disagreement("n_entries", self.n_entries, allowed, *others)
         return self
 
     @property
     def distance(self) -> int:
-        """In so many places, at least, any two names of a book differ."""
+        """Minimum number of places in which any two names of a book differ."""
         return 2 * self.n_wrong + 1
 
     @property
-    def _most_entries(self) -> int:
-        """So many leave the last entry at least half of all names; two leave it a third or more."""
+    def _max_entries(self) -> int:
+        """Largest number of entries that leaves at least half of all names to the last entry.
+
+        Two entries are always allowed; they leave at least a third of all names to the second.
+        """
         too_near = sum(
             comb(self.n_letters, places) * (self.n_alphabet - 1) ** places
             for places in range(self.distance)
@@ -114,15 +117,15 @@ class FuzzyPhonebook(Task):
         names = self._names(n_examples, generator)
         values = torch.randint(self.n_values, (n_examples, n), generator=generator)
         target = choose(n_examples, n, n, generator)
-        asked = names.gather(1, target[:, :, None].expand(-1, -1, n_letters))
-        ways = torch.tensor(list(combinations(range(n_letters), self.n_wrong)), dtype=torch.int64)
-        places = ways[torch.randint(len(ways), (n_examples, n), generator=generator)]
-        turns = torch.randint(1, self.n_alphabet, places.shape, generator=generator)
-        asked = asked.scatter_add(2, places, turns) % self.n_alphabet
+        queries = names.gather(1, target[:, :, None].expand(-1, -1, n_letters))
+        sets = torch.tensor(list(combinations(range(n_letters), self.n_wrong)), dtype=torch.int64)
+        wrong = sets[torch.randint(len(sets), (n_examples, n), generator=generator)]
+        shifts = torch.randint(1, self.n_alphabet, wrong.shape, generator=generator)
+        queries = queries.scatter_add(2, wrong, shifts) % self.n_alphabet
         first = torch.arange(n_letters) * self.n_alphabet
         tokens = torch.full((n_examples, 2 * n, self.n_fields), self.d_vocab - 1)
         tokens[:, :n, :-1] = first + names
-        tokens[:, n:, :-1] = first + asked
+        tokens[:, n:, :-1] = first + queries
         tokens[:, :n, -1] = n_letters * self.n_alphabet + values
         return Examples(tokens, values.gather(1, target), target, None)
 
@@ -142,7 +145,7 @@ class FuzzyPhonebook(Task):
         return labels
 
     def _names(self, n_examples: int, generator: torch.Generator) -> Int64[Tensor, "b n letters"]:
-        """Letters of names that all differ enough: those too near an earlier one are drawn anew."""
+        """Draw the letters of names; redraw each name that is too near an earlier one."""
         import torch
 
         names = torch.randint(
@@ -154,15 +157,16 @@ class FuzzyPhonebook(Task):
         rows = torch.arange(n_examples)
         earlier = torch.ones(self.n_entries, self.n_entries, dtype=torch.bool).tril(-1)[..., None]
         while True:
-            some = names[..., rows]
-            n_alike = (some[:, :, None] == some[:, None]).sum(0, dtype=torch.uint8)
-            again = ((n_alike > self.n_letters - self.distance) & earlier).any(1)  # (n, rows)
-            bad = again.any(0)
-            if not bad.any():
+            drawn = names[..., rows]
+            n_alike = (drawn[:, :, None] == drawn[:, None]).sum(0, dtype=torch.uint8)
+            too_near = ((n_alike > self.n_letters - self.distance) & earlier).any(1)  # (n, rows)
+            unfinished = too_near.any(0)
+            if not unfinished.any():
                 break
-            rows, again, some = rows[bad], again[:, bad], some[..., bad]
-            fresh = torch.randint(
-                self.n_alphabet, some.shape, generator=generator, dtype=torch.uint8
+            rows, too_near = rows[unfinished], too_near[:, unfinished]
+            drawn = drawn[..., unfinished]
+            redrawn = torch.randint(
+                self.n_alphabet, drawn.shape, generator=generator, dtype=torch.uint8
             )
-            names[..., rows] = fresh.where(again, some)
+            names[..., rows] = redrawn.where(too_near, drawn)
         return names.permute(2, 1, 0).long()

@@ -1,4 +1,4 @@
-"""Fuzzy recall of MAD: keys and values of several tokens, which are shared between keys."""
+"""Fuzzy recall of MAD: keys and values of several tokens; different keys can share tokens."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 @register_task
 class FuzzyRecall(Task):
-    """Keys and values of one to three tokens, then each key once more, with its value after it.
+    """List keys and values of one to three tokens, then repeat each key, followed by its value.
 
-    As in MAD: the tokens of a key, or of a value, differ from each other; keys can share tokens,
-    so that one alone does not tell which key it is; the tokens of the value are due one after the
-    other, beginning on the last token of the key. MAD's figures: 7 key tokens, 8 value tokens, up
-    to 3 in a row, length 128 (16 pairs here have 123).
+    As in MAD, the tokens of a key differ from each other, and so do those of a value. Keys can
+    share tokens, so that one token does not identify a key. The tokens of the value are the
+    answers one after the other, beginning at the last token of the key. MAD's sizes are 7 key
+    tokens, 8 value tokens, keys and values of up to 3 tokens, length 128 (16 pairs here have 123).
 
-    What differs: there keys and values are streamed until the length is reached, then padded; here
-    different keys come first and then each once more, and every size comes as often as the others,
-    so that all examples are of one length. MAD tests with keys of the largest size only; here
-    accuracy is told by size. In MAD every next token is trained on, here what can be known.
+    Unlike here, MAD streams keys and values until the length is reached, then pads. Here different
+    keys come first, then each once more, and every size is equally frequent, so that all examples
+    have one length. MAD tests with keys of the largest size only; here accuracy is reported for
+    every size. MAD trains on every next token; here only on those that the context determines.
 
     ```
     position   0   1   2   3   4   5   6   7   8   9   10
@@ -66,7 +66,7 @@ class FuzzyRecall(Task):
 
     n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=32)
     n_longest: int = dial(
-        3, "Longest", "Keys and values have up to so many tokens; all sizes are used.", ge=1, le=3
+        3, "Longest", "Most tokens of a key or a value; all smaller sizes occur, too.", ge=1, le=3
     )
     n_keys: int = dial(7, "Key tokens", "Tokens that keys are made of.", ge=7, le=64)
     n_values: int = dial(8, "Value tokens", "Tokens that values are made of.", ge=7, le=64)
@@ -80,7 +80,7 @@ class FuzzyRecall(Task):
 
     @property
     def _sizes(self) -> list[int]:
-        """Numbers of tokens of an example's keys, and of its values, in rising order."""
+        """Sizes of an example's keys, and equally of its values, in tokens, ascending."""
         return sorted(1 + pair % self.n_longest for pair in range(self.n_pairs))
 
     @property
@@ -110,10 +110,9 @@ class FuzzyRecall(Task):
     @property
     def chance(self) -> float:
         n_tokens = sum(self._sizes)
-        own = (
-            sum(size**2 for size in self._sizes) / n_tokens
-        )  # differ, so only one of them is right
-        return (1 + (n_tokens - own) / self.n_values) / n_tokens
+        # The tokens of one value differ from each other, so exactly one of them is right.
+        n_of_value = sum(size**2 for size in self._sizes) / n_tokens
+        return (1 + (n_tokens - n_of_value) / self.n_values) / n_tokens
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
         import torch
@@ -123,23 +122,23 @@ class FuzzyRecall(Task):
         values = values.where(values == NOTHING, self.n_keys + values)
         pairs = torch.stack([keys, values], 2).flatten(2)  # (b, n_pairs, 2 n_longest)
         first = pairs.flatten(1)
-        places = ((first != NOTHING).cumsum(1) - 1).view_as(pairs)
-        asked = choose(n_examples, self.n_pairs, self.n_pairs, generator)[:, :, None]
-        again = pairs.take_along_dim(asked, 1)
+        positions = ((first != NOTHING).cumsum(1) - 1).view_as(pairs)
+        order = choose(n_examples, self.n_pairs, self.n_pairs, generator)[:, :, None]
+        repeated = pairs.take_along_dim(order, 1)
 
-        there = again != NOTHING
-        second = again[there].view(n_examples, -1)
+        is_token = repeated != NOTHING
+        second = repeated[is_token].view(n_examples, -1)
         following = second[:, 1:]
         is_value = following >= self.n_keys
         labels = (following - self.n_keys).where(is_value, NOTHING)
-        target = places.take_along_dim(asked, 1)[there].view_as(second)[:, 1:]
+        target = positions.take_along_dim(order, 1)[is_token].view_as(second)[:, 1:]
         tokens = torch.cat([first[first != NOTHING].view_as(second), second[:, :-1]], 1)
         return Examples(tokens[:, :, None], labels, target.where(is_value, NOTHING), None)
 
     def _motifs(
         self, n_examples: int, n_tokens: int, distinct: bool, generator: torch.Generator
     ) -> Tensor:
-        """(b, n_pairs, n_longest) tokens in a row, then `NOTHING`; sizes are mixed."""
+        """Draw keys or values of mixed sizes, (b, n_pairs, n_longest), padded with `NOTHING`."""
         import torch
 
         motifs = torch.full((n_examples, self.n_pairs, self.n_longest), NOTHING)
@@ -147,10 +146,10 @@ class FuzzyRecall(Task):
         for size in range(1, self.n_longest + 1):
             n_motifs, n_all = self._sizes.count(size), perm(n_tokens, size)
             if distinct:
-                code = choose_few(n_examples, n_all, n_motifs, generator)
+                rank = choose_few(n_examples, n_all, n_motifs, generator)
             else:
-                code = torch.randint(n_all, (n_examples, n_motifs), generator=generator)
-            motifs[:, start : start + n_motifs, :size] = _unranked(code, n_tokens, size)
+                rank = torch.randint(n_all, (n_examples, n_motifs), generator=generator)
+            motifs[:, start : start + n_motifs, :size] = _ordered_choice(rank, n_tokens, size)
             start += n_motifs
         order = choose(n_examples, self.n_pairs, self.n_pairs, generator)
         return motifs.take_along_dim(order[:, :, None], 1)
@@ -167,8 +166,8 @@ class FuzzyRecall(Task):
             text = LETTERS[token] if is_key else self.answer_text(token - self.n_keys)
             question = [text] if is_key and after_value else [*question, text]
             after_value = not is_key
-            asking = f"{' '.join(question)} ?" if position >= self.answers_from else text
-            labels.append(Label(text, asking, f"{'key' if is_key else 'value'} {text}"))
+            query = f"{' '.join(question)} ?" if position >= self.answers_from else text
+            labels.append(Label(text, query, f"{'key' if is_key else 'value'} {text}"))
         return labels
 
     def answer_text(self, answer: int) -> str:
@@ -189,15 +188,18 @@ class FuzzyRecall(Task):
         return group.where(examples.labels != NOTHING, NOTHING)
 
 
-def _unranked(code: Tensor, n_tokens: int, size: int) -> Tensor:
-    """The so-manieth ordered choice of `size` different tokens; one more axis at the end."""
+def _ordered_choice(rank: Tensor, n_tokens: int, size: int) -> Tensor:
+    """Return the ordered choices of `size` different tokens with these ranks, on a new last axis.
+
+    A rank is a number below n_tokens · (n_tokens − 1) · … whose digits count the unused tokens.
+    """
     import torch
 
     digits = []
-    for taken in range(size):
-        digits.append(code % (n_tokens - taken))
-        code = code // (n_tokens - taken)
-    for taken in reversed(range(size)):  # a digit counts the tokens that are left
-        for later in range(taken + 1, size):
-            digits[later] = digits[later] + (digits[later] >= digits[taken])
+    for n_used in range(size):
+        digits.append(rank % (n_tokens - n_used))
+        rank = rank // (n_tokens - n_used)
+    for earlier in reversed(range(size)):
+        for later in range(earlier + 1, size):
+            digits[later] = digits[later] + (digits[later] >= digits[earlier])
     return torch.stack(digits, -1)

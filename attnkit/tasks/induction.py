@@ -1,4 +1,4 @@
-"""Induction: a token comes back, and what came after it the first time is asked."""
+"""Induction: a token is repeated, and the answer is the token that followed it before."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @register_task
 class Induction(Task):
-    """Different tokens in a row, then all but the last once more, mixed: what came after each?
+    """List different tokens, then repeat all but the last in random order: what followed each?
 
-    A head of the first layer tells every token which one it follows, a head of the second finds
-    the token that follows the one asked. Questions come in an order of their own, so that no
-    fixed distance leads to the answer.
+    A head of the first layer tells every token which one it follows; a head of the second finds
+    the token that follows the query. The queries are in random order, so that no fixed distance
+    leads to the answer.
 
     ```
     position   0   1   2   3   4   5   6
@@ -31,13 +31,13 @@ class Induction(Task):
     target                     3   1   2
     ```
 
-    Chance is another token of the row picked at random.
+    Chance is a random other token of the row.
     """
 
     name: ClassVar[str] = "induction"
     title: ClassVar[str] = "Induction"
     place: ClassVar[int] = 60
-    question: ClassVar[str] = "A token comes back: what followed it before?"
+    question: ClassVar[str] = "A token comes back: which token followed it before?"
     source: ClassVar[str] = "induction heads, arXiv 2209.11895"
     family: ClassVar[str] = "Recall benchmarks"
     overrides: ClassVar[dict[str, Any]] = {
@@ -82,9 +82,9 @@ class Induction(Task):
         import torch
 
         seen = choose(n_examples, self.n_tokens, self.n_seen, generator)
-        asked = choose(n_examples, self.n_seen - 1, self.n_seen - 1, generator)
-        tokens = torch.cat([seen, seen.gather(1, asked)], 1)
-        return Examples(tokens[:, :, None], seen.gather(1, asked + 1), asked + 1, None)
+        queried = choose(n_examples, self.n_seen - 1, self.n_seen - 1, generator)
+        tokens = torch.cat([seen, seen.gather(1, queried)], 1)
+        return Examples(tokens[:, :, None], seen.gather(1, queried + 1), queried + 1, None)
 
     def book(self, tokens: Tensor) -> Tensor:
         return in_order(tokens[:, : self.n_seen])
@@ -93,8 +93,8 @@ class Induction(Task):
         letters = [ascii_letters[token] for token in tokens[:, 0].tolist()]
         labels = [Label(letter, letter, letter) for letter in letters[: self.n_seen]]
         for letter in letters[self.n_seen :]:
-            asking = f"{letter} ?"
-            labels.append(Label(asking, asking, asking))
+            query = f"{letter} ?"
+            labels.append(Label(query, query, query))
         return labels
 
     def answer_text(self, answer: int) -> str:

@@ -1,4 +1,4 @@
-"""Hops: follow a relation several times, from one entry to the next."""
+"""Several hops: follow a relation several times, from one entry to the next."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 @register_task
 class KHop(Task):
-    """Entries `who: whom` form one cycle; each name is asked once: who is so many hops on?
+    """Find the name that is several hops after another, in a cycle of entries `name: next name`.
 
-    One layer follows one hop. A second can follow two: in the first, entries look up each other.
+    Each name is asked once. One layer can follow one hop; two layers can follow two, because
+    entries can look up each other in the first layer.
 
     ```
     position   0         1         2         3       4       5
@@ -28,23 +29,21 @@ class KHop(Task):
     target                                   1       0       0
     ```
 
-    Chance is another name picked at random.
+    Chance is a random other name.
     """
 
     name: ClassVar[str] = "k_hop"
     title: ClassVar[str] = "Several hops"
     place: ClassVar[int] = 70
-    question: ClassVar[str] = "Ada points to Cem, Cem to Ben: who is two hops on from Ada?"
+    question: ClassVar[str] = "Ada points to Cem, Cem to Ben: who is two hops from Ada?"
     source: ClassVar[str] = "k-hop of Physics of Language Models 4.1, arXiv 2512.17351"
     family: ClassVar[str] = "Recall benchmarks"
     overrides: ClassVar[dict[str, Any]] = {"n_layers": 2, "n_heads": 2, "d_head": 32, "steps": 800}
     slice_title: ClassVar[str] = "Hops"
 
     n_names: int = dial(8, "Names", "Names in the cycle; each is asked once.", ge=6, le=32)
-    n_hops: int = dial(2, "Hops", "Questions ask for at most so many hops.", ge=1, le=8)
-    fewest_hops: int = dial(
-        1, "Fewest hops", "Questions ask for at least so many hops.", ge=1, le=8
-    )
+    n_hops: int = dial(2, "Hops", "Largest number of hops in a question.", ge=1, le=8)
+    fewest_hops: int = dial(1, "Fewest hops", "Smallest number of hops in a question.", ge=1, le=8)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -84,13 +83,13 @@ class KHop(Task):
         import torch
 
         n = self.n_names
-        cycle, entries, asked = (choose(n_examples, n, n, generator) for _ in range(3))
+        cycle, entries, queried = (choose(n_examples, n, n, generator) for _ in range(3))
         more = torch.randint(len(self.slice_names), (n_examples, n), generator=generator)
-        last = (asked + self.fewest_hops + more - 1) % n
+        last = (queried + self.fewest_hops + more - 1) % n
         following = cycle.roll(-1, 1)
         book = torch.stack([cycle, n + following], dim=-1)
         book = book.gather(1, entries[:, :, None].expand(-1, -1, 2))
-        questions = torch.stack([cycle.gather(1, asked), 2 * n + more], dim=-1)
+        questions = torch.stack([cycle.gather(1, queried), 2 * n + more], dim=-1)
         position = torch.arange(n).expand(n_examples, -1)
         target = torch.zeros_like(entries).scatter(1, entries, position).gather(1, last)
         return Examples(torch.cat([book, questions], 1), following.gather(1, last), target, None)
@@ -103,8 +102,8 @@ class KHop(Task):
         for name, other in tokens.tolist():
             more = other - 2 * self.n_names
             if more >= 0:
-                asking = f"{NAMES[name]}+{self.fewest_hops + more}"
-                labels.append(Label(asking, f"{asking} ?", f"{asking} ?"))
+                query = f"{NAMES[name]}+{self.fewest_hops + more}"
+                labels.append(Label(query, f"{query} ?", f"{query} ?"))
             else:
                 text = f"{NAMES[name]}: {NAMES[other - self.n_names]}"
                 labels.append(Label(NAMES[name], text, text))

@@ -1,10 +1,10 @@
-"""Language: the characters of a real text, one after the other or with some hidden.
+"""Language: predict the next or the hidden characters of a real text.
 
-The text is what Python's `help` knows by heart, so nothing is downloaded. It differs between
-Python's releases: no number that follows from it stands here, and a result names its hash.
+The text is that of Python's help topics, so nothing is downloaded. It differs between Python's
+releases, so this module contains no number that follows from it, and a result names its hash.
 
-Many paragraphs stand in several topics; each is kept once, for otherwise much of what is held out
-could be read in training.
+Many paragraphs belong to several topics. Each is kept once, because otherwise much of the
+held-out text would occur in the training text.
 """
 
 from __future__ import annotations
@@ -32,32 +32,34 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Int64
     from torch import Tensor
 
-_N_KEPT = 100
-"""So many of the commonest characters are told apart; all others are one."""
+_N_COMMON = 100
+"""Number of the commonest characters that have ids of their own; all others share one id."""
 
 _BLOCK = 2000
-"""Characters that are on the same side of the split."""
+"""Number of consecutive characters that are on the same side of the split."""
 
 RARE, HIDDEN = "□", "■"
-"""In place of a rare character, and of one that is asked."""
+"""Symbols that stand for a rare character and for a hidden one."""
 
-_SEEN = {" ": "␣", "\n": "⏎"}
-"""How characters that leave no ink are shown."""
+_VISIBLE = {" ": "␣", "\n": "⏎"}
+"""Visible symbols of white space."""
 
-_WORDS = {" ": "space", "\n": "line break", RARE: "a rare character", HIDDEN: "hidden"}
+_DESCRIPTIONS = {" ": "space", "\n": "line break", RARE: "a rare character", HIDDEN: "hidden"}
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text, read once.
+    """A text as ids, split into a training side and a held-out side.
 
     Attributes:
-        text: all of it. hash: sixteen hexadecimal digits of its content.
-        characters: those told apart, by id; `RARE` comes last if there are any.
-        ids: one for each character of the text.
-        held_out: whether the character is on the held-out side.
-        largest_share: of the text, that the commonest character makes up.
-        bigram_entropy: of a character, given the one to its left, in nats.
+        text: The whole text.
+        hash: Hash of the text, sixteen hexadecimal digits.
+        characters: Different characters in the order of their ids; `RARE` is the last if the text
+            has rare characters.
+        ids: Id of each character of the text.
+        held_out: Whether each character is on the held-out side.
+        largest_share: Share of the commonest character.
+        bigram_entropy: Entropy of a character given the one to its left, in nats.
     """
 
     text: str
@@ -71,7 +73,7 @@ class Corpus:
 
 @lru_cache(1)
 def read_corpus() -> Corpus:
-    """All of Python's help topics in the order of their keys, each paragraph once."""
+    """Return Python's help topics as a corpus, in the order of their keys, each paragraph once."""
     from pydoc_data.topics import topics
 
     paragraphs = (
@@ -83,29 +85,29 @@ def read_corpus() -> Corpus:
 
 
 def corpus_of(text: str) -> Corpus:
-    """Number a text's characters, cut it into blocks and count its pairs."""
-    codes, place, counts = np.unique(
+    """Return a text as a corpus: number its characters, split its blocks and count its bigrams."""
+    codes, index, counts = np.unique(
         np.frombuffer(text.encode("utf-32-le"), np.uint32), return_inverse=True, return_counts=True
     )
-    kept = np.sort(np.argsort(-counts, kind="stable")[:_N_KEPT])
-    id_of = np.full(len(codes), len(kept))
-    id_of[kept] = np.arange(len(kept))
-    ids = id_of[place]
-    characters = [chr(code) for code in codes[kept]] + [RARE] * (len(codes) > len(kept))
-    blocks = [text[at : at + _BLOCK] for at in range(0, len(text), _BLOCK)]
-    side = [int(_digest(block), 16) % HELD_OUT_ONE_IN == 0 for block in blocks]
+    common = np.sort(np.argsort(-counts, kind="stable")[:_N_COMMON])
+    id_of = np.full(len(codes), len(common))
+    id_of[common] = np.arange(len(common))
+    ids = id_of[index]
+    characters = [chr(code) for code in codes[common]] + [RARE] * (len(codes) > len(common))
+    blocks = [text[start : start + _BLOCK] for start in range(0, len(text), _BLOCK)]
+    held_out = [int(_digest(block), 16) % HELD_OUT_ONE_IN == 0 for block in blocks]
 
     n = len(characters)
     pairs = np.bincount(ids[:-1] * n + ids[1:], minlength=n * n).reshape(n, n)
     left = np.broadcast_to(pairs.sum(1, keepdims=True), pairs.shape)
-    seen = pairs > 0
-    nats = pairs[seen] * np.log(left[seen] / pairs[seen])
+    occurs = pairs > 0
+    nats = pairs[occurs] * np.log(left[occurs] / pairs[occurs])
     return Corpus(
         text,
         _digest(text),
         tuple(characters),
         ids,
-        np.repeat(side, _BLOCK)[: len(text)],
+        np.repeat(held_out, _BLOCK)[: len(text)],
         float(np.bincount(ids).max() / len(ids)),
         float(nats.sum() / pairs.sum()),
     )
@@ -117,24 +119,25 @@ def _digest(text: str) -> str:
 
 @lru_cache(4)
 def starts_of(n_characters: int) -> tuple[Int64[np.ndarray, " t"], Int64[np.ndarray, " h"]]:
-    """Where windows of so many characters may begin, in training and held out.
+    """Return the starts of all windows of `n_characters`, for training and for evaluation.
 
-    None crosses from one side to the other, and a held-out window that can be read in training,
-    too, is left out.
+    No window contains characters of both sides. Held-out windows that also occur in the training
+    text are left out.
     """
     corpus = read_corpus()
-    n_held = np.concatenate([[0], np.cumsum(corpus.held_out)])
-    within = n_held[n_characters:] - n_held[:-n_characters]
+    n_held_out = np.concatenate([[0], np.cumsum(corpus.held_out)])
+    within = n_held_out[n_characters:] - n_held_out[:-n_characters]
     (trained,) = np.nonzero(within == 0)
     (held_out,) = np.nonzero(within == n_characters)
     hashes = _hashes_of(corpus.ids, n_characters)
-    known, asked = np.sort(hashes[trained]), hashes[held_out]
-    nearest = known[np.searchsorted(known, asked).clip(max=len(known) - 1)]
-    return trained, held_out[nearest != asked]  # np.isin is thirty times slower
+    in_training, of_held_out = np.sort(hashes[trained]), hashes[held_out]
+    # A binary search: np.isin is thirty times slower.
+    nearest = in_training[np.searchsorted(in_training, of_held_out).clip(max=len(in_training) - 1)]
+    return trained, held_out[nearest != of_held_out]
 
 
 def _hashes_of(ids: Int64[np.ndarray, " n"], n_characters: int) -> np.ndarray:
-    """A hash of every window: its characters as the digits of a number modulo 2⁶⁴."""
+    """Return the hash of every window: its characters are digits of a number modulo 2⁶⁴."""
     base = 0x5851F42D4C957F2D
     powers = np.full(len(ids), base, np.uint64).cumprod()
     inverses = np.full(len(ids), pow(base, -1, 2**64), np.uint64).cumprod()
@@ -148,12 +151,12 @@ def _hashes_of(ids: Int64[np.ndarray, " n"], n_characters: int) -> np.ndarray:
 
 @register_task
 class Language(Task):
-    """A window of text: what is the next character, at every place? Or: what is hidden?
+    """Predict the next character at every position of a window, or its hidden characters.
 
-    Chance: the commonest character every time. Loss to beat: a character's entropy given its left
-    neighbour, as counted in this very text; also for hidden characters, although a model may see
-    more than that neighbour then, or not even that. Held out are blocks of the text, chosen by a
-    hash of their content.
+    Chance is the commonest character. The loss to beat is the entropy of a character given its
+    left neighbour, counted in the same text. It is used for hidden characters, too, although a
+    model may then see more than that neighbour, or not even the neighbour. A hash of their content
+    decides which blocks of the text are held out.
 
     ```
     position   0   1   2   3   4
@@ -193,15 +196,15 @@ class Language(Task):
     objective: Literal["next", "masked"] = dial(
         "next",
         "Objective",
-        "Next: each place answers the next character, for causal models. Masked: some are hidden, "
-        "for models that see both sides.",
+        "Next: each position predicts the next character, for causal models. Masked: some "
+        "characters are hidden and must be predicted, for models that see both sides.",
         choice_labels=("next character", "hidden characters"),
     )
-    length: int = dial(64, "Window", "Characters a model sees at once.", ge=16, le=256)
+    length: int = dial(64, "Window", "Characters that a model sees at once.", ge=16, le=256)
     masked_share: float = dial(
         0.15,
         "Hidden share",
-        "Of the characters, where the objective is masked.",
+        "Share of characters that are hidden if the objective is masked.",
         ge=0.05,
         le=0.5,
         allow_inf_nan=False,
@@ -245,18 +248,18 @@ class Language(Task):
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of the text's content, which numbers are compared by."""
+        """Hash of the text: results are comparable only if it is the same."""
         return read_corpus().hash
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
-        return self._cut(np.concatenate(starts_of(self._n_shown)), n_examples, generator)
+        return self._cut(np.concatenate(starts_of(self._n_characters)), n_examples, generator)
 
     def draw(self, n_examples: int, generator: torch.Generator, *, held_out: bool) -> Examples:
-        return self._cut(starts_of(self._n_shown)[held_out], n_examples, generator)
+        return self._cut(starts_of(self._n_characters)[held_out], n_examples, generator)
 
     @property
-    def _n_shown(self) -> int:
-        """Characters of an example, the last answer included."""
+    def _n_characters(self) -> int:
+        """Number of characters of an example, including the last answer."""
         return self.length + (self.objective == "next")
 
     def _cut(
@@ -265,34 +268,35 @@ class Language(Task):
         import torch
 
         chosen = torch.randint(len(starts), (n_examples, 1), generator=generator)
-        places = torch.from_numpy(starts)[chosen] + torch.arange(self._n_shown)
-        window = torch.from_numpy(read_corpus().ids)[places]
+        index = torch.from_numpy(starts)[chosen] + torch.arange(self._n_characters)
+        window = torch.from_numpy(read_corpus().ids)[index]
         tokens, labels = window[:, : self.length], window[:, 1:]
         if self.objective == "masked":
             n_hidden = max(1, round(self.masked_share * self.length))
-            lots = torch.rand(tokens.shape, generator=generator)
+            random_numbers = torch.rand(tokens.shape, generator=generator)
             hidden = torch.zeros_like(tokens, dtype=torch.bool)
-            hidden.scatter_(1, lots.topk(n_hidden, dim=1, sorted=False).indices, True)
+            hidden.scatter_(1, random_numbers.topk(n_hidden, dim=1, sorted=False).indices, True)
             labels = tokens.masked_fill(~hidden, NOTHING)
             tokens = tokens.masked_fill(hidden, self.n_classes)
         return Examples(tokens[:, :, None], labels, torch.full_like(labels, NOTHING))
 
     def book(self, tokens: Tensor) -> Tensor:
-        """A window is its own book; the side is decided by its place in the text, see `draw`."""
+        """Return the whole window; `draw` ignores it, as the place in the text decides the side."""
         return in_order(tokens)
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         characters = (*read_corpus().characters, HIDDEN)
         labels = []
         for (token,) in tokens.tolist():
-            shown = _shown(characters[token])
-            word = _WORDS.get(characters[token])
-            labels.append(Label(shown, f"{shown} ?", f"{shown} {word}" if word else shown))
+            symbol = _symbol(characters[token])
+            description = _DESCRIPTIONS.get(characters[token])
+            full = f"{symbol} {description}" if description else symbol
+            labels.append(Label(symbol, f"{symbol} ?", full))
         return labels
 
     def answer_text(self, answer: int) -> str:
-        return _shown(read_corpus().characters[answer])
+        return _symbol(read_corpus().characters[answer])
 
 
-def _shown(character: str) -> str:
-    return _SEEN.get(character, character)
+def _symbol(character: str) -> str:
+    return _VISIBLE.get(character, character)

@@ -1,6 +1,6 @@
-"""Lists: reverse them, sort them, swap their halves, or treat every symbol by itself.
+"""Lists: reverse them, sort them, swap their halves, or map every symbol by itself.
 
-The five tasks on which three projections were compared with fewer: Borji 2023
+These are the five tasks on which three projections were compared with fewer: Borji 2023
 (arXiv 2305.19129), Kayyam, Madan Gopal and Lewis 2026 (arXiv 2606.04032).
 """
 
@@ -38,11 +38,11 @@ PUBLISHED: dict[str, Any] = {
     "evaluate_every": 16,
     "n_eval": 2000,
 }
-"""One cell of the authors' seeded re-run of arXiv 2606.04032: 64 wide, 2 layers, 4 heads.
+"""Settings of one cell of the authors' seeded re-run of arXiv 2606.04032.
 
-The final LayerNorm is part of their code, not of their description. Without it, `Q=K=V` solves
-REVERSE with four layers; with it, the published cells come out. QKV solves REVERSE and SWAP here,
-no variant solves SORT.
+The model has width 64, 2 layers and 4 heads. The final LayerNorm is part of the authors' code,
+not of their description. Without it, `Q=K=V` solves REVERSE with four layers; with it, the
+published cells are reproduced. Here QKV solves REVERSE and SWAP, and no variant solves SORT.
 """
 
 QUICK: dict[str, Any] = {
@@ -61,11 +61,11 @@ QUICK: dict[str, Any] = {
     "evaluate_every": 10,
     "n_eval": 128,
 }
-"""Small, on short lists, and without end: all five are solved with it."""
+"""Settings of a small model on short lists that never repeat; QKV solves all five tasks."""
 
 
 class Lists(Task):
-    """A list of symbols, drawn evenly and independently; every place has an answer."""
+    """A list of independent, uniform random symbols; every position is an answer position."""
 
     family: ClassVar[str] = "Lists"
     source: ClassVar[str] = "Borji 2023; Kayyam et al. 2026"
@@ -112,7 +112,7 @@ class Lists(Task):
     def _answers(
         self, symbols: Int64[Tensor, "b i"]
     ) -> tuple[Int64[Tensor, "b i"], Int64[Tensor, "b i"]]:
-        """Labels, and the places from which they are."""
+        """Return the labels and the targets."""
 
     def book(self, tokens: Tensor) -> Tensor:
         return in_order(tokens)
@@ -127,7 +127,7 @@ class Lists(Task):
         return f"{answer}"
 
 
-def _own_place(symbols: Int64[Tensor, "b i"]) -> Int64[Tensor, "b i"]:
+def _positions(symbols: Int64[Tensor, "b i"]) -> Int64[Tensor, "b i"]:
     import torch
 
     return torch.arange(symbols.shape[1]).expand_as(symbols)
@@ -135,7 +135,7 @@ def _own_place(symbols: Int64[Tensor, "b i"]) -> Int64[Tensor, "b i"]:
 
 @register_task
 class Reverse(Lists):
-    """The list from back to front. Chance: the same symbol at every place.
+    """Return the list from back to front. Chance: the same symbol at every place.
 
     ```
     position   0  1  2  3
@@ -150,14 +150,14 @@ class Reverse(Lists):
     question: ClassVar[str] = "What does the list look like from back to front?"
 
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
-        return symbols.flip(1), _own_place(symbols).flip(1)
+        return symbols.flip(1), _positions(symbols).flip(1)
 
 
 @register_task
 class Sort(Lists):
-    """The list in ascending order. Chance: the same symbol at every place.
+    """Return the list in ascending order. Chance: the same symbol at every place.
 
-    A symbol that occurs once has a target; of several that are alike none is the one.
+    Only symbols that occur once have a target: repeated symbols are at several positions.
 
     ```
     position   0   1   2  3
@@ -174,17 +174,17 @@ class Sort(Lists):
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
         import torch
 
-        labels, place = symbols.sort(dim=1, stable=True)
+        labels, position = symbols.sort(dim=1, stable=True)
         repeated = torch.zeros_like(labels, dtype=torch.bool)
-        alike = labels[:, 1:] == labels[:, :-1]
-        repeated[:, 1:] |= alike
-        repeated[:, :-1] |= alike
-        return labels, place.masked_fill(repeated, NOTHING)
+        equal = labels[:, 1:] == labels[:, :-1]
+        repeated[:, 1:] |= equal
+        repeated[:, :-1] |= equal
+        return labels, position.masked_fill(repeated, NOTHING)
 
 
 @register_task
 class Swap(Lists):
-    """The second half of the list, then the first. Chance: the same symbol at every place.
+    """Return the second half of the list, then the first. Chance: the same symbol at every place.
 
     ```
     position   0  1  2  3
@@ -204,12 +204,12 @@ class Swap(Lists):
 
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
         half = self.length // 2
-        return symbols.roll(half, 1), _own_place(symbols).roll(half, 1)
+        return symbols.roll(half, 1), _positions(symbols).roll(half, 1)
 
 
 @register_task
 class Subtract(Lists):
-    """The largest symbol minus each, 9 − x by default. Chance: the same symbol at every place.
+    """Return the largest symbol minus each, 9 − x by default. Chance: the same symbol everywhere.
 
     ```
     position   0  1  2  3
@@ -221,15 +221,15 @@ class Subtract(Lists):
 
     name: ClassVar[str] = "sub"
     title: ClassVar[str] = "Subtract"
-    question: ClassVar[str] = "What is the largest digit minus each?"
+    question: ClassVar[str] = "What is the largest symbol minus each symbol?"
 
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
-        return self.n_symbols - 1 - symbols, _own_place(symbols)
+        return self.n_symbols - 1 - symbols, _positions(symbols)
 
 
 @register_task
 class Copy(Lists):
-    """The list as it is. Chance: the same symbol at every place.
+    """Return the list unchanged. Chance: the same symbol at every place.
 
     ```
     position   0  1  2  3
@@ -241,7 +241,7 @@ class Copy(Lists):
 
     name: ClassVar[str] = "copy"
     title: ClassVar[str] = "Copy"
-    question: ClassVar[str] = "What stands at each place?"
+    question: ClassVar[str] = "Which symbol stands at each place?"
 
     def _answers(self, symbols: Tensor) -> tuple[Tensor, Tensor]:
-        return symbols.clone(), _own_place(symbols)
+        return symbols.clone(), _positions(symbols)

@@ -1,4 +1,4 @@
-"""Two tasks of MAD: recall among noise, and selective copying; `fuzzy_recall` is a third."""
+"""Two tasks of MAD: recall among noise and selective copying. `fuzzy_recall` has a third."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SOURCE = "MAD, arXiv 2403.17844"
-"""Where its tasks are from."""
+"""Origin of the tasks of MAD."""
 
 LETTERS = ascii_letters + "αβγδεζηθικλμ"
-"""How keys are shown; values are numbers."""
+"""Letters that stand for keys on screen; numbers stand for values."""
 
 
 @register_task
 class NoisyRecall(Task):
-    """A stream of `key value` and of noise: a key that was there before has the same value again.
+    """Recall values in a stream of `key value` pairs and noise: an earlier key has the same value.
 
-    As in MAD: keys are drawn with replacement, what each stands for is drawn anew in every
-    example; a share of the pairs is two noise tokens instead; the last pair is one that was there
-    before; the answer is due on the key, before its value. MAD's figures: 8 keys, 8 values, 16
-    noise tokens, .2 noise, 64 pairs. What differs: the first pair is never noise; only what can be
-    known is trained on, in MAD every next token.
+    As in MAD, keys are drawn with replacement, and every example has other values for them.
+    A share of the pairs is replaced by two noise tokens. The last pair repeats an earlier one. The
+    answer is due at the key, before its value. MAD's sizes are 8 keys, 8 values, 16 noise tokens,
+    20% noise, 64 pairs. Unlike in MAD, the first pair is never noise, and a model is trained only
+    on values that the context determines, not on every next token.
 
     ```
     position   0   1   2   3   4   5   6   7   8   9   10
@@ -40,8 +40,8 @@ class NoisyRecall(Task):
     target                             1               3
     ```
 
-    There is no target where the key was there more than once. Chance is the value of an earlier
-    pair picked at random.
+    There is no target if the key occurred more than once before. Chance is the value of a random
+    earlier pair.
     """
 
     name: ClassVar[str] = "noisy_recall"
@@ -56,12 +56,12 @@ class NoisyRecall(Task):
         "d_head": 32,
         "steps": 500,
     }
-    slice_title: ClassVar[str] = "Times the key was there before"
+    slice_title: ClassVar[str] = "Earlier occurrences of the key"
 
-    n_pairs: int = dial(12, "Pairs", "Pairs in the stream, noise counted.", ge=4, le=128)
+    n_pairs: int = dial(12, "Pairs", "Pairs in the stream, noise included.", ge=4, le=128)
     n_keys: int = dial(8, "Keys", "Different keys.", ge=4, le=64)
     n_values: int = dial(8, "Values", "Different values a key can have.", ge=4, le=64)
-    n_noise: int = dial(16, "Noise tokens", "Different tokens of the noise.", ge=1, le=64)
+    n_noise: int = dial(16, "Noise tokens", "Different noise tokens.", ge=1, le=64)
     noise_share: float = dial(
         0.2,
         "Noise",
@@ -97,8 +97,8 @@ class NoisyRecall(Task):
 
     @property
     def chance(self) -> float:
-        same = _same_key(self.n_pairs, self.n_keys, self.noise_share)
-        return same + (1 - same) / self.n_values
+        same_key = _share_of_same_key(self.n_pairs, self.n_keys, self.noise_share)
+        return same_key + (1 - same_key) / self.n_values
 
     def make_examples(self, n_examples: int, generator: torch.Generator) -> Examples:
         import torch
@@ -111,32 +111,32 @@ class NoisyRecall(Task):
         noise[:, 0] = False
         noise_tokens = torch.randint(self.n_noise, (*shape, 2), generator=generator) + first_noise
 
-        there = torch.zeros_like(values).scatter_add(1, keys, (~noise).long()) > 0
-        lots = torch.rand(values.shape, generator=generator)
-        last = lots.masked_fill(~there, -1).argmax(1, keepdim=True)
+        occurs = torch.zeros_like(values).scatter_add(1, keys, (~noise).long()) > 0
+        random_numbers = torch.rand(values.shape, generator=generator)
+        last = random_numbers.masked_fill(~occurs, -1).argmax(1, keepdim=True)
 
         stream = torch.stack([keys, self.n_keys + values.gather(1, keys)], dim=-1)
         stream = torch.where(noise[:, :, None], noise_tokens, stream).flatten(1)
         tokens = torch.cat([stream, last], 1)
-        same = self._same_before(tokens)
-        times, right = same.sum(2), values.gather(1, torch.cat([keys, last], 1))
+        same_key = self._same_key_before(tokens)
+        times, answers = same_key.sum(2), values.gather(1, torch.cat([keys, last], 1))
         labels = torch.full((n_examples, self.n_ctx - 2), NOTHING)
         target = labels.clone()
-        labels[:, ::2] = right[:, 1:].where(times > 0, NOTHING)
-        target[:, ::2] = (2 * same.long().argmax(2) + 1).where(times == 1, NOTHING)
+        labels[:, ::2] = answers[:, 1:].where(times > 0, NOTHING)
+        target[:, ::2] = (2 * same_key.long().argmax(2) + 1).where(times == 1, NOTHING)
         return Examples(tokens[:, :, None], labels, target, None)
 
-    def _same_before(self, tokens: Tensor) -> Tensor:
-        """(b, n, n): which earlier pairs (last axis) have the key of every pair but the first."""
+    def _same_key_before(self, tokens: Tensor) -> Tensor:
+        """Return whether pair i + 1 has the key of the earlier pair j, (b, i, j)."""
         import torch
 
         keys = tokens[:, ::2]
-        keys = keys.where(keys < self.n_keys, -1 - torch.arange(self.n_pairs))  # noise: none alike
-        same = keys[:, 1:, None] == keys[:, None, :-1]
-        return same.tril()
+        # Every noise pair gets a number of its own, so that no two of them are equal.
+        keys = keys.where(keys < self.n_keys, -1 - torch.arange(self.n_pairs))
+        return (keys[:, 1:, None] == keys[:, None, :-1]).tril()
 
     def book(self, tokens: Tensor) -> Tensor:
-        """What every key stands for; noise, order and repetitions do not count."""
+        """Return the value of every key; noise, order and repetitions do not count."""
         import torch
 
         pairs = tokens[:, :-1, 0].unflatten(1, (-1, 2))
@@ -169,36 +169,36 @@ class NoisyRecall(Task):
         import torch
 
         group = torch.full_like(examples.labels, NOTHING)
-        group[:, ::2] = self._same_before(examples.tokens[:, :, 0]).sum(2).clamp(max=3) - 1
+        group[:, ::2] = self._same_key_before(examples.tokens[:, :, 0]).sum(2).clamp(max=3) - 1
         return group
 
 
 @lru_cache(256)
-def _same_key(n_pairs: int, n_keys: int, noise_share: float) -> float:
-    """How often an earlier pair picked at random has the key that is asked.
+def _share_of_same_key(n_pairs: int, n_keys: int, noise_share: float) -> float:
+    """Return the probability that a random earlier pair has the key of the question.
 
-    Follows the number of different keys that were there, which is 1 after the first pair.
+    Follows the distribution of the number of different keys so far, which is 1 after one pair.
     """
     n_seen = np.arange(n_keys + 1)
     probability = (n_seen == 1).astype(float)
-    new = (1 - noise_share) * (1 - n_seen / n_keys)
-    asked = picked = 0.0
+    new_key = (1 - noise_share) * (1 - n_seen / n_keys)
+    n_questions = n_same = 0.0
     for _ in range(n_pairs - 2):
-        asked += (1 - noise_share) * float(probability @ n_seen) / n_keys
-        picked += (1 - noise_share) / n_keys
-        risen = np.roll(probability * new, 1)
-        probability = probability * (1 - new) + risen
-    picked += float(probability[1:] @ (1 / n_seen[1:]))
-    return picked / (asked + 1)
+        n_questions += (1 - noise_share) * float(probability @ n_seen) / n_keys
+        n_same += (1 - noise_share) / n_keys
+        increased = np.roll(probability * new_key, 1)
+        probability = probability * (1 - new_key) + increased
+    n_same += float(probability[1:] @ (1 / n_seen[1:]))
+    return n_same / (n_questions + 1)
 
 
 @register_task
 class SelectiveCopy(Task):
-    """Tokens among blanks, then a mark, then blanks only: say the tokens in order.
+    """Copy tokens that are spread among blanks: after a mark, answer with the tokens in order.
 
-    As in MAD: tokens are drawn with replacement, every blank falls before one of them, all alike,
-    so that the last token stands just before the mark. MAD's figures: vocabulary 16, length 256,
-    16 tokens.
+    As in MAD, tokens are drawn with replacement, and each blank stands before a uniform random
+    token, so that the last token stands just before the mark. MAD's sizes are vocabulary 16,
+    length 256, 16 tokens.
 
     ```
     position   0   1   2   3   4   5   6   7   8   9
@@ -207,7 +207,7 @@ class SelectiveCopy(Task):
     target                                 1   2   5
     ```
 
-    Chance is one of the tokens picked at random.
+    Chance is a random one of the tokens.
     """
 
     name: ClassVar[str] = "selective_copy"
@@ -225,13 +225,13 @@ class SelectiveCopy(Task):
     slice_title: ClassVar[str] = "Place among the tokens"
 
     n_tokens: int = dial(
-        16, "Vocabulary", "Token ids, the blank and the mark among them.", ge=8, le=128
+        16, "Vocabulary", "Token ids, including the blank and the mark.", ge=8, le=128
     )
-    n_copied: int = dial(4, "Tokens", "Tokens to say in order.", ge=4, le=96)
+    n_copied: int = dial(4, "Tokens", "Tokens to copy in order.", ge=4, le=96)
     length: int = dial(
         16,
         "Length",
-        "Tokens in all, at least two for every one to say and two more.",
+        "Length of the sequence; at least two for every token to copy, and two more.",
         ge=10,
         le=512,
     )
@@ -278,7 +278,7 @@ class SelectiveCopy(Task):
         return Examples(tokens[:, :, None], labels, target, None)
 
     def book(self, tokens: Tensor) -> Tensor:
-        """The tokens to say, each with its place; where they stand does not count."""
+        """Return the tokens to copy, each with its rank; their positions do not count."""
         import torch
 
         stream = tokens[:, : self.answers_from, 0]
@@ -294,8 +294,8 @@ class SelectiveCopy(Task):
             special.get(token) or Label(f"{token}", f"{token}", f"{token}")
             for token in tokens[: self.answers_from, 0].tolist()
         ]
-        asking = [f"token {place} ?" for place in range(1, self.n_copied + 1)]
-        return stream + [Label("·", text, text) for text in asking]
+        queries = [f"token {rank} ?" for rank in range(1, self.n_copied + 1)]
+        return stream + [Label("·", query, query) for query in queries]
 
     def answer_text(self, answer: int) -> str:
         return f"{answer}"

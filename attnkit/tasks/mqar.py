@@ -1,4 +1,4 @@
-"""Multi-query associative recall: keys seen once among values are asked for, soon or late."""
+"""Multi-query associative recall: every key of a list of pairs is queried, soon or late."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-_NEAR = 8
-"""The nearest group of distances reaches so far; every further one twice as far."""
+_NEAREST = 8
+"""Largest distance of the first group of answers; every further group reaches twice as far."""
 
 
 @register_task
 class Mqar(Task):
-    """Pairs `key value`, then each key once more at some distance: which value was its?
+    """Recall the value of every key: pairs `key value`, then each key once more at some distance.
 
-    As the builder of Zoology has it: of V tokens, keys are 1 to V/2−1 and values V/2 to V−1, each
-    drawn without replacement. After the pairs come slots of two tokens; slot i = 1, 2, … holds a
-    query with a probability in proportion to i^(a−1), without replacement, so that most follow
-    soon. The answer is due on the query itself and does not follow it; all other tokens are fill
-    and are asked nothing. Fill is any of the V tokens, even a key or a value, or always 0, as in
-    the published figure: V 8192, (T, N) (64, 4), (128, 8), (256, 16), two layers, one head, no MLP.
-    What differs: answers are told apart among the V/2 values, there among all V tokens.
+    As in Zoology, of V tokens, keys are 1 to V/2−1 and values V/2 to V−1, each drawn without
+    replacement. Slots of two tokens follow the pairs. Slot i = 1, 2, … holds a query with a
+    probability proportional to i^(a−1), without replacement, so that most queries follow soon. The
+    answer is due at the query itself; the next token is not the answer. All other tokens are fill
+    without a question: any of the V tokens, even a key or a value, or always 0, as in the
+    published figure (V 8192; length and pairs (64, 4), (128, 8), (256, 16); two layers, one head,
+    no MLP). Unlike here, the classes in Zoology are all V tokens; here they are the V/2 values.
 
     ```
     position   0   1   2   3   4   5   6   7   8   9   10  11
@@ -38,13 +38,13 @@ class Mqar(Task):
     target                             3               1
     ```
 
-    Chance is a value of the example picked at random.
+    Chance is a random value of the example.
     """
 
     name: ClassVar[str] = "mqar"
     title: ClassVar[str] = "Multi-query recall"
     place: ClassVar[int] = 0
-    question: ClassVar[str] = "A key comes back: which value followed it?"
+    question: ClassVar[str] = "A key comes back: which value followed it before?"
     source: ClassVar[str] = "MQAR of Zoology, arXiv 2312.04927"
     family: ClassVar[str] = "Recall benchmarks"
     overrides: ClassVar[dict[str, Any]] = {
@@ -66,18 +66,23 @@ class Mqar(Task):
     )
     n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=64)
     length: int = dial(
-        24, "Length", "Tokens in all; at least four for every pair.", ge=8, le=512, multiple_of=2
+        24,
+        "Length",
+        "Length of the sequence; at least four tokens for every pair.",
+        ge=8,
+        le=512,
+        multiple_of=2,
     )
     power_a: float = dial(
         0.01,
         "Power of distance",
-        "Near 0: queries follow soon; 1: all slots are alike.",
+        "Near 0: queries follow soon. 1: queries are spread evenly.",
         ge=0.01,
         le=1.0,
         allow_inf_nan=False,
     )
     random_fill: bool = dial(
-        True, "Random fill", "Slots without a query hold any tokens; if not, the token 0."
+        True, "Random fill", "Slots without a query hold random tokens; otherwise the token 0."
     )
 
     @model_validator(mode="after")
@@ -123,18 +128,22 @@ class Mqar(Task):
         queries = 2 * self._slots(n_examples, generator)
         shape = (n_examples, n_answers)
         if self.random_fill:
-            asked = torch.randint(self.n_tokens, shape, generator=generator)
+            fill = torch.randint(self.n_tokens, shape, generator=generator)
         else:
-            asked = torch.zeros(shape, dtype=torch.int64)
+            fill = torch.zeros(shape, dtype=torch.int64)
         pairs = torch.stack([keys, self.n_classes + values], dim=-1).flatten(1)
-        tokens = torch.cat([pairs, asked.scatter(1, queries, keys)], 1)
+        tokens = torch.cat([pairs, fill.scatter(1, queries, keys)], 1)
         nothing = torch.full(shape, NOTHING)
-        holders = torch.arange(1, self.answers_from, 2).expand(n_examples, -1)
-        labels, target = nothing.scatter(1, queries, values), nothing.scatter(1, queries, holders)
+        sources = torch.arange(1, self.answers_from, 2).expand(n_examples, -1)
+        labels, target = nothing.scatter(1, queries, values), nothing.scatter(1, queries, sources)
         return Examples(tokens[:, :, None], labels, target, None)
 
     def _slots(self, n_examples: int, generator: torch.Generator) -> Tensor:
-        """(b, n) slot of every key's query: a race of exponential times at the slots' rates."""
+        """Draw the slot of every key's query, (b, n).
+
+        The slots with the shortest of exponential times win: a draw without replacement with
+        probabilities proportional to their rates.
+        """
         import torch
 
         n_slots = (self.length - self.answers_from) // 2
@@ -146,10 +155,10 @@ class Mqar(Task):
         return tokens[:, : self.answers_from].reshape(-1, self.n_pairs, 2)
 
     def label(self, tokens: np.ndarray) -> list[Label]:
-        shown = [f"{token}" for token in tokens[:, 0].tolist()]
-        keys = shown[: self.answers_from : 2]
+        texts = [f"{token}" for token in tokens[:, 0].tolist()]
+        keys = texts[: self.answers_from : 2]
         labels = []
-        for position, token in enumerate(shown):
+        for position, token in enumerate(texts):
             if position < self.answers_from:
                 full = f"{('key', 'value')[position % 2]} {token}"
             else:
@@ -162,8 +171,8 @@ class Mqar(Task):
 
     @property
     def _edges(self) -> list[int]:
-        """The largest distance of every group."""
-        edges, furthest = [_NEAR], self.length - 2
+        """Largest distance of every group."""
+        edges, furthest = [_NEAREST], self.length - 2
         while edges[-1] < furthest:
             edges.append(2 * edges[-1])
         return [*edges[:-1], furthest]
@@ -176,6 +185,6 @@ class Mqar(Task):
     def slices(self, examples: Examples) -> Tensor:
         import torch
 
-        at = torch.arange(self.answers_from, self.length)
-        group = torch.bucketize(at - (examples.target - 1), torch.tensor(self._edges))
+        queries = torch.arange(self.answers_from, self.length)
+        group = torch.bucketize(queries - (examples.target - 1), torch.tensor(self._edges))
         return group.where(examples.labels != NOTHING, NOTHING)

@@ -1,4 +1,4 @@
-"""Neighbours: several keys are almost alike, and what they answer is not."""
+"""Neighbours: several keys have almost the same vector, but different values."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ _RANKS = ("1st", "2nd", "3rd")
 
 @register_task
 class Neighbours(Task):
-    """A name asks for the numbers of its neighbours in turn, whose vectors are almost alike.
+    """Ask for the numbers of a name's neighbours one by one; their vectors are almost alike.
 
-    Names come in families of four. Of every family in the book several members are entries, with
-    different numbers; one that is none asks for the number of its first neighbour, then of its
-    second. Nothing tells positions, so the first is the one whose place in the family is first,
-    wherever it stands.
+    Names come in families of four. Several members of each family in the book are entries, with
+    different numbers. A member without an entry asks for the number of its first neighbour, then
+    of its second. They are counted by their index in the family, not by their position.
 
     ```
     position   0        1        2        3        4         5         6         7
@@ -39,33 +38,34 @@ class Neighbours(Task):
     target                                         3         1         2         0
     ```
 
-    The vectors of names are given and stay as they are: √cosine of a direction of the family and
-    √(1 − cosine) of a direction of the place in it, all these orthogonal. Two members of a family
-    have exactly that cosine, equal places of two families have 1 − cosine, all else has 0.
+    The vectors of names are fixed: √cosine times a direction of the family plus √(1 − cosine)
+    times a direction of the index in the family, all orthogonal to each other. Two members of a
+    family have exactly that cosine, equal indices of two families have 1 − cosine, and any other
+    two names have 0.
 
-    Chance is the number of a random entry; a random neighbour's is right once in `n_alike`.
+    Chance is the number of a random entry; that of a random neighbour is right once in `n_alike`.
     """
 
     name: ClassVar[str] = "neighbours"
     title: ClassVar[str] = "Neighbours"
     place: ClassVar[int] = 40
-    question: ClassVar[str] = "“network” is near “neural” and “social”: what does each one answer?"
+    question: ClassVar[str] = "“network” is near “neural” and “social”: what are their numbers?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “neural … social … network” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": False, "steps": 600}
     slice_title: ClassVar[str] = "Neighbour"
 
-    n_asking: int = dial(4, "Asking", "Families in the book; a member of each asks.", ge=2, le=6)
+    n_asking: int = dial(4, "Asking", "Families in the book; one member of each asks.", ge=2, le=6)
     n_families: int = dial(
-        8, "Families", "Families of four names that those are drawn from.", ge=2, le=12
+        8, "Families", "Families of four names from which a book is drawn.", ge=2, le=12
     )
     n_alike: int = dial(
-        2, "Neighbours", "Entries of a family; each is asked for once.", ge=2, le=MEMBERS - 1
+        2, "Neighbours", "Entries of each family; each is asked for once.", ge=2, le=MEMBERS - 1
     )
     cosine: float = dial(
         0.9,
         "Cosine",
-        "Between the vectors of two names of a family.",
+        "Cosine between the vectors of two names of a family.",
         ge=0.6,
         le=0.99,
         allow_inf_nan=False,
@@ -84,12 +84,12 @@ class Neighbours(Task):
 
     @property
     def n_entries(self) -> int:
-        """Entries in the book, and questions."""
+        """Number of entries in the book, and of questions."""
         return self.n_asking * self.n_alike
 
     @property
     def n_names(self) -> int:
-        """Names of all families."""
+        """Number of names in all families."""
         return MEMBERS * self.n_families
 
     @property
@@ -121,17 +121,17 @@ class Neighbours(Task):
 
         shape = (n_examples, self.n_asking)
         families = choose(n_examples, self.n_families, self.n_asking, generator)
-        ways = torch.tensor(_ways(self.n_alike))
-        members = ways[torch.randint(len(ways), shape, generator=generator)]
+        choices = torch.tensor(_choices(self.n_alike))
+        members = choices[torch.randint(len(choices), shape, generator=generator)]
         members = members + MEMBERS * families[:, :, None]
         neighbours = members[..., 1:].flatten(1)
-        asker = members[..., :1].expand(-1, -1, self.n_alike).flatten(1)
-        asked = torch.arange(self.n_alike).repeat(self.n_asking).expand_as(asker)
+        queries = members[..., :1].expand(-1, -1, self.n_alike).flatten(1)
+        ranks = torch.arange(self.n_alike).repeat(self.n_asking).expand_as(queries)
         values = choose(n_examples, self.n_values, self.n_entries, generator)
         order = choose(n_examples, self.n_entries, self.n_entries, generator)
         entries = torch.stack([neighbours, self.n_names + values], -1)
         entries = entries.gather(1, order[:, :, None].expand(-1, -1, 2))
-        questions = torch.stack([asker, self.n_names + self.n_values + asked], -1)
+        questions = torch.stack([queries, self.n_names + self.n_values + ranks], -1)
         return Examples(torch.cat([entries, questions], 1), values, order.argsort(1), None)
 
     def book(self, tokens: Tensor) -> Tensor:
@@ -145,10 +145,10 @@ class Neighbours(Task):
         directions = torch.empty(self.n_families + MEMBERS, d_model)
         torch.nn.init.orthogonal_(directions, generator=generator)
         of_family, of_member = directions.split([self.n_families, MEMBERS])
-        alike, apart = math.sqrt(self.cosine), math.sqrt(1 - self.cosine)
-        rows = (alike * of_family[:, None] + apart * of_member).flatten(0, 1)
-        as_learned = math.sqrt(d_model / self.n_fields) / 2  # the length of an initial row
-        return torch.arange(self.n_names), rows * as_learned
+        shared, separate = math.sqrt(self.cosine), math.sqrt(1 - self.cosine)
+        rows = (shared * of_family[:, None] + separate * of_member).flatten(0, 1)
+        norm = math.sqrt(d_model / self.n_fields) / 2  # as long as the initial rows of learned ids
+        return torch.arange(self.n_names), rows * norm
 
     def label(self, tokens: np.ndarray) -> list[Label]:
         labels = []
@@ -169,15 +169,15 @@ class Neighbours(Task):
         return _RANKS[: self.n_alike]
 
     def slices(self, examples: Examples) -> Tensor:
-        asked = examples.tokens[:, self.answers_from :, 1]
-        return asked - self.n_names - self.n_values
+        ranks = examples.tokens[:, self.answers_from :, 1]
+        return ranks - self.n_names - self.n_values
 
 
-def _ways(n_alike: int) -> list[tuple[int, ...]]:
-    """Every choice in a family of who asks, then of the entries, in order."""
+def _choices(n_alike: int) -> list[tuple[int, ...]]:
+    """Return all choices of the member that asks and of the entries, in the order of the family."""
     return [
-        (asker, *entries)
+        (query, *entries)
         for entries in combinations(range(MEMBERS), n_alike)
-        for asker in range(MEMBERS)
-        if asker not in entries
+        for query in range(MEMBERS)
+        if query not in entries
     ]

@@ -1,4 +1,4 @@
-"""Phone book: look a name up, answer its number. Keys are found by likeness alone."""
+"""Phone book: look up the number of a name. Queries match keys by similarity alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @register_task
 class Phonebook(Task):
-    """Entries `name number`, then every name once more in another order: which number?
+    """Look up numbers: the book lists `name number`, then asks for every name once.
 
     ```
     position   0       1       2       3       4       5
@@ -25,6 +25,8 @@ class Phonebook(Task):
     label                              14      25      31
     target                             1       2       0
     ```
+
+    Chance is the number of a random entry.
     """
 
     name: ClassVar[str] = "phonebook"
@@ -33,8 +35,8 @@ class Phonebook(Task):
     question: ClassVar[str] = "Each name is asked once: what is its number?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “similar to Jindrich” on Stack Exchange"
-    own_question: ClassVar[str] = "Jindřich"
-    """Asked first of the book in the Lab."""
+    default_query: ClassVar[str] = "Jindřich"
+    """Default query for a visitor's own book in the Lab."""
     overrides: ClassVar[dict[str, Any]] = {"d_head": 8, "self_mask": False, "steps": 600}
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=32)
@@ -91,8 +93,8 @@ class Phonebook(Task):
         labels = []
         for name, value in tokens.tolist():
             if value == self.n_names + self.n_values:
-                asking = f"{NAMES[name]} ?"
-                labels.append(Label(asking, asking, asking))
+                query = f"{NAMES[name]} ?"
+                labels.append(Label(query, query, query))
             else:
                 number = self.answer_text(value - self.n_names)
                 text = f"{NAMES[name]} {number}"

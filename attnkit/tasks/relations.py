@@ -1,4 +1,4 @@
-"""Relations between the entries of a book: who points at whom, and whether it is mutual."""
+"""Relations between the entries of a book, directed and mutual."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 
 class Relation(Task):
-    """Entries `name, whom it points at, number`: every entry answers with that one's number."""
+    """Entries `name, other name, number`: each entry asks for the number of its other name.
+
+    Chance is the number of a random other entry.
+    """
 
     family: ClassVar[str] = "Questions people ask"
     between: ClassVar[str]
-    """Text between the two names of an entry. It is no arrow: arrows stand for scores."""
+    """Text between the two names of an entry; no arrow, because arrows stand for scores."""
 
     n_entries: int = dial(8, "Entries", "People in the book; each answers once.", ge=4, le=16)
     n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
@@ -65,16 +68,18 @@ class Relation(Task):
         labels = []
         for name, other, value in tokens.tolist():
             number = self.answer_text(value - 2 * self.n_names)
-            asking = f"{NAMES[name]}{self.between}{NAMES[other - self.n_names]}"
-            labels.append(Label(NAMES[name], asking, f"{asking}, {number}"))
+            query = f"{NAMES[name]}{self.between}{NAMES[other - self.n_names]}"
+            labels.append(Label(NAMES[name], query, f"{query}, {number}"))
         return labels
 
-    def _examples(self, target: Tensor, reverse: Tensor | None, g: torch.Generator) -> Examples:
-        """Examples in which entry i points at entry target[:, i]."""
+    def _examples(
+        self, target: Tensor, reverse: Tensor | None, generator: torch.Generator
+    ) -> Examples:
+        """Draw examples in which the other name of entry i is that of entry target[:, i]."""
         import torch
 
-        names = choose(len(target), self.n_names, self.n_entries, g)
-        values = torch.randint(self.n_values, target.shape, generator=g)
+        names = choose(len(target), self.n_names, self.n_entries, generator)
+        values = torch.randint(self.n_values, target.shape, generator=generator)
         others = self.n_names + names.gather(1, target)
         tokens = torch.stack([names, others, 2 * self.n_names + values], dim=-1)
         return Examples(tokens, values.gather(1, target), target, reverse)
@@ -82,10 +87,10 @@ class Relation(Task):
 
 @register_task
 class Directed(Relation):
-    """Everyone reports to one other, in a single cycle: what is the superior's number?
+    """Everyone reports to one other person, in a single cycle: what is that person's number?
 
-    Each entry has one successor and one predecessor, and a symmetric score cannot tell them
-    apart by itself.
+    Each entry has one successor and one predecessor, and symmetric scores alone cannot
+    distinguish them.
 
     ```
     position   0             1             2
@@ -118,7 +123,7 @@ class Directed(Relation):
 
 @register_task
 class Mutual(Relation):
-    """Everyone is married to one other, who names them back: what is the partner's number?
+    """Everyone is married to one other person, and each names the other: what is their number?
 
     ```
     position   0             1             2             3

@@ -1,4 +1,4 @@
-"""Transfer: an embedding learned for one question serves the opposite one."""
+"""Transfer: an embedding that was learned for one question is used for the opposite question."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 
 class Lookup(Task):
-    """Entries `name number`, all different, then every entry again with one of the two hidden.
+    """List different entries `name number`, then repeat each with one of its two fields hidden.
 
-    Names and numbers are ids and classes of one space, names first; then come the two blanks.
+    Names, numbers and the two blanks share one range of ids, in this order; the classes are the
+    names, then the numbers.
     """
 
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “same basic embedding” on Stack Exchange"
     hidden: ClassVar[int]
-    """The field that is asked for: 0 the name, 1 the number."""
+    """Field that is hidden and asked for: 0 the name, 1 the number."""
 
     n_entries: int = dial(8, "Entries", "Entries in the book; each is asked once.", ge=2, le=16)
     n_names: int = dial(32, "Names", "Names that entries are drawn from.", ge=4, le=64)
@@ -32,9 +33,9 @@ class Lookup(Task):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        least, other = min((self.n_names, "n_names"), (self.n_values, "n_values"))
-        if self.n_entries > least:
-            raise disagreement("n_entries", self.n_entries, f"at most {other} ({least})", other)
+        most, other = min((self.n_names, "n_names"), (self.n_values, "n_values"))
+        if self.n_entries > most:
+            raise disagreement("n_entries", self.n_entries, f"at most {other} ({most})", other)
         return self
 
     @property
@@ -83,14 +84,14 @@ class Lookup(Task):
     def label(self, tokens: np.ndarray) -> list[Label]:
         labels = []
         for token in tokens.tolist():
-            parts = [self.answer_text(part) if part < self.n_classes else "?" for part in token]
-            text = " ".join(parts)
-            labels.append(Label(text if "?" in parts else parts[0], text, text))
+            fields = [self.answer_text(field) if field < self.n_classes else "?" for field in token]
+            text = " ".join(fields)
+            labels.append(Label(text if "?" in fields else fields[0], text, text))
         return labels
 
 
 class Before(Lookup):
-    """What the embedding of `transfer` is trained on: every name's number.
+    """Task on which the embedding of `transfer` is trained: look up the number of every name.
 
     ```
     position   0       1       2       3       4       5
@@ -110,10 +111,10 @@ class Before(Lookup):
 
 @register_task
 class Transfer(Lookup):
-    """A phone book is asked the other way round: whose number is this?
+    """Look up names in a phone book by their numbers, with an embedding from the opposite task.
 
-    Only the embedding is kept from the earlier task, that of names' numbers, and frozen; so the
-    blank for a name, which it never saw, stays as it was drawn.
+    Only the embedding is taken from the earlier task, which asks for the numbers of names, and it
+    is frozen. The blank for a name does not occur there, so its row keeps its initial values.
 
     ```
     position   0       1       2       3       4       5
@@ -127,7 +128,7 @@ class Transfer(Lookup):
 
     name: ClassVar[str] = "transfer"
     title: ClassVar[str] = "Transfer"
-    question: ClassVar[str] = "The embedding has learned names' numbers: whose number is this?"
+    question: ClassVar[str] = "The embedding has learned to find numbers: whose number is this?"
     overrides: ClassVar[dict[str, Any]] = {
         "d_head": 32,
         "self_mask": False,

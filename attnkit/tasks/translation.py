@@ -1,7 +1,7 @@
-"""Translation: an encoder reads one side, a decoder writes the other with the right words so far.
+"""Translation: an encoder reads the source, and a decoder writes the translation.
 
-The decoder's token at each position is the word before it, at first a start; its label is the
-next word.
+The decoder is trained with teacher forcing: its first token is a start, every other token is the
+right word before, and the label is the next word.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CODES: dict[Language, str] = {
 
 @register_task
 class Dictionary(Task):
-    """Every name has a number, the same in all sentences: translate names into numbers in order.
+    """Translate names into numbers in order; a name has the same number in all sentences.
 
     A sentence is a random choice of names without repetition. With Ada 31, Ben 14, Cem 25:
 
@@ -57,12 +57,13 @@ class Dictionary(Task):
     target                      0      1   2
     ```
 
-    Reversed, the labels were 14, 31, 25. Chance is the number of a random name of the sentence.
+    In reversed order, the labels would be 14, 31, 25. Chance is the number of a random name of the
+    sentence.
     """
 
     name: ClassVar[str] = "dictionary"
     title: ClassVar[str] = "Dictionary"
-    question: ClassVar[str] = "Each name has its number everywhere: what comes next?"
+    question: ClassVar[str] = "Each name has the same number everywhere: which number is next?"
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "positions": "learned", "steps": 300}
@@ -70,7 +71,9 @@ class Dictionary(Task):
 
     n_words: int = dial(8, "Words", "Names in a sentence.", ge=2, le=16)
     n_vocab: int = dial(32, "Dictionary", "Names that have a number.", ge=8, le=64)
-    order: Literal["same", "reversed"] = dial("same", "Order", "In which the numbers are written.")
+    order: Literal["same", "reversed"] = dial(
+        "same", "Order", "Order of the numbers, compared with the names."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -101,7 +104,7 @@ class Dictionary(Task):
 
     @property
     def slice_names(self) -> tuple[str, ...]:
-        return tuple(f"{place}" for place in range(1, self.n_words + 1))
+        return tuple(f"{number}" for number in range(1, self.n_words + 1))
 
     @property
     def chance(self) -> float:
@@ -135,12 +138,12 @@ class Dictionary(Task):
 
 @register_task
 class Translation(Task):
-    """English names of countries, languages and currencies in another language, by letters.
+    """Translate English names of countries, languages and currencies, letter by letter.
 
-    They are those of Unicode's locale data (the package Babel). Left out are names longer than
-    `max_length` in either language, and those with two translations. A side's letters are ids of
-    its own; the source is filled up with blanks, and after the end nothing is asked. Were
-    `max_length` 5, a pair would be:
+    The names come from Unicode's locale data (the package Babel). Names longer than `max_length`
+    in either language and names with two translations are left out. Each side's letters have ids
+    of their own. The source is padded with blanks, and positions after the end have no question.
+    With `max_length` 5, a pair would be:
 
     ```
     position   0  1  2  3  4    5      6  7  8  9    10
@@ -148,13 +151,14 @@ class Translation(Task):
     label                       K      u  b  a  end
     ```
 
-    No position holds the answer, so there is no target. Pairs are split by a hash of their English
-    side, and drawn in passes over all of one side. Chance is the share of the commonest answer.
+    No position holds the answer, so there is no target. A hash of the English name decides the
+    side of the split. Examples are drawn in passes over all pairs of one side. Chance is the share
+    of the commonest answer.
     """
 
     name: ClassVar[str] = "translation"
     title: ClassVar[str] = "Translation"
-    question: ClassVar[str] = "“Sweden” is “Schweden”: which letter is next?"
+    question: ClassVar[str] = "“Sweden” becomes “Schweden”: which letter is next?"
     family: ClassVar[str] = "Text"
     source: ClassVar[str] = "the question “K should be the same with V” on Stack Exchange"
     corpus: ClassVar[bool] = True
@@ -166,7 +170,7 @@ class Translation(Task):
         "steps": 400,
     }
 
-    language: Language = dial("German", "Language", "Into which is translated.")
+    language: Language = dial("German", "Language", "Language of the translations.")
     max_length: int = dial(12, "Longest", "Letters of the longest name.", ge=8, le=24)
 
     @property
@@ -204,7 +208,7 @@ class Translation(Task):
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """All names that are drawn, of both sides of the split: English, translated."""
+        """All pairs (English name, translation), on both sides of the split."""
         return self._stock.pairs
 
     @property
@@ -250,7 +254,7 @@ class Translation(Task):
         english = {letter: token for token, letter in enumerate(self._stock.english)}
         n_letters = len(self._stock.english)
         as_source = [english.get(letter, NOTHING) for letter in self._stock.foreign]
-        as_source.append(n_letters)  # end and nothing, the last class and -1: as blanks
+        as_source.append(n_letters)  # the end (last class) and `NOTHING` (-1) become blanks
         source = examples.tokens[:, : self.n_source, 0]
         written = torch.tensor(as_source, device=source.device)[examples.labels]
         other = (written[:, :-1] != source).any(1).long()
@@ -278,10 +282,15 @@ class Translation(Task):
 class _Stock:
     """All pairs of a language as ids.
 
+    Ids are, in this order, English letters, a blank, foreign letters, the start, the decoder's
+    blank.
+
     Attributes:
-        english, foreign: the letters of either side, in the order of their ids. Ids are: English
-            letters, a blank, foreign letters, the start, the decoder's blank.
-        tokens: (pair, i, 1). labels: (pair, a), foreign letters, then the end, then nothing.
+        pairs: English names and their translations.
+        english: Letters of the English names in the order of their ids.
+        foreign: Letters of the translations in the order of their ids.
+        tokens: Tokens of all pairs, (pair, i, 1).
+        labels: Foreign letters, then the end, then `NOTHING`, (pair, a).
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -310,27 +319,27 @@ def _stock(language: Language, max_length: int) -> _Stock:
 
 @cache
 def _names(language: Language) -> list[tuple[str, str]]:
-    """Pairs of names, English and translated, of what has one translation."""
+    """Return the sorted pairs (English name, translation) of all names with one translation."""
     from babel import Locale
 
     english, foreign = Locale("en"), Locale(_CODES[language])
     pairs = {
-        (name, there[code])
-        for here, there in (
+        (name, translations[code])
+        for names, translations in (
             (english.territories, foreign.territories),
             (english.languages, foreign.languages),
             (english.currencies, foreign.currencies),
         )
-        for code, name in here.items()
-        if code in there
+        for code, name in names.items()
+        if code in translations
     }
-    translations = Counter(name for name, _ in pairs)
-    return sorted(pair for pair in pairs if translations[pair[0]] == 1)
+    n_translations = Counter(name for name, _ in pairs)
+    return sorted(pair for pair in pairs if n_translations[pair[0]] == 1)
 
 
 @cache
 def _dictionary(n_vocab: int) -> tuple[int, ...]:
-    """The number of every name: a permutation that is always the same."""
+    """Return the number of every name: a fixed permutation."""
 
     def digest(number: int) -> bytes:
         return hashlib.blake2b(f"dictionary {number}".encode()).digest()

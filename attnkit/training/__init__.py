@@ -1,4 +1,4 @@
-"""Training of an experiment: data, cohorts, metrics, and the snapshots, results and films made.
+"""Training of experiments: data, cohorts, metrics, snapshots, results and films.
 
 Names are imported when first used, so that pages can read results without importing torch.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attnkit.training.snapshot import Snapshot
     from attnkit.training.training import Training, stream, train
 
-_HOMES = {
+_MODULES = {
     "Film": "film",
     "Result": "results",
     "Snapshot": "snapshot",
@@ -27,4 +27,4 @@ _HOMES = {
 __all__ = ["Film", "Result", "Snapshot", "Training", "record", "stream", "train"]
 
 
-__getattr__ = import_on_use(__name__, _HOMES)
+__getattr__ = import_on_use(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""Films a training: takes its weights at the steps that a film is to hold."""
+"""Recording of films: copies the weights of a training at the steps of the film's frames."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from attnkit.training.training import Training
 
 
 class Camera:
-    """Takes the frames of a training, if it is held at the steps in question.
+    """Recorder of a film; the training has to stop at the steps of the frames.
 
     Args:
-        training: what is filmed. seed: one of its seeds; None: the first.
+        training: The training to film.
+        seed: The seed to film. None: the first one of the experiment.
     """
 
     def __init__(self, training: Training, seed: int | None = None) -> None:
@@ -35,12 +36,12 @@ class Camera:
 
     @property
     def film(self) -> Film:
-        """What has been taken so far."""
+        """Film of the frames that have been taken so far."""
         return replace(self._film, frames=list(self._film.frames))
 
     @property
     def n_steps_left(self) -> int:
-        """Steps until the next frame; 0 if there is none."""
+        """Number of steps until the next frame; 0 after the last one."""
         n_taken = len(self._film.frames)
         return self._due[n_taken] - self._training.step if n_taken < len(self._due) else 0
 
@@ -49,36 +50,30 @@ class Camera:
         training, n_taken = self._training, len(self._film.frames)
         if n_taken == len(self._due) or training.step != self._due[n_taken]:
             return
-        variants = training.experiment.sharing
-        found = {
-            run: (evaluation, place, parameters)
-            for cohort in training.cohorts
-            if self._seed in cohort.seeds
-            for evaluation in cohort.evaluations[-1:]
-            for (place, run), parameters in zip(
-                ((i, r) for i, r in enumerate(cohort.runs) if r[1] == self._seed),
-                cohort.parameters(self._seed),
-                strict=True,
-            )
-        }
-        own = [found[variant, self._seed] for variant in variants]
+        by_variant = {}
+        for cohort in training.cohorts:
+            runs = [i for i, (_, seed) in enumerate(cohort.runs) if seed == self._seed]
+            parameters = cohort.parameters(self._seed)
+            for run, run_parameters in zip(runs, parameters, strict=True):
+                variant, _ = cohort.runs[run]
+                by_variant[variant] = (cohort.evaluations[-1], run, run_parameters)
+        filmed = [by_variant[variant] for variant in training.experiment.sharing]
         self._film.frames.append(
             Frame(
                 training.step,
-                [parameters for _, _, parameters in own],
-                {name: np.array([e.metrics[name][i] for e, i, _ in own]) for name in METRICS},
-                np.stack([e.head_symmetry[i] for e, i, _ in own]),
+                [parameters for _, _, parameters in filmed],
+                {name: np.array([e.metrics[name][i] for e, i, _ in filmed]) for name in METRICS},
+                np.stack([e.head_symmetry[i] for e, i, _ in filmed]),
             )
         )
 
 
 def record(experiment: Experiment, seed: int | None = None, device: str = "auto") -> Film:
-    """Train one seed of an experiment and film it.
+    """Train one seed of an experiment and record its film.
 
-    On a CPU the last frame holds, bit for bit, the weights that `train` gives this seed on the same
+    On a CPU the last frame has, bit for bit, the weights that `train` gives this seed on the same
     engine, the same kind of processor and the same version of torch, whichever other seeds train
-    beside it. Another engine or processor rounds differently, so there the weights agree within
-    rounding.
+    beside it. With another engine or processor, the weights agree within rounding.
 
     Args:
         experiment: The experiment to train.

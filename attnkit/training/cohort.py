@@ -1,7 +1,7 @@
-"""A cohort: some runs of an experiment, trained as one batched computation.
+"""Cohorts: groups of runs of an experiment that train as one batched computation.
 
-A cohort knows nothing of the others. It is trained by one thread at a time, gives the same bits
-whatever else runs, and keeps its own evaluations.
+A cohort does not depend on the other cohorts. It is trained by one thread at a time, gives the
+same bits whatever runs beside it, and keeps its own evaluations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from attnkit.experiment.layer_specs import LayerSpec
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.model.adam import Adam
 from attnkit.model.model import Model
-from attnkit.model.parameters import TABLE
+from attnkit.model.parameters import EMBEDDING
 from attnkit.model.reference import Layer
 from attnkit.tasks import Examples, Task
 from attnkit.training import metrics
@@ -36,12 +36,14 @@ from attnkit.variants.tying import kept_role
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What was measured on the held-out examples at one step; runs in the experiment's order.
+    """Measurements of a cohort's runs on the held-out examples at one step.
 
     Attributes:
-        metrics: name → (r,). head_symmetry: (r, l, h) score symmetry; NaN where a head is not, or
-            where those who ask are not those who are looked at.
-        slice_accuracy: (r, slices) accuracy on each of the task's groups of answers.
+        step: Optimiser steps taken.
+        metrics: Metrics (r,) by name.
+        head_symmetry: Score symmetry (r, l, h); NaN for heads that a variant lacks and in layers
+            whose query positions are not their key positions.
+        slice_accuracy: Accuracy (r, slices) on each of the task's groups of answers.
     """
 
     step: int
@@ -50,23 +52,25 @@ class Evaluation:
     slice_accuracy: Float32[np.ndarray, "r slices"]
 
 
-_Alike: TypeAlias = list[tuple[slice, Layer]]
-"""One place in the model: neighbouring runs whose layers have equal shapes, and those layers."""
+_LayerOfRuns: TypeAlias = list[tuple[slice, Layer]]
+"""One attention layer of all runs, recorded for each slice of runs with equal shapes."""
 
 
 class Cohort:
-    """Runs that train as one; step 0 is evaluated on construction.
+    """Group of runs that train as one; step 0 is evaluated on construction.
 
     Args:
-        experiment: what to train.
-        seeds: which of its seeds are in this cohort.
-        sharing: which of its variants are; None: all.
-        device: where to train.
-        engine: what trains the runs that the kernel knows.
+        experiment: The experiment to train.
+        seeds: Seeds of the experiment that this cohort trains.
+        device: The device that trains.
+        sharing: Variants of the experiment that this cohort trains. None: all.
+        engine: Engine to train with. "kernel" requires that the kernel can train all variants;
+            otherwise torch trains them.
 
     Attributes:
-        evaluations: one per evaluation so far, first at step 0.
-        diverged_at: (r,) step of the evaluation that found a run's loss not finite, else −1.
+        step: Optimiser steps taken.
+        evaluations: All evaluations so far; the first one is that of step 0.
+        diverged_at: Step (r,) of the evaluation that found a run's loss not finite; else −1.
     """
 
     def __init__(
@@ -92,24 +96,24 @@ class Cohort:
         self.diverged_at = np.full(self.model.n_runs, -1, np.int64)
         self._n_heads = experiment.n_heads
         self._optimiser = self._make_optimiser()
-        self._tie_at = {v: experiment.tie_step(v) for v in self.sharing if len(v.stages) > 1}
-        self._turn_to(experiment.task_at(0))
-        self._tie_those_due()
+        self._tie_steps = {v: experiment.tie_step(v) for v in self.sharing if len(v.stages) > 1}
+        self._set_task(experiment.task_at(0))
+        self._tie_due_variants()
         self._evaluate()
 
     @property
     def runs(self) -> list[tuple[Variant, int]]:
-        """(variant, seed) of every run, in the order of all its arrays."""
+        """Variant and seed of every run, in the order of the runs in all arrays."""
         return [(variant, seed) for variant in self.sharing for seed in self.seeds]
 
     def advance(self, n_steps: int) -> None:
-        """Take so many optimiser steps, evaluating on the experiment's cadence and at its end."""
+        """Take `n_steps` optimiser steps; evaluate every `evaluate_every` steps and at the end."""
         training = self.experiment.training
         for _ in range(n_steps):
             self._train_step()
             self.step += 1
-            self._begin_anew_if_due()
-            self._tie_those_due()
+            self._start_main_task_if_due()
+            self._tie_due_variants()
             if self.step % training.evaluate_every == 0 or self.step == training.steps:
                 self._evaluate()
 
@@ -120,41 +124,41 @@ class Cohort:
         Float32[np.ndarray, "r b l h i j"],
         Float32[np.ndarray, "r b l h i j"],
     ]:
-        """Return every run's answers to a batch, its attention patterns and its scores.
+        """Return the answers, the attention patterns and the scores of every run on a batch.
 
-        Scores are scaled, before masks and softmax. Of several maps of a head they are the mean.
-        Where the attention of a layer is not that of all positions to all positions, the other
-        weights are 0 and the other scores NaN.
+        Scores are scaled, before masks and softmax; where a head has several maps, they are the
+        mean of the maps. Pairs of positions that a layer does not compare have weight 0 and score
+        NaN.
         """
-        n_given = len(examples.tokens)
-        repeated = examples.take(torch.arange(n_given + -n_given % ALIGNED) % n_given)
+        n_examples = len(examples.tokens)
+        repeated = examples.take(torch.arange(n_examples + -n_examples % ALIGNED) % n_examples)
         same_for_all = stack([repeated] * len(self.seeds), self.device)
         logits, layers = self._answer_and_record(same_for_all.tokens)
         answers = logits.argmax(-1)
-        pattern = self._by_head(lambda layer, place: self._framed(layer.pattern, place), layers)
+        pattern = self._by_head(lambda layer, spec: self._full_size(layer.pattern, spec), layers)
         scores = self._by_head(
-            lambda layer, place: self._framed(_mean_scores(layer), place, torch.nan), layers
+            lambda layer, spec: self._full_size(_mean_scores(layer), spec, torch.nan), layers
         )
         pattern, scores = pattern.movedim(3, 1), scores.movedim(3, 1)  # (r, b, l, h, i, j)
         return (
-            _as_numpy(answers)[:, :n_given],
-            _as_numpy(pattern)[:, :n_given],
-            _as_numpy(scores)[:, :n_given],
+            _as_numpy(answers)[:, :n_examples],
+            _as_numpy(pattern)[:, :n_examples],
+            _as_numpy(scores)[:, :n_examples],
         )
 
     def parameters(self, seed: int | None = None) -> list[dict[str, np.ndarray]]:
-        """A copy of each run's own parameters, in the experiment's order.
+        """Return a copy of the parameters of each run, by name; tied parameters are absent.
 
         Args:
-            seed: whose runs; None: those of all.
+            seed: Seed of the runs to copy. None: all runs.
         """
         return [
             {
                 name: value.cpu().numpy().copy()
                 for name, value in self.model.run_parameters(run).items()
             }
-            for run, (_, own_seed) in enumerate(self.runs)
-            if seed in (None, own_seed)
+            for run, (_, run_seed) in enumerate(self.runs)
+            if seed in (None, run_seed)
         ]
 
     def _train_step(self) -> None:
@@ -163,32 +167,32 @@ class Cohort:
         self.model.differentiate(tokens, labels)
         if training.clip:
             self.model.clip(training.clip)
-        self._optimiser.step(training.share_of_rate(self.step))
+        self._optimiser.step(training.learning_rate_factor(self.step))
 
-    def _turn_to(self, task: Task) -> None:
-        """Train and evaluate on a task from now on."""
+    def _set_task(self, task: Task) -> None:
+        """Train and evaluate on a task from this step on."""
         self._data = TrainingData(self.experiment, self.seeds, self.device, task)
         self._held_out = held_out_examples(self.experiment, self.seeds, self.device, task)
-        self._trained_on = self._data.shown()
+        self._trained_on = self._data.evaluation_examples()
 
-    def _begin_anew_if_due(self) -> None:
-        """After the earlier task: keep the embedding and freeze it, begin with all else."""
+    def _start_main_task_if_due(self) -> None:
+        """After the earlier task, freeze the embedding and draw all other parameters anew."""
         if self.step != self.experiment.training.earlier_steps:
             return
         old, self._frozen = self.model, True
-        self.model = self._make_model({v for v, at in self._tie_at.items() if at < self.step})
+        self.model = self._make_model({v for v, due in self._tie_steps.items() if due < self.step})
         for run in range(self.model.n_runs):
-            self.model.run_parameters(run)[TABLE].copy_(old.run_parameters(run)[TABLE])
+            self.model.run_parameters(run)[EMBEDDING].copy_(old.run_parameters(run)[EMBEDDING])
         self._optimiser = self._make_optimiser()
-        self._turn_to(self.experiment.task)
+        self._set_task(self.experiment.task)
 
     def _make_model(self, tied: Collection[Variant] = ()) -> Model:
-        kind: type[Model] = Model
+        model_class: type[Model] = Model
         if self._on_kernel:
             from attnkit.model.kernel.model import KernelModel
 
-            kind = KernelModel
-        return kind(
+            model_class = KernelModel
+        return model_class(
             self.experiment,
             self.seeds,
             self.device,
@@ -204,26 +208,26 @@ class Cohort:
         ]
         if len({rate for _, rate in rates}) == 1:
             rates = [(slice(None), rates[0][1])]
-        kind: type[Adam] = Adam
+        adam_class: type[Adam] = Adam
         if self._on_kernel:
             from attnkit.model.kernel.model import KernelAdam
 
-            kind = KernelAdam
-        return kind(self.model.numbers, self.model.gradient, rates)
+            adam_class = KernelAdam
+        return adam_class(self.model.numbers, self.model.gradient, rates)
 
     def _learning_rate(self, variant: Variant) -> float:
-        own = variant.given.get("learning_rate")
-        return self.experiment.training.learning_rate if own is None else float(own.value)
+        option = variant.given.get("learning_rate")
+        return self.experiment.training.learning_rate if option is None else float(option.value)
 
-    def _tie_those_due(self) -> None:
-        """Tie the variants whose time has come: other parameters, with numbers made of the old."""
-        if self.step not in self._tie_at.values():
+    def _tie_due_variants(self) -> None:
+        """Tie the variants that are due at this step, with parameters made from the untied ones."""
+        if self.step not in self._tie_steps.values():
             return
         old, optimiser = self.model, self._optimiser
-        tied = {variant for variant, step in self._tie_at.items() if step <= self.step}
+        tied = {variant for variant, due in self._tie_steps.items() if due <= self.step}
         self.model = self._make_model(tied)
         self._optimiser = self._make_optimiser()
-        optimiser.go_on_as(self._optimiser)
+        optimiser.copy_step_to(self._optimiser)
         vectors = (
             (old.numbers, self.model.numbers),
             (optimiser.mean, self._optimiser.mean),
@@ -231,21 +235,21 @@ class Cohort:
         )
         for run, (variant, _) in enumerate(self.runs):
             for source, target in vectors:
-                own = self.model.run_parameters(run, target)
-                for name, value in tie(variant, old.run_parameters(run, source), own):
-                    own[name].copy_(value)
+                new = self.model.run_parameters(run, target)
+                for name, value in tie(variant, old.run_parameters(run, source), new):
+                    new[name].copy_(value)
 
     def _for_runs(self, by_seed: Tensor) -> Tensor:
-        """Repeat what belongs to seeds for all runs."""
+        """Repeat the values of the seeds for every variant, so that each run has its own."""
         return by_seed.expand(len(self.model.variants), *by_seed.shape).flatten(0, 1)
 
     def _evaluate(self) -> None:
         examples = self._held_out
-        first, *more = examples.tokens.split(MEASURED_TOGETHER, 1)
-        logits, layers = self._answer_and_record(first)
-        logits = torch.cat([logits, *map(self.model.logits, more)], 1)
+        first, *others = examples.tokens.split(MEASURED_TOGETHER, 1)
+        logits, layers = self._answer_and_record(first)  # attention on the first examples only
+        logits = torch.cat([logits, *map(self.model.logits, others)], 1)
         labels = self._for_runs(examples.labels)
-        symmetry = self._by_head(_head_symmetry, layers)  # (r, l, h), NaN where a head is not
+        symmetry = self._by_head(_head_symmetry, layers)  # (r, l, h)
         errors = self._by_layer(_symmetry_error, layers)
         measured = {
             "accuracy": metrics.accuracy(logits, labels),
@@ -254,9 +258,9 @@ class Cohort:
             "score_symmetry": symmetry.nanmean((1, 2)),
             "symmetry_error": errors.nan_to_num(0.0).amax(1),
             "weight_symmetry": self._weight_symmetry(),
-            "mass_on_target": self._mass(layers, examples.target),
-            "mass_on_reverse": self._mass(layers, examples.reverse),
-        }  # those of attention on the first examples only
+            "mass_on_target": self._attention_mass(layers, examples.target),
+            "mass_on_reverse": self._attention_mass(layers, examples.reverse),
+        }
         row = {name: _as_numpy(values) for name, values in measured.items()}
         self.diverged_at[~np.isfinite(row["loss"]) & (self.diverged_at < 0)] = self.step
         head_symmetry = _as_numpy(symmetry)
@@ -266,98 +270,99 @@ class Cohort:
         self.evaluations.append(Evaluation(self.step, row, head_symmetry, slice_accuracy))
 
     def _slice_accuracy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(r, slices); without columns where the task tells none apart."""
+        """Return the accuracy on each group of answers, (r, slices); NaN on an earlier task."""
         task = self.experiment.task_at(self.step)
         n_slices = len(self.experiment.task.slice_names)
         if not n_slices or task != self.experiment.task:
             return torch.full((len(logits), n_slices), torch.nan, device=self.device)
-        by_seed = [task.slices(own).to(self.device) for own in unstack(self._held_out.to("cpu"))]
-        return metrics.slice_accuracy(
-            logits, labels, self._for_runs(torch.stack(by_seed)), n_slices
-        )
+        per_seed = unstack(self._held_out.to("cpu"))
+        slices = torch.stack([task.slices(examples) for examples in per_seed]).to(self.device)
+        return metrics.slice_accuracy(logits, labels, self._for_runs(slices), n_slices)
 
     def _training_accuracy(self) -> Tensor:
-        """Accuracy on examples that are trained on; NaN where all are new."""
+        """Return the accuracy on training examples; NaN if all training examples are new."""
         examples = self._trained_on
         if examples is None:
             return torch.full((self.model.n_runs,), torch.nan, device=self.device)
         return metrics.accuracy(self.model.logits(examples.tokens), self._for_runs(examples.labels))
 
-    def _mass(self, layers: list[_Alike], position: Tensor | None) -> Tensor:
-        """Mean over layers of the attention at a position; NaN where the task has none.
+    def _attention_mass(self, layers: list[_LayerOfRuns], position: Tensor | None) -> Tensor:
+        """Return the mean over layers of the attention at a position; NaN if there is none.
 
-        Of an encoder and a decoder, where the decoder asks the encoder.
+        In an encoder and a decoder only cross-attention counts.
         """
+        undefined = torch.full((self.model.n_runs,), torch.nan, device=self.device)
         if position is None:
-            return torch.full((self.model.n_runs,), torch.nan, device=self.device)
+            return undefined
         by_run = self._for_runs(position[:, :MEASURED_TOGETHER])
-        nothing = torch.full((self.model.n_runs,), torch.nan, device=self.device)
 
-        def mass(layer: Layer, place: LayerSpec, runs: slice) -> Tensor:
-            if place.kind not in ("layer", "cross"):
-                return nothing[runs]
+        def mass(layer: Layer, spec: LayerSpec, runs: slice) -> Tensor:
+            if spec.kind not in ("layer", "cross"):
+                return undefined[runs]
             return metrics.mass_at(layer.pattern, by_run[runs])
 
         return self._by_layer(mass, layers).nanmean(1)
 
-    def _framed(
-        self, values: Float[Tensor, "r b h i j"], place: LayerSpec, outside: float = 0.0
-    ) -> Tensor:
-        """Return a layer's values for all positions, (r, h, b, i, j).
+    def _full_size(
+        self, values: Float[Tensor, "r b h i j"], spec: LayerSpec, fill: float = 0.0
+    ) -> Float[Tensor, "r h b n n"]:
+        """Return a layer's values for all pairs of positions, with the heads before the batch.
 
         Args:
-            outside: the value of pairs of positions that the layer does not compare.
+            fill: The value for pairs of positions that the layer does not compare.
         """
         by_head, n_ctx = values.transpose(1, 2), self.experiment.task.n_ctx
         if by_head.shape[-2:] == (n_ctx, n_ctx):
             return by_head
-        frame = by_head.new_full((*by_head.shape[:3], n_ctx, n_ctx), outside)
-        frame[..., slice(*place.query_positions), slice(*place.key_positions)] = by_head
-        return frame
+        full = by_head.new_full((*by_head.shape[:3], n_ctx, n_ctx), fill)
+        full[..., slice(*spec.query_positions), slice(*spec.key_positions)] = by_head
+        return full
 
     def _answer_and_record(
         self, tokens: Int64[Tensor, "s b n fields"]
-    ) -> tuple[Float[Tensor, "r b a c"], list[_Alike]]:
-        """Return the answers of all runs, and for each place in the model what its layers compute.
+    ) -> tuple[Float[Tensor, "r b a c"], list[_LayerOfRuns]]:
+        """Return the logits of all runs, and the scores and patterns of every attention layer.
 
-        Variants whose layers have equal shapes are measured together, since a call costs more than
-        what it computes.
+        Neighbouring variants whose layers have equal shapes are measured together, because small
+        calls take longer than their arithmetic.
         """
-        n_places, n_seeds, layers = len(self.model.layer_specs), len(self.seeds), list[Layer]()
-        logits = self.model.logits(tokens, layers)
-        recorded = []
-        for place in range(n_places):
-            alike, first = list[tuple[slice, Layer]](), 0
-            for _, some in groupby(layers[place::n_places], _shapes):
-                own = list(some)
-                runs = slice(first, first := first + n_seeds * len(own))
-                scores, pattern = [x.scores for x in own], [x.pattern for x in own]
-                alike.append((runs, Layer(torch.cat(scores), torch.cat(pattern))))
-            recorded.append(alike)
-        return logits, recorded
+        n_layers, n_seeds, recorded = len(self.model.layer_specs), len(self.seeds), list[Layer]()
+        logits = self.model.logits(tokens, recorded)
+        layers = []
+        for index in range(n_layers):
+            groups: _LayerOfRuns = []
+            n_done = 0
+            for _, group in groupby(recorded[index::n_layers], _shapes):
+                members = list(group)
+                runs = slice(n_done, n_done + n_seeds * len(members))
+                scores, pattern = [x.scores for x in members], [x.pattern for x in members]
+                groups.append((runs, Layer(torch.cat(scores), torch.cat(pattern))))
+                n_done = runs.stop
+            layers.append(groups)
+        return logits, layers
 
     def _by_layer(
-        self, measure: Callable[[Layer, LayerSpec, slice], Tensor], layers: list[_Alike]
+        self, measure: Callable[[Layer, LayerSpec, slice], Tensor], layers: list[_LayerOfRuns]
     ) -> Tensor:
-        """Return what is measured on each layer of each variant, (r, l, …)."""
-        by_place = [
-            torch.cat([measure(layer, place, runs) for runs, layer in alike])
-            for place, alike in zip(self.model.layer_specs, layers, strict=True)
+        """Return a measurement of every attention layer of every run, (r, l, …)."""
+        per_layer = [
+            torch.cat([measure(layer, spec, runs) for runs, layer in groups])
+            for spec, groups in zip(self.model.layer_specs, layers, strict=True)
         ]
-        return torch.stack(by_place, 1)
+        return torch.stack(per_layer, 1)
 
     def _by_head(
-        self, measure: Callable[[Layer, LayerSpec], Tensor], layers: list[_Alike]
+        self, measure: Callable[[Layer, LayerSpec], Tensor], layers: list[_LayerOfRuns]
     ) -> Tensor:
-        """What is measured on each head, (r, l, h, …), with NaN for heads that a variant lacks."""
+        """Return a measurement of every head, (r, l, h, …); NaN for heads that a variant lacks."""
         n_heads = self._n_heads
 
-        def padded(layer: Layer, place: LayerSpec, _: slice) -> Tensor:
-            found = measure(layer, place)
-            if found.shape[1] == n_heads:
-                return found
-            all_heads = found.new_full((len(found), n_heads, *found.shape[2:]), torch.nan)
-            all_heads[:, : found.shape[1]] = found
+        def padded(layer: Layer, spec: LayerSpec, _: slice) -> Tensor:
+            measured = measure(layer, spec)
+            if measured.shape[1] == n_heads:
+                return measured
+            all_heads = measured.new_full((len(measured), n_heads, *measured.shape[2:]), torch.nan)
+            all_heads[:, : measured.shape[1]] = measured
             return all_heads
 
         return self._by_layer(padded, layers)
@@ -365,36 +370,39 @@ class Cohort:
     def _weight_symmetry(self) -> Tensor:
         per_layer = []
         for layer in range(len(self.model.layer_specs)):
-            both = (self.model.role_weights(layer, role) for role in ROLES[:2])
-            found = []
-            for _, some in groupby(zip(*both, strict=True), lambda pair: pair[0].shape):
-                q, k = map(torch.cat, zip(*some, strict=True))
-                padding = (0, -q.shape[-1] % ALIGNED)  # for law 1
-                of_heads = metrics.weight_symmetry(F.pad(q, padding), F.pad(k, padding))
-                found.append(of_heads.mean(1))
-            per_layer.append(torch.cat(found))
-        return torch.stack(per_layer, 1).mean(1)  # row by row, for law 1
+            w_q, w_k = (self.model.role_weights(layer, role) for role in ROLES[:2])
+            measured = []
+            for _, group in groupby(zip(w_q, w_k, strict=True), lambda pair: pair[0].shape):
+                q, k = map(torch.cat, zip(*group, strict=True))
+                # Aligned widths, and a mean of each row, round a run the same in every cohort.
+                padding = (0, -q.shape[-1] % ALIGNED)
+                by_head = metrics.weight_symmetry(F.pad(q, padding), F.pad(k, padding))
+                measured.append(by_head.mean(1))
+            per_layer.append(torch.cat(measured))
+        return torch.stack(per_layer, 1).mean(1)
 
 
 def tie(
     variant: Variant, old: dict[str, Tensor], new: dict[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
-    """The numbers of a run after its variant is tied, or after another one is.
+    """Yield the parameters of a run after variants were tied; it may be a run of another variant.
 
     Args:
-        old: the run's parameters before. new: those after, of which the names are read.
+        variant: The variant of the run.
+        old: Parameters of the run before, by name.
+        new: Parameters of the run after; only their names are used.
     """
     before, after = variant.stages[0].sharing, variant.stages[-1].sharing
     for name in new:
-        of_role = name[-4:-1] in (".W_", ".b_") and name[-1] in ROLES
-        if old.keys() == new.keys() or not of_role:
+        has_role = name[-4:-1] in (".W_", ".b_") and name[-1] in ROLES
+        if old.keys() == new.keys() or not has_role:
             yield name, old[name]
             continue
-        members = next(members for members in after.classes if members[0] == name[-1])
-        kept = kept_role(variant, members)
-        owners = [before.owner(role) for role in (members if kept is None else (kept,))]
-        sources = [old[name[:-1] + owner] for owner in dict.fromkeys(owners)]
-        yield name, torch.stack(sources).mean(0)
+        tied_roles = next(roles for roles in after.classes if roles[0] == name[-1])
+        source_role = kept_role(variant, tied_roles)
+        source_roles = tied_roles if source_role is None else (source_role,)
+        owners = dict.fromkeys(before.owner(role) for role in source_roles)
+        yield name, torch.stack([old[name[:-1] + owner] for owner in owners]).mean(0)
 
 
 def _shapes(layer: Layer) -> tuple[torch.Size, torch.Size]:
@@ -402,13 +410,13 @@ def _shapes(layer: Layer) -> tuple[torch.Size, torch.Size]:
 
 
 def _as_numpy(by_run: Tensor) -> np.ndarray:
-    """Return an array; floats as float32."""
+    """Return a tensor as an array, with floats as float32."""
     array: np.ndarray = (by_run.float() if by_run.is_floating_point() else by_run).cpu().numpy()
     return array
 
 
 def _mean_scores(layer: Layer) -> Tensor:
-    """Return the scores of every head, (r, b, h, i, j); of several maps their mean."""
+    """Return the scores of every head, (r, b, h, i, j): the mean over the head's maps."""
     n_heads = layer.pattern.shape[2]
     if layer.scores.shape[2] == n_heads:
         return layer.scores
@@ -416,18 +424,18 @@ def _mean_scores(layer: Layer) -> Tensor:
     return maps.mean(3)
 
 
-def _symmetry_error(layer: Layer, place: LayerSpec, _: slice) -> Tensor:
-    """(r,) NaN where attention is not square."""
-    if place.square:
+def _symmetry_error(layer: Layer, spec: LayerSpec, _: slice) -> Tensor:
+    """Return the symmetry error of each run, (r,); NaN where attention is not square."""
+    if spec.square:
         return metrics.symmetry_error(layer.scores)
     return layer.scores.new_full((len(layer.scores),), torch.nan)
 
 
-def _head_symmetry(layer: Layer, place: LayerSpec) -> Tensor:
-    """(r, h) score symmetry, NaN where attention is not square; of several maps their mean."""
-    if not place.square:
+def _head_symmetry(layer: Layer, spec: LayerSpec) -> Tensor:
+    """Return the score symmetry of each head, (r, h); NaN where attention is not square."""
+    if not spec.square:
         shape = (len(layer.pattern), layer.pattern.shape[2])
         return layer.pattern.new_full(shape, torch.nan, dtype=torch.double)
-    found = metrics.score_symmetry(layer.scores).double().mean(1)
-    n_maps = found.shape[1] // layer.pattern.shape[2]
-    return found if n_maps == 1 else found.unflatten(1, (-1, n_maps)).mean(2)
+    symmetry = metrics.score_symmetry(layer.scores).double().mean(1)
+    n_maps = symmetry.shape[1] // layer.pattern.shape[2]
+    return symmetry if n_maps == 1 else symmetry.unflatten(1, (-1, n_maps)).mean(2)

@@ -1,9 +1,9 @@
-"""The engine of a training: the compiled kernel, or torch.
+"""Choice of the training engine: the compiled kernel or torch.
 
-The kernel trains most variants on a CPU; variants that it does not know are trained by torch also
-within a training on the kernel. On one kind of processor each engine gives the same bits every
-time, and the two agree within rounding, so results name the engine. No torch and no numba is
-imported here until an engine is chosen.
+The kernel trains most variants on a CPU; torch trains the others, even if the engine is the
+kernel. On one kind of processor each engine gives the same bits every time, and the two agree
+within rounding, so results name the engine. This module imports neither torch nor numba before an
+engine is chosen.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 Engine = Literal["kernel", "torch"]
 
 ENGINE = f"{PREFIX}ENGINE"
-"""Environment variable that chooses the engine on a CPU."""
+"""Name of the environment variable that chooses the engine on a CPU."""
 
 
 def choose_engine(device: torch.device) -> Engine:
     """Return the engine for a device, whether or not it is compiled already.
 
     Raises:
-        InvalidSettings: if `ATTNKIT_ENGINE` names no engine.
+        InvalidSettings: If `ATTNKIT_ENGINE` is not the name of an engine.
     """
-    wanted = os.environ.get(ENGINE, "")
-    if wanted not in ("", *get_args(Engine)):
+    requested = os.environ.get(ENGINE, "")
+    if requested not in ("", *get_args(Engine)):
         allowed = " or ".join(get_args(Engine))
-        raise InvalidSettings(f"{ENGINE}: got {wanted!r}, allowed {allowed}")
+        raise InvalidSettings(f"{ENGINE}: got {requested!r}, allowed {allowed}")
     if device.type != "cpu":
         return "torch"
-    return cast("Engine", wanted) or ("kernel" if _has_numba() else "torch")
+    return cast("Engine", requested) or ("kernel" if _has_numba() else "torch")
 
 
 def is_ready(engine: Engine) -> bool:
-    """Return whether an engine can begin at once; the kernel is compiled at its first use."""
+    """Return whether an engine can start at once; the kernel is compiled at its first use."""
     if engine == "torch":
         return True
-    with contextlib.suppress(Exception):  # `ready_engine` says what is wrong
+    with contextlib.suppress(Exception):  # `ready_engine` reports the error
         from attnkit.model.kernel.cache import is_compiled
 
         return is_compiled()
@@ -61,54 +61,54 @@ def is_ready(engine: Engine) -> bool:
 
 
 def ready_engine(device: torch.device, engine: Engine | None = None) -> Engine:
-    """Return the engine that trains on a device, ready to begin.
+    """Return the engine that trains on a device, ready to start.
 
-    The kernel is compiled if that has not been done before. Where it cannot be compiled, a line on
-    standard error says why, and torch trains.
+    The kernel is compiled if necessary. If that fails, a line on standard error says why, and
+    torch trains.
 
     Args:
         device: The device that trains.
-        engine: The engine that is wanted. None: the one that `choose_engine` returns.
+        engine: The requested engine. None: the one that `choose_engine` returns.
 
     Raises:
-        InvalidExperiment: if there is no such engine.
-        InvalidSettings: if `ATTNKIT_ENGINE` names no engine.
+        InvalidExperiment: If there is no such engine.
+        InvalidSettings: If `ATTNKIT_ENGINE` is not the name of an engine.
     """
     if engine not in (None, *get_args(Engine)):
         raise InvalidExperiment([Problem("engine", engine, ", ".join(get_args(Engine)))])
-    wanted = engine or choose_engine(device)
-    return "kernel" if wanted == "kernel" and device.type == "cpu" and _compiles() else "torch"
+    engine = engine or choose_engine(device)
+    return "kernel" if engine == "kernel" and device.type == "cpu" and _compiles() else "torch"
 
 
 def kernel_knows(experiment: Experiment, variant: Variant) -> bool:
-    """Return whether the kernel computes a variant at all its stages; otherwise torch does."""
-    return all(_knows(experiment.wiring(variant, form)) for form in variant.stages)
+    """Return whether the kernel can train all stages of a variant; otherwise torch trains it."""
+    return all(_knows(experiment.wiring(variant, stage)) for stage in variant.stages)
 
 
 def _knows(wiring: Wiring) -> bool:
-    """Return whether the kernel computes this wiring."""
-    narrow = {v.reads for v in wiring.vectors.values() if v.reads != TOKEN}
+    """Return whether the kernel can compute this wiring."""
+    latents = {v.reads for v in wiring.vectors.values() if v.reads != TOKEN}
     return (
-        all(_acts_nowhere(rule) or type(rule) in KERNEL_RULES for rule in wiring.rules)
+        all(_has_no_hooks(rule) or type(rule) in KERNEL_RULES for rule in wiring.rules)
         and wiring.reuse == 1
-        and len(narrow) <= 1
-        and all(wiring.vectors[name].reads == TOKEN for name in narrow)
-        and not narrow & set(wiring.roles.values())
+        and len(latents) <= 1
+        and all(wiring.vectors[name].reads == TOKEN for name in latents)
+        and not latents & set(wiring.roles.values())
         and not any(vector.per_head for vector in wiring.vectors.values())
     )
 
 
 KERNEL_RULES = (NormalisedOption, RotaryPositions, ScaledOption, SignedOption, UnitKeyOption)
-"""Rules that the kernel has code for, besides those that change sizes and weights alone."""
+"""Rules that the kernel implements, besides those that change only sizes and weights."""
 
 
-def _acts_nowhere(rule: Rule) -> bool:
+def _has_no_hooks(rule: Rule) -> bool:
     """Return whether a rule leaves vectors, scores and patterns as they are."""
     return all(getattr(type(rule), hook) is getattr(Rule, hook) for hook in HOOKS)
 
 
 def in_words(engine: Engine, processor: str) -> str:
-    """Return what trained a result, such as "the compiled kernel on Intel AVX-512"."""
+    """Describe an engine and a kind of processor: "the compiled kernel on Intel AVX-512"."""
     name = "the compiled kernel" if engine == "kernel" else "torch"
     return f"{name} on {processor}" if processor else name
 
@@ -119,18 +119,18 @@ def _compiles() -> bool:
     try:
         from attnkit.model.kernel.cache import ensure_compiled, load
 
-        ensure_compiled(_tell)
-        load()  # so that no run waits for it
-    except Exception as error:  # numba, its libraries and file systems raise many kinds
+        ensure_compiled(_report)
+        load()  # before training, so that no run waits for it
+    except Exception as error:  # numba, its libraries and file systems raise many types
         reason = str(error).strip() or type(error).__name__
-        _tell(f"The training kernel cannot be compiled ({reason}): torch trains instead, slower.")
+        _report(f"The training kernel cannot be compiled ({reason}): torch trains instead, slower.")
         return False
     return True
 
 
 @cache
 def _has_numba() -> bool:
-    """Return whether numba can be imported; on some platforms it is installed, but fails."""
+    """Return whether numba can be imported; on some platforms the import fails."""
     try:
         import numba  # noqa: F401
     except Exception:
@@ -138,8 +138,8 @@ def _has_numba() -> bool:
     return True
 
 
-def _tell(text: str) -> None:
-    """Write a line on standard error, which may be closed."""
+def _report(text: str) -> None:
+    """Write a line to standard error, which may be closed."""
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()

@@ -1,10 +1,9 @@
 """Films: the weights of one seed's runs at many moments of training.
 
-Whatever one wants to see of a model later (another example, a head that is switched off, a book of
-one's own) can be computed from its weights, so these are what is kept, and not any one example's
-arrays. One seed is enough: a run does not depend on those that train beside it, so the film of
-another seed, or of a result whose film is gone, is recorded by training that seed again alone.
-`attnkit.training.camera` does that; no torch here.
+A film keeps weights and no example's attention, because everything else can be computed from
+weights later: other examples, an ablated head, a custom phone book. One seed is enough: a run does
+not depend on the runs that train beside it, so the film of another seed is recorded by training
+that seed alone. `attnkit.training.camera` records films; this module does not import torch.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ from attnkit.experiment import Experiment
 from attnkit.training.engine import Engine
 
 MOST_FRAMES = 100
-"""Moments of a film; more evaluations than that are thinned evenly."""
+"""Largest number of frames; of more evaluations, evenly spaced ones are kept."""
 
 MOST_BYTES = 2**25
-"""Weights of one film: of larger models there are fewer moments."""
+"""Largest size of a film's weights in bytes; films of larger models have fewer frames."""
 
 _LEAST_FRAMES = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One moment of training, just after an evaluation.
+    """Weights and metrics of one seed's runs just after an evaluation.
 
     Attributes:
-        step: optimiser steps taken.
-        parameters: variant's place → name → array; tied parameters are absent.
-        metrics: name → (v,) as evaluated on the held-out examples.
-        head_symmetry: (v, l, h) score symmetry; NaN where there is none.
+        step: Optimiser steps taken.
+        parameters: Arrays by name for each variant; tied parameters are absent.
+        metrics: Metrics (v,) on the held-out examples, by name.
+        head_symmetry: Score symmetry (v, l, h); NaN where it is not defined.
     """
 
     step: int
@@ -45,13 +44,14 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Film:
-    """The frames of one seed's runs so far.
+    """Frames of one seed's runs.
 
     Attributes:
-        experiment: of that seed alone.
-        frames: in the order of their steps; all steps from 0 that `filmed_steps` names, unless
-            it was thinned or cut.
-        engine: what trained it. processor: the kind of processor. See `Snapshot`.
+        experiment: The experiment with that seed only.
+        frames: Frames in the order of their steps. A film that is not thinned or cut has those of
+            `filmed_steps`, as far as it is recorded.
+        engine: Engine that trained the runs; see `Snapshot`.
+        processor: Kind of processor that trained the runs; empty if unknown.
     """
 
     experiment: Experiment
@@ -61,59 +61,59 @@ class Film:
 
     @property
     def steps(self) -> list[int]:
-        """When the frames were taken."""
+        """Steps at which the frames were taken."""
         return [frame.step for frame in self.frames]
 
     @property
     def n_bytes(self) -> int:
-        """What the weights take."""
+        """Size of the weights in bytes."""
         return sum(
             array.nbytes
             for frame in self.frames
-            for own in frame.parameters
-            for array in own.values()
+            for parameters in frame.parameters
+            for array in parameters.values()
         )
 
     def metric(self, name: str) -> Float32[np.ndarray, "f v"]:
-        """What was evaluated at the frames."""
+        """Return a metric of every variant at the frames."""
         return np.stack([frame.metrics[name] for frame in self.frames])
 
     @property
     def head_symmetry(self) -> Float32[np.ndarray, "f v l h"]:
-        """Score symmetry per head at the frames."""
+        """Score symmetry of every head at the frames."""
         return np.stack([frame.head_symmetry for frame in self.frames])
 
     def after(self, step: int) -> Film:
-        """The frames that were taken later."""
+        """Return the film with the frames after a step only."""
         return replace(self, frames=[frame for frame in self.frames if frame.step > step])
 
     def at(self, step: int) -> Film:
-        """The last frame up to a step, alone."""
+        """Return the film with one frame: the last one up to a step, or else the first."""
         earlier = [frame for frame in self.frames if frame.step <= step]
         return replace(self, frames=(earlier or self.frames[:1])[-1:])
 
     def thinned(self, n_frames: int) -> Film:
-        """At most so many frames, evenly chosen; the first and the last stay."""
+        """Return the film with at most `n_frames` evenly spaced frames, first and last included."""
         n_frames = max(n_frames, _LEAST_FRAMES)
         if len(self.frames) <= n_frames:
             return self
-        kept = np.linspace(0, len(self.frames) - 1, n_frames).round()
-        return replace(self, frames=[self.frames[int(place)] for place in kept])
+        indices = np.linspace(0, len(self.frames) - 1, n_frames).round()
+        return replace(self, frames=[self.frames[int(index)] for index in indices])
 
 
 def filmed_steps(experiment: Experiment) -> list[int]:
-    """The steps of a film's frames: those of the evaluations, thinned to what a film may hold."""
+    """Return the steps of a film's frames: those of the evaluations, evenly thinned."""
     training = experiment.training
     evaluated = [*range(0, training.steps, training.evaluate_every), training.steps]
     most = max(_LEAST_FRAMES, min(MOST_FRAMES, MOST_BYTES // _frame_bytes(experiment)))
     if len(evaluated) <= most:
         return evaluated
-    kept = np.linspace(0, len(evaluated) - 1, most).round().astype(int)
-    return [evaluated[place] for place in kept]
+    indices = np.linspace(0, len(evaluated) - 1, most).round().astype(int)
+    return [evaluated[index] for index in indices]
 
 
 def film_megabytes(experiment: Experiment) -> float:
-    """Memory that the film of one seed takes in the end."""
+    """Return the memory of a complete film of one seed, in MiB."""
     return len(filmed_steps(experiment)) * _frame_bytes(experiment) / 2**20
 
 

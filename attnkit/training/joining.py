@@ -1,8 +1,8 @@
-"""Join runs that were trained apart into one experiment: snapshots, results and films.
+"""Joining of runs that were trained separately: snapshots, results and films.
 
 A run does not depend on the runs that train beside it, so finished runs need not be trained again
 when an experiment gets another variant. The exception is `equal`: there the variants decide each
-other's widths. numpy only.
+other's widths. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from attnkit.training.snapshot import METRICS, Probe, Snapshot
 from attnkit.variants import Variant
 
 _SHARED = ("tokens", "labels", "target", "reverse")
-"""Arrays of a probe that all runs have in common."""
+"""Arrays of a probe that are the same for all runs."""
 
 
-def can_share_runs(one: Experiment, other: Experiment) -> bool:
+def can_share_runs(first: Experiment, second: Experiment) -> bool:
     """Return whether two experiments give equal runs of the variants that they have in common."""
-    same = (name for name in Experiment.model_fields if name != "sharing")
-    if any(getattr(one, name) != getattr(other, name) for name in same):
+    names = Experiment.model_fields.keys() - {"sharing"}
+    if any(getattr(first, name) != getattr(second, name) for name in names):
         return False
-    return one.equal == "nothing" or one.sharing == other.sharing
+    return first.equal == "nothing" or first.sharing == second.sharing
 
 
 def join_snapshots(experiment: Experiment, parts: Sequence[Snapshot]) -> Snapshot:
     """Return the snapshot of an experiment whose runs were trained in several parts.
 
-    Histories of runs that have been evaluated less often than others end in NaN. The step is that
-    of the part that is furthest behind; the time is what the chosen runs took.
+    Histories of runs that have been evaluated less often than others end in NaN. The step is the
+    smallest of the parts; the time is the share of the runs that are used.
 
     Args:
-        experiment: What the joined snapshot is of.
-        parts: Snapshots that together hold all its variants. The first one that has a variant is
-            used for it.
+        experiment: The experiment of the joined snapshot.
+        parts: Snapshots that together have all its variants. Each variant is taken from the first
+            one that has it.
     """
     by_variant = [_holder(variant, parts) for variant in experiment.sharing]
-    used = [part for part in parts if part in by_variant]  # compared by identity
+    used = [part for part in parts if part in by_variant]  # snapshots compare by identity
     order = _order(experiment, [part.experiment for part in used])
     longest = max(used, key=lambda part: len(part.eval_steps))
 
@@ -55,13 +55,13 @@ def join_snapshots(experiment: Experiment, parts: Sequence[Snapshot]) -> Snapsho
         return joined(padded)[:, :, : experiment.n_heads]
 
     probes = [part.probe.to_arrays() for part in used]
-    probe = {}
+    probe_arrays = {}
     for name in set.intersection(*map(set, probes)):
-        arrays = [own[name] for own in probes]
+        arrays = [probe[name] for probe in probes]
         if name in _SHARED:
-            probe[name] = arrays[0]
+            probe_arrays[name] = arrays[0]
         else:
-            probe[name] = by_head(arrays) if arrays[0].ndim > 2 else joined(arrays)
+            probe_arrays[name] = by_head(arrays) if arrays[0].ndim > 2 else joined(arrays)
     n_evaluations = len(longest.eval_steps)
     return Snapshot(
         experiment=experiment,
@@ -78,7 +78,7 @@ def join_snapshots(experiment: Experiment, parts: Sequence[Snapshot]) -> Snapsho
         head_symmetry=by_head([part.head_symmetry for part in used]),
         slice_accuracy=joined([part.slice_accuracy for part in used]),
         diverged_at=joined([part.diverged_at for part in used]),
-        probe=Probe(**probe),
+        probe=Probe(**probe_arrays),
         engine=used[0].engine,
         processor=used[0].processor,
     )
@@ -88,49 +88,48 @@ def join_results(experiment: Experiment, parts: Sequence[Result]) -> Result:
     """Return the result of an experiment whose runs were trained in several parts.
 
     Args:
-        experiment: What the joined result is of.
-        parts: Results that together hold all its variants; see `join_snapshots`.
+        experiment: The experiment of the joined result.
+        parts: Results that together have all its variants; see `join_snapshots`.
     """
-    found = {
+    by_run = {
         run: parameters
         for part in reversed(parts)
         for run, parameters in zip(part.experiment.runs, part.parameters, strict=True)
     }
     snapshot = join_snapshots(experiment, [part.snapshot for part in parts])
-    return Result(snapshot, [found[run] for run in experiment.runs])
+    return Result(snapshot, [by_run[run] for run in experiment.runs])
 
 
 def join_films(experiment: Experiment, films: Sequence[Film]) -> Film:
-    """Return the film of an experiment whose variants were filmed apart.
+    """Return the film of an experiment whose variants were filmed separately.
 
-    It has the moments that all these films have.
+    Its frames are those of the steps that all these films have.
 
     Args:
-        experiment: Of the one seed that is filmed.
-        films: One for every variant of the experiment, in its order.
+        experiment: The experiment of the joined film, with the filmed seed only.
+        films: One film for every variant of the experiment, in its order.
     """
-    frames = [{frame.step: frame for frame in film.frames} for film in films]
-    places = [
+    by_step = [{frame.step: frame for frame in film.frames} for film in films]
+    indices = [
         film.experiment.sharing.index(variant)
         for variant, film in zip(experiment.sharing, films, strict=True)
     ]
-    common = set.intersection(*(set(own) for own in frames))
     joined = [
-        _join_frames([own[step] for own in frames], places, experiment.n_heads)
-        for step in sorted(common)
+        _join_frames([frames[step] for frames in by_step], indices, experiment.n_heads)
+        for step in sorted(set.intersection(*map(set, by_step)))
     ]
     return replace(films[0], experiment=experiment, frames=joined)
 
 
-def _join_frames(frames: Sequence[Frame], places: Sequence[int], n_heads: int) -> Frame:
-    """Return one variant of each of these frames, side by side."""
-    chosen = list(zip(frames, places, strict=True))
+def _join_frames(frames: Sequence[Frame], indices: Sequence[int], n_heads: int) -> Frame:
+    """Return a frame with one variant of each of these frames, whose indices are given."""
+    chosen = list(zip(frames, indices, strict=True))
     widest = max(n_heads, *(frame.head_symmetry.shape[2] for frame in frames))
-    symmetry = [_padded(frame.head_symmetry, widest, axis=2)[place] for frame, place in chosen]
+    symmetry = [_padded(frame.head_symmetry, widest, axis=2)[index] for frame, index in chosen]
     return Frame(
         frames[0].step,
-        [frame.parameters[place] for frame, place in chosen],
-        {name: np.array([f.metrics[name][place] for f, place in chosen]) for name in METRICS},
+        [frame.parameters[index] for frame, index in chosen],
+        {name: np.array([f.metrics[name][index] for f, index in chosen]) for name in METRICS},
         np.stack(symmetry)[:, :, :n_heads],
     )
 
@@ -141,13 +140,13 @@ def _holder(variant: Variant, parts: Sequence[Snapshot]) -> Snapshot:
 
 
 def _order(experiment: Experiment, parts: Sequence[Experiment]) -> list[int]:
-    """Return the places of an experiment's runs among those of all parts, one after the other."""
+    """Return the indices of an experiment's runs among the concatenated runs of all parts."""
     runs = [run for part in parts for run in part.runs]
     return [runs.index(run) for run in experiment.runs]
 
 
 def _padded(array: np.ndarray, length: int, axis: int) -> np.ndarray:
-    """Return an array that is at least so long on an axis; NaN where it was shorter."""
+    """Return an array, padded with NaN to at least this length along an axis."""
     missing = length - array.shape[axis]
     if missing <= 0:
         return array

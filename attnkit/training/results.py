@@ -1,6 +1,7 @@
-"""The Result of a finished or stopped experiment: its last snapshot and its weights. numpy only.
+"""Results of finished or stopped experiments: the last snapshot and the weights of all runs.
 
-Arrays are ordered by `Experiment.runs`. Files are JSON and safetensors, never pickle.
+Runs are in the order of `Experiment.runs`. Files are JSON and safetensors, never pickle. This
+module does not import torch.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A finished (or stopped) experiment.
+    """Result of a finished or stopped experiment.
 
     Attributes:
-        snapshot: the last one.
-        parameters: run index → name → array; tied parameters are absent.
+        snapshot: The last snapshot.
+        parameters: Arrays by name for each run; tied parameters are absent.
     """
 
     snapshot: Snapshot
@@ -37,33 +38,33 @@ class Result:
 
     @property
     def experiment(self) -> Experiment:
-        """The experiment that was trained."""
+        """Experiment that was trained."""
         return self.snapshot.experiment
 
     @property
     def seconds(self) -> float:
-        """Time spent training and evaluating."""
+        """Time spent on training and evaluation."""
         return self.snapshot.seconds
 
     @property
     def model_steps_per_second(self) -> float:
-        """Optimiser steps of single runs per second."""
+        """Optimiser steps of all runs together per second of training and evaluation."""
         return self.snapshot.model_steps_per_second
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per run: its sharing, seed, last metrics, costs."""
+        """Table with one row per run: sharing, seed, last metrics and costs."""
         return run_table(self.snapshot)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plain values that `train --json` writes, null where undefined."""
+        """Return the plain values that `train --json` writes, with None where undefined."""
         table = self.table.astype(object).where(self.table.notna(), None)
         rows = table.to_dict("records")
         names = self.experiment.task.slice_names
         if names:
             for row, shares in zip(rows, self.snapshot.slice_accuracy.tolist(), strict=True):
-                told = [None if share != share else share for share in shares]
-                row["slices"] = dict(zip(names, told, strict=True))
+                values = [None if share != share else share for share in shares]
+                row["slices"] = dict(zip(names, values, strict=True))
         return {
             "experiment": self.experiment.settings(),
             "hash": self.experiment.hash,
@@ -78,10 +79,10 @@ class Result:
         }
 
     def save(self, folder: str | Path) -> None:
-        """Write the files of `SAVED`: JSON for people, the last snapshot, the parameters.
+        """Write the files of `SAVED` into a folder: JSON for people, snapshot and parameters.
 
         Raises:
-            OSError: if one cannot be written; each file is whole or as it was before.
+            OSError: If a file cannot be written. A file that fails stays as it was before.
         """
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
@@ -91,54 +92,55 @@ class Result:
 
     @staticmethod
     def load(folder: str | Path) -> Result:
-        """Read what `save` wrote.
+        """Read the result that `save` wrote into a folder.
 
         Raises:
-            OSError: if a file is missing. ValueError: if one is not ours.
+            OSError: If a file cannot be read.
+            ValueError: If a file is not part of a saved result.
         """
         return Result.from_blobs(*[(Path(folder) / name).read_bytes() for name in SAVED[1:]])
 
     def to_blobs(self) -> tuple[bytes, bytes]:
-        """The snapshot and the parameters of every run, each one safetensors blob."""
+        """Return the snapshot and the parameters of all runs, each as a safetensors blob."""
         return self.snapshot.to_bytes(), parameters_to_bytes(self.parameters)
 
     @staticmethod
     def from_blobs(snapshot: bytes | Snapshot, parameters: bytes) -> Result:
-        """Read `to_blobs`, whose snapshot may have been read already.
+        """Read the blobs of `to_blobs`; the snapshot may have been read already.
 
         Raises:
-            ValueError: if one of the two is not ours.
+            ValueError: If a blob holds something else.
         """
-        read = Snapshot.from_bytes(snapshot) if isinstance(snapshot, bytes) else snapshot
-        return Result(read, parameters_from_bytes(parameters, read.experiment.n_runs))
+        if isinstance(snapshot, bytes):
+            snapshot = Snapshot.from_bytes(snapshot)
+        return Result(snapshot, parameters_from_bytes(parameters, snapshot.experiment.n_runs))
 
 
 def parameters_to_bytes(parameters: list[dict[str, np.ndarray]]) -> bytes:
-    """Write the parameters of runs, name → array for each, as one safetensors blob."""
-    named = {
+    """Return the parameters of runs, arrays by name for each, as one safetensors blob."""
+    arrays = {
         f"{run}/{name}": np.ascontiguousarray(array)
-        for run, own in enumerate(parameters)
-        for name, array in own.items()
+        for run, run_parameters in enumerate(parameters)
+        for name, array in run_parameters.items()
     }
-    return save_arrays(named)
+    return save_arrays(arrays)
 
 
 def parameters_from_bytes(blob: bytes, n_runs: int) -> list[dict[str, np.ndarray]]:
-    """Read `parameters_to_bytes`.
+    """Read the parameters that `parameters_to_bytes` wrote.
 
     Raises:
-        ValueError: if the bytes hold no parameters of so many runs.
+        ValueError: If the bytes are no parameters, or those of a run with an index ≥ `n_runs`.
     """
-    found: list[dict[str, np.ndarray]] = [{} for _ in range(n_runs)]
-    by_run = {str(run): own for run, own in enumerate(found)}
+    by_run: dict[str, dict[str, np.ndarray]] = {str(run): {} for run in range(n_runs)}
     try:
         for key, array in load_arrays(blob).items():
             run, _, name = key.partition("/")
             by_run[run][name] = array
     except READING_ERRORS as error:
         raise ValueError(f"these bytes hold no parameters of it ({error})") from None
-    return found
+    return list(by_run.values())
 
 
 SAVED = ("result.json", "snapshot.safetensors", "parameters.safetensors")
-"""Files of a saved result; the first one is for people and is not read again."""
+"""Names of the files of a saved result; the first one is for people and is not read again."""

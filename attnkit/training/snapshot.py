@@ -1,6 +1,7 @@
-"""Snapshots: all that can be drawn of an experiment at one moment of training. numpy only.
+"""Snapshots of experiments in training: metrics, attention and their storage.
 
-Arrays are ordered by `Experiment.runs`. Files are JSON and safetensors, never pickle.
+Runs are in the order of `Experiment.runs`. Files are JSON and safetensors, never pickle. This
+module does not import torch.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from attnkit.experiment import Experiment, from_text
 from attnkit.training.engine import Engine, in_words
 
 THRESHOLD = 0.99
-"""Accuracy that counts as solved."""
+"""Accuracy from which a run counts as having solved its task."""
 
 CONSECUTIVE = 3
-"""Evaluations in a row at the threshold that count as reached."""
+"""Number of consecutive evaluations at the threshold that are needed to reach it."""
 
 Status = Literal["running", "finished", "stopped"]
 
@@ -36,24 +37,24 @@ METRICS = (
     "mass_on_target",
     "mass_on_reverse",
 )
-"""Names of the histories, in the order of the tables."""
+"""Names of the metrics of a history, in the order of the tables."""
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """The same held-out example answered by every run: what an attention map draws.
+    """Held-out example with the answers and the attention of every run, for attention maps.
 
     Attributes:
-        tokens: (i, fields) of the example; `Task.label` makes them readable.
-        labels: (a,) right answers.
-        target: (a,) positions of the right entries.
-        reverse: (a,) positions of the entries that ask for the asker; −1 where there are none.
-        answers: (r, a) answers given.
-        pattern: (r, l, h, i, j) attention after softmax; NaN for heads that a variant lacks.
-        scores: (r, l, h, i, j) scaled scores before mask and softmax, of several maps of a head
-            their mean; NaN for heads that a variant lacks and for pairs of positions that a layer
-            does not compare. None where no single token holds an answer, and in results of
-            versions that did not record them.
+        tokens: Tokens (i, fields) of the example; `Task.label` makes them readable.
+        labels: Right answers (a,).
+        target: Positions (a,) of the right entries.
+        reverse: Positions (a,) of the mirrored entries; −1 where there are none.
+        answers: Answers (r, a) of the runs.
+        pattern: Attention (r, l, h, i, j) after softmax; NaN for heads that a variant lacks.
+        scores: Scaled scores (r, l, h, i, j) before mask and softmax, the mean over the maps of a
+            head; NaN for heads that a variant lacks and for pairs of positions that a layer does
+            not compare. None if no single token has the answer, and in results of versions that
+            did not record scores.
     """
 
     tokens: Int64[np.ndarray, "i fields"]
@@ -71,19 +72,24 @@ class Probe:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """All that a page can draw of an experiment at one moment of training.
+    """State of an experiment at one step of training, without weights.
 
     Attributes:
-        step: optimiser steps taken.
-        seconds: time spent training and evaluating so far.
-        eval_steps: (e,) steps at which evaluations were made, on the experiment's cadence.
-        history: metric name → (e, r); NaN where undefined or after a run diverged.
-        head_symmetry: (r, l, h) score symmetry per head at the last evaluation; NaN for heads
-            that a variant lacks.
-        slice_accuracy: (r, slices) accuracy on the task's groups of answers at the last evaluation.
-        diverged_at: (r,) step of the evaluation that found a run diverged, else −1.
-        engine: what trained it. processor: the kind of processor, empty where it is not known.
-            Equal experiments have equal bits where these two are equal.
+        experiment: The experiment that is trained.
+        status: "running", "finished", or "stopped" before the last step.
+        step: Optimiser steps taken.
+        seconds: Time spent on training and evaluation so far.
+        eval_steps: Steps (e,) of the evaluations.
+        history: Metrics (e, r) by name; NaN where undefined or after a run diverged.
+        head_symmetry: Score symmetry (r, l, h) at the last evaluation; NaN for heads that a
+            variant lacks.
+        slice_accuracy: Accuracy (r, slices) on the task's groups of answers at the last
+            evaluation.
+        diverged_at: Step (r,) of the evaluation that found a run diverged, else −1.
+        probe: The same held-out example, answered by every run.
+        engine: Engine that trained the runs.
+        processor: Kind of processor that trained the runs; empty if unknown. Equal experiments
+            have equal bits if engine and processor are equal.
     """
 
     experiment: Experiment
@@ -101,23 +107,23 @@ class Snapshot:
 
     @property
     def maker(self) -> tuple[Engine, str]:
-        """The engine and the kind of processor: bits are equal only where both are equal."""
+        """Engine and kind of processor; bits are equal only if both are equal."""
         return self.engine, self.processor
 
     @property
     def trained_by(self) -> str:
-        """The engine and the kind of processor, in words."""
+        """Description of the engine and the kind of processor."""
         return in_words(self.engine, self.processor)
 
     @property
     def model_steps_per_second(self) -> float:
-        """Optimiser steps of single runs per second of training and evaluation."""
+        """Optimiser steps of all runs together per second of training and evaluation."""
         return self.experiment.n_runs * self.step / self.seconds if self.seconds > 0 else 0.0
 
     def latest(self, metric: str) -> Float32[np.ndarray, " r"]:
         """Return a metric at the last evaluation of each run; NaN for runs that have diverged.
 
-        The last row of a history is not that: see `last_evaluation`.
+        It can differ from the last row of the history; see `last_evaluation`.
         """
         last = self.last_evaluation
         latest: np.ndarray = self.history[metric][last, np.arange(len(last))]
@@ -125,7 +131,7 @@ class Snapshot:
 
     @property
     def last_evaluation(self) -> Int64[np.ndarray, " r"]:
-        """The place of the last evaluation of each run in `eval_steps`.
+        """Index in `eval_steps` of the last evaluation of each run.
 
         Runs that were added to finished ones may have been evaluated less often than the others.
         """
@@ -135,7 +141,7 @@ class Snapshot:
 
     @property
     def asymmetry(self) -> Float32[np.ndarray, "e r"]:
-        """Share of the scores that is antisymmetric, 0 … 1: (1 − score symmetry) / 2."""
+        """Antisymmetric share of the scores, 0 … 1: (1 − score symmetry) / 2."""
         return (1 - self.history["score_symmetry"]) / 2
 
     def per_sharing(self, values: np.ndarray) -> np.ndarray:
@@ -144,10 +150,10 @@ class Snapshot:
         return values.reshape(*values.shape[:-1], n_sharings, n_seeds)
 
     def counted(self) -> Bool[np.ndarray, "e r"]:
-        """Which evaluations say something of what a run was to become.
+        """Return which evaluations count for the threshold.
 
-        Of a variant that is tied during training, only those of what it becomes; after an earlier
-        task, only those of the task itself.
+        If a variant is tied during training, evaluations before tying do not count. If there is
+        an earlier task, evaluations on it do not count.
         """
         earlier = self.experiment.training.earlier_steps
         tied_at = [
@@ -156,7 +162,10 @@ class Snapshot:
         return self.eval_steps[:, None] >= np.array(tied_at)
 
     def steps_to_threshold(self) -> np.ndarray:
-        """(r,) first of three consecutive evaluations that count at the threshold; NaN if never."""
+        """Return the step of each run at which it has reached the threshold, (r,); NaN if never.
+
+        It is the first of three consecutive counted evaluations with at least this accuracy.
+        """
         solved = (self.history["accuracy"] >= THRESHOLD) & self.counted()
         n_starts = max(len(solved) - CONSECUTIVE + 1, 0)
         reached = np.ones((n_starts, solved.shape[1]), dtype=bool)
@@ -166,7 +175,7 @@ class Snapshot:
         return np.where(reached.any(0), steps, np.nan)
 
     def to_bytes(self) -> bytes:
-        """One safetensors blob; the experiment stands in its metadata."""
+        """Return the snapshot as a safetensors blob, with the experiment in its metadata."""
         arrays = {f"history.{name}": values for name, values in self.history.items()}
         arrays |= {f"probe.{name}": array for name, array in self.probe.to_arrays().items()}
         for name in ("eval_steps", "head_symmetry", "slice_accuracy", "diverged_at"):
@@ -185,17 +194,17 @@ class Snapshot:
 
     @staticmethod
     def from_bytes(blob: bytes) -> Snapshot:
-        """Read `to_bytes`.
+        """Read the snapshot that `to_bytes` wrote.
 
         Raises:
-            ValueError: if the bytes hold no snapshot.
+            ValueError: If the bytes hold no snapshot.
         """
         try:
             arrays = load_arrays(blob)
             head = json.loads(metadata_of(blob)["snapshot"])
             if head["status"] not in get_args(Status):
                 raise ValueError(f"status: got {head['status']!r}")
-            engine = head.get("engine", "torch")  # the only one there was before it was recorded
+            engine = head.get("engine", "torch")  # older files do not name it
             if engine not in get_args(Engine):
                 raise ValueError(f"engine: got {engine!r}, allowed {', '.join(get_args(Engine))}")
             snapshot = Snapshot(
@@ -215,41 +224,35 @@ class Snapshot:
             snapshot._check_shapes()
             task = snapshot.experiment.task
             if head["fingerprint"] != task.fingerprint:
-                raise ValueError(f"{task.name}: made of another text than this copy has")
+                raise ValueError(f"{task.name}: trained on another text than this version has")
             return snapshot
         except READING_ERRORS as error:
             raise ValueError(f"these bytes hold no snapshot ({error})") from None
 
     def _check_shapes(self) -> None:
-        """Raise ValueError unless the arrays are those of the experiment."""
+        """Raise ValueError if an array does not have the shape that the experiment requires."""
         experiment = self.experiment
         n_runs, n_ctx = experiment.n_runs, experiment.task.n_ctx
         heads = (n_runs, len(experiment.layer_specs), experiment.n_heads)
         n_answers = n_ctx - experiment.task.answers_from
-        expected = {
+        expected: dict[str, tuple[np.ndarray, tuple[int, ...]]] = {
             "head_symmetry": (self.head_symmetry, heads),
-            "slice_accuracy": (
-                self.slice_accuracy,
-                (n_runs, len(experiment.task.slice_names)),
-            ),
+            "slice_accuracy": (self.slice_accuracy, (n_runs, len(experiment.task.slice_names))),
             "diverged_at": (self.diverged_at, (n_runs,)),
             "pattern": (self.probe.pattern, (*heads, n_ctx, n_ctx)),
-            **(
-                {}
-                if self.probe.scores is None
-                else {"scores": (self.probe.scores, (*heads, n_ctx, n_ctx))}
-            ),
             "answers": (self.probe.answers, (n_runs, n_answers)),
             "tokens": (self.probe.tokens, (n_ctx, experiment.task.n_fields)),
-            **{name: (v, (len(self.eval_steps), n_runs)) for name, v in self.history.items()},
-            **{name: (getattr(self.probe, name), (n_answers,)) for name in _PER_ANSWER},
         }
+        if self.probe.scores is not None:
+            expected["scores"] = (self.probe.scores, (*heads, n_ctx, n_ctx))
+        for name, values in self.history.items():
+            expected[name] = (values, (len(self.eval_steps), n_runs))
+        for name in ("labels", "target", "reverse"):
+            expected[name] = (getattr(self.probe, name), (n_answers,))
         for name, (array, shape) in expected.items():
             if array.shape != shape:
                 raise ValueError(f"{name}: got shape {array.shape}, expected {shape}")
 
-
-_PER_ANSWER = ("labels", "target", "reverse")
 
 READING_ERRORS = (
     SafetensorError,
@@ -259,24 +262,24 @@ READING_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What reading bytes of another origin may raise."""
+"""Errors that reading bytes of unknown origin can raise."""
 
 
 def _read_history(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the histories; NaN for a metric that is newer than the file."""
-    newer = np.full_like(arrays["history.loss"], np.nan)
-    return {name: arrays.get(f"history.{name}", newer) for name in METRICS}
+    """Return the metrics of the history, with NaN for a metric that is newer than the file."""
+    missing = np.full_like(arrays["history.loss"], np.nan)
+    return {name: arrays.get(f"history.{name}", missing) for name in METRICS}
 
 
 def _read_probe(arrays: dict[str, np.ndarray]) -> Probe:
-    """Return the probe of a snapshot's arrays; older ones have no scores."""
+    """Return the probe of a snapshot's arrays; older snapshots have no scores."""
     names = [field.name for field in fields(Probe) if field.default is MISSING]
-    given = {name: arrays[f"probe.{name}"] for name in names}
-    return Probe(**given, scores=arrays.get("probe.scores"))
+    required = {name: arrays[f"probe.{name}"] for name in names}
+    return Probe(**required, scores=arrays.get("probe.scores"))
 
 
 def metadata_of(blob: bytes) -> dict[str, str]:
-    """The metadata of a safetensors blob: eight bytes of length, then JSON."""
+    """Return the metadata of a safetensors blob, which begins with a length and JSON."""
     length = int.from_bytes(blob[:8], "little")
     metadata: dict[str, str] = json.loads(blob[8 : 8 + length])["__metadata__"]
     return metadata

@@ -1,4 +1,4 @@
-"""Intervals over seeds. Values in, values out; missing values (NaN) are left out."""
+"""Means, confidence intervals and deviations over seeds; missing values (NaN) are left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its confidence limits; limits are NaN where fewer than two values exist."""
+    """Mean with its confidence limits; limits are NaN where fewer than two values exist."""
 
     mean: Float[Array, " *n"]
     low: Float[Array, " *n"]
@@ -21,11 +21,11 @@ class Interval:
 
 
 def mean_interval(values: Float[Array, "*n s"], level: float = 0.95) -> Interval:
-    """Mean over the last axis with Student's t interval.
+    """Return the mean over the last axis with Student's t interval.
 
     Args:
-        values: one number per seed; NaN where a seed has none.
-        level: probability that the interval covers the mean, if seeds were normal.
+        values: One number per seed; NaN where a seed has none.
+        level: Probability that the interval covers the true mean, for normally distributed values.
     """
     values = np.asarray(values, dtype=np.float64)
     present = ~np.isnan(values)
@@ -41,15 +41,15 @@ def mean_interval(values: Float[Array, "*n s"], level: float = 0.95) -> Interval
 def paired_difference(
     values: Float[Array, "*n s"], baseline: Float[Array, "*n s"], level: float = 0.95
 ) -> Interval:
-    """Interval of `values - baseline`, seed by seed: one seed stands at one index in both."""
+    """Return the interval of `values - baseline`; equal indices are equal seeds."""
     return mean_interval(np.asarray(values, float) - np.asarray(baseline, float), level)
 
 
 def standard_deviation(values: Float[Array, "*n s"]) -> Float[Array, " *n"]:
-    """Of a sample, over the last axis; NaN where fewer than two values exist."""
+    """Return the sample standard deviation over the last axis; NaN for fewer than two values."""
     values = np.asarray(values, dtype=np.float64)
     present = ~np.isnan(values)
     deviations = np.where(present, values - mean_interval(values).mean[..., None], 0.0)
     freedom = np.where(present.sum(-1) > 1, present.sum(-1) - 1, np.nan)
-    spread: Array = np.sqrt((deviations**2).sum(-1) / freedom)
-    return spread
+    deviation: Array = np.sqrt((deviations**2).sum(-1) / freedom)
+    return deviation

@@ -1,4 +1,4 @@
-"""Tables and sentences made of a Snapshot: what the command line prints and pages show."""
+"""Tables and sentences about a snapshot, for the command line and the pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run_table(snapshot: Snapshot) -> pd.DataFrame:
-    """One row per run: what it is, its metrics at the last evaluation, its costs."""
+    """Return a table with one row per run: variant, seed, metrics at the last evaluation, costs."""
     import pandas as pd
 
     experiment = snapshot.experiment
@@ -40,20 +40,22 @@ def run_table(snapshot: Snapshot) -> pd.DataFrame:
 
 
 def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
-    """One row per sharing: means over seeds, with 95% intervals for accuracy.
+    """Return a table with one row per variant: means over seeds, accuracy with 95% interval.
 
-    `solved` counts seeds that reached the threshold, and `steps_to_threshold` is the mean over
-    those; `difference…` is the accuracy minus that of QKV, seed by seed, where QKV was trained.
+    `solved` counts the seeds that reached the threshold, and `steps_to_threshold` is the mean over
+    these seeds. `difference…` is the mean difference to the accuracy of QKV, seed by seed, if QKV
+    was trained.
     """
     import pandas as pd
 
     experiment = snapshot.experiment
+    sharings = [sharing.value for sharing in experiment.sharing]
     last = {name: snapshot.per_sharing(snapshot.latest(name)) for name in METRICS}
     accuracy = mean_interval(last["accuracy"])
     steps = snapshot.per_sharing(snapshot.steps_to_threshold())
     table = pd.DataFrame(
         {
-            "sharing": [sharing.value for sharing in experiment.sharing],
+            "sharing": sharings,
             "accuracy": accuracy.mean,
             "accuracy_low": accuracy.low,
             "accuracy_high": accuracy.high,
@@ -72,9 +74,8 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
             ],
         }
     )
-    baselines = [place for place, v in enumerate(experiment.sharing) if v == Sharing.QKV.value]
-    if baselines and len(experiment.sharing) > 1:
-        baseline = last["accuracy"][baselines[0]]
+    if Sharing.QKV.value in sharings and len(sharings) > 1:
+        baseline = last["accuracy"][sharings.index(Sharing.QKV.value)]
         gap = paired_difference(last["accuracy"], np.broadcast_to(baseline, last["accuracy"].shape))
         others = table["sharing"] != Sharing.QKV.value
         for suffix, values in (("", gap.mean), ("_low", gap.low), ("_high", gap.high)):
@@ -83,9 +84,9 @@ def sharing_table(snapshot: Snapshot) -> pd.DataFrame:
 
 
 def slice_table(snapshot: Snapshot) -> pd.DataFrame:
-    """One row per sharing, one column per group of answers: mean accuracy over seeds.
+    """Return the mean accuracy over seeds, with a row per variant and a column per slice.
 
-    Without columns besides the sharing where the task tells no groups apart.
+    If the task has no slices (groups of answers), the table has no other column than the sharing.
     """
     import pandas as pd
 
@@ -98,8 +99,8 @@ def slice_table(snapshot: Snapshot) -> pd.DataFrame:
 def solved_variants(snapshot: Snapshot) -> list[Variant]:
     """Return the variants that have solved the task.
 
-    All seeds of such a variant have reached the threshold. Where a task has a loss to beat, the
-    variant's mean loss is below it with its upper 95% limit.
+    A variant has solved a task if all its seeds have reached the threshold; or, where the task has
+    a loss to beat, if the upper 95% limit of its mean loss is below that loss.
     """
     experiment = snapshot.experiment
     if experiment.task.loss_to_beat is None:
@@ -112,50 +113,51 @@ def solved_variants(snapshot: Snapshot) -> list[Variant]:
 
 
 def _highest_loss(snapshot: Snapshot) -> np.ndarray:
-    """Return the upper 95% limit of each variant's mean loss; the loss itself of a single seed."""
+    """Return the upper 95% limit of each variant's mean loss; with a single seed, its loss."""
     interval = mean_interval(snapshot.per_sharing(snapshot.latest("loss")))
     return np.where(np.isnan(interval.high), interval.mean, interval.high)
 
 
 def finding(snapshot: Snapshot) -> str:
-    """What the accuracies say, in one or two short sentences.
+    """Return one or two short sentences about the accuracies.
 
-    A sharing is called solved if every one of its seeds has reached the threshold; of the others
-    the mean is given with its 95% interval, in percent, and how many of their seeds diverged. An
-    interval that is no wider than what is shown of the mean is left out.
-    Where a task has a loss to beat, losses are told instead.
+    They list the variants that have solved the task (see `solved_variants`), and the others with
+    the mean in percent, its 95% interval, and the number of diverged seeds. An interval whose
+    limits are the same percentage is left out. Where a task has a loss to beat, the sentences are
+    about losses instead.
     """
     if snapshot.experiment.task.loss_to_beat is not None:
         return _finding_on_loss(snapshot, snapshot.experiment.task.loss_to_beat)
     accuracy = snapshot.per_sharing(snapshot.latest("accuracy"))
-    reached = solved_variants(snapshot)
-    lost = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
+    solved_sharings = solved_variants(snapshot)
+    n_diverged = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     interval = mean_interval(accuracy)
     n_seeds = snapshot.experiment.n_seeds
     solved, others = [], []
     for i, sharing in enumerate(snapshot.experiment.sharing):
-        if sharing in reached:
+        if sharing in solved_sharings:
             solved.append(title_of(sharing))
-        elif lost[i] == n_seeds:
+        elif n_diverged[i] == n_seeds:
             others.append(f"{title_of(sharing)} diverged")
         else:
             limits = percent_interval(interval.low[i], interval.high[i])
             text = f"{title_of(sharing)} {percent(interval.mean[i])}"
             text += f" [{limits}]" if " to " in limits else ""
-            others.append(text + (f" ({lost[i]} of {n_seeds} diverged)" if lost[i] else ""))
-    parts = []
+            text += f" ({n_diverged[i]} of {n_seeds} diverged)" if n_diverged[i] else ""
+            others.append(text)
+    sentences = []
     if solved:
         seeds = {1: "", 2: " by both seeds"}.get(n_seeds, f" by all {n_seeds} seeds")
-        parts.append(f"Solved{seeds}: {', '.join(solved)}.")
+        sentences.append(f"Solved{seeds}: {', '.join(solved)}.")
     if others:
         not_solved = "Not solved yet" if snapshot.status == "running" else "Not solved"
-        parts.append(f"{not_solved}: {', '.join(others)}.")
-    return " ".join(parts)
+        sentences.append(f"{not_solved}: {', '.join(others)}.")
+    return " ".join(sentences)
 
 
-def _finding_on_loss(snapshot: Snapshot, to_beat: float) -> str:
-    """Whose mean loss is below that of a simple model, with its upper 95% limit, and whose not."""
-    simple = f"the loss of {snapshot.experiment.task.simple_model}, {to_beat:.2f}"
+def _finding_on_loss(snapshot: Snapshot, loss_to_beat: float) -> str:
+    """List the variants whose mean loss is below that of a simple model, and the others."""
+    simple = f"the loss of {snapshot.experiment.task.simple_model}, {loss_to_beat:.2f}"
     interval = mean_interval(snapshot.per_sharing(snapshot.latest("loss")))
     below = solved_variants(snapshot)
     sides: dict[str, list[str]] = {"Below": [], "Not below": []}
@@ -170,25 +172,25 @@ def _finding_on_loss(snapshot: Snapshot, to_beat: float) -> str:
 
 
 def measures_finding(snapshot: Snapshot) -> str:
-    """What attention is like at the last evaluation: means over seeds of every sharing."""
+    """Return sentences on attention at the last evaluation: each variant's means over seeds."""
     titles = [title_of(variant) for variant in snapshot.experiment.sharing]
-    told = {
+    measures = {
         "Asymmetry of the scores": (1 - snapshot.latest("score_symmetry")) / 2,
         "Attention on the right token": snapshot.latest("mass_on_target"),
         "Attention on the mirrored entry": snapshot.latest("mass_on_reverse"),
     }
-    parts = []
-    for label, values in told.items():
+    sentences = []
+    for label, values in measures.items():
         means = mean_interval(snapshot.per_sharing(values)).mean
-        known = [f"{t} {mean:.2f}" for t, mean in zip(titles, means, strict=True) if mean == mean]
-        parts += [f"{label}: {', '.join(known)}."] if known else []
-    return " ".join(parts) or "No number: this task has neither."
+        texts = [f"{t} {mean:.2f}" for t, mean in zip(titles, means, strict=True) if mean == mean]
+        sentences += [f"{label}: {', '.join(texts)}."] if texts else []
+    return " ".join(sentences) or "No number: this task has neither."
 
 
 def percent_interval(low: float, high: float) -> str:
-    """Return limits of a share in percent, cut to what a share can be.
+    """Return the limits of a share as a text in percent, clipped to 0 … 100%.
 
-    It is a single percentage where both limits are shown alike, and empty if there are none.
+    The text is a single percentage if both limits round to it, and empty if there are no limits.
     """
     if np.isnan(low):
         return ""
@@ -197,5 +199,5 @@ def percent_interval(low: float, high: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a whole percentage that says 100% only if nothing was wrong."""
+    """Return a share as a whole percentage, which is 100% only for a share of 1."""
     return f"{min(share, 0.99):.0%}" if share < 1 else "100%"

@@ -1,13 +1,13 @@
-"""Train all runs of an experiment and report as they learn.
+"""Training of all runs of an experiment, with snapshots at any step.
 
-`Training` is the experiment in progress: it advances by any number of steps and can be looked at
-between them. When it is looked at changes no number. `stream` and `train` drive it.
+`Training` is an experiment in progress: it advances by any number of steps and returns snapshots
+between them, which change no number. `stream` and `train` drive it.
 
-An experiment is cut into cohorts of a few runs each, and one thread per core advances them. A
+An experiment is divided into cohorts of a few runs each, and one thread per core advances them. A
 cohort always computes on a single thread: Intel's MKL and other libraries round a matrix product
-differently with one thread and with two, so the bits of a run would depend on its company. Small
-cohorts fit the cache, and threads that never wait for each other within a step keep their speed
-when something else, for example a browser, wants a core.
+differently with one thread and with two, so the bits of a run would depend on what runs beside
+it. Small cohorts fit the cache, and threads that never wait for each other within a step keep
+their speed when another program, for example a browser, uses a core.
 """
 
 from __future__ import annotations
@@ -36,31 +36,34 @@ from attnkit.training.snapshot import METRICS, Probe, Snapshot, Status
 from attnkit.variants import Variant
 
 RUNS_PER_COHORT = 10
-"""Runs that train as one where they fit the cache; fewer waste calls, more gain nothing."""
+"""Largest number of runs in a cohort on a CPU; more would not be faster."""
 
 _CACHED_FLOATS = 2**20
-"""A cohort's largest intermediate, about, so that a core's cache holds it."""
+"""Approximate limit for a cohort's largest intermediate tensor, so that it fits a core's cache."""
 
-_LARGEST_SCORE = float(np.finfo(np.float16).max)
-"""Larger scores of the example are stored as this number, the largest of 16 bits."""
+_SCORE_RANGE = (float(np.finfo(np.float16).min), float(np.finfo(np.float16).max))
+"""Range to which the scores of the probe are clipped: that of floats of 16 bits."""
 
 _BLOCK_STEPS = 2
-"""Steps a thread takes with one cohort before it turns to the one furthest behind."""
+"""Number of steps that a thread takes with one cohort before it chooses the next cohort."""
 
 
 class Training:
-    """One experiment in progress: step 0 is evaluated on construction.
+    """Experiment in progress; step 0 is evaluated on construction.
 
     Args:
-        experiment: what to train.
+        experiment: The experiment to train.
         device: "cpu", "cuda", or "auto" for a GPU if there is one; see `pick_device`.
-        engine: "kernel" or "torch". None: as `ATTNKIT_ENGINE` says; see `ready_engine`.
+        engine: "kernel" or "torch". None: the engine that `ATTNKIT_ENGINE` names; see
+            `ready_engine`.
 
     Attributes:
-        engine: what trains it, from its first step to its last.
-        cohorts: the independent parts it was cut into, which `plan_cohorts` made.
-        step: optimiser steps that every run has taken.
-        seconds: time spent training and evaluating so far.
+        experiment: The experiment that is trained.
+        device: The device that trains.
+        engine: The engine, which stays the same from the first step to the last.
+        cohorts: Independent groups of runs, as planned by `plan_cohorts`.
+        step: Optimiser steps that every run has taken.
+        seconds: Time spent on training and evaluation so far.
     """
 
     def __init__(
@@ -70,8 +73,8 @@ class Training:
         self.device = pick_device(device)
         self.engine = ready_engine(self.device, engine)
         started = time.perf_counter()
-        plan = plan_cohorts(experiment, self.device, self.engine)
-        self.cohorts = list(_pool().map(self._make_cohort, plan))
+        plans = plan_cohorts(experiment, self.device, self.engine)
+        self.cohorts = list(_pool().map(self._make_cohort, plans))
         runs = [run for cohort in self.cohorts for run in cohort.runs]
         self._order = [runs.index(run) for run in experiment.runs]
         self._probe = draw_probe(experiment.task)
@@ -80,29 +83,29 @@ class Training:
 
     @property
     def finished(self) -> bool:
-        """Whether the last step has been taken."""
+        """True after the last step."""
         return self.step >= self.experiment.training.steps
 
     def advance(self, n_steps: int) -> None:
-        """Take up to so many optimiser steps, evaluating on the experiment's cadence.
+        """Take up to `n_steps` optimiser steps; evaluate every `evaluate_every` steps.
 
-        Interrupted, it brings all cohorts to the same step before it passes the interrupt on.
+        After a `KeyboardInterrupt` all cohorts are brought to the same step before it is raised
+        again.
         """
         started = time.perf_counter()
         target = min(self.step + n_steps, self.experiment.training.steps)
-        race = _Race(self.cohorts, target)
         try:
-            race.run()
+            _Race(self.cohorts, target).run()
         finally:
             self.step = min(cohort.step for cohort in self.cohorts)
             self.seconds += time.perf_counter() - started
 
     def snapshot(self, status: Status | None = None) -> Snapshot:
-        """What can be drawn now. A status is derived from the step unless given."""
+        """Return a snapshot of this moment. Without a status, the step decides it."""
         n_common = min(len(cohort.evaluations) for cohort in self.cohorts)
         evaluations = [cohort.evaluations[:n_common] for cohort in self.cohorts]
         history = {
-            name: self._joined([np.stack([e.metrics[name] for e in own]) for own in evaluations], 1)
+            name: self._join([np.stack([e.metrics[name] for e in done]) for done in evaluations], 1)
             for name in METRICS
         }
         return Snapshot(
@@ -112,48 +115,49 @@ class Training:
             seconds=self.seconds,
             eval_steps=np.array([e.step for e in evaluations[0]], np.int64),
             history=history,
-            head_symmetry=self._joined([own[-1].head_symmetry for own in evaluations], 0),
-            slice_accuracy=self._joined([own[-1].slice_accuracy for own in evaluations], 0),
-            diverged_at=self._joined([cohort.diverged_at for cohort in self.cohorts], 0),
+            head_symmetry=self._join([done[-1].head_symmetry for done in evaluations], 0),
+            slice_accuracy=self._join([done[-1].slice_accuracy for done in evaluations], 0),
+            diverged_at=self._join([cohort.diverged_at for cohort in self.cohorts], 0),
             probe=self._answer_probe(),
             engine=self.engine,
             processor=processor_kind(self.device),
         )
 
     def result(self) -> Result:
-        """The tables and the weights as they are now; "stopped" before the last step."""
-        parameters = [own for cohort in self.cohorts for own in cohort.parameters()]
-        parameters = [parameters[place] for place in self._order]
+        """Return the snapshot and the weights of this moment; "stopped" before the last step."""
+        parameters = [run for cohort in self.cohorts for run in cohort.parameters()]
+        parameters = [parameters[index] for index in self._order]
         return Result(self.snapshot("finished" if self.finished else "stopped"), parameters)
 
-    def _joined(self, per_cohort: list[np.ndarray], axis: int) -> np.ndarray:
-        """Arrays with a run axis, one per cohort, as one in the experiment's order."""
+    def _join(self, per_cohort: list[np.ndarray], axis: int) -> np.ndarray:
+        """Join one array per cohort along the axis of runs, in the experiment's order."""
         return np.concatenate(per_cohort, axis).take(self._order, axis)
 
-    def _make_cohort(self, part: Part) -> Cohort:
-        return Cohort(self.experiment, part.seeds, self.device, part.sharing, self.engine)
+    def _make_cohort(self, plan: CohortPlan) -> Cohort:
+        return Cohort(self.experiment, plan.seeds, self.device, plan.sharing, self.engine)
 
     def _answer_probe(self) -> Probe:
-        answered = list(_pool().map(lambda cohort: cohort.answer(self._probe), self.cohorts))
+        per_cohort = list(_pool().map(lambda cohort: cohort.answer(self._probe), self.cohorts))
+        answers, patterns, scores = (
+            self._join([array[:, 0] for array in arrays], 0)
+            for arrays in zip(*per_cohort, strict=True)
+        )
         target, reverse = self._probe.target[0].numpy(), self._probe.reverse
-        scores = None
-        if (target != NOTHING).any():
-            by_cohort = self._joined([own[:, 0] for _, _, own in answered], 0)
-            scores = by_cohort.clip(-_LARGEST_SCORE, _LARGEST_SCORE).astype(np.float16)
+        has_entries = (target != NOTHING).any()
         return Probe(
             tokens=self._probe.tokens[0].numpy(),
             labels=self._probe.labels[0].numpy(),
             target=target,
             reverse=np.full_like(target, -1) if reverse is None else reverse[0].numpy(),
-            answers=self._joined([answers[:, 0] for answers, _, _ in answered], 0),
-            pattern=self._joined([own[:, 0] for _, own, _ in answered], 0).astype(np.float16),
-            scores=scores,
+            answers=answers,
+            pattern=patterns.astype(np.float16),
+            scores=scores.clip(*_SCORE_RANGE).astype(np.float16) if has_entries else None,
         )
 
 
 @dataclass(frozen=True)
-class Part:
-    """The runs of one cohort: some variants, each with the same seeds."""
+class CohortPlan:
+    """Variants and seeds of one cohort; each variant has all these seeds."""
 
     sharing: tuple[Variant, ...]
     seeds: list[int]
@@ -161,50 +165,50 @@ class Part:
 
 def plan_cohorts(
     experiment: Experiment, device: torch.device, engine: Engine = "torch"
-) -> list[Part]:
-    """Return which runs train together; a GPU takes them all at once.
+) -> list[CohortPlan]:
+    """Return the plan of every cohort; on a GPU all runs are one cohort.
 
-    On a CPU, every core has some, and no cohort has more than `RUNS_PER_COHORT`. The kernel
-    computes each run by itself: its cohorts have few seeds, so that examples are drawn once for
+    On a CPU, every core gets runs, and no cohort has more than `RUNS_PER_COHORT`. The kernel
+    computes each run separately: its cohorts have few seeds, so that examples are drawn once for
     many variants. Torch computes the seeds of a variant together, as many as fit the cache.
     """
     variants, seeds = experiment.sharing, list(experiment.seeds)
     if device.type != "cpu":
-        return [Part(variants, seeds)]
+        return [CohortPlan(variants, seeds)]
     on_kernel = [v for v in variants if engine == "kernel" and kernel_knows(experiment, v)]
     by_torch = [v for v in variants if v not in on_kernel]
-    parts = []
+    plans = []
     if on_kernel:
         together = min(RUNS_PER_COHORT, math.ceil(len(on_kernel) * len(seeds) / n_cores()))
         n_variants = min(len(on_kernel), together)
-        parts += _cut(on_kernel, n_variants, seeds, together // n_variants)
+        plans += _divide(on_kernel, n_variants, seeds, together // n_variants)
     if by_torch:
         share = math.ceil(experiment.n_runs / n_cores())
         fitting = min(RUNS_PER_COHORT, _CACHED_FLOATS // _largest_intermediate(experiment))
         for together in range(max(1, min(fitting, share)), 0, -1):
             n_seeds = min(together, len(seeds))
-            found = _cut(by_torch, together // n_seeds, seeds, n_seeds)
-            if parts or len(found) >= min(n_cores(), experiment.n_runs):
+            divided = _divide(by_torch, together // n_seeds, seeds, n_seeds)
+            if plans or len(divided) >= min(n_cores(), experiment.n_runs):
                 break
-        parts += found
-    return parts
+        plans += divided
+    return plans
 
 
-def _cut(
+def _divide(
     variants: Sequence[Variant], n_variants: int, seeds: list[int], n_seeds: int
-) -> list[Part]:
-    """Cut variants and seeds into parts of about equal size, of at most so many of each."""
-    of_variants = np.array_split(np.arange(len(variants)), math.ceil(len(variants) / n_variants))
-    of_seeds = np.array_split(np.array(seeds), math.ceil(len(seeds) / n_seeds))
+) -> list[CohortPlan]:
+    """Divide runs into about equal cohorts of at most `n_variants` variants, `n_seeds` seeds."""
+    variant_groups = np.array_split(np.arange(len(variants)), math.ceil(len(variants) / n_variants))
+    seed_groups = np.array_split(np.array(seeds), math.ceil(len(seeds) / n_seeds))
     return [
-        Part(tuple(variants[place] for place in some), [int(seed) for seed in their_seeds])
-        for their_seeds in of_seeds
-        for some in of_variants
+        CohortPlan(tuple(variants[i] for i in indices), [int(seed) for seed in seed_group])
+        for seed_group in seed_groups
+        for indices in variant_groups
     ]
 
 
 def _largest_intermediate(experiment: Experiment) -> int:
-    """Numbers in the largest tensor of one run's step."""
+    """Return the size of the largest tensor in one run's step, in numbers."""
     n_ctx = experiment.task.n_ctx
     per_token = max(
         max(
@@ -221,10 +225,10 @@ def _largest_intermediate(experiment: Experiment) -> int:
 
 
 def stream(experiment: Experiment, device: str = "auto") -> Iterator[Snapshot]:
-    """Train an experiment and yield snapshots, densely at first.
+    """Train an experiment and yield snapshots, the last one after the last step.
 
-    They come at steps 0, 1, 2, 4, 8, … until that gap exceeds a fortieth of the steps, then
-    evenly; the last one is finished.
+    Snapshots are taken at steps 0, 1, 2, 4, 8, … until the gap is a fortieth of all steps, then
+    at this gap.
     """
     training = Training(experiment, device)
     yield training.snapshot()
@@ -239,15 +243,15 @@ def train(
     device: str = "auto",
     progress: Callable[[Training], None] | None = None,
 ) -> Result:
-    """Train an experiment to its last step.
+    """Train an experiment to its last step and return the result.
+
+    A `KeyboardInterrupt` ends the training early; the result then has the status "stopped".
 
     Args:
-        experiment: what to train.
-        device: "cpu", "cuda", or "auto".
-        progress: called about fifty times with the training, which it may only look at.
-
-    A `KeyboardInterrupt` during training ends it early: the result is then what was reached, with
-    status "stopped".
+        experiment: The experiment to train.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        progress: Function that is called with the training about fifty times; it must not change
+            the training.
     """
     training = Training(experiment, device)
     stride = max(experiment.training.steps // 50, 20)
@@ -262,7 +266,7 @@ def train(
 
 
 class _Race:
-    """Bring cohorts to a common step; every thread takes the one furthest behind."""
+    """Race of threads that bring cohorts to a common step; each takes the one furthest behind."""
 
     def __init__(self, cohorts: list[Cohort], target: int) -> None:
         self.target = target
@@ -271,13 +275,13 @@ class _Race:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Train until all stand at the target, or, interrupted, at the step of the foremost."""
+        """Train all cohorts to the target; if interrupted, to the step of the foremost cohort."""
         workers: list[Future[None]] = []
         try:
             workers += [_pool().submit(self._work) for _ in self._cohorts[: n_cores()]]
             wait(workers)
         except KeyboardInterrupt:
-            self.target = 0  # nothing more is begun
+            self.target = 0  # so that threads start no further steps
             wait(workers)
             self.target = max(cohort.step for cohort in self._cohorts)
             wait([_pool().submit(self._work)])
@@ -302,25 +306,25 @@ class _Race:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Return the training threads of this process: one per core, each computing on one core."""
+    """Return the training threads of this process: one per core, each of which uses one core."""
     return ThreadPoolExecutor(n_cores(), "attnkit", initializer=_prepare_thread)
 
 
 def _prepare_thread() -> None:
-    """Let a training thread compute by itself, and take numbers next to zero for zero.
+    """Make a training thread use one core and flush denormal numbers to zero.
 
-    A run whose patterns are all ones and zeros would otherwise be half as fast: processors compute
-    with such numbers in many more steps.
+    Processors are slow with denormal numbers: a run whose patterns are all ones and zeros would
+    take twice as long.
     """
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
 
 
 def pick_device(device: str) -> torch.device:
-    """Return the device of a name: "cpu", "cuda", "cuda:1", "mps", or "auto" for the fastest.
+    """Return a device by name: "cpu", "cuda", "cuda:1", "mps", or "auto" for CUDA if available.
 
     Raises:
-        InvalidExperiment: if this machine has no such device; names those it has.
+        InvalidExperiment: If this machine has no such device. It names the devices that exist.
     """
     n_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     known = ["cpu", *["cuda"][:n_gpus], *(f"cuda:{n}" for n in range(n_gpus))]

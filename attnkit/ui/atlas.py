@@ -17,7 +17,7 @@ from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
 from attnkit.ui.address import Linked
-from attnkit.ui.standalone import asset
+from attnkit.ui.bundle import asset, script
 
 _MOST_CHARACTERS = 60
 """Characters of a faulty link that a message repeats."""
@@ -210,7 +210,7 @@ def picture(figure: Figure, *, key: str, alt: str, title: str) -> None:
 def _grid_component() -> Any:
     return st.components.v2.component(
         "attnkit_atlas",
-        js="\n".join(map(_script, ("panels", "ink", "save", "atlas"))),
+        js=script("atlas"),
         css=_style(),
         isolate_styles=False,
     )
@@ -218,18 +218,9 @@ def _grid_component() -> Any:
 
 @cache
 def _picture_component() -> Any:
-    script, n_exports = re.subn(
-        r"^export default function ", "function showPicture", _script("picture"), flags=re.MULTILINE
-    )
-    assert n_exports == 1
-    parts = [_script("panels"), _script("ink"), _script("save"), script, _script("saved")]
     return st.components.v2.component(
-        "attnkit_saved", js="\n".join(parts), css=_style(), isolate_styles=False
+        "attnkit_saved", js=script("saved"), css=_style(), isolate_styles=False
     )
-
-
-def _script(name: str) -> str:
-    return asset(f"{name}.js")
 
 
 def _style() -> str:

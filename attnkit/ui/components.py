@@ -8,7 +8,6 @@ wheel and is put in the page once, by a component that is mounted after the firs
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,8 +24,9 @@ from attnkit.figures.board import planned_columns
 from attnkit.figures.diagram import variant_diagram
 from attnkit.figures.panels import Figure
 from attnkit.tasks import FAMILIES, TASKS
+from attnkit.ui.bundle import asset, script
 from attnkit.ui.render_cache import example_cells, task_thumbnail
-from attnkit.ui.standalone import asset, film_source
+from attnkit.ui.standalone import film_style
 from attnkit.variants import Variant
 
 NARROWEST = 175
@@ -35,15 +35,6 @@ align."""
 
 PANEL_HEIGHT = 210
 """Height of a row of panels in pixels."""
-
-
-_PARTS = {"board": ("panels", "ink", "save", "board")}
-"""Names of the JavaScript files of a component, where they are not the shared one and its own."""
-
-
-def script(name: str) -> str:
-    """Join the JavaScript files of a component."""
-    return "\n".join(asset(f"{part}.js") for part in _PARTS.get(name, ("panels", name)))
 
 
 @cache
@@ -59,8 +50,9 @@ def _component(name: str) -> Any:
 @cache
 def film_component(name: str) -> Any:
     """Return the component of a page that shows a film; its `data` is the blob of an inspection."""
-    script, style = film_source(name)
-    return st.components.v2.component(f"attnkit_{name}", js=script, css=style, isolate_styles=False)
+    return st.components.v2.component(
+        f"attnkit_{name}", js=script(name), css=film_style(), isolate_styles=False
+    )
 
 
 def film(
@@ -187,14 +179,9 @@ def load_board() -> None:
 
 @cache
 def _board_loader() -> Any:
-    board_script, n_exports = re.subn(
-        r"^export default function ", "function showBoard", script("board"), flags=re.MULTILINE
-    )
-    assert n_exports == 1
     return st.components.v2.component(
         "attnkit_board_js",
-        js=f"{board_script}\nwindow.attnkitBoard = showBoard;\nwindow.attnkitSave = saveMenu;\n"
-        + asset("lab.js"),
+        js=script("lab"),
         css=asset("lab.css") + asset("board.css"),
         isolate_styles=False,
     )
@@ -215,7 +202,7 @@ def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
 
 @cache
 def _board() -> Any:
-    return st.components.v2.component("attnkit_board", js=asset("late.js"), isolate_styles=False)
+    return st.components.v2.component("attnkit_board", js=script("late"), isolate_styles=False)
 
 
 def example(experiment: Experiment, probe: Example | str | None, *, key: str) -> None:

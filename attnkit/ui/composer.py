@@ -6,7 +6,7 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
-from attnkit.foundation.settings import InvalidExperiment, Problem, ended
+from attnkit.foundation.settings import InvalidExperiment, Problem, as_sentence
 from attnkit.ui import components
 from attnkit.ui.lab import MOST_COLUMNS, Lab
 from attnkit.ui.markdown import plain
@@ -128,7 +128,7 @@ def costs_line(experiment: Experiment, variant: Variant) -> str:
 
 
 def _show_error(reason: str) -> None:
-    st.error(plain(ended(reason)), icon=":material/error:")
+    st.error(plain(as_sentence(reason)), icon=":material/error:")
 
 
 def _reason(problem: Problem) -> str:

@@ -8,7 +8,7 @@ from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
     ask,
-    can_be_asked,
+    is_phone_book,
     most_entries,
     read_book,
 )
@@ -32,7 +32,7 @@ def custom_phone_book_area(lab: Lab) -> None:
     """Draw the book, the question and the answers of the trained models."""
     job = lab.job
     task = (lab if job is None else job).experiment.task
-    assert can_be_asked(task)
+    assert is_phone_book(task)
     with st.container(border=True, key="custom_book"):
         st.markdown("**Ask the trained models** with a phone book of your own.")
         left, right = st.columns(2, gap="medium")
@@ -51,7 +51,7 @@ def custom_phone_book_area(lab: Lab) -> None:
             name = st.text_input(
                 "Whose number?" + " Misspell it" * isinstance(task, FuzzyPhonebook),
                 key=f"asked_{task.name}",
-                value=task.own_question,
+                value=task.default_query,
                 max_chars=MOST_CHARACTERS,
             )
             if isinstance(task, FuzzyPhonebook):

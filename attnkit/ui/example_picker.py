@@ -7,10 +7,10 @@ import streamlit as st
 from attnkit.analysis.custom_phone_book import (
     MOST_CHARACTERS,
     ask,
-    can_be_asked,
+    is_phone_book,
     most_entries,
     read_book,
-    shown,
+    shortened,
 )
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
@@ -31,7 +31,7 @@ def pick_example(subject: Subject) -> Inspection | None:
     key = f"inspected_example_{subject.lab.filmed_id}_{len(order)}"  # a browser keeps old labels
     remember(key, order, 0, "example")
     remember("inspected_custom_book", (False, True), False)
-    is_custom = can_be_asked(task) and bool(st.session_state["inspected_custom_book"])
+    is_custom = is_phone_book(task) and bool(st.session_state["inspected_custom_book"])
     example = st.selectbox(
         "Example, most wrong answers first",
         order,
@@ -40,7 +40,7 @@ def pick_example(subject: Subject) -> Inspection | None:
         width=430,
         disabled=is_custom,
     )
-    if can_be_asked(task):
+    if is_phone_book(task):
         st.toggle("A phone book of your own", key="inspected_custom_book")
     return _custom_book(subject) if is_custom else Inspection("attention", example=example)
 
@@ -70,7 +70,7 @@ def _custom_book(subject: Subject) -> Inspection | None:
     None is returned while they have problems, which are shown.
     """
     task = subject.experiment.task
-    assert can_be_asked(task)
+    assert is_phone_book(task)
     left, right = st.columns(2, gap="medium")
     text = left.text_area(
         "Your book",
@@ -83,7 +83,7 @@ def _custom_book(subject: Subject) -> Inspection | None:
     )
     name = right.text_input(
         "Whose number?",
-        value=task.own_question,
+        value=task.default_query,
         max_chars=MOST_CHARACTERS,
         key=f"inspected_question_{task.name}",
     )
@@ -102,8 +102,8 @@ def _custom_book(subject: Subject) -> Inspection | None:
     return Inspection(
         "attention",
         tokens=tuple(tuple(int(field) for field in token) for token in question.tokens),
-        names=tuple(shown(entry.name) for entry in book.entries),
-        numbers=tuple(shown(question.classes[c]) for c in sorted(question.classes)),
+        names=tuple(shortened(entry.name) for entry in book.entries),
+        numbers=tuple(shortened(question.classes[c]) for c in sorted(question.classes)),
         right=tuple(question.right),
         asking=question.row,
     )

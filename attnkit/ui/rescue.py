@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 
 import streamlit as st
 
-from attnkit.analysis.rescue import Change, Outcome, changes_of, must_be_symmetric, number, told
+from attnkit.analysis.rescue import (
+    Change,
+    Outcome,
+    accuracy_text,
+    changes_of,
+    effect_sentences,
+    symmetric_variants,
+)
 from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
@@ -61,7 +68,7 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
         st.rerun()  # the whole page shows this run
     experiment = lab.experiment if job is None else job.experiment
     snapshot = _finished(lab, job)
-    names = [title_of(variant) for variant in must_be_symmetric(experiment)]
+    names = [title_of(variant) for variant in symmetric_variants(experiment)]
     st.subheader(f"What rescues {' and '.join(names) or 'it'}?", anchor=False)
     if not names:
         st.markdown("No column here must be symmetric. Switch Q=K on in the Lab.")
@@ -94,8 +101,8 @@ def _finished(lab: Lab, job: Job | None) -> Snapshot | None:
 
 def _standing(outcome: Outcome) -> str:
     """Return the accuracy of the columns whose scores must be symmetric, in sentences."""
-    symmetric = must_be_symmetric(outcome.experiment)
-    parts = [f"{title_of(variant)} {number(outcome.mean(variant))}" for variant in symmetric]
+    symmetric = symmetric_variants(outcome.experiment)
+    parts = [f"{title_of(variant)} {accuracy_text(outcome.mean(variant))}" for variant in symmetric]
     their = "Its scores are" if len(symmetric) == 1 else "Their scores are"
     n_seeds, reference = outcome.experiment.n_seeds, outcome.reference
     mean = f", mean of {n_seeds} seeds" if n_seeds > 1 else ""
@@ -222,4 +229,4 @@ def _finish(lab: Lab) -> None:
         job = training_service().find(attempt.change.experiment, lab.watcher)
         if job is not None and job.state == "finished" and job.snapshot is not None:
             after = Outcome.of(job.snapshot)
-            attempt.sentences = told(attempt.before, after, attempt.change.setting)
+            attempt.sentences = effect_sentences(attempt.before, after, attempt.change.setting)

@@ -15,7 +15,7 @@ from functools import lru_cache
 import streamlit as st
 
 from attnkit.analysis.comparison import LETTERS, ComparedExperiment
-from attnkit.foundation.settings import ended
+from attnkit.foundation.settings import as_sentence
 from attnkit.service.history import Search, name_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, StoredEntry, Unavailable
@@ -182,7 +182,7 @@ def attempt(runs: Runs, change: Callable[[], object]) -> bool:
     try:
         change()
     except Unavailable as error:
-        runs.problems.append(f"Nothing was changed: {ended(str(error))}")
+        runs.problems.append(f"Nothing was changed: {as_sentence(str(error))}")
         return False
     return True
 

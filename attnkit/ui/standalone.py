@@ -5,22 +5,10 @@ The same JavaScript runs in the dashboard as a component. This module needs no S
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
-from functools import cache
 from html import escape
-from importlib.resources import files
 
-_SHARED = ("panels", "ink", "charts", "save", "film")
-
-_PARTS = {
-    "attention": ("heads", "lookup", "contrast"),
-    "asymmetry": ("heads",),
-    "similarity": ("heads", "joint"),
-}
-"""Names of further JavaScript files of a component; several components share some of them."""
-
-_EXPORT = re.compile(r"^export default function ", re.MULTILINE)
+from attnkit.ui.bundle import asset, inline_script
 
 _THEME = """
 :root { color-scheme: light dark; --st-text-color: #31333f; --st-background-color: #ffffff;
@@ -36,16 +24,9 @@ h1 { font-size: 1.5rem; margin: 0 0 4px; } p.ak-page-note { margin: 0 0 12px; li
 """
 
 
-def asset(name: str) -> str:
-    """Return the text of a file in `attnkit/ui/assets`."""
-    return (files("attnkit.ui") / "assets" / name).read_text(encoding="utf-8")
-
-
-@cache
-def film_source(name: str) -> tuple[str, str]:
-    """Return JavaScript and CSS of a component that shows a film, shared files included."""
-    scripts = [asset(f"{part}.js") for part in (*_SHARED, *_PARTS.get(name, ()), name)]
-    return "\n".join(scripts), asset("lab.css") + asset("film.css")
+def film_style() -> str:
+    """Return the CSS of a component that shows a film."""
+    return asset("lab.css") + asset("film.css")
 
 
 def standalone_html(title: str, component: str, blob: bytes, note: str = "") -> str:
@@ -57,17 +38,14 @@ def standalone_html(title: str, component: str, blob: bytes, note: str = "") -> 
         blob: The film with all its frames, as the component reads it.
         note: Sentence below the title that says what is shown.
     """
-    script, style = film_source(component)
-    script, n_exports = _EXPORT.subn("function showFilm", script)
-    assert n_exports == 1, component
-    script = script.replace("</script", "<\\/script")
+    script, show = inline_script(component)
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{_THEME}{style}</style>
+<style>{_THEME}{film_style()}</style>
 </head>
 <body>
 <main>
@@ -79,7 +57,7 @@ def standalone_html(title: str, component: str, blob: bytes, note: str = "") -> 
 <script type="module">
 {script}
 const text = document.getElementById("blob").textContent;
-showFilm({{
+{show}({{
   data: Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)),
   parentElement: document.getElementById("film"),
 }});

@@ -1,14 +1,13 @@
-"""Variants of attention: a sharing, composed with options, as one text form.
+"""Variants of attention: a sharing and options, written in one text form.
 
-Modules of this package register what they define when they are imported, and all are imported
-here: adding a variant is adding a module. Plugin modules come after them; see
-`attnkit.foundation.plugins`.
+Every module of this package is imported here and registers the variants that it defines: to add a
+variant, add a module. Plugins are imported last; see `attnkit.foundation.plugins`.
 """
 
 from importlib import import_module
 from pkgutil import iter_modules
 
-from attnkit.foundation.plugins import import_own
+from attnkit.foundation.plugins import import_plugins
 from attnkit.variants.catalogue import names_of, register
 from attnkit.variants.names import CATALOGUE, Named
 from attnkit.variants.options import OPTIONS, Option, register_option
@@ -33,4 +32,4 @@ __all__ = [
 
 for _module in sorted(module.name for module in iter_modules(__path__)):
     import_module(f"{__name__}.{_module}")
-import_own()
+import_plugins()

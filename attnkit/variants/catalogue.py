@@ -1,13 +1,14 @@
-"""Named variants: what the threads, the papers and today's models use, each as a text form.
+"""Catalogue of named variants: those of online discussions, papers and today's models.
 
-The modules of this package add their entries; people add their own with `register`. A name is a
-way to type a text form: links, tables and hashes hold the text form itself.
+The modules of this package register their entries; plugins register theirs with `register`. A
+name stands for a text form: links, tables and hashes contain the text form, not the name.
 """
 
 from __future__ import annotations
 
 import re
 
+from attnkit.foundation.registry import calling_module, name_taken
 from attnkit.variants.names import CATALOGUE, Named, key_of
 from attnkit.variants.text import Variant
 
@@ -23,7 +24,7 @@ FAMILIES = (
     "Across layers",
     "Tied for a time",
 )
-"""The order in which families are listed; others follow."""
+"""Families in the order in which they are listed; families of plugins follow."""
 
 
 def register(
@@ -34,81 +35,92 @@ def register(
     family: str = "Own",
     aliases: tuple[str, ...] = (),
 ) -> Named:
-    """Add a variant to the catalogue: command line and Lab then offer it.
+    """Add a variant to the catalogue; the command line and the Lab then offer it.
 
     Args:
-        name: short; not a text form itself.
-        variant: its text form.
-        aliases: other names by which people search for it; `find` does not take them.
+        name: Short name without commas, which is no text form of another variant.
+        variant: Text form of the variant.
+        explanation: What it does and why, in plain sentences.
+        source: Citation.
+        family: Heading under which it is listed.
+        aliases: Other names under which `search` finds it; `find` does not know them.
 
     Raises:
-        ValueError: if the name is taken, is a text form or has a comma, or the text is none.
+        ValueError: If the name is taken, is the text form of another variant or contains a comma,
+            or if `variant` is no text form.
     """
     key = key_of(name)
     if not key or "," in key:
         raise ValueError(f"name: got {name!r}, allowed a text without commas")
-    if key in CATALOGUE and CATALOGUE[key].variant != Variant(variant):
-        raise ValueError(f"name: {name!r} is in the catalogue already")
+    origin, registered = calling_module(), CATALOGUE.get(key)
+    is_new_version = (
+        registered is not None
+        and registered.origin == origin
+        and (origin == "__main__" or registered.variant == Variant(variant))
+    )
+    if registered is not None and not is_new_version:
+        raise name_taken("name", name, registered.origin, origin)
     if key not in CATALOGUE and _is_text_form(key) and Variant(key) != Variant(variant):
         raise ValueError(f"name: {name!r} is the text form of another variant")
-    named = Named(name, Variant(variant), explanation, source, family, aliases)
-    CATALOGUE[key] = named
-    in_order = sorted(CATALOGUE.items(), key=lambda entry: _place(entry[1].family))
+    entry = Named(name, Variant(variant), explanation, source, family, aliases, origin)
+    CATALOGUE[key] = entry
+    ordered = sorted(CATALOGUE.items(), key=lambda item: _rank_of(item[1].family))
     CATALOGUE.clear()
-    CATALOGUE.update(in_order)
-    return named
+    CATALOGUE.update(ordered)
+    return entry
 
 
 def search(query: str) -> list[Named]:
-    """Return the entries that contain every word of a query, by name or alias first.
+    """Return the entries that contain every word of a query, those by name or alias first.
 
-    The beginning of a word is enough. Case does not count, and a hyphen is as good as a space:
-    "multi-query", "multi query" and "multiquery" find the same entries. Words are looked for in
-    name, aliases, explanation, source and family.
+    A word of the query matches every word that begins with it. Case does not count, and a hyphen
+    counts as a space or as nothing: "multi-query", "multi query" and "multiquery" find the same
+    entries. The search covers name, aliases, explanation, source and family.
     """
-    wanted = _words(query)
-    if not wanted:
+    query_words = _words(query)
+    if not query_words:
         return []
     by_name, by_text = [], []
-    for named in CATALOGUE.values():
-        names = _words(named.name, *named.aliases)
-        texts = names + _words(named.explanation, named.source, named.family)
-        if _begin_all(names, wanted):
-            by_name.append(named)
-        elif _begin_all(texts, wanted):
-            by_text.append(named)
+    for entry in CATALOGUE.values():
+        names = _words(entry.name, *entry.aliases)
+        texts = names + _words(entry.explanation, entry.source, entry.family)
+        if _contains_all(names, query_words):
+            by_name.append(entry)
+        elif _contains_all(texts, query_words):
+            by_text.append(entry)
     return by_name + by_text
 
 
 def names_of(variant: Variant) -> list[Named]:
-    """The entries with this text form."""
-    return [named for named in CATALOGUE.values() if named.variant == variant]
+    """Return the catalogue entries of a variant."""
+    return [entry for entry in CATALOGUE.values() if entry.variant == variant]
 
 
 def title_of(variant: Variant) -> str:
-    """What it is called where space is short.
+    """Return the title of a variant for figures and tables.
 
-    The text form of a plain sharing, else the first name in the catalogue, else the text form.
+    The title is the text form of a plain sharing; otherwise the first name in the catalogue, or
+    the text form if there is none.
     """
-    named = [] if variant.is_partition else names_of(variant)
-    return named[0].name if named else variant.value
+    entries = [] if variant.is_partition else names_of(variant)
+    return entries[0].name if entries else variant.value
 
 
 def second_line_of(variant: Variant) -> str:
-    """The text form, where the title is another."""
+    """Return the text form of a variant, or an empty text if its title is the text form."""
     return "" if title_of(variant) == variant.value else variant.value
 
 
 def _words(*texts: str) -> list[str]:
-    """Words in lower case; what a hyphen joins counts in parts and as one word, too."""
+    """Return the words in lower case; a hyphenated word counts as its parts and as one word."""
     joined = [word for text in texts for word in re.findall(r"[\w-]+", text.lower())]
     parts = [part for word in joined for part in word.split("-") if part]
     return parts + [word.replace("-", "") for word in joined if "-" in word.strip("-")]
 
 
-def _begin_all(words: list[str], wanted: list[str]) -> bool:
-    """Whether each of the wanted words is the beginning of one of the words."""
-    return all(any(word.startswith(one) for word in words) for one in wanted)
+def _contains_all(words: list[str], query_words: list[str]) -> bool:
+    """Return whether each word of the query is the beginning of one of the words."""
+    return all(any(word.startswith(query) for word in words) for query in query_words)
 
 
 def _is_text_form(text: str) -> bool:
@@ -119,5 +131,5 @@ def _is_text_form(text: str) -> bool:
     return True
 
 
-def _place(family: str) -> int:
+def _rank_of(family: str) -> int:
     return FAMILIES.index(family) if family in FAMILIES else len(FAMILIES)

@@ -1,4 +1,4 @@
-"""Heads and widths: MHA, GQA, MQA, keys and values of different width."""
+"""Options for the number and the widths of heads: MHA, GQA, MQA, thin keys, wide values."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ FAMILY = "Heads and widths"
 
 @register_option
 class HeadsOption(CountOption):
-    """The variant's own number of query heads."""
+    """Number of query heads of the variant."""
 
     name = "n_heads"
-    help = "It has its own number of heads."
+    help = "The variant has its own number of heads."
     high = 8
     allowed = "a whole number from 1 to 8"
     samples = ("1", "2", "4")
@@ -34,10 +34,10 @@ class HeadsOption(CountOption):
 
 @register_option
 class HeadWidthOption(WidthOption):
-    """The variant's own head width."""
+    """Width of the heads of the variant."""
 
     name = "d_head"
-    help = "Its heads have their own width."
+    help = "The variant has heads of its own width."
     samples = ("5", "16", "m/h", "2d")
     place = 11
     plain = True
@@ -48,18 +48,18 @@ class HeadWidthOption(WidthOption):
 
 
 class _OneWidthOption(WidthOption):
-    """The width of keys, or of values, apart from the other's."""
+    """Base class of the width of keys and of the width of values."""
 
     other: ClassVar[str]
     samples = ("3", "d/2", "2d")
 
     def check(self, variant: Variant) -> None:
-        """V cannot be tied to what has another width."""
+        """Refuse values that are tied to queries or keys of another width."""
         tied = variant.sharing not in (Sharing.QKV, Sharing.Q_K)
         if tied and self.other not in variant.given:
             raise ValueError(
-                f"{self.name} does not go with {variant.sharing}: values have the width of what "
-                "they are tied to; set d_head"
+                f"{self.name} does not go with {variant.sharing}: values that are tied to queries "
+                "or keys have the same width; set d_head"
             )
 
 
@@ -93,7 +93,7 @@ class ValueWidthOption(_OneWidthOption):
 
 @register_option
 class KeyValueHeadsOption(CountOption):
-    """Fewer heads of keys and values than of queries."""
+    """Number of key and value heads, each shared by a group of query heads."""
 
     name = "kv_heads"
     help = "Several heads of queries share one head of keys and values."
@@ -103,29 +103,29 @@ class KeyValueHeadsOption(CountOption):
     place = 14
 
     def check(self, variant: Variant) -> None:
-        """Queries cannot be tied to what has fewer heads."""
+        """Refuse queries that are tied to keys or values of fewer heads."""
         if "=" in variant.sharing and variant.sharing is not Sharing.K_V:
             raise ValueError(
-                f"kv_heads does not go with {variant.sharing}: queries have the heads of what "
-                "they are tied to; set n_heads"
+                f"kv_heads does not go with {variant.sharing}: queries that are tied to keys or "
+                "values have the same number of heads; set n_heads"
             )
 
     def resize(self, sizes: Sizes) -> None:
         """Set the number of key and value heads."""
         if sizes.n_heads % self.value:
             raise ValueError(
-                f"kv_heads={self.value} does not divide n_heads={sizes.n_heads}: every group of "
-                "query heads shares one"
+                f"kv_heads={self.value} does not divide n_heads={sizes.n_heads}: groups of query "
+                "heads must have one size"
             )
         sizes.kv_heads = self.value
 
 
 @register_option
 class MlpOption(CountOption):
-    """The variant's own MLP width."""
+    """Width of the MLP of the variant."""
 
     name = "d_mlp"
-    help = "Its MLP has its own width; 0: none."
+    help = "The variant has an MLP of its own width; 0: no MLP."
     low, high = 0, 512
     allowed = "a whole number from 0 to 512"
     samples = ("0", "7", "64")
@@ -143,7 +143,8 @@ _BOTH = "Kayyam et al. 2026, arXiv 2606.04032"
 register(
     "MHA-4",
     "QKV n_heads=4",
-    "Four full heads: what GQA and MQA with four query heads are to be compared with.",
+    "Multi-head attention with four full heads: the baseline for GQA and MQA with four query "
+    "heads.",
     "Vaswani et al. 2017, arXiv 1706.03762",
     FAMILY,
     aliases=("multi-head attention with four heads",),
@@ -168,7 +169,7 @@ register(
 register(
     "K=V + GQA",
     "K=V n_heads=4 kv_heads=2",
-    "Grouped queries over keys that are values: a quarter of the cache.",
+    "Grouped-query attention in which keys are also the values: a quarter of the cache.",
     _BOTH,
     FAMILY,
     aliases=("grouped-query attention with shared key-value",),
@@ -176,7 +177,7 @@ register(
 register(
     "K=V + MQA",
     "K=V n_heads=4 kv_heads=1",
-    "One vector per token for all heads, key and value at once, as in DeepSeek V4.",
+    "All heads share one vector per token, which is key and value at once, as in DeepSeek V4.",
     f"{_BOTH}; DeepSeek V4's code",
     FAMILY,
     aliases=("multi-query attention with shared key-value", "DeepSeek V4"),
@@ -184,7 +185,7 @@ register(
 register(
     "Thin keys",
     "QKV d_k=d/2",
-    "Selecting one of N needs about log₂ N dimensions, so keys can be thinner than values.",
+    "Selecting one of N tokens needs about log₂ N dimensions, so keys can be thinner than values.",
     "reported: Thin Keys, arXiv 2603.04427 (abstract)",
     FAMILY,
     aliases=("narrow keys", "low-dimensional keys"),
@@ -192,7 +193,7 @@ register(
 register(
     "Wide values",
     "QKV d_v=2d",
-    "Keys and values need not have one width: only their number must agree.",
+    "Keys and values can have different widths: only the numbers of keys and of values must agree.",
     "a question asked in online discussions",
     FAMILY,
 )

@@ -1,4 +1,4 @@
-"""Keyless attention: keys are computed from values, head by head."""
+"""Keyless attention: every head computes its keys from its values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @register_option
 class KeylessOption(Option):
-    """k = v W_VK in every head.
+    """Keys computed from the values of the same head, k = v W_VK.
 
-    With one head and an invertible W_V it can represent QKV: W_VK = W_V⁻¹ W_K.
+    With one head and an invertible W_V this can represent QKV: W_VK = W_V⁻¹ W_K.
     """
 
     name = "keyless"
@@ -25,7 +25,7 @@ class KeylessOption(Option):
     place = 22
 
     def check(self, variant: Variant) -> None:
-        """Keys have no matrix on the token, so they cannot share one."""
+        """Refuse sharings and identities that give keys a matrix or the token."""
         if variant.sharing not in (Sharing.QKV, Sharing.Q_V):
             raise ValueError(
                 f"keyless does not go with {variant.sharing}: keys are made from values"
@@ -34,7 +34,7 @@ class KeylessOption(Option):
             raise ValueError("keyless does not go with K=I: keys are made from values")
 
     def rewire(self, wiring: Wiring) -> None:
-        """Let keys read values through a matrix per head."""
+        """Replace the key projection by a matrix per head that reads the values."""
         wiring.drop("K")
         sizes, value = wiring.sizes, wiring.vectors[wiring.roles["V"]]
         shape = (value.n_heads, value.width, sizes.d_k)
@@ -47,8 +47,9 @@ class KeylessOption(Option):
 register(
     "Keyless",
     "QKV keyless",
-    "No key matrix: each head computes keys from its values, so only values are kept. With one "
-    "head and an invertible W_V it loses nothing; with more heads each key sees its head only.",
+    "There is no key matrix: each head computes keys from its values, so the cache contains only "
+    "values. With one head and an invertible W_V nothing is lost; with more heads, each key "
+    "depends only on the values of its head.",
     "notes in the repository of Kayyam et al. 2026, arXiv 2606.04032",
     "Low rank",
     aliases=("no key matrix", "keys from values"),

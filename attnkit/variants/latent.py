@@ -1,4 +1,4 @@
-"""Low-rank keys and values: read out of a narrow vector, which is what a decoder keeps."""
+"""Low-rank keys and values, computed from a narrow vector that a decoder caches."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ FAMILY = "Low rank"
 
 @register_option
 class LatentOption(WidthOption):
-    """K and V read out of one low-rank projection c = x W_C, as in MLA without its RoPE part."""
+    """Keys and values computed from one narrow vector c = x W_C, as in MLA without its RoPE part.
+
+    The value of the option is the width of c.
+    """
 
     name = "kv_rank"
     adjustable = True
-    help = "Keys and values are read out of one narrow vector, the only one that is kept."
+    help = "Keys and values are computed from one narrow vector, and only that vector is cached."
     samples = ("3", "m/4", "d")
     place = 20
 
     def check(self, variant: Variant) -> None:
-        """Queries stand for themselves, and nothing else makes keys or values."""
+        """Refuse tied queries, identities, and other options that compute keys."""
         if variant.sharing not in (Sharing.QKV, Sharing.K_V):
             raise ValueError(
                 f"kv_rank does not go with {variant.sharing}: queries come from the token, keys "
@@ -34,7 +37,7 @@ class LatentOption(WidthOption):
             )
         if {"K", "V"} & set(variant.identity):
             raise ValueError("kv_rank does not go with K=I or V=I: they would not be narrow")
-        refuse(variant, self.name, "k_rank", "keyless", because="each says what keys are made of")
+        refuse(variant, self.name, "k_rank", "keyless", because="both define how keys are computed")
 
     def rewire(self, wiring: Wiring) -> None:
         """Put the narrow vector between the token and its keys and values."""
@@ -48,23 +51,23 @@ class LatentOption(WidthOption):
 
 @register_option
 class KeyRankOption(WidthOption):
-    """Keys of low rank of their own: W_K = W_B W_K'."""
+    """Keys of low rank: W_K = W_B W_K'. The value of the option is the width of x W_B."""
 
     name = "k_rank"
     adjustable = True
-    help = "Keys are read out of a narrow vector of their own."
+    help = "Keys are computed from a narrow vector of their own."
     samples = ("3", "m/4", "d")
     place = 21
 
     def check(self, variant: Variant) -> None:
-        """Keys stand for themselves."""
+        """Refuse keys that are tied, that are the token, or that are computed from values."""
         if variant.sharing not in (Sharing.QKV, Sharing.Q_V):
             raise ValueError(
                 f"k_rank does not go with {variant.sharing}: keys must have a matrix of their own"
             )
         if "K" in variant.identity:
             raise ValueError("k_rank does not go with K=I: keys must have a matrix")
-        refuse(variant, self.name, "keyless", because="each says what keys are made of")
+        refuse(variant, self.name, "keyless", because="both define how keys are computed")
 
     def rewire(self, wiring: Wiring) -> None:
         """Put the narrow vector between the token and its key."""
@@ -78,8 +81,8 @@ class KeyRankOption(WidthOption):
 register(
     "MLA",
     "QKV kv_rank=m/4",
-    "Multi-head latent attention: keys and values of all heads are read out of one narrow vector, "
-    "and only that is kept. Here without the separate RoPE key.",
+    "Multi-head latent attention: keys and values of all heads are computed from one narrow "
+    "vector, and only that vector is cached. The separate RoPE key is left out here.",
     "reported: DeepSeek-AI 2024, arXiv 2405.04434 (abstract)",
     FAMILY,
     aliases=("multi-head latent attention", "DeepSeek V2", "DeepSeek V3", "KV compression"),
@@ -87,8 +90,8 @@ register(
 register(
     "MLA with K=V",
     "K=V kv_rank=m/4",
-    "One narrow vector, and keys that are values read out of it. It learns slowly: on the phone "
-    "book one of five seeds is not there after 600 steps.",
+    "Keys are also the values, and both are computed from one narrow vector. It learns slowly: on "
+    "the phone book, one of five seeds does not solve the task within 600 steps.",
     "composition of arXiv 2405.04434 and 2606.04032",
     FAMILY,
     aliases=("multi-head latent attention with shared key-value", "DeepSeek"),
@@ -96,7 +99,7 @@ register(
 register(
     "Low-rank key",
     "QKV k_rank=d/2",
-    "Only keys are squeezed through a narrow vector of their own; values stay wide.",
+    "Only keys are computed from a narrow vector; values are not.",
     "reported: Thin Keys, arXiv 2603.04427 (abstract)",
     FAMILY,
     aliases=("factorised key", "compressed keys"),

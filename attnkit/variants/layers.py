@@ -1,4 +1,4 @@
-"""Sharing across layers: all projections, or keys and values."""
+"""Sharing across layers: of all projections, or of keys and values."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ FAMILY = "Across layers"
 
 @register_option
 class SharedLayersOption(Option):
-    """All layers use the projections of the first."""
+    """One set of attention parameters for all layers."""
 
     name = "shared_layers"
     least_layers = 2
-    help = "All layers use one and the same set of attention matrices."
+    help = "All layers use the same attention matrices."
     place = 60
 
     def rewire(self, wiring: Wiring) -> None:
-        """One set of parameters."""
-        wiring.one_for_all = True
+        """Let all layers use the parameters of the first."""
+        wiring.shared_layers = True
 
 
 @register_option
 class ReuseOption(CountOption):
-    """Keys and values are made in every n-th layer and used again in those after it."""
+    """Keys and values computed in every n-th layer only, and reused by the layers after it."""
 
     name = "kv_every"
     least_layers = 2
-    help = "Only some layers make keys and values; those after them use the same ones."
+    help = "Only some layers compute keys and values; the layers after them reuse these."
     low, high = 2, 4
     allowed = "a whole number from 2 to 4"
     samples = ("2", "3")
     place = 61
 
     def check(self, variant: Variant) -> None:
-        """Queries are made anew in every layer."""
+        """Refuse tied queries, because every layer computes its own."""
         if variant.sharing not in (Sharing.QKV, Sharing.K_V):
             raise ValueError(
-                f"kv_every does not go with {variant.sharing}: queries are made anew in every "
+                f"kv_every does not go with {variant.sharing}: queries are computed in every "
                 "layer, keys and values are not"
             )
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set how often."""
+        """Set the number of layers that share keys and values."""
         wiring.reuse = self.value
 
 
 register(
     "ALBERT",
     "QKV shared_layers",
-    "All layers use the attention matrices of the first. With one layer it is MHA.",
+    "All layers use the attention matrices of the first. A model of one layer is plain MHA.",
     "reported: Lan et al. 2019, arXiv 1909.11942 (there with the MLP, too)",
     FAMILY,
     aliases=("shared layers", "cross-layer parameter sharing"),
@@ -66,7 +66,7 @@ register(
     "CLA",
     "QKV kv_every=2",
     "Cross-layer attention: every second layer uses the keys and values of the one before it. "
-    "With one layer it is MHA.",
+    "A model of one layer is plain MHA.",
     "Brandon et al. 2024, arXiv 2405.12981",
     FAMILY,
     aliases=("cross-layer attention",),
@@ -74,7 +74,7 @@ register(
 register(
     "CLA with K=V",
     "K=V kv_every=2",
-    "Keys that are values, used in two layers: a quarter of the cache.",
+    "Keys are also the values, and two layers use the same ones: a quarter of the cache.",
     "composition of arXiv 2405.12981 and 2606.04032",
     FAMILY,
     aliases=("cross-layer attention with shared key-value",),

@@ -1,4 +1,4 @@
-"""Four matrices for the scores: two maps per head, summed or subtracted."""
+"""Two score maps per head, from two pairs of queries and keys, that are added or subtracted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FAMILY = "Four matrices"
 
 
 class _TwoMaps(Option):
-    """Two pairs of queries and keys per head, one value."""
+    """Base class of options with two queries, two keys and one value per head."""
 
     def check(self, variant: Variant) -> None:
-        """Values cannot be tied to what is there twice."""
+        """Refuse tied values, identities, and other options that compute keys."""
         if variant.sharing.owner("V") != "V":
             raise ValueError(
                 f"{self.name} does not go with {variant.sharing}: there are two keys and queries "
@@ -41,12 +41,12 @@ class _TwoMaps(Option):
         )
 
     def resize(self, sizes: Sizes) -> None:
-        """Keys of two maps are not grouped."""
+        """Refuse grouped keys, which two maps do not support."""
         if sizes.kv_heads not in (0, sizes.n_heads):
             raise ValueError(f"{self.name} does not go with fewer kv_heads than n_heads")
 
     def rewire(self, wiring: Wiring) -> None:
-        """Twice as many queries and keys, the two of a head side by side."""
+        """Double the queries and keys; those of one head stand side by side."""
         wiring.n_maps = 2
         for name in dict.fromkeys((wiring.roles["Q"], wiring.roles["K"])):
             vector = wiring.vectors[name]
@@ -55,62 +55,62 @@ class _TwoMaps(Option):
 
 @register_option
 class SumOption(_TwoMaps):
-    """S = Q₁K₁ᵀ + Q₂K₂ᵀ: one bilinear form again, of twice the rank."""
+    """Sum of two score maps, S = Q₁K₁ᵀ + Q₂K₂ᵀ, which is one bilinear form of twice the rank."""
 
     name = "sum"
     help = "Two score matrices are added before the softmax."
     place = 25
 
     def rewire(self, wiring: Wiring) -> None:
-        """Two maps, added."""
+        """Set up two maps that are added before the softmax."""
         super().rewire(wiring)
         wiring.adds_maps = True
 
     def merge(self, scores: Tensor, weights: dict[str, Tensor]) -> Tensor:
-        """Add the maps."""
+        """Return the sum of the maps."""
         return scores.sum(3, keepdim=True)
 
     def code(self, wiring: Wiring) -> Code:
         """Return the code that adds the maps."""
-        return Code(merge=("scores = scores.sum(1)  # of both maps",))
+        return Code(merge=("scores = scores.sum(1)  # add both maps",))
 
 
 @register_option
 class DifferentialOption(_TwoMaps):
-    """softmax(S₁) − λ softmax(S₂), then RMSNorm per head, times 1 − λ_init.
+    """Difference of two attention patterns, softmax(S₁) − λ softmax(S₂).
 
-    λ = exp(λ_q1·λ_k1) − exp(λ_q2·λ_k2) + λ_init, with λ_init = 0.8 − 0.6 exp(−0.3 layer), layers
-    counted from 0.
+    An RMSNorm of every head's output and the factor 1 − λ_init follow. In layer l, counted from 0,
+    λ = exp(λ_q1·λ_k1) − exp(λ_q2·λ_k2) + λ_init with λ_init = 0.8 − 0.6 exp(−0.3 l).
 
     Source:
         Ye et al. 2024, arXiv 2410.05258, and its code.
     """
 
     name = "diff"
-    help = "A second pattern is subtracted from the first, which cancels what both have."
+    help = "A second pattern is subtracted from the first, which cancels what they have in common."
     place = 26
 
     def rewire(self, wiring: Wiring) -> None:
-        """Two maps, and the vectors that make λ."""
+        """Set up two maps and the vectors from which λ is computed."""
         super().rewire(wiring)
         for name in ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"):
             wiring.weights[name] = Weight((wiring.sizes.d_k,), 0.1)
 
     def combine(self, pattern: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
-        """P₁ − λ P₂."""
+        """Return P₁ − λ P₂."""
         first, second = (
             (weights[f"lambda_q{i}"] * weights[f"lambda_k{i}"]).sum(-1).exp() for i in (1, 2)
         )
-        strength = first - second + self.initial(layer)  # (s,)
+        strength = first - second + self.initial(layer)  # λ, (s,)
         return pattern[:, :, :, 0] - strength.view(-1, 1, 1, 1, 1) * pattern[:, :, :, 1]
 
     def finish(self, z: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
-        """Normalise every head's read-out."""
-        size = z.square().mean(-1, keepdim=True) + 1e-5
-        return z * size.rsqrt() * (1 - self.initial(layer))
+        """Normalise the output of every head and multiply it by 1 − λ_init."""
+        mean_square = z.square().mean(-1, keepdim=True) + 1e-5
+        return z * mean_square.rsqrt() * (1 - self.initial(layer))
 
     def code(self, wiring: Wiring) -> Code:
-        """λ of a layer, P₁ − λ P₂, and the norm of every head."""
+        """Return the code that sets λ_init, subtracts the patterns and normalises every head."""
         first, second = (f"(self.lambda_q{i} @ self.lambda_k{i}).exp()" for i in (1, 2))
         normed = f"nn.functional.rms_norm(z, ({wiring.sizes.d_v},), eps=1e-5)"
         return Code(
@@ -124,15 +124,15 @@ class DifferentialOption(_TwoMaps):
 
     @staticmethod
     def initial(layer: int) -> float:
-        """λ_init of a layer."""
+        """Return λ_init of a layer."""
         return 0.8 - 0.6 * math.exp(-0.3 * layer)
 
 
 register(
     "Differential",
     "QKV d_k=d/2 diff",
-    "Differential attention: four projections of half width make two patterns, and one is "
-    "subtracted from the other. About as many parameters as MHA.",
+    "Differential attention: four projections of half width give two patterns, and one is "
+    "subtracted from the other. It has about as many parameters as MHA.",
     "Ye et al. 2024, arXiv 2410.05258",
     FAMILY,
     aliases=("differential transformer", "differential attention", "DIFF transformer"),
@@ -140,8 +140,8 @@ register(
 register(
     "Two scores",
     "QKV sum",
-    "Four matrices, as some people propose: two scores are added. It is one score of twice the "
-    "width: [Q₁ Q₂][K₁ K₂]ᵀ.",
+    "Four matrices give two scores, which are added, as some people propose. The sum equals one "
+    "score of twice the width: [Q₁ Q₂][K₁ K₂]ᵀ.",
     "a question asked in online discussions",
     FAMILY,
     aliases=("four matrices", "sum of two attention scores"),

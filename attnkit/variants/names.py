@@ -1,9 +1,9 @@
-"""The names of variants: entries of the catalogue, and how a typed name is looked up."""
+"""Names of variants: the catalogue and the look-up of a typed name."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Named:
-    """An entry of the catalogue.
+    """A variant with a name, as an entry of the catalogue.
 
     Attributes:
-        name: short, as typed and shown.
-        variant: its text form.
-        explanation: a paragraph for people.
-        source: where it comes from, as a citation; "reported" where only an abstract was read.
-        family: what it is listed under.
-        aliases: other names by which people search for it.
+        name: Short name, typed and displayed.
+        variant: The variant.
+        explanation: What it does and why, in plain sentences.
+        source: Citation; begins with "reported" if only an abstract was read.
+        family: Heading under which it is listed.
+        aliases: Other names under which people search for it.
+        origin: Name of the module that registered it.
     """
 
     name: str
@@ -29,14 +30,15 @@ class Named:
     source: str
     family: str = "Own"
     aliases: tuple[str, ...] = ()
+    origin: str = field(default="", compare=False)
 
 
 CATALOGUE: dict[str, Named] = {}
-"""Every entry by its name in lower case: by family, then in the order of registration."""
+"""Every entry by its name in lower case, ordered by family, then by registration."""
 
 
 def find(name: str) -> Named | None:
-    """The entry of this name, in any case; None if there is none."""
+    """Return the entry with this name, in any case; None if there is none."""
     return CATALOGUE.get(key_of(name))
 
 
@@ -46,5 +48,5 @@ def key_of(name: str) -> str:
 
 
 def normalised(text: str) -> str:
-    """A text with single spaces, and none around `=`."""
+    """Return a text with single spaces and no spaces around `=`."""
     return re.sub(r"\s*=\s*", "=", " ".join(text.split()))

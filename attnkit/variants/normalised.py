@@ -1,4 +1,4 @@
-"""Normalised queries and keys, so that scores cannot grow without bound."""
+"""Normalised queries and keys, so that scores do not grow without bound."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @register_option
 class NormalisedOption(Option):
-    """RMSNorm of every query and key, with a learnt gain for each, shared by the heads.
+    """RMSNorm of queries and of keys, with one vector of gains for each, shared by the heads.
 
     Source:
         Dehghani et al. 2023, arXiv 2302.05442, section 2; there with LayerNorm.
@@ -30,26 +30,31 @@ class NormalisedOption(Option):
     place = 32
 
     def check(self, variant: Variant) -> None:
-        """Vectors are normalised once, and have one set of factors."""
+        """Refuse other options that normalise or scale queries or keys."""
         refuse(variant, self.name, "unit_key", because="both set the length of keys")
         refuse(variant, self.name, "scaled", "signed", because="its gains are factors already")
 
     def rewire(self, wiring: Wiring) -> None:
-        """A gain per number of a query and of a key, 1 at first."""
+        """Add the gains of queries and of keys, which start at 1."""
         for role in ("Q", "K"):
             wiring.weights[f"g_{role}"] = Weight((wiring.sizes.d_k,), fill=(1.0,), role=role)
 
     def adjust(
-        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+        self,
+        role: Role,
+        rows: Tensor,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
-        """Divide by the root mean square, multiply by the gain."""
+        """Divide queries and keys by their root mean square and multiply them by the gains."""
         if role == "V":
             return rows
         inverse = (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
         return rows * inverse * weights[f"g_{role}"][:, None, None, None]
 
     def code(self, wiring: Wiring) -> Code:
-        """The same of queries and keys."""
+        """Return the code that normalises queries and keys."""
         normed = "nn.functional.rms_norm({}, ({},), self.g_{}, 1e-6)".format
         width = wiring.sizes.d_k
         return Code(adjust={"Q": normed("q", width, "Q"), "K": normed("k", width, "K")})
@@ -58,8 +63,8 @@ class NormalisedOption(Option):
 register(
     "QK-norm",
     "QKV qk_norm",
-    "Queries and keys are normalised before they meet, as large models do to keep scores from "
-    "growing.",
+    "Queries and keys are normalised before the scores are computed, as in large models, to keep "
+    "scores from growing.",
     "Dehghani et al. 2023, arXiv 2302.05442; Henry et al. 2020, arXiv 2010.04245",
     "Scores",
     aliases=("query-key normalisation", "query-key normalization", "QKNorm"),

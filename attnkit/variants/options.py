@@ -1,8 +1,8 @@
-"""The words of a variant's text form besides its sharing: one class each, in one registry.
+"""Options of a variant: the words of its text form besides the sharing, and their registry.
 
-A new way to share is a subclass of `Option` in a module of this package (or anywhere, registered
-with `register_option`), plus its entry in the catalogue. Reading, writing, accounting, training,
-the command line, the Lab and the law tests take it from there.
+To add a way of sharing, register a subclass of `Option` with `register_option`, in a module of
+this package or in a plugin, and add it to the catalogue. Reading, writing, costs, training, the
+command line, the Lab and the law tests then support it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from attnkit.foundation.registry import name_taken, origin_of
 from attnkit.variants.rules import Rule
 from attnkit.variants.wiring import Width
 
@@ -20,19 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option(Rule):
-    """One word of the text form, with its value.
+    """One word of a variant's text form, with its value.
 
     Class attributes:
-        name: as typed.
-        help: what it does, in one plain sentence.
-        allowed: the values, in words; empty if there is none to give.
-        samples: values to try, as typed; None is the bare word.
-        place: options stand, and act, in this order; then by name.
-        implied: the value that is the same as leaving it out, and is left out of texts.
-        asymmetric: whether scores are no longer symmetric with it, whatever is tied.
-        least_layers: below so many it changes nothing.
-        diagonal: whether keys and queries that are tied differ by factors with it: scores stay
-            symmetric unless positions turn the vectors.
+        name: Name in the text form.
+        help: What it does to the variant, in one plain sentence.
+        allowed: Allowed values in words; empty if it takes no value.
+        samples: Values for tests, as typed; None is the word without a value.
+        place: Rank in the text form and in the order of application; equal ranks go by name.
+        implied: Value that is equal to leaving the option out; text forms leave it out.
+        asymmetric: Whether it makes scores asymmetric, even if queries and keys are tied.
+        diagonal: Whether it multiplies tied queries and keys by different factors. Scores then
+            stay symmetric unless positions rotate the vectors.
+        least_layers: Smallest number of layers with which it has an effect.
+
+    Attributes:
+        value: The value that was read; True without one.
     """
 
     value: Any = True
@@ -48,10 +52,13 @@ class Option(Rule):
 
     @classmethod
     def read(cls, text: str | None) -> Self:
-        """Read what stands after the `=`; None if nothing does.
+        """Read an option from the text after its `=`.
+
+        Args:
+            text: Text of the value; None if there is no `=`.
 
         Raises:
-            ValueError: if it is not allowed.
+            ValueError: If the value is not allowed; the message says what is.
         """
         if text is not None:
             raise ValueError("no value: the bare word")
@@ -62,11 +69,11 @@ class Option(Rule):
 
     @property
     def written(self) -> str:
-        """The value as typed."""
+        """Text of the value in the text form."""
         return str(self.value)
 
     def check(self, variant: Variant) -> None:
-        """Raise ValueError, with the reason, if it does not go with the rest of the variant."""
+        """Raise ValueError, with the reason, if the rest of the variant excludes this option."""
 
 
 class CountOption(Option):
@@ -86,10 +93,10 @@ class CountOption(Option):
 
 
 class WidthOption(Option):
-    """An option whose value is a width, possibly in terms of the model's or the head's.
+    """An option whose value is a width, possibly relative to that of the model or of a head.
 
     Class attributes:
-        adjustable: whether it may be changed to make costs equal where it is given in such terms.
+        adjustable: Whether a relative width may be changed to make the costs of variants equal.
     """
 
     value: Width
@@ -122,7 +129,7 @@ class NumberOption(Option):
 
     @property
     def written(self) -> str:
-        """The shortest text that reads as this number."""
+        """Shortest text that is read as this number."""
         return repr(self.value).removesuffix(".0")
 
 
@@ -142,37 +149,37 @@ class ChoiceOption(Option):
 
 
 TIE_OPTIONS = ("tie", "tie_by", "tie_at")
-"""Names of the options that say that a variant is tied during training."""
+"""Names of the options for tying a variant during training."""
 
 OPTIONS: dict[str, type[Option]] = {}
-"""Every option by name, in the order in which they stand in a text."""
+"""Every option by name, in the order of the text form."""
 
-_Kind = TypeVar("_Kind", bound=type[Option])
+_OptionType = TypeVar("_OptionType", bound=type[Option])
 
 
-def register_option(kind: _Kind) -> _Kind:
-    """Add an option, as a decorator of its class; the text forms then know its name.
+def register_option(option_type: _OptionType) -> _OptionType:
+    """Register an option, as a decorator of its class, so that text forms can contain it.
 
     Raises:
-        ValueError: if another option has the name, or it lacks a name that can be typed or a help.
+        ValueError: If another option has its name, or if its name or help is missing or invalid.
     """
-    name, words = getattr(kind, "name", ""), getattr(kind, "help", "")
+    name, help_text = getattr(option_type, "name", ""), getattr(option_type, "help", "")
     if name != "O" and re.fullmatch(r"[a-z][a-z0-9_]*[a-z0-9]", str(name)) is None:
         raise ValueError(f"name: got {name!r}, allowed small letters, digits and underscores")
-    if not isinstance(words, str) or not words:
+    if not isinstance(help_text, str) or not help_text:
         raise ValueError(f"help: {name} has none, allowed a plain sentence")
-    known = OPTIONS.get(kind.name)
-    if known is not None and known.__qualname__ != kind.__qualname__:
-        raise ValueError(f"an option named {kind.name!r} is there already")
-    OPTIONS[kind.name] = kind
-    in_order = sorted(OPTIONS.values(), key=lambda option: (option.place, option.name))
+    registered = OPTIONS.get(name)
+    if registered is not None and origin_of(registered) != origin_of(option_type):
+        raise name_taken("name", name, origin_of(registered), origin_of(option_type))
+    OPTIONS[name] = option_type
+    ordered = sorted(OPTIONS.values(), key=lambda option: (option.place, option.name))
     OPTIONS.clear()
-    OPTIONS.update({option.name: option for option in in_order})
-    return kind
+    OPTIONS.update({option.name: option for option in ordered})
+    return option_type
 
 
 def refuse(variant: Variant, name: str, *others: str, because: str) -> None:
-    """Raise ValueError if any of the other options stands beside this one."""
+    """Raise ValueError if the variant has any of the other options besides the option `name`."""
     for other in others:
         if other in variant.given:
             raise ValueError(f"{name} does not go with {other}: {because}")

@@ -1,4 +1,4 @@
-"""One colour per sharing, everywhere and always: Okabe–Ito, safe for colour-blind readers."""
+"""Colours of variants: each sharing has one Okabe–Ito colour, safe for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ COLORS: dict[Sharing, str] = {
 }
 
 FURTHER = ("#56B4E9", "#8C6BB1", "#7F5539", "#6B7A1E")
-"""For composed variants, in their order; then what the sharings on screen leave."""
+"""Colours of composed variants, in this order; unused colours of `COLORS` follow."""
 
 REFERENCE = "#8a8f98"
-"""Of everything that is not a measurement of this experiment: grey, readable on light and dark."""
+"""Grey of everything that this experiment did not measure, readable on light and on dark."""
 
 
 def colors_of(variants: Sequence[Variant]) -> list[str]:
-    """A colour for each: that of its sharing if it is nothing more, else one nobody else has."""
+    """Return a colour for each variant: a plain sharing has its own, others have unused ones."""
     taken = {COLORS[v.sharing] for v in variants if v.is_partition}
     free = [color for color in (*FURTHER, *COLORS.values()) if color not in taken]
     others = iter(free * len(variants))
@@ -31,6 +31,6 @@ def colors_of(variants: Sequence[Variant]) -> list[str]:
 
 
 def translucent(color: str, opacity: float) -> str:
-    """The colour as `rgba(…)`."""
+    """Return a hexadecimal colour as `rgba(…)` with this opacity."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"

@@ -1,4 +1,4 @@
-"""The five partitions, and roles that are the token itself."""
+"""Catalogue entries of the five sharings and of variants without some projections."""
 
 from attnkit.variants.catalogue import register
 from attnkit.variants.options import ChoiceOption, register_option
@@ -10,7 +10,7 @@ IDENTITIES = "No projection"
 
 @register_option
 class OutputOption(ChoiceOption):
-    """`O=I`: what the heads read out is added to the residual stream as it is."""
+    """No output matrix, `O=I`: the outputs of the heads go directly to the residual stream."""
 
     name = "O"
     help = "There is no output matrix."
@@ -33,8 +33,8 @@ class OutputOption(ChoiceOption):
 register(
     "MHA",
     "QKV",
-    "Three separate matrices per head: the usual attention. What a token looks for, what it is "
-    "found by and what it hands over are three learnt views of it.",
+    "The usual attention, with three separate matrices per head. What a token looks for (query), "
+    "what it is found by (key) and what it hands over (value) are three learnt views of it.",
     "Vaswani et al. 2017, arXiv 1706.03762",
     FAMILY,
     aliases=("multi-head attention", "standard attention", "vanilla transformer"),
@@ -42,8 +42,8 @@ register(
 register(
     "Shared Q=K",
     "Q=K",
-    "Queries and keys are the same vectors, so who looks at whom is mutual before the softmax. "
-    "A token often scores itself highest, hence the self-mask.",
+    "Queries and keys are the same vectors, so scores are symmetric before the softmax. A token "
+    "often has its highest score with itself, hence the self-mask.",
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
     aliases=("shared-QK attention", "symmetric attention", "tied query and key"),
@@ -51,8 +51,8 @@ register(
 register(
     "Shared K=V",
     "K=V",
-    "What a token is found by is also what it hands over: half the cache. A head must hold "
-    "address and payload in one vector.",
+    "Keys and values are the same vectors, which halves the cache: what a token is found by is "
+    "also what it hands over. A head must hold address and payload in one vector.",
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
     aliases=("shared key-value", "tied key and value"),
@@ -60,7 +60,8 @@ register(
 register(
     "Shared Q=V",
     "Q=V",
-    "What a token asks with is also what it hands over. Nobody uses it, which is no argument.",
+    "Queries and values are the same vectors: what a token looks for is also what it hands over. "
+    "Nobody uses it, which is no argument against it.",
     "for completeness",
     FAMILY,
     aliases=("tied query and value",),
@@ -68,7 +69,8 @@ register(
 register(
     "One matrix",
     "Q=K=V",
-    "One matrix for all three roles: symmetric scores, and one vector per token and head.",
+    "Queries, keys and values have one matrix: scores are symmetric, and there is one vector per "
+    "token and head.",
     "Borji 2023, arXiv 2305.19129; Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
     aliases=("symmetric attention", "fully shared", "tied projections"),
@@ -77,8 +79,8 @@ _KARBEVSKI = "reported: Karbevski and Mijoski 2025, arXiv 2510.23912 (abstract)"
 register(
     "Identity Q",
     "QKV Q=I d_head=m/h",
-    "Queries are the token itself; keys can learn what queries would have. The abstract claims "
-    "that under mild assumptions one of the three matrices is redundant.",
+    "Queries are the token itself; keys can learn what queries would have learnt. The abstract "
+    "claims that under mild assumptions one of the three matrices is redundant.",
     _KARBEVSKI,
     IDENTITIES,
     aliases=("no query matrix",),
@@ -86,7 +88,7 @@ register(
 register(
     "Identity K",
     "QKV K=I d_head=m/h",
-    "Keys are the token itself: x W_Q xᵀ is as general as W_Q W_Kᵀ when heads are wide.",
+    "Keys are the token itself: W_Q alone is as general as W_Q W_Kᵀ when heads are wide.",
     _KARBEVSKI,
     IDENTITIES,
     aliases=("no key matrix",),
@@ -94,7 +96,7 @@ register(
 register(
     "Identity V",
     "QKV V=I d_head=m/h",
-    "Values are the token itself; W_O alone decides what is handed over.",
+    "Values are the token itself; only W_O decides what a token hands over.",
     _KARBEVSKI,
     IDENTITIES,
     aliases=("no value matrix",),
@@ -102,16 +104,16 @@ register(
 register(
     "Original space",
     "Q=K=I d_head=m/h",
-    "Why not compare tokens in the original embedding space? Queries and keys are the token; "
-    "only values and output are learnt.",
+    "Why not compare tokens in the original embedding space? Queries and keys are the token "
+    "itself; only the value matrix and the output matrix are learnt.",
     "a question asked in online discussions",
     IDENTITIES,
 )
 register(
     "No projections",
     "Q=K=V=I O=I d_head=m/h",
-    "No matrix at all in attention: tokens are averaged by likeness, and the embedding must do "
-    "everything.",
+    "Attention has no matrix at all: it averages tokens by their similarity, and the embedding "
+    "must do everything else.",
     "a question asked in online discussions",
     IDENTITIES,
     aliases=("no weights", "parameter-free attention"),

@@ -1,4 +1,4 @@
-"""What a model knows of positions: none, learned vectors, RoPE, and biases of the scores."""
+"""Position schemes: none, learned vectors, RoPE, and biases of the scores."""
 
 from __future__ import annotations
 
@@ -11,261 +11,288 @@ from attnkit.variants.wiring import Weight, Wiring
 if TYPE_CHECKING:
     from torch import Tensor
 
-_BOTH = "i, j = (torch.arange(n, device=x.device) for n in scores.shape[-2:])"
-"""In plain PyTorch: the positions that ask, and those that are looked at."""
+_INDICES = "i, j = (torch.arange(n, device=x.device) for n in scores.shape[-2:])"
+"""Line of plain PyTorch that defines the query positions i and the key positions j."""
 
 
 class Positions(Rule):
-    """A way to tell positions apart.
+    """A position scheme; this base class is the scheme without positions.
 
     Class attributes:
-        name: as typed. help: in one plain sentence.
-        asymmetric: whether scores are no longer symmetric with it, even if queries are keys.
-        embedded: whether a learned vector is added to every token, before the first layer.
-        turns: whether queries and keys are turned.
+        name: Name in the text form.
+        help: What it does, in one plain sentence.
+        asymmetric: Whether it makes scores asymmetric, even if queries and keys are tied.
+        embedded: Whether a learned vector is added to every token before the first layer.
+        rotates: Whether queries and keys are rotated.
     """
 
     name = "none"
-    help = "Positions are not told apart."
+    help = "Positions are not distinguished."
     asymmetric = False
     embedded = False
-    turns = False
+    rotates = False
     plain = True
 
 
 class LearnedPositions(Positions):
-    """A learned vector per position is added to the token."""
+    """Learned vectors, one per position, that are added to the tokens."""
 
     name = "learned"
-    help = "A learned vector per position is added to the token."
+    help = "A learned vector per position is added to every token."
     embedded = True
 
 
 class RotaryPositions(Positions):
-    """Queries and keys are turned by angles that grow with their position.
+    """Rotation of queries and keys by angles that grow with their position.
 
-    Component i and component i + d/2 are a pair, turned by position · 10000^(−2i/d).
+    Components c and c + d/2 are a pair, rotated by the angle position · 10000^(−2c/d).
 
     Source:
         Su et al. 2021, arXiv 2104.09864, with the pairs of GPT-NeoX.
     """
 
     name = "rope"
-    help = "Queries and keys are turned by their position: scores know the signed distance."
-    turns = True
+    help = "Queries and keys are rotated by their position: scores depend on the signed distance."
+    rotates = True
     plain = False
 
     def rewire(self, wiring: Wiring) -> None:
-        """Numbers are turned in pairs."""
+        """Refuse an odd width, because components are rotated in pairs."""
         if wiring.sizes.d_k % 2:
             raise ValueError(f"positions=rope needs an even d_k, not {wiring.sizes.d_k}")
 
     def adjust(
-        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+        self,
+        role: Role,
+        rows: Tensor,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
-        """Turn queries and keys."""
+        """Rotate queries and keys."""
         import torch
 
         if role == "V":
             return rows
         half = rows.shape[-1] // 2
         rates = 10000 ** (-torch.arange(half, device=rows.device, dtype=rows.dtype) / half)
-        angles = at.to(rows.dtype)[:, None] * rates  # (i, d/2)
+        angles = positions.to(rows.dtype)[:, None] * rates  # (i, d/2)
         first, second = rows[..., :half], rows[..., half:]
         cos, sin = angles.cos(), angles.sin()
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that turns queries and keys, as a function."""
-        return Code(functions=(_TURN,), adjust={"Q": "turn(q)", "K": "turn(k)"})
+        """Return the code that rotates queries and keys, with a function."""
+        return Code(functions=(_ROTATE,), adjust={"Q": "rotate(q)", "K": "rotate(k)"})
 
 
-_TURN = '''
-def turn(rows: Tensor) -> Tensor:
-    """Number c and number c + d/2 are a pair, turned by position * 10000^(-2c/d)."""
-    at, half = torch.arange(rows.shape[-2]).to(rows), rows.shape[-1] // 2
-    angle = at[:, None] * 10000 ** (-torch.arange(half).to(rows) / half)  # (i, d/2)
+_ROTATE = '''
+def rotate(rows: Tensor) -> Tensor:
+    """Rotate components c and c + d/2 by the angle position * 10000^(-2c/d)."""
+    position, half = torch.arange(rows.shape[-2]).to(rows), rows.shape[-1] // 2
+    angle = position[:, None] * 10000 ** (-torch.arange(half).to(rows) / half)  # (i, d/2)
     (a, b), cos, sin = rows.chunk(2, -1), angle.cos(), angle.sin()
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 '''
 
 
 class LinearPositions(Positions):
-    """A penalty that grows with distance, steeper in the first heads, in both directions.
+    """Penalty on scores that grows with the distance, in both directions; steepest in head 1.
 
     Source:
         Press et al. 2021, arXiv 2108.12409: slopes 2^(−8h/n_heads), h from 1.
     """
 
     name = "alibi"
-    help = "Scores fall with the distance, which keeps them symmetric."
+    help = "Scores fall with the distance; symmetric scores stay symmetric."
     plain = False
 
     def bias(
-        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+        self,
+        weights: dict[str, Tensor],
+        query_positions: Tensor,
+        key_positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
-        """−slope · |i − j|."""
+        """Return −slope · |i − j|."""
         import torch
 
         n_heads = wiring.sizes.n_heads
-        head = torch.arange(1, n_heads + 1, device=asking.device, dtype=torch.float32)
+        head = torch.arange(1, n_heads + 1, device=query_positions.device, dtype=torch.float32)
         slopes = 2 ** (-8 * head / n_heads)
-        distance = (asking[:, None] - looked_at[None, :]).abs()
+        distance = (query_positions[:, None] - key_positions[None, :]).abs()
         return (-slopes[:, None, None] * distance)[None, None]
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code of the biases; a single head has the last slope."""
+        """Return the code that subtracts the penalty; a single head has the last slope."""
         n_heads = wiring.sizes.n_heads
         if n_heads == 1:
-            return Code(bias=(_BOTH, "scores = scores - 2**-8 * (i[:, None] - j).abs()"))
+            return Code(bias=(_INDICES, "scores = scores - 2**-8 * (i[:, None] - j).abs()"))
         slopes = f"slopes = 2 ** (-8 * torch.arange(1, {n_heads + 1}).to(x) / {n_heads})"
-        fall = "scores = scores - slopes[:, None, None] * (i[:, None] - j).abs()"
-        return Code(bias=(_BOTH, slopes, fall))
+        penalty = "scores = scores - slopes[:, None, None] * (i[:, None] - j).abs()"
+        return Code(bias=(_INDICES, slopes, penalty))
 
 
 class RelativePositions(Positions):
-    """A learned number per head and offset i − j.
+    """A learned bias per head and offset i − j.
 
     Source:
         Raffel et al. 2020, arXiv 1910.10683, without buckets.
     """
 
     name = "relative"
-    help = "A learned number per offset is added to the scores; forward and back differ."
+    help = "A learned bias per offset is added to the scores; forward and backward differ."
     asymmetric = True
     plain = False
 
     def rewire(self, wiring: Wiring) -> None:
-        """A number for every offset that occurs."""
+        """Add a bias for every offset that occurs, 0 at first."""
         shape = (wiring.sizes.n_heads, 2 * wiring.sizes.n_ctx - 1)
         wiring.weights["b_offset"] = Weight(shape, fill=(0.0,))
 
     def bias(
-        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+        self,
+        weights: dict[str, Tensor],
+        query_positions: Tensor,
+        key_positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
-        """b[i − j]."""
-        offset = asking[:, None] - looked_at[None, :] + wiring.sizes.n_ctx - 1
+        """Return b[i − j]."""
+        offset = query_positions[:, None] - key_positions[None, :] + wiring.sizes.n_ctx - 1
         return weights["b_offset"][:, :, offset].unsqueeze(1)
 
     def code(self, wiring: Wiring) -> Code:
         """Return the code that adds the bias of each offset."""
         added = f"self.b_offset[:, i[:, None] - j + {wiring.sizes.n_ctx - 1}]"
-        return Code(bias=(_BOTH, f"scores = scores + {added}"))
+        return Code(bias=(_INDICES, f"scores = scores + {added}"))
 
 
 class KeyPositions(Positions):
-    """A learned number per head and key position: where to look, whoever asks."""
+    """A learned bias per head and key position, the same for all query positions."""
 
     name = "key_bias"
-    help = "A learned number per key position is added to the scores."
+    help = "A learned bias per key position is added to the scores."
     asymmetric = True
     plain = False
 
     def rewire(self, wiring: Wiring) -> None:
-        """A number for every position."""
+        """Add a bias for every key position, 0 at first."""
         shape = (wiring.sizes.n_heads, wiring.sizes.n_ctx)
         wiring.weights["b_key"] = Weight(shape, fill=(0.0,))
 
     def bias(
-        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+        self,
+        weights: dict[str, Tensor],
+        query_positions: Tensor,
+        key_positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
-        """g(j)."""
-        return weights["b_key"][:, :, looked_at][:, None, :, None, :]
+        """Return g(j), the bias of each key position."""
+        return weights["b_key"][:, :, key_positions][:, None, :, None, :]
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code of the biases of keys; each of two sides counts its own positions."""
-        seen = ", : scores.shape[-1]" if wiring.sizes.two_sided else ""
-        return Code(bias=(f"scores = scores + self.b_key[:, None{seen}]",))
+        """Return the code that adds the bias; encoder and decoder each count from 0."""
+        n_keys = ", : scores.shape[-1]" if wiring.sizes.two_sided else ""
+        return Code(bias=(f"scores = scores + self.b_key[:, None{n_keys}]",))
 
 
 CHANNELS = 10
-"""Of the fixed sinusoid of (X)⁺: half of them tell the row, half the column."""
+"""Channels of the fixed sinusoid of (X)⁺: half encode the query position, half the key position."""
 
 
 class PlusPositions(Positions):
     """(X)⁺: S' = S · Σw + Σ_c w_c P_ijc + b, with a fixed 2-D sinusoid P of ten channels.
 
-    Row features cancel in the softmax of a row: what remains is a temperature and a bias g(j).
-    The weights start at 0.02 · N(0, 1), so the scores start near zero.
+    Features of the query position cancel in the softmax, so what remains is a temperature and a
+    bias g(j) of key positions. The weights start at 0.02 · N(0, 1), so scores start near zero.
 
     Source:
         Kayyam et al. 2026, arXiv 2606.04032, and the authors' code.
     """
 
     name = "plus"
-    help = "A fixed 2-D sinusoid is mixed into the scores by ten learnt weights."
+    help = "A fixed 2-D sinusoid is mixed into the scores with ten learnt weights."
     asymmetric = True
     plain = False
 
     def rewire(self, wiring: Wiring) -> None:
-        """The weights of a 1×1 convolution over the channels, shared by the heads."""
+        """Add the weights of a 1×1 convolution over the channels, shared by the heads."""
         wiring.weights["w_plus"] = Weight((CHANNELS,), 0.02)
         wiring.weights["b_plus"] = Weight((1,), fill=(0.0,))
 
     def adjust(
-        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+        self,
+        role: Role,
+        rows: Tensor,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
-        """S · Σw, by way of the queries."""
+        """Multiply queries by Σw, which multiplies the scores by it."""
         return rows * weights["w_plus"].sum(-1).view(-1, 1, 1, 1, 1) if role == "Q" else rows
 
     def bias(
-        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+        self,
+        weights: dict[str, Tensor],
+        query_positions: Tensor,
+        key_positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
-        """Σ_c w_c P_ijc + b."""
-        features = plus_features(asking, looked_at)
+        """Return Σ_c w_c P_ijc + b."""
+        features = plus_features(query_positions, key_positions)
         mixed = (features * weights["w_plus"][:, None, None, :]).sum(-1)  # (s, i, j)
         return (mixed + weights["b_plus"][:, :, None])[:, None, None]
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code of the biases, with rows and columns of the scores apart."""
+        """Return the code that adds the features of query positions and of key positions."""
         half = CHANNELS // 2
-        of_both = f"(of_i @ self.w_plus[:{half}])[:, None] + of_j @ self.w_plus[{half}:]"
+        sinusoid = f"(of_i @ self.w_plus[:{half}])[:, None] + of_j @ self.w_plus[{half}:]"
         return Code(
             functions=(_WAVES,),
             adjust={"Q": "q * self.w_plus.sum()"},
             bias=(
                 "of_i, of_j = (waves(n, x) for n in scores.shape[-2:])",
-                f"scores = scores + {of_both} + self.b_plus",
+                f"scores = scores + {sinusoid} + self.b_plus",
             ),
         )
 
 
 _WAVES = f'''
 def waves(n: int, like: Tensor) -> Tensor:
-    """A fixed sinusoid of n positions: sines and cosines by turns, (n, {CHANNELS // 2})."""
-    at, channel = torch.arange(n).to(like), torch.arange({CHANNELS // 2}).to(like)
-    angle = at[:, None] * 10000 ** (-2 * (channel // 2) / {CHANNELS // 2})
+    """Return a fixed sinusoid of n positions, (n, {CHANNELS // 2}): sines and cosines alternate."""
+    position, channel = torch.arange(n).to(like), torch.arange({CHANNELS // 2}).to(like)
+    angle = position[:, None] * 10000 ** (-2 * (channel // 2) / {CHANNELS // 2})
     return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
 '''
 
 
 class LearnedPlusPositions(PlusPositions):
-    """(X)⁺ beside learned positions, as the authors' synthetic tasks have it."""
+    """(X)⁺ together with learned positions, as in the authors' synthetic tasks."""
 
     name = "learned_plus"
-    help = "Learned vectors, and a fixed 2-D sinusoid mixed into the scores."
+    help = "Learned vectors are added to tokens, and a fixed 2-D sinusoid is mixed into the scores."
     embedded = True
 
 
-def plus_features(asking: Tensor, looked_at: Tensor) -> Tensor:
-    """The fixed sinusoid of (X)⁺ at these positions, (i, j, channels)."""
+def plus_features(query_positions: Tensor, key_positions: Tensor) -> Tensor:
+    """Return the fixed sinusoid of (X)⁺ at these positions, (i, j, channels)."""
     import torch
 
-    each = CHANNELS // 2
+    half = CHANNELS // 2
 
-    def wave(at: Tensor) -> Tensor:
-        channel = torch.arange(each, device=at.device)
-        angle = at[:, None] * 10000.0 ** (-2 * (channel // 2) / each)
+    def waves(positions: Tensor) -> Tensor:
+        channel = torch.arange(half, device=positions.device)
+        angle = positions[:, None] * 10000.0 ** (-2 * (channel // 2) / half)
         return torch.where(channel % 2 == 0, angle.sin(), angle.cos())
 
-    rows, columns = wave(asking), wave(looked_at)
-    shape = (len(asking), len(looked_at), each)
-    return torch.cat([rows[:, None].expand(shape), columns[None].expand(shape)], -1)
+    of_queries, of_keys = waves(query_positions), waves(key_positions)
+    shape = (len(query_positions), len(key_positions), half)
+    return torch.cat([of_queries[:, None].expand(shape), of_keys[None].expand(shape)], -1)
 
 
 POSITIONS: dict[str, Positions] = {
-    kind.name: kind()
-    for kind in (
+    scheme.name: scheme()
+    for scheme in (
         Positions,
         LearnedPositions,
         RotaryPositions,
@@ -276,4 +303,4 @@ POSITIONS: dict[str, Positions] = {
         LearnedPlusPositions,
     )
 }
-"""Every way by name."""
+"""Every position scheme by name."""

@@ -1,7 +1,7 @@
-"""What one word of a variant does: to sizes and wiring, to tensors, and as lines of plain PyTorch.
+"""Rules: the effect of one word of a variant on sizes, wiring and tensors, and as plain PyTorch.
 
-A rule says twice what it does to tensors: batched over seeds for the engine, and as the line that
-stands in the module that people take away; tests hold one against the other.
+A rule defines its effect on tensors twice: batched over seeds for the engine, and as source lines
+of an exported PyTorch module. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ if TYPE_CHECKING:
     from attnkit.variants.wiring import Sizes, Wiring
 
 HOOKS = ("adjust", "bias", "merge", "combine", "finish")
-"""The methods of a rule that act on tensors; `Code` has a field for each."""
+"""Names of the methods of a rule that act on tensors; `Code` has a field for each."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """What a rule does, as source text of one variant's module.
+    """Effect of a rule as source text for the exported module of one variant.
 
-    There `q`, `k`, `v` are (b, h, i, d), without the axis of heads if there is but one; `scores` is
-    (b, h, i, j), before `merge` and `combine` with an axis of maps behind b. `x` is the residual
-    stream, `self` the layer with all weights under their names in the wiring.
+    In this text, `q`, `k` and `v` are (b, h, i, d), without the axis of heads if there is only one
+    head. `scores` is (b, h, i, j), and has an axis of maps after b until `merge` or `combine`. `x`
+    is the residual stream, and `self` is the layer, whose weights have their names in the wiring.
 
     Attributes:
-        functions: what is defined once, before the classes.
-        setup: lines of the layer's `__init__`; `layer` counts from 0.
-        adjust: role → expression of its adjusted rows.
-        merge, bias: lines that change `scores`. combine: `pattern`. finish: `z`, the read-out.
+        functions: Functions that are defined once, before the classes.
+        setup: Lines of the layer's `__init__`; `layer` is its index, from 0.
+        adjust: Expression of the adjusted rows of each role.
+        merge: Lines that replace the `scores` of several maps by one.
+        bias: Lines that add a bias to `scores`.
+        combine: Lines that replace the `pattern` of several maps by one.
+        finish: Lines that change `z`, the output of the heads.
     """
 
     functions: tuple[str, ...] = ()
@@ -45,51 +48,61 @@ class Code:
 
 
 class Rule:
-    """What one word of a variant, or its positions, does to attention: the hooks of the engine.
+    """Effect of one word of a variant, or of its position scheme, as hooks of the engine.
 
-    Rows are (s, b, h, i, d): seeds, examples, heads, positions, width. Weights carry a leading
-    axis of seeds. Methods that are not overridden change nothing. torch is imported inside of
-    them only, so that pages can read the catalogue without it. A rule that overrides one of
-    `HOOKS` says in `code` what it comes to in plain PyTorch.
+    Rows are (s, b, h, i, d): seeds, examples, heads, positions, width. Weights have a leading axis
+    of seeds. Methods that are not overridden change nothing. They import torch inside only, so
+    that pages can read the catalogue without it. A rule that overrides a method of `HOOKS` returns
+    its equivalent in plain PyTorch from `code`.
 
     Class attributes:
-        plain: attention computes as it would without this rule.
-        linear: `adjust` multiplies a vector by a fixed matrix, so it can be applied to weights.
+        plain: Whether attention is computed as without this rule.
+        linear: Whether `adjust` multiplies vectors by a fixed matrix, which can then be applied
+            to weights.
     """
 
     plain: bool = False
     linear: bool = False
 
     def resize(self, sizes: Sizes) -> None:
-        """Change the sizes, before any vector is laid out. Raises ValueError if they disagree."""
+        """Change the sizes before the wiring is built. Raises ValueError if they disagree."""
 
     def rewire(self, wiring: Wiring) -> None:
-        """Change vectors, roles and weights. Raises ValueError if sizes do not allow it."""
+        """Change vectors, roles and weights. Raises ValueError if the sizes do not allow it."""
 
     def adjust(
-        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+        self,
+        role: Role,
+        rows: Tensor,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
-        """A role's rows on their way to the scores; `at` holds their positions, (i,)."""
+        """Return the rows of a role as the scores or the output use them; `positions` is (i,)."""
         return rows
 
     def bias(
-        self, weights: dict[str, Tensor], asking: Tensor, looked_at: Tensor, wiring: Wiring
+        self,
+        weights: dict[str, Tensor],
+        query_positions: Tensor,
+        key_positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor | None:
-        """What is added to the scores, (s or 1, 1, h or 1, i, j), for these positions."""
+        """Return the bias of the scores, (s or 1, 1, h or 1, i, j); None if there is none."""
         return None
 
     def merge(self, scores: Tensor, weights: dict[str, Tensor]) -> Tensor:
-        """Scores (s, b, h, maps, i, j) of several maps on their way to the softmax."""
+        """Return the changed scores before mask and softmax, (s, b, h, maps, i, j)."""
         return scores
 
     def combine(self, pattern: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
-        """One pattern (s, b, h, i, j) out of those of several maps, (s, b, h, maps, i, j)."""
+        """Return one pattern, (s, b, h, i, j), for those of several maps, (s, b, h, maps, i, j)."""
         return pattern
 
     def finish(self, z: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
-        """What the heads read out, (s, b, h, i, d), on its way to W_O."""
+        """Return the changed output of the heads before W_O, (s, b, h, i, d)."""
         return z
 
     def code(self, wiring: Wiring) -> Code:
-        """The lines that its hooks come to in a module of this variant alone."""
+        """Return the equivalent of the hooks in plain PyTorch."""
         return Code()

@@ -1,4 +1,4 @@
-"""Partly tied: roles that share one matrix and differ by a diagonal."""
+"""Partly tied roles, which share one matrix and differ by a diagonal."""
 
 from __future__ import annotations
 
@@ -20,37 +20,42 @@ FAMILY = "Partly tied"
 
 @register_option
 class ScaledOption(Option):
-    """Every role multiplies its vectors by a learnt diagonal of its own."""
+    """One learnt diagonal per role, by which its vectors are multiplied."""
 
     name = "scaled"
-    help = "Every role scales its vectors by learnt factors of its own."
+    help = "Each role multiplies its vectors by learnt factors of its own."
     diagonal = True
     linear = True
     place = 30
 
     def rewire(self, wiring: Wiring) -> None:
-        """A factor per number of each role's vector, 1 at first."""
+        """Add the diagonal of each role, which starts at 1."""
         for role, name in wiring.roles.items():
             vector = wiring.vectors[name]
             shape = (vector.n_heads, 1, vector.width)
             wiring.weights[f"D_{role}"] = Weight(shape, fill=(1.0,), role=role)
 
     def adjust(
-        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+        self,
+        role: Role,
+        rows: Tensor,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
-        """Multiply by the role's diagonal."""
+        """Multiply the rows by the diagonal of their role."""
         return rows * weights[f"D_{role}"].unsqueeze(1)
 
     def code(self, wiring: Wiring) -> Code:
-        """The same of every role."""
+        """Return the code that multiplies the rows of every role by its diagonal."""
         return Code(adjust={role: f"{role.lower()} * self.D_{role}" for role in wiring.roles})
 
 
 @register_option
 class SignedOption(Option):
-    """S = Q D Qᵀ with a learnt diagonal D of both signs: symmetric, but not positive.
+    """Symmetric, indefinite scores S = Q D Qᵀ with a learnt diagonal D of both signs.
 
-    Not with RoPE: D and the turning do not commute.
+    With RoPE, scores are not symmetric, because D and the rotation do not commute.
     """
 
     name = "signed"
@@ -60,7 +65,7 @@ class SignedOption(Option):
     place = 31
 
     def check(self, variant: Variant) -> None:
-        """Keys must be queries."""
+        """Refuse keys that are not tied to queries, and options that scale keys otherwise."""
         if not variant.sharing.symmetric:
             raise ValueError(
                 f"signed does not go with {variant.sharing}: keys must be queries, Q=K or Q=K=V"
@@ -69,13 +74,18 @@ class SignedOption(Option):
         refuse(variant, self.name, "scaled", because="both give keys factors of their own")
 
     def rewire(self, wiring: Wiring) -> None:
-        """A factor per number of a key: +1, −1, +1, −1 … at first."""
+        """Add the diagonal D, which starts at +1, −1, +1, −1, …"""
         vector = wiring.vectors[wiring.roles["K"]]
         shape = (vector.n_heads, 1, vector.width)
         wiring.weights["D"] = Weight(shape, fill=(1.0, -1.0))
 
     def adjust(
-        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+        self,
+        role: Role,
+        rows: Tensor,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
         """Multiply keys by D."""
         return rows * weights["D"].unsqueeze(1) if role == "K" else rows
@@ -88,8 +98,8 @@ class SignedOption(Option):
 register(
     "Indefinite",
     "Q=K signed",
-    "W D Wᵀ with signed D: the scores stay symmetric, but a token may score itself low. "
-    "It separates what symmetry costs from what positivity costs.",
+    "Scores are x W D Wᵀ xᵀ with a diagonal D of both signs: they stay symmetric, but a token can "
+    "have a low score with itself. This separates the cost of symmetry from that of positivity.",
     "the project's own, after the notes on symmetric forms in arXiv 2406.06366",
     FAMILY,
     aliases=("signed form", "symmetric bilinear form"),
@@ -97,14 +107,14 @@ register(
 register(
     "Scaled sharing",
     "Q=K=V scaled",
-    "One matrix W for all roles, and a diagonal for each: q = (xW)D_Q, k = (xW)D_K, v = (xW)D_V.",
+    "All roles share one matrix W, and each has a diagonal: q = (xW)D_Q, k = (xW)D_K, v = (xW)D_V.",
     "reported: Kowsher et al. 2024, arXiv 2412.00359 (abstract)",
     FAMILY,
 )
 register(
     "Scaled K=V",
     "K=V scaled",
-    "Keys and values share a matrix and differ by a diagonal; one vector is kept.",
+    "Keys and values share a matrix and differ by a diagonal, so the cache contains one vector.",
     "reported: after Kowsher et al. 2024, arXiv 2412.00359",
     FAMILY,
 )

@@ -1,4 +1,4 @@
-"""How scores are made of queries and keys: unit keys, temperature, self-mask."""
+"""Options for computing scores from queries and keys: unit keys, temperature, self-mask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAMILY = "Scores"
 
 @register_option
 class UnitKeyOption(Option):
-    """k / ‖k‖, and no division by √d unless a temperature is given.
+    """Keys of length 1, k / ‖k‖, without division by √d unless there is a temperature.
 
     Source:
         Kitaev et al. 2020, arXiv 2001.04451, as in google/trax.
@@ -37,7 +37,12 @@ class UnitKeyOption(Option):
         wiring.scale = 1.0
 
     def adjust(
-        self, role: Role, rows: Tensor, weights: dict[str, Tensor], at: Tensor, wiring: Wiring
+        self,
+        role: Role,
+        rows: Tensor,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
     ) -> Tensor:
         """Divide keys by their length."""
         if role != "K":
@@ -51,26 +56,26 @@ class UnitKeyOption(Option):
 
 @register_option
 class TemperatureOption(NumberOption):
-    """What scores are divided by, in place of √d_k."""
+    """Temperature by which scores are divided instead of √d_k."""
 
     name = "temperature"
-    help = "Scores are divided by a temperature of its own."
+    help = "Scores are divided by a temperature instead of the square root of the key width."
     low, high = 0.01, 100.0
     allowed = "a number from 0.01 to 100"
     samples = ("0.5", "1", "4")
     place = 33
 
     def rewire(self, wiring: Wiring) -> None:
-        """Set the scale."""
+        """Set the scale to the inverse of the temperature."""
         wiring.scale = 1 / self.value
 
 
 @register_option
 class SelfMaskOption(ChoiceOption):
-    """Whether a token looks at itself only if it sees no other, whatever the experiment says."""
+    """Self-mask of the variant: a token attends to itself only if it sees no other token."""
 
     name = "self_mask"
-    help = "It has its own setting of the self-mask."
+    help = "The variant has its own setting of the self-mask."
     choices = ("yes", "no")
     allowed = "yes or no; the bare word is yes"
     samples = (None, "no")
@@ -79,25 +84,25 @@ class SelfMaskOption(ChoiceOption):
 
     @classmethod
     def read(cls, text: str | None) -> SelfMaskOption:
-        """The bare word means yes."""
+        """Read yes or no; the bare word means yes."""
         return super().read("yes" if text is None else text)
 
     def __str__(self) -> str:
         return self.name if self.value == "yes" else f"{self.name}=no"
 
     def resize(self, sizes: Sizes) -> None:
-        """Set the mask."""
+        """Set whether there is a self-mask."""
         sizes.self_mask = self.value == "yes"
 
 
 register(
     "Reformer",
     "Q=K unit_key self_mask",
-    "Shared queries and keys as Reformer has them: keys of length 1, and a token looks at itself "
-    "only if it sees no other. The scores are almost symmetric: a's score with b and b's score "
-    "with a differ only by the lengths of the two vectors, which are nearly equal. After training "
-    "the asymmetry was 0.03 or less on the four tasks where it was measured, where QKV starts at "
-    "about 0.4; with exactly equal lengths it would be 0.",
+    "Shared queries and keys as in Reformer: keys have length 1, and a token attends to itself "
+    "only if it sees no other token. The scores are almost symmetric: a's score with b and b's "
+    "score with a differ only by the lengths of the two vectors, which are nearly equal. After "
+    "training, the asymmetry was 0.03 or less on the four tasks where it was measured; QKV starts "
+    "at about 0.4 there. With exactly equal lengths it would be 0.",
     "Kitaev et al. 2020, arXiv 2001.04451; google/trax",
     FAMILY,
     aliases=("shared-QK attention", "unit keys", "LSH attention without the hashing"),
@@ -105,7 +110,7 @@ register(
 register(
     "Self-masked Q=K",
     "Q=K self_mask",
-    "Plain shared queries and keys with the self-mask alone: what Reformer's unit keys add to.",
+    "Shared queries and keys with the self-mask, but without the unit keys of Reformer.",
     "after Kitaev et al. 2020, arXiv 2001.04451",
     FAMILY,
     aliases=("shared-QK attention",),

@@ -1,8 +1,8 @@
-"""Which of the roles Q, K and V of an attention head read one and the same matrix.
+"""Sharings: the partitions of the roles Q, K and V of an attention head into classes of tied roles.
 
-A `Sharing` is a partition of the three roles. There are five, and this module is the only
-place that names them. A class of tied roles owns exactly one parameter, named after its first
-role in the order Q, K, V: the other names do not exist in a model.
+There are five, and only this module lists them. A class of tied roles has exactly one parameter,
+which is named after its first role in the order Q, K, V; a model has no parameter of the other
+names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROLES: tuple[Role, ...] = ("Q", "K", "V")
 
 
 class Sharing(StrEnum):
-    """A partition of {Q, K, V}; its value is the text form people type and read."""
+    """A partition of {Q, K, V}; its value is its text form."""
 
     QKV = "QKV"
     Q_K = "Q=K"
@@ -30,16 +30,16 @@ class Sharing(StrEnum):
         return _CLASSES[self]
 
     def owner(self, role: Role) -> Role:
-        """The role whose parameter `role` reads: itself, or the first of its class."""
+        """Return the first role of a role's class, after which their parameter is named."""
         return next(members[0] for members in self.classes if role in members)
 
     def owns(self, role: Role) -> bool:
-        """Whether a parameter of this name exists."""
+        """Return whether a parameter is named after this role."""
         return self.owner(role) == role
 
     @property
     def n_matrices(self) -> int:
-        """How many projection matrices Q, K and V have between them: 1, 2 or 3."""
+        """Number of projection matrices of Q, K and V: 1, 2 or 3."""
         return len(self.classes)
 
     @property
@@ -49,7 +49,7 @@ class Sharing(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What is tied, in one plain sentence."""
+        """Description of the tied roles in one plain sentence."""
         return _MEANINGS[self]
 
 
@@ -64,7 +64,7 @@ _CLASSES: dict[Sharing, tuple[tuple[Role, ...], ...]] = {
 _MEANINGS: dict[Sharing, str] = {
     Sharing.QKV: "Three separate matrices: the usual attention.",
     Sharing.Q_K: "Queries and keys are the same vectors, so scores are symmetric.",
-    Sharing.K_V: "What a token is found by is also what it hands over.",
-    Sharing.Q_V: "What a token asks with is also what it hands over.",
-    Sharing.Q_K_V: "One matrix for all three roles.",
+    Sharing.K_V: "Keys and values are the same vectors.",
+    Sharing.Q_V: "Queries and values are the same vectors.",
+    Sharing.Q_K_V: "All three roles have one matrix.",
 }

@@ -9,8 +9,11 @@ from pydantic import BaseModel, ConfigDict
 from attnkit.foundation.settings import dial
 
 ALIGNED = 16
-"""Widths and batches come in multiples of one cache line of float32: every run's matrices then
-start at the same alignment, so that BLAS rounds them alike whatever trains beside them."""
+"""Number of float32 values in a cache line; widths and batches are multiples of it.
+
+The matrices of all runs then have the same alignment, so that BLAS rounds them in the same way
+whatever other runs train beside them.
+"""
 
 
 class Size(BaseModel):
@@ -21,16 +24,18 @@ class Size(BaseModel):
     d_model: int = dial(
         32, "Model width", "Width of the residual stream.", ge=16, le=512, multiple_of=ALIGNED
     )
-    n_heads: int = dial(1, "Heads", "Attention heads per layer.", ge=1, le=8)
-    d_head: int = dial(16, "Head width", "Width of one head's queries, keys, values.", ge=1, le=64)
-    n_layers: int = dial(1, "Layers", "Attention layers.", ge=1, le=4)
-    d_mlp: int = dial(0, "MLP width", "Hidden width after attention; 0: no MLP.", ge=0, le=2048)
+    n_heads: int = dial(1, "Heads", "Number of attention heads per layer.", ge=1, le=8)
+    d_head: int = dial(
+        16, "Head width", "Width of the queries, keys and values of one head.", ge=1, le=64
+    )
+    n_layers: int = dial(1, "Layers", "Number of attention layers.", ge=1, le=4)
+    d_mlp: int = dial(0, "MLP width", "Hidden width of the MLP; 0: no MLP.", ge=0, le=2048)
     positions: Literal[
         "none", "learned", "rope", "alibi", "relative", "key_bias", "plus", "learned_plus"
     ] = dial(
         "none",
         "Positions",
-        "How the model learns where a token stands; a variant can have its own way.",
+        "How the model knows the position of a token; a variant can have its own way.",
         choice_labels=(
             "none",
             "learned vectors",
@@ -42,18 +47,18 @@ class Size(BaseModel):
             "learned vectors and sinusoid",
         ),
     )
-    causal: bool = dial(False, "Causal mask", "Tokens see only themselves and earlier ones.")
+    causal: bool = dial(
+        False, "Causal mask", "A token attends only to itself and to earlier tokens."
+    )
     self_mask: bool = dial(
-        False,
-        "Self-mask",
-        "A token attends to itself only if it sees no other.",
+        False, "Self-mask", "A token attends to itself only if it sees no other token."
     )
     blocks: Literal["lean", "standard", "final_norm"] = dial(
         "lean",
         "Blocks",
         "How each layer is built around attention. Minimal: RMSNorm without gain, no biases. "
-        "Standard: LayerNorm with gain and bias, biases everywhere, initial numbers as PyTorch "
-        "draws them, no norm before the read-out. With a final norm: standard, and one more "
+        "Standard: LayerNorm with gain and bias, biases everywhere, initial weights as PyTorch "
+        "draws them, no norm before the read-out. With final norm: standard, and one more "
         "LayerNorm before the read-out.",
         choice_labels=("minimal", "standard", "standard with final norm"),
     )

@@ -1,4 +1,4 @@
-"""Tied at the start only, and tied after training."""
+"""Options for ties of limited duration: at the start only, or after some training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAMILY = "Tied for a time"
 
 
 class _SharingOption(Option):
-    """An option whose value is a coarser sharing than the variant's own."""
+    """An option whose value is a sharing that ties more roles than that of the variant."""
 
     value: Sharing
     allowed: ClassVar[str] = "a sharing that ties more than the variant: Q=K, K=V, Q=V, Q=K=V"
@@ -28,71 +28,78 @@ class _SharingOption(Option):
         """Read the roles that are tied, in any order."""
         roles = sorted((text or "").upper().split("="))
         for sharing in Sharing:
-            if roles == sorted(role for own in sharing.classes if len(own) > 1 for role in own):
+            if roles == sorted(_tied_roles(sharing)):
                 return cls(sharing)
         raise ValueError("one of Q=K, K=V, Q=V, Q=K=V")
 
     def check(self, variant: Variant) -> None:
-        """It must tie what is not tied, and untie nothing."""
+        """Refuse a sharing that ties nothing new, unties roles, or ties roles without a matrix."""
         finer, coarser = variant.sharing, self.value
-        kept = all(len({coarser.owner(role) for role in own}) == 1 for own in finer.classes)
-        if finer is coarser or not kept:
+        stay_tied = all(
+            len({coarser.owner(role) for role in members}) == 1 for members in finer.classes
+        )
+        if finer is coarser or not stay_tied:
             raise ValueError(
                 f"{self.name}={coarser} does not go with {finer}: it must tie more than the "
                 "variant does, and untie nothing"
             )
-        tied = {role for own in coarser.classes if len(own) > 1 for role in own}
-        if tied & set(variant.identity):
+        if _tied_roles(coarser) & set(variant.identity):
             raise ValueError(f"{self.name}={coarser}: a role that is the token has no matrix")
+
+
+def _tied_roles(sharing: Sharing) -> set[Role]:
+    """Return the roles that are tied to another role."""
+    return {role for members in sharing.classes if len(members) > 1 for role in members}
 
 
 @register_option
 class StartOption(_SharingOption):
-    """Roles that start from the same numbers and are free afterwards."""
+    """Roles whose matrices start equal and are trained separately."""
 
     name = "start"
-    help = "Some of its matrices start as equal copies and are free afterwards."
+    help = "Some matrices start as equal copies and are trained separately."
     place = 70
     plain = True
 
     def rewire(self, wiring: Wiring) -> None:
-        """Let matrices take the initial numbers of the first of their class.
+        """Initialise every matrix of a class as a copy of the first one.
 
         Raises:
-            ValueError: if those have another shape.
+            ValueError: If they have different shapes.
         """
         for members in self.value.classes:
             names = [f"W_{name}" for name in dict.fromkeys(wiring.roles[r] for r in members)]
+            first = wiring.weights.get(names[0])
             for name in names[1:]:
-                own, first = (wiring.weights.get(each) for each in (name, names[0]))
-                if own is None or first is None or own.shape != first.shape:
+                weight = wiring.weights.get(name)
+                if weight is None or first is None or weight.shape != first.shape:
                     raise ValueError(
                         f"start={self.value} needs matrices of one shape for {', '.join(members)}"
                     )
-                wiring.weights[name] = replace(own, like=names[0])
+                wiring.weights[name] = replace(weight, like=names[0])
 
 
 @register_option
 class TieOption(_SharingOption):
-    """Train untied, tie, go on training."""
+    """Sharing to which a variant is tied in the course of its training."""
 
     name = "tie"
-    help = "It is trained untied first, then tied, then trained on."
+    help = "The variant is trained untied first, then tied and trained further."
     place = 71
     plain = True
 
     def check(self, variant: Variant) -> None:
-        """What it becomes must be a variant, too."""
+        """Refuse a variant whose tied stage is no variant."""
         super().check(variant)
         _ = variant.stages
 
 
 @register_option
 class TieByOption(ChoiceOption):
-    """Which numbers tied roles go on with."""
+    """Matrix with which tied roles continue: one of theirs or the average."""
 
     name = "tie_by"
-    help = "When it is tied, it keeps one of the matrices, or their average."
+    help = "When roles are tied, they continue with one of their matrices or with the average."
     choices = ("average", "keep_Q", "keep_K", "keep_V")
     allowed = "average (without it), keep_Q, keep_K or keep_V"
     samples = choices
@@ -101,19 +108,21 @@ class TieByOption(ChoiceOption):
     plain = True
 
     def check(self, variant: Variant) -> None:
-        """Only what is tied can be kept."""
-        coarser = _needs_tie(variant, self.name)
-        tied = {role for own in coarser.classes if len(own) > 1 for role in own}
-        if self.value != "average" and self.value[-1] not in tied:
-            raise ValueError(f"tie_by={self.value} does not go with tie={coarser}: not tied there")
+        """Refuse to keep the matrix of a role that is not tied."""
+        sharing = _require_tie(variant, self.name)
+        role = self.value[-1]
+        if self.value != "average" and role not in _tied_roles(sharing):
+            raise ValueError(
+                f"tie_by={self.value} does not go with tie={sharing}: {role} is not tied there"
+            )
 
 
 @register_option
 class TieAtOption(NumberOption):
-    """When it is tied, as a share of the steps."""
+    """Time at which the variant is tied, as a share of the steps."""
 
     name = "tie_at"
-    help = "It is tied after its own share of the steps."
+    help = "The variant is tied after this share of the steps."
     low, high = 0.0, 1.0
     allowed = "a share of the steps from 0 to 1; 0.5 without it"
     samples = ("0.25", "0.8")
@@ -122,23 +131,24 @@ class TieAtOption(NumberOption):
     plain = True
 
     def check(self, variant: Variant) -> None:
-        """It says when, so there must be what."""
-        _needs_tie(variant, self.name)
+        """Refuse a variant without the option `tie`."""
+        _require_tie(variant, self.name)
 
 
-def _needs_tie(variant: Variant, name: str) -> Sharing:
+def _require_tie(variant: Variant, name: str) -> Sharing:
+    """Return the value of the option `tie`, which the option `name` needs."""
     if "tie" not in variant.given:
-        raise ValueError(f"{name} needs tie as well: tie=K=V, say")
+        raise ValueError(f"{name} needs tie as well, for example tie=K=V")
     sharing: Sharing = variant.given["tie"].value
     return sharing
 
 
 @register_option
 class LearningRateOption(NumberOption):
-    """The variant's own step size."""
+    """Learning rate of the variant."""
 
     name = "learning_rate"
-    help = "It is trained with its own learning rate."
+    help = "The variant has its own learning rate."
     low, high = 1e-5, 1.0
     allowed = "a number from 1e-05 to 1"
     samples = ("0.001", "0.003", "0.01")
@@ -147,39 +157,40 @@ class LearningRateOption(NumberOption):
 
 
 def tie_share(variant: Variant) -> float:
-    """After which share of the steps a variant is tied."""
-    given = variant.given.get("tie_at")
-    share: float = TieAtOption.implied if given is None else given.value
+    """Return the share of the steps after which a variant is tied."""
+    option = variant.given.get("tie_at")
+    share: float = TieAtOption.implied if option is None else option.value
     return share
 
 
 def kept_role(variant: Variant, members: tuple[Role, ...]) -> Role | None:
-    """The role whose matrix a class of tied roles goes on with; None: the average of all."""
-    given = variant.given.get("tie_by")
-    if given is None or given.value == "average" or given.value[-1] not in members:
+    """Return the role whose matrix a class of tied roles keeps; None if it keeps the average."""
+    option = variant.given.get("tie_by")
+    if option is None or option.value == "average" or option.value[-1] not in members:
         return None
-    role: Role = given.value[-1]
+    role: Role = option.value[-1]
     return role
 
 
 register(
     "Symmetric start",
     "QKV start=Q=K",
-    "W_Q and W_K start as equal copies and are free afterwards: symmetric at first, not for ever.",
+    "W_Q and W_K start as equal copies and are trained separately, so scores are symmetric only "
+    "at first.",
     "reported: Saponati et al. 2025, arXiv 2502.10927",
     FAMILY,
     aliases=("symmetric initialisation", "symmetric initialization"),
 )
-for _how, _what in (
+for _value, _matrix in (
     ("average", "the average of both"),
     ("keep_K", "the key matrix"),
     ("keep_V", "the value matrix"),
 ):
     register(
-        f"Tied later: {_how.replace('_', ' ')}",
-        "QKV tie=K=V" + (f" tie_by={_how}" if _how != "average" else ""),
-        f"Trained with three matrices for half of the steps; then K=V with {_what}, and trained "
-        "on. Does a trained model survive it?",
+        f"Tied later: {_value.replace('_', ' ')}",
+        "QKV tie=K=V" + (f" tie_by={_value}" if _value != "average" else ""),
+        "The model is trained with three matrices for half of the steps. Then keys and values "
+        f"are tied to {_matrix}, and it is trained further. Does a trained model survive this?",
         "notes in the repository of Kayyam et al. 2026, arXiv 2606.04032",
         FAMILY,
     )

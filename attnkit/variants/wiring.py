@@ -1,8 +1,9 @@
-"""Which vectors a variant's attention makes out of a token, by which matrices, at given sizes.
+"""Wirings: the vectors and weights of a variant's attention at given sizes.
 
-A `Wiring` is a small graph without numbers: vectors that read the token (or other vectors) through
-a weight, and the roles Q, K, V that take one each. Costs are counted on it, the engine computes
-along it, the diagram draws it. Rules of a variant change it in one pass; afterwards nobody does.
+A `Wiring` is a small graph without numbers. Its vectors are computed from the token or from other
+vectors, each through a weight, and each of the roles Q, K, V uses one vector. Costs are counted on
+it, the engine computes along it, and the diagram draws it. The rules of a variant change it in one
+pass; it is constant afterwards.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
     from attnkit.variants.rules import Rule
 
 TOKEN = "x"
-"""What vectors read that read no other vector: the normalised residual stream."""
+"""Name of the normalised residual stream, from which the first vectors are computed."""
 
 WIDEST = 256
-"""Largest width of a head."""
+"""Largest width of a vector, per head."""
 
 
 @dataclass(frozen=True)
 class Width:
-    """A width as typed: a number, or a multiple or part of `m` (d_model) or `d` (d_head).
+    """A width as typed: a number, or a multiple or fraction of `m` (d_model) or `d` (d_head).
 
-    `m/h` is d_model over the number of heads, the usual width of a head.
+    `m/h` is d_model divided by the number of heads, the usual width of a head.
     """
 
     count: int
@@ -37,15 +38,15 @@ class Width:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read `12`, `m`, `m/4`, `2d`, `m/h`.
+        """Read a width such as `12`, `m`, `m/4`, `2d` or `m/h`.
 
         Raises:
-            ValueError: if it is none of them.
+            ValueError: If the text is no width.
         """
-        found = re.fullmatch(r"([1-9]\d{0,2})?([md])?(?:/([1-9]\d{0,2}|h))?", text.strip().lower())
-        if found is None or not (found[1] or found[2]) or (found[3] and not found[2]):
+        match = re.fullmatch(r"([1-9]\d{0,2})?([md])?(?:/([1-9]\d{0,2}|h))?", text.strip().lower())
+        if match is None or not (match[1] or match[2]) or (match[3] and not match[2]):
             raise ValueError("a width: a number, or m (model width), d (head width), m/4, 2d, m/h")
-        count, letter, divisor = int(found[1] or 1), found[2] or "", found[3] or "1"
+        count, letter, divisor = int(match[1] or 1), match[2] or "", match[3] or "1"
         if divisor == "h":
             return cls(count, letter, "h")
         common = math.gcd(count, int(divisor))
@@ -58,25 +59,33 @@ class Width:
         return f"{self.count if self.count > 1 else ''}{self.letter}{divisor}"
 
     def resolve(self, name: str, sizes: Sizes) -> int:
-        """The number at these sizes.
+        """Return the width at these sizes.
+
+        Args:
+            name: Name of the option for error messages.
+            sizes: Sizes of the variant.
 
         Raises:
-            ValueError: if it is not whole, or not from 1 to `WIDEST`.
+            ValueError: If it is no whole number from 1 to `WIDEST`.
         """
-        whole = self.count * {"": 1, "m": sizes.d_model, "d": sizes.d_head}[self.letter]
+        dividend = self.count * {"": 1, "m": sizes.d_model, "d": sizes.d_head}[self.letter]
         divisor = sizes.n_heads if isinstance(self.divisor, str) else self.divisor
-        if whole % divisor:
-            raise ValueError(f"{name}={self} is {whole}/{divisor} here, which is no whole number")
-        if not 1 <= whole // divisor <= WIDEST:
-            raise ValueError(f"{name}={self} is {whole // divisor} here, allowed 1 to {WIDEST}")
-        return whole // divisor
+        width, remainder = divmod(dividend, divisor)
+        if remainder:
+            raise ValueError(
+                f"{name}={self} is {dividend}/{divisor} here, which is no whole number"
+            )
+        if not 1 <= width <= WIDEST:
+            raise ValueError(f"{name}={self} is {width} here, allowed 1 to {WIDEST}")
+        return width
 
 
 @dataclass
 class Sizes:
-    """The sizes of one variant's runs: the experiment's, where the variant has none of its own.
+    """Sizes of the runs of one variant: those of the experiment, unless the variant sets its own.
 
-    `kv_heads`, `d_k` and `d_v` are 0 until they are set; what is not set takes `n_heads`, `d_head`.
+    `kv_heads`, `d_k` and `d_v` are 0 until a variant sets them. `build_wiring` then replaces 0 by
+    `n_heads` or `d_head`.
 
     Attributes:
         standard: Whether blocks have LayerNorm and biases; otherwise they are lean.
@@ -103,16 +112,16 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter of one run and layer.
+    """A parameter of one run and layer, with its initial values.
 
     Attributes:
-        shape: without the axis of runs.
-        std: spread of its initial numbers, drawn anew for every seed and name.
-        bound: they are uniform up to this instead; 0: they are normal.
-        fill: its initial numbers instead: repeated along the last axis.
-        like: the parameter of which it takes the initial numbers instead.
-        role: the role that it acts on, if it is no vector's: layers that use the keys and values
-            of others have none for K and V.
+        shape: Shape without the axis of runs.
+        std: Standard deviation of normal initial values, drawn for every seed and name.
+        bound: Bound of uniform initial values; 0 if they are not uniform.
+        fill: Initial values, repeated along the last axis; empty if they are random.
+        like: Name of the parameter whose initial values it copies; empty if it copies none.
+        role: Role on which it acts, if it belongs to a rule and not to a vector. Layers that reuse
+            keys and values have no weights of the roles K and V.
     """
 
     shape: tuple[int, ...]
@@ -124,7 +133,7 @@ class Weight:
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers it has."""
+        """Number of its elements."""
         return math.prod(self.shape)
 
 
@@ -133,10 +142,12 @@ class Vector:
     """A vector per token and head.
 
     Attributes:
-        reads: the vector it is made of, or `TOKEN`.
-        weight: the name of the matrix between them; None: it is a copy.
-        per_head: each head reads its own part through its own matrix.
-        bias: the name of what is added to it; None: nothing.
+        reads: Name of the vector from which it is computed, or `TOKEN`.
+        weight: Name of the matrix; None if it is a copy.
+        n_heads: Number of heads.
+        width: Width per head.
+        per_head: Whether each head reads the same head of the other vector, with its own matrix.
+        bias: Name of the bias that is added; None if there is none.
     """
 
     reads: str
@@ -148,26 +159,28 @@ class Vector:
 
     @property
     def n_numbers(self) -> int:
-        """Its numbers over all heads."""
+        """Number of its elements over all heads."""
         return self.n_heads * self.width
 
 
 @dataclass
 class Wiring:
-    """What one variant's attention layer computes, at its sizes.
+    """Vectors, weights and roles of one variant's attention layer at its sizes.
 
     Attributes:
-        vectors: name → how it is made.
-        roles: role → name of the vector it takes.
-        weights: name → parameter of one layer.
-        has_output: whether heads leave through W_O; otherwise side by side, as they are.
-        scale: what scores are multiplied with.
-        n_maps: score matrices per head.
-        adds_maps: whether they are added before the softmax, and so are one bilinear form.
-        reuse: every so many layers make keys and values of their own; the others use those.
-        one_for_all: whether all layers read the parameters of the first.
-        symmetric: whether scores are symmetric by construction.
-        rules: those of the variant, in order.
+        sizes: Sizes of the variant.
+        vectors: Vectors by name.
+        roles: Name of the vector of each role.
+        weights: Parameters of one layer by name.
+        scale: Factor of the scores.
+        symmetric: Whether scores are symmetric by construction.
+        has_output: Whether there is an output matrix W_O; otherwise the heads' outputs are
+            concatenated.
+        n_maps: Number of score maps per head.
+        adds_maps: Whether the maps are added before the softmax, and so are one bilinear form.
+        reuse: Number of layers that share the keys and values of the first of them.
+        shared_layers: Whether all layers use the parameters of the first.
+        rules: Rules of the variant in the order of application.
     """
 
     sizes: Sizes
@@ -180,12 +193,12 @@ class Wiring:
     n_maps: int = 1
     adds_maps: bool = False
     reuse: int = 1
-    one_for_all: bool = False
+    shared_layers: bool = False
     rules: list[Rule] = field(default_factory=list)
 
     @property
     def plain(self) -> bool:
-        """Whether attention is that of a partition, at whatever sizes, of everyone to everyone."""
+        """Whether attention is that of a sharing without options except sizes, in one stack."""
         return not self.sizes.two_sided and (
             all(rule.plain for rule in self.rules)
             and all(v.weight is not None for v in self.vectors.values())
@@ -195,20 +208,20 @@ class Wiring:
 
     @property
     def n_inner(self) -> int:
-        """Numbers per token that the heads read out together."""
+        """Width of the concatenated outputs of the heads."""
         return self.sizes.n_heads * self.sizes.d_v
 
     @property
     def stored(self) -> list[str]:
-        """The vectors that keys and values are made of: what a decoder must keep of a token."""
-        kept: list[str] = []
+        """Names of the vectors that a decoder must cache for each token to compute K and V."""
+        names: list[str] = []
         for role in ("K", "V"):
             name = self.roles[role]
             while self.vectors[name].reads != TOKEN:
                 name = self.vectors[name].reads
-            if name not in kept:
-                kept.append(name)
-        return kept
+            if name not in names:
+                names.append(name)
+        return names
 
     def project(self, name: str, reads: str, n_heads: int, width: int) -> None:
         """Add a vector and its matrix W_name."""
@@ -223,32 +236,32 @@ class Wiring:
             del self.weights[weight]
 
     def leader(self, layer: int) -> int:
-        """The layer whose keys and values this one uses."""
+        """Return the layer whose keys and values this layer uses."""
         return layer - layer % self.reuse
 
     def names(self, layer: int) -> dict[str, str]:
-        """The weights a layer reads → the full names of the parameters."""
+        """Return the full parameter name of every weight that a layer uses."""
         unused: set[str | None] = set()
         if self.leader(layer) != layer:
-            others = [v for name, v in self.vectors.items() if name != self.roles["Q"]]
-            unused = {name for vector in others for name in (vector.weight, vector.bias)}
+            of_leader = [v for name, v in self.vectors.items() if name != self.roles["Q"]]
+            unused = {name for vector in of_leader for name in (vector.weight, vector.bias)}
             unused |= {name for name, weight in self.weights.items() if weight.role in ("K", "V")}
-        home = 0 if self.one_for_all else layer
-        return {name: f"{home}.{name}" for name in self.weights if name not in unused}
+        owner = 0 if self.shared_layers else layer
+        return {name: f"{owner}.{name}" for name in self.weights if name not in unused}
 
     def parameters(self) -> dict[str, Weight]:
-        """All parameters of the attention layers by full name."""
-        found: dict[str, Weight] = {}
+        """Return all parameters of the attention layers by full name."""
+        parameters: dict[str, Weight] = {}
         for layer in range(self.sizes.n_layers):
-            found |= {full: self.weights[name] for name, full in self.names(layer).items()}
-        return found
+            parameters |= {full: self.weights[name] for name, full in self.names(layer).items()}
+        return parameters
 
 
 def base_wiring(sizes: Sizes, sharing: Sharing) -> Wiring:
-    """The plain attention of a partition.
+    """Return the wiring of a sharing without options.
 
     Raises:
-        ValueError: if roles of one class have different shapes.
+        ValueError: If roles of one class have different shapes.
     """
     shapes = {
         "Q": (sizes.n_heads, sizes.d_k),
@@ -260,8 +273,8 @@ def base_wiring(sizes: Sizes, sharing: Sharing) -> Wiring:
     for members in sharing.classes:
         for other in members[1:]:
             if shapes[other] != shapes[members[0]]:
-                of, to = (_shape(role, shapes[role]) for role in (members[0], other))
-                raise ValueError(f"tied roles need one shape, but there are {of} and {to}")
+                first, second = (_shape(role, shapes[role]) for role in (members[0], other))
+                raise ValueError(f"tied roles need one shape, but there are {first} and {second}")
         wiring.project(members[0], TOKEN, *shapes[members[0]])
         roles |= dict.fromkeys(members, members[0])
     wiring.weights["W_O"] = Weight((wiring.n_inner, sizes.d_model), wiring.n_inner**-0.5)
@@ -274,10 +287,10 @@ def _shape(role: Role, shape: tuple[int, int]) -> str:
 
 
 def make_identity(wiring: Wiring, members: tuple[Role, ...]) -> None:
-    """Let a class of tied roles be the token itself.
+    """Replace the matrix of a class of tied roles by the token itself.
 
     Raises:
-        ValueError: unless all its heads together are as wide as the token.
+        ValueError: If its heads together are not as wide as the token.
     """
     name = members[0]
     vector, d_model = wiring.vectors[name], wiring.sizes.d_model
@@ -292,13 +305,13 @@ def make_identity(wiring: Wiring, members: tuple[Role, ...]) -> None:
     wiring.vectors[name] = Vector(TOKEN, None, vector.n_heads, vector.width)
 
 
-def lay_out(
+def build_wiring(
     sizes: Sizes, sharing: Sharing, identity: tuple[Role, ...], rules: list[Rule]
 ) -> Wiring:
-    """Apply a variant's rules to sizes, then to the plain wiring of its partition.
+    """Apply the rules of a variant to the sizes, then to the wiring of its sharing.
 
     Raises:
-        ValueError: if the variant does not go with the sizes; says why.
+        ValueError: If the variant does not go with the sizes; the message says why.
     """
     for rule in rules:
         rule.resize(sizes)
@@ -310,7 +323,7 @@ def lay_out(
     wiring.rules = rules
     for rule in rules:
         rule.rewire(wiring)
-    if sizes.two_sided and (wiring.reuse > 1 or wiring.one_for_all):
+    if sizes.two_sided and (wiring.reuse > 1 or wiring.shared_layers):
         raise ValueError("layers that share with others do not go with an encoder and a decoder")
     if sizes.standard:
         _make_standard(wiring)
@@ -318,7 +331,7 @@ def lay_out(
 
 
 def _make_standard(wiring: Wiring) -> None:
-    """Give every matrix a bias, and both the initial numbers of `torch.nn.Linear`."""
+    """Give every matrix a bias, and both the initial values of `torch.nn.Linear`."""
     matrices = {name: weight for name, weight in wiring.weights.items() if name.startswith("W_")}
     for name, weight in matrices.items():
         wiring.weights[name] = replace(weight, std=0.0, bound=weight.std)
@@ -330,6 +343,7 @@ def _make_standard(wiring: Wiring) -> None:
 
 
 def _add_bias(wiring: Wiring, matrix: str) -> str:
+    """Add the bias of a matrix and return its name."""
     name, weight = f"b_{matrix[2:]}", wiring.weights[matrix]
     like = f"b_{weight.like[2:]}" if weight.like else ""
     shape = (weight.shape[-1],)

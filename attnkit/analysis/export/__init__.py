@@ -1,9 +1,9 @@
-"""What people take away: an experiment as code, a variant as a PyTorch module with its weights.
+"""Export of experiments as code, and of variants as PyTorch modules with their trained weights.
 
-No torch here, so that pages can offer all of it.
+This package imports no torch, so that pages can use all of it.
 """
 
-from attnkit.analysis.export.bundle import folder_of, take_away
+from attnkit.analysis.export.bundle import export_files, folder_of
 from attnkit.analysis.export.experiment import command_line, experiment_code
 from attnkit.analysis.export.module import module_code
 from attnkit.analysis.export.weights import module_weights, torch_file
@@ -11,9 +11,9 @@ from attnkit.analysis.export.weights import module_weights, torch_file
 __all__ = [
     "command_line",
     "experiment_code",
+    "export_files",
     "folder_of",
     "module_code",
     "module_weights",
-    "take_away",
     "torch_file",
 ]

@@ -1,4 +1,4 @@
-"""All that can be taken away of a result, as files."""
+"""Export of a whole result as files."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from attnkit.variants import Variant
 
 
-def take_away(result: Result) -> dict[str, bytes]:
-    """The experiment as code, and a folder for every variant: its module, and every seed's weights.
+def export_files(result: Result) -> dict[str, bytes]:
+    """Return the experiment as code, and a folder per variant with its module and its weights.
 
     Returns:
-        Path → content, with `/` between folders.
+        Path → content, with `/` between folders. There is one file of weights per seed.
 
     Raises:
-        ValueError: if a variant cannot be written as a module, or was not yet tied.
+        ValueError: If a variant cannot be written as a module, or was not yet tied.
     """
     experiment = result.experiment
     program = f"# {command_line(experiment)}\n{experiment_code(experiment)}"
     files = {"experiment.py": program.encode()}
-    for (variant, seed), own in zip(experiment.runs, result.parameters, strict=True):
+    for (variant, seed), parameters in zip(experiment.runs, result.parameters, strict=True):
         folder = folder_of(variant)
         files[f"{folder}/module.py"] = module_code(experiment, variant).encode()
-        weights = module_weights(experiment, variant, own)
+        weights = module_weights(experiment, variant, parameters)
         files[f"{folder}/seed_{seed}/weights.pt"] = torch_file(weights)
     return files
 
 
 def folder_of(variant: Variant) -> str:
-    """A name for a folder or file of a variant: its text form without spaces and slashes."""
+    """Return a file name for a variant: its text form without spaces, slashes and the like."""
     return re.sub(r"[^A-Za-z0-9=._-]+", "_", variant.value)

@@ -1,6 +1,6 @@
-"""An experiment as code: a program of a few lines, and one line for a terminal.
+"""Export of an experiment as a short Python program, and as a command line.
 
-Both say only what differs from the task's defaults.
+Both contain only settings that differ from the defaults of the task.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from attnkit.experiment.experiment import Experiment, default_settings
 
 
 def experiment_code(experiment: Experiment) -> str:
-    """A program that trains it and prints its table."""
-    arguments = [f"{name}={_literal(value)}" for name, value in _told(experiment).items()]
+    """Return a Python program that trains an experiment and prints its table of results."""
+    arguments = [f"{name}={_literal(value)}" for name, value in _settings(experiment).items()]
     line = f"experiment = ak.Experiment({', '.join(arguments)})"
     if len(line) > WIDTH:
-        listed = "".join(f"    {argument},\n" for argument in arguments)
-        line = f"experiment = ak.Experiment(\n{listed})"
+        lines = "".join(f"    {argument},\n" for argument in arguments)
+        line = f"experiment = ak.Experiment(\n{lines})"
     return f"import attnkit as ak\n\n{line}\nresult = ak.train(experiment)\nprint(result.table)\n"
 
 
 def command_line(experiment: Experiment) -> str:
-    """The command that trains it and prints its table."""
-    told = {name: _typed(value) for name, value in _told(experiment).items()}
+    """Return the command that trains an experiment and prints its table of results."""
+    values = {name: _argument(value) for name, value in _settings(experiment).items()}
     words = ["python", "-m", "attnkit", "train"]
-    for name, flag in _FLAGS.items():
-        if name in told:
-            words += [flag, told.pop(name)]
-    for name, value in told.items():
+    for name, option in _OPTIONS.items():
+        if name in values:
+            words += [option, values.pop(name)]
+    for name, value in values.items():
         words += ["--set", f"{name}={value}"]
     return shlex.join(words)
 
 
-_FLAGS = {
+_OPTIONS = {
     "task": "--task",
     "sharing": "--sharing",
     "n_seeds": "--seeds",
     "first_seed": "--first-seed",
     "steps": "--steps",
 }
-"""Settings that have an option of their own in the command line."""
+"""Setting → its option on the command line; other settings are passed with `--set`."""
 
 
-def _told(experiment: Experiment) -> dict[str, Any]:
-    """The task, and all settings that are not its defaults."""
+def _settings(experiment: Experiment) -> dict[str, Any]:
+    """Return the task, and all settings that differ from its defaults."""
     defaults = default_settings(experiment.task.name)
     return {
         name: value
@@ -55,7 +55,7 @@ def _told(experiment: Experiment) -> dict[str, Any]:
 
 
 def _literal(value: Any) -> str:
-    """A value as `ruff format` leaves it."""
+    """Return a value as Python code in the style of `ruff format`."""
     if isinstance(value, list):
         line = f"[{', '.join(map(_literal, value))}]"
         if len(line) + 20 <= WIDTH:
@@ -65,8 +65,8 @@ def _literal(value: Any) -> str:
     return f'"{text[1:-1]}"' if isinstance(value, str) and '"' not in text else text
 
 
-def _typed(value: Any) -> str:
-    """A value as it is typed."""
+def _argument(value: Any) -> str:
+    """Return a value as it is typed on a command line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return ",".join(value) if isinstance(value, list) else str(value)

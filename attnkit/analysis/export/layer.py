@@ -1,7 +1,7 @@
-"""The class `Layer` of a variant's module: its weights, and its forward pass line by line.
+"""Source code of the class `Layer` of a variant's module: its weights and its forward pass.
 
-Written along the `Wiring`, with the lines that every rule gives (`Rule.code`). In the lines, `x` is
-the residual stream, (b, i, m), and `q`, `k`, `v` have an axis of heads if there are several.
+The code follows the `Wiring`, with the lines of every rule (`Rule.code`). In these lines, `x` is
+the residual stream, (b, i, m), and `q`, `k`, `v` have an axis of heads if there are several heads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from attnkit.analysis.export.source import assigned, fits, indented, method, module_class, plain
+from attnkit.analysis.export.source import (
+    assignments,
+    docstring_safe,
+    fits,
+    indented,
+    method,
+    module_class,
+)
 from attnkit.variants import Variant, Wiring
 from attnkit.variants.rules import HOOKS, Code, Rule
 from attnkit.variants.sharing import ROLES, Role
@@ -17,31 +24,33 @@ from attnkit.variants.wiring import TOKEN, Weight
 
 
 def linear_weights(wiring: Wiring) -> list[str]:
-    """The matrices of an attention layer that are a `nn.Linear` each; W_O is the last."""
+    """Return the matrices of an attention layer that are an `nn.Linear` each; W_O is the last."""
     read = {vector.weight for vector in wiring.vectors.values() if not vector.per_head}
     named = [name for name in wiring.weights if name in read]
     return [*named, "W_O"] if wiring.has_output else named
 
 
 class LayerSource:
-    """Writes the class.
+    """Writer of the class `Layer` of one variant.
 
     Args:
-        variant: what it is. wiring: the same at its sizes.
-        packed: whether a line makes as many weights as fit. told: whether there are docstrings.
+        variant: The variant.
+        wiring: Its wiring at the sizes of the experiment.
+        packed: Whether each line creates as many weights as fit.
+        docstrings: Whether to write docstrings.
 
     Attributes:
-        codes: the lines of its rules.
-        lends: whether some layers use the keys and values of others.
-        arguments: what tells one layer from another: name → type, expression of its number n.
+        codes: Lines of the variant's rules.
+        lends: Whether some layers use the keys and values of others.
+        arguments: Arguments that differ between layers: name → type, expression in the index n.
 
     Raises:
-        ValueError: if a rule acts on tensors and has no lines for it.
+        ValueError: If a rule acts on tensors but has no lines of code.
     """
 
-    def __init__(self, variant: Variant, wiring: Wiring, *, packed: bool, told: bool) -> None:
+    def __init__(self, variant: Variant, wiring: Wiring, *, packed: bool, docstrings: bool) -> None:
         self._variant, self._wiring = variant, wiring
-        self._packed, self._told = packed, told
+        self._packed, self._docstrings = packed, docstrings
         self._sizes = wiring.sizes
         self._ln = ("self.ln1", "self.ln2") if self._sizes.standard else ("norm", "norm")
         self._some_mlps = self._sizes.two_sided and self._sizes.d_mlp > 0
@@ -52,39 +61,37 @@ class LayerSource:
             self.arguments["layer"] = ("int", "n")
         if self.lends:
             self.arguments["leads"] = ("bool", f"n % {wiring.reuse} == 0")
-        if self._some_mlps:  # all encoder layers, and of the decoder every second
+        if self._some_mlps:  # every encoder layer and every cross-attention
             n_encoders = self._sizes.n_layers // 3
-            either = f"n < {n_encoders} or n % 2 == {(n_encoders + 1) % 2}"
-            self.arguments["has_mlp"] = ("bool", either)
+            condition = f"n < {n_encoders} or n % 2 == {(n_encoders + 1) % 2}"
+            self.arguments["has_mlp"] = ("bool", condition)
 
     def text(self) -> str:
-        """The class."""
-        takes, gives, told = (
-            "x: Tensor",
-            "Tensor",
-            "The residual stream x, (b, i, m), one layer on.",
-        )
+        """Return the source code of the class."""
+        parameters, returns = "x: Tensor", "Tensor"
+        docstring = "Return the residual stream x, (b, i, m), after this layer."
         if self._sizes.two_sided:
-            takes = "x: Tensor, y: Tensor, mask: Tensor | float = 0.0"
-            told = "The residual stream x, (b, i, m), after looking at y, (b, j, m)."
+            parameters = "x: Tensor, y: Tensor, mask: Tensor | float = 0.0"
+            docstring = "Return x, (b, i, m), after attending to y, (b, j, m)."
         elif self.lends:
-            takes, gives = "x: Tensor, k: Tensor, v: Tensor", "tuple[Tensor, Tensor, Tensor]"
-        given = "".join(f", {name}: {kind}" for name, (kind, _) in self.arguments.items())
-        told = told if self._told else ""
-        methods = [method(f"forward(self, {takes}) -> {gives}", told, self._forward())]
+            parameters, returns = "x: Tensor, k: Tensor, v: Tensor", "tuple[Tensor, Tensor, Tensor]"
+        docstring = docstring if self._docstrings else ""
+        head = f"forward(self, {parameters}) -> {returns}"
+        methods = [method(head, docstring, self._forward())]
         weights = list(self._weights())
         if weights:
-            start = method(f"__init__(self{given}) -> None", "", ["super().__init__()", *weights])
-            methods.insert(0, start)
-        return module_class("Layer", self._meaning() if self._told else "", methods)
+            more = "".join(f", {name}: {kind}" for name, (kind, _) in self.arguments.items())
+            lines = ["super().__init__()", *weights]
+            methods.insert(0, method(f"__init__(self{more}) -> None", "", lines))
+        return module_class("Layer", self._meaning() if self._docstrings else "", methods)
 
     def _meaning(self) -> str:
-        """As many of the sentences that tell what the variant is as one line holds."""
-        told = ""
-        for sentence in re.split(r"(?<=\.) ", plain(self._variant.stages[-1].meaning)):
-            if fits(f"{told} {sentence}"):
-                told = f"{told} {sentence}".strip()
-        return told or "Attention."
+        """Return as many sentences on the meaning of the variant as one line holds."""
+        text = ""
+        for sentence in re.split(r"(?<=\.) ", docstring_safe(self._variant.stages[-1].meaning)):
+            if fits(f"{text} {sentence}"):
+                text = f"{text} {sentence}".strip()
+        return text or "Attention."
 
     # Weights
 
@@ -92,31 +99,30 @@ class LayerSource:
         wiring, linear = self._wiring, linear_weights(self._wiring)
         biases = [f"b_{name[2:]}" for name in linear]
         others = [name for name in wiring.weights if name not in (*linear, *biases)]
-        made = {f"self.{name}": self._matrix(name, f"b_{name[2:]}") for name in linear}
-        made |= {
-            f"self.{name}": f"nn.Parameter({_numbers(wiring.weights[name])})" for name in others
-        }
+        created = {f"self.{name}": self._linear(name) for name in linear}
+        for name in others:
+            created[f"self.{name}"] = f"nn.Parameter({_initial(wiring.weights[name])})"
         lent = set[str]()
         if self.lends:
             lent = {f"self.{name}" for name in wiring.names(0).keys() - wiring.names(1).keys()}
-        yield from self._begun({name: made[name] for name in made if name not in lent})
+        yield from self._created({name: created[name] for name in created if name not in lent})
         if lent:
             yield "self.leads = leads"
-            yield "if leads:  # the layers after it use its keys and values"
-            yield from indented(self._begun({name: made[name] for name in made if name in lent}))
+            yield "if leads:  # the next layers use its keys and values"
+            of_leader = {name: created[name] for name in created if name in lent}
+            yield from indented(self._created(of_leader))
         for code in self.codes:
             yield from code.setup
-        yield from self._weights_beside()
+        yield from self._norms_and_mlp()
 
-    def _begun(self, made: dict[str, str]) -> Iterator[str]:
-        """Weights are made; then those that start as copies of others."""
-        yield from self._assigned(made)
+    def _created(self, weights: dict[str, str]) -> Iterator[str]:
+        """Yield lines that create weights, then those that make some start as copies of others."""
+        yield from self._assignments(weights)
         for name, weight in self._wiring.weights.items():
-            if weight.like and f"self.{name}" in made:
-                yield f"self.{name}.load_state_dict(self.{weight.like}.state_dict())  # at first"
+            if weight.like and f"self.{name}" in weights:
+                yield f"self.{name}.load_state_dict(self.{weight.like}.state_dict())  # at start"
 
-    def _weights_beside(self) -> Iterator[str]:
-        """Those of norms and MLP."""
+    def _norms_and_mlp(self) -> Iterator[str]:
         sizes, bias = self._sizes, "" if self._sizes.standard else ", bias=False"
         norm = f"nn.LayerNorm({sizes.d_model})"
         first = {"self.ln1": norm} if sizes.standard else {}
@@ -124,20 +130,20 @@ class LayerSource:
         mlp["self.W_in"] = f"nn.Linear({sizes.d_model}, {sizes.d_mlp}{bias})"
         mlp["self.W_out"] = f"nn.Linear({sizes.d_mlp}, {sizes.d_model}{bias})"
         if not self._some_mlps:
-            yield from self._assigned(first | mlp if sizes.d_mlp else first)
+            yield from self._assignments(first | mlp if sizes.d_mlp else first)
             return
-        yield from self._assigned({**first, "self.has_mlp": "has_mlp"})
+        yield from self._assignments({**first, "self.has_mlp": "has_mlp"})
         yield "if has_mlp:"
-        yield from indented(self._assigned(mlp))
+        yield from indented(self._assignments(mlp))
 
-    def _matrix(self, name: str, bias: str) -> str:
-        n_read, n_made = self._wiring.weights[name].shape
-        return (
-            f"nn.Linear({n_read}, {n_made}{'' if bias in self._wiring.weights else ', bias=False'})"
-        )
+    def _linear(self, name: str) -> str:
+        weights = self._wiring.weights
+        n_in, n_out = weights[name].shape
+        bias = "" if f"b_{name[2:]}" in weights else ", bias=False"
+        return f"nn.Linear({n_in}, {n_out}{bias})"
 
-    def _assigned(self, made: dict[str, str]) -> Iterator[str]:
-        return assigned(made, packed=self._packed)
+    def _assignments(self, values: dict[str, str]) -> Iterator[str]:
+        return assignments(values, packed=self._packed)
 
     # The forward pass
 
@@ -157,54 +163,62 @@ class LayerSource:
         yield from self._read_out()
 
     def _rows(self, roles: Sequence[Role], source: str) -> Iterator[str]:
-        """From normalised tokens to the rows of some roles."""
-        made: dict[str, str] = {}
+        """Yield lines from the normalised residual stream to the vectors of some roles."""
+        variables: dict[str, str] = {}
         for role in sorted(roles, key=lambda role: self._depth(self._wiring.roles[role])):
-            yield from self._make(self._wiring.roles[role], roles, source, made)
+            yield from self._vector(self._wiring.roles[role], roles, source, variables)
         for code in self.codes:
-            changed = {role.lower(): code.adjust[role] for role in roles if role in code.adjust}
-            yield from assigned(changed, packed=True)
-        shared = {role.lower(): self._n_each(role) for role in roles if self._n_each(role) > 1}
-        repeated = {rows: f"{rows}.repeat_interleave({n}, 1)" for rows, n in shared.items()}
-        yield from assigned(repeated, packed=True)
+            adjusted = {role.lower(): code.adjust[role] for role in roles if role in code.adjust}
+            yield from assignments(adjusted, packed=True)
+        shared = {role.lower(): self._n_sharing(role) for role in roles}
+        repeated = {
+            name: f"{name}.repeat_interleave({n}, 1)" for name, n in shared.items() if n > 1
+        }
+        yield from assignments(repeated, packed=True)
 
-    def _make(
-        self, name: str, roles: Sequence[Role], source: str, made: dict[str, str]
+    def _vector(
+        self, name: str, roles: Sequence[Role], source: str, variables: dict[str, str]
     ) -> Iterator[str]:
-        """A vector, after what it reads; `made` knows their variables."""
-        if name in made:
+        """Yield the line of a vector, after those of vectors that it is computed from.
+
+        Args:
+            name: Name of the vector in the wiring.
+            roles: Roles that are computed.
+            source: Variable of the normalised residual stream.
+            variables: Vector → variable, of vectors with a line; new ones are added.
+        """
+        if name in variables:
             return
         vector = self._wiring.vectors[name]
-        read = source
+        operand = source
         if vector.reads != TOKEN:
-            yield from self._make(vector.reads, roles, source, made)
-            read = made[vector.reads]
-        own = [role.lower() for role in roles if self._wiring.roles[role] == name]
-        variables = own or [name.lower()]
-        made[name] = variables[-1]
+            yield from self._vector(vector.reads, roles, source, variables)
+            operand = variables[vector.reads]
+        of_roles = [role.lower() for role in roles if self._wiring.roles[role] == name]
+        targets = of_roles or [name.lower()]
+        variables[name] = targets[-1]
         if vector.per_head:
-            rows = f"{read} @ self.{vector.weight}"
+            rows = f"{operand} @ self.{vector.weight}"
         else:
             if vector.reads != TOKEN and self._wiring.vectors[vector.reads].n_heads > 1:
-                read = f"{read}.transpose(1, 2).flatten(2)"
-            rows = read if vector.weight is None else f"self.{vector.weight}({read})"
+                operand = f"{operand}.transpose(1, 2).flatten(2)"
+            rows = operand if vector.weight is None else f"self.{vector.weight}({operand})"
             if vector.n_heads > 1:
                 rows += f".unflatten(-1, ({vector.n_heads}, {vector.width})).transpose(1, 2)"
-            elif own and self._sizes.n_heads > 1:
+            elif of_roles and self._sizes.n_heads > 1:
                 rows += ".unsqueeze(1)"
-        line = f"{' = '.join(variables)} = {rows}"
-        told = (
-            f"{line}  # (b, {self._heads}i, d)" if "q" in own and self._sizes.n_heads > 1 else line
-        )
-        yield told if fits(told) else line
+        line = f"{' = '.join(targets)} = {rows}"
+        commented = f"{line}  # (b, {self._heads}i, d)"
+        with_comment = "q" in of_roles and self._sizes.n_heads > 1 and fits(commented)
+        yield commented if with_comment else line
 
     def _scores(self) -> Iterator[str]:
-        """From queries and keys to the scores before the softmax."""
+        """Yield lines from queries and keys to the scores before the softmax."""
         sizes, wiring = self._sizes, self._wiring
         product = f"q @ k.mT{_scaled(wiring.scale, sizes.d_k)}"
         if wiring.n_maps > 1:
-            apart = f".unflatten(1, ({sizes.n_heads}, {wiring.n_maps})).transpose(1, 2)"
-            yield f"scores = ({product}){apart}" if self._heads else f"scores = {product}"
+            maps_first = f".unflatten(1, ({sizes.n_heads}, {wiring.n_maps})).transpose(1, 2)"
+            yield f"scores = ({product}){maps_first}" if self._heads else f"scores = {product}"
         else:
             yield f"scores = {product}  # (b, {self._heads}i, j)"
         for hook in ("merge", "bias"):
@@ -212,13 +226,13 @@ class LayerSource:
                 yield from getattr(code, hook)
         if sizes.causal and not sizes.two_sided:
             later = "torch.ones_like(scores).triu(1) > 0"
-            yield f"scores = scores.masked_fill({later}, -torch.inf)  # look back"
+            yield f"scores = scores.masked_fill({later}, -torch.inf)  # causal"
         if sizes.self_mask and not sizes.two_sided:
             itself = "torch.eye(scores.shape[-1]).to(scores)"
-            yield f"scores = scores - 1e5 * {itself}  # oneself last"
+            yield f"scores = scores - 1e5 * {itself}  # self-mask"
 
     def _read_out(self) -> Iterator[str]:
-        """From scores and values to the residual stream after the layer."""
+        """Yield lines from scores and values to the residual stream after the layer."""
         masked = "(scores + mask)" if self._sizes.two_sided else "scores"
         pattern = f"{masked}.softmax(-1)"
         combined = [line for code in self.codes for line in code.combine]
@@ -239,22 +253,22 @@ class LayerSource:
 
     @property
     def _heads(self) -> str:
-        """The axis of heads in a shape, if there is one."""
+        """Axis of heads in a shape comment, if there is one."""
         return "h, " if self._sizes.n_heads > 1 else ""
 
     def _depth(self, name: str) -> int:
-        """How many vectors stand between a vector and the token."""
+        """Return the number of vectors between a vector and the residual stream."""
         reads = self._wiring.vectors[name].reads
         return 0 if reads == TOKEN else 1 + self._depth(reads)
 
-    def _n_each(self, role: Role) -> int:
-        """How many query heads share one of a role's; 1 where it is broadcast."""
+    def _n_sharing(self, role: Role) -> int:
+        """Return the number of query heads that share a vector of a role; 1 if it is broadcast."""
         n_heads = self._wiring.vectors[self._wiring.roles[role]].n_heads
         return self._sizes.n_heads // n_heads if 1 < n_heads < self._sizes.n_heads else 1
 
 
 def _code_of(rule: Rule, wiring: Wiring) -> Code:
-    """The lines of a rule; of what it does to tensors, none is missing."""
+    """Return the lines of a rule, after checking that each of its hooks has some."""
     code = rule.code(wiring)
     for hook in HOOKS:
         if getattr(type(rule), hook) is not getattr(Rule, hook) and not getattr(code, hook):
@@ -266,8 +280,8 @@ def _code_of(rule: Rule, wiring: Wiring) -> Code:
     return code
 
 
-def _numbers(weight: Weight) -> str:
-    """What a weight that is no `nn.Linear` begins with."""
+def _initial(weight: Weight) -> str:
+    """Return the expression of the initial numbers of a weight that is no `nn.Linear`."""
     shape = ", ".join(map(str, weight.shape))
     if not weight.fill:
         return f"{weight.std or weight.bound:.3g} * torch.randn({shape})"
@@ -280,7 +294,7 @@ def _numbers(weight: Weight) -> str:
 
 
 def _scaled(scale: float, d_k: int) -> str:
-    """A factor as it is usually written."""
+    """Return the code that multiplies by a scale, in its usual form."""
     if scale == 1:
         return ""
     if scale == d_k**-0.5:

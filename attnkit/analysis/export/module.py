@@ -1,7 +1,7 @@
-"""A variant at an experiment's sizes as one file of plain PyTorch, short enough to be read.
+"""Export of a variant, at the sizes of an experiment, as one short file of plain PyTorch.
 
-It is written from the definition that is trained: the `Wiring` and the rules of the variant. What
-the variant does not have is not in it: no options, no branches.
+The file is generated from the definition that is trained, the `Wiring` and the rules of the
+variant. It contains only what the variant has: no options and no branches for others.
 """
 
 from __future__ import annotations
@@ -11,33 +11,42 @@ import textwrap
 from collections.abc import Iterator
 
 from attnkit.analysis.export.layer import LayerSource, linear_weights
-from attnkit.analysis.export.source import WIDTH, assigned, indented, method, module_class, plain
+from attnkit.analysis.export.source import (
+    WIDTH,
+    assignments,
+    docstring_safe,
+    indented,
+    method,
+    module_class,
+)
 from attnkit.experiment import Experiment
 from attnkit.variants import Variant
 from attnkit.variants.position_rules import POSITIONS
 
 MOST_LINES = 59
-"""What a file keeps to, as far as it can: a long one is written more briefly."""
+"""Most lines of a file, if possible: a longer one is written more briefly."""
 
-_PACKED, _UNTOLD, _BARE = 1, 2, 3
-"""How briefly: several weights in a line; no docstrings in classes; but one, of one line."""
+_PACKED, _NO_DOCSTRINGS, _BARE = 1, 2, 3
+"""Levels of brevity, each including the ones before: several weights per line; no docstrings in
+classes; no docstrings in functions, and a docstring of one line for the file."""
 
 
 def module_code(experiment: Experiment, variant: str) -> str:
-    """The source of a file that needs nothing but torch.
+    """Return the source code of a variant as a file that needs only torch.
 
-    Its `Transformer()` takes token ids (b, i, fields) and returns logits (b, a, classes) of the
-    positions that may answer; `module_weights` makes its state dict. A variant that is tied during
-    training is written as what it becomes.
+    Its `Transformer()` maps token ids (b, i, fields) to logits (b, a, classes) of the answering
+    positions; `module_weights` returns its state dict. A variant that is tied during training is
+    exported in its tied form.
 
-    The catalogue comes to under 60 lines on every task; of a thousand random compositions, two had
-    60 and 62.
+    All variants of the catalogue have under 60 lines on every task; of a thousand random variants,
+    two had 60 and 62.
 
     Args:
-        variant: one of the experiment's.
+        experiment: Experiment with the task and the sizes.
+        variant: Variant of the experiment.
 
     Raises:
-        ValueError: if a word of the variant acts on tensors and has no lines in `Rule.code`.
+        ValueError: If an option of the variant acts on tensors but has no lines in `Rule.code`.
     """
     text = ""
     for brevity in range(_BARE + 1):
@@ -48,17 +57,19 @@ def module_code(experiment: Experiment, variant: str) -> str:
 
 
 class _Module:
-    """Writes one variant's file."""
+    """Writer of the file of one variant."""
 
     def __init__(self, experiment: Experiment, variant: Variant, brevity: int) -> None:
         self._task, self._variant, self._brevity = experiment.task, variant, brevity
         self._wiring = experiment.wiring(variant)
         self._sizes = self._wiring.sizes
-        self._packed, self._told = brevity >= _PACKED, brevity < _UNTOLD
-        self._layer = LayerSource(variant, self._wiring, packed=self._packed, told=self._told)
+        self._packed, self._docstrings = brevity >= _PACKED, brevity < _NO_DOCSTRINGS
+        self._layer = LayerSource(
+            variant, self._wiring, packed=self._packed, docstrings=self._docstrings
+        )
 
     def text(self) -> str:
-        """The whole file."""
+        """Return the source code of the file."""
         functions = [text.strip() for code in self._layer.codes for text in code.functions]
         if self._brevity >= _BARE:
             functions = [re.sub(r'\n *""".*"""', "", text) for text in functions]
@@ -74,51 +85,56 @@ class _Module:
         return "\n".join([self._title(), "", *imports, "", "", body, ""])
 
     def _title(self) -> str:
-        told = plain(f"{self._task.title}, {self._variant.value}: written by attnkit.")
-        if self._brevity >= _BARE and len(told) + 6 <= WIDTH:
-            return f'"""{told}"""'
+        """Return the docstring of the file."""
+        text = docstring_safe(f"{self._task.title}, {self._variant.value}: written by attnkit.")
+        if self._brevity >= _BARE and len(text) + 6 <= WIDTH:
+            return f'"""{text}"""'
         load = 'model.load_state_dict(torch.load("weights.pt", weights_only=True))'
-        told = textwrap.fill(told, WIDTH - 3)
-        return f'"""{told}\n\n>>> model = Transformer()\n>>> {load}\n"""'
+        text = textwrap.fill(text, WIDTH - 3)
+        return f'"""{text}\n\n>>> model = Transformer()\n>>> {load}\n"""'
 
     def _model(self) -> str:
-        """The class of the whole model."""
-        answers = f", a from {self._task.answers_from} on" if self._task.answers_from else ""
-        told = f"Token ids (b, i, fields) to logits (b, a, classes){answers}." if self._told else ""
-        about = "b: example, i and j: positions, h: head, m and d: widths of the model and a head."
-        start = method("__init__(self) -> None", "", ["super().__init__()", *self._weights()])
-        answer = method("forward(self, tokens: Tensor) -> Tensor", told, self._forward())
-        return module_class("Transformer", about if self._told else "", [start, answer])
+        """Return the source code of the class `Transformer`."""
+        axes, forward_docstring = "", ""
+        if self._docstrings:
+            first = self._task.answers_from
+            answers = f" of the positions from {first} on" if first else ""
+            axes = "b: example, i: query position, j: key position, h: head, m: d_model, d: d_head."
+            forward_docstring = f"Map token ids (b, i, fields) to logits (b, a, classes){answers}."
+        init = method("__init__(self) -> None", "", ["super().__init__()", *self._weights()])
+        head = "forward(self, tokens: Tensor) -> Tensor"
+        forward = method(head, forward_docstring, self._forward())
+        return module_class("Transformer", axes, [init, forward])
 
     def _weights(self) -> Iterator[str]:
         task, sizes, width = self._task, self._sizes, self._sizes.d_model
         bias = "" if sizes.standard else ", bias=False"
-        made = {
+        weights = {
             "self.W_E": f"nn.Embedding({task.d_vocab}, {width})",
             "self.W_U": f"nn.Linear({width}, {task.n_classes}{bias})",
         }
         if sizes.standard:
-            made["self.b_E"] = f"nn.Parameter(torch.zeros({width}))"
+            weights["self.b_E"] = f"nn.Parameter(torch.zeros({width}))"
             if sizes.final_norm:
-                made["self.ln_final"] = f"nn.LayerNorm({width})"
+                weights["self.ln_final"] = f"nn.LayerNorm({width})"
         if POSITIONS[sizes.positions].embedded:
-            made["self.W_pos"] = f"nn.Parameter(torch.randn({task.n_ctx}, {width}))"
-        yield from assigned(made, packed=self._packed)
-        given = [
+            weights["self.W_pos"] = f"nn.Parameter(torch.randn({task.n_ctx}, {width}))"
+        yield from assignments(weights, packed=self._packed)
+        arguments = [
             value if kind == "int" else f"{name}={value}"
             for name, (kind, value) in self._layer.arguments.items()
         ]
-        if given or sizes.n_layers > 1:
-            number = "n" if given else "_"
-            each = f"Layer({', '.join(given)}) for {number} in range({sizes.n_layers})"
-            yield f"self.layers = nn.ModuleList({each})"
+        if arguments or sizes.n_layers > 1:
+            index = "n" if arguments else "_"
+            layers = f"Layer({', '.join(arguments)}) for {index} in range({sizes.n_layers})"
+            yield f"self.layers = nn.ModuleList({layers})"
         else:
             yield "self.layers = nn.ModuleList([Layer()])"
-        if self._wiring.one_for_all and sizes.n_layers > 1:
-            yield from self._shared()
+        if self._wiring.shared_layers and sizes.n_layers > 1:
+            yield from self._share_weights()
 
-    def _shared(self) -> Iterator[str]:
-        """All layers get the attention weights of the first."""
+    def _share_weights(self) -> Iterator[str]:
+        """Yield lines that give all layers the attention weights of the first."""
         linear = linear_weights(self._wiring)
         biases = {f"b_{name[2:]}" for name in linear}
         names = [f'"{name}"' for name in self._wiring.weights if name not in biases]
@@ -144,7 +160,7 @@ class _Module:
             yield from self._two_sides()
             last, first = "target", first - task.n_source
         elif self._layer.lends:
-            yield "k = v = x  # until the first layer has made them"
+            yield "k = v = x  # the first layer replaces them"
             yield "for layer in self.layers:"
             yield "    x, k, v = layer(x, k, v)"
         else:
@@ -155,7 +171,7 @@ class _Module:
         yield f"return self.W_U({f'{norm}({last})' if sizes.final_norm else last})"
 
     def _two_sides(self) -> Iterator[str]:
-        """An encoder, then a decoder that asks its earlier positions and the encoder's by turns."""
+        """Yield lines of an encoder, and of a decoder with self-attention and cross-attention."""
         n_source, n_target = self._task.n_source, self._task.n_ctx - self._task.n_source
         n_encoders = self._sizes.n_layers // 3
         mask, later = "", f"torch.full(({n_target}, {n_target}), -torch.inf).triu(1)"
@@ -167,5 +183,5 @@ class _Module:
         yield f"later = {later}.to(x)"
         yield f"for layer in self.layers[:{n_encoders}]:"
         yield from indented([f"source = layer(source, source{mask})"])
-        yield f"for own, cross in zip({both}, strict=True):"
-        yield from indented(["target = cross(own(target, target, later), source)"])
+        yield f"for decoder, cross in zip({both}, strict=True):"
+        yield from indented(["target = cross(decoder(target, target, later), source)"])

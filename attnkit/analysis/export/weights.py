@@ -1,8 +1,8 @@
-"""The weights of a run under the names of its module, and a file of them that `torch.load` reads.
+"""Weights of a run as the state dict of its exported module, and as a file for `torch.load`.
 
-The file is written without torch: a zip archive of raw numbers, and of a description of their
-shapes that is the pickle of a dict of tensors, as `torch.save` makes it. Nothing reads pickles
-here, and `torch.load(…, weights_only=True)` runs nothing of what a pickle can hold.
+The file is written without torch. It is a zip archive of raw numbers and of the pickle of a dict of
+tensors that describes their shapes, as `torch.save` writes it. Nothing here reads pickles, and
+`torch.load(…, weights_only=True)` executes no code of a pickle.
 """
 
 from __future__ import annotations
@@ -25,91 +25,94 @@ if TYPE_CHECKING:
 def module_weights(
     experiment: Experiment, variant: str, parameters: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """One run's parameters as the state dict of its `module_code`.
+    """Return the parameters of one run as the state dict of its `module_code`.
 
-    `0.W_Q` is `layers.0.W_Q.weight`, transposed as `nn.Linear` has it; `0.b_Q` is
-    `layers.0.W_Q.bias`, `0.ln1.w` is `layers.0.ln1.weight`, `0.D_K` is `layers.0.D_K`. What layers
-    share stands there for each of them.
+    `0.W_Q` becomes `layers.0.W_Q.weight`, transposed for `nn.Linear`; `0.b_Q` becomes
+    `layers.0.W_Q.bias`, `0.ln1.w` becomes `layers.0.ln1.weight`, `0.D_K` becomes `layers.0.D_K`.
+    Parameters that layers share are repeated for each of them.
 
     Args:
-        variant: that of the run. parameters: the run's, as `Result.parameters` has them.
+        experiment: The trained experiment.
+        variant: Variant of the run.
+        parameters: Parameters of the run, from `Result.parameters`.
 
     Raises:
-        ValueError: if one is missing, as of a run that was stopped before it was tied.
+        ValueError: If a parameter is missing, as in a run that was stopped before it was tied.
     """
-    found = {}
-    for state, name in _sources(experiment, Variant(variant)).items():
+    state_dict = {}
+    for key, name in _sources(experiment, Variant(variant)).items():
         if name not in parameters:
             raise ValueError(f"parameters: {name} is missing, allowed those of trained {variant}")
         value = parameters[name]
-        transposed = state.endswith(".weight") and value.ndim == 2 and name != "W_E"
-        found[state] = np.ascontiguousarray(value.T if transposed else value, np.float32)
-    return found
+        transposed = key.endswith(".weight") and value.ndim == 2 and name != "W_E"
+        state_dict[key] = np.ascontiguousarray(value.T if transposed else value, np.float32)
+    return state_dict
 
 
 def _sources(experiment: Experiment, variant: Variant) -> dict[str, str]:
-    """Names in the state dict of the module → names of the parameters."""
+    """Return key in the state dict of the module → name of the parameter."""
     wiring = experiment.wiring(variant)
     sizes, linear = wiring.sizes, linear_weights(wiring)
-    found = {"W_E.weight": "W_E"} | _linear("", "", "W_U", sizes.standard)
+    sources = {"W_E.weight": "W_E"} | _linear("", "", "W_U", sizes.standard)
     if sizes.standard:
-        found["b_E"] = "b_E"
+        sources["b_E"] = "b_E"
         if sizes.final_norm:
-            found |= _norm("", "", "ln_final")
+            sources |= _norm("", "", "ln_final")
     if POSITIONS[sizes.positions].embedded:
-        found["W_pos"] = "W_pos"
-    for layer, place in enumerate(experiment.layer_specs):
-        here = f"layers.{layer}."
-        names = wiring.names(layer)
-        for name, full in names.items():
+        sources["W_pos"] = "W_pos"
+    for layer, spec in enumerate(experiment.layer_specs):
+        prefix = f"layers.{layer}."
+        for name, parameter in wiring.names(layer).items():
             matrix = f"W_{name[2:]}"
             if name in linear:
-                found[f"{here}{name}.weight"] = full
+                sources[f"{prefix}{name}.weight"] = parameter
             elif name.startswith("b_") and matrix in linear:
-                found[f"{here}{matrix}.bias"] = full
+                sources[f"{prefix}{matrix}.bias"] = parameter
             else:
-                found[here + name] = full
-        has_mlp = sizes.d_mlp > 0 and place.has_mlp
+                sources[prefix + name] = parameter
+        has_mlp = sizes.d_mlp > 0 and spec.has_mlp
         for name in ("W_in", "W_out") if has_mlp else ():
-            found |= _linear(here, f"{layer}.", name, sizes.standard)
+            sources |= _linear(prefix, f"{layer}.", name, sizes.standard)
         for norm in ("ln1", "ln2")[: 1 + has_mlp] if sizes.standard else ():
-            found |= _norm(here, f"{layer}.", norm)
-    return found
+            sources |= _norm(prefix, f"{layer}.", norm)
+    return sources
 
 
-def _norm(here: str, home: str, name: str) -> dict[str, str]:
-    return {f"{here}{name}.{long}": f"{home}{name}.{long[0]}" for long in ("weight", "bias")}
+def _norm(prefix: str, source: str, name: str) -> dict[str, str]:
+    """Return the sources of an `nn.LayerNorm`, given the prefixes of keys and of parameters."""
+    return {f"{prefix}{name}.{key}": f"{source}{name}.{key[0]}" for key in ("weight", "bias")}
 
 
-def _linear(here: str, home: str, name: str, biased: bool) -> dict[str, str]:
-    found = {f"{here}{name}.weight": home + name}
-    return found | {f"{here}{name}.bias": f"{home}b_{name[2:]}"} if biased else found
+def _linear(prefix: str, source: str, name: str, biased: bool) -> dict[str, str]:
+    """Return the sources of an `nn.Linear`, given the prefixes of keys and of parameters."""
+    weight = {f"{prefix}{name}.weight": source + name}
+    return weight | {f"{prefix}{name}.bias": f"{source}b_{name[2:]}"} if biased else weight
 
 
 def torch_file(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """What `torch.save` writes of a dict of float32 tensors on the CPU."""
+    """Return the file that `torch.save` writes for a dict of float32 tensors on the CPU."""
     blob = io.BytesIO()
-    with zipfile.ZipFile(blob, "w") as archive:  # uncompressed, as torch reads it
+    with zipfile.ZipFile(blob, "w") as archive:  # uncompressed, as torch requires
         files = {"data.pkl": _pickled(arrays), "byteorder": b"little", "version": b"3\n"}
         files |= {
             f"data/{key}": array.astype("<f4").tobytes()
             for key, array in enumerate(arrays.values())
         }
         for name, content in files.items():
-            archive.writestr(zipfile.ZipInfo(f"weights/{name}"), content)  # without a date
+            archive.writestr(zipfile.ZipInfo(f"weights/{name}"), content)  # no date: same bytes
     return blob.getvalue()
 
 
 def _pickled(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The dict of tensors, whose numbers stand in files of their own: pickle's protocol 2.
+    """Return the pickle, in protocol 2, of a dict of tensors whose numbers are in separate files.
 
-    In its letters: `c` names a global, `(…t` is a tuple, `Q` a thing kept elsewhere, `R` a call,
-    `(…u` fills the dict `}`.
+    Its opcodes: `c` is a global, `(…t` a tuple, `Q` an object stored elsewhere, `R` a call, and
+    `(…u` sets the items of the dict `}`.
     """
     parts = [b"\x80\x02}("]
     for key, (name, array) in enumerate(arrays.items()):
-        kept = [_text("storage"), b"ctorch\nFloatStorage\n", _text(str(key)), _text("cpu")]
-        stored = _tuple(*kept, _number(array.size)) + b"Q"
+        storage = [_text("storage"), b"ctorch\nFloatStorage\n", _text(str(key)), _text("cpu")]
+        stored = _tuple(*storage, _number(array.size)) + b"Q"
         strides = [stride // array.itemsize for stride in np.empty(array.shape, "f4").strides]
         shape, steps = (_tuple(*map(_number, counts)) for counts in (array.shape, strides))
         hooks = b"ccollections\nOrderedDict\n)R"

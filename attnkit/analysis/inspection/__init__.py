@@ -1,6 +1,6 @@
-"""Looking inside trained models: questions about a film, answered with arrays over its frames.
+"""Inspections of trained models: requests about a film, and results as arrays over its frames.
 
-A page asks (`request`), the training process computes (`replay` runs the models of all frames as
-one batch; each view makes its arrays of that), the browser draws (`inspected` is what travels).
-`request` and `inspected` import no torch; the rest does.
+A page sends a `request`; the training process computes the `result`, for which `replay` runs the
+models of all frames as one batch and each view derives its arrays; the browser draws it. `request`
+and `result` import no torch; the other modules do.
 """

@@ -1,4 +1,4 @@
-"""The examples that inspections look at: held-out ones of the task, or a book of one's own."""
+"""Examples for inspections: held-out examples of the task, or a custom phone book."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from attnkit.training.data import draw_probe
 from attnkit.variants import Variant
 
 N_EXAMPLES = 32
-"""Held-out examples that one can look at, and that figures of averages are made of."""
+"""Held-out examples that can be inspected, and over which averages are taken."""
 
 _SEED = 0
 
 
 def examples_of(task: Task) -> Examples:
-    """The held-out examples that can be looked at, the same for everyone; the Lab's is the first.
+    """Return the held-out examples of a task, always the same; the first is that of the Lab.
 
     Raises:
-        ValueError: if the task has too few different ones.
+        ValueError: If the task has too few different examples.
     """
     first = draw_probe(task)
     more = task.draw(N_EXAMPLES - 1, generator_for(_SEED, "more probes"), held_out=True)
@@ -35,38 +35,35 @@ def examples_of(task: Task) -> Examples:
 
 
 def example_for(experiment: Experiment, inspection: Inspection) -> tuple[Experiment, Examples]:
-    """The one example that is looked at, and the experiment with a task of its size.
+    """Return an experiment with a task of the requested example's size, and the example.
 
-    A book of one's own has no labels: nothing is known to be right.
+    A custom book has no labels: its right answers are not known here.
 
     Raises:
-        ValueError, InvalidExperiment: if there is no such example, or none of that size.
+        ValueError, InvalidExperiment: If there is no such example, or no task of its size.
     """
     if inspection.tokens:
         tokens = torch.tensor(inspection.tokens)[None]
-        sized = with_entries(experiment, tokens.shape[1] // 2)
+        sized = experiment.replace(n_entries=tokens.shape[1] // 2)
         n_answers = sized.task.n_ctx - sized.task.answers_from
         nothing = torch.full((1, n_answers), NOTHING)
         return sized, Examples(tokens, nothing, nothing)
     if inspection.example >= N_EXAMPLES:
         raise ValueError(f"example: got {inspection.example}, allowed 0 to {N_EXAMPLES - 1}")
-    one = torch.tensor([inspection.example])
-    return experiment, examples_of(experiment.task).take(one)
+    index = torch.tensor([inspection.example])
+    return experiment, examples_of(experiment.task).take(index)
 
 
-def with_entries(experiment: Experiment, n_entries: int) -> Experiment:
-    """The same experiment about books of so many entries, which its weights can answer.
+def size_refusal(trained: Experiment, sized: Experiment, variant: Variant) -> str:
+    """Return the reason why a variant cannot answer books of another size than in training.
 
-    Raises:
-        InvalidExperiment: if the task allows no such book.
+    Args:
+        trained: The experiment as it was trained.
+        sized: The experiment with a task of the book's size.
+        variant: The variant whose weights do not fit.
     """
-    return experiment.replace(n_entries=n_entries)
-
-
-def why_not(trained: Experiment, asked: Experiment, variant: Variant) -> str:
-    """Why a variant's weights cannot answer a book of another size than they were trained on."""
     n_trained = trained.task.n_ctx // 2
-    why = "how it tells positions apart was learnt for them"
-    if trained.adjusted(variant).changes != asked.adjusted(variant).changes:
-        why = "its widths were changed to make the costs of that size equal"
-    return f"It answers books of {n_trained} entries only: {why}."
+    reason = "how it tells positions apart was learnt for them"
+    if trained.adjusted(variant).changes != sized.adjusted(variant).changes:
+        reason = "its widths were changed to make the costs of that size equal"
+    return f"It answers books of {n_trained} entries only: {reason}."

@@ -1,8 +1,8 @@
-"""Runs the models of all frames of a film as one batch, stage by stage.
+"""Replays: the models of all frames of a film, run as one batch, with every stage recorded.
 
-Frames take the place of seeds: what trains many seeds at once replays many moments at once. The
-stages come from the same `Transformer` as in training, but no position is skipped, so that every
-number can be shown.
+Frames take the place of seeds: the code that trains many seeds at once replays many moments of
+training at once. The stages come from the same `Transformer` as in training, but no position is
+skipped, so that every number can be shown.
 
 Index letters as in `attnkit.model.reference`, with `f` frame in place of run.
 """
@@ -25,15 +25,16 @@ from attnkit.training.film import Film, Frame
 from attnkit.variants import Variant
 
 _MOST_NUMBERS = 2**22
-"""Of a replay's stages, about, in memory at once."""
+"""Approximate limit of the numbers in the stages of one batch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """A batch, answered by the models of some frames.
+    """Results of one batch with the models of some frames.
 
     Attributes:
-        stages: what every attention layer computed. logits: the answers.
+        stages: Stages of every attention layer.
+        logits: Logits of the answers.
     """
 
     stages: list[Stages]
@@ -41,22 +42,23 @@ class Replayed:
 
 
 class Replay:
-    """One variant's models at some neighbouring frames, which all have the same parameters.
+    """Models of one variant at consecutive frames with the same names and shapes of parameters.
 
     Args:
-        experiment: of one seed; its task may be another than the one trained on, as long as the
+        experiment: Experiment of one seed; its task may differ from the one trained on if the
             parameters fit.
-        variant: one of its variants. frames: whose weights to take.
+        variant: Variant of the experiment.
+        frames: Frames with the weights to load.
 
     Attributes:
-        model: the models; a frame is a run of it.
+        model: The models of all frames; each frame is one of its runs.
 
     Raises:
-        ValueError: if the weights do not fit the experiment.
+        ValueError: If the weights do not fit the experiment.
     """
 
     def __init__(self, experiment: Experiment, variant: Variant, frames: list[Frame]) -> None:
-        place = experiment.sharing.index(variant)
+        index = experiment.sharing.index(variant)
         tied = {variant} if is_tied(experiment, variant, frames[0].step) else set()
         self.model = Model(
             experiment,
@@ -67,54 +69,57 @@ class Replay:
             drawn=False,
         )
         self._transformer = self.model.transformer(variant)
-        self.fill([frame.parameters[place] for frame in frames])
+        self.fill([frame.parameters[index] for frame in frames])
 
     def fill(self, parameters: list[dict[str, np.ndarray]]) -> None:
-        """Take these weights, one model after another."""
-        for run, given in enumerate(parameters):
-            own = self.model.run_parameters(run)
-            for name, value in own.items():
-                if name not in given or given[name].shape != tuple(value.shape):
-                    shape = given[name].shape if name in given else "none"
+        """Load the parameters of each model, in the order of the frames."""
+        for run, arrays in enumerate(parameters):
+            for name, value in self.model.run_parameters(run).items():
+                if name not in arrays or arrays[name].shape != tuple(value.shape):
+                    shape = arrays[name].shape if name in arrays else "none"
                     raise ValueError(f"{name}: got {shape}, allowed {tuple(value.shape)}")
-                value.copy_(torch.from_numpy(given[name]))
+                value.copy_(torch.from_numpy(arrays[name]))
 
     @torch.no_grad()
     def forward(self, tokens: Int64[Tensor, "b n fields"]) -> Replayed:
-        """Answer a batch, the same for all frames, and keep every stage."""
+        """Run a batch, the same for all frames, and record every stage."""
         x = self._transformer.embed(tokens.expand(len(self.model.seeds), *tokens.shape))
-        return self._go_on([self._transformer.attend(0, x, None)])
+        return self._continue([self._transformer.attend(0, x, None)])
 
     @torch.no_grad()
-    def changed(self, found: Replayed, layer: int, z: Float[Tensor, "f b h i d"]) -> Replayed:
-        """Return what would have been found if a layer's heads had read out something else."""
-        before = found.stages[layer]
-        changed = replace(before, z=z, added=before.heads.leave(z))
-        return self._go_on([*found.stages[:layer], changed])
+    def with_head_outputs(
+        self, replayed: Replayed, layer: int, z: Float[Tensor, "f b h i d"]
+    ) -> Replayed:
+        """Return the results if the heads of a layer had read out `z` instead."""
+        original = replayed.stages[layer]
+        changed = replace(original, z=z, added=original.heads.output(z))
+        return self._continue([*replayed.stages[:layer], changed])
 
-    def _go_on(self, made: list[Stages]) -> Replayed:
-        """Compute from the stages of the first layers to the end."""
-        x = self._transformer.after(len(made) - 1, made[-1])
-        while len(made) < len(self.model.layer_specs):
-            made.append(self._transformer.attend(len(made), x, made[-1]))
-            x = self._transformer.after(len(made) - 1, made[-1])
-        return Replayed(made, self._transformer.read_out(x))
+    def _continue(self, stages: list[Stages]) -> Replayed:
+        """Compute the remaining layers and the logits from the stages of the first layers."""
+        x = self._transformer.stream_after(len(stages) - 1, stages[-1])
+        while len(stages) < len(self.model.layer_specs):
+            stages.append(self._transformer.attend(len(stages), x, stages[-1]))
+            x = self._transformer.stream_after(len(stages) - 1, stages[-1])
+        return Replayed(stages, self._transformer.read_out(x))
 
 
 def replays(film: Film, variant: Variant, experiment: Experiment | None = None) -> Iterator[Replay]:
-    """A variant's models at all frames, in order: one replay, or two if it is tied in between.
+    """Yield replays of all frames in order: one, or two if the variant is tied in between.
 
     Args:
-        experiment: with another task that the same weights can answer; None: the film's.
+        film: Film of the run.
+        variant: Variant of the film's experiment.
+        experiment: Experiment with another task that the weights fit; None for the film's.
     """
-    own = film.experiment if experiment is None else experiment
+    experiment = film.experiment if experiment is None else experiment
     by_form = groupby(film.frames, lambda frame: is_tied(film.experiment, variant, frame.step))
     for _, frames in by_form:
-        yield Replay(own, variant, list(frames))
+        yield Replay(experiment, variant, list(frames))
 
 
-def _n_at_once(experiment: Experiment, variant: Variant) -> int:
-    """How many examples, times frames, can be replayed together: so many that memory is no care."""
+def _most_replayed(experiment: Experiment, variant: Variant) -> int:
+    """Return the most examples times frames in one batch, so that its stages take little memory."""
     wiring, n_ctx = experiment.wiring(variant), experiment.task.n_ctx
     sizes = wiring.sizes
     per_token = 4 * sizes.d_model + 4 * wiring.n_inner * wiring.n_maps + sizes.d_mlp
@@ -122,25 +127,25 @@ def _n_at_once(experiment: Experiment, variant: Variant) -> int:
     return max(1, _MOST_NUMBERS // (n_ctx * sizes.n_layers * per_token))
 
 
-def parts_of(
+def film_parts(
     film: Film, variant: Variant, experiment: Experiment, n_examples: int
 ) -> Iterator[Film]:
-    """The film cut into so many frames as can be replayed at once on so many examples."""
-    n_each = max(1, _n_at_once(experiment, variant) // n_examples)
-    for start in range(0, len(film.frames), n_each):
-        yield replace(film, frames=film.frames[start : start + n_each])
+    """Split a film into parts whose frames can be replayed in one batch of `n_examples`."""
+    n_frames = max(1, _most_replayed(experiment, variant) // n_examples)
+    for start in range(0, len(film.frames), n_frames):
+        yield replace(film, frames=film.frames[start : start + n_frames])
 
 
-def in_parts(
+def batched_replays(
     film: Film, variant: Variant, experiment: Experiment, n_examples: int
 ) -> Iterator[tuple[Replay, int]]:
-    """Replays of all frames, and how many of so many examples can be replayed at once."""
-    n_together = _n_at_once(experiment, variant)
-    for part in parts_of(film, variant, experiment, n_examples):
+    """Yield replays of all frames, each with the largest batch of the `n_examples` to run on it."""
+    most = _most_replayed(experiment, variant)
+    for part in film_parts(film, variant, experiment, n_examples):
         for replay in replays(part, variant, experiment):
-            yield replay, max(1, min(n_examples, n_together // len(part.frames)))
+            yield replay, max(1, min(n_examples, most // len(part.frames)))
 
 
 def is_tied(experiment: Experiment, variant: Variant, step: int) -> bool:
-    """Whether a variant that is tied during training has been by then."""
+    """Return whether a variant is tied during training and has been tied by this step."""
     return len(variant.stages) > 1 and experiment.tie_step(variant) <= step

@@ -1,4 +1,4 @@
-"""What can be asked about a film. No torch here: pages build these."""
+"""Requests about a film. This module imports no torch, since pages create requests."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 View = Literal["examples", "attention", "symmetry", "similarity", "heads", "ties", "weights"]
-"""What is asked for; `attnkit.analysis.inspection.answer` has a function for each."""
+"""Kind of request; `attnkit.analysis.inspection.views` has a function for each."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """One question about a film.
+    """One request about a film.
 
     Attributes:
-        view: which arrays are wanted.
-        example: which of the held-out examples is looked at; 0 is the one of the Lab's maps.
-        tokens: a book of one's own in its place, (i, fields).
-        names, numbers: what its entries, and its classes of answers, are called.
-        right: places of its entries that answer the question that is followed.
-        layer: counted from 0 in the order of `Experiment.layer_specs`.
-        head: counted from 0.
-        asking: which of the asked positions is followed, counted from 0.
-        since: only frames after this step.
+        view: Kind of result.
+        example: Index of the held-out example; 0 is the one of the Lab's maps.
+        tokens: Tokens of a custom book instead of that example, (i, fields).
+        names: Names of the book's entries.
+        numbers: Phone number of each of the book's classes of answers.
+        right: Indices of the book's entries that answer the typed question.
+        layer: Index of the layer in `Experiment.layer_specs`.
+        head: Index of the head.
+        asking: Index of the query among the layer's queries that must answer, or among all if none
+            must.
+        since: Step after which frames are included.
 
     Raises:
-        ValueError: names the field, the value and what is allowed.
+        ValueError: Names the field, the value and what is allowed.
     """
 
     view: View
@@ -48,12 +50,12 @@ class Inspection:
                 raise ValueError(f"{name}: got {value!r}, allowed a whole number from {low}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the fields as plain values."""
         return asdict(self)
 
     @staticmethod
-    def from_dict(values: dict[str, Any]) -> Inspection:
-        """Read `to_dict`, also after JSON has made lists of tuples."""
-        tokens = tuple(tuple(int(field) for field in token) for token in values["tokens"])
-        lists = {name: tuple(values[name]) for name in ("names", "numbers", "right")}
-        return Inspection(**{**values, **lists, "tokens": tokens})
+    def from_dict(data: dict[str, Any]) -> Inspection:
+        """Create an inspection from `to_dict`, even if JSON has turned its tuples into lists."""
+        tokens = tuple(tuple(int(field) for field in token) for token in data["tokens"])
+        tuples = {name: tuple(data[name]) for name in ("names", "numbers", "right")}
+        return Inspection(**{**data, **tuples, "tokens": tokens})

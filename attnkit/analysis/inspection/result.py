@@ -1,7 +1,7 @@
-"""What an inspection found: a header and arrays, as one blob that browsers read as it is.
+"""Results of inspections: a header and arrays, as one blob that browsers read directly.
 
-A blob is a safetensors file: eight bytes of length, JSON that names every array's type, shape and
-place, then the numbers. No torch here.
+A blob is a safetensors file: eight bytes of length, JSON with the type, shape and offset of every
+array, then the numbers. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from attnkit.variants.palette import colors_of
 
 @dataclass(frozen=True, eq=False)
 class InspectionResult:
-    """The answer to an inspection.
+    """Result of an inspection.
 
     Attributes:
-        header: plain values; `header_of` makes what all views have.
-        framed: arrays with a leading axis of frames, by name. Those of the variant at place p are
-            called `p.name`.
-        fixed: arrays without one.
+        header: Plain values; `header_of` returns those that all views have.
+        framed: Arrays with a leading axis of frames, by name. The names of those of the variant
+            with index p begin with `p.`.
+        fixed: Arrays without such an axis, by name.
     """
 
     header: dict[str, Any]
@@ -37,14 +37,14 @@ class InspectionResult:
     fixed: dict[str, np.ndarray]
 
     def to_bytes(self) -> bytes:
-        """As a safetensors blob."""
+        """Return the header and the arrays as a safetensors blob."""
         named = {name: np.ascontiguousarray(a) for name, a in {**self.framed, **self.fixed}.items()}
         header = {**self.header, "framed": sorted(self.framed)}
         return save_arrays(named, metadata={"inspected": json.dumps(header)})
 
     @staticmethod
     def from_bytes(blob: bytes) -> InspectionResult:
-        """Read `to_bytes`."""
+        """Create a result from the blob of `to_bytes`."""
         arrays = load_arrays(blob)
         header = json.loads(metadata_of(blob)["inspected"])
         framed = set(header.pop("framed"))
@@ -56,9 +56,9 @@ class InspectionResult:
 
 
 def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
-    """What every view says of itself: the film, its frames, its variants, its layers."""
+    """Return the header values of every view: the film, its frames, variants and layers."""
     experiment = film.experiment
-    named = zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
+    colored = zip(experiment.sharing, colors_of(experiment.sharing), strict=True)
     return {
         "view": inspection.view,
         "request": {name: v for name, v in inspection.to_dict().items() if name != "since"},
@@ -69,7 +69,7 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
         "seed": experiment.first_seed,
         "steps": film.steps,
         "total_steps": experiment.training.steps,
-        "places": [place.title for place in experiment.layer_specs],
+        "places": [spec.title for spec in experiment.layer_specs],
         "variants": [
             {
                 "name": title_of(variant),
@@ -78,11 +78,11 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
                 "classes": ["".join(members) for members in variant.sharing.classes],
                 "n_heads": experiment.wiring(variant).sizes.n_heads,
             }
-            for variant, color in named
+            for variant, color in colored
         ],
     }
 
 
 def with_accuracy(film: Film) -> dict[str, np.ndarray]:
-    """The framed array that every view has: held-out accuracy, (f, v)."""
+    """Return the framed array that every view has: accuracy on held-out examples, (f, v)."""
     return {"accuracy": film.metric("accuracy").astype(np.float32)}

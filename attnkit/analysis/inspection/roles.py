@@ -1,7 +1,7 @@
-"""What one layer's heads read, are and make in each role, as numpy arrays over frames.
+"""Inputs, weights and vectors of one layer's heads in the roles Q, K and V, as numpy arrays.
 
-Of several maps per head the vectors stand side by side. Index letters as in
-`attnkit.analysis.inspection.replay`, with `t` token of any example.
+The vectors of a head with several maps are concatenated. Index letters are those of
+`attnkit.analysis.inspection.replay`, with `t` for a token of any example.
 """
 
 from __future__ import annotations
@@ -18,50 +18,53 @@ from attnkit.variants.sharing import ROLES, Role
 
 
 class LayerRoles:
-    """One layer of some frames' models, and what it made of a batch.
+    """Inputs, weights and vectors of one layer on a batch, for the models of some frames.
 
     Args:
-        replay: the models. stages: all layers, as the replay gave them. layer: which of them.
-        frames: which of the replay's.
+        replay: Models of the frames.
+        stages: Stages of all layers, from the replay.
+        layer: Index of the layer.
+        frames: Slice of the replay's frames.
 
     Attributes:
-        spec: who asks, and who is looked at. wiring: what the layer computes.
-        inputs: role → the rows that it is made of, of the positions that have it, (f, t, m).
+        spec: Specification of the layer, with its query positions and key positions.
+        wiring: Wiring of the variant.
+        inputs: Role → rows that it is projected from, at the positions that have the role.
     """
 
     def __init__(
         self, replay: Replay, stages: list[Stages], layer: int, frames: slice = slice(None)
     ) -> None:
         (self.wiring,) = replay.model.wirings.values()
-        own, leader = stages[layer], stages[self.wiring.leader(layer)]
-        self.spec = own.spec
-        looked_at = _rows(leader, self.spec.key_positions, frames)
-        asking = looked_at
-        if own is not leader or not self.spec.square:
-            asking = _rows(own, self.spec.query_positions, frames)
+        current, leader = stages[layer], stages[self.wiring.leader(layer)]
+        self.spec = current.spec
+        of_keys = _rows(leader, self.spec.key_positions, frames)
+        of_queries = of_keys
+        if current is not leader or not self.spec.square:
+            of_queries = _rows(current, self.spec.query_positions, frames)
         self.inputs: dict[Role, Float32[np.ndarray, "f t m"]] = {
-            "Q": asking,
-            "K": looked_at,
-            "V": looked_at,
+            "Q": of_queries,
+            "K": of_keys,
+            "V": of_keys,
         }
-        self._vectors = {"Q": own.q[frames], "K": own.k[frames], "V": own.v[frames]}
+        self._vectors = {"Q": current.q[frames], "K": current.k[frames], "V": current.v[frames]}
         self._weights = {role: replay.model.role_weights(layer, role)[0][frames] for role in ROLES}
         self._subspaces: dict[tuple[Role, int], Float64[np.ndarray, "f m d"]] = {}
 
     def weights(self, role: Role, head: int) -> Float32[np.ndarray, "f m d"]:
-        """The matrix of a role, before rules that are not linear."""
-        return side_by_side(self._weights[role], 1, self.wiring, head)
+        """Return the weight matrix of a role in a head, without rules that are not linear."""
+        return _concatenated(self._weights[role], 1, self.wiring, head)
 
     def subspace(self, role: Role, head: int) -> Float64[np.ndarray, "f m d"]:
-        """What that matrix reads, as `column_space` says it."""
+        """Return the `column_space` of the weight matrix of a role in a head."""
         key = (role, head)
         if key not in self._subspaces:
             self._subspaces[key] = column_space(self.weights(role, head))
         return self._subspaces[key]
 
     def vectors(self, role: Role, head: int) -> Float32[np.ndarray, "f b n d"]:
-        """A role's vectors as the scores and the read-out see them."""
-        return side_by_side(self._vectors[role], 2, self.wiring, head)
+        """Return the queries, keys or values of a head, as used for scores and read-out."""
+        return _concatenated(self._vectors[role], 2, self.wiring, head)
 
 
 def _rows(stages: Stages, positions: tuple[int, int], frames: slice) -> np.ndarray:
@@ -70,17 +73,20 @@ def _rows(stages: Stages, positions: tuple[int, int], frames: slice) -> np.ndarr
 
 
 def width_of(wiring: Wiring, role: Role) -> int:
-    """Of a head's vectors in a role."""
-    of_one = wiring.vectors[wiring.roles[role]].width
-    return of_one if role == "V" else of_one * wiring.n_maps
+    """Return the width of a head's vectors in a role, of all maps together."""
+    width = wiring.vectors[wiring.roles[role]].width
+    return width if role == "V" else width * wiring.n_maps
 
 
-def side_by_side(of_maps: Tensor, axis: int, wiring: Wiring, head: int) -> np.ndarray:
-    """One head's vectors, those of its maps joined.
+def _concatenated(of_maps: Tensor, axis: int, wiring: Wiring, head: int) -> np.ndarray:
+    """Return the vectors of one head, those of its maps concatenated.
 
     Args:
-        of_maps: (…, h·p, n, d). axis: where heads and maps are.
+        of_maps: Vectors or weights of all heads, (…, h·p, n, d).
+        axis: Axis of heads and maps.
+        wiring: Wiring of the variant.
+        head: Index of the head.
     """
-    own = of_maps.unflatten(axis, (wiring.sizes.n_heads, -1)).select(axis, head)  # (…, p, n, d)
-    array: np.ndarray = own.transpose(axis, axis + 1).flatten(axis + 1).numpy()
+    of_head = of_maps.unflatten(axis, (wiring.sizes.n_heads, -1)).select(axis, head)
+    array: np.ndarray = of_head.transpose(axis, axis + 1).flatten(axis + 1).numpy()  # (…, n, p·d)
     return array

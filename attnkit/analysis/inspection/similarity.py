@@ -1,6 +1,7 @@
-"""How alike a head's queries, keys and values are: in weights, in activations, in a plane.
+"""Similarity of a head's queries, keys and values: measures of weights and activations, and a map.
 
-Index letters as in `attnkit.analysis.inspection.roles`, with `l` layer, `c` pair of roles.
+Index letters are those of `attnkit.analysis.inspection.roles`, with `l` layer, `c` pair of roles
+and `z` mean, lower and upper limit of a measure for random matrices.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 
 from attnkit.analysis.inspection.inspected_example import InspectedExample
-from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, why_not
-from attnkit.analysis.inspection.replay import in_parts, replays
+from attnkit.analysis.inspection.probes import N_EXAMPLES, examples_of, size_refusal
+from attnkit.analysis.inspection.replay import batched_replays, replays
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
 from attnkit.analysis.inspection.roles import LayerRoles, width_of
@@ -37,78 +38,78 @@ from attnkit.variants.sharing import ROLES, Role
 PAIRS: tuple[tuple[Role, Role], ...] = (("Q", "K"), ("Q", "V"), ("K", "V"))
 
 MEASURES = ("cos_weights", "overlap", "cka_weights", "cos_activations", "cka_activations")
-"""In the order in which arrays hold them; see `attnkit.analysis.similarity`."""
+"""Measures in the order of the arrays; see `attnkit.analysis.similarity`."""
 
 MOST_TOKENS = 64
-"""Tokens of the joint map."""
+"""Most tokens of the joint map of queries, keys and values."""
 
 MOST_BYTES = 2**20
-"""Of the vectors of all tokens, variants and frames; of more there are fewer tokens."""
+"""Most bytes of the vectors of the joint map; larger models are shown with fewer tokens."""
 
 LEVELS = 127
-"""Of a number of a vector, on each side of 0: it is drawn, not computed with."""
+"""Levels on each side of 0 to which the vectors are rounded: they are drawn only."""
 
 Array = np.ndarray
 Arrays = dict[str, Array]
 
 
 def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
-    """What one layer and head make of tokens, pair by pair, in the order of `PAIRS`.
+    """Return the similarity of queries, keys and values of one layer and head, for all `PAIRS`.
 
-    Weights are those of `Model.role_weights`; activations are as the scores and the read-out see
-    them, of all tokens of the held-out examples. Arrays of the variant at place p, NaN where
-    something is not; z is mean, low, high of what `random_band` or `projected_bands` give:
+    Weights are those of `Model.role_weights`. Activations are the vectors of all tokens of the
+    held-out examples, as used for scores and read-out. The variant with index p has these arrays;
+    undefined numbers are NaN:
 
-    | array | shape | what |
+    | array | shape | content |
     |---|---|---|
     | `p.alike` | f c 5 | the `MEASURES` |
-    | `p.random` | f c 5 z | the same of random matrices, for activations on the same inputs |
+    | `p.random` | f c 5 z | the same for random matrices; activations are of the same inputs |
     | `p.angles` | f c k | principal angles in degrees |
-    | `p.random_angles` | c k z | of random matrices |
+    | `p.random_angles` | c k z | principal angles of random matrices |
     | `p.vectors` | f 3 n d | queries, keys, values of the header's `tokens`, over `p.scale` |
-    | `p.scale` | f | what to multiply them with |
-    | `p.centre`, `p.plane` | d, d 2 | the plane in which the last frame's vectors spread most |
+    | `p.scale` | f | factors for the vectors |
+    | `p.centre`, `p.plane` | d, d 2 | plane of the largest variance in the last frame |
     | `p.table` | l h c 5 | the measures of all heads in the last frame |
-    | `p.table_random` | l c 5 z | of random matrices |
+    | `p.table_random` | l c 5 z | the same for random matrices |
 
-    The vectors travel rather than their places in a plane, so that the plane can be that of the
-    newest frame while frames are still being added. Values are there if they are as wide as keys.
+    Vectors are sent instead of their coordinates in the plane, so that the plane can be that of the
+    newest frame while frames are still being added. Values are absent if keys have another width.
 
     Raises:
-        ValueError, InvalidExperiment: if there is no such layer, head or example.
+        ValueError, InvalidExperiment: If there is no such layer, head or example.
     """
     experiment = film.experiment
-    looked = InspectedExample.at(experiment, inspection)
-    place = looked.experiment.layer_specs[looked.layer]
-    tokens = _mapped_tokens(looked)
+    inspected = InspectedExample.at(experiment, inspection)
+    spec = inspected.spec
+    tokens = _mapped_tokens(inspected)
     framed: Arrays = {}
     fixed: Arrays = {}
-    notes = [_notes(experiment.wiring(variant), looked.head) for variant in experiment.sharing]
+    notes = [_notes(experiment.wiring(variant), inspected.head) for variant in experiment.sharing]
     if film.frames:
         framed |= with_accuracy(film)
         for p, variant in enumerate(experiment.sharing):
-            moving, still = _compared(film, variant, looked)
+            of_variant = [_measured(film, variant, inspected)]
             try:
-                more_moving, more_still = _mapped(film, variant, looked, tokens)
-            except ValueError:  # its weights do not fit a book of that size
-                if not looked.own:
+                of_variant.append(_mapped(film, variant, inspected, tokens))
+            except ValueError:  # the weights do not fit a book of this size
+                if not inspected.is_custom_book:
                     raise
-                more_moving, more_still = {}, {}
-                notes[p]["refusal"] = why_not(experiment, looked.experiment, variant)
-            framed |= {f"{p}.{name}": array for name, array in (moving | more_moving).items()}
-            fixed |= {f"{p}.{name}": array for name, array in (still | more_still).items()}
+                notes[p]["refusal"] = size_refusal(experiment, inspected.experiment, variant)
+            for new_framed, new_fixed in of_variant:
+                framed |= {f"{p}.{name}": array for name, array in new_framed.items()}
+                fixed |= {f"{p}.{name}": array for name, array in new_fixed.items()}
     header: dict[str, Any] = {
         **header_of(film, inspection),
         "pairs": ["".join(pair) for pair in PAIRS],
         "measures": list(MEASURES),
-        "square": place.square,
+        "square": spec.square,
         "tokens": tokens,
-        "labels": [looked.labels[i].short for i in tokens],
-        "full_labels": [looked.labels[i].full for i in tokens],
-        "asks": [place.query_positions[0] <= i < place.query_positions[1] for i in tokens],
-        "looked_at": [place.key_positions[0] <= i < place.key_positions[1] for i in tokens],
-        "target": _targets(looked, tokens),
-        "n_tokens": len(_reach(place)),
+        "labels": [inspected.labels[i].short for i in tokens],
+        "full_labels": [inspected.labels[i].full for i in tokens],
+        "asks": [i in range(*spec.query_positions) for i in tokens],
+        "looked_at": [i in range(*spec.key_positions) for i in tokens],
+        "target": _targets(inspected, tokens),
+        "n_tokens": len(_all_positions(spec)),
         "n_examples": N_EXAMPLES,
         "d_model": experiment.size.d_model,
         "notes": notes,
@@ -116,43 +117,44 @@ def inspect_similarity(film: Film, inspection: Inspection) -> InspectionResult:
     return InspectionResult(header, framed, fixed)
 
 
-def _mapped_tokens(looked: InspectedExample) -> list[int]:
-    """The positions of the joint map: all, or those that are asked, their answers, the first."""
-    reach = _reach(looked.experiment.layer_specs[looked.layer])
-    trained, example = looked.trained, looked.laid_out
+def _mapped_tokens(inspected: InspectedExample) -> list[int]:
+    """Return the positions of the joint map; if not all fit, queries with their entries first."""
+    positions = _all_positions(inspected.spec)
+    trained, example = inspected.trained, inspected.map_example
     widths = [width_of(trained.wiring(variant), "K") for variant in trained.sharing]
     per_token = len(ROLES) * len(filmed_steps(trained)) * sum(widths)
     most = min(MOST_TOKENS, max(1, MOST_BYTES // per_token))
-    if len(reach) <= most:
-        return list(reach)
-    asked = zip(example.labels.tolist(), example.target.tolist(), strict=True)
-    wanted = [
+    if len(positions) <= most:
+        return list(positions)
+    answers = zip(example.labels.tolist(), example.target.tolist(), strict=True)
+    preferred = [
         position
-        for i, (label, target) in enumerate(asked, looked.experiment.task.answers_from)
+        for i, (label, target) in enumerate(answers, inspected.experiment.task.answers_from)
         for position in (target, i)
         if label != NOTHING
     ]
-    inside = [i for i in (*wanted, *reach) if i in reach]
-    return sorted(list(dict.fromkeys(inside))[:most])
+    ordered = [i for i in (*preferred, *positions) if i in positions]
+    return sorted(list(dict.fromkeys(ordered))[:most])
 
 
-def _reach(place: LayerSpec) -> range:
-    """The positions that ask or are looked at, and those between."""
+def _all_positions(spec: LayerSpec) -> range:
+    """Return all positions from the layer's first query or key to the last."""
     return range(
-        min(place.query_positions[0], place.key_positions[0]),
-        max(place.query_positions[1], place.key_positions[1]),
+        min(spec.query_positions[0], spec.key_positions[0]),
+        max(spec.query_positions[1], spec.key_positions[1]),
     )
 
 
-def _targets(looked: InspectedExample, tokens: list[int]) -> list[int]:
-    """For each token of the joint map, which of them holds its answer; −1 if none does."""
-    held = dict(enumerate(looked.laid_out.target.tolist(), looked.experiment.task.answers_from))
-    places = {token: i for i, token in enumerate(tokens)}
-    return [places.get(held.get(token, NOTHING), NOTHING) for token in tokens]
+def _targets(inspected: InspectedExample, tokens: list[int]) -> list[int]:
+    """Return for each token of the joint map the index, among them, of its entry; −1 if absent."""
+    first = inspected.experiment.task.answers_from
+    target_of = dict(enumerate(inspected.map_example.target.tolist(), first))
+    index_of = {token: i for i, token in enumerate(tokens)}
+    return [index_of.get(target_of.get(token, NOTHING), NOTHING) for token in tokens]
 
 
 def _notes(wiring: Wiring, head: int) -> dict[str, Any]:
-    """What a page must know of a variant's heads."""
+    """Return the header values about a variant's heads."""
     return {
         "has_head": head < wiring.sizes.n_heads,
         "widths": [width_of(wiring, role) for role in ROLES],
@@ -162,103 +164,99 @@ def _notes(wiring: Wiring, head: int) -> dict[str, Any]:
     }
 
 
-def _compared(film: Film, variant: Variant, looked: InspectedExample) -> tuple[Arrays, Arrays]:
-    """What is measured over the frames, and in the last."""
+def _measured(film: Film, variant: Variant, inspected: InspectedExample) -> tuple[Arrays, Arrays]:
+    """Return the measures of one head at all frames, and those of all heads at the last frame."""
     tokens = examples_of(film.experiment.task).tokens
     n_heads = film.experiment.wiring(variant).sizes.n_heads
-    head = min(looked.head, n_heads - 1)
+    head = min(inspected.head, n_heads - 1)
     parts: list[tuple[Array, Array, Array]] = []
-    for replay, _ in in_parts(film, variant, film.experiment, N_EXAMPLES):
+    for replay, _ in batched_replays(film, variant, film.experiment, N_EXAMPLES):
         stages = replay.forward(tokens).stages
-        shown = LayerRoles(replay, stages, looked.layer)
-        parts.append((_alike(shown, head), _random(shown), _angles(shown, head)))
-    alike, random, angles = map(np.concatenate, zip(*parts, strict=True))
-    if head != looked.head:
-        alike, angles = np.full_like(alike, np.nan), np.full_like(angles, np.nan)
+        layer = LayerRoles(replay, stages, inspected.layer)
+        parts.append((_measures(layer, head), _random_measures(layer), _angles(layer, head)))
+    measures, random, angles = map(np.concatenate, zip(*parts, strict=True))
+    if head != inspected.head:
+        measures, angles = np.full_like(measures, np.nan), np.full_like(angles, np.nan)
     last = [LayerRoles(replay, stages, i, slice(-1, None)) for i in range(len(stages))]
     table = np.full((len(last), film.experiment.n_heads, len(PAIRS), len(MEASURES)), np.nan)
-    for i, layer in enumerate(last):
-        for place in range(n_heads):
-            table[i, place] = _alike(layer, place)[0]
-    of_last = np.stack([_random(layer)[0] for layer in last])
-    framed = {"alike": alike, "random": random, "angles": angles}
-    fixed = {"random_angles": _random_angles(shown), "table": table, "table_random": of_last}
+    for i, last_layer in enumerate(last):
+        for h in range(n_heads):
+            table[i, h] = _measures(last_layer, h)[0]
+    random_table = np.stack([_random_measures(last_layer)[0] for last_layer in last])
+    framed = {"alike": measures, "random": random, "angles": angles}
+    fixed = {"random_angles": _random_angles(layer), "table": table, "table_random": random_table}
     return {n: _single(a) for n, a in framed.items()}, {n: _single(a) for n, a in fixed.items()}
 
 
-def _alike(layer: LayerRoles, head: int) -> Float64[Array, "f c 5"]:
-    """All measures of a head."""
+def _measures(layer: LayerRoles, head: int) -> Float64[Array, "f c 5"]:
+    """Return the `MEASURES` of one head."""
     weights = {role: layer.weights(role, head) for role in ROLES}
-    rows = {role: _of_all_examples(layer.vectors(role, head)) for role in ROLES}
-    found = np.full((len(weights["Q"]), len(PAIRS), len(MEASURES)), np.nan)
+    vectors = {role: layer.vectors(role, head) for role in ROLES}
+    rows = {role: v.reshape(len(v), -1, v.shape[-1]) for role, v in vectors.items()}  # (f, t, d)
+    measures = np.full((len(weights["Q"]), len(PAIRS), len(MEASURES)), np.nan)
     for c, (a, b) in enumerate(PAIRS):
-        one, other = weights[a], weights[b]
-        same_width = one.shape == other.shape
+        same_width = weights[a].shape == weights[b].shape
         if same_width:
-            found[:, c, 0] = cosine(one, other)
-        found[:, c, 1] = mean_square(_cosines(layer, a, b, head))
-        found[:, c, 2] = weights_cka(one, other)
+            measures[:, c, 0] = cosine(weights[a], weights[b])
+        measures[:, c, 1] = mean_square(_cosines(layer, a, b, head))
+        measures[:, c, 2] = weights_cka(weights[a], weights[b])
         if _same_tokens(layer, a):
             if same_width:
-                found[:, c, 3] = mean_cosine(rows[a], rows[b])
-            found[:, c, 4] = linear_cka(rows[a], rows[b])
-    return found
-
-
-def _of_all_examples(vectors: Float[Array, "f b n d"]) -> Float[Array, "f t d"]:
-    return vectors.reshape(len(vectors), -1, vectors.shape[-1])
+                measures[:, c, 3] = mean_cosine(rows[a], rows[b])
+            measures[:, c, 4] = linear_cka(rows[a], rows[b])
+    return measures
 
 
 def _same_tokens(layer: LayerRoles, first: Role) -> bool:
-    """Whether the tokens that have the first role of a pair are those that have the second."""
+    """Return whether both roles of a pair belong to the same tokens, given the first role."""
     return first != "Q" or layer.spec.square
 
 
-def _random(layer: LayerRoles) -> Float64[Array, "f c 5 z"]:
-    """What random matrices of the same shapes give in place of a head's."""
+def _random_measures(layer: LayerRoles) -> Float64[Array, "f c 5 z"]:
+    """Return the bands of the `MEASURES` for random matrices of the shapes of a head's."""
     inputs = layer.inputs
     n_frames, _, d_model = inputs["Q"].shape
-    found = np.full((n_frames, len(PAIRS), len(MEASURES), 3), np.nan)
+    limits = np.full((n_frames, len(PAIRS), len(MEASURES), 3), np.nan)
     for c, (a, b) in enumerate(PAIRS):
         d_a, d_b = (width_of(layer.wiring, role) for role in (a, b))
         if d_a == d_b:
-            found[:, c, 0] = random_band(cosine, d_model, d_a, d_b).stacked
-        found[:, c, 1] = random_band(overlap, d_model, d_a, d_b).stacked
-        found[:, c, 2] = random_band(weights_cka, d_model, d_a, d_b).stacked
+            limits[:, c, 0] = random_band(cosine, d_model, d_a, d_b).stacked
+        limits[:, c, 1] = random_band(overlap, d_model, d_a, d_b).stacked
+        limits[:, c, 2] = random_band(weights_cka, d_model, d_a, d_b).stacked
         if not _same_tokens(layer, a):
             continue
-        earlier = [e for e in range(c) if _reads_alike(layer, PAIRS[e], (a, b))]
-        if earlier:
-            found[:, c, 3:] = found[:, earlier[0], 3:]
+        same = [earlier for earlier in range(c) if _same_band(layer, PAIRS[earlier], (a, b))]
+        if same:
+            limits[:, c, 3:] = limits[:, same[0], 3:]
             continue
         bands = projected_bands(inputs[a], inputs[b], d_a, d_b)
-        found[:, c, 3:] = np.stack([band.stacked for band in bands], 1)
-    return found
+        limits[:, c, 3:] = np.stack([band.stacked for band in bands], 1)
+    return limits
 
 
-def _reads_alike(layer: LayerRoles, one: tuple[Role, Role], other: tuple[Role, Role]) -> bool:
-    """Whether random matrices in place of two pairs are as wide and read the same rows."""
+def _same_band(layer: LayerRoles, pair: tuple[Role, Role], other: tuple[Role, Role]) -> bool:
+    """Return whether two pairs have the same inputs and widths, so the same random bands."""
     return all(
         layer.inputs[a] is layer.inputs[b]
         and width_of(layer.wiring, a) == width_of(layer.wiring, b)
-        for a, b in zip(one, other, strict=True)
+        for a, b in zip(pair, other, strict=True)
     )
 
 
 def _cosines(layer: LayerRoles, a: Role, b: Role, head: int) -> Float64[Array, "f k"]:
-    """Of the principal angles of a pair."""
+    """Return the cosines of the principal angles of a pair of roles."""
     return cosines_between(layer.subspace(a, head), layer.subspace(b, head))
 
 
 def _angles(layer: LayerRoles, head: int) -> Float64[Array, "f c k"]:
-    """Principal angles of a head in degrees."""
-    found = [np.arccos(_cosines(layer, a, b, head)).T for a, b in PAIRS]
-    angles: Array = np.degrees(_padded(found)).transpose(2, 0, 1)
+    """Return the principal angles of a head in degrees."""
+    of_pairs = [np.arccos(_cosines(layer, a, b, head)).T for a, b in PAIRS]
+    angles: Array = np.degrees(_padded(of_pairs)).transpose(2, 0, 1)
     return angles
 
 
 def _random_angles(layer: LayerRoles) -> Float64[Array, "c k z"]:
-    """Those of random matrices of the same shapes."""
+    """Return the bands of the principal angles for random matrices, in degrees."""
     d_model = layer.inputs["Q"].shape[-1]
     widths = [[width_of(layer.wiring, role) for role in pair] for pair in PAIRS]
     bands = [random_band(principal_angles, d_model, d_a, d_b) for d_a, d_b in widths]
@@ -266,38 +264,37 @@ def _random_angles(layer: LayerRoles) -> Float64[Array, "c k z"]:
     return angles
 
 
-def _padded(found: list[Float64[Array, "_k *n"]]) -> Float64[Array, "c k *n"]:
-    """Stacked; where there are fewer than elsewhere, NaN."""
-    shape = (len(found), max(map(len, found)), *found[0].shape[1:])
+def _padded(arrays: list[Float64[Array, "_k *n"]]) -> Float64[Array, "c k *n"]:
+    """Stack arrays, padded with NaN to the length of the longest."""
+    shape = (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:])
     stacked = np.full(shape, np.nan)
-    for place, array in enumerate(found):
-        stacked[place, : len(array)] = array
+    for index, array in enumerate(arrays):
+        stacked[index, : len(array)] = array
     return stacked
 
 
 def _mapped(
-    film: Film, variant: Variant, looked: InspectedExample, tokens: list[int]
+    film: Film, variant: Variant, inspected: InspectedExample, tokens: list[int]
 ) -> tuple[Arrays, Arrays]:
-    """The vectors of an example's tokens over the frames, and the plane of the last."""
-    wiring = looked.experiment.wiring(variant)
+    """Return the vectors of an example's tokens at all frames, and the plane of the last frame."""
+    wiring = inspected.experiment.wiring(variant)
     width = width_of(wiring, "K")
     vectors = np.zeros((len(film.frames), len(ROLES), len(tokens), width))
     present = np.zeros((len(ROLES), len(tokens)), bool)
-    if looked.head < wiring.sizes.n_heads:
+    if inspected.head < wiring.sizes.n_heads:
         frame = 0
-        for replay in replays(film, variant, looked.experiment):
-            layer = LayerRoles(replay, replay.forward(looked.tokens).stages, looked.layer)
+        for replay in replays(film, variant, inspected.experiment):
+            layer = LayerRoles(replay, replay.forward(inspected.tokens).stages, inspected.layer)
             for r, role in enumerate(ROLES):
                 if width_of(wiring, role) != width:
                     continue
-                start, stop = (
-                    layer.spec.query_positions if role == "Q" else layer.spec.key_positions
-                )
-                present[r] = [start <= i < stop for i in tokens]
-                own = layer.vectors(role, looked.head)[:, 0]  # (f, n, d)
-                held = [i - start for i in tokens if start <= i < stop]
-                vectors[frame : frame + len(own), r, present[r]] = own[:, held]
-            frame += len(own)
+                spec = layer.spec
+                positions = range(*(spec.query_positions if role == "Q" else spec.key_positions))
+                present[r] = [i in positions for i in tokens]
+                of_role = layer.vectors(role, inspected.head)[:, 0]  # (f, n, d)
+                indices = [i - positions.start for i in tokens if i in positions]
+                vectors[frame : frame + len(of_role), r, present[r]] = of_role[:, indices]
+            frame += len(of_role)
     vectors = np.nan_to_num(vectors)
     centre, plane = _plane(vectors[-1][present])
     scale = np.abs(vectors).max((1, 2, 3)) / LEVELS
@@ -307,9 +304,9 @@ def _mapped(
 
 
 def _plane(points: Float64[Array, "n d"]) -> tuple[Float64[Array, " d"], Float64[Array, "d 2"]]:
-    """The middle of some points, and the two directions in which they spread most.
+    """Return the mean of points, and the two directions of their largest variance.
 
-    Of each direction, the largest number is positive, so that it does not flip.
+    The largest component of each direction is positive, so that directions do not flip.
     """
     width = points.shape[1]
     plane = np.zeros((width, 2))

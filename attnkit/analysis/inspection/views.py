@@ -1,4 +1,4 @@
-"""Every view and the function that makes its arrays."""
+"""Views of a film, and the function that computes each."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ VIEWS: dict[View, Callable[[Film, Inspection], InspectionResult]] = {
 
 
 def inspect(film: Film, inspection: Inspection) -> InspectionResult:
-    """Answer an inspection of a film; without arrays if there are no frames since then.
+    """Return the result of an inspection; without arrays if no frame is new since the last one.
 
     Raises:
-        ValueError, InvalidExperiment: if what is asked for does not exist; says what is allowed.
+        ValueError, InvalidExperiment: If the example, layer or head does not exist.
     """
     film = film.after(inspection.since)
     if not film.frames:

@@ -1,4 +1,4 @@
-"""The trained numbers themselves, for people to take away."""
+"""Trained weights of all variants, for download."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from attnkit.training.film import Film
 
 
 def inspect_weights(film: Film, inspection: Inspection) -> InspectionResult:
-    """Every variant's parameters at the last frame, called `place/name`."""
+    """Return the parameters of every variant at the last frame; `0/W_E` is of the first variant."""
     last = film.frames[-1]
     fixed = {
-        f"{place}/{name}": array
-        for place, own in enumerate(last.parameters)
-        for name, array in own.items()
+        f"{index}/{name}": array
+        for index, parameters in enumerate(last.parameters)
+        for name, array in parameters.items()
     }
     return InspectionResult(header_of(film.at(last.step), inspection), {}, fixed)

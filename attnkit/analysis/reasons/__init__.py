@@ -1,10 +1,10 @@
-"""Why a variant fails, in one sentence with the run's own numbers.
+"""Reasons why a variant fails, in one sentence with the numbers of its run.
 
-Every kind of failure is recognised by conditions on what was measured in this run. Where none of
-them holds, there is no sentence. The sentences say what happened, not what can never happen: that
-is for the claims, which train longer and with more seeds.
+Every kind of failure is recognised by conditions on the metrics of this run. If none of them holds,
+there is no sentence. The sentences say what happened, not what is impossible: such claims need
+longer training and more seeds, see `attnkit.claims`.
 
-No torch and no Streamlit here.
+This package imports no torch and no Streamlit.
 """
 
 from attnkit.analysis.reasons.choice import headline, reason

@@ -1,4 +1,4 @@
-"""The reason of one run, and the one that a page tells first."""
+"""Choice of the reason for one run, and of the reason that a page shows first."""
 
 from __future__ import annotations
 
@@ -24,52 +24,59 @@ _NUMBERS = {3: "three", 4: "four", 5: "five", 6: "six"}
 
 
 def reason(snapshot: Snapshot, variant: Variant, seed: int) -> Reason | None:
-    """Return why a variant fails with this seed, as far as its numbers show it.
+    """Return the reason why a variant fails with this seed.
 
     Returns:
-        None if it solves the task, or if nothing that is known explains the failure.
+        None if it solves the task, or if no kind of failure fits its metrics.
     """
     run = Run(snapshot, variant, seed)
-    return next((found for explain in KINDS if (found := explain(run)) is not None), None)
+    for explain in KINDS:
+        if (explanation := explain(run)) is not None:
+            return explanation
+    return None
 
 
 def headline(snapshot: Snapshot, seed: int) -> Reason | None:
-    """Return the reason to tell first: that of the variant that fails most clearly.
+    """Return the reason to show first: that of the variant that fails most clearly.
 
-    If no variant fails, it tells with how few matrices the task was solved.
+    If no variant fails, return the fewest matrices with which the task was solved.
 
     Returns:
-        None if nothing is known.
+        None if neither holds.
     """
     runs = [Run(snapshot, variant, seed) for variant in snapshot.experiment.sharing]
     for explain in KINDS:
-        found = [run for run in runs if explain(run) is not None]
-        if found:
-            # Curves that still rise cross each other, so the lowest is named; those of the other
-            # kinds lie close together, and the first column stays the one that is named.
-            named = min(found, key=lambda run: run.accuracy) if explain is learns else found[0]
+        failing = [run for run in runs if explain(run) is not None]
+        if failing:
+            # Rising curves cross each other, so the lowest is named. Runs of the other kinds have
+            # similar accuracies, so the first is named, always the same one.
+            named = min(failing, key=lambda run: run.accuracy) if explain is learns else failing[0]
             return explain(named)
     return _solved(runs)
 
 
 def _solved(runs: list[Run]) -> Reason | None:
-    """Return that every variant solves the task with this seed, or nearly does; None if not."""
-    who = {1: runs[0].title, 2: "Both"}.get(len(runs), f"All {_NUMBERS.get(len(runs), len(runs))}")
+    """Return the sentence that every variant solves the task, or nearly does; None if not."""
+    n = len(runs)
+    subject = {1: runs[0].title, 2: "Both"}.get(n, f"All {_NUMBERS.get(n, n)}")
     lowest = min(run.accuracy for run in runs)
     if all(run.solves for run in runs):
-        solve = "solves it" if len(runs) == 1 else "solve it"
+        solve = "solves it" if n == 1 else "solve it"
     elif lowest >= NEARLY:
-        solve = f"{'has' if len(runs) == 1 else 'have'} at least {percent(lowest)} right"
+        solve = f"{'has' if n == 1 else 'have'} at least {percent(lowest)} right"
     else:
         return None
-    others = [other for run in runs for other in run.others()]
+    others = [other for run in runs for other in run.other_seeds()]
     worst = min(others, key=lambda run: float(np.nan_to_num(run.accuracy)), default=runs[0])
     if not worst.accuracy >= NEARLY:
-        lost = np.isnan(worst.accuracy)
-        end = "diverged" if lost else f"has {percent(worst.accuracy)} right"
-        here, there = (f"with seed {run.seed}" for run in (runs[0], worst))
-        return worst.says("other seeds", f"{who} {solve} {here}; {there}, {worst.title} {end}.")
+        diverged = np.isnan(worst.accuracy)
+        end = "diverged" if diverged else f"has {percent(worst.accuracy)} right"
+        sentence = (
+            f"{subject} {solve} with seed {runs[0].seed}; "
+            f"with seed {worst.seed}, {worst.title} {end}."
+        )
+        return worst.reason("other seeds", sentence)
     plain = [run for run in runs if run.variant.is_partition]
     fewest = min(plain or runs, key=lambda run: _FEWEST.index(run.sharing))
     enough = _ENOUGH.get(fewest.sharing, "") if plain else ""
-    return fewest.says("solved", f"{who} {solve}{enough}.")
+    return fewest.reason("solved", f"{subject} {solve}{enough}.")

@@ -1,4 +1,4 @@
-"""The kinds of failure: each is told only if the numbers of the run show it."""
+"""Kinds of failure, each with the conditions on the metrics of a run under which it is reported."""
 
 from __future__ import annotations
 
@@ -12,53 +12,54 @@ from attnkit.training.summary import percent
 from attnkit.variants.sharing import Sharing
 
 EVEN = 0.12
-"""Relative difference below which two shares of attention count as equal. With symmetric scores
+"""Largest relative difference of two shares of attention that count as equal. With symmetric scores
 they differed by up to a tenth, because only some hundred examples are measured."""
 
 LEAST_REVERSED = 1.15
-"""The reversed entry counts as looked at if it has so many times the attention of equal shares:
-with less, a run has hardly begun to tell entries apart."""
+"""Least attention to the right and the reversed entry, as a multiple of uniform attention. With
+less, a run has hardly begun to distinguish entries."""
 
 LEAST_DIVERTED = 0.5
-"""A token of the example is said to find the mirrored entry, too, if that gets at least so many
-times the attention of the right one."""
+"""Least attention to the mirrored entry, as a multiple of that to the right one, at which a query
+of the example is said to mix them up."""
 
 NEAR_GUESSING = (-0.15, 0.05)
-"""How far the accuracy may lie below and above that of picking one of the two entries. A run well
-above it has found a way to tell them apart, for example with several heads."""
+"""Limits of the accuracy, relative to that of guessing between the two entries. A run well above
+has found a way to distinguish them, for example with several heads."""
 
-LEAST_SELF, MOST_ROWS = 0.3, 0.5
-"""Share of attention on itself, and share of tokens that look at themselves most, from which a
-variant is said to find itself. It must also be twice the share of the right token: there are runs
-that solve a task with half of their attention on themselves."""
+LEAST_SELF, LEAST_SELF_ROWS = 0.3, 0.5
+"""Least attention of tokens to themselves, and least share of tokens that attend most to
+themselves, at which a variant is said to find itself. The attention must also be twice that to the
+right token: some runs solve a task with half of their attention on themselves."""
 
 MOST_QUESTIONS = 0.9
-"""Share of attention on questions from which questions are said to look at each other. A run that
+"""Least attention to questions at which questions are said to attend to each other. A run that
 solves its task in one layer gives them less than 0.1."""
 
 NARROW = 8
-"""Widest head that is called narrow. K=V needs 280 steps for the phone book at a width of 8, 130 at
-16 and 70 at 32, where QKV needs as many. Q=K=V is slow at every width, so it is not explained."""
+"""Largest width of a head that counts as narrow. K=V needs 280 steps for the phone book at a width
+of 8, 130 at 16 and 70 at 32, where QKV needs as many. Q=K=V is slow at every width, so this reason
+is not given for it."""
 
 GAP = 0.1
-"""Least difference of accuracy that is explained: about ten times the scatter of evaluations."""
+"""Least difference of accuracy to explain: about ten times the noise of evaluations."""
 
 RISING = 0.03
-"""A run is still learning if its accuracy has risen by so much in the last quarter of its steps:
-about three times the scatter of evaluations."""
+"""Least rise of the accuracy in the last quarter of a run's steps that counts as learning: about
+three times the noise of evaluations."""
 
 FALLING = 0.05
-"""Least fall of the loss since then, in nats, that counts as learning."""
+"""Least fall of the loss in the same time, in nats, that counts as learning."""
 
 GUESSED_LOSS, WORSE = 0.02, 0.1
-"""Relative distance within which a loss counts as that of equal guesses, and from which it counts
-as worse. New runs begin up to 0.04 above equal guesses."""
+"""Largest relative distance to the loss of uniform guessing that counts as guessing, and least
+relative distance above it that counts as worse. New runs begin up to 0.04 above it."""
 
 KNOWN, UNKNOWN = 0.9, 0.6
-"""Accuracies from which questions count as answered, and up to which as not."""
+"""Least accuracy of questions that count as answered, and largest of those that do not."""
 
 NEARLY = 0.95
-"""Accuracy from which there is little left to explain."""
+"""Accuracy above which there is little left to explain."""
 
 _ENDED = "was still learning when training ended"
 
@@ -69,7 +70,7 @@ _ROLES = {
 
 
 def diverged(run: Run) -> Reason | None:
-    """Say that the loss is not a finite number any more."""
+    """Report that the loss is not a finite number any more."""
     step = int(run.snapshot.diverged_at[run.index])
     if step < 0:
         return None
@@ -77,26 +78,28 @@ def diverged(run: Run) -> Reason | None:
         f"{run.title} diverged by step {step}: its loss is not a finite number any more. "
         f"Try a learning rate below {run.learning_rate:g}."
     )
-    return run.says("diverged", sentence)
+    return run.reason("diverged", sentence)
 
 
 def not_trained(run: Run) -> Reason | None:
-    """Say that no step has been taken."""
+    """Report that no step has been taken."""
     if run.snapshot.step > 0:
         return None
-    return run.says("early", f"{run.title} is not trained yet: {percent(run.accuracy)} right.")
+    return run.reason("early", f"{run.title} is not trained yet: {percent(run.accuracy)} right.")
 
 
 def mirrored(run: Run) -> Reason | None:
-    """Say that the reversed entry scores like the right one and gets as much attention."""
+    """Report that the reversed entry has the scores and the attention of the right one."""
     task = run.snapshot.experiment.task
     right, wrong = run.last("mass_on_target"), run.last("mass_on_reverse")
     level = 0.5 if task.plateau is None else task.plateau
     low, high = (level + distance for distance in NEAR_GUESSING)
     n_others = task.n_ctx - task.answers_from - 1
-    looked_at = min(right, wrong) * n_others >= LEAST_REVERSED
+    attended = min(right, wrong) * n_others >= LEAST_REVERSED
     even = abs(right - wrong) <= EVEN * max(right, wrong)
-    if not (run.counts and run.alike and looked_at and even and low <= run.accuracy <= high):
+    if not (run.counts and run.has_symmetric_scores and attended and even):
+        return None
+    if not low <= run.accuracy <= high:
         return None
     pair = marked_pair(run.snapshot)
     if pair is None or run.scores is None or run.pattern is None:
@@ -104,28 +107,29 @@ def mirrored(run: Run) -> Reason | None:
             f"{run.title} gives {percent(right)} of its attention to the right entry and "
             f"{percent(wrong)} to the mirrored one, so it guesses: {percent(run.accuracy)} right."
         )
-        return run.says("mirrored", sentence, "asymmetry")
-    probe, names = run.snapshot.probe, task.label(run.snapshot.probe.tokens)
-    wanted = int(probe.target[pair[1] - task.answers_from])
-    one, other, right_one = (names[position].short for position in (*pair, wanted))
+        return run.reason("mirrored", sentence, "asymmetry")
+    probe, labels = run.snapshot.probe, task.label(run.snapshot.probe.tokens)
+    right_of_second = int(probe.target[pair[1] - task.answers_from])
+    first, second, third = (labels[position].short for position in (*pair, right_of_second))
     score, mirror = (f"{run.scores[each]:.2f}" for each in (pair, pair[::-1]))
     same = f"the same ({score})" if score == mirror else f"almost the same ({score} and {mirror})"
     tied = run.sharing.owner("Q") == run.sharing.owner("K")
     because = ", because Q and K share a matrix" if tied else ""
-    role = task.label_legend.partition(": ")[2]
-    asks = f"’s {role} is" if role else " asks for"
-    diverted = run.pattern[pair[::-1]] >= LEAST_DIVERTED * run.pattern[pair[1], wanted]
-    asked = f"{other}’s {role}" if role else other
-    so = f"Asked for {asked}, it mixes up {right_one} and {one}" if diverted else "So it guesses"
+    relation = task.label_legend.partition(": ")[2]  # for example "boss"
+    verb = f"’s {relation} is" if relation else " asks for"
+    question = f"{second}’s {relation}" if relation else second
+    mixed_up = run.pattern[pair[::-1]] >= LEAST_DIVERTED * run.pattern[pair[1], right_of_second]
+    mix_up = f"Asked for {question}, it mixes up {third} and {first}"
+    effect = mix_up if mixed_up else "So it guesses"
     sentence = (
-        f"{one}{asks} {other}, {other}{asks} {right_one}. {run.title} scores {one}→{other} and "
-        f"{other}→{one} {same}{because}. {so}: {percent(run.accuracy)} right."
+        f"{first}{verb} {second}, {second}{verb} {third}. {run.title} scores {first}→{second} and "
+        f"{second}→{first} {same}{because}. {effect}: {percent(run.accuracy)} right."
     )
-    return run.says("mirrored", sentence, "asymmetry")
+    return run.reason("mirrored", sentence, "asymmetry")
 
 
 def finds_itself(run: Run) -> Reason | None:
-    """Say that tokens look at themselves, in the last layer, instead of at the right token."""
+    """Report that tokens attend to themselves in the last layer, instead of to the right token."""
     probe, first = run.snapshot.probe, run.snapshot.experiment.task.answers_from
     rows = first + np.flatnonzero((probe.target != NOTHING) & (probe.labels != NOTHING))
     targets = probe.target[rows - first]
@@ -134,35 +138,35 @@ def finds_itself(run: Run) -> Reason | None:
         return None
     itself = float(run.pattern[rows, rows].mean())
     right = float(run.pattern[rows, targets].mean())
-    n_first = (run.pattern[rows].argmax(1) == rows).mean()
-    if not (n_first >= MOST_ROWS and itself >= max(LEAST_SELF, 2 * right)):
+    share_of_rows = (run.pattern[rows].argmax(1) == rows).mean()
+    if not (share_of_rows >= LEAST_SELF_ROWS and itself >= max(LEAST_SELF, 2 * right)):
         return None
     sentence = (
         f"{run.title} finds itself: here, tokens give {percent(itself)} of their attention to "
-        f"themselves and {_little(right)} to the right token."
+        f"themselves and {_small_percent(right)} to the right token."
     )
-    return run.says("finds itself", sentence)
+    return run.reason("finds itself", sentence)
 
 
 def looks_elsewhere(run: Run) -> Reason | None:
-    """Say that questions look at each other, in the last layer, instead of at the entries."""
+    """Report that questions attend to each other in the last layer, instead of to the entries."""
     probe, first = run.snapshot.probe, run.snapshot.experiment.task.answers_from
-    asked = np.flatnonzero((probe.target != NOTHING) & (probe.labels != NOTHING))
-    if not (run.counts and run.accuracy < KNOWN) or run.pattern is None or not len(asked):
+    answers = np.flatnonzero((probe.target != NOTHING) & (probe.labels != NOTHING))
+    if not (run.counts and run.accuracy < KNOWN) or run.pattern is None or not len(answers):
         return None
-    questions = float(run.pattern[first + asked, first:].sum(1).mean())
-    entries = float(run.pattern[first + asked, :first].sum(1).mean())
-    if probe.target[asked].max() >= first or not questions >= MOST_QUESTIONS:
+    questions = float(run.pattern[first + answers, first:].sum(1).mean())
+    entries = float(run.pattern[first + answers, :first].sum(1).mean())
+    if probe.target[answers].max() >= first or not questions >= MOST_QUESTIONS:
         return None
     sentence = (
         f"{run.title}: here, questions give {percent(questions)} of their attention to questions "
-        f"and {_little(entries)} to the entries that hold the answers."
+        f"and {_small_percent(entries)} to the entries that hold the answers."
     )
-    return run.says("looks elsewhere", sentence)
+    return run.reason("looks elsewhere", sentence)
 
 
 def narrow(run: Run) -> Reason | None:
-    """Say that a narrow head learns more slowly than one with values of its own."""
+    """Report that a narrow head learns more slowly than one with a separate value matrix."""
     width, twin = run.snapshot.experiment.wiring(run.variant).sizes.d_v, run.untied()
     if not run.counts or run.sharing not in _ROLES or twin is None or width > NARROW:
         return None
@@ -175,12 +179,12 @@ def narrow(run: Run) -> Reason | None:
         f"{percent(run.accuracy)} right at step {run.step}, {twin.title} "
         f"{percent(twin.accuracy)}."
     )
-    return run.says("narrow head", sentence, "questions")
+    return run.reason("narrow head", sentence, "questions")
 
 
 def other_seeds(run: Run) -> Reason | None:
-    """Say that other seeds of the same variant solve the task."""
-    others = run.others()
+    """Report that other seeds of the same variant solve the task."""
+    others = run.other_seeds()
     n_solved = sum(other.solves for other in others)
     if not run.counts or run.rise >= RISING or not run.accuracy < NEARLY or not n_solved:
         return None
@@ -188,25 +192,25 @@ def other_seeds(run: Run) -> Reason | None:
         f"{run.title} solves it with {n_solved} of {len(others) + 1} seeds; this seed has "
         f"{percent(run.accuracy)} right, and only its random numbers differ."
     )
-    return run.says("optimiser", sentence)
+    return run.reason("optimiser", sentence)
 
 
 def worse_than_guesses(run: Run) -> Reason | None:
-    """Say that the loss is above that of giving every answer the same probability."""
+    """Report that the loss is above that of giving every answer the same probability."""
     guessed, loss = run.guessed_loss, run.last("loss")
     has_learned = run.accuracy > run.snapshot.experiment.task.chance
-    begun = run.step < run.snapshot.experiment.training.steps / 2
-    if begun or not run.counts or has_learned or not loss > (1 + WORSE) * guessed:
+    early = run.step < run.snapshot.experiment.training.steps / 2
+    if early or not run.counts or has_learned or not loss > (1 + WORSE) * guessed:
         return None
     sentence = (
         f"{run.title} does worse than guessing at a learning rate of {run.learning_rate:g}: its "
         f"loss is {loss:.2f}, that of guesses {guessed:.2f}."
     )
-    return run.says("optimiser", sentence)
+    return run.reason("optimiser", sentence)
 
 
 def guesses(run: Run) -> Reason | None:
-    """Say that the loss is that of giving every answer the same probability."""
+    """Report that the loss is that of giving every answer the same probability."""
     guessed, loss = run.guessed_loss, run.last("loss")
     if not (run.counts and abs(loss - guessed) <= GUESSED_LOSS * guessed):
         return None
@@ -214,60 +218,61 @@ def guesses(run: Run) -> Reason | None:
         f"{run.title} has learned nothing yet: its loss of {loss:.2f} is that of guessing among "
         f"{run.snapshot.experiment.task.n_classes} answers."
     )
-    return run.says("chance", sentence)
+    return run.reason("chance", sentence)
 
 
 def memorised(run: Run) -> Reason | None:
-    """Say that examples that were trained on are answered much better than new ones."""
-    known = run.last("training_accuracy")
-    if not (run.counts and known >= KNOWN and known - run.accuracy >= GAP):
+    """Report that the accuracy on training examples is much higher than on new ones."""
+    training_accuracy = run.last("training_accuracy")
+    gap = training_accuracy - run.accuracy
+    if not (run.counts and training_accuracy >= KNOWN and gap >= GAP):
         return None
     sentence = (
-        f"{run.title} has {percent(known)} right on examples that it was trained on, but only "
-        f"{percent(run.accuracy)} on new ones."
+        f"{run.title} has {percent(training_accuracy)} right on examples that it was trained on, "
+        f"but only {percent(run.accuracy)} on new ones."
     )
-    return run.says("memorised", sentence)
+    return run.reason("memorised", sentence)
 
 
-def part(run: Run) -> Reason | None:
-    """Say that one group of questions is answered and another is not."""
-    task, shares = run.snapshot.experiment.task, run.snapshot.slice_accuracy[run.index]
-    known = np.flatnonzero(np.isfinite(shares))
-    if not (run.counts and len(known)):
+def solves_in_part(run: Run) -> Reason | None:
+    """Report that one group of questions is answered and another is not."""
+    task, accuracies = run.snapshot.experiment.task, run.snapshot.slice_accuracy[run.index]
+    measured = np.flatnonzero(np.isfinite(accuracies))
+    if not (run.counts and len(measured)):
         return None
-    best, worst = known[shares[known].argmax()], known[shares[known].argmin()]
-    if not (shares[best] >= KNOWN and shares[worst] <= UNKNOWN):
+    best, worst = measured[accuracies[measured].argmax()], measured[accuracies[measured].argmin()]
+    if not (accuracies[best] >= KNOWN and accuracies[worst] <= UNKNOWN):
         return None
     sentence = (
         f"{run.title} answers only some questions. {task.slice_title} "
-        f"“{task.slice_names[best]}”: {percent(float(shares[best]))} right, "
-        f"“{task.slice_names[worst]}”: {percent(float(shares[worst]))}."
+        f"“{task.slice_names[best]}”: {percent(float(accuracies[best]))} right, "
+        f"“{task.slice_names[worst]}”: {percent(float(accuracies[worst]))}."
     )
-    return run.says("part", sentence)
+    return run.reason("part", sentence)
 
 
 def learns(run: Run) -> Reason | None:
-    """Say that the accuracy is still rising, or else that the loss is still falling."""
-    if not run.counts or run.earlier is None or not run.accuracy < NEARLY:
+    """Report that the accuracy is still rising, or else that the loss is still falling."""
+    if not run.counts or run.earlier_evaluation is None or not run.accuracy < NEARLY:
         return None
     on_loss = run.snapshot.experiment.task.loss_to_beat is not None or not run.rise >= RISING
     below_guessing = run.last("loss") < (1 - GUESSED_LOSS) * run.guessed_loss
     if on_loss and not (run.fall >= FALLING and run.rise >= 0 and below_guessing):
         return None
-    metric = run.snapshot.history["loss" if on_loss else "accuracy"]
-    was, is_now = (float(metric[place, run.index]) for place in (run.earlier, run.place))
-    start, end = run.snapshot.eval_steps[run.earlier], run.step
+    metric = run.snapshot.history["loss" if on_loss else "accuracy"][:, run.index]
+    before, now = float(metric[run.earlier_evaluation]), float(metric[run.evaluation])
+    start, end = run.snapshot.eval_steps[run.earlier_evaluation], run.step
     running = run.snapshot.status == "running"
     sentence = f"{run.title} {'is still learning' if running else _ENDED}: "
     if on_loss:
-        sentence += f"loss {was:.2f} at step {start}, {is_now:.2f} at step {end}."
+        sentence += f"loss {before:.2f} at step {start}, {now:.2f} at step {end}."
     else:
-        sentence += f"{percent(was)} right at step {start}, {percent(is_now)} at step {end}."
-    return run.says("early", sentence)
+        sentence += f"{percent(before)} right at step {start}, {percent(now)} at step {end}."
+    return run.reason("early", sentence)
 
 
-def _little(share: float) -> str:
-    """Return a small share in percent, readable also where it rounds to nothing."""
+def _small_percent(share: float) -> str:
+    """Return a share in percent, or "under 1%" where it would round to 0."""
     return percent(share) if share >= 0.01 else "under 1%"
 
 
@@ -283,6 +288,6 @@ KINDS: tuple[Callable[[Run], Reason | None], ...] = (
     guesses,
     memorised,
     learns,
-    part,
+    solves_in_part,
 )
-"""The kinds of failure, the clearest first."""
+"""Functions that report one kind of failure each, the clearest first."""

@@ -1,4 +1,4 @@
-"""One run of a snapshot with what reasons are made of; the pair of entries that is marked."""
+"""One run of a snapshot with the metrics for its reasons; the pair of entries to mark in maps."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
 
 SYMMETRIC = 0.1
-"""Largest symmetry error of scores that count as alike in both directions. Scores that are free to
-differ have 0.3 and more after training, those of Q=K with relative positions about 0.03."""
+"""Largest symmetry error of scores that count as symmetric. After training, scores of separate
+matrices have 0.3 or more, those of Q=K with relative positions about 0.03."""
 
 RISING_SHARE = 0.75
-"""Share of a run's steps with whose last evaluation the newest is compared."""
+"""Share of a run's steps; the newest evaluation is compared with the last one within this share."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a variant fails in one run, or why no variant does.
+    """Reason why a variant fails in one run, or that no variant does.
 
     Attributes:
-        variant: the variant that the sentence is about.
-        kind: the kind of failure, for example "mirrored"; "solved" where there is none.
-        sentence: one plain sentence with numbers of this run.
-        page: the page that shows it: "attention", "asymmetry" or "questions".
+        variant: The variant that the sentence is about.
+        kind: Kind of failure, for example "mirrored"; "solved" if there is none.
+        sentence: One plain sentence with numbers of this run.
+        page: Page that shows more about it: "attention", "asymmetry" or "questions".
     """
 
     variant: Variant
@@ -41,13 +41,13 @@ class Reason:
 
     @property
     def is_of_one_seed(self) -> bool:
-        """Whether the numbers are those of one seed; other sentences name the seeds themselves."""
+        """Whether the sentence is about one seed without naming it."""
         return self.kind not in ("solved", "other seeds")
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run of a snapshot, and what was measured of it."""
+    """One run of a snapshot and its metrics."""
 
     snapshot: Snapshot
     variant: Variant
@@ -55,121 +55,124 @@ class Run:
 
     @cached_property
     def index(self) -> int:
-        """The place of the run in the arrays of the snapshot."""
+        """Index of the run in the arrays of the snapshot."""
         return self.snapshot.experiment.runs.index((self.variant, self.seed))
 
     @property
     def title(self) -> str:
-        """The variant as it is shown."""
+        """Title of the variant on screen."""
         return title_of(self.variant)
 
     @property
     def accuracy(self) -> float:
-        """The accuracy at the last evaluation; NaN after the run diverged."""
+        """Accuracy at the last evaluation; NaN if the run diverged."""
         return self.last("accuracy")
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of the variant."""
-        own = self.variant.given.get("learning_rate")
+        """Learning rate of the variant, or else of the experiment."""
+        option = self.variant.given.get("learning_rate")
         training = self.snapshot.experiment.training
-        return training.learning_rate if own is None else float(own.value)
+        return training.learning_rate if option is None else float(option.value)
 
     @property
     def guessed_loss(self) -> float:
-        """The loss of giving every answer the same probability."""
+        """Loss in nats of giving every answer the same probability."""
         return math.log(self.snapshot.experiment.task.n_classes)
 
     @property
     def sharing(self) -> Sharing:
-        """The sharing of the variant."""
+        """Sharing of the variant."""
         return self.variant.sharing
 
     @property
-    def alike(self) -> bool:
-        """Whether the measured scores are alike in both directions."""
+    def has_symmetric_scores(self) -> bool:
+        """Whether the scores of a pair are about the same in both directions."""
         return self.last("symmetry_error") <= SYMMETRIC and self.last("score_symmetry") > 0
 
     @property
     def solves(self) -> bool:
-        """Whether the run has reached the threshold and is still there."""
+        """Whether the run has reached the threshold and still has that accuracy."""
         steps = self.snapshot.steps_to_threshold()[self.index]
         return not math.isnan(steps) and self.accuracy >= THRESHOLD
 
     @property
     def counts(self) -> bool:
-        """Whether the last evaluation is of the final variant on the final task."""
-        return bool(self.snapshot.counted()[self.place, self.index])
+        """Whether the last evaluation counts: of the final variant, on the final task."""
+        return bool(self.snapshot.counted()[self.evaluation, self.index])
 
     @cached_property
-    def place(self) -> int:
-        """The place of the last evaluation among those of the snapshot."""
+    def evaluation(self) -> int:
+        """Index of the run's last evaluation among those of the snapshot."""
         return int(self.snapshot.last_evaluation[self.index])
 
     @property
     def step(self) -> int:
-        """The step of the last evaluation."""
-        return int(self.snapshot.eval_steps[self.place])
+        """Step of the last evaluation."""
+        return int(self.snapshot.eval_steps[self.evaluation])
 
     @cached_property
-    def earlier(self) -> int | None:
-        """The last evaluation in the first `RISING_SHARE` of the steps; None: none counts."""
-        steps = self.snapshot.eval_steps[: self.place + 1]
-        counted = self.snapshot.counted()[: self.place + 1, self.index]
+    def earlier_evaluation(self) -> int | None:
+        """Index of the last evaluation within `RISING_SHARE` of the steps; None if none counts."""
+        steps = self.snapshot.eval_steps[: self.evaluation + 1]
+        counted = self.snapshot.counted()[: self.evaluation + 1, self.index]
         start = steps[counted][0] if counted.any() else steps[-1]
         before = counted & (steps <= start + RISING_SHARE * (steps[-1] - start))
-        places = np.flatnonzero(before & (steps < steps[-1]))
-        return int(places[-1]) if len(places) else None
+        evaluations = np.flatnonzero(before & (steps < steps[-1]))
+        return int(evaluations[-1]) if len(evaluations) else None
 
     @property
     def rise(self) -> float:
-        """How much the accuracy has risen since `earlier`; NaN if that is not known."""
+        """Rise of the accuracy since the earlier evaluation; NaN if there is none."""
         return self._change("accuracy")
 
     @property
     def fall(self) -> float:
-        """How much the loss has fallen since `earlier`; NaN if that is not known."""
+        """Fall of the loss since the earlier evaluation; NaN if there is none."""
         return -self._change("loss")
 
     @cached_property
     def pattern(self) -> Float[np.ndarray, "i j"] | None:
-        """Attention to the example in the last layer, the mean of the heads; None: not recorded."""
+        """Attention pattern of the example in the last layer, mean of heads; None if absent."""
         return self._of_last_layer(self.snapshot.probe.pattern)
 
     @cached_property
     def scores(self) -> Float[np.ndarray, "i j"] | None:
-        """Scores of the example in the last layer; None unless they are of a single head."""
+        """Scores of the example in the last layer; None if absent or of several heads."""
         scores, wiring = self.snapshot.probe.scores, self.snapshot.experiment.wiring(self.variant)
-        one_map = wiring.sizes.n_heads == wiring.n_maps == 1
-        return self._of_last_layer(scores) if one_map and scores is not None else None
+        single = wiring.sizes.n_heads == wiring.n_maps == 1
+        return self._of_last_layer(scores) if single and scores is not None else None
 
     def last(self, name: str) -> float:
         """Return a metric at the last evaluation."""
-        return float(self.snapshot.history[name][self.place, self.index])
+        return float(self.snapshot.history[name][self.evaluation, self.index])
 
-    def others(self) -> list[Run]:
+    def other_seeds(self) -> list[Run]:
         """Return the runs of the same variant with other seeds."""
         seeds = self.snapshot.experiment.seeds
         return [Run(self.snapshot, self.variant, seed) for seed in seeds if seed != self.seed]
 
-    def says(self, kind: str, sentence: str, page: str = "attention") -> Reason:
+    def reason(self, kind: str, sentence: str, page: str = "attention") -> Reason:
         """Return a reason about this run."""
         return Reason(self.variant, kind, sentence, page)
 
     def untied(self) -> Run | None:
-        """Return the run of this seed that differs only in being QKV; None: there is none."""
-        twin = " ".join([Sharing.QKV.value, *self.variant.value.split()[1:]])
-        variants = [each for each in self.snapshot.experiment.sharing if each.value == twin]
-        return Run(self.snapshot, variants[0], self.seed) if variants else None
+        """Return the run with the same seed and options, but without sharing; None if absent."""
+        text = " ".join([Sharing.QKV.value, *self.variant.value.split()[1:]])
+        for variant in self.snapshot.experiment.sharing:
+            if variant.value == text:
+                return Run(self.snapshot, variant, self.seed)
+        return None
 
     def _change(self, name: str) -> float:
-        """Return how much a metric has grown since `earlier`."""
+        """Return the change of a metric since the earlier evaluation; NaN if there is none."""
+        if self.earlier_evaluation is None:
+            return math.nan
         values = self.snapshot.history[name][:, self.index]
-        return (
-            math.nan if self.earlier is None else float(values[self.place] - values[self.earlier])
-        )
+        return float(values[self.evaluation] - values[self.earlier_evaluation])
 
     def _of_last_layer(self, values: np.ndarray) -> Float[np.ndarray, "i j"] | None:
+        """Return the mean over heads of scores or patterns in the last layer; None if empty."""
         if not values.size:
             return None
         n_heads = self.snapshot.experiment.wiring(self.variant).sizes.n_heads
@@ -178,20 +181,19 @@ class Run:
 
 
 def marked_pair(snapshot: Snapshot) -> tuple[int, int] | None:
-    """Return the pair of entries of the example that is marked in maps and named in sentences.
+    """Return the pair of entries of the example that maps mark and sentences name.
 
-    It is the first entry that is asked and the one that it should look at. The pair depends on the
+    It is the first query with an answer and the entry that holds it. The pair depends on the
     example alone, so that it is the same for all variants and seeds and at every step.
 
     Returns:
-        The position of a query and of the entry that it should look at. The other way round is
-        wrong. None if the task has no such pairs.
+        The position of the query, and of the entry that it should attend to. Attending in the
+        opposite direction is wrong. None if the task has no such pairs.
     """
     probe, first = snapshot.probe, snapshot.experiment.task.answers_from
-    reverse = {first + a: int(at) for a, at in enumerate(probe.reverse)}
-    pairs = (
-        (first + a, int(at))
-        for a, at in enumerate(probe.target)
-        if at != NOTHING and probe.labels[a] != NOTHING and reverse.get(int(at)) == first + a
-    )
-    return next(pairs, None)
+    reverse = {first + a: int(position) for a, position in enumerate(probe.reverse)}
+    for a, target in enumerate(map(int, probe.target)):
+        has_answer = target != NOTHING and probe.labels[a] != NOTHING
+        if has_answer and reverse.get(target) == first + a:
+            return first + a, target
+    return None

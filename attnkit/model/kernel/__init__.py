@@ -1,7 +1,7 @@
-"""Training of single runs on a CPU by a few functions that numba compiles.
+"""Compiled training kernel: functions that train single runs on a CPU, compiled by numba.
 
-Importing the package names the folder in which numba keeps what it compiles: numba reads that name
-at the moment in which a function is defined.
+Importing this package sets the cache folder of numba, which reads the setting whenever a function
+is defined.
 """
 
 from attnkit.model.kernel.cache import use_cache_folder

@@ -11,6 +11,6 @@ if __name__ == "__main__":
 
         compile_all()
         mark_compiled()
-    except Exception as error:  # numba's messages have many lines, the first of which says most
+    except Exception as error:  # the first line of numba's long messages is the most useful
         traceback.print_exc()
         sys.exit(f"{type(error).__name__}: {error}".partition("\n")[0])

@@ -1,9 +1,9 @@
-"""What rules of variants do to queries, keys and values: factors, norms and turns.
+"""Adjustments of queries, keys and values by rules of variants: factors, norms and rotations.
 
-Rows are those of a role, one after another for each example; every head of a row is adjusted by
-itself: multiplied by learnt factors, divided by its length or its root mean square (then multiplied
-by learnt gains), and turned by its position (RoPE). Rules say the same in torch; see
-`attnkit.variants`.
+Rows belong to one role, and the rows of each example are adjacent. Every head of a row is adjusted
+separately: multiplied by learnt factors, divided by its length or its root mean square (then
+multiplied by learnt gains), and rotated by its position (RoPE). `attnkit.variants` has the same
+rules in PyTorch.
 """
 
 from __future__ import annotations
@@ -20,71 +20,79 @@ _EPSILON_OF_UNIT, _EPSILON_OF_RMS = np.float32(1e-12), np.float32(1e-6)
 
 
 @njit(**OPTIONS)
-def write_waves(run, scratch):
-    """Write the cosines and sines by which positions turn, (n_waves, d): cosines, then sines."""
-    if run.n_waves == 0:
+def write_rotations(run, scratch):
+    """Write the cosines, then the sines, of the angles of all positions, (n_rotations, d)."""
+    if run.n_rotations == 0:
         return
-    waves = carray(address(scratch, run.waves), (run.n_waves, run.d_turned))
-    half = run.d_turned // 2
-    for position in range(run.n_waves):
+    rotations = carray(address(scratch, run.rotations), (run.n_rotations, run.d_rotation))
+    half = run.d_rotation // 2
+    for position in range(run.n_rotations):
         for c in range(half):
             angle = position * 10000.0 ** (-c / half)
-            waves[position, c] = math.cos(angle)
-            waves[position, half + c] = math.sin(angle)
+            rotations[position, c] = math.cos(angle)
+            rotations[position, half + c] = math.sin(angle)
 
 
 @njit(**OPTIONS)
-def adjust(out, raw, rows, width, factors, gains, unit, waves, numbers):
-    """Write adjusted rows.
+def adjust(out, raw, rows, width, factors, gains, unit, rotations, numbers):
+    """Write the adjusted rows of one role.
 
     Args:
-        out: (b·n, h·d). raw: (b·each, h·d).
-        rows: each, first, n, position: every example has `each` rows in `raw`, of which `n` are
-            adjusted from the first on; `position` is that of the first.
-        width: d. factors: their place in `numbers`, (h, d), or negative.
-        gains: their place in `numbers`, (d), or negative. unit: whether rows get length 1.
-        waves: (positions, d) cosines and sines, or no rows.
+        out: Adjusted rows, (b·n, h·d).
+        raw: Rows before, (b·n_raw, h·d).
+        rows: (n_raw, first, n, position): every example has `n_raw` rows in `raw`, of which `n` are
+            adjusted, beginning with row `first`, whose position is `position`.
+        width: Width d of a head.
+        factors: Offset of the factors in `numbers`, (h, d); negative for none.
+        gains: Offset of the gains in `numbers`, (d,); negative for none.
+        unit: Whether heads are divided by their length.
+        rotations: Cosines and sines, (positions, d), or no rows.
+        numbers: Parameters of the run.
     """
-    each, first, n, position = rows
+    n_raw, first, n, position = rows
     half = width // 2
     for row in range(len(out)):
-        source, to = raw[row // n * each + first + row % n], out[row]
-        for start in range(0, len(to), width):
+        source, target = raw[row // n * n_raw + first + row % n], out[row]
+        for start in range(0, len(target), width):
             square = _ZERO
             for c in range(start, start + width):
-                to[c] = source[c] * numbers[factors + c] if factors >= 0 else source[c]
-                square += to[c] * to[c]
+                target[c] = source[c] * numbers[factors + c] if factors >= 0 else source[c]
+                square += target[c] * target[c]
             if unit or gains >= 0:
                 inverse = _inverse(square, width, unit)
                 for c in range(width):
                     gain = numbers[gains + c] if gains >= 0 else _ONE
-                    to[start + c] *= inverse * gain
-            if len(waves):
-                wave = waves[position + row % n]
+                    target[start + c] *= inverse * gain
+            if len(rotations):
+                rotation = rotations[position + row % n]
                 for c in range(half):
-                    one, other = to[start + c], to[start + half + c]
-                    to[start + c] = one * wave[c] - other * wave[half + c]
-                    to[start + half + c] = other * wave[c] + one * wave[half + c]
+                    x, y = target[start + c], target[start + half + c]
+                    target[start + c] = x * rotation[c] - y * rotation[half + c]
+                    target[start + half + c] = y * rotation[c] + x * rotation[half + c]
 
 
 @njit(**OPTIONS)
-def adjust_back(d_raw, d_out, raw, rows, width, factors, gains, unit, waves, both):
-    """Add to the gradients of the raw rows, of factors and of gains; `d_out` is overwritten."""
-    each, first, n, position = rows
-    numbers, gradient = both
+def adjust_back(d_raw, d_out, raw, rows, width, factors, gains, unit, rotations, parameters):
+    """Add to the gradients of the raw rows, factors and gains; `d_out` is overwritten.
+
+    Args:
+        parameters: (numbers, gradient) of the run.
+    """
+    n_raw, first, n, position = rows
+    numbers, gradient = parameters
     half = width // 2
     for row in range(len(d_out)):
-        place = row // n * each + first + row % n
-        source, d_source, d_to = raw[place], d_raw[place], d_out[row]
-        for start in range(0, len(d_to), width):
-            if len(waves):
-                wave = waves[position + row % n]
+        raw_row = row // n * n_raw + first + row % n
+        source, d_source, d_target = raw[raw_row], d_raw[raw_row], d_out[row]
+        for start in range(0, len(d_target), width):
+            if len(rotations):
+                rotation = rotations[position + row % n]
                 for c in range(half):
-                    one, other = d_to[start + c], d_to[start + half + c]
-                    d_to[start + c] = one * wave[c] + other * wave[half + c]
-                    d_to[start + half + c] = other * wave[c] - one * wave[half + c]
+                    x, y = d_target[start + c], d_target[start + half + c]
+                    d_target[start + c] = x * rotation[c] + y * rotation[half + c]
+                    d_target[start + half + c] = y * rotation[c] - x * rotation[half + c]
             if unit or gains >= 0:
-                square, along = _ZERO, _ZERO
+                square, projection = _ZERO, _ZERO
                 for c in range(start, start + width):
                     scaled = source[c] * numbers[factors + c] if factors >= 0 else source[c]
                     square += scaled * scaled
@@ -93,25 +101,25 @@ def adjust_back(d_raw, d_out, raw, rows, width, factors, gains, unit, waves, bot
                     factor = numbers[factors + start + c] if factors >= 0 else _ONE
                     normed = source[start + c] * factor * inverse
                     if gains >= 0:
-                        gradient[gains + c] += d_to[start + c] * normed
-                        d_to[start + c] *= numbers[gains + c]
-                    along += d_to[start + c] * normed
-                along = along if unit else along / np.float32(width)
+                        gradient[gains + c] += d_target[start + c] * normed
+                        d_target[start + c] *= numbers[gains + c]
+                    projection += d_target[start + c] * normed
+                projection = projection if unit else projection / np.float32(width)
                 for c in range(start, start + width):
                     factor = numbers[factors + c] if factors >= 0 else _ONE
                     normed = source[c] * factor * inverse
-                    d_to[c] = (d_to[c] - normed * along) * inverse
+                    d_target[c] = (d_target[c] - normed * projection) * inverse
             for c in range(start, start + width):
                 if factors >= 0:
-                    gradient[factors + c] += d_to[c] * source[c]
-                    d_source[c] += d_to[c] * numbers[factors + c]
+                    gradient[factors + c] += d_target[c] * source[c]
+                    d_source[c] += d_target[c] * numbers[factors + c]
                 else:
-                    d_source[c] += d_to[c]
+                    d_source[c] += d_target[c]
 
 
 @njit(**OPTIONS)
 def _inverse(square, width, unit):
-    """Return one over the length of a row, or over its root mean square."""
+    """Return the reciprocal of a head's length, or of its root mean square."""
     if unit:
         return _ONE / np.float32(math.sqrt(square + _EPSILON_OF_UNIT))
     return _ONE / np.float32(math.sqrt(square / np.float32(width) + _EPSILON_OF_RMS))

@@ -1,9 +1,9 @@
-"""The folder in which numba keeps the compiled kernel, and the child process that fills it.
+"""Cache folder of the compiled kernel, and the child process that compiles into it.
 
-numba looks up a cached function by its own source file and the processor alone. A change in a
-module that the function imports would go unnoticed, so every version of the kernel has a folder of
-its own, named by a hash of all that the machine code depends on. numba refuses folders that it
-cannot write to, also for reading: a cache that ships with an image is copied before it is used.
+numba looks up a cached function only by its source file and the processor, and misses a change in a
+module that the function imports. Every version of the kernel therefore has its own folder, named by
+a hash of everything that the machine code depends on. numba does not read from folders that it
+cannot write to, so a cache that is shipped in an image is copied before it is used.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from attnkit.foundation.files import write_file
 from attnkit.foundation.process import environment_with_package
 
 SHIPPED = "ATTNKIT_KERNEL_CACHE"
-"""Environment variable: a folder with kernels that were compiled before, as an image has them."""
+"""Environment variable that names a folder of compiled kernels, shipped in an image."""
 
 MOST_SECONDS = 600
-"""After this time a compilation counts as failed."""
+"""Time limit of a compilation."""
 
 _PACKAGE = Path(__file__).parent
 
 _COMMAND = ("-m", "attnkit.model.kernel")
-"""Arguments of the Python that compiles."""
+"""Arguments of the Python process that compiles."""
 
 _COMPLETE = "complete"
-"""File that marks a folder to which all functions have been written."""
+"""Name of the file that marks a folder with all compiled functions."""
 
 _PREFIX = "attnkit-kernel-"
-"""Beginning of the name of a temporary cache folder."""
+"""Prefix of the name of a temporary cache folder."""
 
 
 def use_cache_folder() -> None:
-    """Let numba keep functions that are defined from now on in this kernel's folder."""
+    """Set this kernel's folder as numba's cache for functions that are defined from now on."""
     numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
 
 
 @cache
 def cache_folder() -> Path:
-    """Return the folder of this version of the kernel, which exists and can be written.
+    """Return the cache folder of this version of the kernel; it exists and is writable.
 
-    It lies below the folder that `NUMBA_CACHE_DIR` names, else below the user's cache folder, or,
-    where that cannot be written, below a temporary folder that nobody else can open.
+    Its parent is the folder named by `NUMBA_CACHE_DIR`, else the user's cache folder, or, if that
+    is not writable, a temporary folder that only this user can open.
     """
-    named = os.environ.get("NUMBA_CACHE_DIR")
-    base = Path(named).absolute() if named else user_cache_path("attnkit") / "kernel"
+    configured = os.environ.get("NUMBA_CACHE_DIR")
+    base = Path(configured).absolute() if configured else user_cache_path("attnkit") / "kernel"
     folder = base / cache_key()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def cache_folder() -> Path:
 
 @cache
 def cache_key() -> str:
-    """Return sixteen hexadecimal digits that stand for all that the machine code depends on."""
+    """Return a hash, 16 hexadecimal digits, of everything that the machine code depends on."""
     versions = (numba.__version__, llvmlite.__version__, np.__version__, sys.version)
     processor = cpu_target.target_context.codegen().magic_tuple()
     digest = hashlib.blake2b(digest_size=8)
@@ -88,11 +88,11 @@ def cache_key() -> str:
 
 
 def is_compiled() -> bool:
-    """Return whether the cache folder holds all functions, if need be copied from an image."""
+    """Return whether the cache folder holds all functions; copy a shipped cache if it does not."""
     complete, shipped = cache_folder() / _COMPLETE, os.environ.get(SHIPPED)
     if not complete.exists() and shipped:
         source = Path(shipped) / cache_key()
-        with contextlib.suppress(OSError):  # what cannot be copied is compiled
+        with contextlib.suppress(OSError):  # if copying fails, the kernel is compiled
             if (source / _COMPLETE).exists():
                 with _lock():
                     _copy(source, cache_folder())
@@ -108,11 +108,11 @@ def ensure_compiled(say: Callable[[str], None]) -> None:
     """Compile all functions in a child process, unless the cache folder holds them already.
 
     Args:
-        say: function that is called with one line of text before a compilation begins.
+        say: Function that is called with one line of text before a compilation begins.
 
     Raises:
-        RuntimeError: if the child process fails; with the last line that it wrote.
-        OSError: if a file cannot be written, or another process has been compiling for too long.
+        RuntimeError: If the child process fails; the message is the last line of its errors.
+        OSError: If a file cannot be written, or another process compiles for too long.
     """
     if is_compiled():
         return
@@ -125,8 +125,8 @@ def ensure_compiled(say: Callable[[str], None]) -> None:
 def load() -> None:
     """Load all functions from the cache folder.
 
-    A folder from which they cannot be loaded, for example one that was being written when the
-    machine lost its power, is deleted, so that the next process compiles them again.
+    If loading fails, for example because the machine lost power while the folder was written, the
+    folder is deleted, so that the next process compiles the functions again.
     """
     try:
         from attnkit.model.kernel.compiling import compile_all
@@ -138,7 +138,7 @@ def load() -> None:
 
 
 def _compile_in_child() -> None:
-    """Run `python -m attnkit.model.kernel`: this process may be training and keeps its memory."""
+    """Run `python -m attnkit.model.kernel`: compiling in this process would take its memory."""
     environment = environment_with_package() | {"NUMBA_CACHE_DIR": str(cache_folder().parent)}
     try:
         child = subprocess.run(
@@ -160,21 +160,21 @@ def _compile_in_child() -> None:
 
 
 def _lock() -> FileLock:
-    """Return the lock of the cache folder, which its holder gives back even if it is killed."""
+    """Return the lock of the cache folder, which is released even if its holder is killed."""
     return FileLock(cache_folder() / "lock", timeout=MOST_SECONDS)
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy all files of a cache folder, the mark that it is complete last."""
+    """Copy all files of a cache folder; the file that marks it as complete comes last."""
     files = [path for path in source.rglob("*") if path.is_file() and path.name != "lock"]
     for path in sorted(files, key=lambda path: path.name == _COMPLETE):
-        copied = target / path.relative_to(source)
-        copied.parent.mkdir(exist_ok=True)
-        shutil.copyfile(path, copied)  # not its mode: an image may hold files for reading only
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, copy)  # without its mode: files of an image may be read-only
 
 
 def _temporary_folder() -> Path:
-    """Return a temporary folder of this user, one of an earlier process if there is any."""
+    """Return a temporary folder of this user: an existing one, else a new one."""
     for path in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
         if _is_private(path):
             return path
@@ -182,9 +182,9 @@ def _temporary_folder() -> Path:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return whether a folder is this user's and closed to others: numba runs what lies in it."""
+    """Return whether only this user can open a folder; numba runs the code that it contains."""
     if not hasattr(os, "getuid"):  # Windows has these folders in the user's profile
         return True
-    found = folder.lstat()
-    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-    return mine and not stat.S_IMODE(found.st_mode) & 0o077
+    status = folder.lstat()
+    is_owned = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return is_owned and not stat.S_IMODE(status.st_mode) & 0o077

@@ -1,4 +1,4 @@
-"""Compile every function of the kernel, or load it from the cache."""
+"""Compilation of all functions of the kernel."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the numbers of a run lie, and what the kernel computes with them.
+"""Writer of the kernel's tables: what a run computes, and where its numbers are in memory.
 
-Everything that the kernel reads or writes is found here and checked here: afterwards no bounds are
-checked any more.
+All memory offsets that the kernel uses are computed and checked here, because the compiled
+functions check no bounds.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ from attnkit.variants.size import ALIGNED
 from attnkit.variants.wiring import TOKEN, Wiring
 
 ROWS_TOGETHER = 64
-"""Rows of a chunk, about: enough for the products, few enough for the cache."""
+"""Approximate rows of a chunk: enough for fast products, few enough for the processor's cache."""
 
 Offsets = Mapping[str, tuple[int, tuple[int, ...]]]
-"""Name of a parameter → its place in the run's numbers, and its shape."""
+"""Name of a parameter → (its offset in the run's parameters, its shape)."""
 
 
 @dataclass
 class _Memory:
-    """Scratch memory as it is given out: every buffer on a cache line, with a gap behind it.
+    """Allocator of scratch memory: buffers begin on cache lines, with a gap after each.
 
     Attributes:
-        size: floats so far. gaps: places of gaps, which a test fills and looks at again.
+        size: Number of floats that have been allocated.
+        gaps: Offsets of the gaps; a test checks that nothing writes to them.
     """
 
     size: int = 0
     gaps: list[int] = field(default_factory=list)
 
     def take(self, *shape: int) -> int:
-        """Return the place of a new buffer."""
+        """Allocate a buffer of this shape, and return its offset."""
         start, n_numbers = self.size, padded(math.prod(shape))
         stop = start + n_numbers
         self.gaps.append(stop)
@@ -53,12 +54,14 @@ class _Memory:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """Tables of one variant that the kernel is called with, besides numbers and examples.
+    """Tables of one variant; the kernel is called with them, with parameters and with examples.
 
     Attributes:
-        run, matrices, layers: those of `attnkit.model.kernel.tables`; `run` has one row.
-        gaps: places in scratch memory that nothing may write to.
-        shapes: for each layer (h, i, j) of its scores.
+        run: Table `RUN` of `attnkit.model.kernel.tables`, with one row.
+        matrices: Table `MATRIX`.
+        layers: Table `LAYER`.
+        gaps: Offsets in scratch memory to which nothing may write.
+        shapes: Shape (h, i, j) of the scores of each layer.
     """
 
     run: np.ndarray
@@ -69,17 +72,17 @@ class Description:
 
     @property
     def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The three tables, in the order in which the kernel takes them."""
+        """The three tables, in the order of the kernel's arguments."""
         return self.run, self.matrices, self.layers
 
     @property
     def n_scratch(self) -> int:
-        """Numbers of scratch memory."""
+        """Size of scratch memory, in floats."""
         return int(self.run[0]["n_scratch"])
 
     @property
     def n_recorded(self) -> int:
-        """Scores and pattern of one example over all layers."""
+        """Number of scores and pattern entries of one example, over all layers."""
         return 2 * sum(h * i * j for h, i, j in self.shapes)
 
 
@@ -92,21 +95,25 @@ def describe(
     *,
     all_positions: bool = False,
 ) -> Description:
-    """Describe the runs of one variant.
+    """Return the tables for the runs of one variant.
 
     Args:
-        offsets: the places of its parameters. n_numbers: size of the run's numbers.
-        all_positions: whether all positions ask in the last layer, so that its whole pattern can be
-            recorded; otherwise those that answer do, where that makes no difference.
+        wiring: Vectors, roles and rules of the variant's attention.
+        layer_specs: Specifications of the attention layers.
+        task: Task of the experiment.
+        offsets: Offsets and shapes of a run's parameters.
+        n_numbers: Size of a run's parameters, in floats.
+        all_positions: Whether the last layer computes all query positions, so that its whole
+            pattern can be recorded; otherwise it computes the answering positions where possible.
 
     Raises:
-        ValueError: if a parameter does not fit: names it.
+        ValueError: If a parameter is missing or has a wrong offset or shape; the message names it.
     """
     return _Writer(wiring, layer_specs, task, offsets, n_numbers, all_positions).write()
 
 
 class _Writer:
-    """Fills the tables of one description."""
+    """Writer of the tables of one description."""
 
     def __init__(
         self,
@@ -122,17 +129,17 @@ class _Writer:
         self.all_positions = all_positions
         self.memory = _Memory()
         self.matrices: dict[str, tuple[int, ...]] = {}
-        self.n_together = max(1, ROWS_TOGETHER // task.n_ctx)
+        self.n_together = max(1, ROWS_TOGETHER // task.n_ctx)  # examples of a chunk
 
     def write(self) -> Description:
-        """Fill all tables."""
+        """Write all tables."""
         m, n_ctx = self.wiring.sizes.d_model, self.task.n_ctx
         rows = self.n_together * n_ctx
         self.stream = self.memory.take(rows, m), self.memory.take(rows, m)
         self.last = n_ctx, *self.stream, self.task.answers_from
         layers, shapes, recorded = np.full(len(self.layer_specs), NONE, LAYER), [], 0
-        for layer, (number, place) in zip(layers, enumerate(self.layer_specs), strict=True):
-            for name, value in self._layer(number, place):
+        for layer, (number, spec) in zip(layers, enumerate(self.layer_specs), strict=True):
+            for name, value in self._layer(number, spec):
                 layer[name] = value
             shapes.append(tuple(int(layer[name]) for name in ("n_heads", "n_queries", "n_keys")))
             layer["recorded"] = recorded
@@ -161,11 +168,11 @@ class _Writer:
             "n_together": self.n_together,
             "n_numbers": self.n_numbers,
             "final_norm": int(sizes.final_norm),
-            "ln_final_w": self._place("ln_final.w", (m,)) if gain else NONE,
-            "ln_final_b": self._place("ln_final.b", (m,)) if gain else NONE,
-            "W_E": self._place("W_E", (task.d_vocab, m)),
-            "W_pos": self._place("W_pos", (task.n_ctx, m), optional=True),
-            "b_E": self._place("b_E", (m,), optional=True),
+            "ln_final_w": self._offset("ln_final.w", (m,)) if gain else NONE,
+            "ln_final_b": self._offset("ln_final.b", (m,)) if gain else NONE,
+            "W_E": self._offset("W_E", (task.d_vocab, m)),
+            "W_pos": self._offset("W_pos", (task.n_ctx, m), optional=True),
+            "b_E": self._offset("b_E", (m,), optional=True),
             "W_U": self._matrix("W_U", m, task.n_classes),
             "normed": normed,
             "rows": take(answers, m) if gain else normed,
@@ -175,38 +182,38 @@ class _Writer:
             "x": self.stream[0],
             "dx": self.stream[1],
             **dict(zip(("n_last", "x_last", "dx_last", "answers_in_last"), self.last, strict=True)),
-            "some": take(rows, m),
-            "d_some": take(rows, m),
+            "x_window": take(rows, m),
+            "d_window": take(rows, m),
             "d_rows": take(rows, m),
             "d_query_rows": take(rows, m),
             "d_key_rows": take(rows, m),
             "dz": take(rows, sizes.n_heads * sizes.d_v),
             "d_hidden": take(rows, sizes.d_mlp),
-            "turned": take(widest_head, task.n_ctx),
-            **self._waves(),
+            "transposed_head": take(widest_head, task.n_ctx),
+            **self._rotations(),
             "d_pattern": take(task.n_ctx, padded(task.n_ctx)),
         }
 
-    def _waves(self) -> dict[str, int]:
-        """Return the places of what turns rows by their positions, if anything does."""
-        turns = self._has(RotaryPositions)
-        n_waves, width = (self.task.n_ctx if turns else 0), self.wiring.sizes.d_k
-        at = self.memory.take(max(n_waves, 1), width)
-        return {"waves": at, "n_waves": n_waves, "d_turned": width}
+    def _rotations(self) -> dict[str, int]:
+        """Return the offset and the size of the cosines and sines of rotary positions."""
+        n_rotations = self.task.n_ctx if self._has(RotaryPositions) else 0
+        width = self.wiring.sizes.d_k
+        offset = self.memory.take(max(n_rotations, 1), width)
+        return {"rotations": offset, "n_rotations": n_rotations, "d_rotation": width}
 
-    def _layer(self, number: int, place: LayerSpec) -> Iterator[tuple[str, Any]]:
-        """Yield the columns of one layer."""
+    def _layer(self, number: int, spec: LayerSpec) -> Iterator[tuple[str, Any]]:
+        """Yield the columns of one layer, as (name, value)."""
         wiring, sizes, task, take = self.wiring, self.wiring.sizes, self.task, self.memory.take
         last = number == len(self.layer_specs) - 1 and not task.n_source and not self.all_positions
         position = task.answers_from if last else 0
-        queries_from, queries_to = place.query_positions[0] + position, place.query_positions[1]
-        keys_from, keys_to = place.key_positions
+        queries_from, queries_to = spec.query_positions[0] + position, spec.query_positions[1]
+        keys_from, keys_to = spec.key_positions
         n_queries, n_keys = queries_to - queries_from, keys_to - keys_from
         rows, m = self.n_together * task.n_ctx, sizes.d_model
         query_rows, key_rows = self.n_together * n_queries, self.n_together * n_keys
         x, dx = self.stream
         yield from {"n_before": task.n_ctx, "x": x, "dx": dx}.items()
-        if position:  # from here on there are the answering positions only
+        if position:  # from here on the stream has the answering positions only
             x, dx = take(query_rows, m), take(query_rows, m)
             self.last = n_queries, x, dx, 0
         yield from {"n_after": self.last[0], "x_after": x, "dx_after": dx}.items()
@@ -217,29 +224,16 @@ class _Writer:
             "keys_from": keys_from,
             "n_keys": n_keys,
             "position": position,
-            "causal": int(place.causal),
-            "self_mask": int(sizes.self_mask and place.square),
+            "causal": int(spec.causal),
+            "self_mask": int(sizes.self_mask and spec.square),
             "n_heads": sizes.n_heads,
             "kv_heads": sizes.kv_heads,
             "d_k": sizes.d_k,
             "d_v": sizes.d_v,
             "scale": wiring.scale,
         }.items()
-        owner = {role: wiring.roles[role] for role in ROLES}
-        names = wiring.names(number)  # some layers have the parameters of the first
-        for role in ROLES:
-            vector = wiring.vectors[owner[role]]
-            narrow = None if vector.reads == TOKEN else wiring.vectors[vector.reads]
-            name = names[vector.weight] if vector.weight else ""
-            n_in = narrow.n_numbers if narrow else m
-            yield f"W_{role}", self._matrix(name, n_in, vector.n_numbers)
-            if role != "Q":
-                yield f"narrow_{role}", int(narrow is not None)
-            if narrow is not None:
-                assert narrow.weight is not None
-                yield "W_narrow", self._matrix(names[narrow.weight], m, narrow.n_numbers)
-                yield "narrow", take(key_rows, narrow.n_numbers)
-                yield "d_narrow", take(key_rows, narrow.n_numbers)
+        names = wiring.names(number)  # layers may share parameters
+        yield from self._projections(names, key_rows)
         yield from self._adjustments(names, query_rows, key_rows)
         yield "W_O", self._matrix(names["W_O"] if wiring.has_output else "", wiring.n_inner, m)
         normed = take(rows, m)
@@ -248,48 +242,87 @@ class _Writer:
         yield "inverse", take(rows)
         yield "query_rows", take(query_rows, m)
         yield "key_rows", take(key_rows, m)
-        # Queries that are keys or values are read where those were made, if they ask there.
-        q_is = next((role for role in ("K", "V") if owner[role] == owner["Q"]), "Q")
-        if not place.square:
-            q_is = "Q"
-        v_is = "K" if owner["V"] == owner["K"] else "V"
-        yield from {
-            "makes_V": int(v_is == "V"),
-            "makes_Q": int(q_is == "Q"),
-            "q_each": n_queries if q_is == "Q" else n_keys,
-            "q_first": 0 if q_is == "Q" else position,
-        }.items()
-        for prefix in ("", "d"):
-            at = {"K": take(key_rows, sizes.kv_heads * sizes.d_k)}
-            at["V"] = take(key_rows, sizes.kv_heads * sizes.d_v) if v_is == "V" else at["K"]
-            at["Q"] = take(query_rows, sizes.n_heads * sizes.d_k) if q_is == "Q" else at[q_is]
-            for role in ROLES:
-                yield prefix + role.lower(), at[role]
+        yield from self._role_rows(spec, position, n_queries, n_keys)
         yield "pattern", take(self.n_together, sizes.n_heads, n_queries, padded(n_keys))
         yield "z", take(query_rows, wiring.n_inner)
         if sizes.standard:
-            yield "ln1_w", self._place(f"{number}.ln1.w", (m,))
-            yield "ln1_b", self._place(f"{number}.ln1.b", (m,))
-        if sizes.d_mlp and place.has_mlp:
-            yield "W_in", self._matrix(f"{number}.W_in", m, sizes.d_mlp)
-            yield "W_out", self._matrix(f"{number}.W_out", sizes.d_mlp, m)
-            normed = take(query_rows, m)
-            yield "normed2", normed
-            yield "rows2", take(query_rows, m) if sizes.standard else normed
-            yield "inverse2", take(query_rows)
-            yield "hidden", take(query_rows, sizes.d_mlp)
-            yield "active", take(query_rows, sizes.d_mlp)
-            if sizes.standard:
-                yield "ln2_w", self._place(f"{number}.ln2.w", (m,))
-                yield "ln2_b", self._place(f"{number}.ln2.b", (m,))
+            yield "ln1_w", self._offset(f"{number}.ln1.w", (m,))
+            yield "ln1_b", self._offset(f"{number}.ln1.b", (m,))
+        if sizes.d_mlp and spec.has_mlp:
+            yield from self._mlp(number, query_rows)
+
+    def _projections(self, names: Mapping[str, str], key_rows: int) -> Iterator[tuple[str, int]]:
+        """Yield the matrices of the roles, and the narrow vector that roles may read."""
+        m = self.wiring.sizes.d_model
+        for role in ROLES:
+            vector = self.wiring.vectors[self.wiring.roles[role]]
+            narrow = None if vector.reads == TOKEN else self.wiring.vectors[vector.reads]
+            name = names[vector.weight] if vector.weight else ""
+            n_in = narrow.n_numbers if narrow else m
+            yield f"W_{role}", self._matrix(name, n_in, vector.n_numbers)
+            if role != "Q":
+                yield f"narrow_{role}", int(narrow is not None)
+            if narrow is not None:
+                assert narrow.weight is not None
+                yield "W_narrow", self._matrix(names[narrow.weight], m, narrow.n_numbers)
+                yield "narrow", self.memory.take(key_rows, narrow.n_numbers)
+                yield "d_narrow", self.memory.take(key_rows, narrow.n_numbers)
+
+    def _role_rows(
+        self, spec: LayerSpec, position: int, n_queries: int, n_keys: int
+    ) -> Iterator[tuple[str, int]]:
+        """Yield the offsets of the rows of roles and of their gradients; tied roles share them.
+
+        Args:
+            position: Position of the first query in its sequence.
+        """
+        sizes, take, owner = self.wiring.sizes, self.memory.take, self.wiring.roles
+        query_rows, key_rows = self.n_together * n_queries, self.n_together * n_keys
+        # Tied queries read the rows of keys or values, if these have the same positions.
+        q_owner = next((role for role in ("K", "V") if owner[role] == owner["Q"]), "Q")
+        if not spec.square:
+            q_owner = "Q"
+        v_owner = "K" if owner["V"] == owner["K"] else "V"
+        yield from {
+            "projects_V": int(v_owner == "V"),
+            "projects_Q": int(q_owner == "Q"),
+            "n_q_rows": n_queries if q_owner == "Q" else n_keys,
+            "first_q_row": 0 if q_owner == "Q" else position,
+        }.items()
+        for prefix in ("", "d"):
+            offsets = {"K": take(key_rows, sizes.kv_heads * sizes.d_k)}
+            offsets["V"] = (
+                take(key_rows, sizes.kv_heads * sizes.d_v) if v_owner == "V" else offsets["K"]
+            )
+            offsets["Q"] = (
+                take(query_rows, sizes.n_heads * sizes.d_k) if q_owner == "Q" else offsets[q_owner]
+            )
+            for role in ROLES:
+                yield prefix + role.lower(), offsets[role]
+
+    def _mlp(self, number: int, query_rows: int) -> Iterator[tuple[str, int]]:
+        """Yield the columns of a layer's MLP."""
+        sizes, take = self.wiring.sizes, self.memory.take
+        m = sizes.d_model
+        yield "W_in", self._matrix(f"{number}.W_in", m, sizes.d_mlp)
+        yield "W_out", self._matrix(f"{number}.W_out", sizes.d_mlp, m)
+        normed = take(query_rows, m)
+        yield "normed2", normed
+        yield "rows2", take(query_rows, m) if sizes.standard else normed
+        yield "inverse2", take(query_rows)
+        yield "hidden", take(query_rows, sizes.d_mlp)
+        yield "active", take(query_rows, sizes.d_mlp)
+        if sizes.standard:
+            yield "ln2_w", self._offset(f"{number}.ln2.w", (m,))
+            yield "ln2_b", self._offset(f"{number}.ln2.b", (m,))
 
     def _adjustments(
         self, names: Mapping[str, str], query_rows: int, key_rows: int
     ) -> Iterator[tuple[str, int]]:
-        """Yield what rules do to the rows of roles, and the places of adjusted rows."""
+        """Yield the adjustments of roles by rules, and the offsets of the adjusted rows."""
         sizes = self.wiring.sizes
-        turns, unit = self._has(RotaryPositions), self._has(UnitKeyOption)
-        yield from {"turns": int(turns), "unit_key": int(unit)}.items()
+        rotates, unit = self._has(RotaryPositions), self._has(UnitKeyOption)
+        yield from {"rotates": int(rotates), "unit_key": int(unit)}.items()
         shapes: dict[Role, tuple[int, int, int]] = {
             "Q": (query_rows, sizes.n_heads, sizes.d_k),
             "K": (key_rows, sizes.kv_heads, sizes.d_k),
@@ -297,53 +330,57 @@ class _Writer:
         }
         for role, (rows, n_heads, width) in shapes.items():
             factors, gains = f"D_{role}", f"g_{role}"
-            if role == "K" and "D" in names:  # `signed` has factors of keys only
+            if role == "K" and "D" in names:  # `signed` has factors for keys only
                 factors = "D"
-            adjusts = (turns and role != "V") or (unit and role == "K")
+            adjusts = (rotates and role != "V") or (unit and role == "K")
             if factors in names:
-                yield f"D_{role}", self._place(names[factors], (n_heads, 1, width))
+                yield f"D_{role}", self._offset(names[factors], (n_heads, 1, width))
                 adjusts = True
             if gains in names:
-                yield gains, self._place(names[gains], (width,))
+                yield gains, self._offset(names[gains], (width,))
                 adjusts = True
             for prefix in ("", "d") if adjusts else ():
-                yield f"{prefix}{role.lower()}_seen", self.memory.take(rows, n_heads * width)
+                yield f"{prefix}{role.lower()}_adjusted", self.memory.take(rows, n_heads * width)
 
     def _has(self, kind: type[Rule]) -> bool:
         """Return whether the variant has a rule of this kind."""
         return any(type(rule) is kind for rule in self.wiring.rules)
 
     def _matrix(self, name: str, n_in: int, n_out: int) -> int:
-        """Return a matrix's place in their table; one that is read twice stands there once.
+        """Return the index of a matrix in the table of matrices, and add it if it is new.
 
         Args:
-            name: empty for the identity.
+            name: Name of the parameter; empty for the identity.
+            n_in: Width of the rows that it multiplies.
+            n_out: Width of the result.
         """
         if not name and n_in != n_out:
-            raise ValueError(f"identity: reads {n_in} numbers and writes {n_out}")
+            raise ValueError(
+                f"identity: got {n_in} inputs and {n_out} outputs, allowed equal numbers"
+            )
         if not name:
             self.matrices[name] = (NONE, NONE, n_in, n_out, NONE)
         elif name not in self.matrices:
-            bias = self._place(_bias_of(name), (n_out,), optional=True)
-            weight = self._place(name, (n_in, n_out))
-            turned = self.memory.take(n_out, n_in)
-            self.matrices[name] = (weight, bias, n_in, n_out, turned)
+            bias = self._offset(_bias_of(name), (n_out,), optional=True)
+            weight = self._offset(name, (n_in, n_out))
+            transposed = self.memory.take(n_out, n_in)
+            self.matrices[name] = (weight, bias, n_in, n_out, transposed)
         return list(self.matrices).index(name)
 
-    def _place(self, name: str, shape: tuple[int, ...], *, optional: bool = False) -> int:
-        """Return the place of a parameter, after checking that it lies where it should."""
+    def _offset(self, name: str, shape: tuple[int, ...], *, optional: bool = False) -> int:
+        """Return the offset of a parameter after checking its shape and its bounds."""
         if name not in self.offsets:
             if optional:
                 return NONE
             raise ValueError(f"{name}: the run has no such parameter")
-        start, found = self.offsets[name]
-        if tuple(found) != shape:
-            raise ValueError(f"{name}: has shape {tuple(found)}, expected {shape}")
+        start, actual = self.offsets[name]
+        if tuple(actual) != shape:
+            raise ValueError(f"{name}: has shape {tuple(actual)}, expected {shape}")
         if start < 0 or start + math.prod(shape) > self.n_numbers:
             raise ValueError(f"{name}: lies outside of the run's {self.n_numbers} numbers")
         return start
 
 
 def _bias_of(weight: str) -> str:
-    """Return the name of the bias of a matrix."""
+    """Return the name of a matrix's bias."""
     return weight.replace("W_", "b_")

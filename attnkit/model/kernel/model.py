@@ -1,7 +1,8 @@
-"""A model whose runs are computed by the kernel."""
+"""A model that computes its runs with the compiled kernel."""
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import cached_property
 
@@ -14,119 +15,120 @@ from attnkit.model.adam import Adam
 from attnkit.model.kernel import elementwise, step
 from attnkit.model.kernel.description import Description, describe
 from attnkit.model.model import Model
-from attnkit.model.parameters import TABLE
+from attnkit.model.parameters import EMBEDDING
 from attnkit.model.reference import Layer
 
 _memory = threading.local()
 
 
 class KernelModel(Model):
-    """The transformers of all runs of one cohort on a CPU; see `attnkit.model.model.Model`.
+    """Transformers of all runs of one cohort on a CPU; see `attnkit.model.model.Model`.
 
-    Every variant must be one that `attnkit.training.engine.kernel_knows`.
+    The kernel must support every variant; see `attnkit.training.engine.kernel_knows`.
     """
 
     @cached_property
     def _kernels(self) -> list[_Kernel]:
-        return [_Kernel(self, place) for place in range(len(self.variants))]
+        return [_Kernel(self, index) for index in range(len(self.variants))]
 
     def logits(
         self, tokens: Int64[Tensor, "s b n fields"], layers: list[Layer] | None = None
     ) -> Float[Tensor, "r b a c"]:
-        """Answer a batch per seed with every run; see `Model.logits`."""
+        """Return the logits of every run; see `Model.logits`."""
         batch = _array(tokens)
-        return torch.cat([kernel.answer(batch, layers) for kernel in self._kernels])
+        return torch.cat([kernel.logits(batch, layers) for kernel in self._kernels])
 
     def differentiate(
         self, tokens: Int64[Tensor, "s b n fields"], labels: Int64[Tensor, "s b a"]
     ) -> None:
-        """Put the gradient of every run's mean cross-entropy into `gradient`."""
-        batch, their_labels = _array(tokens), _array(labels)
+        """Set `gradient` to the gradient of every run's mean cross-entropy."""
+        batch, batch_labels = _array(tokens), _array(labels)
         for kernel in self._kernels:
-            kernel.differentiate(batch, their_labels)
+            kernel.differentiate(batch, batch_labels)
 
     def clip(self, largest: float) -> None:
-        """Shorten every run's gradient to this norm if it is longer."""
+        """Scale down the gradient of every run whose norm is larger than `largest`."""
         for kernel in self._kernels:
-            for own in kernel.gradient:
-                elementwise.clip(own, np.float32(largest))
+            for gradient in kernel.gradient:
+                elementwise.clip(gradient, np.float32(largest))
 
 
 class _Kernel:
-    """The runs of one variant, with the tables and numbers that the kernel is called with."""
+    """Runs of one variant, with the tables and arrays that the kernel is called with."""
 
-    def __init__(self, model: KernelModel, place: int) -> None:
-        variant, seeds = model.variants[place], len(model.seeds)
-        first = place * seeds
-        blocks = slice(model.block(first).start, model.block(first + seeds - 1).stop)
-        self.numbers = model.numbers[blocks].view(seeds, -1).numpy()
-        self.gradient = model.gradient[blocks].view(seeds, -1).numpy()
+    def __init__(self, model: KernelModel, index: int) -> None:
+        variant, n_seeds = model.variants[index], len(model.seeds)
+        first = index * n_seeds
+        blocks = slice(model.block(first).start, model.block(first + n_seeds - 1).stop)
+        self.numbers = model.numbers[blocks].view(n_seeds, -1).numpy()
+        self.gradient = model.gradient[blocks].view(n_seeds, -1).numpy()
         wiring, task = model.wirings[variant], model.task
-        given = wiring, model.layer_specs, task, model.offsets(variant), self.numbers.shape[1]
-        self._training = describe(*given)
-        self._recording = describe(*given, all_positions=True)
+        arguments = wiring, model.layer_specs, task, model.offsets(variant), self.numbers.shape[1]
+        self._training = describe(*arguments)
+        self._recording = describe(*arguments, all_positions=True)
         self._n_answers = task.n_ctx - task.answers_from
         self._n_classes = task.n_classes
-        self._fixed = np.zeros((seeds, task.d_vocab), np.bool_)
+        self._fixed = np.zeros((n_seeds, task.d_vocab), np.bool_)
         if model.movable is not None:
-            for seed in range(seeds):
-                rows = model.run_parameters(first + seed, model.movable)[TABLE]
+            for seed in range(n_seeds):
+                rows = model.run_parameters(first + seed, model.movable)[EMBEDDING]
                 self._fixed[seed] = (rows == 0).all(1).numpy()
 
     def differentiate(self, tokens: np.ndarray, labels: np.ndarray) -> None:
-        """Write the gradients of a batch for each seed."""
-        plan, arrays = self._training, (self.numbers, self.gradient, tokens, labels, self._fixed)
-        step.differentiate(*plan.tables, *arrays, _scratch(plan))
+        """Write the gradients of one batch for each seed."""
+        arrays = self.numbers, self.gradient, tokens, labels, self._fixed
+        step.differentiate(*self._training.tables, *arrays, _scratch(self._training))
 
-    def answer(self, tokens: np.ndarray, layers: list[Layer] | None) -> Float[Tensor, "s b a c"]:
-        """Return the logits of a batch for each seed, and append what its layers compute."""
-        plan = self._training if layers is None else self._recording
-        seeds, n_examples = tokens.shape[:2]
-        logits = np.empty((seeds, n_examples * self._n_answers, self._n_classes), np.float32)
-        n_recorded = 0 if layers is None else plan.n_recorded * n_examples
-        record = np.empty((seeds, n_recorded), np.float32)
-        step.answer(*plan.tables, self.numbers, tokens, logits, record, _scratch(plan))
+    def logits(self, tokens: np.ndarray, layers: list[Layer] | None) -> Float[Tensor, "s b a c"]:
+        """Return the logits of one batch for each seed, and append its scores and patterns."""
+        description = self._training if layers is None else self._recording
+        n_seeds, n_examples = tokens.shape[:2]
+        logits = np.empty((n_seeds, n_examples * self._n_answers, self._n_classes), np.float32)
+        n_recorded = 0 if layers is None else description.n_recorded * n_examples
+        record = np.empty((n_seeds, n_recorded), np.float32)
+        arrays = self.numbers, tokens, logits, record
+        step.answer(*description.tables, *arrays, _scratch(description))
         if layers is not None:
             start = 0
-            for heads, asks, looks in plan.shapes:
-                shape, found = (seeds, n_examples, heads, asks, looks), []
-                for _ in range(2):
-                    stop = start + n_examples * heads * asks * looks
-                    own = np.ascontiguousarray(record[:, start:stop])
-                    found.append(torch.from_numpy(own).view(shape))
+            for shape in description.shapes:
+                tensors = []
+                for _ in ("scores", "pattern"):
+                    stop = start + n_examples * math.prod(shape)
+                    numbers = np.ascontiguousarray(record[:, start:stop])
+                    tensors.append(torch.from_numpy(numbers).view(n_seeds, n_examples, *shape))
                     start = stop
-                layers.append(Layer(*found))
-        return torch.from_numpy(logits).view(seeds, n_examples, self._n_answers, -1)
+                layers.append(Layer(*tensors))
+        return torch.from_numpy(logits).view(n_seeds, n_examples, self._n_answers, -1)
 
 
 class KernelAdam(Adam):
-    """Adam in one pass over the numbers; see `attnkit.model.adam.Adam`."""
+    """Adam in one pass over the parameters; see `attnkit.model.adam.Adam`."""
 
     def _move(self, unbiased: float, factor: float) -> None:
         first, second = self._betas
         vectors = self._numbers, self._gradient, self.mean, self.square
-        for part, rate in self._learning_rates:
+        for block, rate in self._learning_rates:
             elementwise.adam(
-                *(vector[part].numpy() for vector in vectors),
+                *(vector[block].numpy() for vector in vectors),
                 *(np.float32(1 - first), np.float32(1 - second)),
                 *(np.float32(self._epsilon * unbiased), np.float32(rate * factor)),
             )
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """Return a tensor as an array of the one layout that the kernel is compiled for."""
+    """Return a tensor as a contiguous array, the layout for which the kernel is compiled."""
     return np.ascontiguousarray(tensor.numpy())
 
 
-def _scratch(plan: Description) -> np.ndarray:
+def _scratch(description: Description) -> np.ndarray:
     """Return this thread's scratch memory, which begins on a cache line."""
-    known: np.ndarray | None = getattr(_memory, "scratch", None)
-    if known is None or len(known) < plan.n_scratch:
-        _memory.scratch = known = _aligned(plan.n_scratch)
-    return known
+    scratch: np.ndarray | None = getattr(_memory, "scratch", None)
+    if scratch is None or len(scratch) < description.n_scratch:
+        _memory.scratch = scratch = _aligned_zeros(description.n_scratch)
+    return scratch
 
 
-def _aligned(n_numbers: int) -> np.ndarray:
-    """Return zeros that begin on a cache line, with a cache line behind them."""
+def _aligned_zeros(n_numbers: int) -> np.ndarray:
+    """Return zeros that begin on a cache line, with at least one more cache line after them."""
     numbers = np.zeros(n_numbers + 32, np.float32)
     return numbers[-numbers.ctypes.data // 4 % 16 :]

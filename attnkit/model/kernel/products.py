@@ -1,11 +1,11 @@
-"""Matrix products whose accumulators stay in vector registers, written in LLVM's instructions.
+"""Matrix products with accumulators in vector registers, written as LLVM instructions.
 
-numba's loops store every partial sum, and a BLAS library costs a call that is longer than most
-products of a small transformer. LLVM vectors need neither a compiler on the machine nor a processor
-of one kind. A block of rows and two vectors of columns are accumulated in registers over the whole
-inner axis; columns that fill no vector are masked. Nothing outside of this module knows of vectors.
+Loops in numba store every partial sum, and a call of a BLAS library takes longer than most products
+of a small transformer. LLVM vectors need no compiler on the machine and work on any processor. The
+sums of a block of rows and two vectors of columns stay in registers for the whole inner axis;
+columns that do not fill a vector are masked.
 
-Shapes are the caller's to get right: as everywhere in the kernel, no bounds are checked here.
+As everywhere in the kernel, no bounds are checked: the caller passes matching shapes.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from attnkit.model.kernel.vectors import (
     POINTER,
     VECTOR,
     address,
+    address_at,
     call_llvm,
     load_vector,
-    place_at,
     spread_over,
     store_vector,
 )
 
 _ROWS = (6, 4, 1) if LANES == 8 else (12, 8, 4, 1)
-"""Rows that are accumulated together: as many as the registers hold beside two vectors."""
+"""Numbers of rows that are accumulated together, limited by the number of registers."""
 
 _TILE = 8
-"""Rows and columns that `transpose` moves at once."""
+"""Number of rows and columns that `transpose` moves at once."""
 
 _Body = Callable[[ir.IRBuilder, Any, list[Any]], list[Any]]
 
 
 @njit(**OPTIONS)
 def multiply(out, a, b):
-    """Write the product of two matrices.
+    """Write the product a @ b.
 
     Args:
-        out: (i, j), rows without gaps between their numbers.
-        a: (i, k), any strides, so that a transpose costs nothing.
-        b: (k, j), rows without gaps between their numbers.
+        out: Product, (i, j), with contiguous rows.
+        a: Left matrix, (i, k), with any strides, so that a transpose costs nothing.
+        b: Right matrix, (k, j), with contiguous rows.
     """
     _product(
         *(address(out, 0), out.strides[0] // 4),
@@ -62,7 +62,7 @@ def multiply(out, a, b):
 
 @njit(**OPTIONS)
 def multiply_add(out, a, b):
-    """Add the product of two matrices to `out`; shapes as for `multiply`."""
+    """Add the product a @ b to `out`; the arguments are those of `multiply`."""
     _product(
         *(address(out, 0), out.strides[0] // 4),
         *(address(a, 0), a.strides[0] // 4, a.strides[1] // 4),
@@ -73,18 +73,18 @@ def multiply_add(out, a, b):
 
 @njit(**OPTIONS)
 def transpose(out, a):
-    """Write the transpose of a matrix whose rows have no gaps between their numbers."""
+    """Write the transpose of a matrix with contiguous rows."""
     n_rows, n_columns = a.shape
-    to, out_stride = address(out, 0), out.strides[0] // 4
+    target, out_stride = address(out, 0), out.strides[0] // 4
     source, stride = address(a, 0), a.strides[0] // 4
-    whole_rows, whole_columns = n_rows // _TILE * _TILE, n_columns // _TILE * _TILE
-    for i in range(0, whole_rows, _TILE):
-        for j in range(0, whole_columns, _TILE):
-            _transpose_tile(to, j * out_stride + i, out_stride, source, i * stride + j, stride)
-        for j in range(whole_columns, n_columns):
+    tile_rows, tile_columns = n_rows // _TILE * _TILE, n_columns // _TILE * _TILE
+    for i in range(0, tile_rows, _TILE):
+        for j in range(0, tile_columns, _TILE):
+            _transpose_tile(target, j * out_stride + i, out_stride, source, i * stride + j, stride)
+        for j in range(tile_columns, n_columns):
             for row in range(i, i + _TILE):
                 out[j, row] = a[row, j]
-    for i in range(whole_rows, n_rows):
+    for i in range(tile_rows, n_rows):
         for j in range(n_columns):
             out[j, i] = a[i, j]
 
@@ -92,7 +92,7 @@ def transpose(out, a):
 def _loop(
     builder: ir.IRBuilder, start: Any, stop: Any, step: Any, initial: Sequence[Any], body: _Body
 ) -> list[Any]:
-    """Write `for i in range(start, stop, step)` that carries values from turn to turn."""
+    """Emit a loop `for i in range(start, stop, step)` that carries values between iterations."""
     before = builder.block
     head, inside, after = (builder.append_basic_block(name) for name in ("head", "inside", "after"))
     builder.branch(head)
@@ -119,107 +119,112 @@ def _index(value: int) -> ir.Constant:
 
 
 class _Columns:
-    """How a block reads and writes its columns: in vectors, of whose last some lanes may count.
+    """Reader and writer of a block's columns, as vectors of which the last may be masked.
 
     Args:
-        n_left: how many columns there are; None: they fill all vectors.
+        n_vectors: Number of vectors.
+        n_left: Number of columns; None if they fill all vectors.
     """
 
     def __init__(self, builder: ir.IRBuilder, n_vectors: int, n_left: Any = None) -> None:
         self.n_vectors, self._mask = n_vectors, None
         if n_left is not None:
             n_last = builder.sub(n_left, _index((n_vectors - 1) * LANES))
-            wanted = spread_over(builder, builder.trunc(n_last, INT), INTS)
-            self._mask = builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), wanted)
+            n_lanes = spread_over(builder, builder.trunc(n_last, INT), INTS)
+            self._mask = builder.icmp_signed("<", ir.Constant(INTS, list(range(LANES))), n_lanes)
 
     def load(self, builder: ir.IRBuilder, pointer: Any) -> list[Any]:
-        """Write the loading of one row."""
-        return [self._load(builder, place, mask) for place, mask in self._places(builder, pointer)]
+        """Emit the loading of one row."""
+        return [
+            self._load(builder, start, mask) for start, mask in self._addresses(builder, pointer)
+        ]
 
     def store(self, builder: ir.IRBuilder, vectors: Sequence[Any], pointer: Any) -> None:
-        """Write the storing of one row."""
-        for vector, (place, mask) in zip(vectors, self._places(builder, pointer), strict=True):
+        """Emit the storing of one row."""
+        for vector, (start, mask) in zip(vectors, self._addresses(builder, pointer), strict=True):
             if mask is None:
-                store_vector(builder, vector, place)
+                store_vector(builder, vector, start)
             else:
-                place = builder.bitcast(place, VECTOR.as_pointer())
-                arguments = (vector, place, ir.Constant(INT, 4), mask)
+                start = builder.bitcast(start, VECTOR.as_pointer())
+                arguments = (vector, start, ir.Constant(INT, 4), mask)
                 call_llvm(builder, "masked.store", ir.VoidType(), arguments, ".p0")
 
-    def _load(self, builder: ir.IRBuilder, place: Any, mask: Any) -> Any:
+    def _load(self, builder: ir.IRBuilder, start: Any, mask: Any) -> Any:
         if mask is None:
-            return load_vector(builder, VECTOR, place)
-        nothing = ir.Constant(VECTOR, [0.0] * LANES)
-        place = builder.bitcast(place, VECTOR.as_pointer())
-        arguments = (place, ir.Constant(INT, 4), mask, nothing)
+            return load_vector(builder, VECTOR, start)
+        zero = ir.Constant(VECTOR, [0.0] * LANES)
+        start = builder.bitcast(start, VECTOR.as_pointer())
+        arguments = (start, ir.Constant(INT, 4), mask, zero)
         return call_llvm(builder, "masked.load", VECTOR, arguments, ".p0")
 
-    def _places(self, builder: ir.IRBuilder, pointer: Any) -> Iterator[tuple[Any, Any]]:
+    def _addresses(self, builder: ir.IRBuilder, pointer: Any) -> Iterator[tuple[Any, Any]]:
         """Yield the address and the mask of every vector."""
         for v in range(self.n_vectors):
             mask = self._mask if v == self.n_vectors - 1 else None
-            yield place_at(builder, pointer, _index(v * LANES)), mask
+            yield address_at(builder, pointer, _index(v * LANES)), mask
 
 
 def _block(builder: ir.IRBuilder, columns: _Columns, n_rows: int, operands: Sequence[Any]) -> None:
-    """Write some rows of the product and one group of its columns."""
+    """Emit the product of `n_rows` rows and one group of columns."""
     out, out_stride, a, a_down, a_right, b, b_down, n_inner, adds = operands
-    rows = [place_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
-    to = [place_at(builder, out, builder.mul(_index(row), out_stride)) for row in range(n_rows)]
-    nothing = [ir.Constant(VECTOR, [0.0] * LANES)] * (n_rows * columns.n_vectors)
+    rows = [address_at(builder, a, builder.mul(_index(row), a_down)) for row in range(n_rows)]
+    targets = [
+        address_at(builder, out, builder.mul(_index(row), out_stride)) for row in range(n_rows)
+    ]
+    zero = ir.Constant(VECTOR, [0.0] * LANES)
     before = builder.block
     with builder.if_then(adds):
-        known = [vector for place in to for vector in columns.load(builder, place)]
+        loaded = [vector for target in targets for vector in columns.load(builder, target)]
         loading = builder.block
     initial = []
-    for vector in known:
+    for vector in loaded:
         initial.append(builder.phi(VECTOR))
         initial[-1].add_incoming(vector, loading)
-    for phi, zero in zip(initial, nothing, strict=True):
+    for phi in initial:
         phi.add_incoming(zero, before)
 
     def accumulate(builder: ir.IRBuilder, k: Any, sums: list[Any]) -> list[Any]:
-        vectors = columns.load(builder, place_at(builder, b, builder.mul(k, b_down)))
+        vectors = columns.load(builder, address_at(builder, b, builder.mul(k, b_down)))
         right = builder.mul(k, a_right)
         results = []
         for row in range(n_rows):
-            factor = spread_over(builder, builder.load(place_at(builder, rows[row], right)))
+            factor = spread_over(builder, builder.load(address_at(builder, rows[row], right)))
             for v, vector in enumerate(vectors):
-                known = sums[row * columns.n_vectors + v]
-                results.append(call_llvm(builder, "fma", VECTOR, (factor, vector, known)))
+                partial = sums[row * columns.n_vectors + v]
+                results.append(call_llvm(builder, "fma", VECTOR, (factor, vector, partial)))
         return results
 
     sums = _loop(builder, _index(0), n_inner, _index(1), initial, accumulate)
     for row in range(n_rows):
-        own = sums[row * columns.n_vectors : (row + 1) * columns.n_vectors]
-        columns.store(builder, own, to[row])
+        vectors = sums[row * columns.n_vectors : (row + 1) * columns.n_vectors]
+        columns.store(builder, vectors, targets[row])
 
 
 def _generate(builder: ir.IRBuilder, arguments: Sequence[Any]) -> None:
-    """Write the loops over groups of columns, and in each over groups of rows."""
+    """Emit the loops over groups of columns and, inside, over groups of rows."""
     out, out_stride, a, a_down, a_right, b, b_down, n_rows, n_columns, n_inner, adds = arguments
     adds = builder.icmp_signed("!=", adds, _index(0))
 
     def all_rows(builder: ir.IRBuilder, columns: _Columns, j: Any) -> None:
-        out_j, b_j = place_at(builder, out, j), place_at(builder, b, j)
+        out_j, b_j = address_at(builder, out, j), address_at(builder, b, j)
         i = _index(0)
-        for together in _ROWS:
+        for n_together in _ROWS:
 
             def rows(
-                builder: ir.IRBuilder, _: Any, carried: list[Any], n: int = together
+                builder: ir.IRBuilder, _: Any, carried: list[Any], n: int = n_together
             ) -> list[Any]:
                 (i,) = carried
                 operands = (
-                    place_at(builder, out_j, builder.mul(i, out_stride)),
+                    address_at(builder, out_j, builder.mul(i, out_stride)),
                     out_stride,
-                    place_at(builder, a, builder.mul(i, a_down)),
+                    address_at(builder, a, builder.mul(i, a_down)),
                     *(a_down, a_right, b_j, b_down, n_inner, adds),
                 )
                 _block(builder, columns, n, operands)
                 return [builder.add(i, _index(n))]
 
-            stop = builder.sub(n_rows, _index(together - 1))
-            (i,) = _loop(builder, i, stop, _index(together), [i], rows)
+            stop = builder.sub(n_rows, _index(n_together - 1))
+            (i,) = _loop(builder, i, stop, _index(n_together), [i], rows)
 
     def two_vectors(builder: ir.IRBuilder, j: Any, _: list[Any]) -> list[Any]:
         all_rows(builder, _Columns(builder, 2), j)
@@ -233,13 +238,13 @@ def _generate(builder: ir.IRBuilder, arguments: Sequence[Any]) -> None:
         all_rows(builder, _Columns(builder, 2, n_left), j)
     with builder.if_then(builder.icmp_signed("==", n_left, _index(LANES))):
         all_rows(builder, _Columns(builder, 1), j)
-    some = builder.icmp_signed(">", n_left, _index(0))
-    with builder.if_then(builder.and_(some, builder.icmp_signed("<", n_left, _index(LANES)))):
+    is_left = builder.icmp_signed(">", n_left, _index(0))
+    with builder.if_then(builder.and_(is_left, builder.icmp_signed("<", n_left, _index(LANES)))):
         all_rows(builder, _Columns(builder, 1, n_left), j)
 
 
 @intrinsic
-def _write_product(typing_context, out, o0, a, a0, a1, b, b0, i, j, k, adds):
+def _emit_product(typing_context, out, o0, a, a0, a1, b, b0, i, j, k, adds):
     def generate(context, builder, signature, arguments):
         _generate(builder, arguments)
         return context.get_dummy_value()
@@ -250,22 +255,26 @@ def _write_product(typing_context, out, o0, a, a0, a1, b, b0, i, j, k, adds):
 
 @njit(inline="never", **OPTIONS)
 def _product(out, o0, a, a0, a1, b, b0, i, j, k, adds):
-    """Write or add a product, given addresses, strides, sizes, and whether it is added."""
-    _write_product(out, o0, a, a0, a1, b, b0, i, j, k, adds)
+    """Compute a product from addresses, strides and sizes; `adds` is 1 to add it to `out`."""
+    _emit_product(out, o0, a, a0, a1, b, b0, i, j, k, adds)
 
 
 @intrinsic
 def _transpose_tile(typing_context, out, out_start, out_stride, a, start, stride):
-    """Transpose a square of `_TILE` rows and columns by exchanging halves, quarters and so on."""
+    """Transpose a `_TILE` × `_TILE` square: exchange its halves, then quarters, then eighths."""
     vector, lanes = ir.VectorType(FLOAT, _TILE), ir.VectorType(INT, _TILE)
 
     def generate(context, builder, signature, arguments):
         out, out_start, out_stride, a, start, stride = arguments
 
-        def place(pointer, first, stride, row):
-            return place_at(builder, pointer, builder.add(first, builder.mul(_index(row), stride)))
+        def row_address(pointer, first, stride, row):
+            return address_at(
+                builder, pointer, builder.add(first, builder.mul(_index(row), stride))
+            )
 
-        rows = [load_vector(builder, vector, place(a, start, stride, row)) for row in range(_TILE)]
+        rows = [
+            load_vector(builder, vector, row_address(a, start, stride, row)) for row in range(_TILE)
+        ]
         for half in (4, 2, 1):
             for row in range(_TILE):
                 if row & half:
@@ -276,7 +285,7 @@ def _transpose_tile(typing_context, out, out_start, out_stride, a, start, stride
                 rows[row] = builder.shuffle_vector(*pair, ir.Constant(lanes, low))
                 rows[row + half] = builder.shuffle_vector(*pair, ir.Constant(lanes, high))
         for row in range(_TILE):
-            store_vector(builder, rows[row], place(out, out_start, out_stride, row))
+            store_vector(builder, rows[row], row_address(out, out_start, out_stride, row))
         return context.get_dummy_value()
 
     index = types.int64

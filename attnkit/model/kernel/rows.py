@@ -1,4 +1,4 @@
-"""Rows of a chunk in memory: parts of vectors as matrices, windows of positions, linear maps."""
+"""Rows of a chunk in memory: views of vectors as matrices, windows of positions, linear maps."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ from attnkit.model.kernel.vectors import OPTIONS, address
 
 @njit(**OPTIONS)
 def padded(n):
-    """Return the next multiple of `PIECE`."""
+    """Return n rounded up to a multiple of `PIECE`."""
     return (n + PIECE - 1) // PIECE * PIECE
 
 
 @njit(**OPTIONS)
 def view(vector, start, n_rows, n_columns):
-    """Return a part of a vector as a matrix, of the one kind of which parts of matrices are.
+    """Return a slice of a vector as a matrix.
 
-    Functions are compiled for each kind of matrix that they are called with.
+    The matrix has the same numba type as a slice of a matrix, because numba compiles functions
+    again for every type that they are called with.
     """
     return carray(address(vector, start), (n_rows, n_columns))[:, :]
 
 
 @njit(**OPTIONS)
 def vector_at(vector, start, size):
-    """Return a part of a vector."""
+    """Return a slice of a vector."""
     return carray(address(vector, start), (size,))
 
 
 @njit(**OPTIONS)
-def window(scratch, at, x, first, count, n):
-    """Return some positions' rows of every example: x itself if they are all, else a copy."""
-    rows = windowed(scratch, at, x, count, n)
+def window(scratch, offset, x, first, count, n):
+    """Return the rows of `count` positions of every example, beginning with position `first`.
+
+    If these are all positions, the rows are `x` itself, else a copy in scratch memory.
+    """
+    rows = window_view(scratch, offset, x, count, n)
     n_ctx, m = len(x) // n, x.shape[1]
     if count != n_ctx:
         for b in range(n):
@@ -43,16 +47,16 @@ def window(scratch, at, x, first, count, n):
 
 
 @njit(**OPTIONS)
-def windowed(scratch, at, x, count, n):
-    """Return the rows that `window` returns, without copying them again."""
+def window_view(scratch, offset, x, count, n):
+    """Return the rows that `window` returns, without copying them."""
     if count == len(x) // n:
         return x
-    return view(scratch, at, n * count, x.shape[1])
+    return view(scratch, offset, n * count, x.shape[1])
 
 
 @njit(**OPTIONS)
 def put_back(x, rows, first, count, n):
-    """Write rows that `window` has returned where they came from, if they are a copy."""
+    """Write the rows that `window` returned back to `x`, if they are a copy."""
     n_ctx, m = len(x) // n, x.shape[1]
     if count != n_ctx:
         for b in range(n):
@@ -61,7 +65,7 @@ def put_back(x, rows, first, count, n):
 
 @njit(**OPTIONS)
 def linear(out, rows, matrix, numbers):
-    """Write rows times a weight, plus its bias."""
+    """Write rows @ weight + bias."""
     if matrix.weight == NONE:
         copy(out, rows)
         return
@@ -72,7 +76,7 @@ def linear(out, rows, matrix, numbers):
 
 @njit(**OPTIONS)
 def linear_add(out, rows, matrix, numbers):
-    """Add rows times a weight, and its bias."""
+    """Add rows @ weight + bias to `out`."""
     if matrix.weight == NONE:
         out += rows
         return
@@ -83,7 +87,7 @@ def linear_add(out, rows, matrix, numbers):
 
 @njit(**OPTIONS)
 def linear_back(d_rows, d_out, rows, matrix, gradient, scratch):
-    """Add to the gradients of a weight and its bias, and write that of the rows."""
+    """Add to the gradients of a weight and its bias, and write the gradient of the rows."""
     if matrix.weight == NONE:
         copy(d_rows, d_out)
         return
@@ -93,7 +97,7 @@ def linear_back(d_rows, d_out, rows, matrix, gradient, scratch):
 
 @njit(**OPTIONS)
 def linear_back_add(d_rows, d_out, rows, matrix, gradient, scratch):
-    """Add to the gradients of a weight, its bias, and the rows that it multiplied."""
+    """Add to the gradients of a weight, its bias, and the rows."""
     if matrix.weight == NONE:
         d_rows += d_out
         return

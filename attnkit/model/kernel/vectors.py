@@ -1,8 +1,8 @@
-"""Vectors of floats as a type that numba's functions compute with.
+"""A numba type for vectors of floats, with arithmetic.
 
-LLVM has vectors of any length and turns them into the instructions of the processor at hand; numba
-does not offer them. Rows of attention are so short that loops over single numbers, which LLVM turns
-into vectors by itself, spend most of their time before and after the vectors.
+LLVM has vectors of any length and compiles them to the instructions of the processor, but numba
+does not offer them. LLVM also vectorises loops over single numbers, but in rows as short as those
+of attention such a loop spends most of its time before and after the vectorised part.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "fastmath": {"contract"},
 }
-"""Options of every function of the kernel. A product and a sum may be rounded together; nothing is
-reordered, so that bits depend on the length of vectors alone, and NaN and infinity stay."""
+"""Compiler options of every function of the kernel. A product and a sum may be rounded together,
+but nothing is reordered: bits depend on the vector length only, and NaN and infinity are kept."""
 
-_FEATURES = cpu_target.target_context.codegen().magic_tuple()[2]  # of what numba compiles for
+_FEATURES = cpu_target.target_context.codegen().magic_tuple()[
+    2
+]  # features of the processor that numba compiles for
 LANES = 16 if "+avx512f" in _FEATURES else 8 if "+avx" in _FEATURES else 4
-"""Floats in a vector register."""
+"""Number of floats in a vector register."""
 
 FLOAT, INDEX, INT = ir.FloatType(), ir.IntType(64), ir.IntType(32)
 VECTOR, INTS = ir.VectorType(FLOAT, LANES), ir.VectorType(INT, LANES)
@@ -37,7 +39,7 @@ POINTER = types.CPointer(types.float32)
 
 
 class _Vector(types.Type):
-    """The type of a vector in numba."""
+    """numba type of a vector."""
 
     def __init__(self) -> None:
         super().__init__(name=f"vector of {LANES} floats")
@@ -52,23 +54,23 @@ class _Model(models.PrimitiveModel):
         super().__init__(manager, kind, VECTOR)
 
 
-def place_at(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
-    """Write the address of a number some places after another one."""
+def address_at(builder: ir.IRBuilder, pointer: Any, offset: Any) -> Any:
+    """Emit the address of the number that is `offset` numbers after another one."""
     return builder.gep(pointer, [offset])
 
 
 def load_vector(builder: ir.IRBuilder, kind: Any, pointer: Any) -> Any:
-    """Write the loading of a vector that begins at any number."""
+    """Emit the loading of a vector from an address without alignment."""
     return builder.load(builder.bitcast(pointer, kind.as_pointer()), align=4)
 
 
 def store_vector(builder: ir.IRBuilder, value: Any, pointer: Any) -> None:
-    """Write the storing of a vector from any number on."""
+    """Emit the storing of a vector at an address without alignment."""
     builder.store(value, builder.bitcast(pointer, value.type.as_pointer()), align=4)
 
 
 def spread_over(builder: ir.IRBuilder, value: Any, kind: Any = VECTOR) -> Any:
-    """Write a vector with one number in every lane."""
+    """Emit a vector with the same number in every lane."""
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(INT, 0))
     lanes = ir.Constant(ir.VectorType(INT, kind.count), [0] * kind.count)
     return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), lanes)
@@ -77,41 +79,42 @@ def spread_over(builder: ir.IRBuilder, value: Any, kind: Any = VECTOR) -> Any:
 def call_llvm(
     builder: ir.IRBuilder, name: str, result: Any, arguments: Sequence[Any], suffix: str = ""
 ) -> Any:
-    """Write a call of one of LLVM's own functions of vectors."""
+    """Emit a call of one of LLVM's intrinsic vector functions."""
     signature = ir.FunctionType(result, [argument.type for argument in arguments])
-    full = f"llvm.{name}.v{LANES}f32{suffix}"
-    return builder.call(cgutils.get_or_insert_function(builder.module, signature, full), arguments)
+    full_name = f"llvm.{name}.v{LANES}f32{suffix}"
+    function = cgutils.get_or_insert_function(builder.module, signature, full_name)
+    return builder.call(function, arguments)
 
 
 @intrinsic
 def address(typing_context, numbers, start):
-    """Return the address of a number, counted from another address or from an array's beginning."""
+    """Return the address of a number, counted from another address or from an array's start."""
 
     def generate(context, builder, signature, arguments):
         first = arguments[0]
         if numbers != POINTER:
             first = context.make_array(numbers)(context, builder, first).data
-        return place_at(builder, first, context.cast(builder, arguments[1], start, types.int64))
+        return address_at(builder, first, context.cast(builder, arguments[1], start, types.int64))
 
     return POINTER(numbers, start), generate
 
 
 @intrinsic
 def load(typing_context, pointer, start):
-    """Return the vector that begins at a number."""
+    """Return the vector that begins `start` numbers after an address."""
 
     def generate(context, builder, signature, arguments):
-        return load_vector(builder, VECTOR, place_at(builder, *arguments))
+        return load_vector(builder, VECTOR, address_at(builder, *arguments))
 
     return _vector(POINTER, types.int64), generate
 
 
 @intrinsic
 def store(typing_context, pointer, start, vector):
-    """Store a vector from a number on."""
+    """Store a vector `start` numbers after an address."""
 
     def generate(context, builder, signature, arguments):
-        store_vector(builder, arguments[2], place_at(builder, *arguments[:2]))
+        store_vector(builder, arguments[2], address_at(builder, *arguments[:2]))
         return context.get_dummy_value()
 
     return types.void(POINTER, types.int64, _vector), generate
@@ -119,7 +122,7 @@ def store(typing_context, pointer, start, vector):
 
 @intrinsic
 def spread(typing_context, number):
-    """Return a vector with one float32 in every lane."""
+    """Return a vector with the same float32 in every lane."""
 
     def generate(context, builder, signature, arguments):
         return spread_over(builder, arguments[0])
@@ -149,28 +152,29 @@ def larger(typing_context, a, b):
 
 @intrinsic
 def first_lanes(typing_context, vector, n, other):
-    """Return the first `n` lanes of a vector and the other lanes of another one."""
+    """Return a vector with the first `n` lanes of `vector` and the other lanes of `other`."""
 
     def generate(context, builder, signature, arguments):
-        wanted = spread_over(builder, builder.trunc(arguments[1], INT), INTS)
+        vector, n, other = arguments
+        n_lanes = spread_over(builder, builder.trunc(n, INT), INTS)
         lanes = ir.Constant(INTS, list(range(LANES)))
-        return builder.select(builder.icmp_signed("<", lanes, wanted), arguments[0], arguments[2])
+        return builder.select(builder.icmp_signed("<", lanes, n_lanes), vector, other)
 
     return _vector(_vector, types.int64, _vector), generate
 
 
 def _reduction(combine: Callable[[ir.IRBuilder, Any, Any], Any]) -> Any:
-    """Return a function that combines all lanes, half with half."""
+    """Return a numba function that reduces all lanes to one number, combining halves."""
 
     @intrinsic
     def reduce(typing_context, vector):
         def generate(context, builder, signature, arguments):
-            found, half = arguments[0], LANES // 2
+            combined, half = arguments[0], LANES // 2
             while half:
                 lanes = [(lane + half) % LANES for lane in range(LANES)]
-                moved = builder.shuffle_vector(found, found, ir.Constant(INTS, lanes))
-                found, half = combine(builder, found, moved), half // 2
-            return builder.extract_element(found, ir.Constant(INT, 0))
+                moved = builder.shuffle_vector(combined, combined, ir.Constant(INTS, lanes))
+                combined, half = combine(builder, combined, moved), half // 2
+            return builder.extract_element(combined, ir.Constant(INT, 0))
 
         return types.float32(_vector), generate
 
@@ -182,7 +186,7 @@ largest = _reduction(lambda builder, a, b: builder.select(builder.fcmp_ordered("
 
 
 def _operator(symbol: Any, instruction: str) -> None:
-    """Let numba compute an operator of two vectors by one instruction."""
+    """Define an operator of two vectors in numba as one LLVM instruction."""
 
     @intrinsic
     def compute(typing_context, a, b):
@@ -192,7 +196,7 @@ def _operator(symbol: Any, instruction: str) -> None:
         return _vector(_vector, _vector), generate
 
     @overload(symbol)
-    def typed(a, b):
+    def overloaded(a, b):
         if isinstance(a, _Vector) and isinstance(b, _Vector):
             return lambda a, b: compute(a, b)
         return None
@@ -209,7 +213,7 @@ for _symbol, _instruction in (
 
 @intrinsic
 def _power_of_two(typing_context, x):
-    """Return 2 to the nearest whole numbers, and those numbers."""
+    """Round every lane to a whole number n, and return 2ⁿ and n."""
 
     def generate(context, builder, signature, arguments):
         n = call_llvm(builder, "rint", VECTOR, arguments)
@@ -224,7 +228,7 @@ def _power_of_two(typing_context, x):
 
 @intrinsic
 def _finish_exp(typing_context, x, y):
-    """Return y; zero where x is so small that y would be, and NaN where x is NaN."""
+    """Return y, but zero where x is below `_SMALLEST`, and NaN where x is NaN."""
 
     def generate(context, builder, signature, arguments):
         x, y = arguments
@@ -246,15 +250,15 @@ _ONE = np.float32(1.0)
 
 @njit(**OPTIONS)
 def exp(x):
-    """Return e to every lane, to about one part in 10⁷; zero below −87.
+    """Return the exponential of every lane, with a relative error of about 10⁻⁷.
 
     Args:
-        x: at most zero, or NaN, which stays.
+        x: Vector of numbers that are at most zero, or NaN. Below −87 the result is zero.
 
     Source:
         Range reduction to ±½ ln 2 and the polynomial of the Cephes library's `expf`.
     """
-    bounded = larger(x, spread(_LEAST))  # NaN becomes the bound, and NaN again at the end
+    bounded = larger(x, spread(_LEAST))  # `_finish_exp` restores NaN
     power, n = _power_of_two(bounded * spread(_LOG2_E))
     r = fma(n, spread(_LOW), fma(n, spread(_HIGH), bounded))
     p = fma(fma(spread(_E5), r, spread(_E4)), r, spread(_E3))

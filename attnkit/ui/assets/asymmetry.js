@@ -1,7 +1,14 @@
 // The Asymmetry page: S in two parts, over training, and what of it reaches the attention.
 // Arrays are those of attnkit/analysis/inspection/symmetry.py.
 
-const asymmetryFigures = (() => {
+import {
+  bars, clamp, diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, say, scaleLegend,
+  set, share, show,
+} from "./ink.js";
+import { lacks, titled } from "./heads.js";
+import { columnsChart, lineChart } from "./charts.js";
+import { filmPage } from "./film.js";
+
 const ROUNDING = 1e-5, EVEN = 0.05;
 const A_FORMULA = "a = ‖S − Sᵀ‖² / 4‖S‖² = (1 − s)/2";
 
@@ -103,7 +110,7 @@ const meaning = {
 };
 
 /** The symmetric and the antisymmetric part of an n × n matrix. */
-function partsOf(s, n, kept) {
+export function partsOf(s, n, kept) {
   kept.even ??= new Float32Array(n * n);
   kept.odd ??= new Float32Array(n * n);
   for (let i = 0; i < n; i++) {
@@ -223,7 +230,7 @@ function chartsIn(film, body, charts, least = 300) {
 }
 
 const overVariants = (film, name, indices) => film.variants.map((variant, p) => ({ ...variant, values: () => film.line(`${p}.${name}`, indices) }));
-const updateAll = (film, charts) => charts.forEach((chart) => chart.update());
+const updateAll = (_film, charts) => charts.forEach((chart) => chart.update());
 
 /** A table of named lines over the steps: [name, values per frame]. */
 const overSteps = (film, lines) => ({
@@ -390,9 +397,8 @@ const breakers = {
   }),
 };
 
-return [meaning, parts, overTraining, mass, stages, weights, breakers];
-})();
-
-export default function (component) {
-  return filmPage(component, { figures: asymmetryFigures });
+export default function showAsymmetry(component) {
+  return filmPage(component, {
+    figures: [meaning, parts, overTraining, mass, stages, weights, breakers],
+  });
 }

@@ -3,10 +3,14 @@
 // data: {panels: [{model, kind, note, alt, layers, heads, values, below}], measure, low, high,
 //        beyond, signed, alt, chosen: [model, kind, layer, head] | null}
 
+import { once, onWidth, states, unpacked, whenGone } from "./panels.js";
+import { clamp, diverging, el, number, say, scaleLegend, sequential, set, show } from "./ink.js";
+import { saveMenu } from "./save.js";
+
 const CELL = 20, CELL_LEAST = 6, TALLEST = 480, GAP = 28, PANEL_LEAST = 150;
 const INKS = ["#000000", "#ffffff"];
 
-export default function ({ data: packed, parentElement, setTriggerValue }) {
+export default function showAtlas({ data: packed, parentElement, setTriggerValue }) {
   const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-atlas");
   let state = states.get(root);
@@ -179,7 +183,7 @@ function buildGrid(state, first, place, width) {
   return grid;
 }
 
-const valueOf = (value) => (value === null ? "none" : number(value, Math.abs(value) < 0.1 ? 3 : 2));
+const valueText = (value) => (value === null ? "none" : number(value, Math.abs(value) < 0.1 ? 3 : 2));
 
 const placeOf = (panel, i, j) => `layer ${panel.layers[i]}, head ${panel.heads[j]}`;
 
@@ -196,7 +200,7 @@ function fill(state, grid, panel, scale) {
       const value = panel.values[i][j];
       const chosen = own && panel.layers[i] === layer && panel.heads[j] === head;
       set(cell, "style", `background: ${scale.css(value ?? NaN)}`);
-      set(cell, "aria-label", `${placeOf(panel, i, j)}: ${valueOf(value)}`);
+      set(cell, "aria-label", `${placeOf(panel, i, j)}: ${valueText(value)}`);
       set(cell, "aria-selected", chosen);
       if (chosen && !grid.chosen) grid.at = [i, j]; // where the keys begin
       cell.classList.toggle("ak-chosen-cell", chosen);
@@ -211,7 +215,7 @@ function fill(state, grid, panel, scale) {
 /** The number of a cell, above it. */
 function tell(state, grid, i, j) {
   const { panel } = grid, { tip } = state;
-  say(tip, `${panel.model}, ${panel.kind}\n${placeOf(panel, i, j)}: ${valueOf(panel.values[i][j])}`);
+  say(tip, `${panel.model}, ${panel.kind}\n${placeOf(panel, i, j)}: ${valueText(panel.values[i][j])}`);
   tip.style.display = "block";
   const cell = grid.cells[i][j].getBoundingClientRect(), around = tip.parentElement.getBoundingClientRect();
   const x = cell.left + cell.width / 2 - around.left - tip.offsetWidth / 2;

@@ -1,94 +1,17 @@
 // The Attention page: one lookup, seen at any moment of training, side by side between variants.
 // Arrays and header: attnkit/analysis/inspection/lookup.py. The stages of the lookup stand in lookup.js.
 
-/** Which map is shown: one that is pointed at for as long as it is, else the chosen one. */
-function shownPlace(film) {
-  return film.own.preview ?? chosenPlace(film);
-}
-
-/** The chosen layer and head; a head of null is the mean of all. */
-function chosenPlace(film) {
-  const { layer, head } = film.picked;
-  return { layer: Math.min(layer, film.header.layers.length - 1), head: film.own.mean ? null : head };
-}
-
-const placeText = (film, { layer, head }) => {
-  const place = film.header.layers.length > 1 ? `${film.header.layers[layer].title}, ` : "";
-  if (mostHeads(film) === 1) return place.replace(", ", "");
-  return place + (head === null ? "mean of all heads" : `head ${head + 1}`);
-};
-
-const mostHeads = (film) => Math.max(...film.variants.map((variant) => variant.n_heads));
-const columnsOf = ({ column_positions: known, rest }) => (rest ? [...known, undefined] : known);
-
-/** Why a variant has no such map; empty if it has one. */
-function lackingOf(variant, { head }) {
-  if (variant.refusal) return variant.refusal;
-  if (head === null || head < variant.n_heads) return "";
-  return lacks(variant);
-}
-
-/** A variant's map at a frame, (rows × columns): exact where it was asked for, else to 1/255. */
-function mapOf(film, p, { layer, head }, k = film.at) {
-  const { header } = film;
-  if (layer === header.layer && head === header.head && film.shape(`${p}.map`)) return film.get(`${p}.map`, k);
-  const name = `${p}.grid.${layer}`, [n, rows, columns] = film.shape(name);
-  const values = new Float32Array(rows * columns);
-  for (const h of head === null ? Array(n).keys() : [head]) {
-    const own = film.part(name, [h], k), share = 255 * (head === null ? n : 1);
-    for (let c = 0; c < values.length; c++) values[c] += own[c] / share;
-  }
-  return values;
-}
-
-/** The row of the followed token in the chosen layer; −1 if it is on another page of rows. */
-const followedRow = (film) => (film.header.askable[film.picked.asking] ?? { row: film.header.row }).row;
-
-/** What a variant answers at the followed token: {text, right, probability}. */
-function answerOf(film, p) {
-  const { header } = film;
-  if (!film.shape(`${p}.logits`)) return null;
-  const answer = film.get(`${p}.answers`)[header.row];
-  const probability = Math.exp(film.get(`${p}.top`)[0] - film.get(`${p}.total`)[0]);
-  return { text: header.texts[answer] ?? String(answer), right: header.right < 0 ? null : answer === header.right, probability };
-}
-
-/** Where the followed token looks: weights on the right and the mirrored entry, and the largest. */
-function looksOf(film, p) {
-  const { header } = film, weights = film.shape(`${p}.weights`) && film.get(`${p}.weights`);
-  if (!weights) return null;
-  const layer = header.layers[header.layer];
-  const most = weights.reduce((best, weight, j) => (weight > weights[best] ? j : best), 0);
-  const at = (column) => (column >= 0 ? weights[column] : NaN);
-  return { right: at(header.target), reverse: at(header.reverse), most: weights[most], entry: layer.column_titles[most] };
-}
-
-/** What one variant does with the followed token, in plain words. */
-function findingOf(film, p) {
-  const variant = film.variants[p], looks = looksOf(film, p), answer = answerOf(film, p);
-  if (!looks) return variant.refusal || variant.lacking || "nothing is known of it";
-  let text = `its largest weight, ${share(looks.most)}, is on ${looks.entry}`;
-  if (!Number.isNaN(looks.right)) {
-    text = `${share(looks.right)} of its weight on the right entry`;
-    if (!Number.isNaN(looks.reverse)) text += `, ${share(looks.reverse)} on the mirrored one`;
-  }
-  if (!answer) return `${text}.`;
-  const mark = answer.right === null ? "" : answer.right ? " ✓" : " ✗";
-  return `${text}; it answers ${answer.text}${mark} with probability ${share(answer.probability)}${answer.right === false ? holdersOf(film, p, answer.text) : ""}.`;
-}
-
-/** Which entries hold a wrong answer, and how much weight is on them: why it was given. */
-function holdersOf(film, p, text) {
-  const { columns, column_titles: titles } = film.header.layers[film.header.layer];
-  const held = titles.flatMap((title, j) => (title.endsWith(` ${text}`) ? [j] : []));
-  if (!held.length) return "";
-  const weights = film.get(`${p}.weights`), sum = held.reduce((all, j) => all + weights[j], 0);
-  return `: ${text} is held by ${held.map((j) => columns[j]).join(" and ")}, ${share(sum)} of its weight`;
-}
-
-const followed = (film) => film.header.askable[film.header.asking]?.label ?? "";
-/** Whether what was picked is on its way. */
-const isLate = (film) => film.served && ["layer", "head", "asking"].some((name) => film.picked[name] !== film.header[name]);
+import {
+  answerOf, chosenPlace, columnsOf, findingOf, followed, followedRow, lackingOf, looksOf, mapOf,
+  mostHeads, placeText, short, shownPlace,
+} from "./followed.js";
+import {
+  clamp, el, heatMap, number, paint, panelGrid, panelTitle, say, scaleLegend, sequential, set,
+  share, show, textWidth,
+} from "./ink.js";
+import { filmPage } from "./film.js";
+import { lookupFigure } from "./lookup.js";
+import { differenceFigure, massFigure } from "./contrast.js";
 
 const findingFigure = {
   name: "finding",
@@ -118,9 +41,6 @@ const findingFigure = {
     }),
   }),
 };
-
-const LONGEST_ANSWER = 9;
-const short = (text) => (text.length > LONGEST_ANSWER ? `${text.slice(0, LONGEST_ANSWER - 1)}…` : text);
 
 /** Which token is followed, and which map is shown, with the way back to the mean. */
 function mapControls(film, body) {
@@ -203,7 +123,6 @@ const mapsFigure = {
   },
   update(film, { controls, panels, legend, own, room }) {
     const place = shownPlace(film), { header } = film, scale = sequential(1);
-    const layer = header.layers[place.layer];
     updateControls(film, controls);
     legend.update(scale, "attention weight");
     panels.forEach(({ title, note, map }, p) => {
@@ -259,7 +178,7 @@ const gridFigure = {
   build(film, body) {
     const { layers } = film.header, gap = 6;
     const grid = panelGrid(film, body, film.variants.length, Math.min(film.width, Math.max(175, mostHeads(film) * 46)));
-    return film.variants.map((variant, p) => {
+    return film.variants.flatMap((variant, p) => {
       const box = grid.boxes[p];
       panelTitle(box, variant);
       if (variant.refusal) el("div", "ak-panel-note", box, variant.refusal);
@@ -291,7 +210,7 @@ const gridFigure = {
           return { p, l, head, button, canvas };
         });
       });
-    }).flat();
+    });
   },
   update(film, maps) {
     const chosen = chosenPlace(film), scale = film.own.bytes ??= sequential(255);
@@ -323,6 +242,6 @@ function bestHead(film, p) {
   return best;
 }
 
-export default function (component) {
+export default function showAttention(component) {
   return filmPage(component, { figures: [findingFigure, mapsFigure, gridFigure, lookupFigure, differenceFigure, massFigure] });
 }

@@ -3,11 +3,15 @@
 // texts and pixels only.
 // data: see attnkit/figures/board.py, and {alt, faded, file}
 
+import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from "./panels.js";
+import { paperOf, round, saveMenu } from "./save.js";
+import { clamp, el, paint, say, sequential, set, share, show, svg } from "./ink.js";
+
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 165, LETTER = 6.2;
 const SMALLEST_WINDOW = 780, SHORT_NAMES = 200, MOST_SPARE = 320;
 const LINES = { dot: "2 3", dash: "6 4", longdashdot: "9 3 2 3" };
 
-export default function ({ data: packed, parentElement }) {
+export default function showBoard({ data: packed, parentElement }) {
   const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-board");
   let state = states.get(root);
@@ -194,7 +198,7 @@ function buildMap(state, box, column) {
 
 /** Put the data into the nodes that stand. */
 function fill(state) {
-  const { data } = state, { maps } = data;
+  const { data } = state;
   setLegend(state.legend, data.legend);
   say(state.headings[5], readingOf(state));
   say(state.headings[8], "0: the scores are the same both ways. 0.5: both ways are unrelated. Mean over heads and layers.");

@@ -1,7 +1,11 @@
 // One card per variant: what is tied.
 // data: {cards: [{name, text, diagram, color, note}], narrowest}
 
-export default function ({ data: packed, parentElement }) {
+import {
+  columnsFor, once, onWidth, setText, setTextForm, states, unpacked, whenGone,
+} from "./panels.js";
+
+export default function showCards({ data: packed, parentElement }) {
   const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-cards");
   let state = states.get(root);

@@ -4,14 +4,16 @@
 //   columnsChart(film, parent, options)   .update(values, low, high)
 //   scatter(film, parent, options)     .update(x, y, limit)
 
+import { clamp, el, limitOf, number, pointedIn, set, show, svg } from "./ink.js";
+
 const DASHES = { solid: "", dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4", longdashdot: "9 3 2 3" };
 const IN_TURN = ["solid", "dash", "dot", "dashdot", "longdash", "longdashdot"];
 
 /** The stroke pattern of a variant's lines: a second cue besides its colour. */
-const dashOf = (variant, v) => DASHES[variant.dash ?? IN_TURN[v % IN_TURN.length]] ?? variant.dash;
+export const dashOf = (variant, v) => DASHES[variant.dash ?? IN_TURN[v % IN_TURN.length]] ?? variant.dash;
 
 /** About `n` round numbers from low to high. */
-function ticks(low, high, n) {
+export function ticks(low, high, n) {
   const raw = (high - low) / n || 1, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
   const all = [];
@@ -25,7 +27,7 @@ function ticks(low, high, n) {
  * from the data), levels [{value, text}], width, height (190), digits (2), label (of the axis)
  * Pointing at a step tells all values; pressing goes there.
  */
-function lineChart(film, parent, { lines, levels = [], width, height = 190, digits = 2, label = "", ...axis }) {
+export function lineChart(film, parent, { lines, levels = [], width, height = 190, digits = 2, label = "", ...axis }) {
   width = Math.floor(width ?? (parent.clientWidth || film.width));
   const margin = { left: 44, right: 12, top: label ? 22 : 8, bottom: 34 };
   const node = svg("svg", { width, height, class: "ak-chart", "aria-hidden": "true" }, parent);
@@ -129,7 +131,7 @@ function lineChart(film, parent, { lines, levels = [], width, height = 190, digi
 }
 
 /** Colour, dash and name of every line, for a chart that no player bar explains. */
-function lineLegend(parent, lines) {
+export function lineLegend(parent, lines) {
   const node = el("div", "ak-film-legend", parent);
   lines.forEach((line, v) => {
     const item = el("span", "", node);
@@ -141,7 +143,7 @@ function lineLegend(parent, lines) {
 }
 
 /** Upright bars around zero. Options: width, height, tell(k, value), tokens, color */
-function columnsChart(film, parent, { n, width, height = 64, tell, tokens, color }) {
+export function columnsChart(film, parent, { n, width, height = 64, tell, tokens, color }) {
   const gap = width / n > 4 ? 1 : 0, w = width / n;
   const node = svg("svg", { width, height, class: "ak-columns", "aria-hidden": "true" }, parent);
   const zero = svg("path", { class: "ak-zero" }, node);
@@ -166,7 +168,7 @@ function columnsChart(film, parent, { n, width, height = 64, tell, tokens, color
   };
 }
 
-const SHAPES = {
+export const SHAPES = {
   circle: "M-4.5 0A4.5 4.5 0 1 0 4.5 0A4.5 4.5 0 1 0 -4.5 0Z",
   square: "M-4 -4H4V4H-4Z",
   triangle: "M0 -5.2L5 3.8H-5Z",
@@ -176,7 +178,7 @@ const SHAPES = {
  * Points on two axes of one scale, 0 in the middle. Options: points [{shape: circle | square |
  * triangle, color, label, token, title}], width, height (both as wide by default)
  */
-function scatter(film, parent, { points, width, height }) {
+export function scatter(film, parent, { points, width, height }) {
   width = Math.floor(width ?? (parent.clientWidth || film.width));
   height ??= width;
   const node = svg("svg", { width, height, class: "ak-scatter", "aria-hidden": "true" }, parent);

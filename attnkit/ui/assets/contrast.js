@@ -1,5 +1,11 @@
 // The Attention page: the maps of two variants subtracted, and what training does to attention.
 
+import {
+  diverging, el, heatMap, limitOf, number, panelGrid, say, scaleLegend, share, show,
+} from "./ink.js";
+import { chosenPlace, columnsOf, lackingOf, mapOf, placeText, shownPlace } from "./followed.js";
+import { lineChart } from "./charts.js";
+
 /** Which two variants are compared: those chosen, else QKV and Q=K, else the first two. */
 function comparedPair(film) {
   const names = film.variants.map(({ text }) => text), known = film.own.pair ?? [];
@@ -30,7 +36,7 @@ function differenceOf(film, place, k = film.at) {
   return a.map((value, c) => value - b[c]);
 }
 
-const differenceFigure = {
+export const differenceFigure = {
   name: "difference",
   title: "A − B: where two variants look differently",
   hint: "The same map as above, subtracted. Red: A looks there more; blue: B does. One scale for the whole training.",
@@ -108,7 +114,7 @@ const massLines = (film, which) => film.variants.map((variant, p) => ({
 /** Whether a task has right (0) or mirrored (1) entries to look at. */
 const hasMass = (film, which) => massLines(film, which).some((line) => line.values().some((value) => !Number.isNaN(value)));
 
-const massFigure = {
+export const massFigure = {
   name: "mass",
   title: "Accuracy and attention, by training step",
   hint: (film) => "The vertical line is the moment shown; press anywhere to go there. Attention is the mean over " +
@@ -128,7 +134,7 @@ const massFigure = {
       })),
     ];
   },
-  update: (film, charts) => charts.forEach((chart) => chart.update()),
+  update: (_, charts) => charts.forEach((chart) => chart.update()),
   finding: (film) => `At step ${film.step} of ${film.header.total_steps}: ` + film.variants.map((variant, p) => {
     const mass = [0, 1].map((which) => massOf(film, p, chosenPlace(film), which, film.at));
     const parts = [`accuracy ${share(film.value("accuracy", [p]))}`];

@@ -3,7 +3,9 @@
 // so do the arrow keys, from one that is asked to the next.
 // data: {cells: [{token, full, asked, answer, target, reverse}], n_source, note, message}
 
-export default function ({ data: packed, parentElement }) {
+import { once, onWidth, states, unpacked, whenGone } from "./panels.js";
+
+export default function showExample({ data: packed, parentElement }) {
   const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-example");
   let state = states.get(root);

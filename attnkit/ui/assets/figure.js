@@ -3,9 +3,13 @@
 // data: {figure, legend: [{dash, text, color?}], height, narrowest, alt, file}
 // With the name of a file it can be saved, where the page has loaded what saves (load_board).
 
+import {
+  columnsFor, once, onSight, onWidth, states, unpacked, whenGone, whenPlotly,
+} from "./panels.js";
+
 const GAP_X = 20, TITLE_LINE = 18, LETTER = 8.2;
 
-export default function ({ data: packed, parentElement }) {
+export default function showFigure({ data: packed, parentElement }) {
   const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-figure");
   let state = states.get(root);

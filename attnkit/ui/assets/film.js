@@ -1,7 +1,7 @@
 // Films: training at up to 100 moments, shown by a page of figures under one player bar.
 // A page's component (its file is joined after panels.js, ink.js, charts.js, save.js and this one):
 //
-//   export default function (component) {           // {data: bytes, parentElement, setTriggerValue}
+//   export default function showPage(component) {           // {data: bytes, parentElement, setTriggerValue}
 //     return filmPage(component, { figures: [accuracy] });
 //   }
 //
@@ -30,6 +30,11 @@
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
 //   film.tip.show(text, event), film.tip.hide()
 
+import { once, onSight, onWidth, states, whenGone } from "./panels.js";
+import { clamp, el, number, say, set, show, svg } from "./ink.js";
+import { saveMenu } from "./save.js";
+import { dashOf } from "./charts.js";
+
 const PLAY_SECONDS = 6, REST = 250;
 const DECODED = {
   F64: (b) => new Float64Array(b), F32: (b) => new Float32Array(b), F16: (b) => halves(new Uint16Array(b)),
@@ -52,7 +57,7 @@ function halves(bits) {
 }
 
 /** A safetensors blob: its header, and its arrays by name as {shape, data}. */
-function readTensors(given) {
+export function readTensors(given) {
   const bytes = given instanceof Uint8Array ? given : new Uint8Array(given.buffer ?? given, given.byteOffset ?? 0, given.byteLength);
   const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
   const { __metadata__: about = {}, ...entries } = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
@@ -64,7 +69,7 @@ function readTensors(given) {
   return { header: JSON.parse(about.inspected ?? "{}"), arrays };
 }
 
-function newFilm() {
+export function newFilm() {
   const film = {
     key: "", header: { variants: [] }, steps: [], frames: new Map(), constants: {}, shapes: {},
     at: 0, version: 0, following: true, picked: {}, own: {},
@@ -85,7 +90,7 @@ function newFilm() {
 }
 
 /** Add a blob's frames to a film, or start over if it answers another question. */
-function takeBlob(film, blob) {
+export function takeBlob(film, blob) {
   const { header, arrays } = readTensors(blob);
   const framed = new Set(header.framed ?? []);
   const shapes = Object.fromEntries([...framed].map((name) => [name, arrays[name].shape.slice(1)]));
@@ -115,7 +120,7 @@ function takeBlob(film, blob) {
 }
 
 /** What a component's default export calls: mounts once, and takes every blob that comes. */
-function filmPage({ data, parentElement, setTriggerValue }, view) {
+export function filmPage({ data, parentElement, setTriggerValue }, view) {
   const root = once(parentElement, "div", "ak-film");
   let state = states.get(root);
   if (!state) {
@@ -123,7 +128,7 @@ function filmPage({ data, parentElement, setTriggerValue }, view) {
     states.set(root, state);
   }
   state.setTriggerValue = setTriggerValue;
-  if (data && data.byteLength) {
+  if (data?.byteLength) {
     takeBlob(state.film, data);
     arrangeFigures(state);
     schedule(state);

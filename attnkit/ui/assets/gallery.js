@@ -2,7 +2,9 @@
 // `open`, the cards themselves. Opening needs no answer from the server.
 // data: {families: [{title, tasks: [{name, title, question, source, thumbnail}]}], current, open}
 
-export default function ({ data: packed, parentElement, setTriggerValue }) {
+import { once, setText, states, unpacked, whenGone } from "./panels.js";
+
+export default function showGallery({ data: packed, parentElement, setTriggerValue }) {
   const data = unpacked(packed);
   const root = once(parentElement, "div", "ak-gallery");
   let state = states.get(root);

@@ -1,6 +1,6 @@
 // Which head is shown, in words; and what a variant with fewer heads lacks.
 
-const lacks = ({ n_heads }) => `It has ${n_heads} head${n_heads > 1 ? "s" : ""} only.`;
+export const lacks = ({ n_heads }) => `It has ${n_heads} head${n_heads > 1 ? "s" : ""} only.`;
 
 /** The layer and the head that were asked for, where there is a choice. */
 function whichHead({ header }) {
@@ -11,4 +11,4 @@ function whichHead({ header }) {
 }
 
 /** A figure's title that ends with the head. */
-const titled = (words) => (film) => [words, whichHead(film)].filter(Boolean).join(" · ");
+export const titled = (words) => (film) => [words, whichHead(film)].filter(Boolean).join(" · ");

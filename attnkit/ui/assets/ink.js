@@ -12,11 +12,14 @@
 //   bars(film, parent, options)                      .update(values, {low, high, texts})
 // Charts over steps and scatters stand in charts.js.
 
+import PALETTE from "../../variants/palette.json" with { type: "json" };
+import { columnsFor, setTextForm } from "./panels.js";
+
 const ROW_LEAST = 16;
 let ruler;
 
 /** Pixels that the longest of some texts takes in a figure, as bold as it may get. */
-function textWidth(texts) {
+export function textWidth(texts) {
   if (!ruler) {
     ruler = document.createElement("canvas").getContext("2d");
     ruler.font = `700 12px ${getComputedStyle(document.querySelector(".ak-film") ?? document.body).fontFamily}`;
@@ -25,7 +28,7 @@ function textWidth(texts) {
 }
 
 /** An HTML element with a class and a text that `say` can change. */
-function el(tag, className, parent, text) {
+export function el(tag, className, parent, text) {
   const element = document.createElement(tag);
   if (className) element.className = className;
   if (text !== undefined) element.append(document.createTextNode(text));
@@ -33,7 +36,7 @@ function el(tag, className, parent, text) {
   return element;
 }
 
-function svg(tag, attributes, parent) {
+export function svg(tag, attributes, parent) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   parent?.appendChild(element);
@@ -41,25 +44,25 @@ function svg(tag, attributes, parent) {
 }
 
 /** Change an element's text without replacing its text node. */
-function say(element, text) {
+export function say(element, text) {
   const node = element.firstChild;
   if (!node) element.append(document.createTextNode(text));
   else if (node.data !== text) node.data = text;
 }
 
 /** Set an attribute only if it differs. */
-function set(element, name, value) {
+export function set(element, name, value) {
   const text = String(value);
   if (element.getAttribute(name) !== text) element.setAttribute(name, text);
 }
 
-function show(element, visible) {
+export function show(element, visible) {
   const value = visible ? "" : "none";
   if (element.style.display !== value) element.style.display = value;
 }
 
 /** A number as one reads it: a true minus, "–" for none. */
-function number(value, digits = 2) {
+export function number(value, digits = 2) {
   if (value === undefined || value === null || Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
@@ -72,12 +75,12 @@ const ENDINGS = { one: "st", two: "nd", few: "rd", other: "th" };
 const PLURALS = new Intl.PluralRules("en", { type: "ordinal" });
 
 /** 1st, 2nd, 3rd, 4th, … */
-const ordinal = (n) => `${n}${ENDINGS[PLURALS.select(n)]}`;
+export const ordinal = (n) => `${n}${ENDINGS[PLURALS.select(n)]}`;
 
 /** A weight or a probability, always with two decimals. */
-const share = (value) => (Number.isFinite(value) ? value.toFixed(2).replace(/^-(?=.*[1-9])/, "−").replace("-", "") : "–");
+export const share = (value) => (Number.isFinite(value) ? value.toFixed(2).replace(/^-(?=.*[1-9])/, "−").replace("-", "") : "–");
 
-const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
+export const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
 /** 256 colours, as bytes, through the given ones. */
 function ramp(hexes) {
@@ -93,9 +96,7 @@ function ramp(hexes) {
   return bytes;
 }
 
-const VIRIDIS = ramp(["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779",
-  "#6ece58", "#b5de2b", "#fde725"]);
-const BLUE_RED = ramp(["#2166ac", "#67a9cf", "#d1e5f0", "#f7f7f7", "#fddbc7", "#ef8a62", "#b2182b"]);
+const VIRIDIS = ramp(PALETTE.viridis), BLUE_RED = ramp(PALETTE.blue_red);
 const LACKING = [140, 140, 140];
 
 function scaleOf(low, high, bytes) {
@@ -109,20 +110,20 @@ function scaleOf(low, high, bytes) {
 }
 
 /** Viridis from 0 to `high`. */
-const sequential = (high = 1) => scaleOf(0, high, VIRIDIS);
+export const sequential = (high = 1) => scaleOf(0, high, VIRIDIS);
 
 /** Blue below 0, red above, the same range on both sides. */
-const diverging = (limit) => scaleOf(-(limit || 1), limit || 1, BLUE_RED);
+export const diverging = (limit) => scaleOf(-(limit || 1), limit || 1, BLUE_RED);
 
 /** The largest absolute value, for `diverging`. */
-function limitOf(...arrays) {
+export function limitOf(...arrays) {
   let limit = 0;
   for (const array of arrays) for (const value of array) if (Math.abs(value) > limit && Number.isFinite(value)) limit = Math.abs(value);
   return limit;
 }
 
 /** A bar of the scale's colours with its numbers. */
-function scaleLegend(parent) {
+export function scaleLegend(parent) {
   const node = el("div", "ak-scale", parent);
   const what = el("span", "", node, "");
   const numbers = [el("span", "", node, "")];
@@ -142,10 +143,10 @@ function scaleLegend(parent) {
   };
 }
 
-const painted = new WeakMap(); // canvas → its pixels, for SVG
+export const painted = new WeakMap(); // canvas → its pixels, for SVG
 
 /** Colour a canvas of one pixel per value. */
-function paint(canvas, values, scale) {
+export function paint(canvas, values, scale) {
   let kept = painted.get(canvas);
   if (!kept) {
     kept = { context: canvas.getContext("2d"), image: new ImageData(canvas.width, canvas.height) };
@@ -166,7 +167,7 @@ function paint(canvas, values, scale) {
  * `n` boxes of at least `least` pixels side by side, in balanced rows; `.inner` is their width.
  * With `parts`, boxes have so many children each, and those of boxes in a row begin at one height.
  */
-function panelGrid(film, parent, n, least, parts = 0, gap = 16) {
+export function panelGrid(film, parent, n, least, parts = 0, gap = 16) {
   const width = parent.clientWidth || film.width;
   const columns = columnsFor(width + gap, n, least + gap);
   const node = el("div", "ak-panels", parent);
@@ -178,7 +179,7 @@ function panelGrid(film, parent, n, least, parts = 0, gap = 16) {
 }
 
 /** The colour and the name of a variant, and what is to be said of it at the shown step. */
-function panelTitle(parent, { name, text, color }) {
+export function panelTitle(parent, { name, text, color }) {
   const node = el("div", "ak-panel-title", parent);
   el("i", "", node, "■").style.color = color;
   setTextForm(el("b", "", node), name);
@@ -194,7 +195,7 @@ function panelTitle(parent, { name, text, color }) {
  * of room at the right); tell(i, j, value) (words on hover); onRow(i); bare (no labels); cell
  * (pixels of a cell, else by the width); least (pixels of the narrowest cell); rowTitle, columnTitle
  */
-function heatMap(film, parent, given) {
+export function heatMap(film, parent, given) {
   const { rows, columns, width, rowTokens = [], columnTokens = [], target = [], reverse = [], bare } = given;
   const left = bare ? 0 : 10 + textWidth(rows);
   const right = given.answers ? 26 + given.answers : 0;
@@ -296,7 +297,7 @@ function heatMap(film, parent, given) {
  * Tell what is pointed at in a drawing of `n` values side by side; returns what tells it anew.
  * Options: n, tell(k), tokens (positions, for linking, if the values are tokens')
  */
-function pointedIn(film, drawing, { n, tell, tokens }) {
+export function pointedIn(film, drawing, { n, tell, tokens }) {
   let at;
   drawing.onpointermove = (event) => {
     const box = drawing.getBoundingClientRect();
@@ -316,7 +317,7 @@ function pointedIn(film, drawing, { n, tell, tokens }) {
  * A vector as a row of coloured cells. Options: n, width, height (14), tell(k, value), tokens
  * (positions, for linking, if the cells are tokens)
  */
-function strip(film, parent, { n, width, height = 14, tell, tokens }) {
+export function strip(film, parent, { n, width, height = 14, tell, tokens }) {
   const node = el("div", "ak-strip", parent);
   const canvas = el("canvas", "", node);
   Object.assign(canvas, { width: n, height: 1 });
@@ -339,7 +340,7 @@ function strip(film, parent, { n, width, height = 14, tell, tokens }) {
  * class per row: "ak-bar-target", "ak-bar-reverse", …), color, rowHeight (18), left, room (pixels
  * of labels and of values)
  */
-function bars(film, parent, { labels, width, tokens = [], marks = [], color, rowHeight = 18, ...given }) {
+export function bars(film, parent, { labels, width, tokens = [], marks = [], color, rowHeight = 18, ...given }) {
   const left = given.left ?? 8 + textWidth(labels), room = given.room ?? 52;
   const long = Math.max(24, width - left - room);
   const size = { width: left + long + room, height: labels.length * rowHeight };

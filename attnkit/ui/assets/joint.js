@@ -1,10 +1,16 @@
 // The Similarity page: queries, keys and values of one example in one plane.
 
+import PALETTE from "../../variants/palette.json" with { type: "json" };
+import { alikeAt, markLegend, notesOf, pairName, TWIN } from "./pairs.js";
+import { lacks, titled } from "./heads.js";
+import { el, limitOf, number, panelGrid, panelTitle, set, svg } from "./ink.js";
+import { scatter } from "./charts.js";
+
 // Open marks of three sizes, so that those in one place can all be seen.
 const ROLE_INK = [
-  { name: "queries", one: "query", shape: "circle", color: "#2E8BC0", scale: 1.5 },
-  { name: "keys", one: "key", shape: "square", color: "#B8860B", scale: 1.05 },
-  { name: "values", one: "value", shape: "triangle", color: "#8C6BB1", scale: 0.75 },
+  { name: "queries", one: "query", shape: "circle", color: PALETTE.roles.Q, scale: 1.5 },
+  { name: "keys", one: "key", shape: "square", color: PALETTE.roles.K, scale: 1.05 },
+  { name: "values", one: "value", shape: "triangle", color: PALETTE.roles.V, scale: 0.75 },
 ];
 
 function openMark(mark, { color, scale }) {
@@ -19,12 +25,12 @@ const notMapped = (film, p) => (notesOf(film, p).has_head ? notesOf(film, p).ref
 /** Roles that a token has in this layer and that are in the plane. */
 function pointsOf(film, p) {
   const { tokens, asks, looked_at } = film.header, { widths } = notesOf(film, p);
-  return tokens.flatMap((_, i) => ROLE_INK.map((ink, r) => ({ r, i }))
+  return tokens.flatMap((_, i) => ROLE_INK.map((_, r) => ({ r, i }))
     .filter(({ r }) => (r ? looked_at[i] : asks[i]) && widths[r] === widths[1]));
 }
 
 /** Places of points in the plane of the newest frame, and how much of the spread it shows. */
-function project(film, p, points, k, kept) {
+export function project(film, p, points, k, kept) {
   const vectors = film.get(`${p}.vectors`, k), scale = film.get(`${p}.scale`, k)[0];
   const centre = film.get(`${p}.centre`), plane = film.get(`${p}.plane`), d = centre.length, n = film.header.tokens.length;
   let all = 0, seen = 0;
@@ -58,7 +64,7 @@ function reachOf(film, p, points) {
   }));
 }
 
-const jointFigure = {
+export const jointFigure = {
   name: "map",
   title: titled("Queries, keys and values of one example"),
   hint: (film) => {

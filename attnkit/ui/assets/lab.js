@@ -1,10 +1,18 @@
 // What the Lab adds to Streamlit's own buttons: the one that opens the sidebar is called Settings,
 // and the focus stays in the bar when the button that has it is switched off.
 
+import { once, states, whenGone } from "./panels.js";
+import showBoard from "./board.js";
+import { saveMenu } from "./save.js";
+
 const OPENER = "[data-testid=stExpandSidebarButton]";
 const INSTEAD = { train: ["pause", "stop"], pause: ["train"], step: ["pause", "train"], stop: ["train"] };
 
-export default function ({ parentElement }) {
+// The board's own component is small: it finds what draws the board here, see late.js.
+window.attnkitBoard = showBoard;
+window.attnkitSave = saveMenu;
+
+export default function showLab({ parentElement }) {
   const root = once(parentElement, "div", "ak-lab");
   let state = states.get(root);
   if (!state) {

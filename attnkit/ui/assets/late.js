@@ -2,7 +2,7 @@
 
 const newest = new WeakMap();
 
-export default function (component) {
+export default function showLate(component) {
   const { parentElement } = component;
   let end;
   newest.set(parentElement, component);

@@ -1,5 +1,11 @@
 // The Attention page: the stages of one lookup, with real numbers, side by side between variants.
 
+import {
+  bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, say, set,
+  share, strip, svg, textWidth,
+} from "./ink.js";
+import { columnsOf, findingOf, followed, isLate, mostHeads, placeText, short } from "./followed.js";
+
 const LONGEST_NAME = 14; // letters of an entry in the table; of longer ones only its name
 const STAGE_ROW = 18, NUMBER = 54;
 const isMasked = (value) => value === -Infinity || value < -9e4;
@@ -242,7 +248,7 @@ function buildStages(film, panel, p, width) {
 
 const VECTORS = ["token", "normed", "q", "k", "v", "products", "scores", "masked", "weights", "z", "head_out", "added", "logits"];
 
-const lookupFigure = {
+export const lookupFigure = {
   name: "lookup",
   title: (film) => `The lookup of ${followed(film)}, stage by stage`,
   hint: (film) => [

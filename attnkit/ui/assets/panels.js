@@ -1,18 +1,18 @@
 // Shared by all live components: how many panels stand in a row, and where state is kept.
 
 /** What the server has packed, as bytes of JSON. */
-function unpacked(data) {
+export function unpacked(data) {
   return data && data.byteLength !== undefined ? JSON.parse(new TextDecoder().decode(data)) : data;
 }
 
 /** Columns for n panels of at least `narrowest` pixels, in balanced rows. */
-function columnsFor(width, n, narrowest) {
+export function columnsFor(width, n, narrowest) {
   const fitting = Math.max(1, Math.min(n, Math.floor(width / narrowest)));
   return Math.ceil(n / Math.ceil(n / fitting));
 }
 
 /** Create `tag` with a class under `parent` once, and find it again later. */
-function once(parent, tag, className) {
+export function once(parent, tag, className) {
   let element = parent.querySelector(`:scope > .${className}`);
   if (!element) {
     element = document.createElement(tag);
@@ -23,18 +23,18 @@ function once(parent, tag, className) {
 }
 
 /** Set text only if it differs, so that unchanged nodes are not touched. */
-function setText(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 /** Set a text form that may also be broken after its equals signs. */
-function setTextForm(element, text) {
+export function setTextForm(element, text) {
   const parts = text.split(/(?<=\S{4}=)/);
   element.replaceChildren(...parts.flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
 }
 
 /** Call `draw` when the width of `element` changes; returns the way to end that. */
-function onWidth(element, draw) {
+export function onWidth(element, draw) {
   let known = element.clientWidth;
   const observer = new ResizeObserver(() => {
     if (element.clientWidth && element.clientWidth !== known) {
@@ -47,7 +47,7 @@ function onWidth(element, draw) {
 }
 
 /** Tell `seen(visible)` when the element comes near the screen or leaves it. */
-function onSight(element, seen) {
+export function onSight(element, seen) {
   const observer = new IntersectionObserver((entries) => seen(entries.at(-1).isIntersecting), {
     rootMargin: "150px",
   });
@@ -59,12 +59,12 @@ function onSight(element, seen) {
  * The cleanup that a component returns. Streamlit also calls the cleanup of a draw that was
  * overtaken by the next one before it had returned, so it counts only once `root` is out of the page.
  */
-function whenGone(root, end) {
+export function whenGone(root, end) {
   return () => setTimeout(() => root.isConnected || end());
 }
 
 /** Call `then` once plotly.js is in the page; `state.waiting` is the timer until then. */
-function whenPlotly(state, then) {
+export function whenPlotly(state, then) {
   if (window.Plotly) return then();
   clearInterval(state.waiting);
   state.waiting = setInterval(() => {
@@ -74,4 +74,4 @@ function whenPlotly(state, then) {
   }, 40);
 }
 
-const states = new WeakMap();
+export const states = new WeakMap();

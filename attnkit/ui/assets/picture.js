@@ -1,7 +1,9 @@
 // A Plotly figure that keeps its DOM node, zoom and hover while its data change, inked as the page.
 // data: {figure, alt}
 
-export default function ({ data: packed, parentElement }) {
+import { once, onWidth, states, unpacked, whenGone, whenPlotly } from "./panels.js";
+
+export default function showPicture({ data: packed, parentElement }) {
   const { figure, alt } = unpacked(packed);
   const root = once(parentElement, "div", "ak-chart");
   let state = states.get(root);

@@ -1,6 +1,8 @@
 // Taking a figure away: what stands in its box as SVG or PNG, and its numbers as CSV.
 // Everything is drawn from the page as it is: texts where they stand, canvases as rectangles.
 
+import { el, painted, set } from "./ink.js";
+
 const INLINED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray",
   "opacity", "font-size", "font-weight", "font-style", "text-anchor"];
 
@@ -32,7 +34,7 @@ function drawAt(element, { x, y }, sheet) {
   sheet.right = sheet.left + own.right - own.left;
 }
 
-function paperOf(element) {
+export function paperOf(element) {
   for (let node = element; node; node = node.parentElement) {
     const color = getComputedStyle(node).backgroundColor;
     if (!isClear(color)) return color;
@@ -67,7 +69,7 @@ function reach(box, sheet) {
   return { x: round(box.left - sheet.left), y: round(box.top - sheet.top), width: round(box.width), height: round(box.height) };
 }
 
-const round = (value) => Math.round(value * 100) / 100;
+export const round = (value) => Math.round(value * 100) / 100;
 
 function drawBox(element, style, sheet) {
   const box = element.getBoundingClientRect();
@@ -161,7 +163,7 @@ function drawCanvas(canvas, sheet) {
 }
 
 /** A table as comma-separated values; texts with commas, quotes or line breaks are quoted. */
-function csvOf({ columns, rows }) {
+export function csvOf({ columns, rows }) {
   const cell = (value) => {
     const text = value === null || value === undefined || Number.isNaN(value) ? "" : String(value);
     return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
@@ -190,7 +192,7 @@ function savePng(text, name) {
 }
 
 /** The menu of a figure. `what()` gives {body, heading, legend, name, table}; returns how to name it. */
-function saveMenu(parent, what) {
+export function saveMenu(parent, what) {
   const menu = el("details", "ak-save", parent);
   const summary = el("summary", "", menu, "Save");
   const list = el("div", "ak-save-list", menu);

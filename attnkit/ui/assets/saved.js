@@ -1,7 +1,11 @@
 // A picture (picture.js, whose default export is called showPicture here) under a menu to save it.
 // data: {figure, alt, title, name}
 
-export default function (component) {
+import { once, states, unpacked } from "./panels.js";
+import { saveMenu } from "./save.js";
+import showPicture from "./picture.js";
+
+export default function showSaved(component) {
   const { parentElement } = component, data = unpacked(component.data);
   const above = once(parentElement, "div", "ak-saved");
   const gone = showPicture(component);

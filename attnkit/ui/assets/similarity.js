@@ -1,46 +1,15 @@
 // The Similarity page: how alike queries, keys and values are, in weights and in activations.
 // Arrays are those of attnkit/analysis/inspection/similarity.py.
 
-// A pair has the colour of the sharing that ties it.
-const PAIR_INK = { QK: { color: "#D55E00", dash: "solid" }, QV: { color: "#CC79A7", dash: "dash" }, KV: { color: "#009E73", dash: "dot" } };
-const RANDOM = "#8a8f98", TWIN = 0.999995;
-const ABOVE = "more alike than random", WITHIN = "as alike as random", BELOW = "less alike than random";
-
-const pairName = (pair) => `${pair[0]} and ${pair[1]}`;
-const notesOf = (film, p) => film.header.notes[p];
-const measureAt = (film, name) => film.header.measures.indexOf(name);
-const alikeAt = (film, p, c, name, k) => film.value(`${p}.alike`, [c, measureAt(film, name)], k);
-const randomAt = (film, p, c, name, k) => film.part(`${p}.random`, [c, measureAt(film, name)], k);
-const range = ([, low, high]) => `${share(low)} to ${share(high)}`;
-const readsAll = (film, p) => Math.max(...notesOf(film, p).widths) >= film.header.d_model;
-
-/** Where a value lies beside what random matrices give: 1 above, −1 below, 0 within, NaN unknown. */
-function beside(value, [, low, high]) {
-  if (!Number.isFinite(value) || !Number.isFinite(low)) return NaN;
-  return value > high ? 1 : value < low ? -1 : 0;
-}
-const SIDES = { 1: ABOVE, 0: WITHIN, "-1": BELOW };
-const MARKS = { 1: " ▲", 0: "", "-1": " ▼" };
-
-/** What a variant's pair has in common at the shown step: a verdict, and the numbers behind it. */
-function saidOf(film, p, c) {
-  const name = pairName(film.header.pairs[c]);
-  const [cos, weights, activations] = ["cos_weights", "cka_weights", "cka_activations"].map((m) => alikeAt(film, p, c, m));
-  const [cosRandom, ofWeights, ofActivations] = ["cos_weights", "cka_weights", "cka_activations"].map((m) => randomAt(film, p, c, m));
-  const same = weights > TWIN && (Number.isNaN(cos) || cos > TWIN);
-  if (same && Number.isNaN(activations)) return { name, verdict: "one matrix; no token has both.", numbers: "" };
-  if (same && activations > TWIN) return { name, verdict: "one and the same.", numbers: "" };
-  const sides = [beside(weights, ofWeights), beside(activations, ofActivations)];
-  let verdict = `weights ${SIDES[sides[0]]}, activations ${SIDES[sides[1]]}.`;
-  if (same) verdict = "one matrix, but different vectors: what acts on them after it differs.";
-  else if (Number.isNaN(sides[1])) verdict = `weights ${SIDES[sides[0]]}; no token has both.`;
-  else if (sides[0] === sides[1]) verdict = `${SIDES[sides[0]]}.`;
-  const parts = [`weights ${share(weights)} (random ${range(ofWeights)})`];
-  if (Number.isFinite(activations)) parts.push(`activations ${share(activations)} (random ${range(ofActivations)})`);
-  if (Number.isFinite(cos)) parts.push(`cosine of weights ${share(cos)} (random ${range(cosRandom)})`);
-  const numbers = parts.join(", ");
-  return { name, verdict, numbers: `${numbers[0].toUpperCase()}${numbers.slice(1)}.` };
-}
+import { lacks, titled } from "./heads.js";
+import { clamp, el, number, panelGrid, panelTitle, say, set, share, show, svg } from "./ink.js";
+import {
+  alikeAt, beside, markLegend, MARKS, notesOf, PAIR_INK, pairName, RANDOM, randomAt, range,
+  readsAll, saidOf, TWIN,
+} from "./pairs.js";
+import { lineChart, lineLegend, SHAPES } from "./charts.js";
+import { filmPage } from "./film.js";
+import { jointFigure } from "./joint.js";
 
 const verdicts = {
   name: "alike",
@@ -138,7 +107,7 @@ function overTraining({ name, title, hint, measures, shown }) {
         return charts;
       });
     },
-    update: (film, charts) => charts.forEach((chart) => chart.update()),
+    update: (_, charts) => charts.forEach((chart) => chart.update()),
     finding: (film) => film.variants.map((variant, p) => {
       const parts = notesOf(film, p).has_head ? film.header.pairs.map((pair, c) => {
         const numbers = measures.map(({ name: measure, label }) => {
@@ -237,7 +206,7 @@ const angles = {
       return note ? [] : [anglesChart(film, grid.boxes[p], p, grid.inner)];
     });
   },
-  update: (film, charts) => charts.forEach((chart) => chart.update()),
+  update: (_, charts) => charts.forEach((chart) => chart.update()),
   finding: (film) => film.variants.map((variant, p) => {
     if (!notesOf(film, p).has_head) return `${variant.name}: ${lacks(variant)}`;
     const n = film.shape(`${p}.angles`)[1];
@@ -256,15 +225,6 @@ const angles = {
     }),
   }),
 };
-
-function markLegend(parent, shape, color, text) {
-  const item = el("span", "", parent);
-  const sample = svg("svg", { viewBox: "-8 -8 16 16", width: 16, height: 16, "aria-hidden": "true" }, item);
-  Object.assign(sample.style, { width: "16px", height: "16px" });
-  const mark = svg("path", { d: SHAPES[shape], fill: color }, sample);
-  el("span", "", item, text);
-  return mark;
-}
 
 const SHORT_NAMES = { cos_weights: "cosine", overlap: "overlap", cka_weights: "CKA", cos_activations: "cosine", cka_activations: "CKA" };
 
@@ -335,6 +295,6 @@ const heads = {
   }),
 };
 
-export default function (component) {
+export default function showSimilarity(component) {
   return filmPage(component, { figures: [verdicts, weights, activations, angles, jointFigure, heads] });
 }

@@ -27,10 +27,10 @@ from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import (
     QUESTION,
     SOURCE,
-    answer_004,
+    answer_sentences,
     as_they_stand,
     caveats,
-    on_text,
+    cka_on_text,
     summary,
 )
 from attnkit.realmodels.atlas import Atlas
@@ -101,9 +101,9 @@ def answer(table: pd.DataFrame) -> None:
     """Draw the answer in three sentences, the numbers behind it, and its caveats."""
     st.caption(plain(f"“{QUESTION}”: {SOURCE}"))
     with st.container(key="answer"):
-        st.markdown("\n\n".join(map(with_formulas, answer_004(table))))
+        st.markdown("\n\n".join(map(with_formulas, answer_sentences(table))))
     st.caption(
-        with_formulas(f"{on_text(table)} All as the models stand: nothing folded, distance 0.")
+        with_formulas(f"{cka_on_text(table)} All as the models stand: nothing folded, distance 0.")
     )
     with st.expander("The numbers of these sentences"):
         st.markdown(summary(as_they_stand(table)))

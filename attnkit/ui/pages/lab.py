@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import streamlit as st
 from streamlit.elements.lib.mutable_popover_container import PopoverContainer
 
-from attnkit.analysis.custom_phone_book import can_be_asked
+from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE
 from attnkit.experiment.links import problems_in_words
@@ -123,7 +123,7 @@ def draw() -> None:
     numbers(lab, job)
     if probe is None or some_missing:
         st.fragment(await_examples, run_every=AWAIT_SECONDS)(page, probe is None)
-    if can_be_asked(lab.experiment.task):
+    if is_phone_book(lab.experiment.task):
         with book:  # drawn last: it waits for the training process
             st.fragment(custom_phone_book_area)(lab)
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pandas as pd
 import streamlit as st
 
-from attnkit.foundation.machine import megabytes_of, room
+from attnkit.foundation.machine import free_and_total_memory, megabytes_of
 from attnkit.foundation.settings import PREFIX
 from attnkit.service.logs import versions
 from attnkit.service.server import server_settings
@@ -118,7 +118,7 @@ def live_area() -> None:
             "megabytes": st.column_config.NumberColumn(
                 "MB", width=45, format="%.0f", help="Memory, estimated."
             ),
-            "watchers": st.column_config.NumberColumn("Tabs", width=45, help="Browser tabs that show it."),
+            "watchers": st.column_config.NumberColumn("Tabs", width=45, help="Tabs that show it."),
             "restarts": st.column_config.NumberColumn(
                 "Anew", width=50, help="How often training began anew because its process had died."
             ),
@@ -184,7 +184,7 @@ def show_metrics(jobs: list[dict[str, object]]) -> None:
     """Draw the numbers of sessions, jobs and megabytes of memory."""
     service = training_service()
     n_queued = sum(job["state"] == "queued" for job in jobs)
-    free, total = room()
+    free, total = free_and_total_memory()
     with st.container(horizontal=True):
         show_metric("Open tabs", n_sessions())
         show_metric("Training", service.n_active, f"of {server_settings().max_active:,}")

@@ -9,7 +9,7 @@ import streamlit as st
 
 from attnkit.analysis.comparison import ComparedExperiment
 from attnkit.figures.overlay import style_of
-from attnkit.foundation.settings import ended
+from attnkit.foundation.settings import as_sentence
 from attnkit.service.history import changed_settings, history_table, name_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import (
@@ -55,8 +55,9 @@ def draw() -> None:
             raise store
         show_store(runs, store)
     except Unavailable as error:
+        reason = plain(as_sentence(str(error)))
         st.warning(
-            f"The store of finished experiments cannot be read now: {plain(ended(str(error)))} "
+            f"The store of finished experiments cannot be read now: {reason} "
             "Training in the Lab works without it.",
             icon=":material/warning:",
         )

@@ -20,7 +20,7 @@ from attnkit.figures.heads import (
 )
 from attnkit.figures.recovery import plot_recovery, recovery_legend
 from attnkit.figures.ties import Way, ways_csv, ways_of, ways_table
-from attnkit.foundation.settings import ended
+from attnkit.foundation.settings import as_sentence
 from attnkit.service.jobs import Job
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components
@@ -238,7 +238,7 @@ def plan_of(subject: Subject, operation: TiedTraining, way: Way) -> tuple[Experi
     try:
         return operation.plan(subject.experiment.first_seed, way.variant, way.text), ""
     except ValueError as error:
-        return None, f"It cannot be trained on. {ended(str(error))}"
+        return None, f"It cannot be trained on. {as_sentence(str(error))}"
 
 
 def plan_text(operation: TiedTraining, plan: Experiment) -> str:

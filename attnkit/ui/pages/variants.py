@@ -9,7 +9,7 @@ import streamlit as st
 from attnkit.examples import TASK, RecordedVariants, default_of, load_variants
 from attnkit.experiment import Experiment
 from attnkit.figures.diagram import LEGEND
-from attnkit.foundation.plugins import OWN_MODULES, import_own
+from attnkit.foundation.plugins import PLUGINS, import_plugins
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent, percent_interval
@@ -40,7 +40,7 @@ def draw() -> None:
         "heads of queries and one vector per token that is key and value at once. Links, JSON and "
         "the command line hold text forms, and take names as well."
     )
-    for problem in import_own():
+    for problem in import_plugins():
         st.error(plain(f"{problem}."), icon=":material/error:")
     explain_words()
     st.caption(costs_note(recorded))
@@ -83,7 +83,7 @@ def explain_words() -> None:
             wrap_lines=True,
         )
         st.markdown(
-            f"and name the module in the environment variable `{OWN_MODULES}`: the command line, "
+            f"and name the module in the environment variable `{PLUGINS}`: the command line, "
             "the Lab and this page then list it. A new word is a subclass of `Option`, with "
             "`register_option`."
         )

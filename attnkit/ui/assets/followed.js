@@ -1,0 +1,96 @@
+// The followed token on the Attention page: its map, where it looks, and what each variant answers.
+
+import { lacks } from "./heads.js";
+import { share } from "./ink.js";
+
+/** Which map is shown: one that is pointed at for as long as it is, else the chosen one. */
+export function shownPlace(film) {
+  return film.own.preview ?? chosenPlace(film);
+}
+
+/** The chosen layer and head; a head of null is the mean of all. */
+export function chosenPlace(film) {
+  const { layer, head } = film.picked;
+  return { layer: Math.min(layer, film.header.layers.length - 1), head: film.own.mean ? null : head };
+}
+
+export const placeText = (film, { layer, head }) => {
+  const place = film.header.layers.length > 1 ? `${film.header.layers[layer].title}, ` : "";
+  if (mostHeads(film) === 1) return place.replace(", ", "");
+  return place + (head === null ? "mean of all heads" : `head ${head + 1}`);
+};
+
+export const mostHeads = (film) => Math.max(...film.variants.map((variant) => variant.n_heads));
+export const columnsOf = ({ column_positions: known, rest }) => (rest ? [...known, undefined] : known);
+
+/** Why a variant has no such map; empty if it has one. */
+export function lackingOf(variant, { head }) {
+  if (variant.refusal) return variant.refusal;
+  if (head === null || head < variant.n_heads) return "";
+  return lacks(variant);
+}
+
+/** A variant's map at a frame, (rows × columns): exact where it was asked for, else to 1/255. */
+export function mapOf(film, p, { layer, head }, k = film.at) {
+  const { header } = film;
+  if (layer === header.layer && head === header.head && film.shape(`${p}.map`)) return film.get(`${p}.map`, k);
+  const name = `${p}.grid.${layer}`, [n, rows, columns] = film.shape(name);
+  const values = new Float32Array(rows * columns);
+  for (const h of head === null ? Array(n).keys() : [head]) {
+    const own = film.part(name, [h], k), share = 255 * (head === null ? n : 1);
+    for (let c = 0; c < values.length; c++) values[c] += own[c] / share;
+  }
+  return values;
+}
+
+/** The row of the followed token in the chosen layer; −1 if it is on another page of rows. */
+export const followedRow = (film) => (film.header.askable[film.picked.asking] ?? { row: film.header.row }).row;
+
+/** What a variant answers at the followed token: {text, right, probability}. */
+export function answerOf(film, p) {
+  const { header } = film;
+  if (!film.shape(`${p}.logits`)) return null;
+  const answer = film.get(`${p}.answers`)[header.row];
+  const probability = Math.exp(film.get(`${p}.top`)[0] - film.get(`${p}.total`)[0]);
+  return { text: header.texts[answer] ?? String(answer), right: header.right < 0 ? null : answer === header.right, probability };
+}
+
+/** Where the followed token looks: weights on the right and the mirrored entry, and the largest. */
+export function looksOf(film, p) {
+  const { header } = film, weights = film.shape(`${p}.weights`) && film.get(`${p}.weights`);
+  if (!weights) return null;
+  const layer = header.layers[header.layer];
+  const most = weights.reduce((best, weight, j) => (weight > weights[best] ? j : best), 0);
+  const at = (column) => (column >= 0 ? weights[column] : NaN);
+  return { right: at(header.target), reverse: at(header.reverse), most: weights[most], entry: layer.column_titles[most] };
+}
+
+/** What one variant does with the followed token, in plain words. */
+export function findingOf(film, p) {
+  const variant = film.variants[p], looks = looksOf(film, p), answer = answerOf(film, p);
+  if (!looks) return variant.refusal || variant.lacking || "nothing is known of it";
+  let text = `its largest weight, ${share(looks.most)}, is on ${looks.entry}`;
+  if (!Number.isNaN(looks.right)) {
+    text = `${share(looks.right)} of its weight on the right entry`;
+    if (!Number.isNaN(looks.reverse)) text += `, ${share(looks.reverse)} on the mirrored one`;
+  }
+  if (!answer) return `${text}.`;
+  const mark = answer.right === null ? "" : answer.right ? " ✓" : " ✗";
+  return `${text}; it answers ${answer.text}${mark} with probability ${share(answer.probability)}${answer.right === false ? holdersOf(film, p, answer.text) : ""}.`;
+}
+
+/** Which entries hold a wrong answer, and how much weight is on them: why it was given. */
+function holdersOf(film, p, text) {
+  const { columns, column_titles: titles } = film.header.layers[film.header.layer];
+  const held = titles.flatMap((title, j) => (title.endsWith(` ${text}`) ? [j] : []));
+  if (!held.length) return "";
+  const weights = film.get(`${p}.weights`), sum = held.reduce((all, j) => all + weights[j], 0);
+  return `: ${text} is held by ${held.map((j) => columns[j]).join(" and ")}, ${share(sum)} of its weight`;
+}
+
+export const followed = (film) => film.header.askable[film.header.asking]?.label ?? "";
+/** Whether what was picked is on its way. */
+export const isLate = (film) => film.served && ["layer", "head", "asking"].some((name) => film.picked[name] !== film.header[name]);
+
+const LONGEST_ANSWER = 9;
+export const short = (text) => (text.length > LONGEST_ANSWER ? `${text.slice(0, LONGEST_ANSWER - 1)}…` : text);

@@ -1,0 +1,68 @@
+// What the figures of the pages compute from a film: maps, symmetric parts, projections, verdicts.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { partsOf } from "../../attnkit/ui/assets/asymmetry.js";
+import { findingOf, mapOf } from "../../attnkit/ui/assets/followed.js";
+import { project } from "../../attnkit/ui/assets/joint.js";
+import { saidOf } from "../../attnkit/ui/assets/pairs.js";
+
+/** A film of one frame that holds some arrays: name → [shape, values]. */
+function filmOf(header, arrays, variants = [{ name: "Q=K", n_heads: 2 }]) {
+  const film = {
+    header, variants, steps: [0], at: 0,
+    shape: (name) => arrays[name]?.[0],
+    get: (name) => Float32Array.from(arrays[name][1]),
+    part(name, indices) {
+      const [shape, values] = arrays[name], size = shape.slice(indices.length).reduce((a, b) => a * b, 1);
+      const from = indices.reduce((sum, index, d) => sum * shape[d] + index, 0) * size;
+      return Float32Array.from(values.slice(from, from + size));
+    },
+    value: (name, indices) => film.part(name, indices)[0],
+  };
+  return film;
+}
+const near = (found, expected) => found.forEach((value, i) => assert.ok(Math.abs(value - expected[i]) < 1e-6, `${i}: ${value}`));
+
+test("a matrix is the sum of its symmetric and its antisymmetric part", () => {
+  const s = Float32Array.from([1, 2, 3, 4, 5, 6, 7, 8, 10]), { even, odd } = partsOf(s, 3, {});
+  near(even, [1, 3, 5, 3, 5, 7, 5, 7, 10]);
+  near(odd, [0, -1, -2, 1, 0, -1, 2, 1, 0]);
+});
+
+test("the mean of all heads has rows that still sum to 1", () => {
+  const film = filmOf({ layer: 1, head: 0 }, { "0.grid.0": [[2, 1, 2], [255, 0, 51, 204]] });
+  near(mapOf(film, 0, { layer: 0, head: 1 }), [0.2, 0.8]);
+  near(mapOf(film, 0, { layer: 0, head: null }), [0.6, 0.4]);
+});
+
+test("a finding names the weights and marks a wrong answer", () => {
+  const header = {
+    layer: 0, row: 0, target: 1, reverse: 0, right: 4, texts: { 3: "31", 4: "14" },
+    layers: [{ columns: ["Ada", "Ben"], column_titles: ["Ada, 31", "Ben, 14"] }],
+  };
+  const logits = { "0.logits": [[2], [0, 0]], "0.answers": [[1], [3]], "0.top": [[1], [Math.log(0.75)]], "0.total": [[1], [0]] };
+  const film = filmOf(header, { "0.weights": [[2], [0.9, 0.1]], ...logits });
+  assert.equal(findingOf(film, 0),
+    "0.10 of its weight on the right entry, 0.90 on the mirrored one; it answers 31 ✗ with probability 0.75: 31 is held by Ada, 0.90 of its weight.");
+});
+
+test("a projection tells how much of the spread it shows", () => {
+  // Two queries that differ along x, and along a third axis that the plane leaves out.
+  const arrays = {
+    "0.vectors": [[1, 2, 3], [1, 0, 1, -1, 0, -1]], "0.scale": [[1], [2]], "0.centre": [[3], [0, 0, 0]],
+    "0.plane": [[3, 2], [1, 0, 0, 1, 0, 0]],
+  };
+  const kept = { x: new Float64Array(2), y: new Float64Array(2) };
+  project(filmOf({ tokens: [0, 1] }, arrays), 0, [{ r: 0, i: 0 }, { r: 0, i: 1 }], 0, kept);
+  near([...kept.x, ...kept.y, kept.share], [2, -2, 0, 0, 0.5]);
+});
+
+test("a pair is compared with random matrices, and one matrix is called one", () => {
+  const header = { pairs: ["QK"], measures: ["cos_weights", "cka_weights", "cka_activations"], notes: [{}] };
+  const random = [[1, 3, 3], [0, -0.1, 0.1, 0.3, 0.2, 0.4, 0.5, 0.4, 0.6]];
+  const said = (...alike) => saidOf(filmOf(header, { "0.alike": [[1, 3], alike], "0.random": random }), 0, 0);
+  assert.equal(said(0.5, 0.9, 0.5).verdict, "weights more alike than random, activations as alike as random.");
+  assert.equal(said(0, 0.1, 0.2).verdict, "less alike than random.");
+  assert.equal(said(1, 1, 1).verdict, "one and the same.");
+  assert.equal(said(1, 1, 0.7).verdict, "one matrix, but different vectors: what acts on them after it differs.");
+});

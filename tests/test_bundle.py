@@ -1,0 +1,62 @@
+"""Scripts joined from ES modules: each is one module, in which no name is declared twice."""
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from attnkit.ui.bundle import inline_script, script
+
+MODULES = sorted(
+    file.name.removesuffix(".js")
+    for file in (files("attnkit") / "ui" / "assets").iterdir()
+    if file.name.endswith(".js")
+)
+COMPONENTS = [n for n in MODULES if re.search("^export default", script(n), re.MULTILINE)]
+
+DECLARED = re.compile(r"^(?:export default )?(?:async )?(?:function|class) (\w+)", re.MULTILINE)
+ASSIGNED = re.compile(r"^(?:const|let) (.+)", re.MULTILINE)
+
+
+def declared(source):
+    """Return the names that are declared at the top level."""
+    names = DECLARED.findall(source)
+    for line in ASSIGNED.findall(source):
+        before_values = re.split(r"[({\[]", line)[0]
+        names += re.findall(r"(?:^|, )(\w+) = ", before_values)
+    return names
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_script_imports_nothing_and_declares_each_name_once(name):
+    """Otherwise a browser refuses it as a whole."""
+    source = script(name)
+    assert not re.search(r"^(import|export (?!default))", source, re.MULTILINE)
+    names = declared(source)
+    assert len(names) == len(set(names)) > 0
+    assert len(re.findall("^export default", source, re.MULTILINE)) <= 1
+
+
+def test_what_two_modules_import_is_there_once():
+    """Imported modules stand above those that import them."""
+    source = script("attention")
+    assert source.count("export default function showAttention(") == 1
+    places = [source.index(f"function {name}(") for name in ("once", "heatMap", "filmPage")]
+    assert places == sorted(places)
+    assert source.index("const PALETTE = {") < source.index("PALETTE.viridis")
+    assert source.count("const PALETTE = ") == 1
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_page_calls_the_function_that_was_exported(name):
+    """A `<script>` of a page has no exports, and does not end before its end."""
+    source, function = inline_script(name)
+    assert not re.search("^export", source, re.MULTILINE)
+    assert f"function {function}(" in source
+    assert "</script" not in source
+
+
+def test_a_module_without_default_export_is_refused():
+    """The message names the file."""
+    with pytest.raises(ValueError, match=r"ink\.js: got no default export"):
+        inline_script("ink")
