@@ -1,14 +1,14 @@
-"""The dashboard: routes to the pages. Start it with `streamlit run dashboard.py`.
+"""The dashboard: it routes to the pages. Start it with `streamlit run dashboard.py`.
 
-Streamlit imports this file once, to serve the `app` that it finds here, and runs it as a script for
-every visit. A host that runs only the script shows the same pages, but without the guard.
+Streamlit imports this file once, to serve its `app`, and runs it as a script for every visit. A
+host that runs only the script shows the same pages, but without the guard.
 """
 
 import streamlit as st
 
 
 def draw() -> None:
-    """Draw the page that the address asks for."""
+    """Draw the page that the address names."""
     from attnkit.ui.bundle import asset
     from attnkit.ui.routing import route
     from attnkit.ui.session import stay
@@ -16,7 +16,7 @@ def draw() -> None:
 
     st.set_page_config(
         page_title="attnkit: why do Q, K and V need different matrices?",
-        page_icon=asset("icon.svg"),  # a Material icon would be loaded from a foreign host
+        page_icon=asset("icon.svg"),  # the browser would load a Material icon from another host
         layout="wide",
         initial_sidebar_state=240,
     )

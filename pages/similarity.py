@@ -1,21 +1,5 @@
 """Similarity: how alike queries, keys and values are."""
 
-from dataclasses import replace
+from attnkit.ui.pages import similarity
 
-import streamlit as st
-
-from attnkit.ui.example_picker import pick_example
-from attnkit.ui.inspection import open_subject, pick_layer_and_head, show_film
-from attnkit.ui.routing import require_route
-from attnkit.ui.takeaway import take_away
-
-require_route()
-TITLE = "How alike are queries, keys and values?"
-subject = open_subject("similarity", TITLE)
-with st.container(horizontal=True, vertical_alignment="bottom", key="pickers"):
-    layer, head = pick_layer_and_head(subject)
-    looked = pick_example(subject)
-if looked is not None:
-    inspection = replace(looked, view="similarity", layer=layer, head=head, asking=0)
-    show_film(subject, inspection, "similarity")
-    take_away(subject, inspection, "similarity", TITLE)
+similarity.draw()

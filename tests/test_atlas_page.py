@@ -401,7 +401,7 @@ def test_a_stop_is_no_error(copy, tmp_path):
 )
 def test_an_error_names_its_source_once(tmp_path, told, error, shown):
     """As the error does, or before it."""
-    measuring = ModelMeasurement(str(tmp_path / "upload"), told=told)
+    measuring = ModelMeasurement(str(tmp_path / "upload"), name=told)
     assert measuring.problem_of(Unreadable(error)) == shown
 
 

@@ -12,7 +12,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures import board as boards
 from attnkit.figures.board import board, planned_board
 from attnkit.training.statistics import mean_interval
-from attnkit.ui.session import shipped_example
+from attnkit.ui.task_examples import shipped_example
 
 
 def unpacked(text):

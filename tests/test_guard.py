@@ -393,7 +393,7 @@ def test_cookies_are_secure_behind_https(guarded, scheme, headers, secure):
     assert guarded.headers["set-cookie"].endswith("; Secure") == secure
 
 
-@pytest.mark.parametrize("path", [*ROOT.glob("attnkit/ui/*.py"), *ROOT.glob("pages/*.py")], ids=str)
+@pytest.mark.parametrize("path", [*ROOT.glob("attnkit/ui/**/*.py")], ids=str)
 def test_every_text_field_says_how_much_it_takes(path):
     """A text beyond the size of a message would close the connection again and again."""
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]

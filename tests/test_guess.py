@@ -8,7 +8,7 @@ from test_pages import SMALL, job_of, press, show, told, visit, visit_small, wat
 
 from attnkit.training.summary import finding, solved_variants
 from attnkit.ui.guess import NONE, Guess
-from attnkit.ui.session import shipped_example
+from attnkit.ui.task_examples import shipped_example
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 

@@ -114,7 +114,7 @@ def test_a_store_that_is_away_is_told(stored, monkeypatch):
 def test_what_a_link_is_told_stays_until_the_visitor_acts(copy, monkeypatch):
     """The page draws itself again when examples have come; the warning is not lost by that."""
     once = iter([True])
-    monkeypatch.setattr("attnkit.ui.session.thumbnails_missing", lambda: next(once, False))
+    monkeypatch.setattr("attnkit.ui.task_examples.thumbnails_missing", lambda: next(once, False))
     tab = visit(v="1", steps="abc")
     assert "steps: got 'abc'" in told(tab.warning[0])
     assert not show(tab).warning
@@ -124,8 +124,10 @@ def test_what_a_link_is_told_stays_until_the_visitor_acts(copy, monkeypatch):
 def test_a_thumbnail_that_comes_while_the_page_is_drawn_is_drawn(copy, monkeypatch, page):
     """The cards were drawn without it, so the page draws itself again."""
     drawn = []
-    monkeypatch.setattr("attnkit.ui.session.thumbnail_examples", lambda: drawn.append(1) or {})
-    monkeypatch.setattr("attnkit.ui.session.thumbnails_missing", lambda: not drawn)
+    monkeypatch.setattr(
+        "attnkit.ui.task_examples.thumbnail_examples", lambda: drawn.append(1) or {}
+    )
+    monkeypatch.setattr("attnkit.ui.task_examples.thumbnails_missing", lambda: not drawn)
     tab = visit()
     if page == "guide":
         drawn.clear()

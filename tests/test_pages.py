@@ -22,10 +22,11 @@ from attnkit.service.service import TrainingService
 from attnkit.tasks import TASKS, register_task
 from attnkit.training import Training
 from attnkit.training.summary import percent
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.presets import PRESETS
 from attnkit.ui.service import training_service
-from attnkit.ui.session import Lab, shipped_example
+from attnkit.ui.task_examples import shipped_example
 from attnkit.variants import CATALOGUE, OPTIONS, register
 from attnkit.variants.names import find
 from attnkit.variants.sharing import Sharing
@@ -252,7 +253,7 @@ def test_an_example_that_is_not_there_is_told(monkeypatch, found, said):
 
 def test_a_task_without_a_shipped_example_opens(monkeypatch):
     """Somebody's own task has none: planned cards, and Train works."""
-    monkeypatch.setattr("attnkit.ui.session.shipped_example", lambda _: None)
+    monkeypatch.setattr("attnkit.ui.run_on_screen.shipped_example", lambda _: None)
     tab = visit_small(task="phonebook", steps="20")
     assert status(tab) == "Not trained yet. Press **Train**."
     assert {card["note"] for card in columns(tab)} == {"not trained yet"}

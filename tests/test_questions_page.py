@@ -25,10 +25,10 @@ from attnkit.ui.evidence import (
     lab_links,
     tuning_table,
 )
+from attnkit.ui.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
 from attnkit.ui.question_choice import ALL, CLAIM, VIEW
 from attnkit.ui.service import training_service
-from attnkit.ui.session import MOST_COLUMNS
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
@@ -244,7 +244,7 @@ def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
     tab = watch_rerun(press(show(tab), "run_claim"))
     first = rerun_of(tab)
     assert first.finished
-    assert first.place == 2
+    assert first.trial_index == 2
     assert len(first.seeds) == small.quick_seeds == 8
     assert min(first.seeds) >= claim_rerun.FIRST_SEED
     text = said(tab)

@@ -12,12 +12,12 @@ from attnkit.figures.curves import plot_accuracy as draw_accuracy
 from attnkit.figures.curves import plot_loss as draw_loss
 from attnkit.ui.components import Packed
 from attnkit.ui.render_cache import (
-    _KEPT,
-    _MADE,
+    _CACHE,
+    _MOST_RESULTS,
     board,
+    cached_with_snapshot,
     curves_only,
     finding,
-    once,
     plot_accuracy,
     plot_loss,
     sharing_table,
@@ -63,35 +63,35 @@ def test_a_snapshot_that_nobody_has_any_more_is_not_kept():
     del previous
     gc.collect()
     assert gone[1]() is None
-    n_kept = len(_MADE)
+    n_kept = len(_CACHE)
     del snapshot, show
     gc.collect()
     assert gone[0]() is None
-    assert len(_MADE) < n_kept
+    assert len(_CACHE) < n_kept
 
 
 def test_of_one_snapshot_the_newest_drawings_are_kept(snapshot):
     """Whoever tries all seeds, layers and heads fills no memory."""
     made = []
 
-    @once
+    @cached_with_snapshot
     def count(_, number):
         made.append(number)
         return number
 
-    for number in range(_KEPT + 1):
+    for number in range(_MOST_RESULTS + 1):
         assert count(snapshot, number) == number
-    assert len(_MADE[snapshot]) == _KEPT
-    count(snapshot, _KEPT)
+    assert len(_CACHE[snapshot]) == _MOST_RESULTS
+    count(snapshot, _MOST_RESULTS)
     count(snapshot, 0)
-    assert made == [*range(_KEPT + 1), 0]
+    assert made == [*range(_MOST_RESULTS + 1), 0]
 
 
 def test_what_failed_is_tried_again(snapshot):
     """A drawing that cannot be made is not kept as one."""
     tries = []
 
-    @once
+    @cached_with_snapshot
     def fails(_):
         tries.append(1)
         raise ValueError("no")

@@ -7,7 +7,7 @@ from test_pages import press, show, told, visit, watch
 from attnkit.experiment.experiment import from_params
 from attnkit.service.service import Refused, TrainingService
 from attnkit.training import train
-from attnkit.ui import session
+from attnkit.ui import run_on_screen
 from attnkit.ui.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
@@ -81,7 +81,7 @@ def test_a_shipped_example_is_shown_again_without_training(monkeypatch):
     link = small_link()
     experiment = from_params(link)
     snapshot = train(experiment).snapshot
-    monkeypatch.setattr(session, "shipped_example", lambda _: snapshot)
+    monkeypatch.setattr(run_on_screen, "shipped_example", lambda _: snapshot)
     tab = tried(visit_at("asymmetry", **link))
     tab = press(tab, "rescue_undo")
     lab = tab.session_state["lab"]

@@ -54,7 +54,7 @@ def forget():
     """Read settings, and open the store, anew."""
     server_settings.cache_clear()
     result_store.clear()
-    runs._kept_snapshot.cache_clear()
+    runs._cached_snapshot.cache_clear()
 
 
 def visit(*hashes, **state):
@@ -401,8 +401,8 @@ def test_a_setting_is_found_behind_many_that_have_its_number_elsewhere(store):
     wanted = store_finished(store, tiny("directed", sharing=["QKV"], first_seed=5))
     for seed in range(6, 12):
         store_finished(store, tiny("directed", sharing=["QKV"], first_seed=seed))
-    assert [entry.hash for entry in runs.listed(store, "first_seed 5", 3)] == [wanted]
-    assert len(runs.listed(store, "directed", 3)) == 3
+    assert [entry.hash for entry in runs.list_entries(store, "first_seed 5", 3)] == [wanted]
+    assert len(runs.list_entries(store, "directed", 3)) == 3
 
 
 def test_ticked_rows_join_what_is_chosen_outside_of_the_table():

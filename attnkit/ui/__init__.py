@@ -1,1 +1,1 @@
-"""The code of the pages and their assets: the only room that imports Streamlit."""
+"""Pages of the dashboard, their shared parts and assets: the only room that imports Streamlit."""

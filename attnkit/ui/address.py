@@ -1,4 +1,4 @@
-"""The address bar: a page's choices as a link, and whether somebody has changed it."""
+"""The address bar: a page's choices as a link, and whether somebody has changed the link."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from dataclasses import dataclass, field
 import streamlit as st
 
 LATE_SECONDS = 1.5
-"""How long an address that was just overwritten is taken for a late one, not for a new one."""
+"""Seconds in which an address that was just overwritten counts as late, not as a new link."""
 
 
 @dataclass(kw_only=True)
 class Linked:
-    """One visitor's choices, which the address names.
+    """Choices of one visitor that the address names.
 
     Attributes:
-        link: the address as last read or written.
+        link: The query parameters as last read or written. Others mean that the browser's history
+            or a link in the page has changed them.
     """
 
     link: dict[str, str] = field(default_factory=dict)
     _overwritten: tuple[dict[str, str], float] = field(default=({}, 0.0), repr=False)
 
     def set_link(self, link: dict[str, str]) -> None:
-        """Make the address bar say this."""
-        shown = st.query_params.to_dict()
-        if shown != link:
-            self._overwritten = (shown, time.monotonic())
+        """Write query parameters into the address bar."""
+        present = st.query_params.to_dict()
+        if present != link:
+            self._overwritten = (present, time.monotonic())
             st.query_params.from_dict(link)
         self.link = link
 
     def is_new_link(self, params: dict[str, str]) -> bool:
-        """Whether somebody changed the address, and not we a moment ago.
+        """Return whether somebody changed the address, and not this page a moment ago.
 
         A click that left the browser before our change arrived still carries the old address.
         """
@@ -40,6 +41,10 @@ class Linked:
         return params != self.link and not late
 
     def is_called(self, params: dict[str, str], page: str) -> bool:
-        """Whether a page is to follow the address; one that is come back to has lost its own."""
+        """Return whether a page must follow the address.
+
+        A page to which the visitor comes back without parameters keeps its choices: the address
+        has lost them on the way.
+        """
         coming_back = st.session_state.get("page") != page
         return self.is_new_link(params) and bool(params or not coming_back)

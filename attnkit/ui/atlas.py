@@ -1,4 +1,4 @@
-"""What a visitor has chosen in the atlas of real models, its link, and how it is drawn."""
+"""A visitor's choices in the atlas of real models, their link, and the components of the page."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from attnkit.realmodels.shipped import OFFSETS
 from attnkit.ui.address import Linked
 from attnkit.ui.bundle import asset, script
 
-_LONGEST = 60
-"""Letters of a faulty link that are said."""
+_MOST_CHARACTERS = 60
+"""Characters of a faulty link that a message repeats."""
 
-_COUNTED = ("once", "query")
-"""How a link says what shared keys and values count: once, or per query head."""
+_COUNTINGS = ("once", "query")
+"""Values of `kv` in a link: a shared key and value head counts once, or once per query head."""
 
 
 class Head(NamedTuple):
-    """A place in the atlas; layers and heads count from 0."""
+    """Position of a head in the atlas; layers and heads count from 0."""
 
     model: str
     kind: str
@@ -36,17 +36,17 @@ class Head(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """In words."""
+        """The position as text."""
         return f"{self.model}, {self.kind}, layer {self.layer}, head {self.head}"
 
     @property
     def link(self) -> str:
-        """As it stands in an address."""
+        """The position as a link has it: model/kind/layer/head."""
         return "/".join(map(str, self))
 
     @classmethod
     def of(cls, text: str) -> Head | None:
-        """What `link` wrote; a model's name may have strokes."""
+        """Read what `link` wrote; None if it is no head. A model's name may contain slashes."""
         parts = text.rsplit("/", 3)
         if len(parts) != 4 or not (parts[2] + parts[3]).isdecimal() or not (parts[2] and parts[3]):
             return None
@@ -58,9 +58,14 @@ class AtlasChoice(Linked):
     """One visitor's choices.
 
     Attributes:
-        head: the one that is looked at; None: the one farthest from chance.
-        own: models that this visitor has measured.
-        problem: what was wrong with the link.
+        measure: Name of the measure that the figures show.
+        head: The inspected head; None for the one farthest from random matrices.
+        fold: Whether gains of the norm before attention are multiplied into the matrices.
+        offset: Distance of query and key positions in tokens, for rotary positions.
+        once: Whether a key and value head that query heads share counts once, not per query head.
+        toys: Whether our toy models are shown, too.
+        measured: Models that this visitor has measured.
+        problem: Problem of the link, in a sentence; empty if there is none.
     """
 
     measure: str = "cos_qk"
@@ -69,12 +74,12 @@ class AtlasChoice(Linked):
     offset: int = 0
     once: bool = True
     toys: bool = False
-    own: Atlas | None = None
+    measured: Atlas | None = None
     problem: str = ""
     _by_link: bool = False
 
     def follow(self, params: dict[str, str]) -> None:
-        """Take over what a link names; what there is not is said."""
+        """Take over the choices of a link, and note the last one that is not allowed."""
         self.link, self.problem, self._by_link = params, "", "head" in params
         measure = params.get("measure", self.measure)
         if measure in MEASURES:
@@ -83,11 +88,11 @@ class AtlasChoice(Linked):
             self._complain("measure", measure, ", ".join(MEASURES))
         self.fold = params.get("fold", "0") == "1"
         self.toys = params.get("toys", "0") == "1"
-        counted = params.get("kv", "once")
-        if counted in _COUNTED:
-            self.once = counted == "once"
+        counting = params.get("kv", "once")
+        if counting in _COUNTINGS:
+            self.once = counting == "once"
         else:
-            self._complain("kv", counted, ", ".join(_COUNTED))
+            self._complain("kv", counting, ", ".join(_COUNTINGS))
         offset = params.get("offset", "0")
         if offset in map(str, OFFSETS):
             self.offset = int(offset)
@@ -99,30 +104,34 @@ class AtlasChoice(Linked):
                 self._complain("head", params["head"], "model/kind/layer/head")
 
     def find(self, heads: pd.DataFrame) -> Head:
-        """The chosen head, or the nearest that there is."""
-        wanted = self.head
-        known = wanted is not None and bool((heads["model"] == wanted.model).any())
-        if wanted is not None and known:
-            for name, value in zip(PLACE, wanted, strict=True):
+        """Return the chosen head, or the nearest that the table has, and choose it.
+
+        Args:
+            heads: One row per head, as from `heads_in`.
+        """
+        requested = self.head
+        has_model = requested is not None and bool((heads["model"] == requested.model).any())
+        if requested is not None and has_model:
+            for name, value in zip(PLACE, requested, strict=True):
                 same = heads[heads[name] == value]
                 heads = same if len(same) else heads
         else:
-            away = (heads[self.measure] - heads.get(f"{self.measure}_random", 0)).abs()
-            heads = heads.loc[[away.idxmax()]] if away.notna().any() else heads
+            distance = (heads[self.measure] - heads.get(f"{self.measure}_random", 0)).abs()
+            heads = heads.loc[[distance.idxmax()]] if distance.notna().any() else heads
         first = heads.iloc[0]
         self.head = Head(first["model"], first["kind"], int(first["layer"]), int(first["head"]))
-        if self._by_link and wanted is not None and wanted != self.head:
+        if self._by_link and requested is not None and requested != self.head:
             self.problem = (
-                f"The link has head={_short(wanted.link)!r}, but there is no such head here; shown "
-                f"is {self.head.link}."
+                f"The link has head={_short(requested.link)!r}, but there is no such head here; "
+                f"shown is {self.head.link}."
             )
-            if not known:
+            if not has_model:
                 self.problem += " A model that its sender measured is only there."
         self._by_link = False
         return self.head
 
     def write_link(self) -> None:
-        """Make the address bar name what is chosen."""
+        """Write the choices into the address bar."""
         link = {"measure": self.measure}
         if self.head is not None:
             link["head"] = self.head.link
@@ -137,45 +146,53 @@ class AtlasChoice(Linked):
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 def open_atlas_choice() -> AtlasChoice:
-    """This visitor's choices, from the link if there are none yet or the link has changed."""
+    """Return this visitor's choices, made from the link if they are new or it has changed."""
     params = st.query_params.to_dict()
-    chosen: AtlasChoice | None = st.session_state.get("atlas_chosen")
-    if chosen is None:
-        chosen = st.session_state.atlas_chosen = AtlasChoice()
-        chosen.follow(params)
-    elif chosen.is_called(params, "atlas"):
-        chosen.follow(params)
+    choice: AtlasChoice | None = st.session_state.get("atlas_chosen")
+    if choice is None:
+        choice = st.session_state.atlas_chosen = AtlasChoice()
+        choice.follow(params)
+    elif choice.is_called(params, "atlas"):
+        choice.follow(params)
     st.session_state.page = "atlas"
-    return chosen
+    return choice
 
 
 def heads_in(table: pd.DataFrame, fold: bool, offset: int) -> pd.DataFrame:
-    """A row per head, measured that way; as it is where there are no such rows.
+    """Return one row per head, measured with these settings where a model has such rows.
 
-    Layers without rotary positions have rows of offset 0 only.
+    A model without them, such as one without rotary positions, keeps the rows of its first setting.
+
+    Args:
+        table: Table of an atlas.
+        fold: Whether gains of the norm before attention are multiplied into the matrices.
+        offset: Distance of query and key positions in tokens.
     """
     heads = table[table["head"].notna()]
-    kept = []
-    for _, own in heads.groupby(["model", "kind"], sort=False):
+    selected = []
+    for _, rows in heads.groupby(["model", "kind"], sort=False):
         for name, value in (("folded", fold), ("offset", offset)):
-            same = own[own[name] == value]
-            own = same if len(same) else own[own[name] == own[name].iloc[0]]
-        kept.append(own)
-    return pd.concat(kept, ignore_index=True) if kept else heads
+            same = rows[rows[name] == value]
+            rows = same if len(same) else rows[rows[name] == rows[name].iloc[0]]
+        selected.append(rows)
+    return pd.concat(selected, ignore_index=True) if selected else heads
 
 
 def grid(
     panels: dict[str, Any], chosen: Head | None, picked: Callable[[], None], *, key: str
 ) -> None:
-    """Draw what `attnkit.figures.atlas.atlas_panels` gave.
+    """Draw the grids of heads.
 
     Args:
-        picked: called when a cell was chosen; `st.session_state[key].chosen` is model, kind, layer
-            and head.
+        panels: Return value of `attnkit.figures.atlas.atlas_panels`.
+        chosen: The head that is outlined.
+        picked: Called when a cell was pressed; `st.session_state[key].chosen` is then a list of
+            model, kind, layer and head.
+        key: Key of the component.
     """
     data = {**panels, "chosen": None if chosen is None else list(chosen)}
     packed = json.dumps(data, separators=(",", ":")).encode()
@@ -183,7 +200,7 @@ def grid(
 
 
 def picture(figure: Figure, *, key: str, alt: str, title: str) -> None:
-    """Draw a figure that brings its own height, with a menu that saves it."""
+    """Draw a figure that has a height of its own, with a menu that saves it."""
     name = "attnkit-atlas-" + re.sub(r"\W+", "-", key.removeprefix("atlas_"))
     data = {"figure": figure, "alt": alt, "title": title, "name": name}
     _picture_component()(key=key, data=json.dumps(data, separators=(",", ":")).encode())
@@ -211,13 +228,13 @@ def _style() -> str:
 
 
 def numbers(name: str, table: Callable[[], pd.DataFrame], alt: str) -> None:
-    """A fold with a figure's numbers, made when it is opened."""
-    fold = st.expander("Numbers", key=f"numbers_{name}", on_change="rerun")
-    if fold.open:
-        with fold:
+    """Draw an expander with the numbers of a figure; the table is made when it is opened."""
+    expander = st.expander("Numbers", key=f"numbers_{name}", on_change="rerun")
+    if expander.open:
+        with expander:
             st.dataframe(table(), hide_index=True, alt=alt, height=320)
 
 
 def heads_table(heads: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    """Places and some measures."""
+    """Return the positions of heads and the given measures."""
     return heads[[*PLACE, *measures]]

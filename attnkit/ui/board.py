@@ -9,6 +9,7 @@ from attnkit.experiment import Experiment
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import (
     board,
@@ -19,12 +20,15 @@ from attnkit.ui.render_cache import (
     plot_attention_measures,
     plot_loss,
 )
-from attnkit.ui.session import Lab, with_hidden
+from attnkit.ui.session import with_hidden
 
 
 def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
-    """Draw the pickers of the seed, the layer and the head that the maps show."""
-    places = experiment.layer_specs
+    """Draw the pickers of the seed, layer and head that the maps show, and return the choices.
+
+    Layer and head are indices; a head of None means the mean of all heads.
+    """
+    layer_specs = experiment.layer_specs
     with st.container(horizontal=True, vertical_alignment="center", key="probe", width="content"):
         seeds = list(experiment.seeds)
         seed = st.selectbox(
@@ -35,14 +39,14 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
             width=110,
             label_visibility="collapsed",
         )
-        layer = telling_layer(places)
-        if len(places) > 1:
+        layer = telling_layer(layer_specs)
+        if len(layer_specs) > 1:
             layer = st.selectbox(
                 "Layer",
-                range(len(places)),
+                range(len(layer_specs)),
                 index=layer,
-                format_func=lambda i: places[i].title.lower(),
-                key="layer_" + "_".join(place.title for place in places),
+                format_func=lambda i: layer_specs[i].title.lower(),
+                key="layer_" + "_".join(spec.title for spec in layer_specs),
                 width=130,
                 label_visibility="collapsed",
             )
@@ -58,12 +62,12 @@ def probe_pickers(experiment: Experiment) -> tuple[int, int, int | None]:
     return seed, layer, head
 
 
-def why(snapshot: Snapshot, seed: int, foreign: bool) -> None:
-    """Write what the accuracies show over all seeds, and the reason in one of them if it is known.
+def explain_result(snapshot: Snapshot, seed: int, foreign: bool) -> None:
+    """Write what the accuracies show over all seeds, and the reason in one seed if it is known.
 
     Args:
-        snapshot: What is shown.
-        seed: The seed whose reason is told.
+        snapshot: Snapshot on screen.
+        seed: Seed for which the reason is given.
         foreign: Whether the snapshot is not of the visitor's own settings.
     """
     if foreign:
@@ -74,14 +78,14 @@ def why(snapshot: Snapshot, seed: int, foreign: bool) -> None:
         return
     on_accuracy = snapshot.experiment.task.loss_to_beat is None
     rule = words.WORDS["solved"] if on_accuracy else None
-    found = headline(snapshot, seed)
-    if found is not None:
+    reason = headline(snapshot, seed)
+    if reason is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
-            one_of_several = found.is_of_one_seed and snapshot.experiment.n_seeds > 1
-            whose = f" (seed {seed})" * one_of_several
-            st.markdown(f"**{plain(found.sentence.removesuffix('.') + whose)}.**")
+            one_of_several = reason.is_of_one_seed and snapshot.experiment.n_seeds > 1
+            which_seed = f" (seed {seed})" * one_of_several
+            st.markdown(f"**{plain(reason.sentence.removesuffix('.') + which_seed)}.**")
             st.page_link(
-                f"pages/{found.page}.py",
+                f"pages/{reason.page}.py",
                 label="Show me on this example",
                 query_params=with_hidden(st.query_params.to_dict()),
             )
@@ -91,29 +95,37 @@ def why(snapshot: Snapshot, seed: int, foreign: bool) -> None:
 def draw_board(
     snapshot: Snapshot,
     experiment: Experiment,
-    place: tuple[int, int, int | None],
+    probe: tuple[int, int, int | None],
     previous: Snapshot | None,
     foreign: bool,
 ) -> None:
-    """Draw a snapshot in the columns of an experiment, faded if it is a foreign one."""
-    seed, layer, head = place
+    """Draw the board of a snapshot.
+
+    Args:
+        snapshot: Snapshot on screen.
+        experiment: Experiment whose variants are the columns.
+        probe: Seed, layer and head that the maps show, as from `probe_pickers`.
+        previous: Snapshot of the run before, which is drawn faded.
+        foreign: Whether the snapshot is not of the visitor's own settings; it is drawn faded.
+    """
+    seed, layer, head = probe
     drawing = board(snapshot, experiment, seed, layer, head, previous)
-    said = finding(snapshot) if snapshot.step else "Untrained: nothing is learnt yet."
+    summary = finding(snapshot) if snapshot.step else "Untrained: nothing is learnt yet."
     components.board(
         drawing,
         key="board",
         faded=foreign,
-        alt=f"{said} {measures_finding(snapshot)}",
+        alt=f"{summary} {measures_finding(snapshot)}",
     )
 
 
 def larger_charts(lab: Lab, snapshot: Snapshot, foreign: bool) -> None:
-    """Draw charts that can be zoomed into; made only while their fold is open."""
-    fold = st.expander("Larger charts", key="larger", on_change="rerun")
-    if not fold.open:
+    """Draw charts that can be zoomed into; they are made only while their expander is open."""
+    expander = st.expander("Larger charts", key="larger", on_change="rerun")
+    if not expander.open:
         return
     previous, name = lab.previous, f"attnkit-{snapshot.experiment.hash}"
-    with fold:
+    with expander:
         if snapshot.experiment.task.loss_to_beat is not None:
             st.subheader("Loss on held-out examples, by training step", anchor=False)
             components.live_figure(

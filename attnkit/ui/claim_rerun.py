@@ -17,15 +17,12 @@ from attnkit.evidence.trials import Trial, Tuned, comparing_trials
 from attnkit.service.jobs import Job, Watcher
 from attnkit.service.service import Refused
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.service import training_service
+from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
 
 FIRST_SEED, LAST_SEED = 10_000, 800_000
 """The seeds of visitors' runs, beyond those of shipped evidence and below those of tuning."""
 
-FIRST_FRAME_SECONDS = 0.3
-"""Seconds a click waits for the first snapshot, so that it shows without another tick."""
-
-_TELLING_STEPS = 20
+_STEPS_FOR_ESTIMATE = 20
 """Number of steps after which a job's own speed predicts how long the rest will take."""
 
 _Scores = dict[str, dict[str, np.ndarray]]
@@ -38,12 +35,12 @@ class ClaimRerun:
     Attributes:
         claim: The claim.
         trials: The experiments.
-        tuned: Arm → its learning rate, of arms whose rate is shipped.
+        tuned: Tuned learning rate by arm, of the arms whose rate is shipped.
         watcher: The visitor, as last known.
         guess: The verdict that the visitor guessed, if any.
-        place: Index of the trial that trains now; their number once all are trained.
+        trial_index: Index of the trial that trains now; their number once all are trained.
         job_id: The job of that trial, if it was accepted.
-        problem: Why training does not go on, in words.
+        problem: Reason in words why training does not go on; empty while it does.
         seconds: Seconds of training of the finished trials.
     """
 
@@ -52,7 +49,7 @@ class ClaimRerun:
     tuned: Mapping[str, Tuned]
     watcher: Watcher
     guess: Verdict | None = None
-    place: int = 0
+    trial_index: int = 0
     job_id: str | None = None
     problem: str = ""
     seconds: float = 0.0
@@ -63,7 +60,7 @@ class ClaimRerun:
     @property
     def finished(self) -> bool:
         """Whether all trials are trained."""
-        return self.place == len(self.trials)
+        return self.trial_index == len(self.trials)
 
     @property
     def moving(self) -> bool:
@@ -90,7 +87,7 @@ class ClaimRerun:
         self.problem, service = "", training_service()
         try:
             self.job_id = service.submit(
-                self.trials[self.place].experiment, kept=False, watcher=self.watcher
+                self.trials[self.trial_index].experiment, kept=False, watcher=self.watcher
             )
         except Refused as error:
             self.problem = f"Not accepted: {error}."
@@ -99,16 +96,16 @@ class ClaimRerun:
         service.wait(self.job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
 
     def follow(self) -> None:
-        """Take over scores that have been measured since, and submit the next experiment."""
+        """Take over the scores of a trial that has finished, and submit the next experiment."""
         if not self.moving:
             return
         job = self.job
         if job is None:
             self.problem = "What was trained has been forgotten here."
         elif job.state == "finished" and job.snapshot is not None:
-            self._scores |= self.trials[self.place].scores(job.snapshot)
+            self._scores |= self.trials[self.trial_index].scores(job.snapshot)
             self.seconds += job.snapshot.seconds
-            self.place, self.job_id = self.place + 1, None
+            self.trial_index, self.job_id = self.trial_index + 1, None
             if not self.finished:
                 self.go_on()
         elif job.state == "failed":
@@ -124,23 +121,23 @@ class ClaimRerun:
             self.problem, self.job_id = "Stopped.", None
 
     def evidence(self) -> Evidence:
-        """Return what has been measured by now, of the experiment that trains, too.
+        """Return what has been measured by now, including the experiment that trains.
 
         Arms that are not trained yet lack seeds. The same object is returned until there is more.
         """
         job = None if self.finished else self.job
         if job is None and not self.finished and self._drawn is not None:
-            return self._drawn[1]  # it was stopped there
+            return self._drawn[1]  # the run was stopped, and its job is gone
         snapshot = None if job is None else job.snapshot
-        if self._drawn is None or self._drawn[0] != (self.place, id(snapshot)):
-            self._drawn = (self.place, id(snapshot)), self._evidence(snapshot)
+        if self._drawn is None or self._drawn[0] != (self.trial_index, id(snapshot)):
+            self._drawn = (self.trial_index, id(snapshot)), self._evidence(snapshot)
         return self._drawn[1]
 
     def _evidence(self, snapshot: Snapshot | None) -> Evidence:
-        present = {} if snapshot is None else self.trials[self.place].scores(snapshot)
-        wanted = {"accuracy", "loss", *(one.measure for one in self.claim.statements)}
-        own = {**self._scores, **present}
-        none = np.zeros((1, 0))
+        unfinished = {} if snapshot is None else self.trials[self.trial_index].scores(snapshot)
+        measured = {**self._scores, **unfinished}
+        measures = sorted({"accuracy", "loss", *(s.measure for s in self.claim.statements)})
+        nothing = np.zeros((1, 0))
         return Evidence(
             claim=self.claim,
             version=__version__,
@@ -148,7 +145,7 @@ class ClaimRerun:
             quick=True,
             seeds=self.seeds,
             scores={
-                arm.name: {name: own.get(arm.name, {}).get(name, none) for name in sorted(wanted)}
+                arm.name: {name: measured.get(arm.name, {}).get(name, nothing) for name in measures}
                 for arm in self.claim.judged_arms
             },
             tuned=self.tuned,
@@ -158,21 +155,22 @@ class ClaimRerun:
         )
 
     def share(self, job: Job | None) -> float:
-        """Return the share of the work that is done."""
+        """Return the share of the work that is done, from 0 to 1."""
         work = [_work(trial) for trial in self.trials]
-        present = work[self.place] * _part(job) if job is not None and not self.finished else 0.0
-        return (sum(work[: self.place]) + present) / sum(work)
+        running = job is not None and not self.finished
+        present = work[self.trial_index] * _share_of_steps(job) if running else 0.0
+        return (sum(work[: self.trial_index]) + present) / sum(work)
 
     def seconds_left(self, job: Job | None) -> float | None:
-        """Return about how many seconds are left, or None if that is not known yet."""
+        """Return an estimate of the seconds that are left; None if there is none yet."""
         if job is None or not job.begun or self.finished:
             return None
         work = [_work(trial) for trial in self.trials]
-        done = work[self.place] * _part(job)
-        left = sum(work[self.place :]) - done
-        if job.step >= _TELLING_STEPS:
+        done = work[self.trial_index] * _share_of_steps(job)
+        left = sum(work[self.trial_index :]) - done
+        if job.step >= _STEPS_FOR_ESTIMATE:
             return (time.monotonic() - max(job.begun_at, self._begun_at)) / done * left
-        return self.seconds / sum(work[: self.place]) * left if self.place else None
+        return self.seconds / sum(work[: self.trial_index]) * left if self.trial_index else None
 
 
 def _work(trial: Trial) -> float:
@@ -180,23 +178,23 @@ def _work(trial: Trial) -> float:
     return trial.experiment.training.steps * trial.experiment.megabytes
 
 
-def _part(job: Job | None) -> float:
+def _share_of_steps(job: Job | None) -> float:
     return 0.0 if job is None else job.step / job.experiment.training.steps
 
 
 def model_steps(trials: list[Trial]) -> int:
-    """Return the number of optimiser steps of single runs."""
+    """Return the number of optimiser steps of single models in all trials."""
     return sum(t.experiment.n_runs * t.experiment.training.steps for t in trials)
 
 
 def quick_trials(claim: Claim, shipped: Evidence | None, first_seed: int) -> list[Trial]:
-    """Return the trials of the quick form, at shipped learning rates or at those of the tasks."""
-    rates = {} if shipped is None else {name: own.rate for name, own in shipped.tuned.items()}
+    """Return the trials of a claim's quick form, at shipped learning rates or the tasks' own."""
+    rates = {} if shipped is None else {name: tuned.rate for name, tuned in shipped.tuned.items()}
     return comparing_trials(claim.judged_arms, rates, claim.quick_seeds, first_seed)
 
 
 def fresh_seed(n_seeds: int) -> int:
-    """Return the first of `n_seeds` seeds that were most likely never used."""
+    """Return the first of `n_seeds` random consecutive seeds, most likely never used before."""
     return FIRST_SEED + n_seeds * secrets.randbelow((LAST_SEED - FIRST_SEED) // n_seeds)
 
 
@@ -205,7 +203,7 @@ class ClaimReruns:
     """The newest run of every claim of one visitor. At most one trains.
 
     Attributes:
-        known: Claim's id → its newest run.
+        known: Newest run by the claim's id.
         moving: The run that trains, if any.
     """
 

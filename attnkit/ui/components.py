@@ -1,8 +1,8 @@
-"""The live components: small, stable DOM nodes that change instead of being replaced.
+"""Live components: small, stable DOM nodes that change instead of being replaced.
 
-`st.plotly_chart` is rebuilt in the browser whenever its data change. Ours call `Plotly.react` on
-one node, so zoom and hover survive every tick. plotly.js comes from the `plotly` wheel and is put
-in the page once, by a component that is mounted after the first content.
+`st.plotly_chart` is rebuilt in the browser whenever its data change. The components here call
+`Plotly.react` on one node, so zoom and hover survive every tick. plotly.js comes from the `plotly`
+wheel and is put in the page once, by a component that is mounted after the first content.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from attnkit.ui.standalone import film_style
 from attnkit.variants import Variant
 
 NARROWEST = 175
-"""Pixels below which panels wrap into another row; the same for all, so that columns align."""
+"""Width in pixels below which panels wrap into another row; the same everywhere, so that columns
+align."""
 
 PANEL_HEIGHT = 210
-"""Pixels of one row of panels."""
+"""Height of a row of panels in pixels."""
 
 
 @cache
@@ -48,7 +49,7 @@ def _component(name: str) -> Any:
 
 @cache
 def film_component(name: str) -> Any:
-    """The component of a page that shows a film; call it with `data=` an inspected blob."""
+    """Return the component of a page that shows a film; its `data` is the blob of an inspection."""
     return st.components.v2.component(
         f"attnkit_{name}", js=script(name), css=film_style(), isolate_styles=False
     )
@@ -57,48 +58,62 @@ def film_component(name: str) -> Any:
 def film(
     name: str, blob: bytes, *, key: str, picked: Callable[[], None], resend: Callable[[], None]
 ) -> None:
-    """Draw what an inspection of a film found, or the frames of it that are new.
+    """Draw the result of an inspection of a film, or add its new frames to those in the browser.
 
     Args:
-        name: which page's figures.
-        picked: called when something was chosen; `st.session_state[key].picked` says what.
-        resend: called when the browser lacks frames that came before.
+        name: Name of the page whose figures are drawn.
+        blob: Result of the inspection.
+        key: Key of the component.
+        picked: Called when something was pressed; `st.session_state[key].picked` says what.
+        resend: Called when the browser lacks earlier frames.
     """
     film_component(name)(key=key, data=blob, on_picked_change=picked, on_resend_change=resend)
 
 
 def _packed(data: dict[str, Any]) -> bytes:
-    """For a component, which unpacks it: Streamlit would write, walk and hash plain data twice."""
+    """Return data as JSON bytes: Streamlit would encode, walk and hash a dictionary twice."""
     return json.dumps(data, separators=(",", ":")).encode()
 
 
 class Packed:
-    """Drawings as they are sent, the most recently used of them up to so many bytes.
+    """Cache of drawings as JSON bytes; the least recently used are dropped first.
 
-    A drawing, which nobody may change, is known by its identity, so it is kept beside its bytes;
-    it should be about as large as they are. Safe to use from many threads.
+    A drawing, which nobody may change, is recognised by its identity, so it is kept beside its
+    bytes and should be about as large as they are. Several threads may use the cache at once.
+
+    Args:
+        most_bytes: Size of the cache, counted in JSON bytes.
+
+    Attributes:
+        n_bytes: Number of bytes in the cache.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self.n_bytes = 0
         self._most_bytes = most_bytes
-        self._kept: OrderedDict[tuple[Any, ...], tuple[object, bytes]] = OrderedDict()
+        self._cached: OrderedDict[tuple[Any, ...], tuple[object, bytes]] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, drawing: object, data: Callable[[], dict[str, Any]], *more: Any) -> bytes:
-        """The same bytes as long as the drawing is the same object and `more` is equal."""
+        """Return the bytes of a drawing, from the cache if it was packed before.
+
+        Args:
+            drawing: Recognised by its identity.
+            data: Returns the data that are packed; called only if they are not in the cache.
+            more: Values besides the drawing on which the data depend.
+        """
         key = (id(drawing), *more)
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key][1]
+            if key in self._cached:
+                self._cached.move_to_end(key)
+                return self._cached[key][1]
         packed = _packed(data())
         with self._lock:
-            if key not in self._kept:  # another thread may have been faster
-                self._kept[key] = (drawing, packed)
+            if key not in self._cached:  # another thread may have been faster
+                self._cached[key] = (drawing, packed)
                 self.n_bytes += len(packed)
             while self.n_bytes > self._most_bytes:
-                _, (_, oldest) = self._kept.popitem(last=False)
+                _, (_, oldest) = self._cached.popitem(last=False)
                 self.n_bytes -= len(oldest)
         return packed
 
@@ -129,7 +144,11 @@ def live_figure(
     """Draw a figure of panels.
 
     Args:
-        faded: Whether it is not what the visitor has set up.
+        figure: The figure, one object for all visitors of a run.
+        legend: Entries of the legend above the panels.
+        key: Key of the component.
+        alt: Description for people who do not see the figure.
+        faded: Whether it shows other settings than the visitor's.
         file: Name of the files in which it can be saved, see `load_board`; empty if it cannot be.
     """
     data = {
@@ -145,15 +164,15 @@ def live_figure(
 
 
 def picture(figure: Figure, *, key: str, alt: str) -> None:
-    """Draw a figure that brings its own height; it may change at every tick."""
+    """Draw a figure that has a height of its own; it may change at every tick."""
     _component("picture")(key=key, data=_packed({"figure": figure, "alt": alt}))
 
 
 def load_board() -> None:
     """Put the code and style of the board, of Save and of the Lab in the page, before the board.
 
-    A component's code travels with every change of its data: what draws the board is much more
-    than the data of a tick.
+    A component's code is sent with every change of its data, and the code that draws the board is
+    much larger than the data of a tick.
     """
     _board_loader()(key="board_js", height=0)
 
@@ -169,7 +188,14 @@ def _board_loader() -> Any:
 
 
 def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
-    """Draw what `attnkit.figures.board` gave; `faded` if it is not what the visitor has set up."""
+    """Draw a board.
+
+    Args:
+        drawing: Return value of `attnkit.figures.board.board` or `planned_board`.
+        key: Key of the component.
+        alt: Description for people who do not see the board.
+        faded: Whether it shows other settings than the visitor's.
+    """
     data = {**drawing, "alt": alt, "faded": faded, "file": f"attnkit-{drawing['hash']}"}
     _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
 
@@ -179,15 +205,21 @@ def _board() -> Any:
     return st.components.v2.component("attnkit_board", js=script("late"), isolate_styles=False)
 
 
-def example(experiment: Experiment, found: Example | str | None, *, key: str) -> None:
-    """Draw one example of an experiment's task; a text in its place is said instead."""
+def example(experiment: Experiment, probe: Example | str | None, *, key: str) -> None:
+    """Draw one example of an experiment's task.
+
+    Args:
+        experiment: The experiment.
+        probe: The example; a text if none can be drawn, None while it has not come.
+        key: Key of the component.
+    """
     data: dict[str, Any] = {"cells": [], "n_source": 0, "note": "", "message": ""}
-    if isinstance(found, Example):
-        data = example_cells(experiment.task, found)
-    elif found is None:
+    if isinstance(probe, Example):
+        data = example_cells(experiment.task, probe)
+    elif probe is None:
         data["message"] = "Drawing an example: the training process is getting ready."
     else:
-        data["message"] = f"No example could be drawn. {found}."
+        data["message"] = f"No example could be drawn. {probe}."
     _component("example")(key=key, data=_packed(data))
 
 
@@ -199,11 +231,14 @@ def task_gallery(
     key: str,
     is_open: bool = False,
 ) -> None:
-    """A button that shows the current task and opens all; or all at once, with their sources.
+    """Draw a card for every task, behind a button that shows the current task.
 
     Args:
-        examples: of the tasks whose thumbnails can be drawn.
-        chosen: called when a card was pressed; `st.session_state[key].chosen` is its name.
+        current: Name of the current task; empty if there is none.
+        examples: Example by task name, of the tasks whose thumbnails can be drawn.
+        chosen: Called when a card was pressed; `st.session_state[key].chosen` is its task.
+        key: Key of the component.
+        is_open: Whether all cards are shown at once, with their sources, instead of the button.
     """
     families = [
         {
@@ -231,21 +266,26 @@ def task_gallery(
 
 
 def markup(html: str, *, key: str) -> None:
-    """Draw what a figure module wrote; it has escaped all that people typed."""
+    """Draw HTML of a figure module, which has escaped everything that people typed."""
     _component("diagram")(key=key, data={"diagram": html})
 
 
 def diagram(experiment: Experiment, variant: Variant, color: str, *, key: str) -> None:
-    """Draw a variant of an experiment, outside of a card."""
+    """Draw the diagram of a variant with the sizes of an experiment."""
     svg = variant_diagram(variant, experiment.wiring(variant), color)
     _component("diagram")(key=key, data={"diagram": svg})
 
 
 def glossary(experiment: Experiment, *, key: str) -> None:
-    """Draw one card per variant that says in words what is tied."""
+    """Draw one card per variant with its diagram and what is tied in words."""
     cards = [
-        {"name": c["name"], "text": c["second"], "color": c["color"], "diagram": c["diagram"]}
-        | {"note": c["meaning"]}
-        for c in planned_columns(experiment)
+        {
+            "name": column["name"],
+            "text": column["second"],
+            "color": column["color"],
+            "diagram": column["diagram"],
+            "note": column["meaning"],
+        }
+        for column in planned_columns(experiment)
     ]
     _component("cards")(key=key, data=_packed({"cards": cards, "narrowest": 150}))

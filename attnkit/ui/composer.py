@@ -8,8 +8,8 @@ from attnkit.experiment import Experiment
 from attnkit.figures.board import adjustment
 from attnkit.foundation.settings import InvalidExperiment, Problem, as_sentence
 from attnkit.ui import components
+from attnkit.ui.lab import MOST_COLUMNS, Lab
 from attnkit.ui.markdown import plain
-from attnkit.ui.session import MOST_COLUMNS, Lab
 from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import find, key_of
@@ -17,16 +17,17 @@ from attnkit.variants.palette import colors_of
 from attnkit.variants.text import LONGEST
 
 OPEN = "add_variant"
-"""Key of the popover: whether it is open."""
+"""Key of the popover; its value tells whether it is open."""
 
 _NAME, _TEXT, _FOUND = "catalogue_name", "variant_text", "variants_found"
+"""Keys of the list, of the text field and of the entries that the text finds."""
 
 _MOST_FOUND = 12
-"""Entries offered for one search."""
+"""Number of entries offered for one search, at most."""
 
 
 def variant_form(lab: Lab) -> None:
-    """What to add, what it is and costs, and the button that adds it."""
+    """Draw the choice of a variant, its description and costs, and the button that adds it."""
     st.text_input(
         "Search, or write one",
         placeholder="multi-query, DeepSeek, K=V n_heads=4 kv_heads=1",
@@ -38,14 +39,14 @@ def variant_form(lab: Lab) -> None:
         "then words: Q=K unit_key self_mask. The page Variants lists all words.",
     )
     text = str(st.session_state[_TEXT]).strip()
-    found = _found(text)
-    if found:
+    matches = _matches(text)
+    if matches:
         st.pills(
             "Found",
-            found,
+            matches,
             format_func=_with_alias,
             key=_FOUND,
-            on_change=_take_found,
+            on_change=_take_match,
         )
     st.selectbox(
         "Or choose from the list",
@@ -55,7 +56,7 @@ def variant_form(lab: Lab) -> None:
         placeholder=f"All {len(CATALOGUE)} variants",
         filter_mode=None,
         key=_NAME,
-        on_change=_take_text,
+        on_change=_write_entry,
     )
     if not text:
         st.caption("What you find or choose can be changed before it is added.")
@@ -64,18 +65,18 @@ def variant_form(lab: Lab) -> None:
     try:
         variant, experiment, problems = lab.preview(text)
     except InvalidVariant as error:
-        if found:
+        if matches:
             st.caption("Choose one of those found.")
         else:
-            _say(str(error))
+            _show_error(str(error))
         return
     except InvalidExperiment as error:
         for problem in error.problems:
-            _say(_reason(problem))
+            _show_error(_reason(problem))
         return
     _preview(variant, experiment)
     for problem in problems:
-        _say(_reason(problem))
+        _show_error(_reason(problem))
     refusal = ""
     if variant in lab.chosen:
         refusal = "It is one of your columns."
@@ -94,10 +95,10 @@ def variant_form(lab: Lab) -> None:
     )
 
 
-def _found(text: str) -> list[str]:
-    """Return the catalogue keys that a search text finds; none if the text is a variant itself.
+def _matches(text: str) -> list[str]:
+    """Return the catalogue keys that a search text finds; none if the text is a text form.
 
-    A name such as GQA is a variant; others that it occurs in are found all the same.
+    A name such as GQA is a variant, but other entries that contain it are found all the same.
     """
     named = find(text)
     if named is None:
@@ -107,18 +108,18 @@ def _found(text: str) -> list[str]:
             pass
         else:
             return []
-    others = [one for one in search(text) if one != named]
-    return [key_of(one.name) for one in others[:_MOST_FOUND]]
+    others = [entry for entry in search(text) if entry != named]
+    return [key_of(entry.name) for entry in others[:_MOST_FOUND]]
 
 
 def _with_alias(key: str) -> str:
-    """Return a name with the alias that says what it stands for."""
+    """Return the name of an entry, with its first alias in brackets."""
     named = CATALOGUE[key]
     return f"{named.name} ({named.aliases[0]})" if named.aliases else named.name
 
 
 def costs_line(experiment: Experiment, variant: Variant) -> str:
-    """What a variant costs in an experiment."""
+    """Return the parameters, cache and multiply-adds of a variant in an experiment, in words."""
     costs = experiment.costs(variant)
     return (
         f"{costs.parameters:,} parameters; per token {costs.kv_cache:,} numbers kept (KV cache) "
@@ -126,14 +127,14 @@ def costs_line(experiment: Experiment, variant: Variant) -> str:
     )
 
 
-def _say(reason: str) -> None:
+def _show_error(reason: str) -> None:
     st.error(plain(as_sentence(reason)), icon=":material/error:")
 
 
 def _reason(problem: Problem) -> str:
-    """Why a setting is none; the variant itself stands above it."""
-    of_this = problem.field == "sharing" and problem.allowed.startswith("but ")
-    return problem.allowed.removeprefix("but ") if of_this else str(problem)
+    """Return a problem in words, without the variant, which stands above the message."""
+    is_of_variant = problem.field == "sharing" and problem.allowed.startswith("but ")
+    return problem.allowed.removeprefix("but ") if is_of_variant else str(problem)
 
 
 def _preview(variant: Variant, experiment: Experiment) -> None:
@@ -161,21 +162,21 @@ def _preview(variant: Variant, experiment: Experiment) -> None:
             )
 
 
-def _take_text() -> None:
-    """A choice of the catalogue is written out, so that it can be changed."""
+def _write_entry() -> None:
+    """Write the chosen catalogue entry as a text form, so that it can be changed."""
     key = st.session_state[_NAME]
     st.session_state[_TEXT] = CATALOGUE[key].variant.value if key else ""
 
 
-def _take_found() -> None:
-    """Write out the entry that was chosen of those found."""
+def _take_match() -> None:
+    """Write the entry that was chosen among the matches."""
     if key := st.session_state[_FOUND]:
         st.session_state[_NAME] = key
-        _take_text()
+        _write_entry()
 
 
 def _take_name() -> None:
-    """What is written by hand is found in the catalogue, if it is there."""
+    """Choose the typed variant in the list of the catalogue, if the catalogue has it."""
     text = str(st.session_state[_TEXT])
     try:
         named = find(text) or next(iter(names_of(Variant(text))), None)

@@ -1,4 +1,4 @@
-"""Measure a model of one's own: a name or an upload, how far it is, and what came of it."""
+"""Section of the Atlas that measures a visitor's own model, named or uploaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import streamlit as st
 
-from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.service.server import server_settings
 from attnkit.ui.atlas import AtlasChoice
@@ -22,12 +21,13 @@ from attnkit.ui.model_measurement import (
 )
 
 TICK_SECONDS = 0.5
+"""Seconds between two updates while a model is measured."""
 
 LONGEST_SOURCE = 4000
-"""Characters of a path, more than systems allow."""
+"""Characters of a path, at most; operating systems allow fewer."""
 
-RUNNING, SAID = "model_measurement", "own_measured"
-"""Keys of what is measured now, and of what was said of the last one."""
+RUNNING, OUTCOME = "model_measurement", "own_measured"
+"""Keys of the measurement that runs, and of the message about the last one."""
 
 _BOXES = {
     "good": lambda words: st.success(words),
@@ -36,11 +36,12 @@ _BOXES = {
 }
 
 
-def custom_model(chosen: AtlasChoice, shipped: Iterable[str] = ()) -> None:
-    """The whole section; draws itself again while something is measured.
+def custom_model(choice: AtlasChoice, shipped: Iterable[str] = ()) -> None:
+    """Draw the section; it is drawn again by itself while a model is measured.
 
     Args:
-        shipped: names of models that an upload does not replace.
+        choice: The visitor's choices, which receive the measured models.
+        shipped: Names of models that an upload does not replace.
     """
     if server_settings().hosted:
         st.markdown(
@@ -50,13 +51,13 @@ def custom_model(chosen: AtlasChoice, shipped: Iterable[str] = ()) -> None:
         return
     running: ModelMeasurement | None = st.session_state.get(RUNNING)
     moving = running is not None and running.moving
-    st.fragment(_area, run_every=TICK_SECONDS if moving else None)(chosen, frozenset(shipped))
+    st.fragment(_area, run_every=TICK_SECONDS if moving else None)(choice, frozenset(shipped))
 
 
-def _area(chosen: AtlasChoice, shipped: frozenset[str]) -> None:
+def _area(choice: AtlasChoice, shipped: frozenset[str]) -> None:
     running: ModelMeasurement | None = st.session_state.get(RUNNING)
     if running is not None and not running.moving:
-        _take(running, chosen, shipped)
+        _finish(running, choice, shipped)
         st.rerun()
     st.markdown(
         "A folder or file on this machine, an installed package, or `owner/name` on the Hugging "
@@ -84,12 +85,12 @@ def _area(chosen: AtlasChoice, shipped: frozenset[str]) -> None:
                 running.stop()
             st.rerun()
     _status(running)
-    most = min(MOST_MEGABYTES, st.get_option("server.maxUploadSize"))
+    limit = min(MOST_MEGABYTES, st.get_option("server.maxUploadSize"))
     st.file_uploader(
-        f"Or upload a `.gguf`, or a `.safetensors` and `config.json`: {most} MB at most",
+        f"Or upload a `.gguf`, or a `.safetensors` and `config.json`: {limit} MB at most",
         type=list(ENDINGS),
         accept_multiple_files=True,
-        max_upload_size=most,
+        max_upload_size=limit,
         key="own_files",
     )
     st.checkbox(
@@ -100,67 +101,65 @@ def _area(chosen: AtlasChoice, shipped: frozenset[str]) -> None:
 
 
 def _status(running: ModelMeasurement | None) -> None:
-    """How far it is, or what came of the last one."""
+    """Draw the progress of the measurement, or the message about the last one."""
     if running is not None:
-        done, of = running.layers
-        words = f"Layer {done} of {of}" if of else "Reading"
-        st.progress(done / of if of else 0.0, text=f"{words}: {plain(running.source_told)}")
+        n_done, n_layers = running.layers
+        progress = f"Layer {n_done} of {n_layers}" if n_layers else "Reading"
+        share = n_done / n_layers if n_layers else 0.0
+        st.progress(share, text=f"{progress}: {plain(running.name)}")
         return
-    if SAID in st.session_state:
-        box, words = st.session_state[SAID]
-        _BOXES[box](plain(words))
+    if OUTCOME in st.session_state:
+        box, message = st.session_state[OUTCOME]
+        _BOXES[box](plain(message))
 
 
 def _begin() -> None:
-    """Measure what was named or uploaded."""
+    """Begin to measure the model that was named or uploaded."""
     files, source = st.session_state.own_files or [], st.session_state.own_source.strip()
-    every = bool(st.session_state.own_every)
-    folder, told = None, source
+    every_setting = bool(st.session_state.own_every)
+    folder, name = None, source
     if not source and not files:
-        st.session_state[SAID] = ("bad", "Name a model or upload one.")
+        st.session_state[OUTCOME] = ("bad", "Name a model or upload one.")
     elif not source and upload_problem(file.name for file in files):
-        st.session_state[SAID] = ("bad", upload_problem(file.name for file in files))
+        st.session_state[OUTCOME] = ("bad", upload_problem(file.name for file in files))
     else:
         if not source:
-            told = next(file.name for file in files if not file.name.endswith(".json"))
-            folder, source = keep_upload(files, told.rpartition(".")[0])
+            name = next(file.name for file in files if not file.name.endswith(".json"))
+            folder, source = keep_upload(files, name.rpartition(".")[0])
         try:
             st.session_state[RUNNING] = ModelMeasurement(
-                source, told=told, every_setting=every, folder=folder
+                source, name=name, every_setting=every_setting, folder=folder
             )
         except OSError as error:
-            st.session_state[SAID] = ("bad", f"It could not be started: {error.strerror}.")
+            st.session_state[OUTCOME] = ("bad", f"It could not be started: {error.strerror}.")
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
     st.rerun()
 
 
-def _take(running: ModelMeasurement, chosen: AtlasChoice, shipped: frozenset[str]) -> None:
-    """Put what was measured beside the other models."""
+def _finish(running: ModelMeasurement, choice: AtlasChoice, shipped: frozenset[str]) -> None:
+    """Add the models of a finished measurement to the visitor's, or note why there are none."""
     del st.session_state[RUNNING]
     if running.stopped:
-        st.session_state[SAID] = ("stopped", "Stopped.")
+        st.session_state[OUTCOME] = ("stopped", "Stopped.")
         running.close()
         return
     try:
-        found = running.atlas()
+        atlas = running.atlas()
     except (OSError, Unreadable) as error:
-        st.session_state[SAID] = ("bad", running.problem_of(error))
+        st.session_state[OUTCOME] = ("bad", running.problem_of(error))
         return
     finally:
         running.close()
     if running.uploaded:
-        own = () if chosen.own is None else chosen.own.table["model"].unique()
-        found = under_free_names(found, shipped.union(own))
-    chosen.own = found if chosen.own is None else chosen.own.joined(found)
-    names = ", ".join(found.table["model"].unique())
-    n = int(found.table["head"].notna().sum() // max(1, _settings(found)))
-    st.session_state[SAID] = (
+        taken = () if choice.measured is None else choice.measured.table["model"].unique()
+        atlas = under_free_names(atlas, shipped.union(taken))
+    choice.measured = atlas if choice.measured is None else choice.measured.joined(atlas)
+    names = ", ".join(atlas.table["model"].unique())
+    n_settings = len(atlas.table[["folded", "offset"]].drop_duplicates())
+    n_heads = int(atlas.table["head"].notna().sum() // max(1, n_settings))
+    st.session_state[OUTCOME] = (
         "good",
-        f"Measured: {names}, {n} heads. It is in all figures above. Choose it under One head and "
-        "Two models. It is gone when the page is loaded again.",
+        f"Measured: {names}, {n_heads} heads. It is in all figures above. Choose it under One head "
+        "and Two models. It is gone when the page is loaded again.",
     )
-
-
-def _settings(found: Atlas) -> int:
-    return len(found.table[["folded", "offset"]].drop_duplicates())

@@ -1,4 +1,4 @@
-"""A phone book of one's own, asked of the trained models, in the Lab."""
+"""A visitor's own phone book in the Lab, which the trained models answer."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from attnkit.service.jobs import Job
 from attnkit.tasks import Task
 from attnkit.tasks.fuzzy import FuzzyPhonebook
 from attnkit.ui import components
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
-from attnkit.ui.session import Lab
 
 MOST_PROBLEMS = 5
-"""Problems of a book that are told one by one."""
+"""Problems of a book that are shown one by one."""
 
-OWN_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
+INITIAL_BOOK = "Jindřich 731\nAnna 204\nBernd 518\nMiriam 366\nTom 942"
+"""Text of the field until the visitor changes it."""
 
 
 def custom_phone_book_area(lab: Lab) -> None:
-    """A phone book of one's own, and what the trained models answer."""
+    """Draw the book, the question and the answers of the trained models."""
     job = lab.job
     task = (lab if job is None else job).experiment.task
     assert is_phone_book(task)
@@ -39,12 +40,12 @@ def custom_phone_book_area(lab: Lab) -> None:
             text = st.text_area(
                 "Your book",
                 key=f"book_{task.name}",
-                value=OWN_BOOK,
+                value=INITIAL_BOOK,
                 height=190,
                 max_chars=MOST_CHARACTERS,
-                help="A name and a number on each line, parted by a comma, a semicolon, a "
-                "colon, a tab or spaces. The number is what comes after the last of them, of "
-                f"digits, spaces and ( ) . / + -; 2 to {most_entries(task)} lines.",
+                help="A name and a number on each line, separated by a comma, a semicolon, a "
+                "colon, a tab or spaces. The number is what comes after the last separator: "
+                f"digits, spaces and ( ) . / + -. A book has 2 to {most_entries(task)} lines.",
             )
         with right:
             name = st.text_input(
@@ -76,21 +77,21 @@ def custom_phone_book_area(lab: Lab) -> None:
 
 
 def _answers(lab: Lab, job: Job | None, task: Task, text: str, name: str, seed: int | None) -> None:
-    """What is wrong with a book, or what the models answer to it."""
+    """Draw the answers of the models to a book, or what is wrong with the book."""
     book = read_book(text, task)
     if book.problems:
-        told = book.problems[:MOST_PROBLEMS]
-        more = len(book.problems) - len(told)
-        lines = "line like these" if more == 1 else "lines like these"
-        told += [f"… and {more} more {lines}."] if more else []
-        st.error("  \n".join(map(plain, told)), icon=":material/error:")
+        problems = book.problems[:MOST_PROBLEMS]
+        n_more = len(book.problems) - len(problems)
+        lines = "line like these" if n_more == 1 else "lines like these"
+        problems += [f"… and {n_more} more {lines}."] if n_more else []
+        st.error("  \n".join(map(plain, problems)), icon=":material/error:")
         return
     question = ask(book, name, task)
     notes = [*book.notes[:MOST_PROBLEMS], *question.notes]
     if question.problems:
         st.error(plain(" ".join(question.problems)), icon=":material/error:")
         return
-    experiment = _trained(lab, job)
+    experiment = _experiment_of_models(lab, job)
     if experiment is None:
         st.info("Your settings are not trained yet: press **Train**, then the models answer.")
         return
@@ -104,18 +105,18 @@ def _answers(lab: Lab, job: Job | None, task: Task, text: str, name: str, seed: 
         ),
         key="custom_book_answers",
     )
-    whose = "of the finished example, " if job is None else ""
-    asked = f"Models {whose}after step {answers.step}: brighter is more attention on that entry"
-    asked += ", mean over heads of the last layer." if experiment.n_heads > 1 else "."
+    which = "of the finished example, " if job is None else ""
+    caption = f"Models {which}after step {answers.step}: brighter is more attention on that entry"
+    caption += ", mean over heads of the last layer." if experiment.n_heads > 1 else "."
     if question.right:
-        asked += " Outlined: the right entry."
-    st.caption(" ".join([asked, *map(plain, notes)]))
+        caption += " Outlined: the right entry."
+    st.caption(" ".join([caption, *map(plain, notes)]))
 
 
-def _trained(lab: Lab, job: Job | None) -> Experiment | None:
-    """Return the experiment whose models can be asked; None if there are none yet.
+def _experiment_of_models(lab: Lab, job: Job | None) -> Experiment | None:
+    """Return the experiment whose models answer; None if there are none yet.
 
-    Before anything is trained, these are the models of the shipped example, its first seed alone.
+    Before anything is trained, the models of the shipped example answer, those of its first seed.
     """
     if job is not None:
         return None if job.snapshot is None or job.state == "failed" else job.experiment

@@ -1,9 +1,10 @@
-"""Evidence as pages show it: verdicts in words with a mark, tables, links into the Lab."""
+"""Evidence on the Questions page: verdicts with a mark, tables, links into the Lab."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -15,22 +16,36 @@ from attnkit.evidence.verdict import MARKS
 from attnkit.evidence.words import finding_in_words, main_finding, rows_of
 from attnkit.experiment.experiment import SCHEMA, Experiment
 from attnkit.ui.guess import outcome_in_words
+from attnkit.ui.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
-from attnkit.ui.session import MOST_COLUMNS, with_hidden
+from attnkit.ui.session import with_hidden
 
 ICONS: dict[Verdict, str] = {
     "held": ":material/check_circle:",
     "did not hold": ":material/cancel:",
     "undecided": ":material/help:",
 }
-"""Icons beside the words; their shapes differ."""
+"""Icon by verdict; the shapes differ, so that colour is not needed."""
 
 BETS: Mapping[str, Verdict] = {
     "It will hold": "held",
     "It will not hold": "did not hold",
     "These seeds will not tell": "undecided",
 }
-"""Guesses about a claim for which no question asks."""
+"""Guesses about a claim that belongs to no question, with the verdict that each predicts."""
+
+
+@dataclass(frozen=True)
+class ShippedEvidence:
+    """Evidence that ships with this copy.
+
+    Attributes:
+        records: Evidence by the claim's id.
+        verdicts: Verdict by the claim's id; full records are judged together.
+    """
+
+    records: Mapping[str, Evidence]
+    verdicts: Mapping[str, Verdict]
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -41,32 +56,32 @@ def verdict_text(verdict: Verdict) -> str:
 def claim_in_words(record: Evidence, verdict: Verdict) -> str:
     """Return the first statement of a claim and its verdict; Markdown."""
     claim = record.claim
-    others = Counter(found.verdict for found in record.findings[1 : len(claim.statements)])
-    counts = ", ".join(f"{count} {which}" for which, count in others.items())
+    others = Counter(finding.verdict for finding in record.findings[1 : len(claim.statements)])
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in others.items())
     more = f" Of its other statements, read alone: {counts}." if counts else ""
     return f"{verdict_text(verdict)}: “{plain(claim.statements[0].text)}”.{more}"
 
 
 def means_in_words(record: Evidence) -> str:
-    """Return what the arms of the first statement reached on average, in a few words."""
+    """Return the means of the arms of the first statement in a few words; medians of steps."""
     statement = record.claim.statements[0]
     measure = statement.measured
     scale, unit = (100, "%") if measure.unit == "points" else (1, f" {measure.unit}".rstrip())
     digits = 1 if measure.unit == "points" else 2
     if unit == " doublings":
         values = record.scores_at(statement.measure, statement.at)
-        steps = [(arm, float(np.median(values[arm]))) for arm in statement.arms]
-        told = [f"{arm} {2**own:,.0f}" if own < np.inf else f"{arm} never" for arm, own in steps]
-        return f"Median {measure.title}: {', '.join(told)}."
-    reached = [
+        medians = [(arm, float(np.median(values[arm]))) for arm in statement.arms]
+        steps = [f"{arm} {2**x:,.0f}" if x < np.inf else f"{arm} never" for arm, x in medians]
+        return f"Median {measure.title}: {', '.join(steps)}."
+    means = [
         f"{arm} {scale * record.mean(arm, statement.measure, statement.at):.{digits}f}{unit}"
         for arm in statement.arms
     ]
-    return f"Mean {measure.title}: {', '.join(reached)}."
+    return f"Mean {measure.title}: {', '.join(means)}."
 
 
 def shipped_with(evidence: Evidence) -> str:
-    """Return where shipped evidence comes from."""
+    """Return version, claim hash and number of seeds of shipped evidence, in a sentence."""
     return (
         f"Shipped evidence: attnkit {evidence.version}, claim {evidence.hash}, "
         f"{len(evidence.seeds)} seeds, learning rates tuned for each variant."
@@ -94,12 +109,12 @@ def claims_table(shipped: Mapping[str, Evidence], verdicts: Mapping[str, Verdict
 
 
 def came_true(claim: Claim, verdict: Verdict) -> str:
-    """Return whether the prediction came true, in a word."""
+    """Return whether a claim's prediction came true, in a word."""
     return "yes" if verdict == claim.expected else "✗ no"
 
 
 def statements_table(record: Evidence) -> str:
-    """Return what must hold and what the seeds say; Markdown."""
+    """Return a table of a claim's statements and what the seeds say on each; Markdown."""
     rows = [
         f"| {plain(row.text)} | {plain(row.numbers)} | {verdict_text(row.verdict)} |"
         for row in rows_of(record)
@@ -114,19 +129,23 @@ def beside_table(
     """Return a table of a visitor's run beside shipped evidence; Markdown.
 
     Args:
-        own: The run.
+        own: Evidence of the run.
         shipped: The shipped record of the same claim, if there is one.
         verdict: Verdict of the shipped record, read together with all others.
         own_verdict: Verdict of the run, read alone.
     """
-    columns = [["", "seeds", "verdict"], ["your run", _seeds(own), verdict_text(own_verdict)]]
+    labels = ["", "seeds", "verdict"]
+    own_cells = ["your run", _seeds(own), verdict_text(own_verdict)]
+    columns = [labels, own_cells]
     if shipped is not None and verdict is not None:
-        columns.append(["shipped", _seeds(shipped), verdict_text(verdict)])
-    for place, statement in enumerate(own.claim.statements):
-        columns[0].append(plain(statement.text))
-        columns[1].append(plain(finding_in_words(statement, own.findings[place])))
-        if len(columns) > 2 and shipped is not None:
-            columns[2].append(plain(finding_in_words(statement, shipped.findings[place])))
+        findings = zip(own.claim.statements, shipped.findings, strict=False)
+        shipped_cells = [
+            plain(finding_in_words(statement, finding)) for statement, finding in findings
+        ]
+        columns.append(["shipped", _seeds(shipped), verdict_text(verdict), *shipped_cells])
+    for statement, finding in zip(own.claim.statements, own.findings, strict=False):
+        labels.append(plain(statement.text))
+        own_cells.append(plain(finding_in_words(statement, finding)))
     head, *rows = (f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
     return "\n".join([head, f"|{'---|' * len(columns)}", *rows])
 
@@ -138,27 +157,38 @@ def _seeds(record: Evidence) -> str:
 def tuning_table(tuned: Mapping[str, Tuned]) -> str:
     """Return a table of the learning rates that were tried for every arm; Markdown."""
     rows = []
-    for name, own in tuned.items():
+    for name, tuning in tuned.items():
         cells = []
-        for rate in sorted(own.tried):
-            cell = plain(f"{rate:g}: {own.in_words(rate)}")
-            cells.append(f"**{cell}** ✓" if rate == own.rate else cell)
-        edge = "yes" if own.at_edge else ""
-        rows.append(f"| {plain(name)} | {own.by} | {', '.join(cells)} | {edge} |")
+        for rate in sorted(tuning.tried):
+            cell = plain(f"{rate:g}: {tuning.in_words(rate)}")
+            cells.append(f"**{cell}** ✓" if rate == tuning.rate else cell)
+        edge = "yes" if tuning.at_edge else ""
+        rows.append(f"| {plain(name)} | {tuning.by} | {', '.join(cells)} | {edge} |")
     head = "| variant | judged by | rate: mean over the tuning seeds | best at the edge |"
     return "\n".join([head, "|---|---|---|---|", *rows])
 
 
-def disagreement(claim: Claim, own: Verdict, shipped: Verdict | None, n_shipped: int) -> str:
-    """Return why a run of few seeds may differ from shipped evidence; empty if it does not."""
-    if shipped is None or own == shipped:
+def disagreement(
+    claim: Claim, own_verdict: Verdict, shipped_verdict: Verdict | None, n_shipped: int
+) -> str:
+    """Return why a run of few seeds differs from shipped evidence; empty if it does not.
+
+    Args:
+        claim: The claim.
+        own_verdict: Verdict of the visitor's run.
+        shipped_verdict: Shipped verdict, if there is one.
+        n_shipped: Number of seeds of the shipped evidence.
+    """
+    if shipped_verdict is None or own_verdict == shipped_verdict:
         return ""
     n_own = claim.quick_seeds
-    if own == "undecided":
-        n = len(claim.statements)
-        more = f", all the more for a claim that says {n} things at once" if n > 1 else ""
+    if own_verdict == "undecided":
+        n_statements = len(claim.statements)
+        more = ""
+        if n_statements > 1:
+            more = f", all the more for a claim that says {n_statements} things at once"
         return f"{n_own} seeds are few{more}: no verdict. The shipped one rests on {n_shipped}."
-    if shipped == "undecided":
+    if shipped_verdict == "undecided":
         return (
             f"Read alone, your {n_own} seeds decide. The shipped {n_shipped}, read together "
             "with all other claims, do not: that is the stricter reading."
@@ -169,14 +199,12 @@ def disagreement(claim: Claim, own: Verdict, shipped: Verdict | None, n_shipped:
     )
 
 
-def guess_in_words(guess: Verdict, own: Verdict, shipped: Verdict | None) -> str:
-    """Return whether a guess was right, by shipped evidence if there is any: it has more seeds."""
-    judged = own if shipped is None else shipped
-    if shipped is not None and shipped != own:
-        by = "By the shipped evidence your guess"
-    else:
-        by = "Your guess"
-    return outcome_in_words(guess == judged, by)
+def guess_in_words(guess: Verdict, own_verdict: Verdict, shipped_verdict: Verdict | None) -> str:
+    """Return whether a guess was right in words; shipped evidence decides, as it has more seeds."""
+    judged = own_verdict if shipped_verdict is None else shipped_verdict
+    if shipped_verdict is not None and shipped_verdict != own_verdict:
+        return outcome_in_words(guess == judged, "By the shipped evidence your guess")
+    return outcome_in_words(guess == judged)
 
 
 def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:

@@ -1,4 +1,4 @@
-"""Which example the pages that look inside models look at: one of the task's, or one's own."""
+"""Picker of the inspected example: a held-out one of the task, or the visitor's phone book."""
 
 from __future__ import annotations
 
@@ -15,64 +15,71 @@ from attnkit.analysis.custom_phone_book import (
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.tasks.fuzzy import FuzzyPhonebook
-from attnkit.ui.custom_phone_book import MOST_PROBLEMS, OWN_BOOK
+from attnkit.ui.custom_phone_book import INITIAL_BOOK, MOST_PROBLEMS
 from attnkit.ui.inspection import Subject, remember
 from attnkit.ui.markdown import plain
 
 
 def pick_example(subject: Subject) -> Inspection | None:
-    """The example that is looked at, as an inspection of attention; None if there is none to show.
+    """Draw the picker and return the example as an inspection of attention.
 
-    Those with most wrong answers come first. Held-out examples, or a phone book of one's own where
-    the task is one.
+    Held-out examples are sorted by their number of wrong answers, most first. Where the task is a
+    phone book, visitors can write their own; None is returned while it has problems.
     """
     task = subject.experiment.task
-    told, order = _told_examples(subject)
+    descriptions, order = _descriptions(subject)
     key = f"inspected_example_{subject.lab.filmed_id}_{len(order)}"  # a browser keeps old labels
     remember(key, order, 0, "example")
     remember("inspected_custom_book", (False, True), False)
-    own = is_phone_book(task) and bool(st.session_state["inspected_custom_book"])
+    is_custom = is_phone_book(task) and bool(st.session_state["inspected_custom_book"])
     example = st.selectbox(
         "Example, most wrong answers first",
         order,
-        format_func=told.__getitem__,
+        format_func=descriptions.__getitem__,
         key=key,
         width=430,
-        disabled=own,
+        disabled=is_custom,
     )
     if is_phone_book(task):
         st.toggle("A phone book of your own", key="inspected_custom_book")
-    return _custom_book(subject) if own else Inspection("attention", example=example)
+    return _custom_book(subject) if is_custom else Inspection("attention", example=example)
 
 
-def _told_examples(subject: Subject) -> tuple[list[str], list[int]]:
-    """What is said of every example, and their order; of what still trains, only their numbers."""
+def _descriptions(subject: Subject) -> tuple[list[str], list[int]]:
+    """Return the description of every example, and the order in which they are listed.
+
+    While the run trains, there is only the example of the Lab.
+    """
     job = subject.ask_for_film()
-    found = subject.inspect(Inspection("examples")) if job is not None and job.over else None
-    if not isinstance(found, bytes):
+    blob = subject.inspect(Inspection("examples")) if job is not None and job.over else None
+    if not isinstance(blob, bytes):
         return ["The example of the Lab"], [0]
-    header = InspectionResult.from_bytes(found).header
-    told = []
-    for number, example in enumerate(header["examples"]):
-        n_asked = example["n_asked"] * len(header["variants"])
-        wrong = f"{example['n_wrong']} of {n_asked} answers wrong"
-        told.append(f"{'The Lab’s' if number == 0 else number + 1}: {wrong}. {example['text']}")
-    return told, header["order"]
+    header = InspectionResult.from_bytes(blob).header
+    descriptions = []
+    for index, example in enumerate(header["examples"]):
+        n_answers = example["n_asked"] * len(header["variants"])
+        wrong = f"{example['n_wrong']} of {n_answers} answers wrong"
+        name = "The Lab’s" if index == 0 else index + 1
+        descriptions.append(f"{name}: {wrong}. {example['text']}")
+    return descriptions, header["order"]
 
 
 def _custom_book(subject: Subject) -> Inspection | None:
-    """A book and a question as typed, as an inspection; what is wrong with them is said."""
+    """Draw the fields of a book and a question, and return them as an inspection.
+
+    None is returned while they have problems, which are shown.
+    """
     task = subject.experiment.task
     assert is_phone_book(task)
     left, right = st.columns(2, gap="medium")
     text = left.text_area(
         "Your book",
-        value=OWN_BOOK,
+        value=INITIAL_BOOK,
         height=150,
         max_chars=MOST_CHARACTERS,
         key=f"inspected_book_{task.name}",
-        help="A name and a number on each line, parted by a comma, a semicolon, a colon, a tab or "
-        f"spaces; 2 to {most_entries(task)} lines.",
+        help="A name and a number on each line, separated by a comma, a semicolon, a colon, a tab "
+        f"or spaces; 2 to {most_entries(task)} lines.",
     )
     name = right.text_input(
         "Whose number?",

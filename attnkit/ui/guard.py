@@ -1,10 +1,10 @@
-"""The guard in front of a hosted copy: limits on what visitors send, and headers on the answers.
+"""Guard of a hosted copy: limits on what visitors send, and headers on the server's responses.
 
 Every visitor holds one WebSocket, over which the browser sends messages of Streamlit's protocol
-(`BackMsg`). Streamlit trusts them: any visitor may clear the caches of all, or ask for pages faster
-than a server can draw them. The guard lets pass only the kinds of message that our pages need, as
-often as people need them. It wraps the server as ASGI middleware, see `dashboard.py`; a copy for
-oneself has none.
+(`BackMsg`). Streamlit trusts them: any visitor may clear the caches of all, or request pages faster
+than a server can draw them. The guard passes only the kinds of message that our pages need, as
+often as people need them. It wraps the server as ASGI middleware, see `dashboard.py`; a copy that
+is not hosted has no guard.
 """
 
 from __future__ import annotations
@@ -32,58 +32,58 @@ from attnkit.service.server import server_settings
 from attnkit.ui.visitor_address import visitor_address
 
 OTHER_KINDS = ("stop_script", "app_heartbeat")
-"""Kinds of message that our pages need besides `rerun_script`; all others are dropped."""
+"""Kinds of message besides `rerun_script` that our pages need; all others are dropped."""
 
 MOST_BYTES = 2**18
-"""Size of one message. Those of our pages have some kilobytes."""
+"""Size of one message in bytes, at most; those of our pages have some kilobytes."""
 
 PAGE_COST = 5
-"""What a message that draws a whole page costs; any other costs 1."""
+"""Cost of a message that draws a whole page; any other message costs 1."""
 
 BYTES_PER_COST = 2**13
-"""Larger messages cost 1 more for every so many bytes."""
+"""Number of bytes for each of which a message costs 1 more."""
 
 CONNECTION_RATE, CONNECTION_BURST = 20, 100
-"""Costs that one connection may cause in a second, and at once."""
+"""Cost that one connection may cause per second, and at once."""
 
 CONNECTION_START = 40
-"""What a new connection may cause at once, so that closing it and opening another gains nothing."""
+"""Cost that a new connection may cause at once: opening another one must not gain anything."""
 
 ADDRESS_SECONDS, ADDRESS_TRIES = 5.0, 50
-"""So long a message waits until its address may cause more, and how often that is looked up."""
+"""Seconds that a message waits until its address may cause its cost, and number of checks."""
 
 OPENING_RATE, OPENING_BURST = 5, 100
-"""Connections that one address may open in a second, and at once: each draws a first page."""
+"""Connections that one address may open per second, and at once: each draws a first page."""
 
 BURST_SECONDS = 5
-"""An address may at once cause what it may cause in so many seconds."""
+"""Seconds whose allowed cost an address may cause at once."""
 
 DRAWN_AT_ONCE = 3
-"""Connections of one address that are drawn for at once; the others wait for their turn.
+"""Connections of one address whose pages are drawn at the same time; others wait for their turn.
 
-Drawing takes the interpreter's one lock, so that more at once are not faster for their address but
+Drawing holds the interpreter's lock: more at the same time are not faster for their address, but
 slower for all others.
 """
 
 PAGE_SECONDS, FRAGMENT_SECONDS = 3.0, 0.5
-"""A turn ends when the page or fragment has been drawn, at the latest after so long.
+"""Seconds after which a turn ends even if its page or fragment has not been drawn.
 
-A browser may ask for a fragment that is gone, which is never answered.
+A browser may request a fragment that is gone, and no message says that it was drawn.
 """
 
 MOST_CONNECTIONS = 250
-"""Open connections of one address."""
+"""Open connections of one address, at most."""
 
 MOST_ADDRESSES = 4096
-"""Addresses that are remembered; those that have been idle longest are forgotten."""
+"""Addresses that are remembered, at most; those that have been idle longest are forgotten."""
 
 TOO_OFTEN, NOT_UNDERSTOOD, NO_TEXT, TOO_LARGE = 1008, 1002, 1003, 1009
-"""Codes with which connections are closed."""
+"""WebSocket codes with which connections are closed."""
 
 _FRAGMENT = re.compile("[0-9a-zA-Z_-]{0,128}")  # Streamlit logs the name of one that is gone
-_LARGEST_END = 2000  # bytes of a message that says that a page was drawn
-_LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0")  # as Streamlit has it
-_PROXIED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_MOST_FINISHED_BYTES = 2000  # of a message which says that a page was drawn
+_LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0")  # origins that Streamlit allows, too
+_PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' blob:; "
@@ -91,17 +91,17 @@ _POLICY = (
     "connect-src 'self' data: blob:; worker-src 'self' blob:; object-src 'none'; "
     "base-uri 'self'; form-action 'self'; frame-ancestors {}"
 )
-"""Streamlit's page has a script of its own inline, and so have its styles and our components."""
+"""Content security policy. Inline code is allowed because Streamlit and our components need it."""
 
 
 @dataclass
 class Bucket:
-    """A token bucket: costs may come at a rate, and up to a burst at once.
+    """Token bucket that limits a rate of costs, with bursts.
 
     Args:
-        rate: Tokens that come back in a second.
-        burst: Tokens that the bucket holds.
-        clock: Returns seconds that never go back.
+        rate: Tokens that are added per second.
+        burst: Tokens that the bucket holds, at most.
+        clock: Returns seconds that never decrease.
     """
 
     rate: float
@@ -126,7 +126,7 @@ class Bucket:
 
 @dataclass
 class _Address:
-    """Limits and turns that all connections of one address share."""
+    """Limits and turns that all open connections of one address share."""
 
     bucket: Bucket
     openings: Bucket
@@ -138,10 +138,10 @@ class Guard:
     """ASGI middleware that limits what visitors can ask of a hosted copy.
 
     Args:
-        app: What is guarded.
-        address_rate: Costs that all connections of one address may cause in a second.
-        frame_ancestors: Who may show the pages in a frame, as the header of browsers wants it.
-        clock: Returns seconds that never go back.
+        app: The guarded application.
+        address_rate: Cost that all connections of one address may cause per second.
+        frame_ancestors: Sites that may show the pages in a frame, as in the header of this name.
+        clock: Returns seconds that never decrease.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Guard:
         self._addresses: dict[str, _Address] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request or one connection, as ASGI has it."""
+        """Handle one request or connection, as ASGI prescribes."""
         if scope["type"] == "websocket":
             await self._connect(scope, receive, send)
         elif scope["type"] == "http":
@@ -165,7 +165,7 @@ class Guard:
             await self._app(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request; some addresses of Streamlit do not exist on a hosted copy."""
+        """Handle a request; uploads do not exist here, and metrics only for this machine."""
         headers, path = Headers(scope=scope), scope["path"]
         if is_foreign(headers):  # Streamlit would ask the network for its own address
             scope = {**scope, "headers": [h for h in scope["headers"] if h[0] != b"origin"]}
@@ -174,8 +174,8 @@ class Guard:
             "/_stcore/metrics" in path and not is_from_this_machine(scope, headers)
         ):
             app = PlainTextResponse("Not Found", status_code=404)
-        owner = path.rstrip("/").rpartition("/")[2].lower() == "owner"
-        policy = _POLICY.format("'none'" if owner else self._frame_ancestors)
+        is_owner_page = path.rstrip("/").rpartition("/")[2].lower() == "owner"
+        policy = _POLICY.format("'none'" if is_owner_page else self._frame_ancestors)
         secure = "https" in (scope.get("scheme"), headers.get("x-forwarded-proto"))
 
         async def send_with_headers(message: Message) -> None:
@@ -186,7 +186,7 @@ class Guard:
         await app(scope, receive, send_with_headers)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a visitor in, and close the connection if it asks for too much."""
+        """Handle a WebSocket; close it at once if it is foreign or its address has too many."""
         headers = Headers(scope=scope)
         peer = (scope.get("client") or (None,))[0]
         address = self._address(visitor_address(headers.getlist, peer))
@@ -208,16 +208,16 @@ class Guard:
             connection.end_turn()
 
     def _address(self, name: str) -> _Address:
-        """Return what is known of an address; the one idle longest makes room for a new one."""
-        known = self._addresses.pop(name, None)
-        if known is None:
+        """Return the state of an address; forget the one idle longest if there are many."""
+        address = self._addresses.pop(name, None)
+        if address is None:
             bucket = Bucket(self._rate, BURST_SECONDS * self._rate, self._clock)
-            known = _Address(bucket, Bucket(OPENING_RATE, OPENING_BURST, self._clock))
-        self._addresses[name] = known  # at the end
+            address = _Address(bucket, Bucket(OPENING_RATE, OPENING_BURST, self._clock))
+        self._addresses[name] = address  # at the end, so that the first is idle longest
         if len(self._addresses) > MOST_ADDRESSES:
             idle = (n for n, other in self._addresses.items() if not other.n_connections)
             del self._addresses[next(idle, name)]
-        return known
+        return address
 
 
 class _Connection:
@@ -227,15 +227,15 @@ class _Connection:
         self, receive: Receive, send: Send, address: _Address, clock: Callable[[], float]
     ) -> None:
         self._receive, self._send, self._address = receive, send, address
-        self._own = Bucket(CONNECTION_RATE, CONNECTION_BURST, clock)
-        self._own.take(CONNECTION_BURST - CONNECTION_START)
+        self._bucket = Bucket(CONNECTION_RATE, CONNECTION_BURST, clock)
+        self._bucket.take(CONNECTION_BURST - CONNECTION_START)
         self._closed = False
-        self._turn: asyncio.TimerHandle | None = None  # ends the turn that the connection has
-        self._written = asyncio.Event()  # whether the client has taken all that was sent
+        self._turn: asyncio.TimerHandle | None = None  # ends the present turn
+        self._written = asyncio.Event()  # set while the client has received everything
         self._written.set()
 
     async def send(self, message: Message) -> None:
-        """Send a message to the visitor; after the end there is nobody to send it to."""
+        """Send a message to the visitor; after the connection was closed, drop it."""
         if self._closed:
             return
         self._written.clear()
@@ -249,7 +249,7 @@ class _Connection:
     async def receive(self) -> Message:
         """Return the next message that may pass, or the end of the connection."""
         while True:
-            await self._written.wait()  # who does not take answers may not ask for more
+            await self._written.wait()  # a client that does not read may not request more
             message = await self._receive()
             if message["type"] != "websocket.receive":
                 return message
@@ -266,20 +266,20 @@ class _Connection:
                 return message
 
     def end_turn(self) -> None:
-        """Let another connection of the address be drawn for."""
+        """End the turn, so that another connection of the address is drawn for."""
         if self._turn is not None:
             self._turn.cancel()
             self._turn = None
             self._address.turns.release()
 
     async def _begin_turn(self, seconds: float) -> None:
-        """Wait until the connection may be drawn for; who has the turn need not wait again."""
+        """Wait for a turn, unless the connection has one already."""
         if self._turn is None:
             await self._address.turns.acquire()
             self._turn = asyncio.get_running_loop().call_later(seconds, self.end_turn)
 
     async def _judge(self, data: bytes | None) -> BackMsg | int:
-        """Return a message that may be considered, or the code to close the connection with."""
+        """Return a message within all limits, or the code to close the connection with."""
         if data is None:
             return NO_TEXT
         if len(data) > MOST_BYTES:
@@ -290,7 +290,7 @@ class _Connection:
             return NOT_UNDERSTOOD
         draws_page = parsed.HasField("rerun_script") and not parsed.rerun_script.fragment_id
         cost = (PAGE_COST if draws_page else 1) + len(data) // BYTES_PER_COST
-        if not self._own.take(cost):
+        if not self._bucket.take(cost):
             return TOO_OFTEN
         for _ in range(ADDRESS_TRIES):  # many visitors behind one router are slowed, not cut off
             if self._address.bucket.take(cost):
@@ -300,20 +300,20 @@ class _Connection:
 
 
 in_front = threading.Event()
-"""Whether the guard was put in front of this server; not if a host runs the script alone."""
+"""Set if the guard is in front of this server; not if a host runs the script alone."""
 
 
 def guards() -> list[Middleware]:
-    """Return the middleware of this copy: the guard if strangers use it.
+    """Return the middleware of this copy: the guard if it is hosted, else none.
 
     Raises:
-        InvalidSettings: if an environment variable has a value that is not allowed.
+        InvalidSettings: If an environment variable has a value that is not allowed.
     """
     settings = server_settings()
     if not settings.hosted:
         return []
     in_front.set()
-    # The log of a hosted copy names nobody; uvicorn tells the address of every connection.
+    # The log of a hosted copy names nobody, but uvicorn logs the address of every connection.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return [
         Middleware(
@@ -327,7 +327,7 @@ def guards() -> list[Middleware]:
 def is_foreign(headers: Headers) -> bool:
     """Return whether a request was made by a page of another site.
 
-    Streamlit checks that, too, but for this it asks the network for its own address, and the whole
+    Streamlit checks this, too, but it asks the network for its own address first, and the whole
     server waits up to 2 s for the answer.
     """
     origin = headers.get("origin")
@@ -346,7 +346,7 @@ def is_foreign(headers: Headers) -> bool:
 def is_from_this_machine(scope: Scope, headers: Headers) -> bool:
     """Return whether a request came from this machine itself, and not through a proxy on it."""
     peer, server = ((scope.get(end) or ("",))[0] for end in ("client", "server"))
-    if any(name in headers for name in _PROXIED):
+    if any(name in headers for name in _PROXY_HEADERS):
         return False
     try:
         return peer == server or ip_address(peer).is_loopback
@@ -355,12 +355,12 @@ def is_from_this_machine(scope: Scope, headers: Headers) -> bool:
 
 
 def add_headers(message: Message, policy: str, *, secure: bool) -> None:
-    """Tell the browser what the page may load and who may frame it.
+    """Add headers that say what the page may load and which sites may frame it.
 
     Args:
-        message: The beginning of an answer; it is changed.
-        policy: The content security policy.
-        secure: Whether the visitor came by HTTPS, so that cookies travel by nothing else.
+        message: Start of a response; it is changed.
+        policy: Content security policy.
+        secure: Whether the visitor came by HTTPS, so that cookies are sent by HTTPS only.
     """
     headers = MutableHeaders(scope=message)
     headers["Content-Security-Policy"] = policy
@@ -378,18 +378,18 @@ def add_headers(message: Message, policy: str, *, secure: bool) -> None:
 def is_script_finished(message: Message) -> bool:
     """Return whether a message to the visitor says that a page or fragment has been drawn."""
     data = message.get("bytes") or b""
-    if not 0 < len(data) <= _LARGEST_END:
+    if not 0 < len(data) <= _MOST_FINISHED_BYTES:
         return False
     sent = ForwardMsg.FromString(data)
-    early = ForwardMsg.FINISHED_EARLY_FOR_RERUN
-    return bool(sent.HasField("script_finished") and sent.script_finished != early)
+    unfinished = ForwardMsg.FINISHED_EARLY_FOR_RERUN
+    return bool(sent.HasField("script_finished") and sent.script_finished != unfinished)
 
 
 def limit_message_size(receive: Receive) -> None:
-    """Let uvicorn refuse larger messages at their first bytes instead of collecting them.
+    """Make uvicorn refuse messages of more than `MOST_BYTES` at their first bytes.
 
-    Its own limit is that of the answers, which are far larger: unfinished messages of a hundred
-    connections filled the memory. Other servers keep their limit.
+    Its own limit is the one for responses, which are far larger: unfinished messages of a hundred
+    connections could fill the memory. Other servers keep their limit.
     """
     connection = getattr(getattr(receive, "__self__", None), "conn", None)
     if connection is not None and hasattr(connection, "max_message_size"):

@@ -1,7 +1,7 @@
-"""Predict first: in the quiet mode a visitor guesses before a result is shown.
+"""Quiet mode: visitors guess the result before it is shown.
 
-Until Train is pressed, the Lab shows neither a finished example nor a result that is known, and the
-guess can be changed. Questions keeps its answer back in the same way.
+Until Train is pressed, the Lab shows neither the finished example nor a stored result, and the
+guess can be changed. The Questions page hides its answer in the same way.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import streamlit as st
 from attnkit.experiment import Experiment
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
-from attnkit.ui.session import Lab
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 SWITCH = "quiet_mode"
-"""Key of the switch."""
+"""Key of the switch of the quiet mode."""
 
 NONE = "none of them"
 """The guess that no variant will solve the task."""
@@ -27,23 +27,23 @@ NONE = "none of them"
 
 @dataclass(frozen=True)
 class Guess:
-    """A visitor's guess.
+    """A visitor's guess of which variants solve a task.
 
     Attributes:
-        experiment: What it is about.
-        chosen: The variants that are expected to solve the task; `NONE` alone if none is.
+        experiment: The experiment that the guess is about.
+        chosen: Text forms of the variants that are expected to solve it; `NONE` alone if none is.
     """
 
     experiment: Experiment
     chosen: tuple[str, ...]
 
     def is_about(self, experiment: Experiment) -> bool:
-        """Return whether it holds for an experiment: also for the same one on other seeds."""
+        """Return whether the guess is about an experiment, whatever its first seed is."""
         seed = experiment.first_seed
         return bool(self.chosen) and self.experiment.replace(first_seed=seed) == experiment
 
     def is_right(self, solved: set[str]) -> bool:
-        """Return whether just the variants that were chosen have solved the task."""
+        """Return whether exactly the chosen variants have solved the task."""
         return set(self.chosen) - {NONE} == solved
 
 
@@ -53,9 +53,9 @@ def is_quiet() -> bool:
     return lab is not None and lab.quiet
 
 
-def outcome_in_words(is_right: bool, by: str = "Your guess") -> str:
+def outcome_in_words(is_right: bool, subject: str = "Your guess") -> str:
     """Return the sentence that says whether a guess was right."""
-    return f"{by} was {'right' if is_right else 'wrong'}."
+    return f"{subject} was {'right' if is_right else 'wrong'}."
 
 
 def quiet_switch(lab: Lab) -> None:
@@ -76,7 +76,7 @@ def awaits_guess(lab: Lab) -> bool:
 
 
 def guess_area(lab: Lab) -> None:
-    """Ask for the guess; once the experiment trains, repeat it, and in the end say if it was right.
+    """Ask for the guess; while the experiment trains, repeat it; at the end, say if it was right.
 
     Nothing is drawn outside the quiet mode.
     """
@@ -96,12 +96,12 @@ def guess_area(lab: Lab) -> None:
 
 
 def _ask(lab: Lab) -> None:
-    """Draw the choice; what was guessed before is still chosen if it is about the same."""
+    """Draw the choice of variants; it begins with the last guess about the same experiment."""
     options = [*lab.experiment.sharing, NONE]
     key = f"guess_{lab.experiment.replace(first_seed=0).hash}"
-    known = _guess_of(lab)
-    if key not in st.session_state and known is not None:
-        st.session_state[key] = list(known.chosen)
+    last = _guess_of(lab)
+    if key not in st.session_state and last is not None:
+        st.session_state[key] = list(last.chosen)
     chosen = st.pills(
         f"**Which of them will {_aim(lab.experiment)}?** Guess, then press Train.",
         options,
@@ -115,27 +115,27 @@ def _ask(lab: Lab) -> None:
 
 
 def _outcome(guess: Guess, snapshot: Snapshot) -> str:
-    """Return whether the guess was right, and if not, what was guessed and what came out."""
+    """Return whether the guess was right, and if not, the guess and the result; Markdown."""
     solved = [variant.value for variant in solved_variants(snapshot)]
     aim, is_right = _aim(snapshot.experiment), guess.is_right(set(solved))
     text = f"**{outcome_in_words(is_right)}**"
     if is_right:
         return text
-    found = _listed(solved) if solved else NONE
-    return f"{text} Which will {aim}? You said {_listed(guess.chosen)}. It was {found}."
+    result = _listed(solved) if solved else NONE
+    return f"{text} Which will {aim}? You said {_listed(guess.chosen)}. It was {result}."
 
 
 def _aim(experiment: Experiment) -> str:
-    """Return what a variant is to reach, after "will"."""
+    """Return the aim of a variant, to be read after "will"."""
     if experiment.task.loss_to_beat is None:
         return "solve this with all seeds"
     return f"have a lower loss than {experiment.task.simple_model}"
 
 
 def _listed(names: tuple[str, ...] | list[str]) -> str:
-    """Return the titles of variants, for people."""
-    some = [name for name in names if name != NONE]
-    return plain(", ".join(title_of(Variant(name)) for name in some)) if some else NONE
+    """Return the titles of variants, separated by commas; Markdown."""
+    titles = [title_of(Variant(name)) for name in names if name != NONE]
+    return plain(", ".join(titles)) if titles else NONE
 
 
 def _guess_of(lab: Lab) -> Guess | None:

@@ -1,4 +1,4 @@
-"""One head of a real model: its numbers beside random ones, its form in two parts, its angles."""
+"""One head of a real model: its measures beside random matrices, and pictures of its matrices."""
 
 from __future__ import annotations
 
@@ -26,50 +26,53 @@ from attnkit.ui.markdown import plain
 
 
 def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
-    """The numbers of a head that is in the table."""
-    own = heads[
+    """Return the row of a head that the table has."""
+    rows = heads[
         (heads["model"] == head.model)
         & (heads["kind"] == head.kind)
         & (heads["layer"] == head.layer)
         & (heads["head"] == head.head)
     ]
-    row: pd.Series = own.iloc[0]
+    row: pd.Series = rows.iloc[0]
     return row
 
 
 def numbers_table(heads: pd.DataFrame, head: Head) -> str:
-    """Every measure that a head has, as a table: its value, random matrices, heads of its kind."""
+    """Return a table of every measure of a head beside random matrices; Markdown."""
     row = row_of(heads, head)
-    alike = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
+    same_kind = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
     lines = ["| Measure | Here | Random | SDs | Median of its kind |", "|---|--:|--:|--:|--:|"]
     for name, measure in MEASURES.items():
         value = float(row[name])
-        if value != value:
+        if math.isnan(value):
             continue
         mean, sd = random_at(row, name)
-        random = f"{number_text(mean)}\u00a0±\u00a0{number_text(sd)}" if mean == mean else "–"
-        apart = number_text((value - mean) / sd) if sd > 0 else "–"
-        cells = (number_text(value), random, apart, number_text(float(alike[name].median())))
+        random = (
+            f"{number_text(mean)}\u00a0±\u00a0{number_text(sd)}" if not math.isnan(mean) else "–"
+        )
+        n_sds = number_text((value - mean) / sd) if sd > 0 else "–"
+        cells = (number_text(value), random, n_sds, number_text(float(same_kind[name].median())))
         lines.append(f"| {plain(measure.title)} | {' | '.join(map(plain, cells))} |")
     return "\n".join(lines)
 
 
 def random_at(row: pd.Series, measure: str) -> tuple[float, float]:
-    """Mean and standard deviation of random matrices of a head's shape; NaN if there are none."""
-    mean, sd = (float(row.get(f"{measure}_{what}", math.nan)) for what in ("random", "random_sd"))
+    """Return mean and standard deviation of random matrices of a head's shape; NaN if unknown."""
+    mean = float(row.get(f"{measure}_random", math.nan))
+    sd = float(row.get(f"{measure}_random_sd", math.nan))
     return mean, sd
 
 
 def head_in_words(heads: pd.DataFrame, head: Head, measure: str) -> str:
-    """What is chosen, its number, and that of random matrices of its shape."""
+    """Return a head, its value of a measure, and that of random matrices of its shape."""
     row = row_of(heads, head)
-    told = f"{head.in_words}: {MEASURES[measure].title} {number_text(float(row[measure]))}"
+    text = f"{head.in_words}: {MEASURES[measure].title} {number_text(float(row[measure]))}"
     mean, sd = random_at(row, measure)
-    return told if mean != mean else f"{told} (random {number_text(mean)} ± {number_text(sd)})"
+    return text if math.isnan(mean) else f"{text} (random {number_text(mean)} ± {number_text(sd)})"
 
 
 def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> None:
-    """Its numbers and, where it was drawn, its pictures."""
+    """Draw the measures of a head, and its pictures if its portrait is stored."""
     row = row_of(heads, head)
     left, right = st.columns(2, gap="large")
     with left:
@@ -88,49 +91,49 @@ def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> Non
 
 
 def show_portrait(portrait: Portrait, head: Head, d_model: int) -> None:
-    """Two parts, three spectra, three sets of angles, each with its finding and its numbers."""
+    """Draw two parts, three spectra and three sets of angles, each with finding and numbers."""
     st.markdown("**W_Q W_Kᵀ in two parts**")
-    told = describe_split(portrait)
+    finding = describe_split(portrait)
     picture(
         plot_split(portrait),
         key="atlas_split",
-        alt=f"{head.in_words}. {told}",
+        alt=f"{head.in_words}. {finding}",
         title=f"{head.in_words}: W_Q W_Kᵀ in two parts",
     )
     if head.kind == "cross":
-        told += " Cross-attention reads two streams, so the split says nothing here: a control."
-    st.caption(plain(told))
+        finding += " Cross-attention reads two streams, so the split says nothing here: a control."
+    st.caption(plain(finding))
     numbers("split", lambda: split_table(portrait), "Entries of both parts")
     st.markdown("**Spectra**")
-    told = describe_spectra(portrait)
+    finding = describe_spectra(portrait)
     picture(
         plot_spectra(portrait),
         key="atlas_spectra",
-        alt=f"{head.in_words}. {told}",
+        alt=f"{head.in_words}. {finding}",
         title=f"{head.in_words}: spectra of W_Q W_Kᵀ",
     )
-    st.caption(plain(told))
+    st.caption(plain(finding))
     numbers("spectra", lambda: spectra_table(portrait), "Singular values and eigenvalues")
     st.markdown("**Do Q, K and V read the same directions?**")
-    told = describe_angles(portrait, d_model)
+    finding = describe_angles(portrait, d_model)
     picture(
         plot_angles(portrait, d_model),
         key="atlas_angles",
-        alt=f"{head.in_words}. {told}",
+        alt=f"{head.in_words}. {finding}",
         title=f"{head.in_words}: principal angles",
     )
-    st.caption(plain(told))
+    st.caption(plain(finding))
     numbers("angles", lambda: angles_table(portrait, d_model), "cos² of principal angles")
 
 
 def split_table(portrait: Portrait) -> pd.DataFrame:
-    """Entries of the pictures of both parts."""
+    """Return the entries of the symmetric and the skew part; indices count from 1."""
     symmetric, skew = parts_of(portrait)
     n = len(symmetric)
     return pd.DataFrame(
         {
-            "asks": [i + 1 for i in range(n) for _ in range(n)],
-            "looked at": [j + 1 for _ in range(n) for j in range(n)],
+            "query direction": [i + 1 for i in range(n) for _ in range(n)],
+            "key direction": [j + 1 for _ in range(n) for j in range(n)],
             "symmetric": symmetric.ravel(),
             "skew": skew.ravel(),
         }
@@ -138,7 +141,7 @@ def split_table(portrait: Portrait) -> pd.DataFrame:
 
 
 def spectra_table(portrait: Portrait) -> pd.DataFrame:
-    """All three spectra, side by side."""
+    """Return all three spectra side by side, largest value first."""
     spectra = {
         "singular value": portrait.singular,
         "eigenvalue, symmetric": portrait.symmetric,
@@ -150,7 +153,7 @@ def spectra_table(portrait: Portrait) -> pd.DataFrame:
 
 
 def angles_table(portrait: Portrait, d_model: int) -> pd.DataFrame:
-    """cos² of every pair, and of random subspaces."""
+    """Return cos² of the principal angles of every pair, and of random subspaces."""
     columns = {name: pd.Series(portrait.angles[pair] ** 2) for pair, name in PAIR_NAMES.items()}
     columns["random"] = pd.Series(random_squares(d_model, len(portrait.angles["qk"])))
     table = pd.DataFrame(columns)

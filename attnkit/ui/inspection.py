@@ -1,8 +1,8 @@
-"""What pages that look inside models share: whose film is shown, how it gets to the browser.
+"""Shared parts of the pages that look inside models: the inspected run, its film, the pickers.
 
-They show the run that the Lab shows, one seed of it. A run that is not trained yet is offered for
-training, with all its seeds: the Lab and Runs then show it, too. The film of a trained run is there
-if it was trained here a short time ago; otherwise that seed is trained again, alone, which gives
+These pages show one seed of the run that the Lab shows. If the run is not trained yet, they offer
+to train it with all its seeds, and the Lab and Runs then show it, too. The film of a trained run
+is kept for a short time after training. When it is gone, the one seed is trained again, which gives
 the same numbers, and the page says so. While it trains, new frames are sent as they come, and the
 browser adds them to those it has.
 """
@@ -26,24 +26,28 @@ from attnkit.experiment.links import problems_in_words
 from attnkit.service.jobs import Job
 from attnkit.service.service import Refused
 from attnkit.ui import components
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import Lab, open_lab, spoken
+from attnkit.ui.session import open_lab, spoken
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.5
+"""Seconds between two updates while a run trains."""
 
-KEPT_BYTES = 2**25
-"""Of answers, for whoever asks the same."""
+CACHE_BYTES = 2**25
+"""Size of the cache of inspections that all visitors share."""
 
 
 @dataclass
 class Subject:
-    """What a page looks into: one seed of a run.
+    """One seed of a run that a page looks into.
 
     Attributes:
-        lab: the visitor's. experiment: of the one seed. run: the same with all its seeds.
-        refusal: why it cannot be trained here, if it cannot.
+        lab: The visitor's Lab.
+        experiment: Experiment of the one seed.
+        run: Experiment of the run, with all its seeds.
+        refusal: Reason why the seed cannot be trained here; empty if it can.
     """
 
     lab: Lab
@@ -52,20 +56,23 @@ class Subject:
     refusal: str = ""
 
     def ask_for_film(self) -> Job | None:
-        """The job whose film is shown, as it is now; trained if there is none."""
+        """Return the job whose film is shown, as it is now; begin one if there is none.
+
+        None is returned, and `refusal` set, if it was refused.
+        """
         service, lab = training_service(), self.lab
         try:
             job_id = service.film(self.experiment, lab.job_id, lab.watcher)
         except Refused as error:
             self.refusal = str(error)
             return None
-        former, lab.filmed_id = lab.filmed_id, job_id
-        if former and former not in lab.watched:
-            service.turn_away(former, lab.watcher)
+        previous_id, lab.filmed_id = lab.filmed_id, job_id
+        if previous_id and previous_id not in lab.watched:
+            service.turn_away(previous_id, lab.watcher)
         return service.look(job_id, lab.watcher)
 
     def try_again(self) -> None:
-        """Train what has failed once more: the Lab's run, or the one seed that was to be filmed."""
+        """Train again what has failed: the Lab's run, or the one seed that was to be filmed."""
         job = self.lab.job
         if job is not None and job.state == "failed":
             self.lab.train()
@@ -76,24 +83,27 @@ class Subject:
             self.lab.refusal = str(error)
 
     def inspect(self, inspection: Inspection) -> bytes | str | None:
-        """Arrays of the film; a text that says why not; None if there is none, or none yet."""
+        """Return the result of an inspection as bytes.
+
+        A text says why there is none; None means that the run has no film yet, or has failed.
+        """
         job = self.ask_for_film()
         if job is None:
             return f"Not taken: {self.refusal}"
         if not job.begun or job.snapshot is None or job.state == "failed":
             return None
         key = (job.id, job.state, job.step, inspection)
-        known = _FOUND.get(key)
-        if known is not None:
-            return known
-        found = training_service().inspect(job.id, inspection)
-        if isinstance(found, bytes):
-            _FOUND.put(key, found)
-        return found
+        cached = _CACHE.get(key)
+        if cached is not None:
+            return cached
+        result = training_service().inspect(job.id, inspection)
+        if isinstance(result, bytes):
+            _CACHE.put(key, result)
+        return result
 
 
 class _Blobs:
-    """The most recently used answers, up to so many bytes; shared by all visitors."""
+    """Cache of inspections that drops the least recently used; several threads may use it."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes, self._lock = most_bytes, Lock()
@@ -112,20 +122,23 @@ class _Blobs:
                 self._kept.popitem(last=False)
 
 
-_FOUND = _Blobs(KEPT_BYTES)
+_CACHE = _Blobs(CACHE_BYTES)
 
 
 def open_subject(page: str, title: str) -> Subject:
-    """The head of a page: its title, which run is looked into, the seed picker.
+    """Draw the head of a page, and return the run and seed that it looks into.
+
+    If the run is not trained, the page ends with an offer to train it.
 
     Args:
-        page: its name in the address.
+        page: Name of the page in the address.
+        title: Title of the page.
     """
     lab = open_lab(page)
     job = lab.job
     experiment = lab.experiment if job is None else job.experiment
     st.title(title, anchor=False)
-    if lab.problems:  # the Lab says it once more
+    if lab.problems:  # they stay, so that the Lab shows them, too
         st.warning(f"The link was not fully understood. {plain(problems_in_words(lab.problems))}")
     with st.container(horizontal=True, vertical_alignment="bottom", key="subject"):
         names = ", ".join(title_of(variant) for variant in experiment.sharing)
@@ -145,7 +158,7 @@ def open_subject(page: str, title: str) -> Subject:
 
 
 def _offer_training(lab: Lab) -> None:
-    """Say that there is nothing to look into yet, and what pressing the button trains."""
+    """Draw the button that trains the settings, with the number of models and the seconds."""
     if lab.refusal:
         st.error(f"Not taken: {plain(lab.refusal)}.", icon=":material/error:")
         lab.refusal = ""
@@ -167,35 +180,41 @@ def _offer_training(lab: Lab) -> None:
     )
 
 
-def remember(key: str, options: Sequence[Any], otherwise: Any, name: str = "") -> None:
-    """Let a picker begin with what was picked on another page, if that is an option here.
+def remember(key: str, options: Sequence[Any], default: Any, name: str = "") -> None:
+    """Set a picker to the value that was picked on another page, if that is an option here.
 
-    Streamlit keeps nothing of the widgets of a page that is left, and a widget of the same key on
-    another page is a new one. Call this before each run's widget.
+    Streamlit forgets the widgets of a page that was left, and a widget of the same key on another
+    page is a new one. Call this before the widget, in every run of the page.
 
     Args:
-        name: what is remembered, if widgets of several keys pick the same.
+        key: Key of the widget.
+        options: Options of the widget.
+        default: Value if none was picked, or if it is no option here.
+        name: Name under which the value is remembered, if widgets of several keys share it.
     """
     memory: dict[str, Any] = st.session_state.setdefault("remembered", {})
-    place = st.session_state.page
+    page = st.session_state.page
     if key in st.session_state:
         memory[name or key] = st.session_state[key]
-    wanted = memory.get(name or key, otherwise)
-    if memory.get(f"{key} on") != place or wanted not in options:
-        st.session_state[key] = wanted if wanted in options else otherwise
-    memory[f"{key} on"] = place
+    value = memory.get(name or key, default)
+    if memory.get(f"{key} on") != page or value not in options:
+        st.session_state[key] = value if value in options else default
+    memory[f"{key} on"] = page
 
 
 def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
-    """Pickers, where there is a choice; those of one visitor hold on all pages."""
-    places, n_heads = subject.experiment.layer_specs, subject.experiment.n_heads
+    """Draw the pickers where there is a choice, and return the indices of layer and head.
+
+    The choices hold on all pages.
+    """
+    layer_specs, n_heads = subject.experiment.layer_specs, subject.experiment.n_heads
     layer = head = 0
-    if len(places) > 1:
-        remember("inspected_layer", range(len(places)), telling_layer(places))
+    if len(layer_specs) > 1:
+        remember("inspected_layer", range(len(layer_specs)), telling_layer(layer_specs))
         layer = st.selectbox(
             "Layer",
-            range(len(places)),
-            format_func=lambda i: places[i].title.removeprefix("Layer "),
+            range(len(layer_specs)),
+            format_func=lambda i: layer_specs[i].title.removeprefix("Layer "),
             key="inspected_layer",
             width=130,
         )
@@ -208,11 +227,13 @@ def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
 
 
 def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
-    """Draw what an inspection finds, and go on as long as the run trains.
+    """Draw the figures of an inspection, and add new frames while the run trains.
 
     Args:
-        component: the name of its script. What is clicked in it is in
-            `st.session_state[component].picked`: any of layer, head and asking.
+        subject: The run and seed.
+        inspection: The inspection.
+        component: Name of the component. `st.session_state[component].picked` holds what was
+            pressed in its figures: any of layer, head and asking (the index of the query).
     """
     moving = moves(subject.ask_for_film())
     st.session_state[f"sent_{component}"] = _Sent()
@@ -222,32 +243,34 @@ def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
 
 
 def moves(job: Job | None) -> bool:
-    """Whether new frames come by themselves."""
+    """Return whether new frames of a job's film come by themselves."""
     return job is not None and not job.over and job.state != "paused"
 
 
 @dataclass
 class _Sent:
-    """What one drawing of a page has sent so far.
+    """Frames that one drawing of a page has sent so far.
 
     Attributes:
-        film: the job. step: of the last frame. blob: the last bytes.
-        trouble: why there are none; it is not asked again before somebody wants it.
+        film: The job.
+        step: Training step of the last frame.
+        blob: The last bytes.
+        problem: Reason why there are none; frames are then requested at the visitor's press only.
     """
 
     film: str = ""
     step: int = -1
     blob: bytes = b""
-    trouble: str = ""
+    problem: str = ""
 
 
 _HEIGHT = 600
-"""Pixels that are kept until the first frame is there."""
+"""Height in pixels of the placeholder until the first frame has come."""
 
 
 def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool) -> None:
-    """The status line and the component; drawn anew at every tick."""
-    if st.session_state.pop("picked_anew", False):  # the pickers above and the question change, too
+    """Draw the status line and the component; drawn again at every tick."""
+    if st.session_state.pop("picked_anew", False):  # the pickers above change, too
         st.rerun()
     sent: _Sent = st.session_state[f"sent_{component}"]
     job = subject.ask_for_film()
@@ -259,10 +282,10 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
         if subject.lab.refusal:
             st.error(f"Not taken: {plain(subject.lab.refusal)}.", icon=":material/error:")
             subject.lab.refusal = ""
-    if not sent.trouble:
-        _fetch(subject, inspection, sent, whole=job is None or job.over)
-    if sent.trouble:
-        st.error(plain(f"{sent.trouble}."), icon=":material/error:")
+    if not sent.problem:
+        _fetch(subject, inspection, sent, all_frames=job is None or job.over)
+    if sent.problem:
+        st.error(plain(f"{sent.problem}."), icon=":material/error:")
         again, args = f"again_{component}", (component,)
         st.button("Ask again", icon=":material/refresh:", key=again, on_click=_send_all, args=args)
     if sent.blob:
@@ -275,23 +298,23 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
         )
     elif moving:
         st.skeleton(height=_HEIGHT)
-    if moves(subject.ask_for_film()) != moving:  # it has ended, or its film had to be had back
+    if moves(subject.ask_for_film()) != moving:  # it has ended, or is trained again for its film
         st.rerun()
 
 
-def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, whole: bool) -> None:
-    """Ask for the frames that are new, or for all."""
-    found = subject.inspect(replace(inspection, since=-1 if whole else sent.step))
-    if isinstance(found, str):
-        sent.trouble = found
-    elif found is not None:
-        header = InspectionResult.from_bytes(found).header
+def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, all_frames: bool) -> None:
+    """Request the new frames, or all of them."""
+    result = subject.inspect(replace(inspection, since=-1 if all_frames else sent.step))
+    if isinstance(result, str):
+        sent.problem = result
+    elif result is not None:
+        header = InspectionResult.from_bytes(result).header
         if header["steps"]:
-            sent.step, sent.blob = header["steps"][-1], found
+            sent.step, sent.blob = header["steps"][-1], result
 
 
 def _status(job: Job | None, subject: Subject) -> str:
-    """How far the run is that is looked into."""
+    """Return how far the training of the inspected run is."""
     seed = subject.experiment.first_seed
     if job is None:
         return "Nothing to look into."
@@ -301,9 +324,9 @@ def _status(job: Job | None, subject: Subject) -> str:
         return f"Stopped before it began{f', {plain(job.error)}' if job.error else ''}."
     if not job.begun or job.snapshot is None:
         return "Waiting for a turn to train it." if not job.begun else "Training begins."
-    where = f"step {job.step} of {job.experiment.training.steps}"
+    progress = f"step {job.step} of {job.experiment.training.steps}"
     if job.state == "paused":
-        return f"Paused at {where}."
+        return f"Paused at {progress}."
     if job.over:
         return (
             f"Trained for {job.step} steps; the figures are of one run each, seed {seed}. "
@@ -312,13 +335,13 @@ def _status(job: Job | None, subject: Subject) -> str:
     if not job.kept and subject.lab.is_finished:
         return (
             f"The models of seed {seed} are trained once more to film them, with the same numbers: "
-            f"{where}. New moments are added as they come."
+            f"{progress}. New moments are added as they come."
         )
-    return f"Training: {where}. New moments are added as they come."
+    return f"Training: {progress}. New moments are added as they come."
 
 
 def _take_picked(component: str) -> None:
-    """Take over what was clicked in a figure."""
+    """Set the pickers to what was pressed in a figure."""
     for name, value in (st.session_state[component].picked or {}).items():
         if name in ("layer", "head", "asking") and isinstance(value, int) and value >= 0:
             st.session_state[f"inspected_{name}"] = value
@@ -326,5 +349,5 @@ def _take_picked(component: str) -> None:
 
 
 def _send_all(component: str) -> None:
-    """Ask for all frames at the next tick: the browser lacks some, or there was trouble."""
+    """Request all frames at the next tick: the browser lacks some, or there was a problem."""
     st.session_state[f"sent_{component}"] = _Sent()

@@ -1,6 +1,6 @@
-"""A model of a visitor's own, measured by the command line in a process of its own.
+"""Measurement of a visitor's own model by the command line, in a process of its own.
 
-Only on a copy that is not hosted: whoever measures may read every file of the machine.
+Only copies that are not hosted offer it: whoever measures may read every file of the machine.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Iterable
+from itertools import chain, count
 from pathlib import Path
 from typing import Protocol
 
@@ -21,18 +21,19 @@ from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.base import Unreadable
 
 MOST_MEGABYTES = 500
-"""Of one uploaded file; larger ones are named by their path."""
+"""Size of one uploaded file, at most; larger models are named by their path."""
 
 ENDINGS = ("safetensors", "json", "gguf")
-"""Of files that can be uploaded."""
+"""Endings of files that can be uploaded."""
 
 _ERROR = "attnkit: error: "
+"""Beginning of a line in which the command reports an error."""
 
-_TAIL = 4000
-"""Bytes of what the process said last that are looked at."""
+_TAIL_BYTES = 4000
+"""Bytes at the end of the process's messages that are read."""
 
 _ENDING_SECONDS = 2.0
-"""How long a process that was asked to end may take."""
+"""Seconds that a process may take to end before it is killed."""
 
 
 class Uploaded(Protocol):
@@ -41,70 +42,72 @@ class Uploaded(Protocol):
     name: str
 
     def getbuffer(self) -> memoryview:
-        """Its content."""
+        """Return the content."""
 
 
 class ModelMeasurement:
     """One run of `python -m attnkit models`; it ends with this object.
 
     Args:
-        source: a folder, a file, a package or a name on the hub.
-        told: how it is called on the page.
-        every_setting: whether gains are folded and positions turned, too.
-        folder: what `keep_upload` made, or None; it goes with this object.
+        source: A folder, a file, a package or a name on the hub.
+        name: Name of the source on the page; the source itself if it is empty.
+        every_setting: Whether to measure with folded gains and other positions, too.
+        folder: Folder that `keep_upload` made, or None; it is removed with this object.
 
     Attributes:
-        uploaded: whether it came through the browser.
+        name: Name of the source on the page.
+        stopped: Whether the visitor has stopped the measurement.
+        uploaded: Whether the model came through the browser.
     """
 
     def __init__(
         self,
         source: str,
         *,
-        told: str = "",
+        name: str = "",
         every_setting: bool = False,
         folder: Path | None = None,
     ) -> None:
-        self.source, self.source_told = source, told or source
+        self.name, self._source = name or source, source
         self.stopped, self.uploaded = False, folder is not None
-        place = folder or new_folder()
-        self._table, self._portraits = place / "atlas.parquet", place / "atlas.safetensors"
-        self._told = place / "told.txt"
+        folder = folder or new_folder()
+        self._table, self._portraits = folder / "atlas.parquet", folder / "atlas.safetensors"
+        self._messages = folder / "told.txt"
         command = [sys.executable, "-m", "attnkit", "models", "--out", str(self._table)]
         command += ["--portraits", str(self._portraits)]
         command += ["--every-setting"] if every_setting else []
-        with self._told.open("wb") as errors:
+        with self._messages.open("wb") as messages:
             self._process = subprocess.Popen(
-                [*command, "--", source],  # what begins with a dash is no option either
+                [*command, "--", source],  # a source that begins with a dash is no option
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=errors,
+                stderr=messages,
                 start_new_session=True,
                 env=environment_with_package(),
             )
-        self._finalizer = weakref.finalize(self, _end, self._process, place)
+        self._finalizer = weakref.finalize(self, _end, self._process, folder)
 
     @property
     def moving(self) -> bool:
-        """Whether it still measures."""
+        """Whether the measurement goes on."""
         return self._process.poll() is None
 
     @property
     def layers(self) -> tuple[int, int]:
-        """How many layers are measured, of how many; zeros before it knows."""
-        found = re.findall(r"(\d+)/(\d+) \[", self._tail())
-        return (int(found[-1][0]), int(found[-1][1])) if found else (0, 0)
+        """Number of measured layers and of all layers; zeros before they are known."""
+        progress = re.findall(r"(\d+)/(\d+) \[", self._tail())
+        return (int(progress[-1][0]), int(progress[-1][1])) if progress else (0, 0)
 
     def problem_of(self, error: Exception) -> str:
-        """An error in words that name the source, once."""
-        words = str(error)
-        names = (self.source_told, Path(self.source_told).name, Path(self.source).name)
-        said = any(name and name in words for name in names)
-        return words if said else f"{self.source_told}: {words}"
+        """Return an error in words that name the source once."""
+        message = str(error)
+        names = (self.name, Path(self.name).name, Path(self._source).name)
+        is_named = any(name and name in message for name in names)
+        return message if is_named else f"{self.name}: {message}"
 
     @property
     def problem(self) -> str:
-        """Why it failed, in a line; empty if it has not."""
+        """Reason why the measurement failed, in one line; empty if it has not failed."""
         code = self._process.poll()
         if code in (None, 0):
             return ""
@@ -115,35 +118,37 @@ class ModelMeasurement:
         return (errors or lines or [f"it ended with exit code {code}"])[-1]
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the measurement."""
         self.stopped = self.moving
         self.close()
 
     def close(self) -> None:
-        """End it, and let go of its files."""
+        """End the process and remove its files."""
         self._finalizer()
 
     def atlas(self) -> Atlas:
-        """What was measured.
+        """Return the measured models.
 
         Raises:
-            OSError, Unreadable: if it failed.
+            OSError: If the files of the process cannot be read.
+            Unreadable: If the measurement failed.
         """
         if self.problem:
             raise Unreadable(self.problem)
         return Atlas.load(self._table, self._portraits)
 
     def _tail(self) -> str:
+        """Return the end of the process's messages; empty once its files are removed."""
         try:
-            with self._told.open("rb") as file:
-                file.seek(max(0, self._told.stat().st_size - _TAIL))
+            with self._messages.open("rb") as file:
+                file.seek(max(0, self._messages.stat().st_size - _TAIL_BYTES))
                 return file.read().decode("utf-8", "replace")
-        except OSError:  # it was closed
+        except OSError:
             return ""
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Ask a process to end, and see to it; then remove its folder."""
+    """Terminate a process, kill it if it does not end, and remove its folder."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -155,12 +160,12 @@ def _end(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def new_folder() -> Path:
-    """For the files of one model."""
+    """Make a folder for the files of one model."""
     return Path(tempfile.mkdtemp(prefix="attnkit-"))
 
 
 def upload_problem(names: Iterable[str]) -> str:
-    """Why uploaded files are no model, in words; empty if they can be one."""
+    """Return why uploaded files are no model, in words; empty if they can be one."""
     endings = sorted(Path(name).suffix for name in names)
     if endings in ([".gguf"], [".json", ".safetensors"]):
         return ""
@@ -171,38 +176,38 @@ def upload_problem(names: Iterable[str]) -> str:
 
 
 def keep_upload(files: Iterable[Uploaded], name: str) -> tuple[Path, str]:
-    """Put uploaded files in a folder called `name`; returns what is around it, and the source.
+    """Store uploaded files in a folder of their own, and return its parent and the source.
 
-    Files are renamed, so that a name from elsewhere never is a path here. "model", which files of
-    most models are called, is no name.
+    Files are renamed, so that a name from outside never is a path here. A file called "model", as
+    those of most models are, gives no name; "upload" is taken instead.
+
+    Args:
+        files: The uploaded files.
+        name: Name of the model.
     """
-    kept = new_folder()
-    called = re.sub(r"[^\w.-]+", "-", name).strip(".-")[:80]
-    place = kept / (called if called not in ("", "model") else "upload")
-    place.mkdir()
-    source = place
+    parent = new_folder()
+    safe_name = re.sub(r"[^\w.-]+", "-", name).strip(".-")[:80]
+    folder = parent / (safe_name if safe_name not in ("", "model") else "upload")
+    folder.mkdir()
+    source = folder
     for file in files:
         ending = Path(file.name).suffix
-        target = {".json": "config", ".safetensors": "model"}.get(ending, place.name) + ending
-        (place / target).write_bytes(file.getbuffer())
+        stem = {".json": "config", ".safetensors": "model"}.get(ending, folder.name)
+        (folder / (stem + ending)).write_bytes(file.getbuffer())
         if ending == ".gguf":
-            source = place / target
-    return kept, str(source)
+            source = folder / (stem + ending)
+    return parent, str(source)
 
 
-def under_free_names(found: Atlas, taken: Iterable[str]) -> Atlas:
-    """The same models, each whose name is taken with a number: "upload (2)"."""
+def under_free_names(atlas: Atlas, taken: Iterable[str]) -> Atlas:
+    """Return an atlas in which models whose name is taken have a number: "upload (2)"."""
     taken, names = set(taken), {}
-    for model in found.table["model"].unique():
-        names[model] = next(name for name in _numbered(model) if name not in taken)
+    for model in atlas.table["model"].unique():
+        candidates = chain([model], (f"{model} ({number})" for number in count(2)))
+        names[model] = next(name for name in candidates if name not in taken)
         taken.add(names[model])
     arrays = {}
-    for place, array in found.arrays.items():
-        model, *rest = place.rsplit("/", 4)
+    for key, array in atlas.arrays.items():
+        model, *rest = key.rsplit("/", 4)
         arrays["/".join((names[model], *rest))] = array
-    return Atlas(found.table.assign(model=found.table["model"].map(names)), arrays)
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name} ({n})" for n in count(2))
+    return Atlas(atlas.table.assign(model=atlas.table["model"].map(names)), arrays)

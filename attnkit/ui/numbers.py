@@ -1,4 +1,4 @@
-"""Tables, downloads and code of what the Lab shows."""
+"""Tables, downloads and code of the run that the Lab shows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ import streamlit as st
 from attnkit.analysis.export import experiment_code
 from attnkit.service.jobs import Job
 from attnkit.training.summary import run_table
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import sharing_table, slice_table
-from attnkit.ui.session import Lab
 
 
 def numbers(lab: Lab, job: Job | None) -> None:
-    """Tables and downloads of what is on screen, while nothing moves."""
+    """Draw tables and downloads of the run on screen; while it trains, only a note.
+
+    Args:
+        lab: The visitor's Lab.
+        job: Job on screen, if there is one.
+    """
     snapshot = lab.shown(job)
     with st.expander("Numbers and downloads"):
         if snapshot is None:

@@ -1,4 +1,4 @@
-"""What the owner's page needs to know: who may see it, and how the server is doing."""
+"""Data of the owner's page: who may see it, and the state of the server."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ from attnkit.ui.storage import result_store
 from attnkit.ui.visitor_address import session_address
 
 SIGNED_IN = "owner"
-"""What the session says of whoever has signed in."""
+"""Key of the session state that is true once the owner has signed in."""
 
 _STORE_SECONDS = 30.0
+"""Seconds for which the size of the store is cached."""
 
 
 def has_page() -> bool:
-    """Whether this copy has a page for its owner."""
+    """Return whether this copy has a page for its owner: if a secret is set."""
     return bool(server_settings().owner_secret.get_secret_value())
 
 
 def is_signed_in() -> bool:
-    """Whether this session is the owner's."""
+    """Return whether this session is the owner's."""
     return has_page() and st.session_state.get(SIGNED_IN) is True
 
 
 @Singleton
 def gate() -> Gate:
-    """Return the one gate of the server, which counts wrong secrets whoever types them."""
+    """Return the gate of the server, which slows down visitors who guess the secret."""
     return Gate(server_settings().owner_secret.get_secret_value())
 
 
 def sign_in(secret: str) -> bool:
-    """Make this session the owner's if the secret is right."""
+    """Make this session the owner's if the secret is right, and return whether it is."""
     if shut_seconds():
         return False
     right = gate().opens(secret, session_address())
@@ -52,17 +53,17 @@ def sign_in(secret: str) -> bool:
 
 
 def shut_seconds() -> float:
-    """Return for how long this visitor's address may not try a secret."""
+    """Return the seconds for which this visitor's address may not try a secret."""
     return gate().shut_seconds(session_address())
 
 
 def sign_out() -> None:
-    """Make this session anybody's."""
+    """End the owner's session."""
     st.session_state.pop(SIGNED_IN, None)
 
 
 def n_sessions() -> int | None:
-    """Tabs that are connected, as Streamlit counts them; None if it does not tell."""
+    """Return the number of connected tabs, as Streamlit counts them; None if it does not answer."""
     address = st.get_option("server.address")
     host = "127.0.0.1" if address in (None, "0.0.0.0", "::") else address
     base = str(st.get_option("server.baseUrlPath")).strip("/")
@@ -70,18 +71,18 @@ def n_sessions() -> int | None:
     connection = http.client.HTTPConnection(host, int(st.get_option("server.port")), timeout=1)
     try:
         connection.request("GET", path)
-        told = connection.getresponse().read(100_000).decode("utf-8", "replace")
+        metrics = connection.getresponse().read(100_000).decode("utf-8", "replace")
     except (OSError, http.client.HTTPException):
         return None
     finally:
         connection.close()
-    found = re.search(r"^active_sessions (\d+)", told, re.MULTILINE)
-    return int(found[1]) if found else None
+    match = re.search(r"^active_sessions (\d+)", metrics, re.MULTILINE)
+    return int(match[1]) if match else None
 
 
 @st.cache_data(ttl=_STORE_SECONDS, show_spinner=False)
 def store_megabytes() -> float | str:
-    """What the stored results take, half a minute old at most; or why nobody can tell."""
+    """Return the size of the store, at most half a minute old; a text if it is not known."""
     store = result_store()
     try:
         return store.n_bytes() / 2**20 if isinstance(store, ResultStore) else str(store)
@@ -90,13 +91,17 @@ def store_megabytes() -> float | str:
 
 
 def store_notes() -> list[str]:
-    """What became of files of the store that could not be read, since the server started."""
+    """Return notes on unreadable files of the store that were replaced since the server started."""
     store = result_store()
     return list(store.notes) if isinstance(store, ResultStore) else []
 
 
 def queue_table(jobs: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    """The rows of `TrainingService.overview` as a table; only who waits has a place."""
+    """Return a table of jobs; only those that wait have a place.
+
+    Args:
+        jobs: Return value of `TrainingService.overview`.
+    """
     table = pd.DataFrame(jobs, columns=_COLUMNS)
     table.insert(_COLUMNS.index("step"), "done", 100 * table["step"] / table["steps"])
     return table.drop(columns="step").assign(place=table["place"].where(table["place"] > 0))

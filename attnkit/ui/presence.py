@@ -1,4 +1,4 @@
-"""Who looks at the page: a tab, which ends, and the browser and address that limits count for."""
+"""The watcher of a session: its tab, which ends, and the browser and address that limits count."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from attnkit.ui.service import training_service
 from attnkit.ui.visitor_address import session_address
 
 SWEEP_SECONDS = 5.0
-"""Between two collections at least; each holds the server for some 50 ms."""
+"""Seconds between two collections, at least; each holds the server for about 50 ms."""
 
 
 def watcher() -> Watcher:
-    """Return this session's tab and visitor, on a hosted copy with the address."""
+    """Return the tab and visitor of this session; on a hosted copy with the network address."""
     if "visitor" not in st.session_state:
         st.session_state.visitor = _browser() or uuid.uuid4().hex
     address = session_address() if server_settings().hosted else ""
@@ -30,7 +30,7 @@ def watcher() -> Watcher:
 
 
 def _gone(tab: str) -> None:
-    """The tab was closed or has lost its connection; a session that goes on arrives anew."""
+    """Report that the tab has lost its connection; a session that goes on arrives anew."""
     training_service().leave(tab)
     _somebody_left.set()
 
@@ -40,18 +40,18 @@ _somebody_left = threading.Event()
 
 @cache
 def sweep() -> None:
-    """Begin to collect what tabs leave behind, once, for as long as the server lives.
+    """Start the thread that collects the garbage of closed tabs, once per server.
 
-    Each leaves event loops, with open files, in reference cycles. Streamlit's own collection after
-    every script run is switched off, and the interpreter's comes too rarely for three files a
-    visit.
+    Each tab leaves event loops, with open files, in reference cycles. Streamlit's own collection
+    after every script run is switched off, and the interpreter collects too rarely for three files
+    per visit.
     """
     threading.Thread(target=_sweep, name="attnkit-sweeper", daemon=True).start()
 
 
 def _sweep() -> None:
     while _somebody_left.wait():
-        time.sleep(SWEEP_SECONDS)  # others leave, too
+        time.sleep(SWEEP_SECONDS)  # other tabs may be closed meanwhile
         _somebody_left.clear()
         gc.collect()
         give_memory_back()
@@ -65,9 +65,9 @@ def _tab() -> str:
 
 
 def _browser() -> str:
-    """The same for all tabs of a browser, out of the cookie that keeps foreign pages away.
+    """Return an id that all tabs of a browser share, from Streamlit's XSRF cookie; or "".
 
-    The cookie reads `2|mask|masked token|time`, with a new mask every time. Empty without one.
+    The cookie is `2|mask|masked token|time`, with a new mask every time.
     """
     try:
         _, mask, masked, _ = st.context.cookies["_streamlit_xsrf"].split("|")

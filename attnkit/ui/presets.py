@@ -9,7 +9,14 @@ from attnkit.experiment.experiment import SCHEMA, Experiment
 
 @dataclass(frozen=True)
 class Preset:
-    """A link into the Lab: `guess` is asked first, `look` says where the answer shows."""
+    """An experiment with a question, opened in the Lab by a link.
+
+    Attributes:
+        title: Title of the card.
+        guess: Question to answer before training.
+        look: Where the result shows the answer.
+        experiment: The experiment.
+    """
 
     title: str
     guess: str
@@ -18,7 +25,7 @@ class Preset:
 
     @property
     def params(self) -> dict[str, str]:
-        """Query parameters; never empty, so that the link also brings the defaults back."""
+        """Query parameters of the link; never empty, so that it also restores the defaults."""
         return self.experiment.to_params() or {"v": str(SCHEMA)}
 
 
@@ -142,9 +149,9 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "Encoder and decoder",
-        "Tokens of the decoder ask those of the encoder. Does it matter which matrix they share?",
-        "All five solve it within 300 steps: in cross-attention, askers and asked are different "
-        "tokens.",
+        "Queries of the decoder meet keys of the encoder. Does it matter which matrix they share?",
+        "All five solve it within 300 steps: in cross-attention, queries and keys come from "
+        "different tokens.",
         Experiment(task="dictionary", n_seeds=3),
     ),
 )

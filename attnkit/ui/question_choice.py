@@ -1,4 +1,4 @@
-"""Which question or claim a visitor has open, and how that follows the link.
+"""The question or claim that a visitor has opened, and how it follows the link.
 
 The link is `?question=` with a question's id, or `?claim=` with a claim's, or `all`.
 """
@@ -14,30 +14,30 @@ from attnkit.evidence.questions import QUESTIONS, Question
 from attnkit.ui.address import Linked
 
 ALL = "all"
-"""What is open when it is no question: all claims."""
+"""Name of the view of all claims, which is open if no question is."""
 
 VIEW, CLAIM = "asked_view", "asked_claim"
-"""Keys of the widgets that choose."""
+"""Keys of the widgets that choose the view and the claim."""
 
-_LONGEST = 40
-"""Letters of a faulty link that are said."""
+_MOST_CHARACTERS = 40
+"""Characters of a faulty link that a message repeats."""
 
 
 def question_of(name: str) -> Question | None:
-    """By its id."""
+    """Return the question with an id; None if there is none."""
     return next((question for question in QUESTIONS if question.id == name), None)
 
 
 @dataclass
 class QuestionChoice(Linked):
-    """One visitor's choice.
+    """One visitor's choice of a question or claim.
 
     Attributes:
-        view: a question's id, or `ALL`.
-        claim: of all claims, the one that is shown in full.
-        problem: what was wrong with the link.
-        direct: whether a claim was asked for from elsewhere, so that it comes before the others.
-        version: of the table, which is made anew when a claim is chosen by something else.
+        view: Id of the question on screen, or `ALL`.
+        claim: Id of the claim that is shown in full below the table of all claims.
+        problem: Problem of the link, in a sentence; empty if there is none.
+        direct: Whether a link or button opened the claim, so that the table is folded.
+        version: Version of the table; a new one begins when a claim is chosen outside of it.
     """
 
     view: str = QUESTIONS[0].id if QUESTIONS else ALL
@@ -47,7 +47,7 @@ class QuestionChoice(Linked):
     version: int = 0
 
     def follow(self, params: dict[str, str]) -> None:
-        """Open what a link names; if there is no such thing, say so and stay."""
+        """Open the question or claim of a link; if there is none, note the problem."""
         self.link, self.problem = params, ""
         if "claim" in params:
             name = params["claim"]
@@ -70,34 +70,34 @@ class QuestionChoice(Linked):
         self.set_widgets()
 
     def set_widgets(self) -> None:
-        """Make the widgets say what is open."""
+        """Set the widgets to the choice."""
         st.session_state[VIEW], st.session_state[CLAIM] = self.view, self.claim
 
     def write_link(self) -> None:
-        """Make the address bar name what is open."""
-        every = self.view == ALL
-        self.set_link({"claim": self.claim or ALL} if every else {"question": self.view})
+        """Write the choice into the address bar."""
+        is_claim = self.view == ALL
+        self.set_link({"claim": self.claim or ALL} if is_claim else {"question": self.view})
 
     def _complain(self, name: str, value: str, allowed: list[str]) -> None:
-        shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…"
-        self.problem = f"The link has {name}={shown!r}. Allowed: {', '.join(allowed)}."
+        short = value if len(value) <= _MOST_CHARACTERS else f"{value[:_MOST_CHARACTERS]}…"
+        self.problem = f"The link has {name}={short!r}. Allowed: {', '.join(allowed)}."
 
 
 def open_question_choice() -> QuestionChoice:
-    """This visitor's choice, made from the link if there is none yet or the link has changed."""
+    """Return this visitor's choice, made from the link if it is new or the link has changed."""
     params = st.query_params.to_dict()
-    asked: QuestionChoice | None = st.session_state.get("asked")
-    coming_back = st.session_state.get("page") != "questions"  # then the address has lost it
-    if asked is None:
-        asked = st.session_state.asked = QuestionChoice()
-        asked.follow(params)
-    elif asked.is_called(params, "questions"):
-        asked.follow(params)
+    choice: QuestionChoice | None = st.session_state.get("asked")
+    coming_back = st.session_state.get("page") != "questions"
+    if choice is None:
+        choice = st.session_state.asked = QuestionChoice()
+        choice.follow(params)
+    elif choice.is_called(params, "questions"):
+        choice.follow(params)
     elif VIEW not in st.session_state or CLAIM not in st.session_state:
-        if coming_back:  # widgets of a page left are gone
-            asked.set_widgets()
+        if coming_back:  # Streamlit forgets the widgets of a page that was left
+            choice.set_widgets()
         else:
-            st.session_state.setdefault(VIEW, asked.view)
-            st.session_state.setdefault(CLAIM, asked.claim)
+            st.session_state.setdefault(VIEW, choice.view)
+            st.session_state.setdefault(CLAIM, choice.claim)
     st.session_state.page = "questions"
-    return asked
+    return choice

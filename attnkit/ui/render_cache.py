@@ -1,7 +1,7 @@
-"""What a page shows of a snapshot, made once however many people watch the same run.
+"""Cache of drawings of snapshots, so that all visitors of a run share one drawing.
 
-A snapshot never changes and is one object for all its visitors, so what was made of it is kept by
-identity, and no longer than the snapshot itself, which nothing here keeps alive. Nobody may change
+A snapshot never changes and is one object for all its visitors, so drawings are kept by its
+identity, and only as long as the snapshot, which nothing here keeps alive. Callers must not change
 what these functions return.
 """
 
@@ -31,81 +31,82 @@ from attnkit.training.summary import measures_finding as _measures_finding
 from attnkit.training.summary import sharing_table as _sharing_table
 from attnkit.training.summary import slice_table as _slice_table
 
-_KEPT = 40
-"""So many of the newest: of one snapshot, which has a map per seed, layer and head; of examples."""
+_MOST_RESULTS = 40
+"""Cached results of one snapshot, which has a map per seed, layer and head; and of examples."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_Made = OrderedDict[tuple[Any, ...], Any]
+_Results = OrderedDict[tuple[Any, ...], Any]
 
-_MADE: weakref.WeakKeyDictionary[Snapshot, _Made] = weakref.WeakKeyDictionary()
-_MAKING = threading.Lock()
+_CACHE: weakref.WeakKeyDictionary[Snapshot, _Results] = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
 
 
-def once(
+def cached_with_snapshot(
     function: Callable[Concatenate[Snapshot, _P], _T],
 ) -> Callable[Concatenate[Snapshot, _P], _T]:
-    """What a function makes of a snapshot, kept while the snapshot is somewhere in use.
+    """Cache the results of a function of a snapshot for as long as the snapshot is in use.
 
-    The result must not hold the snapshot. Other arguments are compared as values, other snapshots
+    A result must not refer to the snapshot. Other arguments are compared as values, other snapshots
     by identity.
     """
 
     @wraps(function)
-    def made(snapshot: Snapshot, /, *args: _P.args, **given: _P.kwargs) -> _T:
-        key = (function, *map(_told, args), *((n, _told(v)) for n, v in sorted(given.items())))
-        with _MAKING:
-            known = _MADE.setdefault(snapshot, OrderedDict())
-            if key in known:
-                known.move_to_end(key)
-                value: _T = known[key]
+    def cached(snapshot: Snapshot, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        named = ((name, _key_of(value)) for name, value in sorted(kwargs.items()))
+        key = (function, *map(_key_of, args), *named)
+        with _LOCK:
+            results = _CACHE.setdefault(snapshot, OrderedDict())
+            if key in results:
+                results.move_to_end(key)
+                value: _T = results[key]
                 return value
-        value = function(snapshot, *args, **given)  # two may make it at once, which does no harm
-        with _MAKING:
-            known[key] = value
-            while len(known) > _KEPT:
-                known.popitem(last=False)
+        value = function(snapshot, *args, **kwargs)  # two threads may compute it at once: no harm
+        with _LOCK:
+            results[key] = value
+            while len(results) > _MOST_RESULTS:
+                results.popitem(last=False)
         return value
 
-    return made
+    return cached
 
 
-def _told(value: Any) -> Any:
-    """An argument as part of a key that keeps no other snapshot alive."""
+def _key_of(value: Any) -> Any:
+    """Return an argument as part of a key that keeps no other snapshot alive."""
     return weakref.ref(value) if isinstance(value, Snapshot) else value
 
 
-plot_accuracy = once(curves.plot_accuracy)
-plot_loss = once(curves.plot_loss)
-plot_attention_measures = once(curves.plot_attention_measures)
-board = once(boards.board)
-finding = once(_finding)
-measures_finding = once(_measures_finding)
-headline = once(_headline)
-slice_table = once(_slice_table)
-sharing_table = once(_sharing_table)
-example_cells = lru_cache(_KEPT)(_example_cells)
+plot_accuracy = cached_with_snapshot(curves.plot_accuracy)
+plot_loss = cached_with_snapshot(curves.plot_loss)
+plot_attention_measures = cached_with_snapshot(curves.plot_attention_measures)
+board = cached_with_snapshot(boards.board)
+finding = cached_with_snapshot(_finding)
+measures_finding = cached_with_snapshot(_measures_finding)
+headline = cached_with_snapshot(_headline)
+slice_table = cached_with_snapshot(_slice_table)
+sharing_table = cached_with_snapshot(_sharing_table)
+example_cells = lru_cache(_MOST_RESULTS)(_example_cells)
 
 
-@once
+@cached_with_snapshot
 def curves_only(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without its attention, which may be large, as faded ones are kept."""
+    """Return a snapshot without its attention patterns, which may be large, to be drawn faded."""
     shape = snapshot.probe.pattern.shape
-    nothing = np.empty((*shape[:-2], 0, 0), snapshot.probe.pattern.dtype)
-    return replace(snapshot, probe=replace(snapshot.probe, pattern=nothing, scores=None))
+    no_pattern = np.empty((*shape[:-2], 0, 0), snapshot.probe.pattern.dtype)
+    return replace(snapshot, probe=replace(snapshot.probe, pattern=no_pattern, scores=None))
 
 
-@lru_cache(_KEPT)
+@lru_cache(_MOST_RESULTS)
 def planned_board(experiment: Experiment) -> dict[str, Any]:
-    """Draw the board of an experiment of which nothing is trained."""
+    """Return the board of an experiment of which nothing is trained."""
     return boards.planned_board(experiment)
 
 
 @lru_cache(256)
 def task_thumbnail(name: str, example: Example) -> str:
-    """Of a task at its defaults; empty if a task of one's own cannot label it."""
+    """Return the thumbnail of a task at its defaults; empty if a plugin's task raises an error."""
     try:
         return thumbnail(TASKS[name](), example)
-    except Exception:  # it may raise anything, and the page is everyone's
+    except Exception:  # a plugin may raise anything, and the page shows all other tasks
         return ""

@@ -1,6 +1,6 @@
-"""“What rescues it?”: change one thing of the run on screen and train it at once, on any page.
+"""“What rescues it?”: buttons that change one setting of the run on screen and train it at once.
 
-It steers the visitor's Lab, so the Lab shows the same run.
+They change the visitor's Lab, so that the Lab shows the same run.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from attnkit.experiment import Experiment
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.training.snapshot import Snapshot
+from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import Lab
 from attnkit.variants.catalogue import title_of
 
 TICK_SECONDS = 0.4
+"""Seconds between two updates while the run trains."""
 
 MOST_ATTEMPTS = 8
-"""The newest are kept, of all tasks."""
+"""Attempts that are remembered, the newest of all tasks."""
 
 
 @dataclass
 class Attempt:
-    """One change that was tried.
+    """One change that the visitor has tried.
 
     Attributes:
-        before: how the run was without it. change: what was changed.
-        sentences: what came of it, once it is trained.
+        before: Outcome of the run without the change.
+        change: The change.
+        sentences: Its effect in sentences; empty until it is trained.
     """
 
     before: Outcome
@@ -47,14 +49,14 @@ class Attempt:
 
 
 def what_rescues_it(lab: Lab) -> None:
-    """The section; it draws itself again while the run trains."""
-    drawn = _subject_of(lab.job)
+    """Draw the section; it is drawn again by itself while the run trains."""
+    job_id, trains = _state_of(lab.job)
     with st.container(border=True, key="rescue"):
-        st.fragment(_section, run_every=TICK_SECONDS if drawn[1] else None)(lab, drawn)
+        st.fragment(_section, run_every=TICK_SECONDS if trains else None)(lab, (job_id, trains))
 
 
-def _subject_of(job: Job | None) -> tuple[str, bool]:
-    """Which run is on screen, and whether it trains."""
+def _state_of(job: Job | None) -> tuple[str, bool]:
+    """Return the id of the job on screen, and whether it trains."""
     if job is None:
         return "", False
     return job.id, not job.over and job.state != "paused"
@@ -62,8 +64,8 @@ def _subject_of(job: Job | None) -> tuple[str, bool]:
 
 def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
     job = lab.job
-    if _subject_of(job) != drawn:
-        st.rerun()  # the whole page, which shows the same run
+    if _state_of(job) != drawn:
+        st.rerun()  # the whole page shows this run
     experiment = lab.experiment if job is None else job.experiment
     snapshot = _finished(lab, job)
     names = [title_of(variant) for variant in symmetric_variants(experiment)]
@@ -90,7 +92,7 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
 
 
 def _finished(lab: Lab, job: Job | None) -> Snapshot | None:
-    """The finished run on screen; without one the shipped example, if it is of these settings."""
+    """Return the finished run on screen, or else the shipped example if it has these settings."""
     if job is not None:
         return job.snapshot if job.state == "finished" else None
     example = lab.example
@@ -98,21 +100,22 @@ def _finished(lab: Lab, job: Job | None) -> Snapshot | None:
 
 
 def _standing(outcome: Outcome) -> str:
-    """How the columns that must be symmetric stand."""
-    held = symmetric_variants(outcome.experiment)
-    parts = [f"{title_of(variant)} {accuracy_text(outcome.mean(variant))}" for variant in held]
-    their = "Its scores are" if len(held) == 1 else "Their scores are"
+    """Return the accuracy of the columns whose scores must be symmetric, in sentences."""
+    symmetric = symmetric_variants(outcome.experiment)
+    parts = [f"{title_of(variant)} {accuracy_text(outcome.mean(variant))}" for variant in symmetric]
+    their = "Its scores are" if len(symmetric) == 1 else "Their scores are"
     n_seeds, reference = outcome.experiment.n_seeds, outcome.reference
-    of = f", mean of {n_seeds} seeds" if n_seeds > 1 else ""
+    mean = f", mean of {n_seeds} seeds" if n_seeds > 1 else ""
     beside = "" if reference is None else f" ({title_of(reference)} {outcome.mean(reference):.2f})"
     return plain(
-        f"Accuracy{of}: {', '.join(parts)}{beside}. {their} the same both ways, i → j and j → i: "
-        "who asks and who is asked cannot be told apart. Change one thing and train it at once, "
-        "in these columns and the one to compare with:"
+        f"Accuracy{mean}: {', '.join(parts)}{beside}. {their} the same both ways, i → j and j → i: "
+        "the two directions of a relation cannot be told apart. Change one thing and train it at "
+        "once, in these columns and the one to compare with:"
     )
 
 
 def _progress(job: Job | None) -> str:
+    """Return how far the run on screen is, in a sentence."""
     if job is None:
         return "Not trained with these settings yet."
     if job.state == "failed":
@@ -124,7 +127,7 @@ def _progress(job: Job | None) -> str:
 
 
 def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> None:
-    """One for each change, and back."""
+    """Draw a button for each change, and one that undoes the last."""
     attempts = _attempts(experiment)
     allowed = server_settings().problems
     with st.container(horizontal=True, key="rescues"):
@@ -164,6 +167,7 @@ def _buttons(lab: Lab, experiment: Experiment, snapshot: Snapshot | None) -> Non
 
 
 def _label(change: Change) -> str:
+    """Return the text of a change's button."""
     text = change.label.removeprefix("a ").removeprefix("an ")
     return text[0].upper() + text[1:]
 
@@ -174,51 +178,51 @@ def _all_attempts() -> list[Attempt]:
 
 
 def _attempts(experiment: Experiment) -> list[Attempt]:
-    """Those on the task of an experiment."""
+    """Return the attempts on the task of an experiment."""
     task = experiment.task.name
-    return [one for one in _all_attempts() if one.change.experiment.task.name == task]
+    return [a for a in _all_attempts() if a.change.experiment.task.name == task]
 
 
 def _try(lab: Lab, attempt: Attempt) -> None:
-    if _takes(lab, attempt.change.experiment):
+    if _is_accepted(lab, attempt.change.experiment):
         attempts = _all_attempts()
         attempts.append(attempt)
         del attempts[:-MOST_ATTEMPTS]
 
 
 def _train(lab: Lab, experiment: Experiment) -> None:
-    """Train it, or show it if it is trained already."""
+    """Set up an experiment, and train it or show its finished run."""
     lab.set(experiment)
     lab.train()
 
 
-def _takes(lab: Lab, experiment: Experiment) -> bool:
-    """Train it; if it is refused, all is as before."""
-    former = lab.experiment
+def _is_accepted(lab: Lab, experiment: Experiment) -> bool:
+    """Train an experiment, and return whether it was accepted; if not, nothing is changed."""
+    previous = lab.experiment
     _train(lab, experiment)
     job = lab.job
     if job is not None and job.experiment == experiment:
         return True
-    lab.set(former)
+    lab.set(previous)
     return False
 
 
 def _undo(lab: Lab, attempt: Attempt) -> None:
-    """Back to what was there before a change; it is still known, so it shows at once."""
+    """Go back to the run before a change; its result is kept, so that it shows at once."""
     before, attempts = attempt.before.experiment, _all_attempts()
     if attempt not in attempts:  # pressed twice
         return
-    known, example = training_service().find(before, lab.watcher), lab.example
-    if known is None and example is not None and example.experiment == before:
+    existing, example = training_service().find(before, lab.watcher), lab.example
+    if existing is None and example is not None and example.experiment == before:
         lab.leave_job()  # what the Lab then shows is the shipped example
         lab.set(before)
-    elif not _takes(lab, before):
+    elif not _is_accepted(lab, before):
         return
     attempts.remove(attempt)
 
 
 def _finish(lab: Lab) -> None:
-    """Say what came of the attempts that are trained by now."""
+    """Describe the effect of the attempts that have been trained meanwhile."""
     for attempt in _all_attempts():
         if attempt.sentences:
             continue

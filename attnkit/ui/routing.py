@@ -1,8 +1,8 @@
-"""Which pages there are, and the way to them.
+"""The pages of the dashboard and their addresses.
 
-Streamlit finds a folder called `pages` by itself until `st.navigation` has been called once in the
-server. So the very first visitor, if they come by a link to an inner page, would get that page
-without its surroundings: every page begins with `require_route`, which mends that.
+Until `st.navigation` has been called once in the server, Streamlit finds the folder `pages` by
+itself. The very first visitor would then get an inner page without the navigation, so every page
+begins with `require_route`, which calls it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attnkit.ui.owner import has_page, is_signed_in
 
 
 def route() -> StreamlitPage:
-    """The page that the address asks for; call once, in dashboard.py."""
+    """Return the page that the address names. Only dashboard.py calls this."""
     st.session_state["routed"] = True
     pages = [
         st.Page("pages/lab.py", title="Lab", icon=":material/science:", default=True),
@@ -28,7 +28,7 @@ def route() -> StreamlitPage:
         st.Page("pages/runs.py", title="Runs", icon=":material/history:"),
         st.Page("pages/guide.py", title="Guide", icon=":material/menu_book:"),
     ]
-    if has_page():  # its address, /owner, is for those who know it
+    if has_page():  # not in the navigation until the owner has signed in at /owner
         pages.append(
             st.Page(
                 "pages/owner.py",
@@ -41,7 +41,7 @@ def route() -> StreamlitPage:
 
 
 def require_route() -> None:
-    """Start over through dashboard.py if this page was not reached by way of it."""
+    """Start again with dashboard.py if the page was not reached through it."""
     if "routed" not in st.session_state:
         route()
         st.rerun()

@@ -1,7 +1,8 @@
-"""Settings, curves, tables and downloads of the experiments that the Runs page compares."""
+"""Comparison of experiments on the Runs page: settings, curves, tables and downloads."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -33,47 +34,47 @@ from attnkit.variants.catalogue import title_of
 _MEASURES: dict[Metric, str] = {"accuracy": "Accuracy", "loss": "Loss"}
 
 _MOST_PANELS = 12
-"""Variants that are shown unasked."""
+"""Variants that are chosen when the page opens, at most."""
 
 _MOST_ROWS, _MOST_ROWS_HOSTED = 400_000, 100_000
-"""Evaluations in one download: its text is made in the server's memory."""
+"""Evaluations in one download, at most: its text is made in the server's memory."""
 
 _WRITING = threading.Lock()
-"""One download's text is made at a time, whoever asks."""
+"""Held while the text of a download is made, so that all visitors together make one at a time."""
 
-_TALLEST = 30
-"""Rows of a table that is shown whole."""
+_MOST_ROWS_IN_FULL = 30
+"""Rows of a table that is shown without a scroll bar, at most."""
 
 
 def comparison(compared: Sequence[ComparedExperiment]) -> None:
-    """Settings, curves and tables of what is chosen."""
+    """Draw settings, curves and tables of the chosen experiments."""
     st.subheader("Settings that differ" if len(compared) > 1 else "Settings", anchor=False)
-    told = settings_table(compared)
-    if not told.empty:
-        _table(told, "Settings that differ", {})
+    settings = settings_table(compared)
+    if not settings.empty:
+        _table(settings, "Settings that differ", {})
     if len(compared) == 1:
-        st.caption(f"{'All' if told.empty else 'All others'} are the task's defaults.")
-    elif (told == ABSENT).any(axis=None):
+        st.caption(f"{'All' if settings.empty else 'All others'} are the task's defaults.")
+    elif (settings == ABSENT).any(axis=None):
         st.caption(f"{ABSENT}: the task has no such setting.")
 
     metric, variants = _measure_and_variants(compared)
     better = "higher is better" if metric == "accuracy" else "lower is better"
-    reached = summary_table(compared, metric)
-    reached = reached[reached["sharing"].isin([variant.value for variant in variants])]
+    summary = summary_table(compared, metric)
+    summary = summary[summary["sharing"].isin([variant.value for variant in variants])]
     st.subheader(f"{_MEASURES[metric]} on held-out examples, by training step", anchor=False)
     components.live_figure(
         plot_overlay(compared, variants, metric),
         overlay_legend(compared, metric),
         key="overlay",
-        alt=f"{_MEASURES[metric]} over steps. At the end: {_told(reached)}",
+        alt=f"{_MEASURES[metric]} over steps. At the end: {_means_in_words(summary)}",
         faded=False,
     )
     st.caption(f"Lines: means over seeds; bands: 95% intervals (Student's t); {better}.")
 
     st.subheader("What each reached", anchor=False)
-    limits = reached[["low", "high"]].clip(0, 1 if metric == "accuracy" else None)
-    reached = reached.assign(**limits)  # no share lies beyond, whatever Student's t says
-    _table(reached, "What each experiment reached", _reached_columns(metric))
+    limits = summary[["low", "high"]].clip(0, 1 if metric == "accuracy" else None)
+    summary = summary.assign(**limits)  # limits of Student's t may lie outside of 0 to 1
+    _table(summary, "What each experiment reached", _summary_columns(metric))
     st.caption(
         "Last: mean over seeds of the last evaluation, its 95% limits, and the standard deviation "
         "(SD) over seeds. Mean: of all evaluations, so that learning early counts. Best: the best "
@@ -85,22 +86,22 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
 
 
 def downloads(compared: Sequence[ComparedExperiment]) -> None:
-    """The raw data of what is chosen, whole."""
+    """Draw the downloads of all raw data of the chosen experiments."""
     st.subheader("Raw data", anchor=False)
     n_rows = n_evaluations(compared)
-    most = _MOST_ROWS_HOSTED if server_settings().hosted else _MOST_ROWS
-    if n_rows > most:
+    limit = _MOST_ROWS_HOSTED if server_settings().hosted else _MOST_ROWS
+    if n_rows > limit:
         st.caption(
-            f"{n_rows:,} evaluations are too many for one download (at most {most:,}): "
+            f"{n_rows:,} evaluations are too many for one download (at most {limit:,}): "
             "choose fewer experiments."
         )
         return
-    first, n = compared[0].experiment.hash, len(compared)
-    name = f"attnkit-{first}" + (f"-and-{n - 1}-more" if n > 1 else "")
+    first, n_more = compared[0].experiment.hash, len(compared) - 1
+    name = f"attnkit-{first}" + (f"-and-{n_more}-more" if n_more else "")
     with st.container(horizontal=True):
         st.download_button(
             "Every evaluation as CSV",
-            lambda: _written(lambda: evaluation_table(compared).to_csv(index=False)),
+            lambda: _encoded(lambda: evaluation_table(compared).to_csv(index=False)),
             f"{name}.csv",
             "text/csv",
             icon=":material/download:",
@@ -109,7 +110,7 @@ def downloads(compared: Sequence[ComparedExperiment]) -> None:
         )
         st.download_button(
             "Settings and runs as JSON",
-            lambda: _written(lambda: to_json(compared)),
+            lambda: _encoded(lambda: to_json(compared)),
             f"{name}.json",
             "application/json",
             icon=":material/download:",
@@ -118,21 +119,22 @@ def downloads(compared: Sequence[ComparedExperiment]) -> None:
         )
     st.caption(
         f"{n_rows:,} rows: one per experiment, run and evaluation, nothing thinned. Missing "
-        "numbers are what a task does not measure, or what followed divergence."
+        "numbers are measures that a task does not have, or follow divergence."
     )
 
 
-def _written(text: Callable[[], str]) -> bytes:
+def _encoded(text: Callable[[], str]) -> bytes:
+    """Make the text of a download when no other is being made."""
     with _WRITING:
         return text().encode()
 
 
-def _told(reached: pd.DataFrame) -> str:
-    """The means at the last evaluation, in words: "QKV: A 0.98, B 0.51." and so on."""
+def _means_in_words(summary: pd.DataFrame) -> str:
+    """Return the means at the last evaluation, such as "QKV: A 0.98, B 0.51."."""
     parts = []
-    for name, rows in reached.groupby("sharing", sort=False):
+    for name, rows in summary.groupby("sharing", sort=False):
         means = [
-            f"{letter} {'diverged' if last != last else format(last, '.2f')}"
+            f"{letter} {'diverged' if math.isnan(last) else format(last, '.2f')}"
             for letter, last in zip(rows["experiment"], rows["last"], strict=True)
         ]
         parts.append(f"{title_of(Variant(str(name)))}: {', '.join(means)}.")
@@ -140,22 +142,22 @@ def _told(reached: pd.DataFrame) -> str:
 
 
 def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metric, list[Variant]]:
-    """What is drawn and told."""
-    has_level = any(one.experiment.task.loss_to_beat is not None for one in compared)
-    usual: Metric = "loss" if has_level else "accuracy"
-    known = variants_of(compared)
+    """Draw the choice of metric and variants, and return both."""
+    has_loss_to_beat = any(c.experiment.task.loss_to_beat is not None for c in compared)
+    default: Metric = "loss" if has_loss_to_beat else "accuracy"
+    variants = variants_of(compared)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         metric: Metric = st.segmented_control(
             "Measure",
             list(_MEASURES),
             format_func=_MEASURES.__getitem__,
-            default=usual,
+            default=default,
             required=True,
-            key=f"measure_{usual}",
+            key=f"measure_{default}",
         )
-        shown = known
-        if len(known) > 1:
-            names = [variant.value for variant in known]
+        chosen = variants
+        if len(variants) > 1:
+            names = [variant.value for variant in variants]
             picked = st.pills(
                 "Variants",
                 names,
@@ -164,50 +166,50 @@ def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metri
                 selection_mode="multi",
                 key="variants_" + "_".join(names),
             )
-            shown = [variant for variant in known if variant.value in picked] or known
-    return metric, shown
+            chosen = [variant for variant in variants if variant.value in picked] or variants
+    return metric, chosen
 
 
 def _differences(
     compared: Sequence[ComparedExperiment], variants: list[Variant], metric: Metric
 ) -> None:
-    """Pairs of variants, pairs of experiments."""
+    """Draw paired differences between variants, and between experiments."""
     names = [variant.value for variant in variants]
-    shared = [v for v in variants if any(_beside(v, one) for one in compared)]
-    if len(variants) > 1 and shared:
+    baselines = [v for v in variants if any(_is_beside_others(v, c) for c in compared)]
+    if len(variants) > 1 and baselines:
         st.subheader("Variants against each other, seed by seed", anchor=False)
         baseline = st.selectbox(
             "Minus",
-            [variant.value for variant in shared],
-            index=next((i for i, v in enumerate(shared) if v.value == "QKV"), 0),
+            [variant.value for variant in baselines],
+            index=next((i for i, v in enumerate(baselines) if v.value == "QKV"), 0),
             format_func=lambda name: title_of(Variant(name)),
             key="minus_variant",
             width=240,
         )
-        found = differences_within(compared, Variant(baseline), metric)
-        found = found[found["sharing"].isin(names)]
+        differences = differences_within(compared, Variant(baseline), metric)
+        differences = differences[differences["sharing"].isin(names)]
         label = f"{_MEASURES[metric]} minus that of {title_of(Variant(baseline))}"
-        _table(found, label, _difference_columns(label))
+        _table(differences, label, _difference_columns(label))
     if len(compared) > 1:
         st.subheader("Experiments against each other, seed by seed", anchor=False)
         letter = st.selectbox(
-            "Minus", [one.letter for one in compared], key="minus_experiment", width=240
+            "Minus", [c.letter for c in compared], key="minus_experiment", width=240
         )
-        against = next(one for one in compared if one.letter == letter)
-        found = differences_between(compared, against, metric)
-        found = found[found["sharing"].isin(names)]
+        reference = next(c for c in compared if c.letter == letter)
+        differences = differences_between(compared, reference, metric)
+        differences = differences[differences["sharing"].isin(names)]
         label = f"{_MEASURES[metric]} minus that of {letter}"
-        if found.empty:
+        if differences.empty:
             st.caption(f"No other experiment has a variant of {letter}.")
         else:
-            _table(found, label, _difference_columns(label))
-        unpaired = found.loc[found["n_pairs"] == 0, "experiment"].unique()
+            _table(differences, label, _difference_columns(label))
+        unpaired = differences.loc[differences["n_pairs"] == 0, "experiment"].unique()
         if len(unpaired):
             st.caption(
                 f"No pairs: {', '.join(unpaired)}. Pairs need a seed that both have, on one task, "
                 "where neither diverged."
             )
-    if len(compared) > 1 or (len(variants) > 1 and shared):
+    if len(compared) > 1 or (len(variants) > 1 and baselines):
         st.caption(
             "Mean of the pairs at the last evaluation with 95% limits (Student's t), each by "
             "itself: among twenty such intervals one is expected to miss. Where all pairs agree "
@@ -215,14 +217,15 @@ def _differences(
         )
 
 
-def _beside(variant: Variant, one: ComparedExperiment) -> bool:
-    return variant in one.experiment.sharing and len(one.experiment.sharing) > 1
+def _is_beside_others(variant: Variant, compared: ComparedExperiment) -> bool:
+    sharing = compared.experiment.sharing
+    return variant in sharing and len(sharing) > 1
 
 
-def _reached_columns(metric: Metric) -> dict[str, Any]:
-    """Headings and formats of the summary."""
+def _summary_columns(metric: Metric) -> dict[str, Any]:
+    """Return the headings and formats of the summary."""
     number = partial(st.column_config.NumberColumn, format="%.3f")
-    whole = partial(st.column_config.NumberColumn, format="%.0f")
+    integer = partial(st.column_config.NumberColumn, format="%.0f")
     return {
         "seeds": "Seeds",
         "last": number(f"Last {metric}"),
@@ -232,13 +235,13 @@ def _reached_columns(metric: Metric) -> dict[str, Any]:
         "mean": number("Mean"),
         "best": number("Best (optimistic)"),
         "solved": "Solved",
-        "steps_to_threshold": whole("Steps to 99%"),
+        "steps_to_threshold": integer("Steps to 99%"),
         "diverged": "Diverged",
     }
 
 
 def _difference_columns(label: str) -> dict[str, Any]:
-    """Headings and formats of paired differences."""
+    """Return the headings and formats of paired differences."""
     number = partial(st.column_config.NumberColumn, format="%+.3f")
     return {
         "n_pairs": "Pairs",
@@ -249,7 +252,7 @@ def _difference_columns(label: str) -> dict[str, Any]:
 
 
 def _table(values: Any, alt: str, columns: dict[str, Any]) -> None:
-    """A table that is shown whole unless it is long."""
+    """Draw a table, in full unless it is long; sharings are shown by their titles."""
     n_rows = len(values)
     if "experiment" in values:
         values = values.assign(sharing=[title_of(Variant(name)) for name in values["sharing"]])
@@ -257,7 +260,7 @@ def _table(values: Any, alt: str, columns: dict[str, Any]) -> None:
     st.dataframe(
         values,
         hide_index=True,
-        height="content" if n_rows <= _TALLEST else "auto",
+        height="content" if n_rows <= _MOST_ROWS_IN_FULL else "auto",
         column_config={"experiment": "Experiment", "sharing": "Variant", **columns},
         placeholder="–",
         alt=alt,
@@ -265,5 +268,5 @@ def _table(values: Any, alt: str, columns: dict[str, Any]) -> None:
 
 
 def _letter_color(letter: str) -> str:
-    """The colour of an experiment's lines."""
+    """Return the CSS of an experiment's letter, in the colour of its lines."""
     return f"color: {STYLES[LETTERS.index(letter)][0]}; font-weight: 600"

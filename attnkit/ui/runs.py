@@ -1,4 +1,4 @@
-"""What one visitor has chosen on the Runs page, and how that follows the link.
+"""A visitor's choice of stored experiments on the Runs page, and how it follows the link.
 
 The link is `?run=` with the hashes of the chosen experiments, so that a comparison can be shared.
 """
@@ -24,7 +24,7 @@ from attnkit.ui.address import Linked
 from attnkit.ui.owner import is_signed_in
 
 MOST = len(LETTERS)
-"""Experiments that are compared at once."""
+"""Experiments that can be compared, at most."""
 
 
 @dataclass
@@ -32,9 +32,9 @@ class Runs(Linked):
     """One visitor's choice of stored experiments.
 
     Attributes:
-        chosen: their hashes, in the order of their letters.
-        problems: what went wrong since the page was last drawn, in sentences.
-        version: of the table, which is made anew when rows are chosen by something else.
+        chosen: Hashes of the experiments, in the order of their letters.
+        problems: Problems since the page was last drawn, in sentences.
+        version: Version of the table; a new one begins when rows are chosen outside of it.
     """
 
     chosen: list[str] = field(default_factory=list)
@@ -42,35 +42,40 @@ class Runs(Linked):
     version: int = 0
 
     def follow(self, link: str) -> None:
-        """Choose what a link names."""
+        """Choose the experiments of a link, given as the value of `run`."""
         self.link = _params(link)
-        named = list(dict.fromkeys(text.strip() for text in link.split(",") if text.strip()))
-        foreign = [text for text in named if not _HASH.fullmatch(text)]
-        if foreign:
+        texts = list(dict.fromkeys(text.strip() for text in link.split(",") if text.strip()))
+        wrong = [text for text in texts if not _HASH.fullmatch(text)]
+        if wrong:
             self.problems.append(
-                f"The link names {_quoted(foreign)}, which is no experiment: 16 digits, 0 to f."
+                f"The link names {_quoted(wrong)}, which is no experiment: 16 digits, 0 to f."
             )
-        self._choose([text for text in named if _HASH.fullmatch(text)])
+        self._choose([text for text in texts if _HASH.fullmatch(text)])
         self.version += 1
 
     def take_rows(self, hashes: Sequence[str], rows: Sequence[int]) -> None:
-        """Choose rows of a table, and keep what is chosen outside of it."""
+        """Choose rows of the table, and keep the experiments that are chosen outside of it.
+
+        Args:
+            hashes: Hashes of all rows.
+            rows: Indices of the chosen rows.
+        """
         ticked = [hashes[row] for row in rows if row < len(hashes)]
-        kept = [known for known in self.chosen if known not in hashes or known in ticked]
-        self._choose(kept + [new for new in ticked if new not in kept])
+        kept = [hash_ for hash_ in self.chosen if hash_ not in hashes or hash_ in ticked]
+        self._choose(kept + [hash_ for hash_ in ticked if hash_ not in kept])
 
     def leave(self, hashes: Sequence[str]) -> None:
-        """Choose these no longer."""
-        self.chosen = [known for known in self.chosen if known not in hashes]
+        """Remove experiments from the choice."""
+        self.chosen = [hash_ for hash_ in self.chosen if hash_ not in hashes]
         self.version += 1
 
     def key_of_table(self, hashes: Sequence[str]) -> str:
-        """The table's key: other rows are another table, for its choice is kept by row number."""
+        """Return the table's key; it depends on the rows, as Streamlit remembers row numbers."""
         text = f"{self.version} {' '.join(hashes)}"
         return f"history_{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
 
     def write_link(self) -> None:
-        """Make the address bar name what is chosen."""
+        """Write the chosen experiments into the address bar."""
         self.set_link(_params(",".join(self.chosen)))
 
     def _choose(self, hashes: list[str]) -> None:
@@ -88,7 +93,7 @@ def _params(link: str) -> dict[str, str]:
 
 
 def open_runs() -> Runs:
-    """This visitor's choice, made from the link if there is none yet or the link has changed."""
+    """Return this visitor's choice, made from the link if it is new or the link has changed."""
     link = st.query_params.get("run", "")
     runs: Runs | None = st.session_state.get("runs")
     if runs is None:
@@ -101,68 +106,79 @@ def open_runs() -> Runs:
 
 
 def may_change() -> bool:
-    """Whether this visitor may rename, pin and delete: on a hosted copy its owner only."""
+    """Return whether this visitor may rename, pin and delete: on a hosted copy, only its owner."""
     return not server_settings().hosted or is_signed_in()
 
 
-def listed(store: ResultStore, searched: str, most: int) -> list[StoredEntry]:
-    """The newest entries, or those that fit a search.
+def list_entries(store: ResultStore, query: str, most: int) -> list[StoredEntry]:
+    """Return the newest entries, or those that match a search.
 
-    Titles, which are shown but not stored, are searched in the newest only.
+    Titles, which are shown but not stored, are searched in the newest entries only.
+
+    Args:
+        store: The store.
+        query: Text of the search; empty for the newest entries.
+        most: Number of entries, at most.
 
     Raises:
-        Unavailable: if the store cannot be read.
+        Unavailable: If the store cannot be read.
     """
     newest = store.entries(limit=most)
-    search = Search.of(searched)
+    search = Search.of(query)
     if not search.text:
         return newest
     known = {entry.hash: entry for entry in [*newest, *store.entries(search.text, _SEARCHED)]}
-    found = [entry for entry in known.values() if search.fits(entry)]
-    return sorted(found, key=lambda entry: entry.created_at, reverse=True)[:most]
+    matches = [entry for entry in known.values() if search.fits(entry)]
+    return sorted(matches, key=lambda entry: entry.created_at, reverse=True)[:most]
 
 
-def find_chosen(runs: Runs, store: ResultStore, listed: Sequence[StoredEntry]) -> list[StoredEntry]:
-    """The entries of what is chosen; what is not there any more is left out and told.
+def find_chosen(runs: Runs, store: ResultStore, read: Sequence[StoredEntry]) -> list[StoredEntry]:
+    """Return the chosen entries; those that are not stored any more leave the choice.
+
+    Args:
+        runs: The visitor's choice.
+        store: The store.
+        read: Entries that have been read already.
 
     Raises:
-        Unavailable: if the store cannot be read.
+        Unavailable: If the store cannot be read.
     """
-    known = {entry.hash: entry for entry in listed}
-    missing = [text for text in runs.chosen if text not in known]
-    known |= {entry.hash: entry for text in missing for entry in store.entries(text)}
-    gone = [text for text in missing if text not in known]
+    known = {entry.hash: entry for entry in read}
+    unread = [hash_ for hash_ in runs.chosen if hash_ not in known]
+    known |= {entry.hash: entry for hash_ in unread for entry in store.entries(hash_)}
+    gone = [hash_ for hash_ in unread if hash_ not in known]
     if gone:
         runs.leave(gone)
         runs.problems.append(f"Not stored here, or no longer: {_quoted(gone)}.")
-    return [known[text] for text in runs.chosen]
+    return [known[hash_] for hash_ in runs.chosen]
 
 
 def compare(
     runs: Runs, store: ResultStore, entries: Sequence[StoredEntry]
 ) -> list[ComparedExperiment]:
-    """What the chosen experiments reached, each under its letter; what cannot be read is told.
+    """Return the chosen experiments, each with a letter; unreadable ones leave the choice.
 
     Raises:
-        Unavailable: if the store cannot be read.
+        Unavailable: If the store cannot be read.
     """
-    found: list[ComparedExperiment] = []
-    torn: list[StoredEntry] = []
+    compared: list[ComparedExperiment] = []
+    unreadable: list[StoredEntry] = []
     for entry in entries:
         snapshot = _snapshot(store, entry)
         if snapshot is None:
-            torn.append(entry)
+            unreadable.append(entry)
         else:
-            found.append(ComparedExperiment(LETTERS[len(found)], name_of(entry), snapshot))
-    if torn:
-        runs.leave([entry.hash for entry in torn])
-        names = _quoted([name_of(entry) for entry in torn])
+            letter = LETTERS[len(compared)]
+            compared.append(ComparedExperiment(letter, name_of(entry), snapshot))
+    if unreadable:
+        runs.leave([entry.hash for entry in unreadable])
+        names = _quoted([name_of(entry) for entry in unreadable])
         runs.problems.append(f"Cannot be read by this copy: {names}. Train it anew in the Lab.")
-    return found
+    return compared
 
 
 def attempt(runs: Runs, change: Callable[[], object]) -> bool:
-    """Change the store; if it cannot be changed now, say why."""
+    """Change the store, and return whether that was possible; if not, note why."""
     try:
         change()
     except Unavailable as error:
@@ -172,7 +188,7 @@ def attempt(runs: Runs, change: Callable[[], object]) -> bool:
 
 
 @lru_cache(16)
-def _kept_snapshot(hash: str, stored_at: datetime, store: ResultStore) -> Snapshot:
+def _cached_snapshot(hash: str, stored_at: datetime, store: ResultStore) -> Snapshot:
     snapshot = store.snapshot(hash)
     if snapshot is None:
         raise LookupError(hash)
@@ -180,9 +196,9 @@ def _kept_snapshot(hash: str, stored_at: datetime, store: ResultStore) -> Snapsh
 
 
 def _snapshot(store: ResultStore, entry: StoredEntry) -> Snapshot | None:
-    """Return a stored snapshot; one that was read lately is not read again while it is there."""
+    """Return a stored snapshot, from the cache if it was read lately; None if it is unreadable."""
     try:
-        return _kept_snapshot(entry.hash, entry.created_at, store)
+        return _cached_snapshot(entry.hash, entry.created_at, store)
     except LookupError:
         return None
 
@@ -194,4 +210,4 @@ def _quoted(texts: Sequence[str]) -> str:
 _HASH = re.compile("[0-9a-f]{16}")
 
 _SEARCHED = 5000
-"""Entries that the store finds by single words and that are looked at more closely."""
+"""Entries that the store finds by single words and that `Search` then checks, at most."""

@@ -1,4 +1,4 @@
-"""The server's one training service."""
+"""The training service, of which a server has one."""
 
 from __future__ import annotations
 
@@ -13,5 +13,8 @@ def _start_service() -> TrainingService:
     return TrainingService(store=store if isinstance(store, ResultStore) else None)
 
 
+FIRST_FRAME_SECONDS = 0.3
+"""Seconds that a click waits for the first snapshot, so that it shows without another tick."""
+
 training_service = Singleton(_start_service, release=TrainingService.close)
-"""Return the service; it is started with the server or the first page, so that it is warm."""
+"""Return the service; it is started with the server, or else with the first page."""

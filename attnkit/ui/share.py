@@ -1,4 +1,4 @@
-"""Share: the link to what is set up, and class links, which hide controls."""
+"""Links to the experiment of the Lab, and class links, which hide controls."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from streamlit.net_util import get_internal_ip
 from attnkit.experiment.experiment import SCHEMA
 from attnkit.experiment.links import hideable, link_text
 from attnkit.service.server import server_settings
+from attnkit.ui.lab import QUIET, Lab
 from attnkit.ui.service import training_service
-from attnkit.ui.session import QUIET, Lab
 
 OPEN = "share"
-"""Key of the popover: whether it is open."""
+"""Key of the popover; its value tells whether it is open."""
 
 
 @st.fragment
 def share_form(lab: Lab, fits: bool) -> None:
-    """The link to copy, and the form that makes a class link.
+    """Draw the link to copy, and the form that makes a class link.
 
     Args:
-        fits: whether what the widgets say can be trained, so that the link is to that.
+        lab: The visitor's Lab.
+        fits: Whether the widgets describe an experiment, so that the link leads to it.
     """
     experiment = lab.experiment
     labels = hideable([experiment.task.name])
@@ -34,8 +35,8 @@ def share_form(lab: Lab, fits: bool) -> None:
         note = "It opens with these settings."
         if not fits:
             note = "Something on screen cannot be trained; the link is the address of this page."
-        known = training_service().find(experiment)
-        if known is not None and known.stored:
+        existing = training_service().find(experiment)
+        if existing is not None and existing.stored:
             note += " The result is kept here, so it opens finished."
         st.caption(note)
         if warning:
@@ -63,29 +64,29 @@ def share_form(lab: Lab, fits: bool) -> None:
         )
 
 
-def reachable(shown: str) -> tuple[str, str]:
-    """Return the address that others can open, and what they must know before they try.
+def reachable(address: str) -> tuple[str, str]:
+    """Return an address that others can open, and a warning; empty if there is none.
 
-    A loopback address such as localhost means "this computer" to whoever opens it. In its place
-    stands this computer's address in its network, if the server listens there.
+    A loopback address such as localhost means the computer on which it is opened. It is replaced by
+    this computer's address in its network, if the server listens there.
 
     Args:
-        shown: the address that the browser shows; empty if it is not known.
+        address: Address in the browser; empty if it is not known.
     """
-    parts = urlsplit(shown)
+    parts = urlsplit(address)
     if server_settings().hosted or not _is_loopback(parts.hostname or ""):
-        return shown, ""
+        return address, ""
     port = f":{parts.port}" if parts.port else ""
     listens_at = st.get_option("server.address")
     if listens_at not in (None, "0.0.0.0", "::"):
-        return shown, (
+        return address, (
             f"This link opens on this computer only, because attnkit listens at `{listens_at}`. To "
             "share it within your network, start attnkit with `streamlit run dashboard.py "
             "--server.address 0.0.0.0`."
         )
     network = get_internal_ip()
     if network is None or _is_loopback(network):
-        return shown, "This link opens on this computer only, which is in no network."
+        return address, "This link opens on this computer only, which is in no network."
     return f"{parts.scheme}://{network}{port}/", (
         f"The link has this computer's address in its network, because `{parts.hostname}` means "
         "“this computer” to everybody. Others can open it if they are in the same network, attnkit "
@@ -101,7 +102,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _to_copy(address: str, query: str, quiet: bool) -> None:
-    """Draw a whole link, ready to be copied; a relative one if the address is not known."""
+    """Draw a link with a button that copies it; a relative link if the address is unknown."""
     if quiet:
         query = f"{query or f'?v={SCHEMA}'}&{QUIET}=1"
     st.code(address + query or f"?v={SCHEMA}", language=None, wrap_lines=True)

@@ -1,4 +1,4 @@
-"""Objects of which a server has one: made at their first use and kept until it ends.
+"""Objects that a server has only once, made at their first use and kept until it ends.
 
 `st.cache_resource` is not the owner of such objects, because one message from any visitor
 (`clear_cache`) empties all of Streamlit's caches for everybody.
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Singleton(Generic[T]):
-    """A function without arguments that makes an object once and returns it to every caller.
+    """Function without arguments that makes an object once and returns it to every caller.
 
-    It can be used as a decorator. Callers in other threads wait until the object is made. If making
-    it fails, nothing is kept and the next caller tries again.
+    It can be used as a decorator. Callers in other threads wait until the object is made. If that
+    fails, nothing is kept, and the next caller tries again.
 
     Args:
         make: Makes the object.
@@ -29,18 +29,18 @@ class Singleton(Generic[T]):
     ) -> None:
         self._make, self._release = make, release
         self._lock = threading.Lock()
-        self._made: list[T] = []
+        self._objects: list[T] = []
 
     def __call__(self) -> T:
         """Return the object, and make it if there is none yet."""
         with self._lock:
-            if not self._made:
-                self._made.append(self._make())
-            return self._made[0]
+            if not self._objects:
+                self._objects.append(self._make())
+            return self._objects[0]
 
     def clear(self) -> None:
         """Release the object, so that the next call makes another one. Only tests need it."""
         with self._lock:
-            cleared, self._made = self._made, []
-        for made in cleared:
-            self._release(made)
+            cleared, self._objects = self._objects, []
+        for released in cleared:
+            self._release(released)

@@ -1,6 +1,6 @@
-"""A page of figures as one HTML file that needs no server, no network and no other file.
+"""Export of a page's figures as one HTML file that needs no server, network or other file.
 
-The same source runs in the dashboard as a component; here it is joined as well, without Streamlit.
+The same JavaScript runs in the dashboard as a component. This module needs no Streamlit.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ def film_style() -> str:
 
 
 def standalone_html(title: str, component: str, blob: bytes, note: str = "") -> str:
-    """One HTML file that shows a film as the page does; light or dark as the reader's system is.
+    """Return an HTML file that shows a film as the page does, light or dark like the system.
 
     Args:
-        component: the name of its file in `attnkit/ui/assets`.
-        blob: the film with all its frames, as a component takes it.
-        note: what is shown, in a sentence under the title.
+        title: Title of the page.
+        component: Name of the component, which is that of its file in `attnkit/ui/assets`.
+        blob: The film with all its frames, as the component reads it.
+        note: Sentence below the title that says what is shown.
     """
     script, show = inline_script(component)
     return f"""<!doctype html>

@@ -1,4 +1,4 @@
-"""What a server does once: before its first page, and at its end."""
+"""Start and end of a server: steps that run once, before its first page and after its last."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def start() -> None:
     """Log what runs here, and start the training process so that it is warm for the first visitor.
 
     Raises:
-        InvalidSettings: if an environment variable has a value that is not allowed.
+        InvalidSettings: If an environment variable has a value that is not allowed.
     """
     settings = server_settings()
-    if settings.hosted:  # visitors are told that something went wrong, the log what
+    if settings.hosted:  # details of an error are for the log, not for visitors
         st.set_option("client.showErrorDetails", "none")
-        config.set_option("server.maxUploadSize", 1)  # megabyte; nothing is uploaded there
+        config.set_option("server.maxUploadSize", 1)  # megabyte; a hosted copy takes no uploads
     log("server started", versions=versions(), settings=settings.shown(), cores=os.cpu_count())
     if settings.hosted and not guard.in_front.is_set():
         log("not guarded")
@@ -40,10 +40,10 @@ def start() -> None:
 
 @Singleton
 def settle() -> None:
-    """Start the server if that is still to be done, and keep what is imported out of the collector.
+    """Start the server unless it is started, and exempt imported objects from garbage collection.
 
-    Streamlit's own collection after every script run is switched off in .streamlit/config.toml;
-    the ordinary, incremental one goes on.
+    Streamlit's full collection after every script run is switched off in .streamlit/config.toml;
+    the interpreter's incremental one goes on.
     """
     start()
     gc.collect()
@@ -51,7 +51,7 @@ def settle() -> None:
 
 
 def stop() -> None:
-    """End the training process, put away what it has finished, and close the store."""
+    """End the training process, store its finished results, and close the store."""
     training_service().close()
     store = result_store()
     if isinstance(store, ResultStore):

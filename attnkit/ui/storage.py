@@ -1,4 +1,4 @@
-"""Where this copy keeps finished results: the server's one store."""
+"""The store of finished results, of which a server has one."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from attnkit.service.store import ResultStore, Unavailable
 from attnkit.ui.singletons import Singleton
 
 CONNECTION = "attnkit"
-"""The connection of Streamlit's secrets that comes before the server's settings."""
+"""Name of the connection in Streamlit's secrets; it overrides the server's settings."""
 
 _NAMED = f"[connections.{CONNECTION}] in the secrets"
+"""Beginning of messages about the connection."""
 
 
 @Singleton
 def result_store() -> ResultStore | Unavailable:
-    """Return the store, or the reason why the settings describe none, in words for people.
+    """Return the store, or the error that says why the settings describe none.
 
-    A database that is gone does not show here: each use of the store may raise `Unavailable`.
+    A database that is away is noticed at its use only: every method may raise `Unavailable`.
     """
-    own = server_settings()
+    settings = server_settings()
     try:
         return ResultStore(
-            _connection() or own.store,
-            megabytes=own.store_megabytes,
-            result_megabytes=own.result_megabytes,
+            _connection() or settings.store,
+            megabytes=settings.store_megabytes,
+            result_megabytes=settings.result_megabytes,
             moved=lambda why, n_kept: log("database moved aside", reason=why, results=n_kept),
         )
     except Unavailable as error:
@@ -38,7 +39,7 @@ def result_store() -> ResultStore | Unavailable:
 
 
 def stored_experiment(hash: str) -> Experiment | str | None:
-    """What a stored result was trained on; None if there is none, or why nobody can tell."""
+    """Return the experiment of a stored result; None if absent, a text if the store fails."""
     store = result_store()
     if isinstance(store, Unavailable):
         return str(store)
@@ -49,7 +50,7 @@ def stored_experiment(hash: str) -> Experiment | str | None:
 
 
 def _connection() -> Engine | None:
-    """The database of `[connections.attnkit]`, if secrets tell of one."""
+    """Return the database of `[connections.attnkit]` in the secrets; None if they have none."""
     try:
         if CONNECTION not in st.secrets.get("connections", {}):
             return None
@@ -59,6 +60,6 @@ def _connection() -> Engine | None:
         engine: Engine = st.connection(CONNECTION, type="sql").engine
     except ImportError as error:  # without +psycopg, SQLAlchemy takes another driver
         raise Unavailable(f"{_NAMED}: {error}; PostgreSQL is postgresql+psycopg://…") from error
-    except (StreamlitAPIException, SQLAlchemyError, ValueError) as error:  # it may hold a password
+    except (StreamlitAPIException, SQLAlchemyError, ValueError) as error:  # may hold a password
         raise Unavailable(f"{_NAMED} is no address of a database") from error
     return engine

@@ -1,4 +1,4 @@
-"""Take away: the page as one file, the experiment as code, a variant as a PyTorch module."""
+"""Downloads of an inspection page: the page as one file, a variant as a module, the code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from attnkit.analysis.export import (
 )
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.service.jobs import Job
 from attnkit.ui.inspection import Subject
 from attnkit.ui.standalone import standalone_html
 from attnkit.variants import Variant
@@ -25,16 +24,19 @@ from attnkit.variants.catalogue import title_of
 
 
 def take_away(subject: Subject, inspection: Inspection, component: str, title: str) -> None:
-    """What can be downloaded of a page that shows a film; drawn when somebody opens it.
+    """Draw the downloads of a page that shows a film; they are made when the expander is opened.
 
     Args:
-        inspection: what the page shows. component: the name of its script.
+        subject: The run and seed.
+        inspection: Inspection that the page shows.
+        component: Name of the component that shows it.
+        title: Title of the page.
     """
-    opened = st.expander(
+    expander = st.expander(
         "Take away", icon=":material/download:", key="take_away", on_change="rerun"
     )
-    if opened.open:
-        with opened:
+    if expander.open:
+        with expander:
             _page_as_file(subject, inspection, component, title)
             st.divider()
             _module(subject)
@@ -43,11 +45,12 @@ def take_away(subject: Subject, inspection: Inspection, component: str, title: s
 
 
 def _page_as_file(subject: Subject, inspection: Inspection, component: str, title: str) -> None:
+    """Draw the download of the page as one HTML file."""
     job, experiment = subject.ask_for_film(), subject.experiment
     st.markdown(
         "**This page as one file.** It works without a server and without a network: the slider, "
-        "Play, numbers where you point. The example and what is followed in it are those shown "
-        "now. Each figure’s **Save** gives SVG, PNG, CSV."
+        "Play, numbers where you point. It has the example and the query that are shown now. Each "
+        "figure’s **Save** gives SVG, PNG, CSV."
     )
     if job is None or not job.over:
         st.caption("When training has ended.")
@@ -74,6 +77,7 @@ def _page_as_file(subject: Subject, inspection: Inspection, component: str, titl
 
 
 def _module(subject: Subject) -> None:
+    """Draw the downloads of a variant: its PyTorch module and its weights."""
     experiment = subject.experiment
     st.markdown(
         "**A variant as a PyTorch module**: the whole model in one short file that needs nothing "
@@ -94,11 +98,12 @@ def _module(subject: Subject) -> None:
             on_click="ignore",
             key="module_code",
         )
-        if _has_ended(subject.ask_for_film()):
+        job = subject.ask_for_film()
+        if job is not None and job.state == "finished":
             st.download_button(
                 "Weights (.pt)",
                 lambda: _weights(subject, variant),
-                "weights.pt",  # as the module's own text calls it
+                "weights.pt",  # the name that the module loads
                 "application/octet-stream",
                 icon=":material/weight:",
                 on_click="ignore",
@@ -107,25 +112,26 @@ def _module(subject: Subject) -> None:
     st.code(code, language="python", wrap_lines=True)
 
 
-def _has_ended(job: Job | None) -> bool:
-    return job is not None and job.state == "finished"
-
-
 def _weights(subject: Subject, variant: Variant) -> bytes:
-    """A variant's weights as `torch.load` reads them, under the names of its module."""
+    """Return a variant's weights as `torch.load` reads them, with the names of its module.
+
+    Raises:
+        RuntimeError: If the film with the weights is gone.
+    """
     blob = subject.inspect(Inspection("weights"))
     if not isinstance(blob, bytes):
         raise RuntimeError(blob or "the film is not there any more")
-    start = f"{subject.experiment.sharing.index(variant)}/"
-    own: dict[str, np.ndarray] = {
-        name.removeprefix(start): array
+    prefix = f"{subject.experiment.sharing.index(variant)}/"
+    weights: dict[str, np.ndarray] = {
+        name.removeprefix(prefix): array
         for name, array in InspectionResult.from_bytes(blob).fixed.items()
-        if name.startswith(start)
+        if name.startswith(prefix)
     }
-    return torch_file(module_weights(subject.experiment, variant, own))
+    return torch_file(module_weights(subject.experiment, variant, weights))
 
 
 def _code(subject: Subject) -> None:
+    """Draw the command and the Python code that train the experiment."""
     st.markdown("**This experiment** in a terminal, and in Python.")
     st.code(command_line(subject.run), language="bash", wrap_lines=True)
     st.code(experiment_code(subject.run), language="python", wrap_lines=True)

@@ -1,4 +1,4 @@
-"""A run that is tied and trained on before a visitor's eyes, beside what the Lab trains."""
+"""Training of a tied model on the Surgery page, beside the run of the Lab."""
 
 from __future__ import annotations
 
@@ -11,22 +11,19 @@ from attnkit.experiment.experiment import Experiment, settings
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused
-from attnkit.ui.service import training_service
-from attnkit.ui.session import Lab
-
-FIRST_FRAME_SECONDS = 0.3
-"""How long a click waits for the first snapshot, so that it shows without another tick."""
+from attnkit.ui.lab import Lab
+from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
 
 
 @dataclass
 class TiedTraining:
-    """What one visitor has had tied and trained on.
+    """Training of one visitor that ties matrices of a run and goes on.
 
     Attributes:
-        lab: the visitor's.
-        run: what is looked into, with all its seeds.
-        job_id: the job that trains on, if one was begun.
-        refusal: why the last one was not taken; said once.
+        lab: The visitor's Lab.
+        run: Experiment of the inspected run, with all its seeds.
+        job_id: The job that trains, if one was begun.
+        refusal: Reason why the last experiment was refused; shown once.
     """
 
     lab: Lab
@@ -40,22 +37,27 @@ class TiedTraining:
         return training_service().look(self.job_id, self.lab.watcher) if self.job_id else None
 
     def plan(self, seed: int, variant: str, text: str) -> Experiment:
-        """What would be trained; see `train_on`.
+        """Return the experiment that ties a variant and trains on, see `train_on`.
+
+        Args:
+            seed: Seed of the inspected models.
+            variant: Text form of the inspected variant.
+            text: Text form of the variant that ties it.
 
         Raises:
-            ValueError: says in words why it cannot be.
+            ValueError: If it cannot be trained on; the message says why.
         """
         return train_on(self.run, seed, variant, text, _most_steps(self.run))
 
     def begin(self, experiment: Experiment) -> None:
-        """Train it; what is finished already, or trains for somebody, is shown as it is."""
+        """Train an experiment; if it is finished or trains for somebody, show that job."""
         service = training_service()
-        known = service.find(experiment, self.lab.watcher)
-        if known is not None and known.id == self.job_id and not known.over:
+        existing = service.find(experiment, self.lab.watcher)
+        if existing is not None and existing.id == self.job_id and not existing.over:
             return
         self.leave()
-        if known is not None and known.state != "paused":
-            self.job_id = known.id
+        if existing is not None and existing.state != "paused":
+            self.job_id = existing.id
             return
         try:
             self.job_id = service.submit(experiment, watcher=self.lab.watcher)
@@ -65,21 +67,21 @@ class TiedTraining:
         service.wait(self.job_id, 0, FIRST_FRAME_SECONDS, self.lab.watcher)
 
     def stop(self) -> None:
-        """End it and keep what it reached; if others watch it, it goes on for them alone."""
+        """Stop the job and keep its last state; it goes on for others who watch it."""
         if self.job_id and training_service().is_shared(self.job_id, self.lab.watcher):
             self.leave()
         elif self.job_id:
             training_service().stop(self.job_id)
 
     def leave(self) -> None:
-        """Take it off the screen; it ends if nobody else watches it, the Lab neither."""
+        """Take the job off the screen; it ends unless others or this visitor's Lab watch it."""
         if self.job_id and self.job_id not in (self.lab.job_id, self.lab.filmed_id):
             training_service().turn_away(self.job_id, self.lab.watcher)
         self.job_id, self.refusal = None, ""
 
 
 def open_tied_training(lab: Lab) -> TiedTraining:
-    """This visitor's; another one if they look into another run."""
+    """Return this visitor's tied training; a new one if the inspected run has changed."""
     job = lab.job
     run = lab.experiment if job is None else job.experiment
     operation: TiedTraining | None = st.session_state.get("operation")
@@ -92,6 +94,6 @@ def open_tied_training(lab: Lab) -> TiedTraining:
 
 
 def _most_steps(run: Experiment) -> int:
-    """Of an experiment, whatever its settings allow and this copy does."""
-    most = settings(run.task.name)["steps"].high
-    return int(min(most or 1, server_settings().max_steps))
+    """Return the most steps that both the settings and this copy allow."""
+    limit = settings(run.task.name)["steps"].high
+    return int(min(limit or 1, server_settings().max_steps))

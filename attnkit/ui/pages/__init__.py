@@ -1,0 +1,1 @@
+"""The pages of the dashboard, one module each; `draw` draws the page."""

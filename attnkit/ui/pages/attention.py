@@ -1,0 +1,37 @@
+"""Attention: one lookup of a trained model, in stages, at any moment of training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.ui.example_picker import pick_example
+from attnkit.ui.inspection import open_subject, pick_layer_and_head, show_film
+from attnkit.ui.routing import require_route
+from attnkit.ui.takeaway import take_away
+
+TITLE = "What does one lookup do?"
+
+
+def draw() -> None:
+    """Draw the page."""
+    require_route()
+    subject = open_subject("attention", TITLE)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="pickers"):
+        layer, head = pick_layer_and_head(subject)
+        example = pick_example(subject)
+    if example is not None:
+        inspection = replace(with_pressed_query(example), layer=layer, head=head)
+        show_film(subject, inspection, "attention")
+        take_away(subject, inspection, "attention", TITLE)
+
+
+def with_pressed_query(example: Inspection) -> Inspection:
+    """Return the inspection of the query that was pressed in a figure of the same example."""
+    state = st.session_state
+    if state.get("inspected_of") != example:
+        state.inspected_of = example
+        state.pop("inspected_asking", None)
+    return replace(example, asking=state.get("inspected_asking", example.asking))

@@ -1,0 +1,222 @@
+"""The owner's page: training jobs, memory, versions and settings of this copy."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pandas as pd
+import streamlit as st
+
+from attnkit.foundation.machine import free_and_total_memory, megabytes_of
+from attnkit.foundation.settings import PREFIX
+from attnkit.service.logs import versions
+from attnkit.service.server import server_settings
+from attnkit.ui.markdown import plain
+from attnkit.ui.owner import (
+    has_page,
+    is_signed_in,
+    n_sessions,
+    queue_table,
+    shut_seconds,
+    sign_in,
+    sign_out,
+    store_megabytes,
+    store_notes,
+)
+from attnkit.ui.routing import require_route
+from attnkit.ui.service import training_service
+
+TICK_SECONDS = 2.0
+"""Seconds between two updates of the numbers and the queue."""
+
+ENDED = ("finished", "stopped", "failed")
+"""States of jobs that neither train nor wait."""
+
+
+def draw() -> None:
+    """Draw the page; a visitor who has not signed in sees the form that asks for the secret."""
+    require_route()
+    if not has_page():  # Streamlit may find the file by itself, see attnkit/ui/routing.py
+        st.switch_page("pages/lab.py")
+    st.session_state.page = "owner"
+    with st.container(
+        horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"
+    ):
+        st.title("Owner", anchor=False, width="content")
+        if is_signed_in():
+            st.button("Sign out", icon=":material/logout:", on_click=sign_out, key="owner_sign_out")
+    if not is_signed_in():
+        sign_in_form()
+        return
+    st.fragment(live_area, run_every=TICK_SECONDS)()
+    st.subheader("Versions", anchor=False)
+    st.markdown(", ".join(f"{name} {version}" for name, version in versions().items()))
+    st.subheader("Settings", anchor=False)
+    settings = server_settings().shown()
+    st.dataframe(
+        pd.DataFrame(
+            {
+                "variable": [PREFIX + name.upper() for name in settings],
+                "value": [f"{value}".lower().removesuffix(".0") for value in settings.values()],
+            }
+        ),
+        hide_index=True,
+        width=520,
+        height="content",
+        column_config={"variable": "Variable", "value": "Value"},
+    )
+
+
+def try_secret() -> None:
+    """Sign in with the typed secret, and remember if it was wrong."""
+    st.session_state.owner_was_wrong = not sign_in(st.session_state.owner_secret)
+
+
+def sign_in_form() -> None:
+    """Draw the form that asks for the secret, and say why the last attempt failed."""
+    st.markdown("For whoever runs this copy.")
+    with st.form("owner_door", clear_on_submit=True, width=420):
+        st.text_input(
+            "Secret",
+            type="password",
+            autocomplete="current-password",
+            max_chars=200,
+            key="owner_secret",
+        )
+        st.form_submit_button("Sign in", on_click=try_secret, key="owner_sign_in")
+    messages = ["That is not the secret."] if st.session_state.pop("owner_was_wrong", False) else []
+    if seconds := shut_seconds():
+        messages.append(f"Your network can try again in {math.ceil(seconds)} s.")
+    if messages:
+        st.error(" ".join(messages), width=420)
+
+
+def live_area() -> None:
+    """Draw the numbers and the queue, which change by themselves."""
+    jobs = training_service().overview()
+    show_metrics(jobs)
+    st.subheader("Experiments", anchor=False)
+    st.dataframe(
+        queue_table(jobs),
+        hide_index=True,
+        height=320,
+        key="owner_queue",
+        placeholder="",
+        column_config={
+            "state": st.column_config.TextColumn("State", width=75),
+            "place": st.column_config.NumberColumn("Place", width=55, help="In the queue."),
+            "task": st.column_config.TextColumn("Task", width=110),
+            "hash": st.column_config.TextColumn("Experiment", width=135),
+            "runs": st.column_config.NumberColumn("Runs", width=50, help="Variants × seeds."),
+            "done": st.column_config.ProgressColumn(
+                "Done", width=100, format="%.0f%%", min_value=0, max_value=100
+            ),
+            "steps": st.column_config.NumberColumn("Steps", width=60, format="localized"),
+            "seconds": st.column_config.NumberColumn("Trained, s", width=75, format="%.0f"),
+            "waited": st.column_config.NumberColumn("Waited, s", width=70, format="%.0f"),
+            "megabytes": st.column_config.NumberColumn(
+                "MB", width=45, format="%.0f", help="Memory, estimated."
+            ),
+            "watchers": st.column_config.NumberColumn("Tabs", width=45, help="Tabs that show it."),
+            "restarts": st.column_config.NumberColumn(
+                "Anew", width=50, help="How often training began anew because its process had died."
+            ),
+            "stored": st.column_config.CheckboxColumn("Kept", width=45, help="In the store."),
+            "address": st.column_config.TextColumn(
+                "Address", width=110, help="Network that requested it; on hosted copies only."
+            ),
+        },
+        alt="Experiments that train, wait or have ended",
+    )
+    stop_one(jobs)
+    stop_address(jobs)
+
+
+def stop_one(jobs: list[dict[str, object]]) -> None:
+    """Draw the controls that stop one job."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        active = {job["id"]: job_in_words(job) for job in jobs if job["state"] not in ENDED}
+        chosen = st.selectbox(
+            "Stop one",
+            list(active),
+            index=None,
+            format_func=lambda job_id: active.get(job_id, "ended"),
+            placeholder="Choose an experiment" if active else "None trains or waits",
+            disabled=not active,
+            key="owner_chosen",
+            width=420,
+        )
+        st.button(
+            "Stop it",
+            icon=":material/stop:",
+            on_click=lambda: training_service().stop(st.session_state.owner_chosen),
+            disabled=chosen not in active,
+            key="owner_stop",
+        )
+
+
+def stop_address(jobs: list[dict[str, object]]) -> None:
+    """Draw the controls that stop all jobs of one network address."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        addresses = Counter(job["address"] for job in jobs if job["state"] not in ENDED)
+        del addresses[""]
+        address = st.selectbox(
+            "Stop all of one address",
+            [address for address, _ in addresses.most_common()],
+            index=None,
+            format_func=lambda address: f"{address}: {addresses[address]}",
+            placeholder="Choose an address" if addresses else "No address has any",
+            disabled=not addresses,
+            key="owner_address",
+            width=420,
+        )
+        st.button(
+            "Stop them",
+            icon=":material/stop:",
+            on_click=lambda: training_service().stop_address(st.session_state.owner_address),
+            disabled=address not in addresses,
+            key="owner_stop_address",
+        )
+
+
+def show_metrics(jobs: list[dict[str, object]]) -> None:
+    """Draw the numbers of sessions, jobs and megabytes of memory."""
+    service = training_service()
+    n_queued = sum(job["state"] == "queued" for job in jobs)
+    free, total = free_and_total_memory()
+    with st.container(horizontal=True):
+        show_metric("Open tabs", n_sessions())
+        show_metric("Training", service.n_active, f"of {server_settings().max_active:,}")
+        show_metric("Queued", n_queued, f"of {server_settings().max_waiting:,}")
+        show_metric("Server, MB", megabytes_of())
+        show_metric(
+            "Training process, MB",
+            megabytes_of(service.process_id),
+            f"process {service.process_id}, began anew {service.n_restarts} times",
+        )
+        show_metric("Free, MB", free, f"of {total:,.0f} on this machine or in this container")
+        size = store_megabytes()
+        limit = f"of {server_settings().store_megabytes:,}"
+        show_metric("Store, MB", None if isinstance(size, str) else size, limit)
+    if isinstance(size, str):
+        st.warning(f"The store does not answer: {size}.", icon=":material/database_off:")
+    for note in store_notes():
+        st.warning(f"The store began anew. {plain(note)}", icon=":material/database_off:")
+
+
+def show_metric(name: str, value: float | None, note: str | None = None) -> None:
+    """Draw one number; a dash if it is not known."""
+    digits = 1 if isinstance(value, float) and value < 10 else 0
+    st.metric(
+        name,
+        "–" if value is None else f"{value:,.{digits}f}",
+        help=note,
+        border=True,
+        width="stretch",
+    )
+
+
+def job_in_words(job: dict[str, object]) -> str:
+    """Return the state, task, number of runs and hash of a job in one line."""
+    return f"{job['state']}: {job['task']}, {job['runs']} runs, {job['hash']}"
