@@ -1,7 +1,7 @@
 """Scripts for components and pages, joined from the ES modules in `attnkit/ui/assets`.
 
-Streamlit gives a component one script, and a page that is saved as one file has no other files to
-import from. So a module and everything that it imports are put below each other here.
+A component of Streamlit has one script, and a page that is saved as one file cannot import others.
+So a module and everything that it imports are joined to one text here.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ def asset(name: str) -> str:
 
 @cache
 def script(name: str) -> str:
-    """Return a module together with all that it imports, as one module.
-
-    Its default export is the only one that is left.
+    """Return a module joined with all its imports; only its default export is left.
 
     Args:
-        name: The module's file in `attnkit/ui/assets`, without its suffix.
+        name: Name of the module's file in `attnkit/ui/assets`, without its suffix.
     """
     sources: dict[str, str] = {}
     _collect(f"{_ASSETS}/{name}.js", "", sources)
@@ -42,25 +40,25 @@ def script(name: str) -> str:
 
 
 def inline_script(name: str) -> tuple[str, str]:
-    """Return the same for a `<script>` of a page, and the name of the function that was exported.
+    """Return a joined module for a `<script>` of a page, and the name of its default function.
 
     Raises:
         ValueError: If the module has no default export.
     """
     joined = script(name)
-    found = _DEFAULT.search(joined)
-    if found is None:
+    default = _DEFAULT.search(joined)
+    if default is None:
         raise ValueError(f"{name}.js: got no default export, allowed one function")
-    return _DEFAULT.sub(r"function \1", joined).replace("</script", "<\\/script"), found[1]
+    return _DEFAULT.sub(r"function \1", joined).replace("</script", "<\\/script"), default[1]
 
 
 def _collect(path: str, imported_as: str, sources: dict[str, str]) -> None:
-    """Add a file behind those that it imports, each once.
+    """Add a file to `sources` after the files that it imports, each once.
 
     Args:
-        path: The file, in the package.
-        imported_as: The name that the importing module gives to the data of a JSON file.
-        sources: Path → JavaScript, in the order in which they are joined.
+        path: Path of the file in the package.
+        imported_as: Name that the importing module gives to the data of a JSON file.
+        sources: JavaScript by path, in the order in which it is joined.
     """
     if path in sources:
         return
@@ -68,9 +66,9 @@ def _collect(path: str, imported_as: str, sources: dict[str, str]) -> None:
     if path.endswith(".json"):
         sources[path] = f"const {imported_as} = {source.strip()};"
         return
-    for found in _IMPORT.finditer(source):
-        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(path), found["path"]))
-        _collect(wanted, found["name"] or "", sources)
+    for match in _IMPORT.finditer(source):
+        imported = posixpath.normpath(posixpath.join(posixpath.dirname(path), match["path"]))
+        _collect(imported, match["name"] or "", sources)
     sources[path] = _EXPORT.sub("", _IMPORT.sub("", source))
 
 

@@ -28,6 +28,31 @@ _MOST_FOUND = 12
 
 def variant_form(lab: Lab) -> None:
     """Draw the choice of a variant, its description and costs, and the button that adds it."""
+    text, matches = _pick_text()
+    if not text:
+        st.caption("What you find or choose can be changed before it is added.")
+        st.page_link("pages/variants.py", label="All words", icon=":material/category:")
+        return
+    try:
+        variant, experiment, problems = lab.preview(text)
+    except InvalidVariant as error:
+        if matches:
+            st.caption("Choose one of those found.")
+        else:
+            _show_error(str(error))
+        return
+    except InvalidExperiment as error:
+        for problem in error.problems:
+            _show_error(_reason(problem))
+        return
+    _preview(variant, experiment)
+    for problem in problems:
+        _show_error(_reason(problem))
+    _add_button(lab, variant, has_problems=bool(problems))
+
+
+def _pick_text() -> tuple[str, list[str]]:
+    """Draw the search and the list of the catalogue; return the text and the keys that it finds."""
     st.text_input(
         "Search, or write one",
         placeholder="multi-query, DeepSeek, K=V n_heads=4 kv_heads=1",
@@ -58,25 +83,11 @@ def variant_form(lab: Lab) -> None:
         key=_NAME,
         on_change=_write_entry,
     )
-    if not text:
-        st.caption("What you find or choose can be changed before it is added.")
-        st.page_link("pages/variants.py", label="All words", icon=":material/category:")
-        return
-    try:
-        variant, experiment, problems = lab.preview(text)
-    except InvalidVariant as error:
-        if matches:
-            st.caption("Choose one of those found.")
-        else:
-            _show_error(str(error))
-        return
-    except InvalidExperiment as error:
-        for problem in error.problems:
-            _show_error(_reason(problem))
-        return
-    _preview(variant, experiment)
-    for problem in problems:
-        _show_error(_reason(problem))
+    return text, matches
+
+
+def _add_button(lab: Lab, variant: Variant, *, has_problems: bool) -> None:
+    """Draw the button that adds a variant, and the reason if it cannot be added."""
     refusal = ""
     if variant in lab.chosen:
         refusal = "It is one of your columns."
@@ -89,7 +100,7 @@ def variant_form(lab: Lab) -> None:
         type="primary",
         icon=":material/add:",
         key="add",
-        disabled=bool(refusal or problems),
+        disabled=bool(refusal) or has_problems,
         on_click=_add,
         args=(lab, variant),
     )

@@ -34,11 +34,7 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
     )
     if all_buttons:
         st.button(
-            "Pause",
-            icon=":material/pause:",
-            on_click=lab.pause,
-            disabled=not active,
-            key="pause",
+            "Pause", icon=":material/pause:", on_click=lab.pause, disabled=not active, key="pause"
         )
         st.button(
             "Step",
@@ -57,22 +53,7 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
         help="End this run and keep what it reached.",
     )
     if all_buttons:
-        st.button(
-            "Reset",
-            icon=":material/replay:",
-            on_click=lab.reset,
-            disabled=invalid,
-            key="reset",
-            help="Back to step 0: the same weights and the same data again.",
-        )
-        st.button(
-            "New seeds",
-            icon=":material/casino:",
-            on_click=lab.new_seeds,
-            disabled=invalid,
-            key="new_seeds",
-            help="Other weights and other data, same settings; trains at once.",
-        )
+        _restart_buttons(lab, disabled=invalid)
     if lab.hidden:
         st.button(
             "Show all controls",
@@ -81,6 +62,26 @@ def training_buttons(lab: Lab, experiment: Experiment | None, job: Job | None) -
             on_click=lab.show_all,
             key="show_all",
         )
+
+
+def _restart_buttons(lab: Lab, *, disabled: bool) -> None:
+    """Draw the buttons that train again from step 0."""
+    st.button(
+        "Reset",
+        icon=":material/replay:",
+        on_click=lab.reset,
+        disabled=disabled,
+        key="reset",
+        help="Back to step 0: the same weights and the same data again.",
+    )
+    st.button(
+        "New seeds",
+        icon=":material/casino:",
+        on_click=lab.new_seeds,
+        disabled=disabled,
+        key="new_seeds",
+        help="Other weights and other data, same settings; trains at once.",
+    )
 
 
 def _train_label(lab: Lab, job: Job | None, *, fits: bool) -> str:

@@ -94,16 +94,7 @@ def draw() -> None:
         if experiment is not None and lab.quick is not None:
             quick_button(lab)
     probe = lab.probe()
-    if adding is not None and adding.open:
-        with adding:
-            composer.variant_form(lab)
-    if explaining.open:
-        with explaining:
-            st.page_link("pages/guide.py", label="More in the Guide")  # keys scroll from here
-            words.glossary()
-    if linking.open:
-        with linking:
-            share.share_form(lab, experiment is not None)
+    fill_popovers(lab, adding, explaining, linking, is_valid=experiment is not None)
     job = lab.job
     if experiment is not None:
         warn_of_unequal_costs(experiment)
@@ -201,6 +192,27 @@ def read_settings(lab: Lab) -> Experiment | None:
     lab.write_link()
     lab.follow_settings()
     return lab.experiment
+
+
+def fill_popovers(
+    lab: Lab,
+    adding: PopoverContainer | None,
+    explaining: PopoverContainer,
+    linking: PopoverContainer,
+    *,
+    is_valid: bool,
+) -> None:
+    """Draw the contents of the popovers that are open."""
+    if adding is not None and adding.open:
+        with adding:
+            composer.variant_form(lab)
+    if explaining.open:
+        with explaining:
+            st.page_link("pages/guide.py", label="More in the Guide")  # keys scroll from here
+            words.glossary()
+    if linking.open:
+        with linking:
+            share.share_form(lab, is_valid)
 
 
 def quick_button(lab: Lab) -> None:
