@@ -296,7 +296,7 @@ def test_a_head_is_previewed_locked_and_unlocked(opened, recorded):
     page.mouse.move(1, 1)
     expect(other).to_have_attribute("aria-pressed", "true")
     expect(shown).to_have_text("Shown: head 2 (locked)")
-    assert page.evaluate("window.told") == [["picked", {"layer": 0, "head": 1, "asking": 0}]]
+    assert page.evaluate("window.told") == [["picked", {"layer": 0, "head": 1, "query_index": 0}]]
     page.get_by_role("button", name="Unlock").click()
     expect(shown).to_have_text("Shown: mean of all heads")
     take(page, found(recorded, head=1).to_bytes())
@@ -312,14 +312,14 @@ def test_pressing_a_row_follows_its_token_and_pointing_at_one_links_all_figures(
     canvas = heat.locator("canvas").bounding_box()
     layer = inspected.header["layers"][0]
     page.mouse.click(canvas["x"] + 3, canvas["y"] + canvas["height"] * 1.5 / len(layer["rows"]))
-    assert page.evaluate("window.told") == [["picked", {"layer": 0, "head": 0, "asking": 1}]]
+    assert page.evaluate("window.told") == [["picked", {"layer": 0, "head": 0, "query_index": 1}]]
     linked = page.locator(".ak-linked-row text:first-of-type")
     expect(linked).to_have_text([layer["column_titles"][0]] * 3)
     marked = page.locator(".ak-linked").evaluate_all(
         "all => all.filter((one) => one.style.display !== 'none').length"
     )
     assert marked == 4  # the maps of three variants, and their difference
-    take(page, found(recorded, asking=1).to_bytes())
+    take(page, found(recorded, query_index=1).to_bytes())
     expect(figure(page, "lookup").locator("h2")).to_contain_text(layer["rows"][1])
 
 

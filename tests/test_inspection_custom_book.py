@@ -27,7 +27,7 @@ def custom_phone_book_area(film, name="Jon"):
         "names": tuple(entry.name for entry in book.entries),
         "numbers": tuple(question.classes[answer] for answer in sorted(question.classes)),
         "right": tuple(question.right),
-        "asking": question.row,
+        "query_index": question.row,
     }
 
 

@@ -169,9 +169,9 @@ def check_array(name, found, wanted):
 @pytest.mark.parametrize(
     "case",
     [
-        {"shape": "three heads", "layer": 0, "head": 2, "asking": 3, "example": 0},
-        {"shape": "three heads", "layer": 1, "head": 0, "asking": 1, "example": 5},
-        {"shape": "answers at the end", "layer": 2, "head": 1, "asking": 4, "example": 1},
+        {"shape": "three heads", "layer": 0, "head": 2, "query_index": 3, "example": 0},
+        {"shape": "three heads", "layer": 1, "head": 0, "query_index": 1, "example": 5},
+        {"shape": "answers at the end", "layer": 2, "head": 1, "query_index": 4, "example": 1},
     ],
     ids=lambda case: f"{case['shape']} {case['layer']}",
 )
@@ -187,7 +187,7 @@ def test_every_number_is_that_of_the_formula_on_every_task(task):
     """Whatever is asked, of how many sides, with which blocks, in the first layer and the last."""
     film = film_of(task, **{"length": 24} if task == "language" else {})
     for layer in {0, len(film.experiment.layer_specs) - 1}:
-        found = inspected(film, layer=layer, head=1, asking=2, example=3)
+        found = inspected(film, layer=layer, head=1, query_index=2, example=3)
         for place in range(len(film.experiment.sharing)):
             check(film, place, found)
 
@@ -195,15 +195,15 @@ def test_every_number_is_that_of_the_formula_on_every_task(task):
 def test_who_is_asked_is_named_as_in_the_lab():
     """Rows are those who ask, with the right class, and where the right entry stands."""
     film = film_of()
-    found, examples = inspected(film, example=4, asking=3), examples_of(film.experiment.task)
+    found, examples = inspected(film, example=4, query_index=3), examples_of(film.experiment.task)
     header, told = found.header, found.header["layers"][0]
     labels = film.experiment.task.label(examples.tokens[4].numpy())
-    assert told["rows"] == [label.asking for label in labels]
+    assert told["rows"] == [label.query for label in labels]
     assert told["right"] == examples.labels[4].tolist()
     assert told["target"] == examples.target[4].tolist()
     assert told["reverse"] == examples.reverse[4].tolist()
     assert [asked["label"] for asked in header["askable"]] == told["rows"]
-    assert (header["row"], header["asking"], header["right"]) == (3, 3, told["right"][3])
+    assert (header["row"], header["query_index"], header["right"]) == (3, 3, told["right"][3])
     assert header["target"] == told["target"][3]
     assert header["right_text"] == header["texts"][str(header["right"])]
     assert {str(answer) for answer in found.framed["0.answers"].flatten()} <= header["texts"].keys()
@@ -260,21 +260,21 @@ def test_what_does_not_exist_is_refused(asked, message):
 
 def test_beyond_the_last_who_asks_the_last_is_followed():
     """Examples differ in how many are asked."""
-    found = inspected(film_of(), asking=99)
-    assert found.header["asking"] == found.header["row"] == 7
+    found = inspected(film_of(), query_index=99)
+    assert found.header["query_index"] == found.header["row"] == 7
 
 
 def test_rows_of_long_examples_come_in_pages():
     """The page holds who is followed; columns that are hidden from all its rows go first."""
     film = film_of("language", ("QKV",), d_mlp=0, n_layers=1)
-    for asking in (0, 20, 63):
-        found = inspected(film, asking=asking)
+    for query_index in (0, 20, 63):
+        found = inspected(film, query_index=query_index)
         told, row = found.header["layers"][0], found.header["row"]
-        first = asking // MOST_ROWS * MOST_ROWS
+        first = query_index // MOST_ROWS * MOST_ROWS
         assert told["row_positions"] == list(range(first, first + MOST_ROWS))
-        assert told["row_positions"][row] == asking
+        assert told["row_positions"][row] == query_index
         assert told["rest"]
-        last = min(told["row_positions"][-1] + 1, len(told["column_positions"]) + asking)
+        last = min(told["row_positions"][-1] + 1, len(told["column_positions"]) + query_index)
         assert told["column_positions"][-1] == last - 1
         assert len(told["column_positions"]) == min(MOST_COLUMNS, last)
         check(film, 0, found)
@@ -284,7 +284,7 @@ def test_rows_of_long_examples_come_in_pages():
 def test_of_many_classes_those_of_the_example_are_told():
     """And the highest logit and the sum of all, so that chances are known."""
     film = film_of("mqar", ("QKV",), n_tokens=600)
-    found = inspected(film, asking=1)
+    found = inspected(film, query_index=1)
     held = examples_of(film.experiment.task).labels[0]
     assert found.header["classes"] == sorted(held[held != NOTHING].tolist())
     assert found.header["right"] in found.header["classes"]

@@ -234,7 +234,7 @@ def test_directed_labels_of_the_worked_example():
     rows = [("Ada", "Cem", 31), ("Ben", "Ada", 14), ("Cem", "Ben", 25)]
     labels = Directed().label(worked(Directed(), rows))
     assert [label.short for label in labels] == ["Ada", "Ben", "Cem"]
-    assert [label.asking for label in labels] == ["Ada: Cem", "Ben: Ada", "Cem: Ben"]
+    assert [label.query for label in labels] == ["Ada: Cem", "Ben: Ada", "Cem: Ben"]
     assert [label.full for label in labels] == ["Ada: Cem, 31", "Ben: Ada, 14", "Cem: Ben, 25"]
 
 

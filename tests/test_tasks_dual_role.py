@@ -140,7 +140,7 @@ def test_labels_of_the_worked_example():
     tokens = torch.tensor([(NAMES.index(n), task.n_names + int(v) - 10) for n, v in rows])
     labels = task.label(tokens.numpy())
     assert [label.short for label in labels] == [name for name, _ in rows]
-    assert labels[0].asking == "Ben asks Cem"
+    assert labels[0].query == "Ben asks Cem"
     assert labels[2].full == "Cem asks Ada, 25"
     numbers, targets, reverses = answers(task, tokens)
     assert [task.answer_text(number) for number in numbers] == "25 12 19 31 14 40".split()

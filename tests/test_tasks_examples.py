@@ -61,7 +61,7 @@ def test_every_token_and_answer_has_a_text(cls, data):
         assert len(labels) == task.n_ctx
         for label in labels:
             assert label.short.strip()
-            assert label.asking.strip()
+            assert label.query.strip()
             assert label.full.strip()
             assert len(label.short) <= 12
     answers = [task.answer_text(answer) for answer in range(task.n_classes)]

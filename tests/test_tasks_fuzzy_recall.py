@@ -183,7 +183,7 @@ def test_the_worked_example():
     tokens = [*book, a, value + 2, value, c, a]
     labels = task.label(np.array(tokens)[:, None])
     assert " ".join(label.short for label in labels) == "c a 4 a 2 0 a 2 0 c a"
-    assert [label.asking for label in labels[6:]] == ["a ?", "a 2 ?", "a 2 0 ?", "c ?", "c a ?"]
+    assert [label.query for label in labels[6:]] == ["a ?", "a 2 ?", "a 2 0 ?", "c ?", "c a ?"]
     assert [label.full for label in labels[1:3]] == ["key a", "value 4"]
     assert read(task, book) == [([2, 0], [11], [2]), ([0], [9, 7], [4, 5])]
     assert task.n_ctx == len(tokens)

@@ -127,7 +127,7 @@ def test_the_worked_example():
     tokens = np.array([ord(letter) - ord("a") for letter in "fbkcakfcb"])
     labels = task.label(tokens[:, None])
     assert [label.short for label in labels] == [*"fbkca", "k ?", "f ?", "c ?", "b ?"]
-    assert [label.full for label in labels] == [label.asking for label in labels]
+    assert [label.full for label in labels] == [label.query for label in labels]
     assert task.answer_text(2) == "c"
 
 

@@ -68,8 +68,8 @@ def test_slices_are_the_hops_that_the_question_names(case):
     """By the label of its token."""
     task, examples = case
     for tokens, groups in zip(examples.tokens.numpy(), task.slices(examples).tolist(), strict=True):
-        asking = [label.asking for label in task.label(tokens)[task.n_names :]]
-        named = [re.fullmatch(r"[A-Z][a-z]+\+(\d) \?", text)[1] for text in asking]
+        queries = [label.query for label in task.label(tokens)[task.n_names :]]
+        named = [re.fullmatch(r"[A-Z][a-z]+\+(\d) \?", text)[1] for text in queries]
         assert named == [task.slice_names[group] for group in groups]
 
 
@@ -163,7 +163,7 @@ def test_the_worked_example():
     labels = task.label(np.array(entries + questions))
     assert [label.short for label in labels[:3]] == ["Ada", "Ben", "Cem"]
     assert [label.full for label in labels[:3]] == ["Ada: Cem", "Ben: Ada", "Cem: Ben"]
-    assert [label.asking for label in labels[6:9]] == ["Cem+2 ?", "Ada+1 ?", "Ben+2 ?"]
+    assert [label.query for label in labels[6:9]] == ["Cem+2 ?", "Ada+1 ?", "Ben+2 ?"]
     assert task.answer_text(cem) == "Cem"
 
 

@@ -245,5 +245,5 @@ def test_labels_of_the_worked_example():
     tokens = np.array([[characters.index(character)] for character in f"T{HIDDEN}e \n"])
     labels = Language(objective="masked").label(tokens)
     assert [label.short for label in labels] == ["T", "■", "e", "␣", "⏎"]
-    assert [label.asking for label in labels] == ["T ?", "■ ?", "e ?", "␣ ?", "⏎ ?"]
+    assert [label.query for label in labels] == ["T ?", "■ ?", "e ?", "␣ ?", "⏎ ?"]
     assert [label.full for label in labels] == ["T", "■ hidden", "e", "␣ space", "⏎ line break"]

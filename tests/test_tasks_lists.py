@@ -184,6 +184,6 @@ def test_labels_show_symbols_and_places():
     """Places count from one, as people do."""
     labels = Reverse().label(np.array([[3], [1]]))
     assert [label.short for label in labels] == ["3", "1"]
-    assert [label.asking for label in labels] == ["1: 3", "2: 1"]
+    assert [label.query for label in labels] == ["1: 3", "2: 1"]
     assert [label.full for label in labels] == ["place 1: 3", "place 2: 1"]
     assert Reverse().answer_text(9) == "9"

@@ -308,7 +308,7 @@ def test_the_worked_stream():
     labels = task.label(np.array(tokens)[:, None])
     assert " ".join(label.short for label in labels) == "b 3 c 0 ~5 ~2 b 3 a 1 c"
     assert [label.full for label in labels[3:5]] == ["value 0", "noise ~5"]
-    assert labels[10].asking == "c ?"
+    assert labels[10].query == "c ?"
     answers, target, _ = read_stream(task, tokens)
     assert [task.answer_text(answers[place - 2]) for place in (6, 10)] == ["3", "0"]
     assert [target[place - 2] for place in (6, 10)] == [1, 3]
@@ -320,7 +320,7 @@ def test_the_worked_copy():
     tokens = [14, 7, 3, 14, 14, 7, 14, 14, 1, 15, 14, 14, 14, 14]
     labels = task.label(np.array(tokens)[:, None])
     assert "".join(label.short for label in labels) == "·73··7··1>····"
-    assert [label.asking for label in labels[-2:]] == ["token 3 ?", "token 4 ?"]
+    assert [label.query for label in labels[-2:]] == ["token 3 ?", "token 4 ?"]
     assert labels[9].full == "mark"
     assert task.answer_text(7) == "7"
 

@@ -263,7 +263,7 @@ def test_the_worked_example():
     assert [label.short for label in labels] == [str(token) for token in tokens]
     assert [label.full for label in labels[:4]] == ["key 2", "value 8", "key 4", "value 12"]
     assert [label.full for label in labels[4:8]] == ["fill 0", "fill 0", "4 ?", "fill 0"]
-    assert labels[10].asking == "2 ?"
+    assert labels[10].query == "2 ?"
     answers, target = read(task, tokens)
     assert [task.answer_text(answer) for answer in answers if answer != NOTHING] == ["12", "8"]
     assert target[2] == 3

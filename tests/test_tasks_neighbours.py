@@ -210,7 +210,7 @@ def test_labels_of_the_worked_example():
         tokens.append((MEMBERS * NAMES.index(name[:-1]) + member, task.n_names + number))
     tokens = torch.tensor(tokens)
     labels = task.label(tokens.numpy())
-    assert [label.asking for label in labels] == text.split(", ")
+    assert [label.query for label in labels] == text.split(", ")
     assert [label.short for label in labels[2:5]] == ["Ben1", "Ada1", "Ada2 ?"]
     assert labels[4].full == "Ada2, 1st neighbour?"
     expected, targets = answers(task, tokens)
@@ -225,5 +225,5 @@ def test_slices_are_the_neighbours_asked_for(n_alike):
     examples = task.make_examples(5, seeded())
     assert len(task.slice_names) == n_alike
     for tokens, groups in zip(examples.tokens, task.slices(examples), strict=True):
-        asking = [label.asking.split()[1] for label in task.label(tokens.numpy())]
-        assert [task.slice_names[group] for group in groups] == asking[task.answers_from :]
+        queries = [label.query.split()[1] for label in task.label(tokens.numpy())]
+        assert [task.slice_names[group] for group in groups] == queries[task.answers_from :]

@@ -150,7 +150,7 @@ def test_labels_of_the_worked_example(cls):
     )
     labels = task.label(tokens.numpy())
     assert [label.full for label in labels] == text.split(", ")
-    assert [label.asking for label in labels] == text.split(", ")
+    assert [label.query for label in labels] == text.split(", ")
     assert [label.short for label in labels] == ["Ada", "Ben", "Cem", *asked.split(", ")]
     classes, targets = answers(task, tokens)
     expected = "Ben Cem Ada" if cls is Transfer else "14 25 31"

@@ -142,7 +142,7 @@ def test_labels_of_a_sentence():
     cem, ada, ben = (task.answer_text(numbers[name]) for name in (2, 0, 1))
     assert [label.short for label in labels] == ["Cem", "Ada", "Ben", "start", cem, ada]
     assert labels[2].full == f"Ben ({ben})"
-    assert [label.asking for label in labels[3:]] == ["start →", f"{cem} →", f"{ada} →"]
+    assert [label.query for label in labels[3:]] == ["start →", f"{cem} →", f"{ada} →"]
     assert NAMES[:3] == ("Ada", "Ben", "Cem")
 
 
@@ -312,4 +312,4 @@ def test_labels_of_the_worked_example():
     labels = task.label(task._stock.tokens[place])
     shown = [label.short for label in labels]
     assert shown == [*"Cuba", *["·"] * 8, "start", *"Kuba", *["·"] * 8]
-    assert [label.asking for label in labels[12:15]] == ["start →", "K →", "u →"]
+    assert [label.query for label in labels[12:15]] == ["start →", "K →", "u →"]

@@ -118,7 +118,7 @@ def axes_of(labels: list[Label], layout: MapLayout, example: Example) -> dict[st
 
     is_asked = any(a >= 0 for a in layout.answers)
     return {
-        "rows": [labels[row].asking if is_asked else labels[row].short for row in layout.rows],
+        "rows": [labels[row].query if is_asked else labels[row].short for row in layout.rows],
         "columns": [labels[column].short for column in layout.columns] + [_REST] * layout.rest,
         "column_titles": [labels[column].full for column in layout.columns]
         + ["all others together"] * layout.rest,

@@ -38,7 +38,7 @@ def example_cells(task: Task, example: Example) -> dict[str, Any]:
 def _text(task: Task, label: Label, n_tokens: int) -> str:
     """Return the longest label of a token that fits; one of several fields needs all its words."""
     if task.n_fields > 1:
-        return label.full if len(label.full) <= 16 else label.asking
+        return label.full if len(label.full) <= 16 else label.query
     fits = n_tokens <= MOST_SPELT_OUT and len(label.full) <= 9
     return label.full if fits else label.short
 

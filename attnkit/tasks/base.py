@@ -96,12 +96,12 @@ class Label:
 
     Attributes:
         short: Text on an axis.
-        asking: Text beside the row of a query position.
+        query: Text beside the row of a query position.
         full: Text in a tooltip.
     """
 
     short: str
-    asking: str
+    query: str
     full: str
 
 

@@ -105,5 +105,5 @@ def _custom_book(subject: Subject) -> Inspection | None:
         names=tuple(shortened(entry.name) for entry in book.entries),
         numbers=tuple(shortened(question.classes[c]) for c in sorted(question.classes)),
         right=tuple(question.right),
-        asking=question.row,
+        query_index=question.row,
     )

@@ -233,7 +233,7 @@ def show_film(subject: Subject, inspection: Inspection, component: str) -> None:
         subject: The run and seed.
         inspection: The inspection.
         component: Name of the component. `st.session_state[component].picked` holds what was
-            pressed in its figures: any of layer, head and asking (the index of the query).
+            pressed in its figures: any of layer, head and query_index (the index of the query).
     """
     moving = moves(subject.ask_for_film())
     st.session_state[f"sent_{component}"] = _Sent()
@@ -343,7 +343,7 @@ def _status(job: Job | None, subject: Subject) -> str:
 def _take_picked(component: str) -> None:
     """Set the pickers to what was pressed in a figure."""
     for name, value in (st.session_state[component].picked or {}).items():
-        if name in ("layer", "head", "asking") and isinstance(value, int) and value >= 0:
+        if name in ("layer", "head", "query_index") and isinstance(value, int) and value >= 0:
             st.session_state[f"inspected_{name}"] = value
             st.session_state["picked_anew"] = True
 

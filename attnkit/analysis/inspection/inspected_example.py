@@ -71,7 +71,7 @@ class InspectedExample:
             example = _with_answers(example, inspection)
             labels = _custom_labels(example, inspection)
         query_indices = [
-            min(inspection.asking, len(query_positions_of(task, spec, map_example)) - 1)
+            min(inspection.query_index, len(query_positions_of(task, spec, map_example)) - 1)
             for spec in specs
         ]
         layouts = [
@@ -159,11 +159,11 @@ class InspectedExample:
         classes = {*self.classes, *inspected["right"], *np.unique(answered).tolist()} - {NOTHING}
         row_at = {position: row for row, position in enumerate(self.layout.rows)}
         right = inspected["right"][self.row]
-        form = "asking" if inspected["is_asked"] else "short"
+        form = "query" if inspected["is_asked"] else "short"
         return {
             "layer": self.layer,
             "head": self.head,
-            "asking": self.query_index,
+            "query_index": self.query_index,
             "askable": [
                 {
                     "label": getattr(self.labels[position], form),

@@ -200,5 +200,5 @@ def _name_of(task: Task, example: Example) -> str:
     """Return a short name of an example: its first questions."""
     labels = task.label(example.tokens)
     positions = np.flatnonzero(example.labels != NOTHING) + task.answers_from
-    questions = [labels[int(position)].asking for position in positions[:_N_NAMED]]
+    questions = [labels[int(position)].query for position in positions[:_N_NAMED]]
     return ", ".join(questions) + " …" * (len(positions) > _N_NAMED)

@@ -22,8 +22,8 @@ class Inspection:
         right: Indices of the book's entries that answer the typed question.
         layer: Index of the layer in `Experiment.layer_specs`.
         head: Index of the head.
-        asking: Index of the query among the layer's queries that must answer, or among all if none
-            must.
+        query_index: Index of the query among the layer's queries that must answer, or among all
+            if none must.
         since: Step after which frames are included.
 
     Raises:
@@ -38,13 +38,14 @@ class Inspection:
     right: tuple[int, ...] = ()
     layer: int = 0
     head: int = 0
-    asking: int = 0
+    query_index: int = 0
     since: int = -1
 
     def __post_init__(self) -> None:
         if self.view not in get_args(View):
             raise ValueError(f"view: got {self.view!r}, allowed {', '.join(get_args(View))}")
-        for name, low in (("example", 0), ("layer", 0), ("head", 0), ("asking", 0), ("since", -1)):
+        lowest = {"example": 0, "layer": 0, "head": 0, "query_index": 0, "since": -1}
+        for name, low in lowest.items():
             value = getattr(self, name)
             if not isinstance(value, int) or value < low:
                 raise ValueError(f"{name}: got {value!r}, allowed a whole number from {low}")

@@ -56,7 +56,7 @@ function mapControls(film, body) {
     option.value = i;
     option.title = title;
   });
-  select.onchange = () => film.pick({ asking: Number(select.value) });
+  select.onchange = () => film.pick({ query_index: Number(select.value) });
   const place = el("span", "", line, "");
   const unlock = el("button", "ak-not-saved", line, "Unlock: mean of all heads");
   unlock.type = "button";
@@ -69,7 +69,7 @@ function mapControls(film, body) {
 }
 
 function updateControls(film, { select, place, unlock }) {
-  if (select.value !== String(film.picked.asking)) select.value = film.picked.asking;
+  if (select.value !== String(film.picked.query_index)) select.value = film.picked.query_index;
   const text = placeText(film, shownPlace(film));
   say(place, text ? `Shown: ${text}${film.own.preview ? ", as long as it is pointed at" : film.own.mean ? "" : " (locked)"}` : "");
   show(unlock, mostHeads(film) > 1 && !film.own.mean);
@@ -113,8 +113,8 @@ const mapsFigure = {
         answers: room,
         tell: (i, j, weight) => `${layer.rows[i]} looks at ${layer.column_titles[j]}: ${number(weight, 3)}`,
         onRow: own && film.served ? (i) => {
-          const asking = header.askable.findIndex(({ row }) => row === i);
-          if (asking >= 0) film.pick({ asking });
+          const query_index = header.askable.findIndex(({ row }) => row === i);
+          if (query_index >= 0) film.pick({ query_index });
         } : undefined,
       });
       return { title, note, map };

@@ -103,7 +103,7 @@ function step(state, event) {
   state.cells[state.chosen].scrollIntoView({ block: "nearest" });
 }
 
-/** From the upper edge of the asking token to that of its target; across rows a longer way. */
+/** From the upper edge of the query to that of its target; across rows a longer way. */
 function drawArc(state) {
   const cell = state.data?.cells[state.chosen], paths = state.arc?.children;
   if (!paths) return;

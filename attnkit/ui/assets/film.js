@@ -24,7 +24,7 @@
 //   film.part(name, [v, h, …], k) → the values below these leading indices, without copying
 //   film.value(name, [v, …], k) → one number     film.line(name, [v, …]) → it, for every frame
 //   film.go(k), film.nearest(step), film.redraw()
-//   film.picked, film.pick({layer, head, asking})  what the visitor chose; told to Python
+//   film.picked, film.pick({layer, head, query_index})  what the visitor chose; told to Python
 //   film.own                                       what a page keeps in the browser only
 //   film.served                                    whether Python answers; a page as one file has none
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
@@ -101,7 +101,7 @@ export function takeBlob(film, blob) {
   if (key !== film.key) Object.assign(film, { key, frames: new Map(), shapes });
   if (was.film !== header.film) film.following = true;
   const picked = {};
-  for (const name of ["layer", "head", "asking"]) picked[name] = header[name] ?? asked[name] ?? 0;
+  for (const name of ["layer", "head", "query_index"]) picked[name] = header[name] ?? asked[name] ?? 0;
   const told = JSON.stringify(picked); // as the answer says it, until the visitor picks another
   if (told !== film.told) Object.assign(film, { told, picked: { ...film.picked, ...picked } });
   film.header = header;

@@ -44,7 +44,7 @@ export function mapOf(film, p, { layer, head }, k = film.at) {
 }
 
 /** The row of the followed token in the chosen layer; −1 if it is on another page of rows. */
-export const followedRow = (film) => (film.header.askable[film.picked.asking] ?? { row: film.header.row }).row;
+export const followedRow = (film) => (film.header.askable[film.picked.query_index] ?? { row: film.header.row }).row;
 
 /** What a variant answers at the followed token: {text, right, probability}. */
 export function answerOf(film, p) {
@@ -88,9 +88,9 @@ function holdersOf(film, p, text) {
   return `: ${text} is held by ${held.map((j) => columns[j]).join(" and ")}, ${share(sum)} of its weight`;
 }
 
-export const followed = (film) => film.header.askable[film.header.asking]?.label ?? "";
+export const followed = (film) => film.header.askable[film.header.query_index]?.label ?? "";
 /** Whether what was picked is on its way. */
-export const isLate = (film) => film.served && ["layer", "head", "asking"].some((name) => film.picked[name] !== film.header[name]);
+export const isLate = (film) => film.served && ["layer", "head", "query_index"].some((name) => film.picked[name] !== film.header[name]);
 
 const LONGEST_ANSWER = 9;
 export const short = (text) => (text.length > LONGEST_ANSWER ? `${text.slice(0, LONGEST_ANSWER - 1)}…` : text);

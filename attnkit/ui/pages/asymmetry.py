@@ -25,7 +25,7 @@ def draw() -> None:
     if example is None:
         what_rescues_it(subject.lab)
         return
-    inspection = replace(example, view="symmetry", layer=layer, head=head, asking=0)
+    inspection = replace(example, view="symmetry", layer=layer, head=head, query_index=0)
     show_film(subject, inspection, "asymmetry")
     what_rescues_it(subject.lab)
     take_away(subject, inspection, "asymmetry", TITLE)

@@ -33,5 +33,5 @@ def with_pressed_query(example: Inspection) -> Inspection:
     state = st.session_state
     if state.get("inspected_of") != example:
         state.inspected_of = example
-        state.pop("inspected_asking", None)
-    return replace(example, asking=state.get("inspected_asking", example.asking))
+        state.pop("inspected_query_index", None)
+    return replace(example, query_index=state.get("inspected_query_index", example.query_index))

@@ -22,6 +22,6 @@ def draw() -> None:
         layer, head = pick_layer_and_head(subject)
         example = pick_example(subject)
     if example is not None:
-        inspection = replace(example, view="similarity", layer=layer, head=head, asking=0)
+        inspection = replace(example, view="similarity", layer=layer, head=head, query_index=0)
         show_film(subject, inspection, "similarity")
         take_away(subject, inspection, "similarity", TITLE)
