@@ -220,7 +220,7 @@ def test_questions_that_look_at_each_other_are_told(entries, accuracy, told):
 
 
 def test_where_entries_ask_themselves_there_is_no_elsewhere():
-    """Who reports to whom has no questions beside the entries, so none is told."""
+    """A task whose entries are the questions has no others to look at, so none are told."""
     pattern = np.full_like(report().probe.pattern, 0.2)
     found = reason(with_probe(report(accuracy=(1.0, 0.3)), pattern=pattern), Q_K, 0)
     assert found is None
