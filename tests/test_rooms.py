@@ -158,3 +158,23 @@ def test_the_documentation_shows_the_rooms_in_their_order():
     for room, told in rows:
         expected = [one for one in ORDER if one in uses[room] - {room}]
         assert told.strip() == ", ".join(expected), f"row of {room}"
+
+
+def test_the_map_of_the_code_names_files_that_exist():
+    """Every file in the list of `docs/architecture.md` is in the folder that names it."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    lines = text.split("\nattnkit/\n")[1].split("\ndocs/")[0].split("\n")
+    room, missing, n_named = "", [], 0
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        folder = re.match(r"([a-z]+)/ ", line.lstrip())
+        if folder and indent <= 4:
+            room = folder[1] if indent == 2 else f"{room.split('/')[0]}/{folder[1]}"
+        elif indent == 2:
+            room = ""
+        for name in re.findall(r"\b[a-z_]+\.py\b", line):
+            n_named += 1
+            if not (ROOT / "attnkit" / room / name).exists():
+                missing.append(f"{room}/{name}")
+    assert missing == []
+    assert n_named > 50
