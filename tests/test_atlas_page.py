@@ -1,12 +1,11 @@
-"""The Atlas page without a browser: what it says, follows and keeps, and a model of one's own."""
+"""The Atlas page without a browser: its sentences, its link, its figures, and measuring a model."""
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from idle import idle_service, show, visit
+from idle import PATIENCE, idle_service, show, visit
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
 from safetensors.numpy import save_file
 
@@ -16,19 +15,12 @@ from attnkit.realmodels.answer import answer_sentences, caveats
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
-from attnkit.ui.atlas import Head, heads_in
+from attnkit.ui.atlas import Head
 from attnkit.ui.model_measurement import (
-    ENDINGS,
     ModelMeasurement,
-    keep_upload,
-    under_free_names,
-    upload_problem,
 )
 
 pytestmark = pytest.mark.server
-
-PATIENCE = 120.0
-"""Seconds after which a wait has failed."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +45,9 @@ def hosted(tmp_path_factory):
         yield
 
 
+ROLES = ("query", "key", "value")
+
+
 @pytest.fixture
 def tiny_model(tmp_path):
     """A folder as `transformers` writes it: one BERT layer of two heads."""
@@ -75,9 +70,6 @@ def tiny_model(tmp_path):
     }
     (folder / "config.json").write_text(json.dumps(config))
     return folder
-
-
-ROLES = ("query", "key", "value")
 
 
 def turn(tab=None, **params):
@@ -233,16 +225,6 @@ def test_settings_change_the_numbers_of_models_that_have_them(copy, fold, offset
     assert panels[0]["values"][0][0] == pytest.approx(known, rel=1e-3)
 
 
-def test_every_head_has_one_row_whatever_the_setting():
-    """Also where a model has no rows of that setting."""
-    table = made_atlas().table
-    for fold in (False, True):
-        for offset in (0, 4):
-            heads = heads_in(table, fold, offset)
-            assert not heads.duplicated(["model", "kind", "layer", "head"]).any()
-            assert len(heads) == 2 * 5 + 3 * 6 + 3
-
-
 def test_shared_heads_can_count_per_query_head(copy):
     """In distributions and medians."""
     tab = turn(measure="overlap_kv")
@@ -335,7 +317,7 @@ def test_a_damaged_atlas_is_told(copy, monkeypatch):
     assert tab.button(key="own_measure")
 
 
-# a model of one's own
+# measuring a model
 
 
 def press(tab, key):
@@ -390,111 +372,11 @@ def test_a_stop_is_no_error(copy, tmp_path):
     assert not tab.button(key="own_measure").disabled
 
 
-@pytest.mark.parametrize(
-    ("told", "error", "shown"),
-    [
-        ("blorp", "source: got 'blorp', but", "source: got 'blorp', but"),
-        ("/a/numpy", "numpy: holds nothing", "numpy: holds nothing"),
-        ("my.gguf", "upload: damaged", "upload: damaged"),
-        ("blorp", "out of memory", "blorp: out of memory"),
-    ],
-)
-def test_an_error_names_its_source_once(tmp_path, told, error, shown):
-    """As the error does, or before it."""
-    measuring = ModelMeasurement(str(tmp_path / "upload"), name=told)
-    assert measuring.problem_of(Unreadable(error)) == shown
-
-
-def test_uploads_replace_no_model():
-    """One whose name is taken gets a number; its pictures go with it."""
-    found = under_free_names(made_atlas(), [READER, f"{READER} (2)"])
-    assert list(found.table["model"].unique()) == [f"{READER} (3)", WRITER]
-    moved = found.portrait(f"{READER} (3)", "encoder", 1, 2)
-    assert (moved.matrix == made_atlas().portrait(READER, "encoder", 1, 2).matrix).all()
-    assert found.portrait(READER, "encoder", 1, 2) is None
-    assert len(found.arrays) == len(made_atlas().arrays)
-
-
-def test_model_is_no_name():
-    """It is what most files of weights are called."""
-    _, source = keep_upload([_File("model.safetensors"), _File("config.json")], "model")
-    assert Path(source).name == "upload"
-
-
 def test_nothing_named_is_told(copy):
     """Without a process."""
     tab = press(turn(), "own_measure")
     said(tab, "Name a model or upload one")
     assert "model_measurement" not in tab.session_state
-
-
-def test_what_is_measured_can_be_stopped(tmp_path):
-    """At once, and it says so; its process is gone."""
-    measuring = ModelMeasurement(str(tmp_path))
-    assert measuring.layers == (0, 0)
-    measuring.stop()
-    assert not measuring.moving
-    assert measuring.problem == "Stopped."
-    with pytest.raises(Unreadable, match="Stopped"):
-        measuring.atlas()
-
-
-def test_a_session_that_is_gone_measures_no_more(tmp_path):
-    """The process ends with the object, and its folder goes."""
-    measuring = ModelMeasurement(str(tmp_path))
-    process, folder = measuring._process, measuring._table.parent
-    del measuring
-    assert process.poll() is not None
-    assert not folder.exists()
-
-
-def test_a_source_is_never_an_option(tmp_path):
-    """Whatever it begins with, and no shell reads it."""
-    measuring = ModelMeasurement(f"--out={tmp_path}/x.parquet; touch {tmp_path}/y")
-    measuring._process.wait(PATIENCE)
-    assert "source: got '--out=" in measuring.problem
-    assert list(tmp_path.iterdir()) == []
-
-
-class _File:
-    """What the browser sends."""
-
-    def __init__(self, name, content=b"x"):
-        self.name, self._content = name, content
-
-    def getbuffer(self):
-        return memoryview(self._content)
-
-
-def test_uploads_get_names_of_our_own():
-    """A name from elsewhere is no path here."""
-    files = [_File("../../evil.safetensors", b"weights"), _File("some.json", b"{}")]
-    kept, source = keep_upload(files, "../../evil")
-    assert [path.name for path in kept.iterdir()] == ["evil"]
-    assert Path(source) == kept / "evil"
-    found = {path.name: path.read_bytes() for path in Path(source).iterdir()}
-    assert found == {"config.json": b"{}", "model.safetensors": b"weights"}
-
-
-def test_a_gguf_is_named_by_its_file():
-    """It has its configuration in it."""
-    kept, source = keep_upload([_File("a model.gguf")], "a model")
-    assert Path(source) == kept / "a-model" / "a-model.gguf"
-
-
-@pytest.mark.parametrize(
-    ("names", "good"),
-    [
-        (["a.gguf"], True),
-        (["a.safetensors", "config.json"], True),
-        (["a.safetensors"], False),
-        (["a.gguf", "b.gguf"], False),
-        (["a.bin"], False),
-    ],
-)
-def test_what_can_be_no_model_is_refused_before_it_is_kept(names, good):
-    """With what would do."""
-    assert (upload_problem(names) == "") == good
 
 
 def test_a_hosted_copy_measures_nothing(hosted):
@@ -505,23 +387,3 @@ def test_a_hosted_copy_measures_nothing(hosted):
     assert not [w for w in tab.text_input if w.key == "own_source"]
     assert not tab.get("file_uploader")
     assert "own_measure" not in {button.key for button in tab.button}
-
-
-def test_uploads_are_of_kinds_that_are_read():
-    """No pickles."""
-    assert set(ENDINGS) == {"safetensors", "json", "gguf"}
-
-
-# places
-
-
-@pytest.mark.parametrize("text", ["", "a/b/c", "a/b/1/x", "a/b/-1/2", "a/b//", "a/b/1/", "a/b/²/1"])
-def test_what_names_no_head_is_none(text):
-    """Two whole numbers at the end."""
-    assert Head.of(text) is None
-
-
-def test_a_link_is_read_as_it_was_written():
-    """Strokes in a model's name included."""
-    head = Head("owner/name", "cross", 3, 11)
-    assert Head.of(head.link) == head
