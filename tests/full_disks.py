@@ -10,7 +10,7 @@ from sqlalchemy.pool import Pool
 
 
 class PageLimit:
-    """SQLite finds no page left."""
+    """A database file that may not grow while it is filled."""
 
     def __init__(self, folder):
         self.folder, self._most = folder, 10**6
@@ -26,16 +26,16 @@ class PageLimit:
         connection.execute(f"PRAGMA max_page_count = {self._most}")
 
     def fill(self):
-        """From now on the file may not grow."""
+        """Forbid the file to grow."""
         self._most = 1
 
     def clear(self):
-        """It may again."""
+        """Allow the file to grow again."""
         self._most = 10**6
 
 
 class SmallDisk:
-    """A real file system of one megabyte."""
+    """A file system of one megabyte."""
 
     def __init__(self, folder):
         self.folder, self._ballast = folder, folder / "ballast"
@@ -57,7 +57,7 @@ class SmallDisk:
                 pass
 
     def clear(self):
-        """Remove what has filled it."""
+        """Remove the ballast."""
         self._ballast.unlink()
 
 

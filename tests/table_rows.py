@@ -12,7 +12,7 @@ UNKNOWN = "0123456789abcdef"
 
 
 def put(store, *first_seeds, **given):
-    """Store made results; their hashes, in the same order."""
+    """Store made results, and return their hashes in the same order."""
     hashes = []
     for first_seed in first_seeds:
         result = made(first_seed, **given)
@@ -22,13 +22,13 @@ def put(store, *first_seeds, **given):
 
 
 def stored(store):
-    """The hashes of all results."""
+    """Return the hashes of all results."""
     return {entry.hash for entry in store.entries()}
 
 
 @contextlib.contextmanager
 def connected(where):
-    """A connection of one's own to the database of a store, in a transaction."""
+    """Yield a separate connection to the database of a store, in a transaction."""
     engine, _ = open_engine(where)
     try:
         with engine.begin() as connection:
@@ -38,12 +38,12 @@ def connected(where):
 
 
 def alter(where, altered, **values):
-    """Change a row behind the store's back."""
+    """Change a row without the store."""
     with connected(where) as connection:
         connection.execute(update(RESULTS).where(RESULTS.c.hash == altered).values(**values))
 
 
 def row_of(where, hash):
-    """A row as it stands in the database."""
+    """Return a row as the database holds it."""
     with connected(where) as connection:
         return connection.execute(select(RESULTS).where(RESULTS.c.hash == hash)).one()

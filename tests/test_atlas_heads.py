@@ -9,7 +9,7 @@ pytestmark = pytest.mark.server
 
 
 def test_every_head_has_one_row_whatever_the_setting():
-    """Also where a model has no rows of that setting."""
+    """Every head has exactly one row in every setting, also in models without that setting."""
     table = made_atlas().table
     for fold in (False, True):
         for offset in (0, 4):
@@ -20,11 +20,11 @@ def test_every_head_has_one_row_whatever_the_setting():
 
 @pytest.mark.parametrize("text", ["", "a/b/c", "a/b/1/x", "a/b/-1/2", "a/b//", "a/b/1/", "a/b/²/1"])
 def test_what_names_no_head_is_none(text):
-    """Two whole numbers at the end."""
+    """A text without two whole numbers at its end names no head."""
     assert Head.of(text) is None
 
 
 def test_a_link_is_read_as_it_was_written():
-    """Strokes in a model's name included."""
+    """A link to a head reads back, also with a slash in the model's name."""
     head = Head("owner/name", "cross", 3, 11)
     assert Head.of(head.link) == head

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(autouse=True)
 def made(monkeypatch, tmp_path_factory):
-    """A small atlas, as if it were shipped; and what is uploaded stays in the test's folder."""
+    """Replace the shipped atlas by a small one, and keep uploads in the test's folder."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("uploads")))
     monkeypatch.setattr(shipped, "load_atlas", made_atlas)
     monkeypatch.setattr(toys, "toy_table", made_toys)
@@ -33,14 +33,14 @@ def made(monkeypatch, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A copy for oneself."""
+    """A copy that one person runs for themselves."""
     with idle_service(tmp_path_factory.mktemp("store")):
         yield
 
 
 @pytest.fixture
 def hosted(tmp_path_factory):
-    """A copy for many people."""
+    """A copy that many people visit."""
     with idle_service(tmp_path_factory.mktemp("hosted"), hosted="true"):
         yield
 
@@ -73,39 +73,39 @@ def tiny_model(tmp_path):
 
 
 def turn(tab=None, **params):
-    """Open the page with a link."""
+    """Open the Atlas with a link."""
     tab = visit() if tab is None else tab
     tab.query_params.update(params)
     return show(tab.switch_page("pages/atlas.py"))
 
 
 def texts(tab):
-    """All that is said in Markdown, without what keeps it away, and formulas as they are typed."""
+    """Return all texts of the page without Markdown escapes, and formulas as they are typed."""
     kinds = (tab.markdown, tab.caption, tab.warning, tab.error, tab.info, tab.success)
     found = [re.sub(r"\\(\W|_)", r"\1", element.value) for kind in kinds for element in kind]
     return [re.sub(r"\$(W_.*?)\$", r"\1", text).replace(r"^\top", "ᵀ") for text in found]
 
 
 def said(tab, words):
-    """The one text that has the words."""
+    """Return the only text that has the words."""
     (text,) = [text for text in texts(tab) if words in text]
     return text
 
 
 def drawn(tab, key):
-    """What a component was given."""
+    """Return the data that were sent to a component."""
     (proto,) = [element.proto for element in tab.get("bidi_component") if element.key == key]
     return json.loads(proto.bytes)
 
 
 def link(tab):
-    """The address, a value per name."""
+    """Return the address as one value per name."""
     params = tab.query_params.items()
     return {name: value if isinstance(value, str) else value[0] for name, value in params}
 
 
 def test_the_page_answers_with_the_numbers_of_its_table(copy):
-    """Three sentences, and what is not comparable."""
+    """The page shows the sentences and the caveats of its table."""
     tab = turn()
     said(tab, "\n\n".join(answer_sentences(made_atlas().table)))
     for caveat in caveats(made_atlas().table):
@@ -113,7 +113,7 @@ def test_the_page_answers_with_the_numbers_of_its_table(copy):
 
 
 def test_every_figure_has_words_with_a_number(copy):
-    """For whoever does not see it."""
+    """Every figure has an alternative text with a number."""
     tab = turn()
     found = {element.key: element for element in tab.get("bidi_component") if element.key}
     figures = [key for key in found if key.startswith("atlas_")]
@@ -124,14 +124,14 @@ def test_every_figure_has_words_with_a_number(copy):
 
 
 def test_a_fold_under_every_figure_has_its_numbers(copy):
-    """Made only when it is opened."""
+    """Every figure has a closed fold Numbers, whose table is made when it is opened."""
     folds = [fold for fold in turn().expander if fold.label == "Numbers"]
     assert len(folds) == 7
     assert not any(fold.dataframe for fold in folds)
 
 
 def test_the_page_opens_with_the_head_farthest_from_chance(copy):
-    """By the measure that is shown."""
+    """The page opens with the head whose measure is farthest from its chance level."""
     table = made_atlas().table
     heads = table[table["head"].notna() & ~table["folded"] & (table["offset"] == 0)]
     away = (heads["cos_qk"] - heads["cos_qk_random"]).abs()
@@ -140,7 +140,7 @@ def test_the_page_opens_with_the_head_farthest_from_chance(copy):
 
 
 def test_a_link_shows_a_head(copy):
-    """Outlined in the grid and looked at below; a model's name may have a stroke."""
+    """A link outlines a head in the grid and shows it below; a model's name may have a slash."""
     tab = turn(head=f"{READER}/encoder/1/3", measure="symmetry")
     (row,) = heads_of(made_atlas().table, model=READER, layer=1, head=3).itertuples()
     assert number_text(row.symmetry) in said(tab, f"Outlined: {READER}, encoder, layer 1, head 3")
@@ -175,7 +175,7 @@ def test_a_link_shows_a_head(copy):
     ],
 )
 def test_a_faulty_link_is_told_and_the_page_opens(copy, params, named):
-    """All else as it is by default."""
+    """A faulty link names the field and the value, and the page opens with its default."""
     tab = turn(**params)
     assert named in said(tab, "The link has")
     assert link(tab)["head"].startswith("Made")
@@ -183,7 +183,7 @@ def test_a_faulty_link_is_told_and_the_page_opens(copy, params, named):
 
 
 def test_lists_choose_a_head_as_the_grid_does(copy):
-    """Another model keeps as much of the place as it has."""
+    """The lists choose a head, and another model keeps the layer and head it has in common."""
     tab = turn(head=f"{READER}/encoder/1/4")
     tab.selectbox(key="atlas_head_model").set_value(WRITER)
     show(tab)
@@ -195,7 +195,7 @@ def test_lists_choose_a_head_as_the_grid_does(copy):
 
 
 def test_the_page_remembers_what_was_chosen(copy):
-    """After a visit to another page, whose link is another."""
+    """Head, measure and settings are the same after a visit to another page."""
     tab = turn(head=f"{WRITER}/causal/2/1", measure="rank_q", fold="1", offset="4")
     before = link(tab)
     tab.query_params.clear()
@@ -209,7 +209,7 @@ def test_the_page_remembers_what_was_chosen(copy):
 
 @pytest.mark.parametrize(("fold", "offset"), [(False, 0), (True, 0), (False, 4), (True, 16)])
 def test_settings_change_the_numbers_of_models_that_have_them(copy, fold, offset):
-    """Others stay as they are: the reader has neither gains nor rotary positions."""
+    """Folded gains and the distance change only the numbers of models that have them."""
     tab = turn(measure="cos_qk", head=f"{WRITER}/causal/1/2")
     tab.toggle(key="atlas_fold").set_value(fold)
     tab.button_group(key="atlas_offset").set_value(offset)
@@ -226,7 +226,7 @@ def test_settings_change_the_numbers_of_models_that_have_them(copy, fold, offset
 
 
 def test_shared_heads_can_count_per_query_head(copy):
-    """In distributions and medians."""
+    """Distributions and medians can count a shared head once per query head."""
     tab = turn(measure="overlap_kv")
     assert f"{WRITER}, causal: median" in drawn(tab, "atlas_strips")["alt"]
     assert "6 heads" in drawn(tab, "atlas_strips")["alt"]
@@ -238,7 +238,7 @@ def test_shared_heads_can_count_per_query_head(copy):
 
 
 def test_pictures_of_another_distance_than_the_table_say_so(copy):
-    """Not where the table is at distance 0, too, for want of rotary positions."""
+    """Pictures name their distance only where the table is of another one."""
     words = "The pictures are of tokens at distance 0."
     assert said(turn(head=f"{WRITER}/causal/1/2", offset="4"), words) == words
     assert words not in texts(turn(head=f"{WRITER}/causal/1/2"))
@@ -246,7 +246,7 @@ def test_pictures_of_another_distance_than_the_table_say_so(copy):
 
 
 def test_the_random_level_beside_a_head_is_its_own(copy, monkeypatch):
-    """And not the mean of its kind."""
+    """The random level beside a head is that head's, not the mean of its kind."""
     table = made_atlas().table.copy()
     here = (table["model"] == READER) & (table["layer"] == 1) & (table["head"] == 3)
     table.loc[here, ["symmetry_random", "symmetry_random_sd"]] = 0.23, 0.17
@@ -256,7 +256,7 @@ def test_the_random_level_beside_a_head_is_its_own(copy, monkeypatch):
 
 
 def test_a_model_without_the_measure_is_named(copy, monkeypatch):
-    """Instead of vanishing from the grid."""
+    """A model without the measure is named with the reason instead of missing silently."""
     table = made_atlas().table.copy()
     ran = table["model"] == WRITER
     for name in OF_ACTIVATIONS:
@@ -268,12 +268,12 @@ def test_a_model_without_the_measure_is_named(copy, monkeypatch):
 
 
 def test_the_table_of_a_head_names_its_columns(copy):
-    """The last is of all heads of its kind."""
+    """The table of a head has the median of its kind as a column."""
     assert "| Median of its kind |" in said(turn(), "| Measure | Here |")
 
 
 def test_our_own_models_join_all_figures(copy):
-    """And go again."""
+    """Toy models join all figures and lists when switched on, and leave them again."""
     tab = turn(measure="cos_qk")
     tab.toggle(key="atlas_toys").set_value(True)
     show(tab)
@@ -290,7 +290,7 @@ def test_our_own_models_join_all_figures(copy):
 
 
 def test_a_measure_that_no_model_has_is_said(copy):
-    """Activations are there only of models that were run."""
+    """A measure that no model has shows a message instead of figures."""
     tab = turn(measure="act_cka_qk")
     said(tab, "None of these models has this measure")
     assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
@@ -301,12 +301,12 @@ def test_a_measure_that_no_model_has_is_said(copy):
     [pytest.param(name, marks=[pytest.mark.long] * (i % 4 > 0)) for i, name in enumerate(MEASURES)],
 )
 def test_every_measure_can_be_shown(copy, measure):
-    """Without a fault, whatever numbers are missing."""
+    """Every measure can be shown, whichever numbers are missing."""
     assert link(turn(measure=measure))["measure"] == measure
 
 
 def test_a_damaged_atlas_is_told(copy, monkeypatch):
-    """The rest of the page stands, where a model can be measured."""
+    """A damaged atlas shows its error, and a model can still be measured."""
 
     def fail():
         raise Unreadable("shipped.parquet: not an atlas")
@@ -327,13 +327,13 @@ def press(tab, key):
 
 
 def measured(tab):
-    """Wait for the end of what is measured."""
+    """Wait for the end of the measurement, and draw the page."""
     tab.session_state["model_measurement"]._process.wait(PATIENCE)
     return show(tab)
 
 
 def test_a_folder_is_measured_and_joins_the_figures(copy, tiny_model):
-    """With its pictures, and in the numbers that can be taken away."""
+    """A measured folder joins the figures and the lists, and its link is not offered for sending."""
     tab = turn(measure="cos_qk")
     tab.text_input(key="own_source").set_value(str(tiny_model))
     tab = measured(press(tab, "own_measure"))
@@ -351,7 +351,7 @@ def test_a_folder_is_measured_and_joins_the_figures(copy, tiny_model):
 
 
 def test_why_nothing_was_measured_is_said_plainly(copy, tmp_path):
-    """In the command's own line."""
+    """A failed measurement shows the one line of its command, naming the source once."""
     tab = turn()
     tab.text_input(key="own_source").set_value(str(tmp_path))
     tab = measured(press(tab, "own_measure"))
@@ -361,7 +361,7 @@ def test_why_nothing_was_measured_is_said_plainly(copy, tmp_path):
 
 
 def test_a_stop_is_no_error(copy, tmp_path):
-    """The page says that it has stopped, and can measure again."""
+    """A stopped measurement is no error, and another one can begin."""
     tab = turn()
     measuring = tab.session_state["model_measurement"] = ModelMeasurement(str(tmp_path))
     measuring.stop()
@@ -373,14 +373,14 @@ def test_a_stop_is_no_error(copy, tmp_path):
 
 
 def test_nothing_named_is_told(copy):
-    """Without a process."""
+    """Without a source the page asks for one, and starts no process."""
     tab = press(turn(), "own_measure")
     said(tab, "Name a model or upload one")
     assert "model_measurement" not in tab.session_state
 
 
 def test_a_hosted_copy_measures_nothing(hosted):
-    """It says so, with the command; there is no field and no upload."""
+    """A hosted copy shows the command instead of a field and an upload."""
     tab = turn()
     said(tab, "Off on this copy")
     assert any("python -m attnkit models PATH" in code.value for code in tab.code)

@@ -18,12 +18,12 @@ from attnkit.variants.sharing import Sharing
 
 
 def as_typed(value):
-    """A setting as `--set` takes it."""
+    """Return a value as `--set` takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def test_tasks_lists_every_task_under_its_family(run):
-    """A table for people: title, question, source, chance; each heading once."""
+    """`tasks` lists title, question, source and chance of every task under its family."""
     code, output, _ = run("tasks")
     lines = output.splitlines()
     assert code == 0
@@ -37,7 +37,7 @@ def test_tasks_lists_every_task_under_its_family(run):
 
 
 def test_tasks_lists_dials_and_in_one_line_what_else_is_set(run):
-    """Defaults, bounds and choices; sizes and training as `--set` takes them."""
+    """`tasks` lists dials with default and range, and other defaults in one line."""
     _, output, _ = run("tasks")
     for name, task in TASKS.items():
         own = output.split(f"\n{name} ")[1].split("\n\n")[0].splitlines()
@@ -53,14 +53,14 @@ def test_tasks_lists_dials_and_in_one_line_what_else_is_set(run):
 
 
 def test_tasks_made_of_a_text_tell_its_hash(run):
-    """So that numbers of two machines can be compared."""
+    """Tasks that read a text print its hash, so that machines can be compared."""
     _, output, _ = run("tasks")
     for name in ("language", "translation"):
         assert f"hash of the text {TASKS[name]().fingerprint}" in output
 
 
 def test_tasks_of_one_name_lists_all_its_settings(run):
-    """Those of others are not in the way."""
+    """`tasks NAME` lists all settings of that task and no other task."""
     code, output, _ = run("tasks", "phonebook")
     lines = output.splitlines()
     assert code == 0
@@ -73,7 +73,7 @@ def test_tasks_of_one_name_lists_all_its_settings(run):
 
 
 def test_tasks_as_json_lists_what_train_accepts(run):
-    """Every default can be given to `--set`; dials stand apart."""
+    """`tasks --json` has settings that `train` accepts, with dials apart."""
     code, output, _ = run("tasks", "--json")
     listing = json.loads(output)
     assert code == 0
@@ -89,13 +89,13 @@ def test_tasks_as_json_lists_what_train_accepts(run):
 
 
 def test_tasks_as_json_of_one_name(run):
-    """The same entry, alone."""
+    """`tasks NAME --json` prints that task's entry alone."""
     listing = json.loads(run("tasks", "--json")[1])
     assert json.loads(run("tasks", "phonebook", "--json")[1]) == {"phonebook": listing["phonebook"]}
 
 
 def test_examples_of_named_tasks_are_made_alone(run, tmp_path, monkeypatch):
-    """The examples of other tasks and the table of variants stay as they are."""
+    """`examples NAME` writes the example of that task only."""
     monkeypatch.setattr(examples, "FOLDER", tmp_path)
     assert run("examples", "dictionary")[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["dictionary.safetensors"]
@@ -105,7 +105,7 @@ def test_examples_of_named_tasks_are_made_alone(run, tmp_path, monkeypatch):
 
 
 def test_variants_lists_the_catalogue(run):
-    """Name, text form, parameters, cache, source and what was measured, one line each."""
+    """`variants` prints text form, costs, source and accuracy of every variant on one line."""
     code, output, _ = run("variants")
     assert code == 0
     assert len(CATALOGUE) >= 25
@@ -119,7 +119,7 @@ def test_variants_lists_the_catalogue(run):
 
 
 def test_variants_lists_every_word(run):
-    """What a text form can be made of, and the values."""
+    """`variants` lists every word of a text form with its help."""
     _, output, _ = run("variants")
     for name, option in OPTIONS.items():
         assert any(line.split()[0] == name for line in output.splitlines() if line.strip())
@@ -127,7 +127,7 @@ def test_variants_lists_every_word(run):
 
 
 def test_variants_as_json_can_be_trained(run):
-    """Every text form is an experiment's."""
+    """Every text form of `variants --json` is a valid sharing."""
     code, output, _ = run("variants", "--json")
     listing = json.loads(output)
     assert code == 0
@@ -155,7 +155,7 @@ register("Mine", "Q=K doubled", "Why not?", "me")
 
 
 def test_variants_of_ones_own_appear(run, tmp_path, monkeypatch):
-    """A module named in the environment: in the table, and trained by its name."""
+    """A variant of a module in `ATTNKIT_MODULES` is listed, and trained by its name."""
     (tmp_path / "my_variants.py").write_text(OWN, encoding="utf-8")
     monkeypatch.setenv("ATTNKIT_MODULES", "my_variants")
     monkeypatch.syspath_prepend(tmp_path)
@@ -173,7 +173,7 @@ def test_variants_of_ones_own_appear(run, tmp_path, monkeypatch):
 
 
 def test_a_module_that_cannot_be_imported_is_bad_input(run, monkeypatch):
-    """One line that names the environment variable and the module."""
+    """A module that cannot be imported is one line that names the variable and the module."""
     monkeypatch.setenv("ATTNKIT_MODULES", "nowhere_to_be_found")
     code, _, errors = run("tasks")
     assert code == 2
@@ -186,7 +186,7 @@ def test_a_module_that_cannot_be_imported_is_bad_input(run, monkeypatch):
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["tasks", "--help"]])
 def test_help_is_printed(run, arguments):
-    """It says what can be given."""
+    """`--help` prints the usage and no errors."""
     code, output, errors = run(*arguments)
     assert code == 0
     assert "usage: python -m attnkit" in output
@@ -194,7 +194,7 @@ def test_help_is_printed(run, arguments):
 
 
 def test_help_of_train_names_tasks_and_sharings(run):
-    """So that nobody needs another page."""
+    """The help of `train` names every task and every sharing."""
     _, output, _ = run("train", "--help")
     for name in [*TASKS, *(sharing.value for sharing in Sharing)]:
         assert name in output

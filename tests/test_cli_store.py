@@ -12,7 +12,7 @@ from attnkit.training.results import Result
 
 
 def test_a_stored_experiment_is_not_trained_again(run, tmp_path):
-    """The second answer is the first, to the bit, and says so; targets are written as ever."""
+    """A stored experiment gives the same output without training, and its files are written."""
     where = str(tmp_path / "data")
     code, output, errors = run(*SMALL, "--store", where, "--json", "-")
     assert (code, "stored" in errors) == (0, False)
@@ -24,7 +24,7 @@ def test_a_stored_experiment_is_not_trained_again(run, tmp_path):
 
 
 def test_a_stored_result_of_another_engine_is_trained_again(run, tmp_path, monkeypatch):
-    """Its bits are others; what is trained now takes its place, and the line says so."""
+    """A stored result of another engine is trained again and replaced, and a line says so."""
     where = str(tmp_path)
     for engine, then in (("kernel", ""), ("torch", "again"), ("torch", "nothing is trained")):
         monkeypatch.setenv("ATTNKIT_ENGINE", engine)
@@ -36,7 +36,7 @@ def test_a_stored_result_of_another_engine_is_trained_again(run, tmp_path, monke
 
 
 def test_another_experiment_is_trained_and_stored_beside_it(run, tmp_path):
-    """Whatever differs makes another experiment."""
+    """An experiment of other settings is trained, and stored beside the first."""
     for steps in ("12", "13"):
         code, _, errors = run(*SMALL, "--store", str(tmp_path), "--steps", steps)
         assert (code, "stored" in errors) == (0, False)
@@ -46,7 +46,7 @@ def test_another_experiment_is_trained_and_stored_beside_it(run, tmp_path):
 
 @pytest.mark.parametrize("variable", ["ATTNKIT_STORE", "XDG_DATA_HOME"])
 def test_store_alone_is_where_the_environment_says(run, tmp_path, monkeypatch, variable):
-    """Else this user's folder."""
+    """`--store` alone uses `ATTNKIT_STORE`, or else the user's data folder."""
     monkeypatch.delenv("ATTNKIT_STORE", raising=False)
     monkeypatch.setenv(variable, str(tmp_path))
     server_settings.cache_clear()
@@ -57,7 +57,7 @@ def test_store_alone_is_where_the_environment_says(run, tmp_path, monkeypatch, v
 
 
 def test_without_store_nothing_is_stored(run, tmp_path, monkeypatch):
-    """The option asks for it, the environment alone does not."""
+    """Without `--store` nothing is stored, although `ATTNKIT_STORE` is set."""
     monkeypatch.setenv("ATTNKIT_STORE", str(tmp_path))
     assert run(*SMALL)[0] == 0
     assert list(tmp_path.iterdir()) == []
@@ -72,7 +72,7 @@ def test_without_store_nothing_is_stored(run, tmp_path, monkeypatch):
     ],
 )
 def test_a_store_that_cannot_be_used_is_one_line_before_training(run, where, reason):
-    """With what is wrong, and without a password."""
+    """An unusable store is one line before training, with the reason and no password."""
     code, output, errors = run(*SMALL, "--store", where)
     assert (code, output) == (2, "")
     assert errors.startswith(f"attnkit: error: --store: {reason}")
@@ -81,7 +81,7 @@ def test_a_store_that_cannot_be_used_is_one_line_before_training(run, where, rea
 
 
 def test_a_store_that_fails_after_training_loses_no_numbers(run, tmp_path, monkeypatch):
-    """They are printed first."""
+    """A store that fails after training leaves the numbers on the output."""
 
     def refuse(*_):
         raise Unavailable("the disk is full")
@@ -94,7 +94,7 @@ def test_a_store_that_fails_after_training_loses_no_numbers(run, tmp_path, monke
 
 
 def test_a_file_that_was_moved_aside_is_told(run, tmp_path):
-    """It is not lost, and what is trained now is stored."""
+    """A file that is no database is moved aside under a name that is printed."""
     (tmp_path / "results.sqlite").write_text("no database " * 1000)
     code, _, errors = run(*SMALL, "--store", str(tmp_path))
     assert code == 0

@@ -19,7 +19,7 @@ RUN_KEYS = """sharing seed accuracy loss steps_to_threshold parameters kv_cache_
 
 
 def same_numbers(document, other):
-    """Two JSON documents agree in all that does not depend on the clock."""
+    """Return whether two JSON documents agree in all but times."""
     timed = {"seconds", "model_steps_per_second"}
     return {k: v for k, v in document.items() if k not in timed} == {
         k: v for k, v in other.items() if k not in timed
@@ -27,7 +27,7 @@ def same_numbers(document, other):
 
 
 def test_train_reports_a_table_and_its_costs(run):
-    """One line per sharing, then one that says what was run."""
+    """`train` prints one line per sharing, and a last line with runs and steps."""
     code, output, _ = run(*SMALL)
     lines = output.splitlines()
     assert code == 0
@@ -38,7 +38,7 @@ def test_train_reports_a_table_and_its_costs(run):
 
 
 def test_json_has_every_promised_key(run, tmp_path):
-    """The public interface: the experiment, its cost, and one object per run."""
+    """The JSON has the experiment, its cost, and one object per run with every promised key."""
     path = tmp_path / "numbers.json"
     code, output, _ = run(*SMALL, "--json", str(path))
     document = json.loads(path.read_text())
@@ -57,7 +57,7 @@ def test_json_has_every_promised_key(run, tmp_path):
 
 
 def test_json_has_numbers_where_they_are_defined(run):
-    """On a directed relation everything but the threshold is, after few steps."""
+    """Every number of a directed relation but the threshold is defined after few steps."""
     _, output, _ = run(*SMALL, "--json", "-")
     for own in json.loads(output)["runs"]:
         assert own["steps_to_threshold"] is None
@@ -67,7 +67,7 @@ def test_json_has_numbers_where_they_are_defined(run):
 
 
 def test_json_is_null_where_a_number_is_undefined(run):
-    """A phone book has no reversed entry; NaN would be no JSON."""
+    """An undefined number is null in the JSON, as NaN is not allowed there."""
     arguments = ["--task", "phonebook", "--steps", "2", "--seeds", "1", "--json", "-"]
     _, output, _ = run("train", *arguments)
     document = json.loads(output, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
@@ -75,7 +75,7 @@ def test_json_is_null_where_a_number_is_undefined(run):
 
 
 def test_json_to_the_screen_prints_nothing_else(run):
-    """`-` can be piped into another program."""
+    """`--json -` prints nothing but JSON, so that it can be piped."""
     code, output, _ = run(*SMALL, "--json", "-")
     assert code == 0
     assert output.startswith("{")
@@ -84,7 +84,7 @@ def test_json_to_the_screen_prints_nothing_else(run):
 
 
 def test_out_saves_a_result_that_can_be_loaded(run, tmp_path):
-    """With its weights, and equal to what Python gives."""
+    """`--out` saves a result that loads with the weights of the same training in Python."""
     folder = tmp_path / "result"
     code, _, _ = run(*SMALL, "--out", str(folder))
     loaded = Result.load(folder)
@@ -98,7 +98,7 @@ def test_out_saves_a_result_that_can_be_loaded(run, tmp_path):
 
 
 def test_json_and_out_may_be_given_together(run, tmp_path):
-    """Both hold the same numbers."""
+    """`--json` and `--out` write the same numbers."""
     path, folder = tmp_path / "numbers.json", tmp_path / "result"
     code, _, _ = run(*SMALL, "--json", str(path), "--out", str(folder))
     assert code == 0
@@ -106,7 +106,7 @@ def test_json_and_out_may_be_given_together(run, tmp_path):
 
 
 def test_flags_a_link_and_python_are_one_experiment(run):
-    """Equal hashes and equal numbers, however it is set up."""
+    """Flags, a link and Python give equal hashes and equal numbers."""
     experiment = ak.Experiment(
         task="mutual", sharing=["QKV", "K=V"], n_seeds=2, first_seed=3, steps=11, d_head=5
     )
@@ -126,7 +126,7 @@ def test_flags_a_link_and_python_are_one_experiment(run):
 
 
 def test_flags_win_over_set_and_set_over_the_link(run):
-    """The more a setting was typed by hand, the more it counts."""
+    """A flag overrides `--set`, which overrides the link."""
     arguments = ["--link", "v=1&steps=3&n_seeds=2&d_head=5", "--set", "n_seeds=1", "--set"]
     arguments += ["steps=4", "--steps", "5", "--json", "-"]
     experiment = json.loads(run("train", *arguments)[1])["experiment"]
@@ -134,7 +134,7 @@ def test_flags_win_over_set_and_set_over_the_link(run):
 
 
 def test_set_takes_every_kind_of_setting(run):
-    """Whole numbers, numbers, switches and choices, spaces or not."""
+    """`--set` takes whole numbers, numbers, switches and choices, with or without spaces."""
     arguments = ["--seeds", "1", "--steps", "2", "--sharing", "qkv", "--json", "-"]
     for text in ("learning_rate=0.01", "causal=true", "positions = learned", "d_mlp=8"):
         arguments += ["--set", text]
@@ -147,7 +147,7 @@ def test_set_takes_every_kind_of_setting(run):
 
 
 def test_the_quick_preset_is_set_up_by_name(run):
-    """What is given besides wins."""
+    """`--preset` sets up the quick preset, and other flags override it."""
     arguments = ("train", "--task", "sort", "--preset", "--seeds", "1", "--steps", "2")
     code, output, _ = run(*arguments, "--json", "-", "--sharing", "QKV")
     told = json.loads(output)["experiment"]
@@ -157,7 +157,7 @@ def test_the_quick_preset_is_set_up_by_name(run):
 
 
 def test_train_takes_text_forms_and_names(run):
-    """Composed variants beside plain ones, in table and JSON by their text forms."""
+    """`--sharing` takes plain and composed variants, and the JSON has their text forms."""
     chosen = "QKV, reformer,K=V  kv_heads=1"
     code, output, _ = run(*SMALL, "--sharing", chosen, "--json", "-")
     assert code == 0
@@ -166,7 +166,7 @@ def test_train_takes_text_forms_and_names(run):
 
 
 def test_progress_is_plain_lines_when_errors_are_no_terminal(run):
-    """A log shows how far training is, at most every tenth; no bar."""
+    """A log gets at most ten plain lines of progress, and no bar."""
     _, _, errors = run(*SMALL, "--steps", "400")
     lines = errors.splitlines()
     steps = [int(re.fullmatch(r"step (\d+) of 400", line)[1]) for line in lines]
@@ -176,7 +176,7 @@ def test_progress_is_plain_lines_when_errors_are_no_terminal(run):
 
 
 def test_progress_is_a_bar_on_a_terminal(run, monkeypatch):
-    """One line that is written over."""
+    """A terminal gets one progress line that is overwritten."""
 
     class Terminal(io.StringIO):
         def isatty(self):

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 @pytest.fixture(scope="module")
 def asked(pages_service):
-    """A tab whose phone book is learnt, exactly and by likeness."""
+    """Tabs whose phone books are trained, exact and fuzzy."""
     tabs = {}
     for task, steps in (("phonebook", "250"), ("fuzzy_phonebook", "400")):
         tab = visit(v="1", task=task, sharing="QKV,Q=K", n_seeds="2", steps=steps, first_seed="77")
@@ -22,7 +22,7 @@ def asked(pages_service):
 
 
 def ask_book(tab, task, book=None, name=None):
-    """Type a book and a question; what is answered, without markup."""
+    """Type a book and a query, and return the answers without markup."""
     if book is not None:
         tab.text_area(key=f"book_{task}").set_value(book)
     if name is not None:
@@ -33,14 +33,14 @@ def ask_book(tab, task, book=None, name=None):
 
 @pytest.mark.parametrize(("task", "name"), [("phonebook", "anna"), ("fuzzy_phonebook", "Amna")])
 def test_trained_models_answer_a_book_of_ones_own(asked, task, name):
-    """With the person's own numbers, for another number of entries than in training."""
+    """Trained models answer a typed book of another number of entries with its own numbers."""
     said = ask_book(asked[task], task, "Jindřich 731\nAnna 204\nBernd 518", name)
     assert said.count("204 ✓") == 2
     assert said.count("2 of 2") == 2
 
 
 def test_a_book_of_twelve_is_answered(asked):
-    """The dial's maximum is the limit, not what was trained."""
+    """A book may have as many entries as the dial allows, more than in training."""
     lines = [f"{name} {i + 100}" for i, name in enumerate("abcdefghijkl")]
     assert "104 ✓" in ask_book(asked["phonebook"], "phonebook", "\n".join(lines), "E")
 
@@ -57,7 +57,7 @@ def test_a_book_of_twelve_is_answered(asked):
     ],
 )
 def test_a_book_that_cannot_be_asked_is_told(asked, book, named):
-    """Line, value, what is allowed; nothing is taken for markup."""
+    """A faulty book names the line, the value and what is allowed, as plain text."""
     tab = asked["phonebook"]
     tab.text_area(key="book_phonebook").set_value(book)
     show(tab)
@@ -68,7 +68,7 @@ def test_a_book_that_cannot_be_asked_is_told(asked, book, named):
 
 
 def test_names_are_no_markup(asked):
-    """Neither HTML nor Markdown nor formulas."""
+    """Names of a book are shown as plain text, without HTML, Markdown or formulas."""
     tab = asked["phonebook"]
     tab.text_area(key="book_phonebook").set_value("<img src=x onerror=alert(1)> 1\n**B** 2")
     tab.text_input(key="asked_phonebook").set_value("<script>alert(1)</script> $x$")
@@ -81,7 +81,7 @@ def test_names_are_no_markup(asked):
 
 
 def test_a_book_is_asked_once_while_nothing_changes(asked, monkeypatch):
-    """The training process is not kept waiting by a visitor who does something else."""
+    """An unchanged book sends no second request to the training process."""
     tab = asked["phonebook"]
     ask_book(tab, "phonebook", "Ada 1\nBen 2", "Ada")
     monkeypatch.setattr(TrainingService, "ask", lambda *_: "Busy")
@@ -93,7 +93,7 @@ def test_a_book_is_asked_once_while_nothing_changes(asked, monkeypatch):
 
 @pytest.mark.parametrize(("task", "name"), [("phonebook", "anna"), ("fuzzy_phonebook", "Amna")])
 def test_the_finished_example_answers_before_anything_is_trained(task, name):
-    """Its first seed, whose weights are shipped."""
+    """The shipped weights of the finished example answer a book before any training."""
     tab = visit(v="1", task=task)
     said = ask_book(tab, task, "Jindřich 731\nAnna 204\nBernd 518", name)
     assert said.count("204 ✓") == 5
@@ -102,14 +102,14 @@ def test_the_finished_example_answers_before_anything_is_trained(task, name):
 
 
 def test_nobody_answers_before_training():
-    """Which is said where the settings are not those of a finished example."""
+    """Settings without trained models say so, and a task without a book has no field for one."""
     tab = visit_small(task="phonebook")
     assert any("Your settings are not trained yet" in info.value for info in tab.info)
     assert not visit_small(task="mutual").text_area
 
 
 def test_learned_positions_answer_the_trained_size_only():
-    """Which is said per variant."""
+    """Variants with learned positions say that they answer books of the trained size only."""
     tab = visit_small(task="phonebook", positions="learned", steps="10", n_entries="6")
     press(tab, "train")
     watch(tab, lambda job: job.over)

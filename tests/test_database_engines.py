@@ -19,7 +19,7 @@ from attnkit.service.table import VERSION
 
 
 def test_two_copies_may_create_the_table_at_once(where, open_store):
-    """One creates it, the others wait and find it."""
+    """Four stores may create the table at once, and exactly one of them stores the row."""
     stores = [open_store(where) for _ in range(4)]
     start = threading.Barrier(4)
 
@@ -33,7 +33,7 @@ def test_two_copies_may_create_the_table_at_once(where, open_store):
 
 @pytest.mark.parametrize("version", [1, 99])
 def test_a_database_of_another_version_is_left_alone(where, open_store, version):
-    """The message says what to do; nothing is moved or changed."""
+    """A database of another version is not changed, and the message says what to do."""
     (key,) = put(open_store(where), 1)
     with connected(where) as connection:
         connection.execute(text(f"UPDATE results_schema SET version = {version}"))
@@ -49,7 +49,7 @@ def test_a_database_of_another_version_is_left_alone(where, open_store, version)
 
 
 def test_a_foreign_table_of_a_database_is_left_alone(where, open_store):
-    """A name is taken: that is said, and the table stays."""
+    """A foreign table named `results` is not changed, and the message names it."""
     database = f"sqlite:///{where}.db" if isinstance(where, Path) else where
     with connected(database) as connection:
         connection.execute(text("CREATE TABLE results (score INTEGER)"))
@@ -66,7 +66,7 @@ def test_a_foreign_table_of_a_database_is_left_alone(where, open_store):
 
 
 def test_a_folder_is_made(tmp_path, open_store):
-    """With those above it; as a text or a path."""
+    """A missing folder is made with those above it, from a text or a path."""
     folder = tmp_path / "not" / "yet"
     put(open_store(str(folder)), 1)
     assert (folder / FILE).is_file()
@@ -74,7 +74,7 @@ def test_a_folder_is_made(tmp_path, open_store):
 
 
 def test_nowhere_is_this_users_folder(tmp_path, open_store, monkeypatch):
-    """Where the system keeps the data of programs."""
+    """An empty address means the user's data folder."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     put(open_store(""), 1)
     assert (tmp_path / "attnkit" / FILE).is_file()
@@ -82,20 +82,20 @@ def test_nowhere_is_this_users_folder(tmp_path, open_store, monkeypatch):
 
 @pytest.mark.parametrize("where", ["a\0b", "sqlite:///a\0b", "postgresql://a\0b/c", Path("a\0b")])
 def test_an_address_with_a_nul_is_refused(where):
-    """In one sentence, before anything is opened."""
+    """An address with a NUL character is refused before anything is opened."""
     with pytest.raises(Unavailable, match="contains a NUL character: write it without one"):
         ResultStore(where)
 
 
 def test_nothing_is_opened_before_the_first_use(tmp_path, open_store):
-    """A store may be described before its database is there."""
+    """A store opens nothing before its first use."""
     open_store(tmp_path / "later")
     open_store("postgresql://nobody@127.0.0.1:1/nothing")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_is_set_up_to_lose_nothing(tmp_path, open_store):
-    """A log beside it, every commit on the disk, and space that can be given back."""
+    """SQLite is set to write-ahead logging, full synchronisation and incremental vacuum."""
     put(open_store(tmp_path), 1)
     with connected(tmp_path) as connection:
         pragmas = ("journal_mode", "synchronous", "auto_vacuum", "busy_timeout")
@@ -104,7 +104,7 @@ def test_a_file_is_set_up_to_lose_nothing(tmp_path, open_store):
 
 
 def test_space_is_given_back(tmp_path, open_store):
-    """A file gets shorter when results are forgotten."""
+    """The file gets shorter when results are deleted."""
     store = open_store(tmp_path)
     hashes = put(store, *range(8), n_numbers=100_000)
     store.close()
@@ -117,7 +117,7 @@ def test_space_is_given_back(tmp_path, open_store):
 
 
 def test_a_closed_store_opens_again(where, open_store):
-    """Closing gives back connections only."""
+    """A closed store opens again, as closing gives back connections only."""
     store = open_store(where)
     hashes = put(store, 1)
     store.close()
@@ -125,7 +125,7 @@ def test_a_closed_store_opens_again(where, open_store):
 
 
 def test_an_engine_is_used_as_it_is(where, open_store, tmp_path):
-    """The one of `st.connection`; a file with our settings, so that nothing is lost."""
+    """An engine, such as that of `st.connection`, is used as it is."""
     url = f"sqlite:///{tmp_path / 'own.db'}" if isinstance(where, Path) else where
     engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     store = open_store(engine)
@@ -139,7 +139,7 @@ def test_an_engine_is_used_as_it_is(where, open_store, tmp_path):
 @pytest.mark.server
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
 def test_every_address_of_postgresql_is_understood(postgres, open_store, scheme):
-    """What hosts hand out begins with `postgres`."""
+    """Every scheme that hosts hand out for PostgreSQL is accepted."""
     address = postgres.database().replace("postgresql", scheme, 1)
     assert len(put(open_store(address), 1)) == 1
 
@@ -148,14 +148,14 @@ def test_every_address_of_postgresql_is_understood(postgres, open_store, scheme)
     "address", ["mysql://me:secret@host/db", "http://host", "://", "sqlite://", "postgres://h:x/d"]
 )
 def test_an_address_of_another_kind_is_refused(address):
-    """What is allowed is said; what was given is not, for it may hold a password."""
+    """An address of another kind is refused with what is allowed, without its password."""
     with pytest.raises(Unavailable, match=r"allowed|address|memory") as caught:
         ResultStore(address)
     assert "secret" not in str(caught.value)
 
 
 def test_an_engine_of_another_kind_is_refused(monkeypatch):
-    """It might take the statements and keep nothing."""
+    """An engine in memory or of another database is refused."""
     engine = create_engine("sqlite://")
     with pytest.raises(Unavailable, match="memory"):
         ResultStore(engine)
@@ -165,7 +165,7 @@ def test_an_engine_of_another_kind_is_refused(monkeypatch):
 
 
 def test_a_user_without_a_folder_is_told_to_name_one(monkeypatch):
-    """As in a container that runs under any number."""
+    """A user without a home folder, as in a container, is asked to name a folder."""
     monkeypatch.setattr(
         database_engines, "user_data_dir", lambda name: f"~nobody-has-this-name/{name}"
     )
@@ -174,14 +174,14 @@ def test_a_user_without_a_folder_is_told_to_name_one(monkeypatch):
 
 
 def test_a_missing_driver_is_said(monkeypatch):
-    """With the extra that brings it."""
+    """Without the driver of PostgreSQL, the message names the extra that installs it."""
     monkeypatch.setattr(database_engines, "find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pip install 'attnkit\[postgres\]'"):
         ResultStore("postgresql://me@host/db")
 
 
 def test_a_server_that_is_not_there_is_said_without_its_address(open_store):
-    """Nothing of it reaches a page, the password least of all."""
+    """An unreachable server is reported without its address and password."""
     store = open_store("postgresql://me:secret@127.0.0.1:1/db")
     with pytest.raises(Unavailable, match="cannot be reached") as caught:
         store.entries()

@@ -46,7 +46,7 @@ YEAR = 365 * 86400
 
 @pytest.fixture(scope="module", autouse=True)
 def dangerous_tasks():
-    """All that is started here knows the task `lethal`, a module of one's own."""
+    """Register the task `lethal` in this process and in all that it starts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ATTNKIT_MODULES", "lethal")
         patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
@@ -56,14 +56,14 @@ def dangerous_tasks():
 
 
 def lethal(**dials):
-    """An experiment that may end its process or take its memory."""
+    """Return an experiment that may end its process or take its memory."""
     training = {"sharing": "QKV", "n_seeds": 1, "batch_size": 16, "n_eval": 16, "steps": 200}
     return Experiment(task="lethal", **training, **dials)
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    """A service with little memory."""
+    """A service with little memory, for all tests of this module."""
     settings = ServerSettings(training_megabytes=200)
     store = ResultStore(tmp_path_factory.mktemp("store"))
     with closing(store), closing(TrainingService(settings, store)) as opened:
@@ -72,7 +72,7 @@ def shared(tmp_path_factory):
 
 @pytest.fixture
 def service(shared):
-    """The service; all that trains ends with the test."""
+    """The service, whose jobs are stopped after the test."""
     yield shared
     for row in shared.overview():
         shared.stop(row["id"])
@@ -80,7 +80,7 @@ def service(shared):
 
 @pytest.fixture
 def keep_in(service, open_store, monkeypatch):
-    """Let the service keep results elsewhere for one test; the store of that place."""
+    """Return a function that moves the results of the service elsewhere for one test."""
 
     def keep(where):
         store = open_store(where)
@@ -94,7 +94,7 @@ def keep_in(service, open_store, monkeypatch):
 
 
 def test_a_job_that_always_kills_its_process_fails_alone(service, monkeypatch):
-    """Those beside it begin anew, are not blamed, and end with the bits that they should have."""
+    """A job that kills its process fails; those beside it begin anew and keep their bits."""
     monkeypatch.setattr(job_control, "MAX_RESTARTS", 1)
     before = service.n_restarts
     experiments = [small(500), lethal(lives=6), small(500, first_seed=1)]
@@ -112,7 +112,7 @@ def test_a_job_that_always_kills_its_process_fails_alone(service, monkeypatch):
 
 
 def test_an_example_that_kills_the_process_is_asked_for_once(service):
-    """However often a page asks; what trains begins anew once, and is not blamed."""
+    """An example that kills the process is drawn once, and running jobs are not blamed."""
     before = service.n_restarts
     job_id = service.submit(unending())
     wait_until(service, job_id, lambda job: step_of(job) > 0)
@@ -123,7 +123,7 @@ def test_an_example_that_kills_the_process_is_asked_for_once(service):
 
 
 def test_a_process_that_cannot_be_started_again_is_tried_again(service, monkeypatch):
-    """There may be no memory for it at that moment; what it should train is not lost."""
+    """A process that cannot be started is tried again, and its job finishes."""
     start, refusals = live.TrainingProcess, [OSError()]
 
     def refuse_first(megabytes):
@@ -142,7 +142,7 @@ def test_a_process_that_cannot_be_started_again_is_tried_again(service, monkeypa
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
 def test_a_job_that_takes_too_much_memory_fails_alone(service):
-    """In a plain sentence; nobody else begins anew."""
+    """A job that takes too much memory fails with a plain sentence, and no other begins anew."""
     before = service.n_restarts
     other, hungry, another = finish(service, small(300), lethal(appetite=1000), small(300, 1))
     assert hungry.state == "failed"
@@ -153,7 +153,7 @@ def test_a_job_that_takes_too_much_memory_fails_alone(service):
 
 @pytest.mark.parametrize("deed", ["advance", "snapshot", "result"])
 def test_a_job_for_which_no_memory_is_left_fails_alone(monkeypatch, deed):
-    """Whatever it was about to do: train, tell where it is, or hand over its weights."""
+    """A MemoryError in training, snapshot or result fails its own job only."""
     do = getattr(Training, deed)
 
     def fail_if_short(training, *given):
@@ -174,7 +174,7 @@ def test_a_job_for_which_no_memory_is_left_fails_alone(monkeypatch, deed):
 def test_results_wait_for_a_database_that_is_gone(
     service, keep_in, postgres, open_store, monkeypatch, long
 ):
-    """They are shown as finished and not stored; training and looking go on, and so it mends."""
+    """Results wait for a lost database, training goes on, and they are stored on its return."""
     where = postgres.database()
     store = keep_in(where)
     asked, ask = [], store.snapshot
@@ -202,13 +202,13 @@ def test_results_wait_for_a_database_that_is_gone(
 
 @pytest.fixture(params=[PageLimit, pytest.param(SmallDisk, marks=ROOT_ONLY)])
 def disk(request, tmp_path):
-    """A disk that a test can fill, and clear."""
+    """A disk that a test can fill and clear."""
     with request.param(tmp_path) as made:
         yield made
 
 
 def test_results_wait_for_room_on_a_full_disk(disk, service, keep_in, open_store):
-    """They are shown as finished and not stored, and are stored as soon as there is room."""
+    """Results are shown as not stored on a full disk, and are stored when there is room."""
     keep_in(disk.folder)
     assert_stored(service, finish(service, small(5)))
     disk.fill()
@@ -225,7 +225,7 @@ def test_results_wait_for_room_on_a_full_disk(disk, service, keep_in, open_store
 
 
 def test_a_jump_of_the_clock_neither_ends_nor_prolongs_a_lease(service, monkeypatch):
-    """What is watched goes on, what is not ends; what finishes is stored."""
+    """Jumps of the wall clock leave leases alone: only jobs without viewers end."""
     real = time.time_ns
     watched, abandoned = service.submit(unending(1)), service.submit(unending(2))
     for job_id in (watched, abandoned):
@@ -243,7 +243,7 @@ def test_a_jump_of_the_clock_neither_ends_nor_prolongs_a_lease(service, monkeypa
 
 
 def test_live_training_never_reads_the_clock_on_the_wall():
-    """Neither the server's side nor the training process: only clocks that cannot jump."""
+    """Service and training process read monotonic clocks only, apart from dates of events."""
     folder = Path(live.__file__).parent
     keeping_time = {"gate.py", "logs.py", "store.py"}  # events and results have a date
     files = [path for path in folder.glob("*.py") if path.name not in keeping_time]

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.server
 
 @contextmanager
 def reading(folder):
-    """A service on a store that trains nothing: what it finds was stored before."""
+    """Yield a service on a store, and the store; the service trains nothing."""
     with pytest.MonkeyPatch.context() as patch, closing(ResultStore(folder)) as store:
         patch.setattr(live, "TrainingProcess", IdleProcess)
         with closing(TrainingService(store=store)) as service:
@@ -52,7 +52,7 @@ def reading(folder):
 
 
 def assert_found(folder, hashes):
-    """A new service has the results of all hashes, whole."""
+    """Check that a new service finds the whole results of all hashes."""
     with reading(folder) as (service, store):
         for key in hashes:
             result = store.result(key)
@@ -65,7 +65,7 @@ def assert_found(folder, hashes):
 
 
 def test_what_a_killed_server_reported_is_there(tmp_path, long):
-    """Killed at random moments, some right after a report: 4 times, with --long 50 times."""
+    """Results that a server reported are whole after kills at random moments."""
     moment, told = random.Random(6), set()
     for kill in range(50 if long else 2):
         with serving(tmp_path, 10_000 * kill) as (server, training_process):
@@ -86,7 +86,7 @@ def test_what_a_killed_server_reported_is_there(tmp_path, long):
 
 
 def test_two_replicas_that_finish_the_same_at_once_store_it_once(postgres, open_store):
-    """Both say that it is stored, and a third finds it."""
+    """Two replicas that finish the same at once store one row, and a third finds it."""
     where, meeting, new = postgres.database(), threading.Barrier(2, timeout=PATIENCE), []
 
     def meet(store, put):
@@ -131,7 +131,7 @@ LITTER = {
 
 @pytest.fixture(scope="module")
 def littered(tmp_path_factory):
-    """A folder full of what is not ours, and a dashboard that keeps its results there."""
+    """A folder of foreign files, and the port of a dashboard that keeps its results there."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "notes").mkdir()
     for name, content in LITTER.items():
@@ -144,17 +144,17 @@ def littered(tmp_path_factory):
 
 
 def visit(port, experiment):
-    """A tab that shows an experiment."""
+    """Open a tab that shows an experiment."""
     return Visitor(port, urlencode(link_params(experiment)), patience=PATIENCE)
 
 
 def says(visitor, *parts):
-    """Whether one line of the page holds all parts."""
+    """Return whether one line of the page holds all parts."""
     return any(all(part in line for part in parts) for line in visitor.texts())
 
 
 def test_a_folder_full_of_foreign_files_is_used(littered):
-    """The page opens, trains and stores; nothing that is not ours is lost."""
+    """The page trains and stores in a folder of foreign files, and none of them is lost."""
     folder, port = littered
     with visit(port, small(20)) as visitor:
         visitor.press("train")
@@ -170,7 +170,7 @@ def test_a_folder_full_of_foreign_files_is_used(littered):
 
 
 def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered):
-    """The page says so, and the result is the one that it would have been."""
+    """A visitor sees that training began anew after a kill, and gets the same result."""
     folder, port = littered
     experiment = small(1500, first_seed=5)
     (server,) = [own for own in psutil.Process().children() if str(port) in own.cmdline()]
@@ -193,13 +193,13 @@ def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered)
 
 
 def what_is_there():
-    """Threads, processes and the number of open files."""
+    """Return the threads, the child processes and the number of open files."""
     own = psutil.Process()
     return set(threading.enumerate()), own.children(recursive=True), own.num_fds()
 
 
 def test_nothing_is_left_of_closed_services(tmp_path, monkeypatch, long):
-    """No thread, process, open file or temporary file, whatever they were doing."""
+    """Closed services leave no thread, process, open file or temporary file."""
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)

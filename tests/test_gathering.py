@@ -23,7 +23,7 @@ from attnkit.training import train
 
 
 def test_every_arm_is_tuned_on_its_rates():
-    """Two seeds each; the chosen one is among them."""
+    """Every arm is tuned on two seeds at each of its rates, and takes one of them."""
     claim, bench = small_claim(), MadeUp()
     tuned = tune(claim.arms, bench)
     assert {name: tuple(sorted(own.tried)) for name, own in tuned.items()} == {
@@ -35,7 +35,7 @@ def test_every_arm_is_tuned_on_its_rates():
 
 
 def test_a_rate_is_chosen_by_the_last_reading_of_long_runs():
-    """The arm that is trained for long is tuned on runs of more steps."""
+    """An arm that is trained for long is tuned on runs of `tuned_at` times the steps."""
     long = replace(arm("QKV", **TINY), up_to=8, tuned_at=4)
     bench = MadeUp()
     tuned = tune([long], bench)["QKV"]
@@ -44,7 +44,7 @@ def test_a_rate_is_chosen_by_the_last_reading_of_long_runs():
 
 
 def test_an_arm_that_takes_another_s_rate_is_not_tuned():
-    """It has that arm's record of tuning; nothing is trained for it."""
+    """An arm with `rate_of` takes the tuning of that arm, and trains nothing for it."""
     own, bench = [arm("Q=K", **TINY), arm("QKV", "free", **TINY)], MadeUp()
     tuned = tune([arm("QKV tie=K=V", "tied later", rate_of="free", **TINY), *own], bench)
     assert tuned["tied later"] == tuned["free"] != tuned["Q=K"]
@@ -53,7 +53,7 @@ def test_an_arm_that_takes_another_s_rate_is_not_tuned():
 
 
 def test_a_tuned_rate_is_the_best_of_what_was_trained(tmp_path):
-    """Each mean is that of the experiment with that very rate."""
+    """The recorded mean at a rate is that of a training with that very rate."""
     one = arm("K=V", **TINY)
     tuned = tune([arm("QKV", **TINY), one], Bench(tmp_path))["K=V"]
     for rate in (min(tuned.tried), max(tuned.tried)):
@@ -69,7 +69,7 @@ def test_a_tuned_rate_is_the_best_of_what_was_trained(tmp_path):
 
 
 def test_evidence_holds_the_scores_of_every_arm(tmp_path):
-    """They are those of the tuned experiments, which its links name; curves stand beside them."""
+    """Evidence has the scores and curves of the experiments that its links name."""
     claim = small_claim(n_seeds=3)
     (evidence,) = gather([claim], Bench(tmp_path), first_seed=5)
     assert evidence.seeds == (5, 6, 7)
@@ -96,7 +96,7 @@ def test_evidence_holds_the_scores_of_every_arm(tmp_path):
 
 
 def test_a_curve_leaves_out_runs_that_diverged():
-    """It ends where all have diverged; the share of solved seeds counts all seeds."""
+    """A curve leaves out diverged runs, and its share of solved seeds counts all seeds."""
     nan = float("nan")
     values = np.array([[0.5, 0.7], [0.96, nan], [nan, nan]])
     curve = Curve.of(np.array([1, 2, 4]), values, "accuracy")
@@ -108,12 +108,12 @@ def test_a_curve_leaves_out_runs_that_diverged():
 
 
 def test_seeds_count_up_from_where_earlier_runs_did_not_reach():
-    """Unless something else is asked for."""
+    """Seeds begin at `FIRST_SEED` by default."""
     assert made_up(small_claim(n_seeds=3)).seeds == tuple(range(FIRST_SEED, FIRST_SEED + 3))
 
 
 def test_evidence_names_the_text_that_it_was_trained_on():
-    """A task that makes its own examples has none."""
+    """Evidence names the fingerprint of every text that was read, and of nothing else."""
     task = Experiment(task="language").task
     read = {"task": "language", "steps": 4, "evaluate_every": 2}
     arms = (arm("Q=K", **read), arm("QKV", **read), arm("K=V", **TINY))
@@ -124,7 +124,7 @@ def test_evidence_names_the_text_that_it_was_trained_on():
 
 
 def test_evidence_tells_what_it_cost():
-    """Tuning, comparing and making sure."""
+    """The model-steps of evidence are those of tuning, comparison and confirmation."""
     claim, bench = small_claim(), MadeUp(QKV=1.0, Q_K=0.5)
     evidence = made_up(claim, bench)
     trained = sum(one.n_runs * one.training.steps for one in bench.measured)
@@ -132,20 +132,20 @@ def test_evidence_tells_what_it_cost():
 
 
 def test_evidence_of_one_claim_does_not_count_what_another_took():
-    """Of two in a row."""
+    """Two equal claims in a row report the same model-steps."""
     first, second = gather([small_claim("first"), small_claim("second")], MadeUp())
     assert first.model_steps == second.model_steps
 
 
 def test_every_measure_that_is_judged_is_recorded():
-    """And accuracy and loss in any case, of all arms."""
+    """Every arm records accuracy, loss and the measures of the statements."""
     claim = small_claim(statements=(better("Q=K", "QKV", measure="loss_all_along"),))
     for own in made_up(claim).scores.values():
         assert set(own) == {"accuracy", "loss", "loss_all_along"}
 
 
 def test_what_is_done_is_told():
-    """A line for every claim, before it is begun."""
+    """Gathering reports one line per claim, before the claim begins."""
     said = []
     list(gather([small_claim("first"), small_claim("second")], MadeUp(say=said.append)))
     assert said == ["1/2 first", "2/2 second"]
@@ -155,7 +155,7 @@ def test_what_is_done_is_told():
 
 
 def test_an_inability_that_shows_is_confirmed():
-    """Long runs with and without a schedule are added, each at a rate of its own."""
+    """An inability that shows adds long runs with and without a schedule, each tuned."""
     claim = small_claim()
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
     arms, _ = claim.confirmation()
@@ -169,7 +169,7 @@ def test_an_inability_that_shows_is_confirmed():
 
 
 def test_an_inability_that_long_training_overcomes_does_not_hold():
-    """K=V that solves the task after 32 times the steps is slow, not unable."""
+    """An inability that 32 times the steps overcome does not hold."""
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=[0.3, 0.4, 0.5, 0.7, 0.9, 1.0]))
     assert evidence.still_rises(evidence.statements[1].left)
     assert [one.verdict for one in evidence.findings] == ["held", "did not hold", "did not hold"]
@@ -177,7 +177,7 @@ def test_an_inability_that_long_training_overcomes_does_not_hold():
 
 
 def test_an_inability_is_confirmed_whatever_becomes_of_the_claim():
-    """Another statement that stays open does not prevent it."""
+    """An inability is confirmed although another statement stays undecided."""
     open_still, shows = no_worse("K=V", "QKV"), worse("Q=K", "QKV", unable=True)
     claim = small_claim(statements=(open_still, shows))
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5, K_V=float("nan")))
@@ -188,7 +188,7 @@ def test_an_inability_is_confirmed_whatever_becomes_of_the_claim():
 
 
 def test_an_inability_at_another_s_rate_is_confirmed_at_rates_of_its_own():
-    """The learning rates of the long runs are tuned."""
+    """Confirming runs are tuned on their own rates, although the arm takes another's rate."""
     free = arm("QKV", **TINY)
     claim = small_claim(arms=(arm("Q=K", rate_of="QKV", **TINY), free))
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
@@ -200,7 +200,7 @@ def test_an_inability_at_another_s_rate_is_confirmed_at_rates_of_its_own():
 
 @pytest.mark.parametrize("accuracy", [1.0, 0.98])
 def test_an_inability_that_does_not_show_needs_no_confirmation(accuracy):
-    """It has been refuted already."""
+    """An inability that does not show adds no confirming runs."""
     claim, bench = small_claim(), MadeUp(QKV=1.0, Q_K=accuracy)
     evidence = made_up(claim, bench)
     assert set(evidence.scores) == {one.name for one in claim.arms}
@@ -209,7 +209,7 @@ def test_an_inability_that_does_not_show_needs_no_confirmation(accuracy):
 
 
 def test_other_statements_need_no_confirmation():
-    """Only inabilities are confirmed."""
+    """Statements other than inabilities add no confirming runs."""
     claim = small_claim(statements=(worse("Q=K", "QKV"), no_worse("K=V", "QKV")))
     evidence = made_up(claim, MadeUp(QKV=1.0, K_V=1.0, Q_K=0.5))
     assert evidence.judgement.verdict == "held"
@@ -217,7 +217,7 @@ def test_other_statements_need_no_confirmation():
 
 
 def test_arms_with_fewer_seeds_are_compared_on_the_seeds_that_both_have():
-    """Confirming arms have at most 20 seeds; the others keep all of theirs."""
+    """Confirming arms have at most 20 seeds, and pairs are formed of the seeds in common."""
     claim = small_claim(n_seeds=23)
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
     confirming, _ = claim.confirmation()
@@ -230,7 +230,7 @@ def test_arms_with_fewer_seeds_are_compared_on_the_seeds_that_both_have():
 
 
 def test_the_quick_form_trains_judged_arms_on_few_seeds():
-    """Nothing is confirmed."""
+    """The quick form trains the judged arms on half of the seeds, and confirms nothing."""
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5), quick=True, first_seed=11)
     assert evidence.quick
     assert set(evidence.scores) == set(evidence.tuned) == {"Q=K", "QKV"}
@@ -238,21 +238,21 @@ def test_the_quick_form_trains_judged_arms_on_few_seeds():
 
 
 def test_the_quick_form_tunes_the_arm_whose_rate_is_taken():
-    """No statement is about it."""
+    """The quick form tunes an arm whose rate is taken, although no statement judges it."""
     arms = (arm("Q=K", rate_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
     evidence = made_up(small_claim(arms=arms), quick=True)
     assert evidence.tuned["Q=K"] == evidence.tuned["K=V"] != evidence.tuned["QKV"]
 
 
 def test_the_quick_form_can_refute_a_claim_of_two_statements():
-    """Twenty seeds are enough, also after Bonferroni's correction."""
+    """Twenty seeds can refute a claim of two statements, also after Bonferroni's correction."""
     claim = small_claim(statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")), n_seeds=40)
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=1.0, K_V=0.5), quick=True)
     assert evidence.judgement.verdict == "did not hold"
 
 
 def test_the_quick_form_takes_over_learning_rates():
-    """Only what is compared is trained."""
+    """The quick form takes over recorded learning rates, and trains the comparison only."""
     claim, bench = small_claim(), MadeUp()
     known = made_up(claim)
     evidence = made_up(claim, bench, quick=True, records={claim.id: known})
@@ -261,14 +261,14 @@ def test_the_quick_form_takes_over_learning_rates():
 
 
 def test_the_full_form_tunes_anew():
-    """Whatever is known."""
+    """The full form tunes anew, although learning rates are recorded."""
     claim, bench = small_claim(), MadeUp()
     made_up(claim, bench, records={claim.id: made_up(claim)})
     assert len(bench.measured) > 1
 
 
 def test_learning_rates_of_a_claim_that_has_changed_are_not_taken_over():
-    """They were those of something else."""
+    """Learning rates of a changed claim are not taken over."""
     claim, bench = small_claim(), MadeUp()
     changed = small_claim(statements=(worse("Q=K", "QKV", 0.07, unable=True),))
     stale = replace(made_up(changed), claim=claim)

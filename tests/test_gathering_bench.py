@@ -26,7 +26,7 @@ ARMS = [arm("QKV", up_to=2, **TINY), arm("Q=K", up_to=2, **TINY)]
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Keep what is trained, in its order; `stop_after = n` interrupts all that comes later."""
+    """Record what is trained, in order; `stop_after = n` interrupts all later trainings."""
 
     class Trained(list):
         stop_after = None
@@ -55,7 +55,7 @@ def same(one, other):
 
 
 def test_a_bench_measures_what_train_gives(tmp_path):
-    """It measures the finished experiment, its curves, and what it took."""
+    """A bench returns the scores and curves of `train`, with time and model-steps."""
     bench = Bench(tmp_path)
     found, snapshot = bench.measure(ONE), train(ONE.experiment).snapshot
     for name, expected in measured(snapshot, 2).items():
@@ -68,7 +68,7 @@ def test_a_bench_measures_what_train_gives(tmp_path):
 
 
 def test_what_is_finished_is_not_trained_again(tmp_path, trained):
-    """Another bench finds it, to the bit; missing and infinite scores, too."""
+    """Another bench on the same folder trains nothing, and returns the same bits."""
     first, second = Bench(tmp_path / "new" / "folder"), Bench(tmp_path / "new" / "folder")
     before, after = first.measure(ONE), second.measure(ONE)
     assert trained == [ONE.experiment]
@@ -80,7 +80,7 @@ def test_what_is_finished_is_not_trained_again(tmp_path, trained):
 
 
 def test_another_experiment_is_another_file(tmp_path, trained):
-    """So is the same experiment that is read at other multiples of its steps, and each variant."""
+    """Every experiment, number of readings and variant has a file of its own."""
     bench = Bench(tmp_path)
     experiment = ONE.experiment
     for changed in (experiment, experiment.replace(steps=14), experiment.replace(first_seed=3)):
@@ -107,7 +107,7 @@ def test_only_missing_variants_are_trained(tmp_path, trained):
 
 
 def test_scores_of_another_engine_are_not_taken_over(tmp_path, trained, monkeypatch):
-    """The record names the engine of every number in it."""
+    """Scores of another engine are trained anew, so that the record names the right engine."""
     for engine in ("kernel", "torch", "torch"):
         monkeypatch.setenv("ATTNKIT_ENGINE", engine)
         bench = Bench(tmp_path)
@@ -117,7 +117,7 @@ def test_scores_of_another_engine_are_not_taken_over(tmp_path, trained, monkeypa
 
 
 def test_a_fresh_bench_trains_anew_but_each_experiment_once(tmp_path, trained):
-    """The measurement that was there is not used, and is replaced."""
+    """A fresh bench replaces stored measurements, and trains each experiment once."""
     expected = Bench(tmp_path).measure(ONE)
     path, _ = tmp_path.iterdir()
     told = json.loads(path.read_text(encoding="utf-8"))
@@ -131,19 +131,19 @@ def test_a_fresh_bench_trains_anew_but_each_experiment_once(tmp_path, trained):
 
 
 def cut(text):
-    """Half a file."""
+    """Return the first half of a file."""
     return text[: len(text) // 2]
 
 
 def without_a_measure(text):
-    """Return a file from before a measure was added."""
+    """Return a file without one of the measures, as an older version wrote it."""
     told = json.loads(text)
     del told["scores"]["loss"]
     return json.dumps(told)
 
 
 def with_a_run_less(text):
-    """Return a file of another number of seeds."""
+    """Return a file with one seed less."""
     told = json.loads(text)
     told["scores"] = {n: [row[:-1] for row in rows] for n, rows in told["scores"].items()}
     return json.dumps(told)
@@ -183,7 +183,7 @@ def without_seconds(text):
     ],
 )
 def test_a_file_that_is_not_whole_is_trained_again(tmp_path, trained, damage):
-    """And is whole after it."""
+    """A damaged file is trained again once, and is whole afterwards."""
     expected = Bench(tmp_path).measure(ONE)
     path, _ = tmp_path.iterdir()
     path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
@@ -193,7 +193,7 @@ def test_a_file_that_is_not_whole_is_trained_again(tmp_path, trained, damage):
 
 
 def test_what_was_interrupted_is_not_remembered(tmp_path, trained):
-    """Its scores are not those of a finished experiment."""
+    """An interrupted training leaves no file."""
     trained.stop_after = 0
     with pytest.raises(Interrupted):
         Bench(tmp_path).measure(ONE)
@@ -202,7 +202,7 @@ def test_what_was_interrupted_is_not_remembered(tmp_path, trained):
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_an_interrupt_keeps_what_is_finished_and_one_can_go_on(tmp_path, trained, fresh):
-    """Afterwards the evidence is what it would have been without."""
+    """After an interrupt, gathering goes on and gives the evidence of an undisturbed run."""
     claims = [small_claim("first", n_seeds=2), small_claim("second", n_seeds=3)]
     trained.stop_after = 3  # the first claim's two tuning trials and its comparison
     gathered = gather(claims, Bench(tmp_path, fresh=fresh))
@@ -222,7 +222,7 @@ def test_an_interrupt_keeps_what_is_finished_and_one_can_go_on(tmp_path, trained
 
 
 def test_prediction_and_rule_are_written_down_when_the_first_run_begins(tmp_path, trained):
-    """They are read from then on; whatever is changed afterwards is told."""
+    """The first run fixes prediction and rule, and later changes of either are named."""
     claim = small_claim(n_seeds=2)
     (before,) = gather([claim], Bench(tmp_path))
     assert (before.first_run.prediction, before.first_run.rule) == (
@@ -244,7 +244,7 @@ def test_prediction_and_rule_are_written_down_when_the_first_run_begins(tmp_path
 
 
 def test_a_claim_whose_test_is_changed_begins_anew(tmp_path, trained):
-    """Other arms or statements are another claim: they were predicted on their own."""
+    """A claim with other statements has a first run and a prediction of its own."""
     bench = Bench(tmp_path)
     first = bench.begin(small_claim())
     other = small_claim(statements=(better("Q=K", "QKV"),), prediction="It holds, too.")
@@ -252,7 +252,7 @@ def test_a_claim_whose_test_is_changed_begins_anew(tmp_path, trained):
 
 
 def test_the_quick_form_writes_nothing_down(tmp_path, trained):
-    """Its runs are no part of the record."""
+    """The quick form writes no first run."""
     (evidence,) = gather([small_claim(n_seeds=4)], Bench(tmp_path), quick=True)
     assert (evidence.first_run.date, evidence.changed) == ("", "")
     assert not list(tmp_path.glob("begun-*"))

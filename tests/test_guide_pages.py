@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
 def test_the_guide_shows_every_sharing_preset_and_task():
-    """The question, what to try, what the words mean."""
+    """The Guide shows every preset, every task with its question and source, and the words."""
     tab = visit().switch_page("pages/guide.py")
     show(tab)
     text = " ".join(element.value for element in tab.markdown)
@@ -29,14 +29,14 @@ def test_the_guide_shows_every_sharing_preset_and_task():
 
 
 def test_the_guide_can_be_the_first_page():
-    """Somebody has followed a link to it."""
+    """The Guide opens from a link without a visit to the Lab."""
     tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
     assert show(tab.switch_page("pages/guide.py")).title[0].value == "Guide"
 
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.title)
 def test_every_preset_opens_as_it_was_meant(preset):
-    """The link of a preset is its experiment."""
+    """The link of a preset opens its experiment without warnings or errors."""
     tab = visit(**preset.params)
     assert not tab.warning
     assert not tab.error
@@ -44,7 +44,7 @@ def test_every_preset_opens_as_it_was_meant(preset):
 
 
 def test_the_variants_page_shows_the_catalogue_and_every_word():
-    """Name, text form, explanation, source, costs, and a way to the Lab."""
+    """The page shows every variant with text form, explanation and source, and every word."""
     tab = show(visit().switch_page("pages/variants.py"))
     said = " ".join(element.value for element in (*tab.markdown, *tab.caption))
     codes = [code.value for code in tab.code]
@@ -61,7 +61,7 @@ def test_the_variants_page_shows_the_catalogue_and_every_word():
 
 
 def test_the_variants_page_does_without_recorded_accuracies(monkeypatch):
-    """They are made by a command that may not have been run."""
+    """The page opens without recorded accuracies, which a command makes."""
     load_variants.cache_clear()
     monkeypatch.setattr("attnkit.examples.VARIANTS", "missing.json")
     tab = show(visit().switch_page("pages/variants.py"))
@@ -70,7 +70,7 @@ def test_the_variants_page_does_without_recorded_accuracies(monkeypatch):
 
 
 def test_the_variants_page_lists_what_others_register():
-    """Also what does not go with the default sizes, with the reason."""
+    """The page lists registered variants, and why one does not fit the default sizes."""
     before = dict(CATALOGUE)
     try:
         register("Of my own", "QKV kv_heads=3", "why", "me")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def job(service):
-    """A job that goes on until the test ends; its identifier."""
+    """The identifier of a job that goes on until the test ends."""
     started = service.submit(unending())
     wait_until(service, started, lambda job: step_of(job) > 0)
     yield started
@@ -31,17 +31,17 @@ def job(service):
 
 @pytest.fixture(scope="module")
 def reference():
-    """What training without any service gives."""
+    """The snapshot of the same training without any service."""
     return train(small(300), "cpu").snapshot
 
 
 def set_limits(monkeypatch, service, **limits):
-    """Give the copy other limits for one test."""
+    """Give the service other limits for one test."""
     monkeypatch.setattr(service._queue, "settings", service.settings.model_copy(update=limits))
 
 
 def test_the_first_snapshot_is_at_step_0(service):
-    """A page can draw the untrained models."""
+    """The first snapshot of a job is at step 0, so that a page can draw untrained models."""
     job_id = service.submit(unending())
     first = wait_until(service, job_id, lambda job: job.snapshot is not None)
     service.stop(job_id)
@@ -51,7 +51,7 @@ def test_the_first_snapshot_is_at_step_0(service):
 
 
 def test_a_job_ends_finished_with_the_bits_of_train(service, reference):
-    """A page shows what the library gives."""
+    """A job gives the same bits as `train`."""
     job = wait_until(service, service.submit(small(300)), lambda job: job.over)
     assert job.state == job.snapshot.status == "finished"
     assert job.restarts == 0
@@ -60,7 +60,7 @@ def test_a_job_ends_finished_with_the_bits_of_train(service, reference):
 
 
 def test_versions_count_up_and_steps_never_fall(service, job):
-    """A page that waits for the next version sees training go forward."""
+    """Versions and steps of a job never fall from one update to the next."""
     seen = [service.look(job)]
 
     def note(job):
@@ -82,7 +82,7 @@ def test_pause_holds_the_step(service, job):
 
 
 def test_pausing_changes_no_number(service, reference):
-    """Paused in the middle and resumed, a job ends with the same bits."""
+    """A job that is paused and resumed ends with the same bits."""
     job_id = service.submit(small(300), paused=True)
     wait_until_still(service, job_id, "paused")
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_pausing_changes_no_number(service, reference):
 
 
 def test_a_running_job_goes_on_after_pause_and_resume(service, job):
-    """Resume takes up where pause has stopped."""
+    """Resume continues from the step at which pause has stopped."""
     service.pause(job)
     held = wait_until_still(service, job, "paused").snapshot.step
     service.resume(job)
@@ -102,7 +102,7 @@ def test_a_running_job_goes_on_after_pause_and_resume(service, job):
 
 
 def test_a_job_can_begin_paused(service):
-    """Reset shows step 0 and waits."""
+    """A job submitted as paused waits at step 0."""
     job_id = service.submit(small(300), paused=True)
     held = wait_until_still(service, job_id, "paused")
     service.stop(job_id)
@@ -110,7 +110,7 @@ def test_a_job_can_begin_paused(service):
 
 
 def test_step_stops_at_the_next_evaluation(service, job):
-    """From anywhere to the next multiple of the cadence."""
+    """Step trains to the next multiple of the evaluation interval, from any step."""
     service.pause(job)
     before = wait_until_still(service, job, "paused").snapshot.step
     service.step(job)
@@ -120,7 +120,7 @@ def test_step_stops_at_the_next_evaluation(service, job):
 
 
 def test_step_ends_at_the_last_step(service):
-    """The end is an evaluation too, off the cadence or not."""
+    """Step ends at the last step, although it is no multiple of the interval."""
     job_id = service.submit(small(20), paused=True)
     for _ in range(2):
         service.step(job_id)
@@ -131,7 +131,7 @@ def test_step_ends_at_the_last_step(service):
 
 
 def test_stop_keeps_the_last_snapshot(service, job):
-    """What was reached stays on screen, marked as stopped."""
+    """A stopped job keeps its last snapshot, marked as stopped."""
     reached = service.look(job).snapshot.step
     service.stop(job)
     stopped = wait_until(service, job, lambda job: job.settled)
@@ -141,7 +141,7 @@ def test_stop_keeps_the_last_snapshot(service, job):
 
 
 def test_a_job_that_is_over_cannot_be_steered(service):
-    """Late clicks do nothing."""
+    """Commands to a job that is over change nothing."""
     job_id = service.submit(small(5))
     ended = wait_until(service, job_id, lambda job: job.over)
     for steer in (service.pause, service.resume, service.step, service.stop):
@@ -151,7 +151,7 @@ def test_a_job_that_is_over_cannot_be_steered(service):
 
 
 def test_two_jobs_share_the_process(service):
-    """They take turns: the second does not wait for the end of the first."""
+    """Two jobs take turns in one process: both advance before either ends."""
     both = [service.submit(unending(first_seed)) for first_seed in (0, 1)]
     for _ in range(2):
         reached = [step_of(service.look(job_id)) for job_id in both]
@@ -163,7 +163,7 @@ def test_two_jobs_share_the_process(service):
 
 
 def test_jobs_beside_each_other_keep_their_bits(service, reference):
-    """Neither another job nor when a job's turns come changes a number."""
+    """A job that trains beside another ends with the bits it has alone."""
     other = service.submit(unending(5))
     job_id = service.submit(small(300))
     ended = wait_until(service, job_id, lambda job: job.over)
@@ -172,13 +172,13 @@ def test_jobs_beside_each_other_keep_their_bits(service, reference):
 
 
 def test_an_example_comes_while_a_job_trains(service, job):
-    """Between two turns."""
+    """The training process draws an example between two turns of a job."""
     assert len(the_example(service, unending().replace(n_values=8)).tokens) == 5
     assert service.look(job).state == "running"
 
 
 def test_the_same_experiment_is_trained_once(service):
-    """Who asks for what trains already, or stands in the queue, joins it."""
+    """A second submission joins the job that waits or trains, unless it begins paused."""
     first = service.submit(unending(7))
     assert service.submit(unending(7)) == first
     wait_until(service, first, lambda job: step_of(job) > 0)
@@ -188,7 +188,7 @@ def test_the_same_experiment_is_trained_once(service):
 
 
 def test_find_gives_the_newest_job_of_the_same_experiment(service):
-    """A second tab with the same link sees the same training, while there is any."""
+    """`find` returns the newest active job of an experiment, or nothing."""
     ids = [service.submit(unending(7), paused=True) for _ in range(2)]
     for job_id in ids:
         service.resume(job_id)
@@ -202,7 +202,7 @@ def test_find_gives_the_newest_job_of_the_same_experiment(service):
 
 
 def test_unknown_jobs_are_harmless(service):
-    """A page may hold on to a job that was forgotten."""
+    """Commands to an unknown job do nothing, and it is looked up as None."""
     for steer in (service.pause, service.resume, service.step, service.stop):
         steer("unknown")
     assert service.look("unknown") is None
@@ -210,7 +210,7 @@ def test_unknown_jobs_are_harmless(service):
 
 
 def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
-    """Memory is bounded: those that nobody has looked at for longest go first."""
+    """Beyond `MAX_JOBS` ended jobs, the least recently viewed ones are forgotten first."""
     assert ended_jobs.MAX_JOBS > 2
     monkeypatch.setattr(ended_jobs, "MAX_JOBS", 2)
     ids = []
@@ -221,7 +221,7 @@ def test_ended_jobs_are_forgotten_beyond_a_number(service, monkeypatch):
 
 
 def test_ended_jobs_are_forgotten_beyond_a_size(service, monkeypatch):
-    """The one that ended last stays, however large it is."""
+    """Beyond `MAX_BYTES` of ended jobs, all but the last one are forgotten."""
     monkeypatch.setattr(ended_jobs, "MAX_BYTES", 1)
     ids = []
     for _ in range(2):
@@ -232,7 +232,7 @@ def test_ended_jobs_are_forgotten_beyond_a_size(service, monkeypatch):
 
 
 def test_a_job_nobody_looks_at_is_stopped(service, monkeypatch):
-    """A closed tab does not train for ever; a job that is watched goes on."""
+    """A job without viewers stops after the lease, and a job with viewers goes on."""
     watched, abandoned = service.submit(unending(12)), service.submit(unending(11))
     wait_until(service, abandoned, lambda job: step_of(job) > 0)
     set_limits(monkeypatch, service, lease_seconds=2.0)
@@ -243,7 +243,7 @@ def test_a_job_nobody_looks_at_is_stopped(service, monkeypatch):
 
 
 def test_a_paused_job_nobody_looks_at_is_stopped_later(service, monkeypatch):
-    """It costs memory only, and whoever has paused it may come back."""
+    """A paused job without viewers stops after `paused_seconds`, not after `lease_seconds`."""
     job_id = service.submit(small(300), paused=True)
     wait_until_still(service, job_id, "paused")
     set_limits(monkeypatch, service, lease_seconds=1e-6)

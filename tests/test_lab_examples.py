@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
 def test_the_first_visit_shows_a_finished_example():
-    """Nobody meets an empty screen, and nothing is wrong."""
+    """The first visit shows a finished example without warnings, and Train can be pressed."""
     tab = visit()
     assert tab.title[0].value == "Why do Q, K and V need different matrices?"
     assert status(tab).startswith("A finished example: 25 models, 600 steps")
@@ -39,7 +39,7 @@ def test_the_first_visit_shows_a_finished_example():
 
 @every_task
 def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
-    """Whether or not a finished example is shipped."""
+    """Every task opens with its question and dials, whether or not it ships a finished example."""
     tab = visit(v="1", task=task)
     tab = await_example(tab)
     gallery = drawn(tab, "gallery")
@@ -67,7 +67,7 @@ def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
 
 
 def test_changed_dials_are_drawn_before_training():
-    """The example follows the task's dials at once, and no others."""
+    """The example follows the dials of the task at once, and no other settings."""
     tab = await_example(visit(v="1", task="phonebook"))
     before = drawn(tab, "example")
     assert len(before["cells"]) == 16
@@ -81,7 +81,7 @@ def test_changed_dials_are_drawn_before_training():
 
 
 def test_the_headline_says_what_counts_and_whose_numbers_it_has():
-    """The accuracies are of all seeds, the reason is of one; the rule is told on hover."""
+    """The headline names all seeds, the reason names its seed, and the rule is shown on hover."""
     found = visit().markdown
     (solved,) = (text for text in found if told(text).startswith("Solved by all 5 seeds: QKV"))
     assert "at least 99% right in three evaluations in a row" in solved.help
@@ -96,7 +96,7 @@ def test_the_headline_says_what_counts_and_whose_numbers_it_has():
     ],
 )
 def test_an_example_that_is_not_there_is_told(monkeypatch, found, said):
-    """In its place; all else works."""
+    """A message takes the place of a missing example, and Train can still be pressed."""
     monkeypatch.setattr(Lab, "probe", lambda _: found)
     tab = visit()
     assert drawn(tab, "example")["message"] == said
@@ -104,7 +104,7 @@ def test_an_example_that_is_not_there_is_told(monkeypatch, found, said):
 
 
 def test_a_task_without_a_shipped_example_opens(monkeypatch):
-    """Somebody's own task has none: planned cards, and Train works."""
+    """A task without a shipped example shows planned cards, and Train works."""
     monkeypatch.setattr("attnkit.ui.run_on_screen.shipped_example", lambda _: None)
     tab = visit_small(task="phonebook", steps="20")
     assert status(tab) == "Not trained yet. Press **Train**."

@@ -31,7 +31,7 @@ LINK = {
 
 
 def test_a_link_sets_every_widget():
-    """Numbers, switches, choices, the task and the sharings."""
+    """A link sets every widget: numbers, switches, choices, the task and the variants."""
     tab = visit(**LINK)
     assert not tab.warning
     assert tab.session_state["lab"].experiment == from_params(LINK)
@@ -48,7 +48,7 @@ def test_a_link_sets_every_widget():
 
 
 def test_the_link_keeps_only_what_differs_from_the_defaults():
-    """A short address, and an empty one for the default experiment."""
+    """The link holds changed settings only, and is empty for the default experiment."""
     assert visit(v="1", steps="600", d_head="8", sharing="QKV,Q=K,K=V,Q=V,Q=K=V").query_params == {
         "v": "1",
         "d_head": "8",
@@ -67,7 +67,7 @@ def test_the_link_keeps_only_what_differs_from_the_defaults():
     ],
 )
 def test_a_changed_widget_is_written_to_the_link(name, value, text):
-    """And taken out again with its default."""
+    """A changed widget enters the link, and leaves it with its default value."""
     tab = visit()
     default = widget(tab, name).value
     widget(tab, name).set_value(value)
@@ -77,14 +77,14 @@ def test_a_changed_widget_is_written_to_the_link(name, value, text):
 
 
 def test_chosen_sharings_are_written_to_the_link_in_their_order():
-    """Whatever was clicked first."""
+    """The link names sharings in their own order, whichever was clicked first."""
     tab = visit()
     tab.button_group(key="set_sharing").set_value(["Q=V", "QKV"])
     assert show(tab).query_params == {"v": "1", "sharing": "QKV,Q=V"}
 
 
 def test_a_link_changed_from_outside_is_followed():
-    """The browser's history, or a preset of the guide."""
+    """A link that the browser's history or a preset has changed sets the widgets."""
     tab = visit(v="1", d_head="8")
     tab.query_params = {"v": "1", "task": "mutual", "d_head": "4"}
     show(tab)
@@ -94,7 +94,7 @@ def test_a_link_changed_from_outside_is_followed():
 
 
 def test_a_click_with_the_address_of_a_moment_ago_changes_nothing_back():
-    """It left the browser before our change of the address arrived there."""
+    """An address that the browser sent before it received the new one undoes no change."""
     tab = visit(v="1", d_head="8")
     tab.number_input(key="set_d_head").set_value(9)
     show(tab)
@@ -125,7 +125,7 @@ def test_a_click_with_the_address_of_a_moment_ago_changes_nothing_back():
     ],
 )
 def test_a_broken_link_names_the_field_and_takes_its_default(params, named):
-    """A stale or mistyped link still opens; what was understood is kept."""
+    """A broken link names the field, takes its default, and keeps all other fields."""
     tab = visit(**{**params, "d_mlp": "8"})
     assert len(tab.warning) == 1
     assert named in told(tab.warning[0])
@@ -140,14 +140,14 @@ def test_a_broken_link_names_the_field_and_takes_its_default(params, named):
 
 
 def test_values_of_a_link_are_no_markup():
-    """Who sends a link to somebody else writes no text of ours, and no links."""
+    """Values of a link are escaped in the warning, so that they add no text and no links."""
     tab = visit(v="1", steps="[free](https://example.org) **now** :red[x] <b>")
     assert "\\[free\\]\\(https" in tab.warning[0].value
     assert not re.search(r"(?<!\\)[\[\]*<>]", tab.warning[0].value)
 
 
 def test_the_warning_goes_away_with_the_next_run():
-    """It is said once."""
+    """The warning about a broken link is shown once."""
     tab = visit(v="1", steps="abc")
     assert tab.warning
     assert not show(tab).warning
@@ -157,7 +157,7 @@ def test_the_warning_goes_away_with_the_next_run():
 
 
 def test_settings_that_contradict_each_other_name_the_field():
-    """Nothing can be trained until they are mended; the link keeps the last valid ones."""
+    """Contradicting settings name the field and disable training; the link keeps valid values."""
     tab = visit(v="1", d_head="8")
     tab.number_input(key="set_n_names").set_value(6)
     show(tab)
@@ -173,7 +173,7 @@ def test_settings_that_contradict_each_other_name_the_field():
 
 
 def test_no_sharing_is_an_error():
-    """Somebody has taken the last pill out."""
+    """Without any variant there is an error, and Train is disabled."""
     tab = visit()
     tab.button_group(key="set_sharing").set_value([])
     show(tab)

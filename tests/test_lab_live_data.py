@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
 def test_live_data_come_by_themselves_until_the_end(port):
-    """Nobody presses anything: the curves grow, accuracy rises, and then the ticking ends."""
+    """Curves grow and accuracy rises by themselves after Train, and the ticking ends."""
     link = urlencode({**SMALL, "steps": "10000", "n_entries": "4"})
     with Visitor(port, link) as visitor:
         visitor.wait_for("all thumbnails", lambda: not visitor.ticking)
@@ -33,7 +33,7 @@ def test_live_data_come_by_themselves_until_the_end(port):
 
 
 def test_a_tick_sends_live_data_only(port):
-    """Neither code nor widgets travel again: a tick is some kilobytes."""
+    """A tick sends some kilobytes of live data, without code or widgets."""
     with Visitor(port, urlencode({**SMALL, **UNENDING})) as visitor:
         visitor.press("train")
         visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
@@ -45,7 +45,7 @@ def test_a_tick_sends_live_data_only(port):
 
 
 def test_pickers_answer_within_the_live_area(port):
-    """A choice of seed redraws the maps and leaves the page alone."""
+    """A choice of seed redraws the board only."""
     with Visitor(port, urlencode({**SMALL, "steps": "10"})) as visitor:
         visitor.press("train")
         visitor.wait_for("the end", lambda: not visitor.ticking)

@@ -35,7 +35,7 @@ def running():
 
 
 def test_a_running_job_can_be_paused_and_stopped_only(running):
-    """And started afresh; tables wait until nothing moves."""
+    """Only Train and Step are disabled while a job runs, and tables wait until it stops."""
     assert job_of(running).state == "running"
     assert re.match(r"Step \d+ of 20000, 2 models, [\d,]+ model-steps per second", status(running))
     assert disabled(running) == {"train", "step"}
@@ -44,7 +44,7 @@ def test_a_running_job_can_be_paused_and_stopped_only(running):
 
 
 def test_live_figures_grow_with_training(running):
-    """The accuracy curve reaches further than before."""
+    """The accuracy curve of a running job reaches further than before."""
 
     def length():
         return len(drawn(running, "board")["steps"])
@@ -55,7 +55,7 @@ def test_live_figures_grow_with_training(running):
 
 
 def test_pause_holds_and_train_resumes(running):
-    """The button says what it will do."""
+    """Pause holds the step, and the button Resume goes on with the same job."""
     press(running, "pause")
     watch(running, lambda job: job.settled)
     assert status(running).startswith("Paused: Step ")
@@ -70,7 +70,7 @@ def test_pause_holds_and_train_resumes(running):
 
 
 def test_stop_keeps_what_was_reached(running):
-    """The tables of a stopped run can be read, and Train begins anew."""
+    """A stopped job shows its tables, and Train begins another job."""
     stopped = job_of(running).id
     press(running, "stop")
     watch(running, lambda job: job.settled)
@@ -82,7 +82,7 @@ def test_stop_keeps_what_was_reached(running):
 
 
 def test_reset_goes_back_to_step_0(running):
-    """The same experiment, untrained and waiting."""
+    """Reset shows the same experiment untrained at step 0, and ends the job before."""
     before = job_of(running)
     press(running, "reset")
     watch(running, lambda job: job.state == "paused" and job.snapshot is not None)
@@ -95,7 +95,7 @@ def test_reset_goes_back_to_step_0(running):
 
 
 def test_changed_settings_are_offered_for_training(running):
-    """What runs goes on; the button says that it would begin something else."""
+    """A running job goes on while settings change, and the button offers to train them."""
     running.number_input(key="set_d_head").set_value(4)
     show(running)
     assert job_of(running).experiment.size.d_head == 3
@@ -108,7 +108,7 @@ def test_changed_settings_are_offered_for_training(running):
 
 
 def test_a_running_job_can_be_stopped_while_settings_do_not_fit(running):
-    """Trouble with the next experiment is none of the present one's."""
+    """Faulty settings for the next experiment leave Pause and Stop of the running job enabled."""
     running.number_input(key="set_n_names").set_value(4)
     show(running)
     assert running.error
@@ -118,7 +118,7 @@ def test_a_running_job_can_be_stopped_while_settings_do_not_fit(running):
 
 
 def test_a_change_of_task_takes_the_job_off_the_screen(running):
-    """Another task's curves under this task's question would mislead; who began it ends it."""
+    """A change of task takes the job off the screen and stops it for its owner."""
     before = job_of(running).id
     switch(running, "mutual")
     assert job_of(running) is None
@@ -127,7 +127,7 @@ def test_a_change_of_task_takes_the_job_off_the_screen(running):
 
 
 def test_settings_and_training_survive_a_visit_to_the_guide(running):
-    """Streamlit empties the address on the way; the Lab writes it again."""
+    """Job, settings and link are the same after a visit to the Guide, which empties the address."""
     before, link = job_of(running).id, dict(running.query_params)
     show(running.switch_page("pages/guide.py"))
     running.query_params.clear()
@@ -138,14 +138,14 @@ def test_settings_and_training_survive_a_visit_to_the_guide(running):
 
 
 def test_a_second_tab_with_the_same_link_sees_the_same_training(running):
-    """A link shows what is going on."""
+    """A second tab with the same link shows the same running job."""
     other = visit(**running.query_params)
     assert job_of(other).id == job_of(running).id
     assert disabled(other) == {"train", "step"}
 
 
 def test_a_pause_holds_one_s_own_view_while_others_watch(running, monkeypatch):
-    """The run is theirs, too: it goes on, and who has paused sees it where it was."""
+    """A visitor's pause holds that visitor's view, while the job goes on for others who watch."""
     monkeypatch.setattr("attnkit.ui.session.watcher", lambda: Watcher("another tab", "another"))
     other = press(visit(**running.query_params), "pause")
     assert status(other).startswith("Paused: Step")

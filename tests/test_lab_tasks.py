@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
 def test_a_task_brings_its_own_defaults():
-    """Where nothing was set by hand."""
+    """A change of task sets that task's defaults wherever nothing was set by hand."""
     tab = visit()
     assert tab.number_input(key="set_d_head").value == 16
     switch(tab, "phonebook")
@@ -26,7 +26,7 @@ def test_a_task_brings_its_own_defaults():
 
 
 def test_a_quick_preset_is_offered_and_set_up():
-    """Until it is set up; the link follows, and what was set by hand goes back to its default."""
+    """The quick preset is offered until it is set up; the link follows."""
     tab = visit(v="1", task="reverse", n_seeds="2")
     press(tab, "quick_preset")
     quick = Experiment(task="reverse", **TASKS["reverse"].preset)
@@ -39,7 +39,7 @@ def test_a_quick_preset_is_offered_and_set_up():
 
 
 def test_values_set_by_hand_survive_a_change_of_task():
-    """People compare tasks under their settings."""
+    """Values set by hand survive a change of task, so that tasks can be compared."""
     tab = visit(v="1", d_head="4", steps="70", sharing="QKV,Q=K", causal="true")
     switch(tab, "mutual")
     assert tab.session_state["lab"].experiment == Experiment(
@@ -50,7 +50,7 @@ def test_values_set_by_hand_survive_a_change_of_task():
 
 
 def test_the_first_seed_does_not_go_to_another_task():
-    """It is hidden under More, and with it the new task would have no finished example."""
+    """A change of task resets the first seed, so that the finished example is shown."""
     tab = switch(visit(v="1", first_seed="7", d_head="4"), "mutual")
     assert tab.session_state["lab"].experiment == Experiment(task="mutual", d_head=4)
     tab = switch(visit(v="1", first_seed="7"), "mutual")
@@ -58,7 +58,7 @@ def test_the_first_seed_does_not_go_to_another_task():
 
 
 def test_values_that_the_new_task_does_not_allow_are_let_go():
-    """Married couples come in pairs: the other settings stay."""
+    """A value that the new task does not allow takes its default, and the others stay."""
     tab = visit(v="1", n_entries="7", d_head="4")
     switch(tab, "mutual")
     assert tab.session_state["lab"].experiment == Experiment(task="mutual", d_head=4)
@@ -67,7 +67,7 @@ def test_values_that_the_new_task_does_not_allow_are_let_go():
 
 
 def test_composed_variants_survive_a_change_of_task():
-    """They are what is compared."""
+    """Composed variants survive a change of task."""
     sharing = "QKV,Q=K signed,K=V n_heads=4 kv_heads=1"
     tab = switch(visit(v="1", sharing=sharing), "phonebook")
     assert tab.query_params["sharing"] == sharing
@@ -75,7 +75,7 @@ def test_composed_variants_survive_a_change_of_task():
 
 
 def test_a_variant_that_the_new_task_does_not_allow_is_switched_off_and_told():
-    """Its width is no whole number there; the others stay, and it stays on offer."""
+    """A variant with a width the new task does not allow is off, explained, and on offer."""
     tab = switch(visit(v="1", sharing="QKV,QKV d_k=d/16,Q=K signed"), "phonebook")
     assert tab.query_params["sharing"] == "QKV,Q=K signed"
     assert "d_k=d/16 is 8/16 here" in told(tab.warning[0])
@@ -88,7 +88,7 @@ def test_a_variant_that_the_new_task_does_not_allow_is_switched_off_and_told():
 
 @pytest.fixture
 def own_task():
-    """Registers a task for one test."""
+    """Return a function that registers a task until the end of the test."""
     before = dict(TASKS)
 
     def register_own(name, base, **members):
@@ -101,7 +101,7 @@ def own_task():
 
 
 def fail(*_):
-    """What a task may do that was never tried."""
+    """Fail, as an untried member of a task may do."""
     raise KeyError("mine")
 
 
@@ -112,7 +112,7 @@ def fail(*_):
 )
 @pytest.mark.parametrize("page", ["lab", "guide"])
 def test_a_task_that_fails_loses_its_thumbnail_only(own_task, members, page):
-    """All others work as before."""
+    """A task that fails has no thumbnail, and all other tasks have theirs."""
     own_task("broken", TASKS["phonebook"], **members)
     tab = visit()
     for name in ("phonebook", "directed"):
@@ -128,14 +128,14 @@ def test_a_task_that_fails_loses_its_thumbnail_only(own_task, members, page):
 
 @pytest.mark.parametrize("base", ["phonebook", "fuzzy_phonebook"])
 def test_a_task_that_is_a_phone_book_can_be_asked_like_it(own_task, base):
-    """With the question of the task that it was made of."""
+    """A task derived from a phone book offers the default query of its base."""
     own_task("mine", TASKS[base])
     tab = visit(v="1", task="mine")
     assert tab.text_input(key="asked_mine").value == TASKS[base].default_query
 
 
 def test_groups_of_answers_without_a_title_are_shown(own_task, monkeypatch):
-    """They have names, which is enough."""
+    """Groups of answers without a title are shown under a general heading."""
     base = TASKS["k_hop"]
     own_task("mine", base, slice_title="")
     snapshot = Training(Experiment(task="mine", n_seeds=1, sharing=["QKV"])).snapshot("finished")

@@ -40,7 +40,7 @@ TINY = {"v": "1", "sharing": "QKV,Q=K", "n_seeds": "1", "steps": "4", "evaluate_
 
 @every_task
 def test_train_runs_to_the_end(task):
-    """From the button to the finished tables, on every task."""
+    """Train leads from the button to the finished tables, on every task."""
     more = {"batch_size": "16", "n_eval": "16", "first_seed": next(FRESH_SEED)}
     if TASKS[task]().earlier is not None:
         more["earlier_steps"] = "2"
@@ -71,7 +71,7 @@ def test_train_runs_to_the_end(task):
 
 
 def test_step_goes_to_the_next_evaluation():
-    """One press, ten steps; from nothing it begins at step 0."""
+    """Every press of Step trains ten steps, beginning at step 0."""
     tab = visit_small(**UNENDING)
     for expected in (10, 20):
         press(tab, "step")
@@ -80,7 +80,7 @@ def test_step_goes_to_the_next_evaluation():
 
 
 def test_new_seeds_train_at_once_on_seeds_not_used():
-    """Settings, link and job agree on the seeds that follow."""
+    """New seeds sets the first seed after the last one, in the settings, the link and the job."""
     tab = press(visit_small(first_seed="40", n_seeds="2", steps="20"), "new_seeds")
     assert job_of(tab).experiment.first_seed == 42
     assert tab.number_input(key="set_first_seed").value == 42
@@ -90,14 +90,14 @@ def test_new_seeds_train_at_once_on_seeds_not_used():
 
 
 def test_new_seeds_begin_again_at_0_after_the_last():
-    """Seeds never leave their range."""
+    """New seeds begin again at 0 after the largest seed that is allowed."""
     tab = press(visit_small(first_seed="999999", steps="20"), "new_seeds")
     assert job_of(tab).experiment.first_seed == 0
     assert "first_seed" not in tab.query_params
 
 
 def test_the_experiment_before_stays_in_the_figure():
-    """Faded, so that people see what their change did."""
+    """The previous experiment stays in the figures, so that people see what their change did."""
     tab = press(visit_small(steps="20"), "train")
     watch(tab, lambda job: job.over)
     tab.number_input(key="set_d_head").set_value(4)
@@ -110,7 +110,7 @@ def test_the_experiment_before_stays_in_the_figure():
 
 @pytest.mark.parametrize("key", ["train", "step", "reset", "new_seeds"])
 def test_a_value_typed_just_before_a_press_is_trained(key):
-    """Typing and pressing may arrive as one rerun; what is on screen is what is trained."""
+    """A value that arrives in the same rerun as a press is the one that is trained."""
     tab = visit_small(steps="20")
     tab.number_input(key="set_d_head").set_value(4)
     press(tab, key)
@@ -119,7 +119,7 @@ def test_a_value_typed_just_before_a_press_is_trained(key):
 
 
 def test_a_wrong_value_typed_just_before_train_is_not_trained():
-    """Nor are the settings before it."""
+    """A wrong value in the same rerun as Train is an error, and nothing is trained."""
     tab = visit_small(steps="20")
     tab.number_input(key="set_n_names").set_value(5)
     press(tab, "train")
@@ -128,7 +128,7 @@ def test_a_wrong_value_typed_just_before_train_is_not_trained():
 
 
 def test_what_was_trained_before_is_shown_at_once():
-    """By anyone; asked for again while it is shown, it is trained again."""
+    """A finished job opens from its link at once; Train on a finished job trains anew."""
     first = press(visit_small(steps="20"), "train")
     watch(first, lambda job: job.over)
     link = {**first.query_params}
@@ -147,7 +147,7 @@ def test_what_was_trained_before_is_shown_at_once():
 
 
 def test_a_stored_result_opens_when_no_job_is_remembered(monkeypatch):
-    """As after a restart of the server, or on another copy with the same store."""
+    """A stored result opens without its job, as after a restart of the server."""
     first = press(visit_small(steps="20"), "train")
     watch(first, lambda job: job.over)
     trained_by = job_of(first).snapshot.trained_by
@@ -160,7 +160,7 @@ def test_a_stored_result_opens_when_no_job_is_remembered(monkeypatch):
 
 
 def test_pickers_choose_seed_layer_and_head():
-    """They appear where there is a choice."""
+    """Pickers of seed, layer and head appear where there is a choice, and change the maps."""
     tab = press(visit_small(steps="5", n_seeds="2", n_layers="2", n_heads="2"), "train")
     watch(tab, lambda job: job.over)
     before = [column["map"] for column in columns(tab)]
@@ -173,7 +173,7 @@ def test_pickers_choose_seed_layer_and_head():
 
 
 def test_columns_tell_what_was_changed_to_make_costs_equal():
-    """Only where something is to be equal."""
+    """Columns name the changes that made their costs equal."""
     tab = press(visit_small(equal="parameters", steps="5"), "train")
     watch(tab, lambda job: job.over)
     experiment = job_of(tab).experiment
@@ -183,7 +183,7 @@ def test_columns_tell_what_was_changed_to_make_costs_equal():
 
 
 def test_the_code_shown_is_the_experiment_on_screen():
-    """It can be pasted into Python."""
+    """The code that is shown builds the experiment on screen when it is run in Python."""
     tab = press(visit_small(steps="5", causal="true", learning_rate="0.01"), "train")
     watch(tab, lambda job: job.over)
     told = re.search(
@@ -193,7 +193,7 @@ def test_the_code_shown_is_the_experiment_on_screen():
 
 
 def fake_job(state, **given):
-    """A job in a state that is hard to bring about; its snapshot is the example."""
+    """Return a job in a state that is hard to bring about; its snapshot is the example."""
     known = {"state": state, "begun": True, "asked_at": 1.0, **given}
     return Job("fake", Experiment(), snapshot=shipped_example("directed"), **known)
 
@@ -264,7 +264,7 @@ def fake_job(state, **given):
     ],
 )
 def test_troubles_are_told(monkeypatch, job, said, grey):
-    """Every state of a job has its words and its buttons."""
+    """Every state of a job has its words and its disabled buttons."""
     outlook = Outlook(place=0 if job.begun else 3, n_active=32, begins=100.0, ends=45.0)
     monkeypatch.setattr(TrainingService, "outlook", lambda *_: outlook)
     monkeypatch.setattr(Lab, "job", job)

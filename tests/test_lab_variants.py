@@ -33,17 +33,17 @@ def compose(tab, text):
 
 
 def chosen(tab):
-    """The variants that are switched on."""
+    """Return the variants that are switched on."""
     return tab.button_group(key="set_sharing").value
 
 
 def can_add(tab):
-    """Whether the form has a button that can be pressed."""
+    """Return whether the form has an enabled button Add."""
     return any(button.key == "add" and not button.disabled for button in tab.button)
 
 
 def test_a_composed_variant_can_be_written_and_added():
-    """It becomes a column, a pill and a part of the link; the form is empty again."""
+    """An added variant is a column, a pill and a part of the link, and the form is empty again."""
     tab = compose(visit(v="1", sharing="QKV,Q=K"), "q=k SIGNED temperature=2")
     press(tab, "add")
     assert chosen(tab) == ["QKV", "Q=K", "Q=K signed temperature=2"]
@@ -53,7 +53,7 @@ def test_a_composed_variant_can_be_written_and_added():
 
 
 def test_the_form_says_what_a_variant_is_and_costs():
-    """Diagram, explanation, source, and costs at the sizes that are set up."""
+    """The form shows a diagram, an explanation, a source, and costs at the current sizes."""
     tab = compose(visit(v="1", sharing="QKV", d_head="8"), "Reformer")
     assert "keys of length 1" in drawn(tab, "previewed")["diagram"]
     said = " ".join(element.value for element in (*tab.markdown, *tab.caption))
@@ -66,7 +66,7 @@ def test_the_form_says_what_a_variant_is_and_costs():
 
 
 def test_a_choice_of_the_catalogue_is_written_out():
-    """So that it can be changed; and what is written is found in the catalogue."""
+    """A choice of the catalogue fills the text field, and a written text selects its entry."""
     tab = compose(visit(), "")
     tab.selectbox(key="catalogue_name").set_value("mla")
     show(tab)
@@ -90,7 +90,7 @@ def test_a_choice_of_the_catalogue_is_written_out():
     ],
 )
 def test_what_is_no_variant_is_told_and_stays_written(text, reason):
-    """The reason, and nothing is lost."""
+    """A text that is no variant gets its reason, and stays in the field."""
     tab = compose(visit(), text)
     assert reason in told(tab.error[0])
     assert not can_add(tab)
@@ -99,7 +99,7 @@ def test_what_is_no_variant_is_told_and_stays_written(text, reason):
 
 
 def test_a_variant_can_be_switched_off_and_on_again():
-    """It stays on offer."""
+    """A variant that is switched off stays on offer."""
     tab = visit(v="1", sharing="QKV," + COMPOSED[0])
     assert pills(tab) == [*(sharing.value for sharing in Sharing), "Indefinite"]
     tab.button_group(key="set_sharing").set_value(["QKV"])
@@ -109,7 +109,7 @@ def test_a_variant_can_be_switched_off_and_on_again():
 
 
 def test_the_form_refuses_a_seventh_column_and_one_that_is_there():
-    """And says so."""
+    """The form refuses a seventh column and a column that is there, and says why."""
     tab = compose(visit(v="1", sharing="QKV,Q=K,K=V,Q=V,Q=K=V," + COMPOSED[0]), COMPOSED[1])
     assert not can_add(tab)
     assert any("6 columns" in caption.value for caption in tab.caption)
@@ -119,7 +119,7 @@ def test_the_form_refuses_a_seventh_column_and_one_that_is_there():
 
 
 def test_seven_columns_are_told_and_none_is_dropped():
-    """By hand or by link; nothing can be trained until one is switched off."""
+    """Seven variants of a link stay chosen, and training is disabled until one is off."""
     seven = ["QKV", "Q=K", "K=V", "Q=V", "Q=K=V", *COMPOSED]
     tab = visit(v="1", sharing=",".join(seven))
     assert tab.error[0].value.startswith("At most 6 variants fit side by side, but 7 are chosen")
@@ -131,7 +131,7 @@ def test_seven_columns_are_told_and_none_is_dropped():
 
 
 def test_composed_variants_train_beside_each_other():
-    """With other heads and widths: cards, maps and curves cope with heads that some lack."""
+    """Variants of other heads and widths train together, and maps name a head that is lacking."""
     variants = ["QKV", "Q=K signed", "QKV n_heads=2 d_k=4 diff", "QKV n_heads=4 kv_heads=1"]
     tab = press(visit_small(sharing=",".join(variants), d_head="4", steps="20"), "train")
     watch(tab, lambda job: job.over)

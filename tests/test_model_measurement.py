@@ -25,7 +25,7 @@ def uploads(monkeypatch, tmp_path_factory):
 
 
 class _File:
-    """What the browser sends."""
+    """Stand-in for an uploaded file."""
 
     def __init__(self, name, content=b"x"):
         self.name, self._content = name, content
@@ -44,13 +44,13 @@ class _File:
     ],
 )
 def test_an_error_names_its_source_once(tmp_path, told, error, shown):
-    """As the error does, or before it."""
+    """An error names its source exactly once."""
     measuring = ModelMeasurement(str(tmp_path / "upload"), name=told)
     assert measuring.problem_of(Unreadable(error)) == shown
 
 
 def test_uploads_replace_no_model():
-    """One whose name is taken gets a number; its pictures go with it."""
+    """An upload whose name is taken gets a number, and its pictures move with it."""
     found = under_free_names(made_atlas(), [READER, f"{READER} (2)"])
     assert list(found.table["model"].unique()) == [f"{READER} (3)", WRITER]
     moved = found.portrait(f"{READER} (3)", "encoder", 1, 2)
@@ -60,13 +60,13 @@ def test_uploads_replace_no_model():
 
 
 def test_model_is_no_name():
-    """It is what most files of weights are called."""
+    """A file called `model` gives the upload no name, as most weight files are called so."""
     _, source = keep_upload([_File("model.safetensors"), _File("config.json")], "model")
     assert Path(source).name == "upload"
 
 
 def test_what_is_measured_can_be_stopped(tmp_path):
-    """At once, and it says so; its process is gone."""
+    """A measurement stops at once, and reports that it was stopped."""
     measuring = ModelMeasurement(str(tmp_path))
     assert measuring.layers == (0, 0)
     measuring.stop()
@@ -77,7 +77,7 @@ def test_what_is_measured_can_be_stopped(tmp_path):
 
 
 def test_a_session_that_is_gone_measures_no_more(tmp_path):
-    """The process ends with the object, and its folder goes."""
+    """The process and the folder of a measurement end with its object."""
     measuring = ModelMeasurement(str(tmp_path))
     process, folder = measuring._process, measuring._table.parent
     del measuring
@@ -86,7 +86,7 @@ def test_a_session_that_is_gone_measures_no_more(tmp_path):
 
 
 def test_a_source_is_never_an_option(tmp_path):
-    """Whatever it begins with, and no shell reads it."""
+    """A source that looks like an option or a shell command is taken as a name."""
     measuring = ModelMeasurement(f"--out={tmp_path}/x.parquet; touch {tmp_path}/y")
     measuring._process.wait(PATIENCE)
     assert "source: got '--out=" in measuring.problem
@@ -94,7 +94,7 @@ def test_a_source_is_never_an_option(tmp_path):
 
 
 def test_uploads_get_names_of_our_own():
-    """A name from elsewhere is no path here."""
+    """Uploaded files are stored under fixed names, whatever paths theirs contain."""
     files = [_File("../../evil.safetensors", b"weights"), _File("some.json", b"{}")]
     kept, source = keep_upload(files, "../../evil")
     assert [path.name for path in kept.iterdir()] == ["evil"]
@@ -104,7 +104,7 @@ def test_uploads_get_names_of_our_own():
 
 
 def test_a_gguf_is_named_by_its_file():
-    """It has its configuration in it."""
+    """A GGUF file alone is a model, named by its file."""
     kept, source = keep_upload([_File("a model.gguf")], "a model")
     assert Path(source) == kept / "a-model" / "a-model.gguf"
 
@@ -120,10 +120,10 @@ def test_a_gguf_is_named_by_its_file():
     ],
 )
 def test_what_can_be_no_model_is_refused_before_it_is_kept(names, good):
-    """With what would do."""
+    """Files that cannot be a model are refused by their names."""
     assert (upload_problem(names) == "") == good
 
 
 def test_uploads_are_of_kinds_that_are_read():
-    """No pickles."""
+    """Uploads are limited to the formats that are read, so pickles are excluded."""
     assert set(ENDINGS) == {"safetensors", "json", "gguf"}

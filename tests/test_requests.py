@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 
 @pytest.mark.parametrize("task", TASKS)
 def test_an_example_is_the_one_that_the_maps_show(service, task):
-    """Of every task, drawn in the training process."""
+    """The example of every task is the probe that the maps show."""
     experiment = Experiment(task=task)
     found = the_example(service, experiment)
     drawn = draw_probe(experiment.task)
@@ -36,7 +36,7 @@ def test_an_example_is_the_one_that_the_maps_show(service, task):
 
 
 def test_an_example_is_drawn_once_for_all_settings_that_leave_the_task(service):
-    """Steps and widths do not count, dials of the task do."""
+    """Experiments that differ in steps and seeds share an example; dials of the task change it."""
     first = the_example(service, small(5))
     assert service.example(small(7, first_seed=3)) is first
     assert the_example(service, small(5).replace(n_values=9)) is not first
@@ -48,7 +48,7 @@ BOOK = np.array([[n, 32 + n] for n in range(5)] + [[n, 64] for n in range(5)])
 
 @pytest.fixture(scope="module")
 def solved(service):
-    """A phone book that was learnt; the job is over."""
+    """The identifier of a finished job that has learned a phone book."""
     settings = {"sharing": ["QKV", "Q=K"], "n_seeds": 2, "steps": 250}
     job_id = service.submit(Experiment(task="phonebook", **settings))
     wait_until(service, job_id, lambda job: job.over)
@@ -56,7 +56,7 @@ def solved(service):
 
 
 def test_trained_models_answer_a_book_of_another_size(service, solved):
-    """After the end of their training, every variant and seed."""
+    """Every variant and seed of a finished job answers a book of another size."""
     answers = service.ask(solved, BOOK, PATIENCE)
     assert answers.step == 250
     assert len(answers.variants) == 2
@@ -69,7 +69,7 @@ def test_trained_models_answer_a_book_of_another_size(service, solved):
 
 @pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if is_phone_book(kind())])
 def test_the_models_of_a_shipped_example_answer_a_book(task):
-    """Their weights are shipped for its first seed, and are those that the example shows."""
+    """The shipped weights of an example give the answers of its first seed."""
     example = load_example(task)
     answers = answer(Weights.shipped(task), example.probe.tokens)
     given = np.concatenate([own.answers for own in answers.variants])
@@ -78,13 +78,13 @@ def test_the_models_of_a_shipped_example_answer_a_book(task):
 
 
 def test_the_training_process_answers_for_a_shipped_example(service):
-    """Nothing needs to be trained before."""
+    """The shipped weights answer a book without any training."""
     for own in service.ask_example("phonebook", BOOK, PATIENCE).variants:
         assert own.answers.tolist() == [[0, 1, 2, 3, 4]]
 
 
 def test_answers_are_those_of_the_cohorts(service):
-    """The same weights, the same numbers: a probe of the trained size is answered alike."""
+    """Answers and attention to a probe are those that the training has recorded."""
     experiment = Experiment(
         task="phonebook", sharing=["Q=K", "QKV n_heads=2", "QKV tie=K=V"], n_seeds=2, steps=20
     )
@@ -102,7 +102,7 @@ def test_answers_are_those_of_the_cohorts(service):
 
 
 def test_a_job_can_be_asked_while_it_trains(service):
-    """It answers as it is at that step, and goes on."""
+    """A job answers a book at its present step, and goes on."""
     job_id = service.submit(Experiment(task="phonebook", sharing=["QKV"], n_seeds=1, steps=20_000))
     job = wait_until(service, job_id, lambda job: step_of(job) > 0)
     assert service.ask(job_id, BOOK, PATIENCE).step >= job.snapshot.step
@@ -112,7 +112,7 @@ def test_a_job_can_be_asked_while_it_trains(service):
 
 @pytest.mark.parametrize("positions", ["learned", "relative"])
 def test_learned_positions_allow_no_other_size(service, positions):
-    """Which is said of the variant, and the trained size is answered."""
+    """Variants with learned positions refuse books of another size and answer the trained one."""
     experiment = Experiment(
         task="phonebook", sharing=["QKV"], n_seeds=1, steps=5, positions=positions
     )
@@ -125,7 +125,7 @@ def test_learned_positions_allow_no_other_size(service, positions):
 
 @pytest.mark.parametrize("words", ["positions=learned", "positions=relative"])
 def test_a_variant_s_own_positions_are_why_it_is_refused(words):
-    """Also where costs are equal."""
+    """The refusal names the positions, also where costs are made equal."""
     experiment = Experiment(
         task="phonebook", sharing=["QKV", f"QKV {words}"], n_seeds=1, steps=1, equal="kv_cache"
     )
@@ -134,20 +134,20 @@ def test_a_variant_s_own_positions_are_why_it_is_refused(words):
 
 
 def test_a_book_that_the_task_does_not_allow_is_told(service, solved):
-    """Field, value, what is allowed."""
+    """A book that the task does not allow names the field, the value and the range."""
     answer = service.ask(solved, BOOK[[0, 5]], PATIENCE)
     assert answer.startswith("n_entries: got 1, allowed a whole number from 2")
 
 
 def test_weights_that_are_gone_are_told(service):
-    """In a plain sentence that says what to do."""
+    """A job without weights says that they are gone and what to do."""
     assert service.ask("nobody", BOOK, PATIENCE) == (
         "The weights of this run are not kept any more: train it again"
     )
 
 
 def test_many_may_wait_for_an_example_of_a_process_that_dies():
-    """Each of them gets an answer."""
+    """Every thread that waits for an example of a dying process gets an answer."""
     experiment = small(5).replace(n_values=11)
     with closing(TrainingService()) as service:
         the_example(service, small(5))
@@ -167,7 +167,7 @@ def test_many_may_wait_for_an_example_of_a_process_that_dies():
 
 
 def test_questions_to_a_process_that_dies_are_told():
-    """Nobody waits for ever, and the next question is answered."""
+    """A query to a dying process gets a message, and the next query is answered."""
     with closing(TrainingService()) as service:
         the_example(service, small(5))
         os.kill(service.process_id, signal.SIGSTOP)

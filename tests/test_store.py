@@ -26,7 +26,7 @@ from attnkit.training.results import Result
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_trained_result_reads_back(kind, tmp_path, open_store):
-    """Every bit of its arrays and weights, for every kind of task."""
+    """Arrays and weights read back to the bit, for every kind of task."""
     training = Training(tiny(kind), "cpu")
     training.advance(8)
     result = training.result()
@@ -39,7 +39,7 @@ def test_a_trained_result_reads_back(kind, tmp_path, open_store):
 
 
 def test_a_result_reads_back_from_both_databases(where, open_store):
-    """Weights and snapshot, through another connection, too."""
+    """Weights and snapshot read back to the bit, also over another connection."""
     result = made(3, sharing=["QKV", "K=V"], n_seeds=2)
     assert open_store(where).put(*result.to_blobs())
     for store in (open_store(where), open_store(where)):
@@ -48,7 +48,7 @@ def test_a_result_reads_back_from_both_databases(where, open_store):
 
 
 def test_putting_again_changes_nothing(where, open_store, monkeypatch):
-    """One row, whatever later bytes of the same experiment say; no space is given back."""
+    """A second put of an experiment changes no byte and gives back no space."""
     store = open_store(where)
     result, other = made(1), made(1, n_numbers=6000)
     assert store.put(*result.to_blobs()) is True
@@ -62,7 +62,7 @@ def test_putting_again_changes_nothing(where, open_store, monkeypatch):
 def test_a_result_of_another_engine_or_processor_replaces_the_one_that_is_there(
     where, open_store, change
 ):
-    """Its bits differ; the name that people gave it stays, and so does its pin."""
+    """A result of another engine or processor replaces the bits, and keeps name and pin."""
     store, first = open_store(where), made(1)
     store.put(*first.to_blobs())
     key = first.experiment.hash
@@ -78,7 +78,7 @@ def test_a_result_of_another_engine_or_processor_replaces_the_one_that_is_there(
 
 @pytest.mark.parametrize("status", ["running", "stopped"])
 def test_what_is_not_finished_is_refused(where, open_store, status):
-    """Half of an experiment would answer for all of it."""
+    """A result that is not finished is refused."""
     store = open_store(where)
     result = made()
     object.__setattr__(result.snapshot, "status", status)
@@ -89,7 +89,7 @@ def test_what_is_not_finished_is_refused(where, open_store, status):
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_bytes_that_are_no_result_are_refused(where, open_store, which):
-    """Neither snapshot nor parameters of another kind come in."""
+    """Bytes that are no snapshot or no parameters are refused."""
     store = open_store(where)
     blobs = list(made().to_blobs())
     blobs[which] = b"nothing"
@@ -99,7 +99,7 @@ def test_bytes_that_are_no_result_are_refused(where, open_store, which):
 
 
 def test_a_result_beyond_the_limit_of_one_is_refused_with_the_sizes(where, open_store):
-    """It would push out many others; trying again does not help, so it is not `Unavailable`."""
+    """A result over `result_megabytes` is refused with both sizes, and not as `Unavailable`."""
     store = open_store(where, result_megabytes=1)
     (small,) = put(store, 1)
     with pytest.raises(TooLarge, match=r"it takes 1\.2 MB, allowed at most 1 MB on this copy"):
@@ -110,7 +110,7 @@ def test_a_result_beyond_the_limit_of_one_is_refused_with_the_sizes(where, open_
 
 @pytest.mark.parametrize("hash", [UNKNOWN, "", "x", "ABCDEF0123456789", "a\0b", "%", "é" * 16])
 def test_what_is_not_stored_is_none(where, open_store, hash):
-    """Whatever stands in a link."""
+    """Any unknown hash reads as None and changes nothing."""
     store = open_store(where)
     put(store, 1)
     assert store.result(hash) is None
@@ -121,7 +121,7 @@ def test_what_is_not_stored_is_none(where, open_store, hash):
 
 
 def test_a_snapshot_is_read_without_the_parameters(tmp_path, open_store):
-    """They may be many times as large, and links need neither."""
+    """No statement that reads a snapshot or an experiment reads parameters, which are larger."""
     store = open_store(tmp_path)
     result = made(1)
     store.put(*result.to_blobs())
@@ -135,7 +135,7 @@ def test_a_snapshot_is_read_without_the_parameters(tmp_path, open_store):
 
 
 def test_an_entry_says_what_is_stored(where, open_store):
-    """Its settings, counts, sizes and times."""
+    """An entry holds the settings, counts, sizes and times of its result."""
     store = open_store(where)
     result = made(7, sharing=["QKV", "Q=K"], n_seeds=2)
     blobs = result.to_blobs()
@@ -163,7 +163,7 @@ def test_an_entry_says_what_is_stored(where, open_store):
 
 
 def test_an_empty_store_has_nothing(where, open_store):
-    """No entries, no bytes."""
+    """An empty store has no entries and no bytes."""
     store = open_store(where)
     assert store.entries() == []
     assert store.n_bytes() == 0
@@ -173,7 +173,7 @@ def test_an_empty_store_has_nothing(where, open_store):
 
 
 def test_search_looks_into_names_tasks_settings_and_hashes(where, open_store):
-    """Every word must stand somewhere; case does not matter."""
+    """Every word of a search must stand in name, task, settings or hash, in any case."""
     store = open_store(where)
     one, two = put(store, 1, 23)
     (three,) = put(store, 1, task="mutual", sharing=["QKV", "K=V"])
@@ -198,7 +198,7 @@ def test_search_looks_into_names_tasks_settings_and_hashes(where, open_store):
 
 @pytest.mark.parametrize("search", ["%", "_ass", "'", '\\"%', "/", "a\0b", "\ud800x", "x " * 5000])
 def test_search_takes_any_text(where, open_store, search):
-    """Patterns and quotes of SQL are letters like all others."""
+    """A search takes wildcards and quotes of SQL as letters."""
     store = open_store(where)
     (key,) = put(store, 1)
     store.rename(key, "class")
@@ -208,7 +208,7 @@ def test_search_takes_any_text(where, open_store, search):
 @settings(max_examples=25)
 @given(name=st.text(max_size=100))
 def test_any_name_is_kept_and_found(name):
-    """On one line, what can be seen of it, and not longer than a name."""
+    """A name is kept on one line, printable and cut to its greatest length, and is found."""
     with tempfile.TemporaryDirectory() as folder, contextlib.closing(ResultStore(folder)) as store:
         (key,) = put(store, 1)
         assert store.rename(key, name)
@@ -219,7 +219,7 @@ def test_any_name_is_kept_and_found(name):
 
 
 def test_rename_pin_and_delete(where, open_store):
-    """Each says whether there was something to change; other rows stay as they are."""
+    """Renaming, pinning and deleting return whether the row was there, and leave other rows."""
     store = open_store(where)
     one, two = put(store, 1, 2)
     assert store.rename(one, " two\nwords\0 ")
@@ -239,7 +239,7 @@ def test_rename_pin_and_delete(where, open_store):
 
 
 def test_threads_may_share_a_store(where, open_store):
-    """Some put, some read, some list; nothing fails and nothing is lost."""
+    """Threads that put, read and list through one store lose nothing."""
     store = open_store(where)
     first = put(store, *range(100, 104))
 
@@ -259,7 +259,7 @@ def test_threads_may_share_a_store(where, open_store):
 
 @pytest.mark.server
 def test_two_processes_store_the_same_and_others_at_once(where, open_store):
-    """One row of what is the same, and each of what is not; nobody is told of an error."""
+    """Two processes that store equal and different results leave one row of each."""
     lines = [("put 0", f"put {first}", "put 1", f"put {first + 1}") for first in (10, 20)]
     with storing(where) as one, storing(where) as two:
         processes = (one, two)
@@ -273,7 +273,7 @@ def test_two_processes_store_the_same_and_others_at_once(where, open_store):
 
 
 def test_two_replicas_put_the_same_at_once(where, open_store):
-    """Exactly one of them is told that it was new."""
+    """Of two stores that put the same result, exactly one reports it as new."""
     stores = [open_store(where) for _ in range(2)]
     start = threading.Barrier(2)
 

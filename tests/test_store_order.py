@@ -9,36 +9,36 @@ from attnkit.service import store as store_module
 
 
 class Clock:
-    """Time that goes on when a test says so, and jumps."""
+    """Stand-in for the module `time`: two clocks that a test advances."""
 
     def __init__(self):
         self.seconds = 1_800_000_000.0
         self.passed = 0.0
 
     def time_ns(self):
-        """The clock on the wall."""
+        """Return the wall clock, which may jump."""
         return int(self.seconds * 1e9)
 
     def monotonic(self):
-        """The clock that never jumps."""
+        """Return the clock that never jumps."""
         return self.passed
 
     def wait(self, seconds):
-        """Both go on."""
+        """Advance both clocks."""
         self.seconds += seconds
         self.passed += seconds
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The store's clock, in the test's hands."""
+    """The clock of the store, which the test advances."""
     made_clock = Clock()
     monkeypatch.setattr(store_module, "time", made_clock)
     return made_clock
 
 
 def test_entries_come_newest_first(where, open_store, clock):
-    """As many as are asked for."""
+    """Entries are listed newest first, at most `limit` of them."""
     store = open_store(where)
     hashes = []
     for first_seed in range(5):
@@ -49,7 +49,7 @@ def test_entries_come_newest_first(where, open_store, clock):
 
 
 def test_what_was_longest_not_used_is_forgotten(where, open_store, clock):
-    """Not what was read lately, nor what is pinned, nor what has just been put."""
+    """The least recently used result is forgotten, unless it is pinned or has just been put."""
     store = open_store(where, megabytes=1)
     hashes = []
     for first_seed in range(4):  # 0.23 MB each
@@ -68,7 +68,7 @@ def test_what_was_longest_not_used_is_forgotten(where, open_store, clock):
 
 
 def test_what_is_larger_than_the_limit_stays_until_the_next(where, open_store):
-    """What has just been put is there, and pinned ones are, whatever the limit."""
+    """A result that exceeds the limit stays until the next put, and pinned ones stay."""
     store = open_store(where, megabytes=1)
     (pinned,) = put(store, 1, n_numbers=200_000)
     store.pin(pinned, True)
@@ -79,7 +79,7 @@ def test_what_is_larger_than_the_limit_stays_until_the_next(where, open_store):
 
 
 def test_putting_what_is_there_counts_as_use(where, open_store, clock):
-    """It has been computed again, so somebody wants it."""
+    """A second put counts as a use."""
     store = open_store(where)
     one, two = put(store, 1, 2)
     clock.wait(100)
@@ -88,7 +88,7 @@ def test_putting_what_is_there_counts_as_use(where, open_store, clock):
 
 
 def test_many_reads_are_one_use_a_minute(where, open_store, clock):
-    """Reading does not write each time."""
+    """Reads within a minute write the time of use once."""
     store = open_store(where)
     (key,) = put(store, 1)
     used = []
@@ -101,7 +101,7 @@ def test_many_reads_are_one_use_a_minute(where, open_store, clock):
 
 @pytest.mark.parametrize("jump", [-400 * 86400, 400 * 86400], ids=["back", "forward"])
 def test_a_jump_of_the_clock_keeps_the_order_of_use(where, open_store, clock, jump):
-    """What was used after it is the most recent all the same; nothing fresh is forgotten."""
+    """A jump of the wall clock keeps the order of use."""
     store = open_store(where, megabytes=1)
     one, two = put(store, 1, 2, n_numbers=60_000)
     clock.wait(100)

@@ -27,7 +27,7 @@ TORN = TORN_SNAPSHOTS | TORN_PARAMETERS
 
 
 def of_a_text():
-    """A result of a task that reads a text of this package."""
+    """Return a result of a task that reads a text of this package."""
     training = Training(tiny("language", sharing="QKV", n_seeds=1), "cpu")
     training.advance(8)
     return training.result()
@@ -35,7 +35,7 @@ def of_a_text():
 
 @pytest.mark.parametrize("change", TORN.values(), ids=TORN)
 def test_a_torn_row_is_absent_until_it_is_put_again(where, open_store, change):
-    """Then it is whole, and called what it was called."""
+    """A torn row is absent; a second put makes it whole and keeps name and pin."""
     store = open_store(where)
     one, two = put(store, 1, 2)
     store.rename(one, "kept")
@@ -52,7 +52,7 @@ def test_a_torn_row_is_absent_until_it_is_put_again(where, open_store, change):
 
 
 def test_a_result_of_another_text_is_absent_until_it_is_put_again(where, open_store, monkeypatch):
-    """Its numbers are not those that this copy would get."""
+    """A result of a text with another fingerprint is absent until it is put again."""
     store = open_store(where)
     result = of_a_text()
     key = result.experiment.hash
@@ -65,7 +65,7 @@ def test_a_result_of_another_text_is_absent_until_it_is_put_again(where, open_st
 
 
 def test_a_row_whose_snapshot_cannot_be_checked_is_put_again(where, open_store):
-    """Else its snapshot would be absent for good."""
+    """A row with a wrong checksum of its snapshot is replaced by the next put."""
     store = open_store(where)
     (one,) = put(store, 1)
     alter(where, one, snapshot_checksum="0" * 32)
@@ -75,7 +75,7 @@ def test_a_row_whose_snapshot_cannot_be_checked_is_put_again(where, open_store):
 
 
 def test_an_experiment_is_known_by_its_hash(where, open_store):
-    """What is not there, was altered or is unknown to this copy is absent."""
+    """An experiment that is unknown, altered or of a foreign task reads as None."""
     store = open_store(where)
     one, two = put(store, 1, 2)
     assert store.experiment(one) == made(1).experiment
@@ -89,7 +89,7 @@ def test_an_experiment_is_known_by_its_hash(where, open_store):
 
 
 def test_a_row_under_another_hash_is_absent(where, open_store):
-    """Even a whole one: a link would show what it does not name."""
+    """A whole row under another hash is absent."""
     store = open_store(where)
     one, two = put(store, 1, 2)
     store.delete(one)
@@ -102,7 +102,7 @@ def test_a_row_under_another_hash_is_absent(where, open_store):
 
 
 def test_an_altered_entry_is_left_out(where, open_store):
-    """A list holds what its hashes stand for."""
+    """A row with altered settings or an impossible date is left out of the list."""
     store = open_store(where)
     one, two = put(store, 1, 2)
     alter(where, one, text=made(2).experiment.to_json())
@@ -114,7 +114,7 @@ def test_an_altered_entry_is_left_out(where, open_store):
 @pytest.mark.parametrize("value", ["'text'", "x'ff'", "1e300", "-7"])
 @pytest.mark.parametrize("column", [c.name for c in RESULTS.c if c.name != "hash"])
 def test_a_value_of_another_type_does_no_harm(tmp_path, open_store, column, value):
-    """SQLite keeps anything in any column: that row may be absent, and all others are there."""
+    """A value of another type in any column of SQLite affects its own row only."""
     store = open_store(tmp_path)
     one, two = put(store, 1, 2)
     with connected(tmp_path) as connection:

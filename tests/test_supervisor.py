@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 
 
 def test_a_job_whose_process_is_killed_ends_with_the_same_bits(service):
-    """The process is started again, and lost work is done anew from the seeds."""
+    """A killed process is started again, and its job ends with the same bits."""
     job_id = service.submit(small(1000))
     wait_until(service, job_id, lambda job: job.snapshot is not None)
     killed = service.process_id
@@ -38,7 +38,7 @@ def test_a_job_whose_process_is_killed_ends_with_the_same_bits(service):
 
 
 def test_a_paused_job_whose_process_is_killed_stays_paused(service):
-    """It begins anew, but nobody has asked it to go on."""
+    """A paused job begins anew at step 0 after its process is killed, and stays paused."""
     job_id = service.submit(small(300), paused=True)
     wait_until_still(service, job_id, "paused")
     os.kill(service.process_id, signal.SIGKILL)
@@ -49,7 +49,7 @@ def test_a_paused_job_whose_process_is_killed_stays_paused(service):
 
 
 def test_a_process_that_is_stopped_is_replaced(service, monkeypatch):
-    """It is there and does not answer: what it trained begins anew and keeps its bits."""
+    """A process that does not answer is replaced, and its job ends with the same bits."""
     monkeypatch.setattr(supervisor, "SILENT_CHECKS", 5)
     before = wait_until(service, service.submit(small(5)), lambda job: job.over)
     job_id = service.submit(small(1000))
@@ -62,7 +62,7 @@ def test_a_process_that_is_stopped_is_replaced(service, monkeypatch):
 
 
 def test_a_job_whose_process_always_dies_fails(service, monkeypatch):
-    """It is not begun anew for ever, and jobs after it are."""
+    """A job fails after `MAX_RESTARTS` deaths of its process, and later jobs are trained."""
     monkeypatch.setattr(job_control, "MAX_RESTARTS", 0)
     job_id = service.submit(unending())
     wait_until(service, job_id, lambda job: step_of(job) > 0)
@@ -83,19 +83,19 @@ def closed_service():
 
 
 def test_closing_twice_is_harmless(closed_service):
-    """A server may be shut down more than once."""
+    """A service can be closed twice."""
     closed_service.close()
 
 
 def test_a_closed_service_takes_commands_in_silence(closed_service):
-    """Pages may be drawn while the server shuts down."""
+    """A closed service accepts commands, as pages may be drawn during the shutdown."""
     job_id = closed_service.submit(small(5))
     closed_service.pause(job_id)
     assert not closed_service.look(job_id).over
 
 
 def test_no_training_process_outlives_a_killed_server():
-    """The server gets no chance to clean up, and its training process ends by itself."""
+    """The training process of a killed server ends by itself."""
     server = subprocess.Popen(
         [
             sys.executable,

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.server
 
 
 def test_jobs_begin_on_torch_while_the_kernel_is_compiled(tmp_path, monkeypatch):
-    """A job keeps the engine that it began with; one that begins later trains on the kernel."""
+    """A job keeps its first engine, and jobs after the compilation train on the kernel."""
     cache.ensure_compiled(lambda _: None)
     monkeypatch.delenv(ENGINE, raising=False)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
@@ -53,7 +53,7 @@ def test_jobs_begin_on_torch_while_the_kernel_is_compiled(tmp_path, monkeypatch)
 
 
 def test_a_job_that_cannot_begin_fails_alone():
-    """The page hears why, and the next job is trained."""
+    """A job that cannot begin fails with its reason, and the next job is trained."""
     failed, finished = work('{"steps": 0}', small(5).to_json())
     assert failed["state"] == "failed"
     assert failed["error"].startswith("InvalidExperiment: steps: got 0, allowed")
@@ -61,7 +61,7 @@ def test_a_job_that_cannot_begin_fails_alone():
 
 
 def test_a_job_that_breaks_fails_alone(monkeypatch):
-    """An error in the middle of one training leaves the others alone."""
+    """An error in the training of one job leaves the others alone."""
     advance = Training.advance
 
     def break_if_long(training, n_steps):
@@ -77,7 +77,7 @@ def test_a_job_that_breaks_fails_alone(monkeypatch):
 
 
 def test_the_training_process_ends_when_its_input_does():
-    """It needs no signal."""
+    """The training process ends with its input, without a signal."""
     worker = subprocess.Popen(
         [sys.executable, "-m", "attnkit.service.worker"],
         stdin=subprocess.PIPE,
@@ -89,13 +89,13 @@ def test_the_training_process_ends_when_its_input_does():
 
 
 def test_large_snapshots_come_more_rarely():
-    """26 MB five times a second would stop the pages."""
+    """A large snapshot is followed by a longer rest, so that pages stay responsive."""
     assert rest_after(0) == worker.SNAPSHOT_SECONDS
     assert rest_after(26_000_000) > 6
 
 
 def test_what_cannot_be_drawn_is_told():
-    """In one line, and the worker goes on."""
+    """A request for an impossible example gets one line, and the worker goes on."""
     commands = queue.Queue()
     for text in ('{"steps": 0}', small(5).to_json()):
         commands.put({"do": "example", "request": text, "experiment": text})
@@ -109,7 +109,7 @@ def test_what_cannot_be_drawn_is_told():
 
 
 def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
-    """Memory is bounded by their size."""
+    """Kept weights are bounded by their size; those of the oldest jobs are dropped."""
     book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
     commands = queue.Queue()
     for name in "abc":
@@ -130,7 +130,7 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
 
 
 def test_weights_are_kept_of_tasks_that_can_be_asked_only():
-    """Others would push them out."""
+    """Weights are kept only of tasks that answer a phone book."""
     commands = queue.Queue()
     commands.put({"do": "start", "job": "a", "experiment": small(5).to_json(), **RUN})
     own = Worker(Frames(commands, 1))
@@ -139,7 +139,7 @@ def test_weights_are_kept_of_tasks_that_can_be_asked_only():
 
 
 def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
-    """A thread of its own sends them: a process that is busy for long is not replaced."""
+    """A thread sends signs of life in the middle of a long step."""
     monkeypatch.setattr(worker, "HEARTBEAT_SECONDS", 0.001)
     commands, beats, busy = queue.Queue(), [], threading.Event()
 
@@ -168,7 +168,7 @@ def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
 
 
 def test_addresses_take_turns_however_many_jobs_they_have():
-    """Three of one address have together what one of another has."""
+    """Three jobs of one address get together as many turns as one job of another."""
     commands, turns = queue.Queue(), []
     own = Worker(Frames(commands, 99))
     steps = dict.fromkeys("abcd", 0)

@@ -44,14 +44,14 @@ def visit_small(**params):
 
 
 def show(tab):
-    """Run the page; it must not fail."""
+    """Run the page, which must not fail."""
     tab.run()
     assert not tab.exception
     return tab
 
 
 def press(tab, key):
-    """Press a button that can be pressed."""
+    """Press a button, which must not be disabled."""
     button = tab.button(key=key)
     assert not button.disabled
     button.click()
@@ -59,12 +59,12 @@ def press(tab, key):
 
 
 def job_of(tab):
-    """The job on screen."""
+    """Return the job on screen."""
     return tab.session_state["lab"].job
 
 
 def step_of(job):
-    """Steps taken, 0 before the first snapshot."""
+    """Return the number of steps taken, 0 before the first snapshot."""
     return job.snapshot.step if job.snapshot is not None else 0
 
 
@@ -78,7 +78,7 @@ def watch(tab, condition):
 
 
 def await_example(tab):
-    """The page as soon as its example is drawn: a browser's timer does that by itself."""
+    """Return the page once its example is drawn, which a browser's timer would do."""
     experiment = tab.session_state["lab"].experiment
     assert training_service().example(experiment, PATIENCE) is not None
     return show(tab)
@@ -105,13 +105,13 @@ def blocks_of(block):
 
 
 def disabled(tab):
-    """Which buttons cannot be pressed."""
+    """Return the keys of the buttons that cannot be pressed."""
     keys = ("train", "pause", "step", "stop", "reset", "new_seeds")
     return {key for key in keys if tab.button(key=key).disabled}
 
 
 def widget(tab, name):
-    """The widget of a setting."""
+    """Return the widget of a setting."""
     setting = settings("directed")[name]
     if len(setting.choices) in (2, 3):
         return tab.button_group(key=f"set_{name}")
@@ -120,26 +120,26 @@ def widget(tab, name):
 
 
 def widgets(tab):
-    """All that settings are set with."""
+    """Return all widgets of the kinds that set a value."""
     return (*tab.number_input, *tab.toggle, *tab.selectbox, *tab.button_group)
 
 
 def pills(tab):
-    """What can be switched on, as it is shown."""
+    """Return the labels of the variants that can be switched on."""
     return [option.content for option in tab.button_group(key="set_sharing").proto.options]
 
 
 def told(element):
-    """What a warning or an error says, without the backslashes that keep Markdown away."""
+    """Return the text of a warning or an error without its Markdown escapes."""
     return re.sub(r"\\(\W|_)", r"\1", element.value)
 
 
 def columns(tab):
-    """The columns of the board."""
+    """Return the columns of the board."""
     return drawn(tab, "board")["columns"]
 
 
 def drawn(tab, key):
-    """What a live component was given."""
+    """Return the data that were sent to a live component."""
     components = {element.key: element.proto for element in tab.get("bidi_component")}
     return json.loads(components[key].bytes or components[key].json)

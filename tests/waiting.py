@@ -23,22 +23,22 @@ UNENDING = {**SMALL, "steps": 20_000, "batch_size": 256}
 
 
 def small(steps, first_seed=0):
-    """An experiment of two runs."""
+    """Return an experiment of two runs."""
     return Experiment(**SMALL, steps=steps, first_seed=first_seed)
 
 
 def unending(first_seed=0):
-    """An experiment of two runs that no test waits for."""
+    """Return an experiment of two runs that no test waits for."""
     return Experiment(**UNENDING, first_seed=first_seed)
 
 
 def step_of(job: Job) -> int:
-    """Steps taken, 0 before the first snapshot."""
+    """Return the number of steps taken, 0 before the first snapshot."""
     return job.snapshot.step if job.snapshot is not None else 0
 
 
 def wait_until(service: TrainingService, job_id: str, condition) -> Job:
-    """The job as soon as it fulfils a condition."""
+    """Return the job as soon as it fulfils a condition."""
     deadline = time.monotonic() + PATIENCE
     job = service.look(job_id)
     while not condition(job):
@@ -49,7 +49,7 @@ def wait_until(service: TrainingService, job_id: str, condition) -> Job:
 
 
 def wait_until_still(service: TrainingService, job_id: str, state: str) -> Job:
-    """The job in a state that it stays in: nothing new comes for longer than a turn lasts."""
+    """Return the job in a state that it keeps for longer than a turn lasts."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         job = wait_until(service, job_id, lambda job: job.state == state and job.settled)
@@ -59,7 +59,7 @@ def wait_until_still(service: TrainingService, job_id: str, state: str) -> Job:
 
 
 def wait_for_end(process_id: int) -> bool:
-    """Whether any process, not only one of our children, ends in time."""
+    """Return whether a process, child or not, ends in time."""
     try:
         descriptor = os.pidfd_open(process_id)
     except ProcessLookupError:
@@ -73,14 +73,14 @@ def wait_for_end(process_id: int) -> bool:
 
 
 def the_example(service, experiment):
-    """An experiment's example, as soon as it is there."""
+    """Return an experiment's example as soon as it is drawn."""
     found = service.example(experiment, PATIENCE)
     assert found is not None
     return found
 
 
 def assert_same_bits(snapshot, reference):
-    """Two snapshots hold the same numbers."""
+    """Check that two snapshots hold the same numbers."""
     assert snapshot.step == reference.step
     assert np.array_equal(snapshot.eval_steps, reference.eval_steps)
     for name, values in reference.history.items():

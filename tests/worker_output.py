@@ -10,7 +10,7 @@ RUN = {"paused": False, "seconds": 3600.0, "address": ""}
 
 
 class Frames:
-    """A worker's output in memory; stops the worker after so many frames of finished jobs."""
+    """A worker's output in memory, which stops the worker after `n_finished` finished jobs."""
 
     def __init__(self, commands, n_finished):
         self.headers = []
@@ -18,18 +18,18 @@ class Frames:
         self._left = n_finished
 
     def write(self, frame):
-        """Take one frame."""
+        """Keep the header of one frame."""
         self.headers.append(json.loads(frame.split(b"\n", 1)[0]))
         self._left -= self.headers[-1].get("state") == "finished"
         if self._left == 0:
             self._commands.put(None)
 
     def flush(self):
-        """Nothing is held back."""
+        """Do nothing, as no frame is buffered."""
 
 
 def work(*experiments):
-    """The last header that a worker sends for each of some jobs, the last of which finishes."""
+    """Return the last header that a worker sends for each job, the last of which finishes."""
     commands = queue.Queue()
     for name, text in enumerate(experiments):
         commands.put({"do": "start", "job": str(name), "experiment": text, **RUN})
