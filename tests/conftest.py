@@ -135,6 +135,31 @@ def pages_service():
     training_service.clear()
 
 
+@pytest.fixture(scope="module")
+def service():
+    """A training service with its process, for all tests of a module that leave it as it was."""
+    from attnkit.service.service import TrainingService
+
+    with contextlib.closing(TrainingService()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line: `run(*arguments)` gives its exit code, output and errors."""
+    from attnkit.__main__ import main
+
+    def run_with(*arguments):
+        capsys.readouterr()
+        try:
+            code = main(arguments)
+        except SystemExit as end:  # argparse's way
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return run_with
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_data_folder(tmp_path_factory):
     """Nothing is kept among the results of whoever runs the tests."""

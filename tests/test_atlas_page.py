@@ -1,12 +1,11 @@
-"""The Atlas page without a browser: what it says, follows and keeps, and a model of one's own."""
+"""The Atlas page without a browser: its sentences, its link, its figures, and measuring a model."""
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
-from idle import idle_service, show, visit
+from idle import PATIENCE, idle_service, show, visit
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
 from safetensors.numpy import save_file
 
@@ -16,24 +15,17 @@ from attnkit.realmodels.answer import answer_sentences, caveats
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
-from attnkit.ui.atlas import Head, heads_in
+from attnkit.ui.atlas import Head
 from attnkit.ui.model_measurement import (
-    ENDINGS,
     ModelMeasurement,
-    keep_upload,
-    under_free_names,
-    upload_problem,
 )
 
 pytestmark = pytest.mark.server
 
-PATIENCE = 120.0
-"""Seconds after which a wait has failed."""
-
 
 @pytest.fixture(autouse=True)
 def made(monkeypatch, tmp_path_factory):
-    """A small atlas, as if it were shipped; and what is uploaded stays in the test's folder."""
+    """Replace the shipped atlas by a small one, and keep uploads in the test's folder."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("uploads")))
     monkeypatch.setattr(shipped, "load_atlas", made_atlas)
     monkeypatch.setattr(toys, "toy_table", made_toys)
@@ -41,16 +33,19 @@ def made(monkeypatch, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """A copy for oneself."""
+    """A copy that one person runs for themselves."""
     with idle_service(tmp_path_factory.mktemp("store")):
         yield
 
 
 @pytest.fixture
 def hosted(tmp_path_factory):
-    """A copy for many people."""
+    """A copy that many people visit."""
     with idle_service(tmp_path_factory.mktemp("hosted"), hosted="true"):
         yield
+
+
+ROLES = ("query", "key", "value")
 
 
 @pytest.fixture
@@ -77,43 +72,40 @@ def tiny_model(tmp_path):
     return folder
 
 
-ROLES = ("query", "key", "value")
-
-
 def turn(tab=None, **params):
-    """Open the page with a link."""
+    """Open the Atlas with a link."""
     tab = visit() if tab is None else tab
     tab.query_params.update(params)
     return show(tab.switch_page("pages/atlas.py"))
 
 
 def texts(tab):
-    """All that is said in Markdown, without what keeps it away, and formulas as they are typed."""
+    """Return all texts of the page without Markdown escapes, and formulas as they are typed."""
     kinds = (tab.markdown, tab.caption, tab.warning, tab.error, tab.info, tab.success)
     found = [re.sub(r"\\(\W|_)", r"\1", element.value) for kind in kinds for element in kind]
     return [re.sub(r"\$(W_.*?)\$", r"\1", text).replace(r"^\top", "ᵀ") for text in found]
 
 
 def said(tab, words):
-    """The one text that has the words."""
+    """Return the only text that has the words."""
     (text,) = [text for text in texts(tab) if words in text]
     return text
 
 
 def drawn(tab, key):
-    """What a component was given."""
+    """Return the data that were sent to a component."""
     (proto,) = [element.proto for element in tab.get("bidi_component") if element.key == key]
     return json.loads(proto.bytes)
 
 
 def link(tab):
-    """The address, a value per name."""
+    """Return the address as one value per name."""
     params = tab.query_params.items()
     return {name: value if isinstance(value, str) else value[0] for name, value in params}
 
 
 def test_the_page_answers_with_the_numbers_of_its_table(copy):
-    """Three sentences, and what is not comparable."""
+    """The page shows the sentences and the caveats of its table."""
     tab = turn()
     said(tab, "\n\n".join(answer_sentences(made_atlas().table)))
     for caveat in caveats(made_atlas().table):
@@ -121,7 +113,7 @@ def test_the_page_answers_with_the_numbers_of_its_table(copy):
 
 
 def test_every_figure_has_words_with_a_number(copy):
-    """For whoever does not see it."""
+    """Every figure has an alternative text with a number."""
     tab = turn()
     found = {element.key: element for element in tab.get("bidi_component") if element.key}
     figures = [key for key in found if key.startswith("atlas_")]
@@ -132,14 +124,14 @@ def test_every_figure_has_words_with_a_number(copy):
 
 
 def test_a_fold_under_every_figure_has_its_numbers(copy):
-    """Made only when it is opened."""
+    """Every figure has a closed fold Numbers, whose table is made when it is opened."""
     folds = [fold for fold in turn().expander if fold.label == "Numbers"]
     assert len(folds) == 7
     assert not any(fold.dataframe for fold in folds)
 
 
 def test_the_page_opens_with_the_head_farthest_from_chance(copy):
-    """By the measure that is shown."""
+    """The page opens with the head whose measure is farthest from its chance level."""
     table = made_atlas().table
     heads = table[table["head"].notna() & ~table["folded"] & (table["offset"] == 0)]
     away = (heads["cos_qk"] - heads["cos_qk_random"]).abs()
@@ -148,7 +140,7 @@ def test_the_page_opens_with_the_head_farthest_from_chance(copy):
 
 
 def test_a_link_shows_a_head(copy):
-    """Outlined in the grid and looked at below; a model's name may have a stroke."""
+    """A link outlines a head in the grid and shows it below; a model's name may have a slash."""
     tab = turn(head=f"{READER}/encoder/1/3", measure="symmetry")
     (row,) = heads_of(made_atlas().table, model=READER, layer=1, head=3).itertuples()
     assert number_text(row.symmetry) in said(tab, f"Outlined: {READER}, encoder, layer 1, head 3")
@@ -183,7 +175,7 @@ def test_a_link_shows_a_head(copy):
     ],
 )
 def test_a_faulty_link_is_told_and_the_page_opens(copy, params, named):
-    """All else as it is by default."""
+    """A faulty link names the field and the value, and the page opens with its default."""
     tab = turn(**params)
     assert named in said(tab, "The link has")
     assert link(tab)["head"].startswith("Made")
@@ -191,7 +183,7 @@ def test_a_faulty_link_is_told_and_the_page_opens(copy, params, named):
 
 
 def test_lists_choose_a_head_as_the_grid_does(copy):
-    """Another model keeps as much of the place as it has."""
+    """The lists choose a head, and another model keeps the layer and head it has in common."""
     tab = turn(head=f"{READER}/encoder/1/4")
     tab.selectbox(key="atlas_head_model").set_value(WRITER)
     show(tab)
@@ -203,7 +195,7 @@ def test_lists_choose_a_head_as_the_grid_does(copy):
 
 
 def test_the_page_remembers_what_was_chosen(copy):
-    """After a visit to another page, whose link is another."""
+    """Head, measure and settings are the same after a visit to another page."""
     tab = turn(head=f"{WRITER}/causal/2/1", measure="rank_q", fold="1", offset="4")
     before = link(tab)
     tab.query_params.clear()
@@ -217,7 +209,7 @@ def test_the_page_remembers_what_was_chosen(copy):
 
 @pytest.mark.parametrize(("fold", "offset"), [(False, 0), (True, 0), (False, 4), (True, 16)])
 def test_settings_change_the_numbers_of_models_that_have_them(copy, fold, offset):
-    """Others stay as they are: the reader has neither gains nor rotary positions."""
+    """Folded gains and the distance change only the numbers of models that have them."""
     tab = turn(measure="cos_qk", head=f"{WRITER}/causal/1/2")
     tab.toggle(key="atlas_fold").set_value(fold)
     tab.button_group(key="atlas_offset").set_value(offset)
@@ -233,18 +225,8 @@ def test_settings_change_the_numbers_of_models_that_have_them(copy, fold, offset
     assert panels[0]["values"][0][0] == pytest.approx(known, rel=1e-3)
 
 
-def test_every_head_has_one_row_whatever_the_setting():
-    """Also where a model has no rows of that setting."""
-    table = made_atlas().table
-    for fold in (False, True):
-        for offset in (0, 4):
-            heads = heads_in(table, fold, offset)
-            assert not heads.duplicated(["model", "kind", "layer", "head"]).any()
-            assert len(heads) == 2 * 5 + 3 * 6 + 3
-
-
 def test_shared_heads_can_count_per_query_head(copy):
-    """In distributions and medians."""
+    """Distributions and medians can count a shared head once per query head."""
     tab = turn(measure="overlap_kv")
     assert f"{WRITER}, causal: median" in drawn(tab, "atlas_strips")["alt"]
     assert "6 heads" in drawn(tab, "atlas_strips")["alt"]
@@ -256,7 +238,7 @@ def test_shared_heads_can_count_per_query_head(copy):
 
 
 def test_pictures_of_another_distance_than_the_table_say_so(copy):
-    """Not where the table is at distance 0, too, for want of rotary positions."""
+    """Pictures name their distance only where the table is of another one."""
     words = "The pictures are of tokens at distance 0."
     assert said(turn(head=f"{WRITER}/causal/1/2", offset="4"), words) == words
     assert words not in texts(turn(head=f"{WRITER}/causal/1/2"))
@@ -264,7 +246,7 @@ def test_pictures_of_another_distance_than_the_table_say_so(copy):
 
 
 def test_the_random_level_beside_a_head_is_its_own(copy, monkeypatch):
-    """And not the mean of its kind."""
+    """The random level beside a head is that head's, not the mean of its kind."""
     table = made_atlas().table.copy()
     here = (table["model"] == READER) & (table["layer"] == 1) & (table["head"] == 3)
     table.loc[here, ["symmetry_random", "symmetry_random_sd"]] = 0.23, 0.17
@@ -274,7 +256,7 @@ def test_the_random_level_beside_a_head_is_its_own(copy, monkeypatch):
 
 
 def test_a_model_without_the_measure_is_named(copy, monkeypatch):
-    """Instead of vanishing from the grid."""
+    """A model without the measure is named with the reason instead of missing silently."""
     table = made_atlas().table.copy()
     ran = table["model"] == WRITER
     for name in OF_ACTIVATIONS:
@@ -286,12 +268,12 @@ def test_a_model_without_the_measure_is_named(copy, monkeypatch):
 
 
 def test_the_table_of_a_head_names_its_columns(copy):
-    """The last is of all heads of its kind."""
+    """The table of a head has the median of its kind as a column."""
     assert "| Median of its kind |" in said(turn(), "| Measure | Here |")
 
 
 def test_our_own_models_join_all_figures(copy):
-    """And go again."""
+    """Toy models join all figures and lists when switched on, and leave them again."""
     tab = turn(measure="cos_qk")
     tab.toggle(key="atlas_toys").set_value(True)
     show(tab)
@@ -308,7 +290,7 @@ def test_our_own_models_join_all_figures(copy):
 
 
 def test_a_measure_that_no_model_has_is_said(copy):
-    """Activations are there only of models that were run."""
+    """A measure that no model has shows a message instead of figures."""
     tab = turn(measure="act_cka_qk")
     said(tab, "None of these models has this measure")
     assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
@@ -319,12 +301,12 @@ def test_a_measure_that_no_model_has_is_said(copy):
     [pytest.param(name, marks=[pytest.mark.long] * (i % 4 > 0)) for i, name in enumerate(MEASURES)],
 )
 def test_every_measure_can_be_shown(copy, measure):
-    """Without a fault, whatever numbers are missing."""
+    """Every measure can be shown, whichever numbers are missing."""
     assert link(turn(measure=measure))["measure"] == measure
 
 
 def test_a_damaged_atlas_is_told(copy, monkeypatch):
-    """The rest of the page stands, where a model can be measured."""
+    """A damaged atlas shows its error, and a model can still be measured."""
 
     def fail():
         raise Unreadable("shipped.parquet: not an atlas")
@@ -335,7 +317,7 @@ def test_a_damaged_atlas_is_told(copy, monkeypatch):
     assert tab.button(key="own_measure")
 
 
-# a model of one's own
+# measuring a model
 
 
 def press(tab, key):
@@ -345,13 +327,13 @@ def press(tab, key):
 
 
 def measured(tab):
-    """Wait for the end of what is measured."""
+    """Wait for the end of the measurement, and draw the page."""
     tab.session_state["model_measurement"]._process.wait(PATIENCE)
     return show(tab)
 
 
 def test_a_folder_is_measured_and_joins_the_figures(copy, tiny_model):
-    """With its pictures, and in the numbers that can be taken away."""
+    """A measured folder joins the figures and the lists, and its link is not offered for sending."""
     tab = turn(measure="cos_qk")
     tab.text_input(key="own_source").set_value(str(tiny_model))
     tab = measured(press(tab, "own_measure"))
@@ -369,7 +351,7 @@ def test_a_folder_is_measured_and_joins_the_figures(copy, tiny_model):
 
 
 def test_why_nothing_was_measured_is_said_plainly(copy, tmp_path):
-    """In the command's own line."""
+    """A failed measurement shows the one line of its command, naming the source once."""
     tab = turn()
     tab.text_input(key="own_source").set_value(str(tmp_path))
     tab = measured(press(tab, "own_measure"))
@@ -379,7 +361,7 @@ def test_why_nothing_was_measured_is_said_plainly(copy, tmp_path):
 
 
 def test_a_stop_is_no_error(copy, tmp_path):
-    """The page says that it has stopped, and can measure again."""
+    """A stopped measurement is no error, and another one can begin."""
     tab = turn()
     measuring = tab.session_state["model_measurement"] = ModelMeasurement(str(tmp_path))
     measuring.stop()
@@ -390,138 +372,18 @@ def test_a_stop_is_no_error(copy, tmp_path):
     assert not tab.button(key="own_measure").disabled
 
 
-@pytest.mark.parametrize(
-    ("told", "error", "shown"),
-    [
-        ("blorp", "source: got 'blorp', but", "source: got 'blorp', but"),
-        ("/a/numpy", "numpy: holds nothing", "numpy: holds nothing"),
-        ("my.gguf", "upload: damaged", "upload: damaged"),
-        ("blorp", "out of memory", "blorp: out of memory"),
-    ],
-)
-def test_an_error_names_its_source_once(tmp_path, told, error, shown):
-    """As the error does, or before it."""
-    measuring = ModelMeasurement(str(tmp_path / "upload"), name=told)
-    assert measuring.problem_of(Unreadable(error)) == shown
-
-
-def test_uploads_replace_no_model():
-    """One whose name is taken gets a number; its pictures go with it."""
-    found = under_free_names(made_atlas(), [READER, f"{READER} (2)"])
-    assert list(found.table["model"].unique()) == [f"{READER} (3)", WRITER]
-    moved = found.portrait(f"{READER} (3)", "encoder", 1, 2)
-    assert (moved.matrix == made_atlas().portrait(READER, "encoder", 1, 2).matrix).all()
-    assert found.portrait(READER, "encoder", 1, 2) is None
-    assert len(found.arrays) == len(made_atlas().arrays)
-
-
-def test_model_is_no_name():
-    """It is what most files of weights are called."""
-    _, source = keep_upload([_File("model.safetensors"), _File("config.json")], "model")
-    assert Path(source).name == "upload"
-
-
 def test_nothing_named_is_told(copy):
-    """Without a process."""
+    """Without a source the page asks for one, and starts no process."""
     tab = press(turn(), "own_measure")
     said(tab, "Name a model or upload one")
     assert "model_measurement" not in tab.session_state
 
 
-def test_what_is_measured_can_be_stopped(tmp_path):
-    """At once, and it says so; its process is gone."""
-    measuring = ModelMeasurement(str(tmp_path))
-    assert measuring.layers == (0, 0)
-    measuring.stop()
-    assert not measuring.moving
-    assert measuring.problem == "Stopped."
-    with pytest.raises(Unreadable, match="Stopped"):
-        measuring.atlas()
-
-
-def test_a_session_that_is_gone_measures_no_more(tmp_path):
-    """The process ends with the object, and its folder goes."""
-    measuring = ModelMeasurement(str(tmp_path))
-    process, folder = measuring._process, measuring._table.parent
-    del measuring
-    assert process.poll() is not None
-    assert not folder.exists()
-
-
-def test_a_source_is_never_an_option(tmp_path):
-    """Whatever it begins with, and no shell reads it."""
-    measuring = ModelMeasurement(f"--out={tmp_path}/x.parquet; touch {tmp_path}/y")
-    measuring._process.wait(PATIENCE)
-    assert "source: got '--out=" in measuring.problem
-    assert list(tmp_path.iterdir()) == []
-
-
-class _File:
-    """What the browser sends."""
-
-    def __init__(self, name, content=b"x"):
-        self.name, self._content = name, content
-
-    def getbuffer(self):
-        return memoryview(self._content)
-
-
-def test_uploads_get_names_of_our_own():
-    """A name from elsewhere is no path here."""
-    files = [_File("../../evil.safetensors", b"weights"), _File("some.json", b"{}")]
-    kept, source = keep_upload(files, "../../evil")
-    assert [path.name for path in kept.iterdir()] == ["evil"]
-    assert Path(source) == kept / "evil"
-    found = {path.name: path.read_bytes() for path in Path(source).iterdir()}
-    assert found == {"config.json": b"{}", "model.safetensors": b"weights"}
-
-
-def test_a_gguf_is_named_by_its_file():
-    """It has its configuration in it."""
-    kept, source = keep_upload([_File("a model.gguf")], "a model")
-    assert Path(source) == kept / "a-model" / "a-model.gguf"
-
-
-@pytest.mark.parametrize(
-    ("names", "good"),
-    [
-        (["a.gguf"], True),
-        (["a.safetensors", "config.json"], True),
-        (["a.safetensors"], False),
-        (["a.gguf", "b.gguf"], False),
-        (["a.bin"], False),
-    ],
-)
-def test_what_can_be_no_model_is_refused_before_it_is_kept(names, good):
-    """With what would do."""
-    assert (upload_problem(names) == "") == good
-
-
 def test_a_hosted_copy_measures_nothing(hosted):
-    """It says so, with the command; there is no field and no upload."""
+    """A hosted copy shows the command instead of a field and an upload."""
     tab = turn()
     said(tab, "Off on this copy")
     assert any("python -m attnkit models PATH" in code.value for code in tab.code)
     assert not [w for w in tab.text_input if w.key == "own_source"]
     assert not tab.get("file_uploader")
     assert "own_measure" not in {button.key for button in tab.button}
-
-
-def test_uploads_are_of_kinds_that_are_read():
-    """No pickles."""
-    assert set(ENDINGS) == {"safetensors", "json", "gguf"}
-
-
-# places
-
-
-@pytest.mark.parametrize("text", ["", "a/b/c", "a/b/1/x", "a/b/-1/2", "a/b//", "a/b/1/", "a/b/²/1"])
-def test_what_names_no_head_is_none(text):
-    """Two whole numbers at the end."""
-    assert Head.of(text) is None
-
-
-def test_a_link_is_read_as_it_was_written():
-    """Strokes in a model's name included."""
-    head = Head("owner/name", "cross", 3, 11)
-    assert Head.of(head.link) == head

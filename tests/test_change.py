@@ -7,7 +7,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 from kinds import SMALL
-from test_live import assert_same_bits, unending, wait_until, wait_until_still
+from waiting import assert_same_bits, unending, wait_until, wait_until_still
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult

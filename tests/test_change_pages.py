@@ -1,7 +1,7 @@
 """The Lab when something is changed: what is known is shown, what is new is trained."""
 
 import pytest
-from test_pages import columns, job_of, press, show, visit_small, watch
+from visiting import columns, job_of, press, show, visit_small, watch
 
 from attnkit.ui.service import training_service
 

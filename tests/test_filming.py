@@ -5,7 +5,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from kinds import SMALL
-from test_live import PATIENCE, step_of, wait_until
+from waiting import PATIENCE, step_of, wait_until
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult

@@ -1,6 +1,5 @@
-"""Gathering evidence: what is trained, what is kept, and how an interrupted run goes on."""
+"""Gathering evidence: tuning, the scores of a claim, confirmed inabilities, and the quick form."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,211 +7,23 @@ import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims.base import arm, better, no_worse, worse
-from attnkit.claims.measures import measured
-from attnkit.evidence import gathering
-from attnkit.evidence.gathering import Bench, Interrupted, gather, tune
-from attnkit.evidence.record import Curve, Evidence
+from attnkit.evidence.gathering import Bench, gather, tune
+from attnkit.evidence.record import Curve
 from attnkit.evidence.trials import (
     FIRST_SEED,
     N_TUNING_SEEDS,
     RATES,
     TUNING_SEED,
-    comparing_trials,
     rates_of,
 )
-from attnkit.evidence.verdict import RULE_HASH
 from attnkit.experiment import Experiment, from_text
 from attnkit.training import train
-from attnkit.training.results import Result
-
-ARMS = [arm("QKV", up_to=2, **TINY), arm("Q=K", up_to=2, **TINY)]
-(ONE,) = comparing_trials(ARMS, {}, 2)
-
-
-@pytest.fixture
-def trained(monkeypatch):
-    """Keep what is trained, in its order; `stop_after = n` interrupts all that comes later."""
-
-    class Trained(list):
-        stop_after = None
-
-        def __call__(self, experiment, device="auto"):
-            self.append(experiment)
-            result = train(experiment, device)
-            if self.stop_after is None or len(self) <= self.stop_after:
-                return result
-            return Result(replace(result.snapshot, status="stopped"), result.parameters)
-
-    found = Trained()
-    monkeypatch.setattr(gathering, "train", found)
-    return found
-
-
-def numbers(evidence):
-    """Return everything that does not depend on the clock."""
-    return {**evidence.to_dict(), "seconds": None}
-
-
-def same(one, other):
-    """Return whether two measurements agree to the bit."""
-    told = [{**found.to_dict(), "seconds": None} for found in (one, other)]
-    return json.dumps(told[0]) == json.dumps(told[1])
-
-
-# the bench
-
-
-def test_a_bench_measures_what_train_gives(tmp_path):
-    """It measures the finished experiment, its curves, and what it took."""
-    bench = Bench(tmp_path)
-    found, snapshot = bench.measure(ONE), train(ONE.experiment).snapshot
-    for name, expected in measured(snapshot, 2).items():
-        np.testing.assert_array_equal(found.scores[name], expected)
-    np.testing.assert_array_equal(found.steps, snapshot.eval_steps)
-    np.testing.assert_array_equal(found.accuracy, snapshot.history["accuracy"])
-    assert found.scores["loss"].shape == (2, 4)
-    assert bench.model_steps == 4 * 2 * TINY["steps"]
-    assert bench.seconds == found.seconds > 0
-
-
-def test_what_is_finished_is_not_trained_again(tmp_path, trained):
-    """Another bench finds it, to the bit; missing and infinite scores, too."""
-    first, second = Bench(tmp_path / "new" / "folder"), Bench(tmp_path / "new" / "folder")
-    before, after = first.measure(ONE), second.measure(ONE)
-    assert trained == [ONE.experiment]
-    assert np.isnan(before.scores["accuracy_at_tie"]).all()
-    assert np.isinf(before.scores["steps_to_solve"]).any()
-    assert same(before, after)
-    np.testing.assert_array_equal(before.scores["steps_to_solve"], after.scores["steps_to_solve"])
-    assert (first.seconds, first.model_steps) == (second.seconds, second.model_steps)
-
-
-def test_another_experiment_is_another_file(tmp_path, trained):
-    """So is the same experiment that is read at other multiples of its steps, and each variant."""
-    bench = Bench(tmp_path)
-    experiment = ONE.experiment
-    for changed in (experiment, experiment.replace(steps=14), experiment.replace(first_seed=3)):
-        bench.measure(replace(ONE, experiment=changed))
-    bench.measure(replace(ONE, up_to=1))
-    assert len(trained) == 4
-    assert len(list(tmp_path.iterdir())) == 4 * len(ARMS)
-
-
-def test_only_missing_variants_are_trained(tmp_path, trained):
-    """A trial that shares an arm with an earlier trial takes over its numbers, to the bit."""
-    bench = Bench(tmp_path)
-    (shared,), (wider,) = (
-        comparing_trials(arms, {}, 2) for arms in (ARMS[1:], [*ARMS, arm("K=V", up_to=2, **TINY)])
-    )
-    bench.measure(shared)
-    found = bench.measure(wider)
-    assert [[v.value for v in one.sharing] for one in trained[1:]] == [
-        [f"{name} learning_rate=0.005" for name in ("QKV", "K=V")]
-    ]
-    alone = Bench(tmp_path / "other").measure(wider)
-    assert same(replace(found, seconds=0), replace(alone, seconds=0))
-    assert bench.model_steps == (2 + 6) * 2 * TINY["steps"]
-
-
-def test_scores_of_another_engine_are_not_taken_over(tmp_path, trained, monkeypatch):
-    """The record names the engine of every number in it."""
-    for engine in ("kernel", "torch", "torch"):
-        monkeypatch.setenv("ATTNKIT_ENGINE", engine)
-        bench = Bench(tmp_path)
-        bench.measure(ONE)
-        assert bench.engine == engine
-    assert trained == [ONE.experiment] * 2
-
-
-def test_a_fresh_bench_trains_anew_but_each_experiment_once(tmp_path, trained):
-    """The measurement that was there is not used, and is replaced."""
-    expected = Bench(tmp_path).measure(ONE)
-    path, _ = tmp_path.iterdir()
-    told = json.loads(path.read_text(encoding="utf-8"))
-    told["scores"]["loss"] = np.full((2, 2), 9.0).tolist()
-    path.write_text(json.dumps(told), encoding="utf-8")
-    bench = Bench(tmp_path, fresh=True)
-    first, second = bench.measure(ONE), bench.measure(ONE)
-    assert trained == [ONE.experiment] * 2
-    assert all(same(found, expected) for found in (first, second, Bench(tmp_path).measure(ONE)))
-    assert trained == [ONE.experiment] * 2
-
-
-def cut(text):
-    """Half a file."""
-    return text[: len(text) // 2]
-
-
-def without_a_measure(text):
-    """Return a file from before a measure was added."""
-    told = json.loads(text)
-    del told["scores"]["loss"]
-    return json.dumps(told)
-
-
-def with_a_run_less(text):
-    """Return a file of another number of seeds."""
-    told = json.loads(text)
-    told["scores"] = {n: [row[:-1] for row in rows] for n, rows in told["scores"].items()}
-    return json.dumps(told)
-
-
-def with_a_curve_of_another_length(text):
-    """Return a file whose curves do not fit its steps."""
-    told = json.loads(text)
-    return json.dumps({**told, "steps": told["steps"][1:]})
-
-
-def with_a_number_for_a_list(text):
-    """Return a file with an array of another shape."""
-    told = json.loads(text)
-    told["scores"]["loss"] = 0.5
-    return json.dumps(told)
-
-
-def without_seconds(text):
-    """Return a file without the time that training took."""
-    return json.dumps({**json.loads(text), "seconds": None})
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        cut,
-        without_a_measure,
-        with_a_run_less,
-        with_a_curve_of_another_length,
-        with_a_number_for_a_list,
-        without_seconds,
-        lambda _: "",
-        lambda _: "[]",
-        lambda _: "null",
-        lambda _: "\x00 no text",
-    ],
-)
-def test_a_file_that_is_not_whole_is_trained_again(tmp_path, trained, damage):
-    """And is whole after it."""
-    expected = Bench(tmp_path).measure(ONE)
-    path, _ = tmp_path.iterdir()
-    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
-    for _ in range(2):
-        assert same(Bench(tmp_path).measure(ONE), expected)
-    assert len(trained) == 2
-
-
-def test_what_was_interrupted_is_not_remembered(tmp_path, trained):
-    """Its scores are not those of a finished experiment."""
-    trained.stop_after = 0
-    with pytest.raises(Interrupted):
-        Bench(tmp_path).measure(ONE)
-    assert list(tmp_path.iterdir()) == []
-
 
 # tuning
 
 
 def test_every_arm_is_tuned_on_its_rates():
-    """Two seeds each; the chosen one is among them."""
+    """Every arm is tuned on two seeds at each of its rates, and takes one of them."""
     claim, bench = small_claim(), MadeUp()
     tuned = tune(claim.arms, bench)
     assert {name: tuple(sorted(own.tried)) for name, own in tuned.items()} == {
@@ -224,7 +35,7 @@ def test_every_arm_is_tuned_on_its_rates():
 
 
 def test_a_rate_is_chosen_by_the_last_reading_of_long_runs():
-    """The arm that is trained for long is tuned on runs of more steps."""
+    """An arm that is trained for long is tuned on runs of `tuned_at` times the steps."""
     long = replace(arm("QKV", **TINY), up_to=8, tuned_at=4)
     bench = MadeUp()
     tuned = tune([long], bench)["QKV"]
@@ -233,7 +44,7 @@ def test_a_rate_is_chosen_by_the_last_reading_of_long_runs():
 
 
 def test_an_arm_that_takes_another_s_rate_is_not_tuned():
-    """It has that arm's record of tuning; nothing is trained for it."""
+    """An arm with `rate_of` takes the tuning of that arm, and trains nothing for it."""
     own, bench = [arm("Q=K", **TINY), arm("QKV", "free", **TINY)], MadeUp()
     tuned = tune([arm("QKV tie=K=V", "tied later", rate_of="free", **TINY), *own], bench)
     assert tuned["tied later"] == tuned["free"] != tuned["Q=K"]
@@ -242,7 +53,7 @@ def test_an_arm_that_takes_another_s_rate_is_not_tuned():
 
 
 def test_a_tuned_rate_is_the_best_of_what_was_trained(tmp_path):
-    """Each mean is that of the experiment with that very rate."""
+    """The recorded mean at a rate is that of a training with that very rate."""
     one = arm("K=V", **TINY)
     tuned = tune([arm("QKV", **TINY), one], Bench(tmp_path))["K=V"]
     for rate in (min(tuned.tried), max(tuned.tried)):
@@ -258,7 +69,7 @@ def test_a_tuned_rate_is_the_best_of_what_was_trained(tmp_path):
 
 
 def test_evidence_holds_the_scores_of_every_arm(tmp_path):
-    """They are those of the tuned experiments, which its links name; curves stand beside them."""
+    """Evidence has the scores and curves of the experiments that its links name."""
     claim = small_claim(n_seeds=3)
     (evidence,) = gather([claim], Bench(tmp_path), first_seed=5)
     assert evidence.seeds == (5, 6, 7)
@@ -284,13 +95,25 @@ def test_evidence_holds_the_scores_of_every_arm(tmp_path):
         assert curve.by == "accuracy"
 
 
+def test_a_curve_leaves_out_runs_that_diverged():
+    """A curve leaves out diverged runs, and its share of solved seeds counts all seeds."""
+    nan = float("nan")
+    values = np.array([[0.5, 0.7], [0.96, nan], [nan, nan]])
+    curve = Curve.of(np.array([1, 2, 4]), values, "accuracy")
+    assert curve.steps.tolist() == [1, 2]
+    assert curve.mean == pytest.approx([0.6, 0.96])
+    assert curve.solved == pytest.approx([0, 0.5])
+    assert not Curve.of(np.array([1, 2, 4]), values, "loss").solved.any()
+    assert not len(Curve.of(np.array([4]), values[2:], "accuracy").high)
+
+
 def test_seeds_count_up_from_where_earlier_runs_did_not_reach():
-    """Unless something else is asked for."""
+    """Seeds begin at `FIRST_SEED` by default."""
     assert made_up(small_claim(n_seeds=3)).seeds == tuple(range(FIRST_SEED, FIRST_SEED + 3))
 
 
 def test_evidence_names_the_text_that_it_was_trained_on():
-    """A task that makes its own examples has none."""
+    """Evidence names the fingerprint of every text that was read, and of nothing else."""
     task = Experiment(task="language").task
     read = {"task": "language", "steps": 4, "evaluate_every": 2}
     arms = (arm("Q=K", **read), arm("QKV", **read), arm("K=V", **TINY))
@@ -301,7 +124,7 @@ def test_evidence_names_the_text_that_it_was_trained_on():
 
 
 def test_evidence_tells_what_it_cost():
-    """Tuning, comparing and making sure."""
+    """The model-steps of evidence are those of tuning, comparison and confirmation."""
     claim, bench = small_claim(), MadeUp(QKV=1.0, Q_K=0.5)
     evidence = made_up(claim, bench)
     trained = sum(one.n_runs * one.training.steps for one in bench.measured)
@@ -309,23 +132,30 @@ def test_evidence_tells_what_it_cost():
 
 
 def test_evidence_of_one_claim_does_not_count_what_another_took():
-    """Of two in a row."""
+    """Two equal claims in a row report the same model-steps."""
     first, second = gather([small_claim("first"), small_claim("second")], MadeUp())
     assert first.model_steps == second.model_steps
 
 
 def test_every_measure_that_is_judged_is_recorded():
-    """And accuracy and loss in any case, of all arms."""
+    """Every arm records accuracy, loss and the measures of the statements."""
     claim = small_claim(statements=(better("Q=K", "QKV", measure="loss_all_along"),))
     for own in made_up(claim).scores.values():
         assert set(own) == {"accuracy", "loss", "loss_all_along"}
+
+
+def test_what_is_done_is_told():
+    """Gathering reports one line per claim, before the claim begins."""
+    said = []
+    list(gather([small_claim("first"), small_claim("second")], MadeUp(say=said.append)))
+    assert said == ["1/2 first", "2/2 second"]
 
 
 # confirming an inability
 
 
 def test_an_inability_that_shows_is_confirmed():
-    """Long runs with and without a schedule are added, each at a rate of its own."""
+    """An inability that shows adds long runs with and without a schedule, each tuned."""
     claim = small_claim()
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
     arms, _ = claim.confirmation()
@@ -339,7 +169,7 @@ def test_an_inability_that_shows_is_confirmed():
 
 
 def test_an_inability_that_long_training_overcomes_does_not_hold():
-    """K=V that solves the task after 32 times the steps is slow, not unable."""
+    """An inability that 32 times the steps overcome does not hold."""
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=[0.3, 0.4, 0.5, 0.7, 0.9, 1.0]))
     assert evidence.still_rises(evidence.statements[1].left)
     assert [one.verdict for one in evidence.findings] == ["held", "did not hold", "did not hold"]
@@ -347,7 +177,7 @@ def test_an_inability_that_long_training_overcomes_does_not_hold():
 
 
 def test_an_inability_is_confirmed_whatever_becomes_of_the_claim():
-    """Another statement that stays open does not prevent it."""
+    """An inability is confirmed although another statement stays undecided."""
     open_still, shows = no_worse("K=V", "QKV"), worse("Q=K", "QKV", unable=True)
     claim = small_claim(statements=(open_still, shows))
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5, K_V=float("nan")))
@@ -358,7 +188,7 @@ def test_an_inability_is_confirmed_whatever_becomes_of_the_claim():
 
 
 def test_an_inability_at_another_s_rate_is_confirmed_at_rates_of_its_own():
-    """The learning rates of the long runs are tuned."""
+    """Confirming runs are tuned on their own rates, although the arm takes another's rate."""
     free = arm("QKV", **TINY)
     claim = small_claim(arms=(arm("Q=K", rate_of="QKV", **TINY), free))
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
@@ -370,7 +200,7 @@ def test_an_inability_at_another_s_rate_is_confirmed_at_rates_of_its_own():
 
 @pytest.mark.parametrize("accuracy", [1.0, 0.98])
 def test_an_inability_that_does_not_show_needs_no_confirmation(accuracy):
-    """It has been refuted already."""
+    """An inability that does not show adds no confirming runs."""
     claim, bench = small_claim(), MadeUp(QKV=1.0, Q_K=accuracy)
     evidence = made_up(claim, bench)
     assert set(evidence.scores) == {one.name for one in claim.arms}
@@ -379,7 +209,7 @@ def test_an_inability_that_does_not_show_needs_no_confirmation(accuracy):
 
 
 def test_other_statements_need_no_confirmation():
-    """Only inabilities are confirmed."""
+    """Statements other than inabilities add no confirming runs."""
     claim = small_claim(statements=(worse("Q=K", "QKV"), no_worse("K=V", "QKV")))
     evidence = made_up(claim, MadeUp(QKV=1.0, K_V=1.0, Q_K=0.5))
     assert evidence.judgement.verdict == "held"
@@ -387,7 +217,7 @@ def test_other_statements_need_no_confirmation():
 
 
 def test_arms_with_fewer_seeds_are_compared_on_the_seeds_that_both_have():
-    """Confirming arms have at most 20 seeds; the others keep all of theirs."""
+    """Confirming arms have at most 20 seeds, and pairs are formed of the seeds in common."""
     claim = small_claim(n_seeds=23)
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=0.5))
     confirming, _ = claim.confirmation()
@@ -396,63 +226,11 @@ def test_arms_with_fewer_seeds_are_compared_on_the_seeds_that_both_have():
     assert [one.n_pairs for one in evidence.findings] == [23, 20, 20]
 
 
-# what stood when the first run began
-
-
-def test_prediction_and_rule_are_written_down_when_the_first_run_begins(tmp_path, trained):
-    """They are read from then on; whatever is changed afterwards is told."""
-    claim = small_claim(n_seeds=2)
-    (before,) = gather([claim], Bench(tmp_path))
-    assert (before.first_run.prediction, before.first_run.rule) == (
-        claim.prediction_hash,
-        RULE_HASH,
-    )
-    assert len(before.first_run.date) == len("2026-11-23")
-    assert before.changed == ""
-    again = replace(claim, prediction="Undecided.", expected="undecided")
-    (after,) = gather([again], Bench(tmp_path, fresh=True))
-    assert after.first_run == before.first_run
-    assert after.changed == "the prediction"
-    (begun,) = tmp_path.glob("begun-*.json")
-    told = json.loads(begun.read_text(encoding="utf-8"))
-    begun.write_text(json.dumps({**told, "rule": "another rule"}), encoding="utf-8")
-    (both,) = gather([again], Bench(tmp_path))
-    assert both.changed == "the rule and the prediction"
-    assert Evidence.from_dict({**both.to_dict(), "id": "direction"}).first_run == both.first_run
-
-
-def test_a_claim_whose_test_is_changed_begins_anew(tmp_path, trained):
-    """Other arms or statements are another claim: they were predicted on their own."""
-    bench = Bench(tmp_path)
-    first = bench.begin(small_claim())
-    other = small_claim(statements=(better("Q=K", "QKV"),), prediction="It holds, too.")
-    assert bench.begin(other).prediction == other.prediction_hash != first.prediction
-
-
-def test_the_quick_form_writes_nothing_down(tmp_path, trained):
-    """Its runs are no part of the record."""
-    (evidence,) = gather([small_claim(n_seeds=4)], Bench(tmp_path), quick=True)
-    assert (evidence.first_run.date, evidence.changed) == ("", "")
-    assert not list(tmp_path.glob("begun-*"))
-
-
-def test_a_curve_leaves_out_runs_that_diverged():
-    """It ends where all have diverged; the share of solved seeds counts all seeds."""
-    nan = float("nan")
-    values = np.array([[0.5, 0.7], [0.96, nan], [nan, nan]])
-    curve = Curve.of(np.array([1, 2, 4]), values, "accuracy")
-    assert curve.steps.tolist() == [1, 2]
-    assert curve.mean == pytest.approx([0.6, 0.96])
-    assert curve.solved == pytest.approx([0, 0.5])
-    assert not Curve.of(np.array([1, 2, 4]), values, "loss").solved.any()
-    assert not len(Curve.of(np.array([4]), values[2:], "accuracy").high)
-
-
 # the quick form
 
 
 def test_the_quick_form_trains_judged_arms_on_few_seeds():
-    """Nothing is confirmed."""
+    """The quick form trains the judged arms on half of the seeds, and confirms nothing."""
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5), quick=True, first_seed=11)
     assert evidence.quick
     assert set(evidence.scores) == set(evidence.tuned) == {"Q=K", "QKV"}
@@ -460,21 +238,21 @@ def test_the_quick_form_trains_judged_arms_on_few_seeds():
 
 
 def test_the_quick_form_tunes_the_arm_whose_rate_is_taken():
-    """No statement is about it."""
+    """The quick form tunes an arm whose rate is taken, although no statement judges it."""
     arms = (arm("Q=K", rate_of="K=V", **TINY), arm("K=V", **TINY), arm("QKV", **TINY))
     evidence = made_up(small_claim(arms=arms), quick=True)
     assert evidence.tuned["Q=K"] == evidence.tuned["K=V"] != evidence.tuned["QKV"]
 
 
 def test_the_quick_form_can_refute_a_claim_of_two_statements():
-    """Twenty seeds are enough, also after Bonferroni's correction."""
+    """Twenty seeds can refute a claim of two statements, also after Bonferroni's correction."""
     claim = small_claim(statements=(worse("Q=K", "QKV"), worse("K=V", "QKV")), n_seeds=40)
     evidence = made_up(claim, MadeUp(QKV=1.0, Q_K=1.0, K_V=0.5), quick=True)
     assert evidence.judgement.verdict == "did not hold"
 
 
 def test_the_quick_form_takes_over_learning_rates():
-    """Only what is compared is trained."""
+    """The quick form takes over recorded learning rates, and trains the comparison only."""
     claim, bench = small_claim(), MadeUp()
     known = made_up(claim)
     evidence = made_up(claim, bench, quick=True, records={claim.id: known})
@@ -483,45 +261,17 @@ def test_the_quick_form_takes_over_learning_rates():
 
 
 def test_the_full_form_tunes_anew():
-    """Whatever is known."""
+    """The full form tunes anew, although learning rates are recorded."""
     claim, bench = small_claim(), MadeUp()
     made_up(claim, bench, records={claim.id: made_up(claim)})
     assert len(bench.measured) > 1
 
 
 def test_learning_rates_of_a_claim_that_has_changed_are_not_taken_over():
-    """They were those of something else."""
+    """Learning rates of a changed claim are not taken over."""
     claim, bench = small_claim(), MadeUp()
     changed = small_claim(statements=(worse("Q=K", "QKV", 0.07, unable=True),))
     stale = replace(made_up(changed), claim=claim)
     made_up(claim, bench, quick=True, records={claim.id: stale})
     assert not stale.current
     assert len(bench.measured) > 1
-
-
-# interrupted
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-def test_an_interrupt_keeps_what_is_finished_and_one_can_go_on(tmp_path, trained, fresh):
-    """Afterwards the evidence is what it would have been without."""
-    claims = [small_claim("first", n_seeds=2), small_claim("second", n_seeds=3)]
-    trained.stop_after = 3  # the first claim's two tuning trials and its comparison
-    gathered = gather(claims, Bench(tmp_path, fresh=fresh))
-    assert next(gathered).claim.id == "first"
-    with pytest.raises(Interrupted):
-        next(gathered)
-    kept = trained[:3]
-    trained.clear()
-    trained.stop_after = None
-    again = list(gather(claims, Bench(tmp_path)))
-    assert not {one.hash for one in trained} & {one.hash for one in kept}
-    straight = list(gather(claims, Bench(tmp_path / "another")))
-    assert list(map(numbers, again)) == list(map(numbers, straight))
-
-
-def test_what_is_done_is_told():
-    """A line for every claim, before it is begun."""
-    said = []
-    list(gather([small_claim("first"), small_claim("second")], MadeUp(say=said.append)))
-    assert said == ["1/2 first", "2/2 second"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_pages import SMALL, job_of, press, show, told, visit, visit_small, watch
+from visiting import SMALL, job_of, press, show, told, visit, visit_small, watch
 
 from attnkit.training.summary import finding, solved_variants
 from attnkit.ui.guess import NONE, Guess

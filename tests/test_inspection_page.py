@@ -7,7 +7,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from test_filming import fail
-from test_pages import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, press, show, told, visit, watch
+from visiting import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, press, show, told, visit, watch
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult

@@ -5,7 +5,7 @@ import time
 import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 from test_inspection_page import turn_to, visit_at
-from test_pages import PATIENCE, press, show, told, visit
+from visiting import PATIENCE, press, show, told, visit
 
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm, worse

@@ -2,7 +2,7 @@
 
 import pytest
 from test_inspection_page import small_link, turn_to, visit_at
-from test_pages import press, show, told, visit, watch
+from visiting import press, show, told, visit, watch
 
 from attnkit.experiment.experiment import from_params
 from attnkit.service.service import Refused, TrainingService

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from searching import briefly
 from sqlalchemy import Engine, create_engine, event, text
 from storing import answer, ask, made, storing
-from test_store import connected, put, stored
+from table_rows import connected, put, stored
 
 from attnkit.service import database_engines
 from attnkit.service.database_engines import FILE

@@ -9,7 +9,7 @@ import streamlit as st
 from playwright.sync_api import expect
 from test_filming import fail
 from test_inspection_page import filmed, small_link, turn_to, visit_at, watch_film
-from test_pages import PATIENCE, drawn, press, show, told, visit, watch
+from visiting import PATIENCE, drawn, press, show, told, visit, watch
 
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused, TrainingService

@@ -1,0 +1,200 @@
+"""The commands that list tasks, variants and help, and the one that makes examples."""
+
+import json
+import re
+import sys
+
+import pytest
+from command_lines import SMALL
+
+import attnkit as ak
+from attnkit import examples
+from attnkit.examples import default_of
+from attnkit.tasks import FAMILIES, TASKS
+from attnkit.variants import CATALOGUE, OPTIONS
+from attnkit.variants.sharing import Sharing
+
+# tasks
+
+
+def as_typed(value):
+    """Return a value as `--set` takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_tasks_lists_every_task_under_its_family(run):
+    """`tasks` lists title, question, source and chance of every task under its family."""
+    code, output, _ = run("tasks")
+    lines = output.splitlines()
+    assert code == 0
+    headings = [line for line in lines if line in FAMILIES]
+    assert headings == [family for family in FAMILIES if family in headings]
+    for name, task in TASKS.items():
+        (at,) = (i for i, line in enumerate(lines) if line.startswith(f"{name} "))
+        assert f"{task.title}. {task.question}" in lines[at]
+        assert f"From: {task.source}. chance {task().chance:.3f}" in lines[at + 1]
+        assert [line for line in lines[:at] if line in FAMILIES][-1] == task.family
+
+
+def test_tasks_lists_dials_and_in_one_line_what_else_is_set(run):
+    """`tasks` lists dials with default and range, and other defaults in one line."""
+    _, output, _ = run("tasks")
+    for name, task in TASKS.items():
+        own = output.split(f"\n{name} ")[1].split("\n\n")[0].splitlines()
+        if task.preset:
+            quick = own.pop().removeprefix("    quick preset: ")
+            assert dict(pair.split("=") for pair in quick.split()).keys() == task.preset.keys()
+        dials = [line.split()[:2] for line in own[2:-1]]
+        assert dials == [[dial, as_typed(value)] for dial, value in task().model_dump().items()]
+        assert own[-1].startswith("    with ")
+        assert dict(pair.split("=") for pair in own[-1].split()[1:]).keys() == task.overrides.keys()
+    assert "(a whole number from 4 to 16)" in output
+    assert "(next or masked)" in output
+
+
+def test_tasks_made_of_a_text_tell_its_hash(run):
+    """Tasks that read a text print its hash, so that machines can be compared."""
+    _, output, _ = run("tasks")
+    for name in ("language", "translation"):
+        assert f"hash of the text {TASKS[name]().fingerprint}" in output
+
+
+def test_tasks_of_one_name_lists_all_its_settings(run):
+    """`tasks NAME` lists all settings of that task and no other task."""
+    code, output, _ = run("tasks", "phonebook")
+    lines = output.splitlines()
+    assert code == 0
+    assert lines[0].startswith("phonebook ")
+    shown = {line.split()[0]: line.split()[1] for line in lines[2:]}
+    for name, value in ak.Experiment(task="phonebook").settings().items():
+        if name not in ("task", "sharing"):
+            assert shown[name] == as_typed(value)
+    assert "a whole number from 1 to 64" in output
+
+
+def test_tasks_as_json_lists_what_train_accepts(run):
+    """`tasks --json` has settings that `train` accepts, with dials apart."""
+    code, output, _ = run("tasks", "--json")
+    listing = json.loads(output)
+    assert code == 0
+    assert listing.keys() == TASKS.keys()
+    for name, entry in listing.items():
+        task = TASKS[name]()
+        for key in ("title", "question", "family", "source", "chance", "loss_to_beat"):
+            assert entry[key] == getattr(task, key)
+        assert entry["dials"] == task.model_dump()
+        chosen = {**entry["dials"], **entry["settings"]}
+        assert len(chosen) == len(entry["dials"]) + len(entry["settings"])
+        assert ak.Experiment(task=name, **chosen) == ak.Experiment(task=name)
+
+
+def test_tasks_as_json_of_one_name(run):
+    """`tasks NAME --json` prints that task's entry alone."""
+    listing = json.loads(run("tasks", "--json")[1])
+    assert json.loads(run("tasks", "phonebook", "--json")[1]) == {"phonebook": listing["phonebook"]}
+
+
+def test_examples_of_named_tasks_are_made_alone(run, tmp_path, monkeypatch):
+    """`examples NAME` writes the example of that task only."""
+    monkeypatch.setattr(examples, "FOLDER", tmp_path)
+    assert run("examples", "dictionary")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["dictionary.safetensors"]
+
+
+# variants
+
+
+def test_variants_lists_the_catalogue(run):
+    """`variants` prints text form, costs, source and accuracy of every variant on one line."""
+    code, output, _ = run("variants")
+    assert code == 0
+    assert len(CATALOGUE) >= 25
+    for named in CATALOGUE.values():
+        (line,) = (x for x in output.splitlines() if x.startswith(f"{named.name:22} "))
+        costs = default_of(named.variant).costs(named.variant)
+        for part in (named.variant, str(costs.parameters), str(costs.kv_cache), named.source):
+            assert part in line
+        assert re.search(r"[01]\.\d{3} \[|not measured", line)
+    assert "reach 0.98" in output
+
+
+def test_variants_lists_every_word(run):
+    """`variants` lists every word of a text form with its help."""
+    _, output, _ = run("variants")
+    for name, option in OPTIONS.items():
+        assert any(line.split()[0] == name for line in output.splitlines() if line.strip())
+        assert option.help in output
+
+
+def test_variants_as_json_can_be_trained(run):
+    """Every text form of `variants --json` is a valid sharing."""
+    code, output, _ = run("variants", "--json")
+    listing = json.loads(output)
+    assert code == 0
+    assert len(listing) == len(CATALOGUE)
+    for entry in listing:
+        assert ak.Experiment(sharing=[entry["variant"]]).sharing == (entry["variant"],)
+        assert entry["accuracy"] is None or 0 < entry["accuracy"] <= 1
+    assert {entry["engine"] for entry in listing} == {"kernel", "torch"}
+
+
+OWN = """
+from attnkit.variants import Option, register, register_option
+
+@register_option
+class Doubled(Option):
+    name = "doubled"
+    help = "Queries are twice as long."
+    linear = True
+
+    def adjust(self, role, rows, weights, at, wiring):
+        return 2 * rows if role == "Q" else rows
+
+register("Mine", "Q=K doubled", "Why not?", "me")
+"""
+
+
+def test_variants_of_ones_own_appear(run, tmp_path, monkeypatch):
+    """A variant of a module in `ATTNKIT_MODULES` is listed, and trained by its name."""
+    (tmp_path / "my_variants.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.setenv("ATTNKIT_MODULES", "my_variants")
+    monkeypatch.syspath_prepend(tmp_path)
+    known = [(registry, dict(registry)) for registry in (CATALOGUE, OPTIONS)]
+    try:
+        for arguments in (["variants"], [*SMALL, "--sharing", "mine"]):
+            code, output, errors = run(*arguments)
+            assert code == 0, errors
+            assert "Q=K doubled" in output
+    finally:
+        sys.modules.pop("my_variants", None)
+        for registry, before in known:
+            registry.clear()
+            registry.update(before)
+
+
+def test_a_module_that_cannot_be_imported_is_bad_input(run, monkeypatch):
+    """A module that cannot be imported is one line that names the variable and the module."""
+    monkeypatch.setenv("ATTNKIT_MODULES", "nowhere_to_be_found")
+    code, _, errors = run("tasks")
+    assert code == 2
+    assert "ATTNKIT_MODULES: 'nowhere_to_be_found' cannot be imported" in errors
+    assert len(errors.splitlines()) == 1
+
+
+# help
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["tasks", "--help"]])
+def test_help_is_printed(run, arguments):
+    """`--help` prints the usage and no errors."""
+    code, output, errors = run(*arguments)
+    assert code == 0
+    assert "usage: python -m attnkit" in output
+    assert errors == ""
+
+
+def test_help_of_train_names_tasks_and_sharings(run):
+    """The help of `train` names every task and every sharing."""
+    _, output, _ = run("train", "--help")
+    for name in [*TASKS, *(sharing.value for sharing in Sharing)]:
+        assert name in output

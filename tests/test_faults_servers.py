@@ -1,0 +1,219 @@
+"""Faults of whole servers: kills, replicas that meet, foreign files, leftovers after closing."""
+
+import contextlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import closing, contextmanager
+from urllib.parse import urlencode
+
+import psutil
+import pytest
+from finishing import assert_stored, finish
+from idle import IdleProcess
+from serving import serving
+from sqlalchemy import text
+from table_rows import connected
+from test_results import same_arrays
+from waiting import (
+    PATIENCE,
+    assert_same_bits,
+    small,
+    step_of,
+    unending,
+    wait_for_end,
+    wait_until,
+)
+
+import attnkit as ak
+from attnkit.bench.visitor import Visitor, dashboard
+from attnkit.experiment.links import link_params
+from attnkit.service import service as live
+from attnkit.service.database_engines import FILE
+from attnkit.service.service import TrainingService
+from attnkit.service.store import ResultStore
+
+pytestmark = pytest.mark.server
+
+
+@contextmanager
+def reading(folder):
+    """Yield a service on a store, and the store; the service trains nothing."""
+    with pytest.MonkeyPatch.context() as patch, closing(ResultStore(folder)) as store:
+        patch.setattr(live, "TrainingProcess", IdleProcess)
+        with closing(TrainingService(store=store)) as service:
+            yield service, store
+
+
+# kills and replicas
+
+
+def assert_found(folder, hashes):
+    """Check that a new service finds the whole results of all hashes."""
+    with reading(folder) as (service, store):
+        for key in hashes:
+            result = store.result(key)
+            assert result is not None, key
+            found = service.find(result.experiment)
+            assert (found.state, found.stored) == ("finished", True)
+            assert found.snapshot.step == result.experiment.training.steps
+            same_arrays(found.snapshot, result.snapshot)
+        assert store.notes == []
+
+
+def test_what_a_killed_server_reported_is_there(tmp_path, long):
+    """Results that a server reported are whole after kills at random moments."""
+    moment, told = random.Random(6), set()
+    for kill in range(50 if long else 2):
+        with serving(tmp_path, 10_000 * kill) as (server, training_process):
+            own = {server.stdout.readline().strip() for _ in range(moment.randrange(1, 16))}
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(moment.choice([0, moment.uniform(0, 0.2)]))
+            server.kill()
+            own.update(server.stdout.read().split("\n")[:-1])  # the last line may be cut off
+            assert server.wait() == -signal.SIGKILL
+        assert wait_for_end(training_process)
+        assert_found(tmp_path, own)
+        told |= own
+    assert_found(tmp_path, told)
+    with connected(tmp_path) as connection:
+        assert connection.scalar(text("PRAGMA integrity_check")) == "ok"
+        n_stored = connection.scalar(text("SELECT count(*) FROM results"))
+    sys.stdout.write(f"{kill + 1} kills, {len(told)} results reported, {n_stored} stored\n")
+
+
+def test_two_replicas_that_finish_the_same_at_once_store_it_once(postgres, open_store):
+    """Two replicas that finish the same at once store one row, and a third finds it."""
+    where, meeting, new = postgres.database(), threading.Barrier(2, timeout=PATIENCE), []
+
+    def meet(store, put):
+        def put_together(*blobs):
+            meeting.wait()
+            new.append(put(*blobs))
+
+        store.put = put_together
+        return store
+
+    stores = [open_store(where) for _ in range(2)]
+    with contextlib.ExitStack() as opened:
+        services = [
+            opened.enter_context(closing(TrainingService(store=meet(store, store.put))))
+            for store in stores
+        ]
+        for first_seed in range(3):
+            ids = [service.submit(small(5, first_seed)) for service in services]
+            for service, job_id in zip(services, ids, strict=True):
+                assert_stored(service, [wait_until(service, job_id, lambda job: job.over)])
+    assert sorted(new) == [False] * 3 + [True] * 3
+    with reading(where) as (third, store):
+        assert len(store.entries()) == 3
+        for first_seed in range(3):
+            found = third.find(small(5, first_seed))
+            assert found.stored
+            assert_same_bits(found.snapshot, ak.train(small(5, first_seed), "cpu").snapshot)
+
+
+# pages
+
+LITTER = {
+    FILE: b"Dear diary, today I trained a transformer. " * 99,
+    f"{FILE}-wal": bytes(range(256)) * 99,
+    f"{FILE}.broken-1": b"SQLite format 3\0" + b"\xff" * 999,
+    "notes/today.txt": b"mine",
+    "v1.json": b"{",
+    "weights.safetensors": b"\xff" * 99,
+}
+"""Corrupt and foreign files of a data folder."""
+
+
+@pytest.fixture(scope="module")
+def littered(tmp_path_factory):
+    """A folder of foreign files, and the port of a dashboard that keeps its results there."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "notes").mkdir()
+    for name, content in LITTER.items():
+        (folder / name).write_bytes(content)
+    (folder / "nowhere").symlink_to(folder / "nothing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ATTNKIT_STORE", str(folder))
+        with dashboard() as port:
+            yield folder, port
+
+
+def visit(port, experiment):
+    """Open a tab that shows an experiment."""
+    return Visitor(port, urlencode(link_params(experiment)), patience=PATIENCE)
+
+
+def says(visitor, *parts):
+    """Return whether one line of the page holds all parts."""
+    return any(all(part in line for part in parts) for line in visitor.texts())
+
+
+def test_a_folder_full_of_foreign_files_is_used(littered):
+    """The page trains and stores in a folder of foreign files, and none of them is lost."""
+    folder, port = littered
+    with visit(port, small(20)) as visitor:
+        visitor.press("train")
+        visitor.wait_for("the end", lambda: says(visitor, "Finished: "))
+        visitor.wait_for("the last tick", lambda: not visitor.ticking)
+        assert not says(visitor, "Not stored")
+        assert visitor.exceptions == []
+    with closing(ResultStore(folder)) as store:
+        assert_same_bits(store.snapshot(small(20).hash), ak.train(small(20), "cpu").snapshot)
+    kept = {**LITTER, f"{FILE}.broken-2": LITTER[FILE]}
+    for name in set(kept) - {FILE, f"{FILE}-wal"}:  # these are the store's own names
+        assert (folder / name).read_bytes() == kept[name]
+
+
+def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered):
+    """A visitor sees that training began anew after a kill, and gets the same result."""
+    folder, port = littered
+    experiment = small(1500, first_seed=5)
+    (server,) = [own for own in psutil.Process().children() if str(port) in own.cmdline()]
+    with visit(port, experiment) as visitor:
+        visitor.press("train")
+        visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
+        (training_process,) = server.children()
+        training_process.kill()
+        anew = "The training process died and began anew."
+        visitor.wait_for("a new beginning", lambda: says(visitor, anew))
+        visitor.wait_for("the end", lambda: says(visitor, "Finished: ", anew))
+        assert visitor.exceptions == []
+    with closing(ResultStore(folder)) as store:
+        stored, expected = store.result(experiment.hash), ak.train(experiment, "cpu")
+    assert_same_bits(stored.snapshot, expected.snapshot)
+    assert stored.to_blobs()[1] == expected.to_blobs()[1]
+
+
+# leftovers
+
+
+def what_is_there():
+    """Return the threads, the child processes and the number of open files."""
+    own = psutil.Process()
+    return set(threading.enumerate()), own.children(recursive=True), own.num_fds()
+
+
+def test_nothing_is_left_of_closed_services(tmp_path, monkeypatch, long):
+    """Closed services leave no thread, process, open file or temporary file."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    before = what_is_there()
+    with contextlib.ExitStack() as opened:
+        store = opened.enter_context(closing(ResultStore(tmp_path / "data")))
+        services = [
+            opened.enter_context(closing(TrainingService(store=store)))
+            for _ in range(5 if long else 3)
+        ]
+        for first_seed, service in enumerate(services):
+            assert_stored(service, finish(service, small(5, first_seed)))
+        for service in services:
+            job_id = service.submit(unending())
+            wait_until(service, job_id, lambda job: step_of(job) > 0)
+    assert what_is_there() == before
+    assert list((tmp_path / "temporary").iterdir()) == []

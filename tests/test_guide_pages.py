@@ -1,0 +1,82 @@
+"""The pages Guide and Variants: presets, tasks, and the catalogue with every word."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+from visiting import DASHBOARD, PATIENCE, drawn, show, visit
+
+from attnkit.examples import load_variants
+from attnkit.tasks import TASKS
+from attnkit.ui.presets import PRESETS
+from attnkit.variants import CATALOGUE, OPTIONS, register
+
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
+
+
+def test_the_guide_shows_every_sharing_preset_and_task():
+    """The Guide shows every preset, every task with its question and source, and the words."""
+    tab = visit().switch_page("pages/guide.py")
+    show(tab)
+    text = " ".join(element.value for element in tab.markdown)
+    assert tab.title[0].value == "Guide"
+    for preset in PRESETS:
+        assert preset.title in text
+    families = drawn(tab, "tasks")["families"]
+    cards = [card for family in families for card in family["tasks"]]
+    for card, (name, task) in zip(cards, TASKS.items(), strict=True):
+        assert (card["name"], card["question"]) == (name, task.question)
+        assert card["source"] == task.source
+    assert "asymmetry" in text
+
+
+def test_the_guide_can_be_the_first_page():
+    """The Guide opens from a link without a visit to the Lab."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
+    assert show(tab.switch_page("pages/guide.py")).title[0].value == "Guide"
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.title)
+def test_every_preset_opens_as_it_was_meant(preset):
+    """The link of a preset opens its experiment without warnings or errors."""
+    tab = visit(**preset.params)
+    assert not tab.warning
+    assert not tab.error
+    assert tab.session_state["lab"].experiment == preset.experiment
+
+
+def test_the_variants_page_shows_the_catalogue_and_every_word():
+    """The page shows every variant with text form, explanation and source, and every word."""
+    tab = show(visit().switch_page("pages/variants.py"))
+    said = " ".join(element.value for element in (*tab.markdown, *tab.caption))
+    codes = [code.value for code in tab.code]
+    for named in CATALOGUE.values():
+        assert named.variant in codes
+        assert f"**{named.name}**" in said
+        assert named.explanation in said
+        assert f"Source: {named.source}" in said
+    for word in OPTIONS:
+        assert f"| `{word}` |" in said
+    assert "Accuracy 100%." in said
+    links = [link.proto for link in tab.get("page_link")]
+    assert len([link for link in links if "QKV in the Lab" in link.label]) == len(CATALOGUE) - 1
+
+
+def test_the_variants_page_does_without_recorded_accuracies(monkeypatch):
+    """The page opens without recorded accuracies, which a command makes."""
+    load_variants.cache_clear()
+    monkeypatch.setattr("attnkit.examples.VARIANTS", "missing.json")
+    tab = show(visit().switch_page("pages/variants.py"))
+    load_variants.cache_clear()
+    assert not any("Accuracy" in caption.value for caption in tab.caption)
+
+
+def test_the_variants_page_lists_what_others_register():
+    """The page lists registered variants, and why one does not fit the default sizes."""
+    before = dict(CATALOGUE)
+    try:
+        register("Of my own", "QKV kv_heads=3", "why", "me")
+        tab = show(visit().switch_page("pages/variants.py"))
+    finally:
+        CATALOGUE.clear()
+        CATALOGUE.update(before)
+    assert "Own" in [heading.value for heading in tab.subheader]
+    assert any("kv_heads=3 does not divide" in caption.value for caption in tab.caption)

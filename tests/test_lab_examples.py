@@ -1,0 +1,115 @@
+"""The first visit to the Lab: every task opens with its settings and an example."""
+
+import pytest
+from kinds import every_task
+from visiting import (
+    await_example,
+    columns,
+    disabled,
+    drawn,
+    press,
+    show,
+    status,
+    told,
+    visit,
+    visit_small,
+    watch,
+    widgets,
+)
+
+from attnkit.tasks import TASKS
+from attnkit.training.summary import percent
+from attnkit.ui.lab import Lab
+from attnkit.ui.task_examples import shipped_example
+from attnkit.variants.sharing import Sharing
+
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
+
+
+def test_the_first_visit_shows_a_finished_example():
+    """The first visit shows a finished example without warnings, and Train can be pressed."""
+    tab = visit()
+    assert tab.title[0].value == "Why do Q, K and V need different matrices?"
+    assert status(tab).startswith("A finished example: 25 models, 600 steps")
+    assert not tab.warning
+    assert not tab.error
+    assert tab.query_params == {}
+    assert disabled(tab) == {"pause", "stop"}
+
+
+@every_task
+def test_every_task_opens_with_its_question_its_dials_and_an_example(task):
+    """Every task opens with its question and dials, whether or not it ships a finished example."""
+    tab = visit(v="1", task=task)
+    tab = await_example(tab)
+    gallery = drawn(tab, "gallery")
+    assert gallery["current"] == task
+    shown = {card["name"]: card for family in gallery["families"] for card in family["tasks"]}
+    assert list(shown) == list(TASKS)
+    assert shown[task]["question"] == TASKS[task].question
+    for dial in TASKS[task].model_fields:
+        assert any((w.key or "") == f"set_{dial}" for w in widgets(tab)), dial
+    has_earlier = any(w.key == "set_earlier_steps" for w in widgets(tab))
+    assert has_earlier == (TASKS[task]().earlier is not None)
+    assert any(b.key == "quick_preset" for b in tab.button) == bool(TASKS[task].preset)
+    example = drawn(tab, "example")
+    assert len(example["cells"]) == TASKS[task]().n_ctx
+    cards = {card["name"]: card["value"] for card in columns(tab)}
+    assert list(cards) == [sharing.value for sharing in Sharing]
+    finished = shipped_example(task)
+    if finished is None:
+        assert status(tab) == "Not trained yet. Press **Train**."
+        assert set(cards.values()) == {"–"}
+        return
+    accuracy = finished.per_sharing(finished.history["accuracy"][-1])
+    assert list(cards.values()) == [percent(mean) for mean in accuracy.mean(-1)]
+    assert len([column for column in columns(tab) if column["map"]]) == 5
+
+
+def test_changed_dials_are_drawn_before_training():
+    """The example follows the dials of the task at once, and no other settings."""
+    tab = await_example(visit(v="1", task="phonebook"))
+    before = drawn(tab, "example")
+    assert len(before["cells"]) == 16
+    tab.number_input(key="set_d_head").set_value(4)
+    assert drawn(show(tab), "example") == before
+    tab.number_input(key="set_n_entries").set_value(5)
+    tab = await_example(show(tab))
+    cells = drawn(tab, "example")["cells"]
+    assert len(cells) == 10
+    assert [cell["asked"] for cell in cells] == [False] * 5 + [True] * 5
+
+
+def test_the_headline_says_what_counts_and_whose_numbers_it_has():
+    """The headline names all seeds, the reason names its seed, and the rule is shown on hover."""
+    found = visit().markdown
+    (solved,) = (text for text in found if told(text).startswith("Solved by all 5 seeds: QKV"))
+    assert "at least 99% right in three evaluations in a row" in solved.help
+    assert any(told(text).endswith("right (seed 0).**") for text in found)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "Drawing an example: the training process is getting ready."),
+        ("ValueError: too few", "No example could be drawn. ValueError: too few."),
+    ],
+)
+def test_an_example_that_is_not_there_is_told(monkeypatch, found, said):
+    """A message takes the place of a missing example, and Train can still be pressed."""
+    monkeypatch.setattr(Lab, "probe", lambda _: found)
+    tab = visit()
+    assert drawn(tab, "example")["message"] == said
+    assert not tab.button(key="train").disabled
+
+
+def test_a_task_without_a_shipped_example_opens(monkeypatch):
+    """A task without a shipped example shows planned cards, and Train works."""
+    monkeypatch.setattr("attnkit.ui.run_on_screen.shipped_example", lambda _: None)
+    tab = visit_small(task="phonebook", steps="20")
+    assert status(tab) == "Not trained yet. Press **Train**."
+    assert {card["note"] for card in columns(tab)} == {"not trained yet"}
+    assert any("Tables appear when" in caption.value for caption in tab.caption)
+    press(tab, "train")
+    watch(tab, lambda job: job.over)
+    assert len([column for column in columns(tab) if column["map"]]) == 2

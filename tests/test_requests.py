@@ -1,0 +1,182 @@
+"""Requests to the training process: examples of tasks, and answers of trained models to a book."""
+
+import os
+import signal
+import threading
+from contextlib import closing
+
+import numpy as np
+import pytest
+from waiting import PATIENCE, small, step_of, the_example, wait_until
+
+from attnkit.analysis.custom_phone_book import is_phone_book
+from attnkit.examples import load_example
+from attnkit.experiment import Experiment
+from attnkit.service.book_answers import Weights, answer
+from attnkit.service.service import TrainingService
+from attnkit.tasks import TASKS
+from attnkit.training import Training
+from attnkit.training.data import draw_probe
+from attnkit.variants import Variant
+
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_example_is_the_one_that_the_maps_show(service, task):
+    """The example of every task is the probe that the maps show."""
+    experiment = Experiment(task=task)
+    found = the_example(service, experiment)
+    drawn = draw_probe(experiment.task)
+    np.testing.assert_array_equal(found.tokens, drawn.tokens[0])
+    np.testing.assert_array_equal(found.labels, drawn.labels[0])
+    np.testing.assert_array_equal(found.target, drawn.target[0])
+    reverse = -1 if drawn.reverse is None else drawn.reverse[0].numpy()
+    np.testing.assert_array_equal(found.reverse, np.broadcast_to(reverse, found.target.shape))
+
+
+def test_an_example_is_drawn_once_for_all_settings_that_leave_the_task(service):
+    """Experiments that differ in steps and seeds share an example; dials of the task change it."""
+    first = the_example(service, small(5))
+    assert service.example(small(7, first_seed=3)) is first
+    assert the_example(service, small(5).replace(n_values=9)) is not first
+
+
+BOOK = np.array([[n, 32 + n] for n in range(5)] + [[n, 64] for n in range(5)])
+"""Five entries of the phone book, each asked once."""
+
+
+@pytest.fixture(scope="module")
+def solved(service):
+    """The identifier of a finished job that has learned a phone book."""
+    settings = {"sharing": ["QKV", "Q=K"], "n_seeds": 2, "steps": 250}
+    job_id = service.submit(Experiment(task="phonebook", **settings))
+    wait_until(service, job_id, lambda job: job.over)
+    return job_id
+
+
+def test_trained_models_answer_a_book_of_another_size(service, solved):
+    """Every variant and seed of a finished job answers a book of another size."""
+    answers = service.ask(solved, BOOK, PATIENCE)
+    assert answers.step == 250
+    assert len(answers.variants) == 2
+    for own in answers.variants:
+        assert own.refusal == ""
+        assert own.answers.tolist() == [[0, 1, 2, 3, 4]] * 2
+        assert own.attention.shape == (2, 1, 5, 5)
+        assert (own.attention[:, 0].argmax(-1) == np.arange(5)).all()
+
+
+@pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if is_phone_book(kind())])
+def test_the_models_of_a_shipped_example_answer_a_book(task):
+    """The shipped weights of an example give the answers of its first seed."""
+    example = load_example(task)
+    answers = answer(Weights.shipped(task), example.probe.tokens)
+    given = np.concatenate([own.answers for own in answers.variants])
+    np.testing.assert_array_equal(given, example.probe.answers[:: example.experiment.n_seeds])
+    assert answers.step == example.experiment.training.steps
+
+
+def test_the_training_process_answers_for_a_shipped_example(service):
+    """The shipped weights answer a book without any training."""
+    for own in service.ask_example("phonebook", BOOK, PATIENCE).variants:
+        assert own.answers.tolist() == [[0, 1, 2, 3, 4]]
+
+
+def test_answers_are_those_of_the_cohorts(service):
+    """Answers and attention to a probe are those that the training has recorded."""
+    experiment = Experiment(
+        task="phonebook", sharing=["Q=K", "QKV n_heads=2", "QKV tie=K=V"], n_seeds=2, steps=20
+    )
+    job_id = service.submit(experiment)
+    snapshot = wait_until(service, job_id, lambda job: job.over).snapshot
+    answers = service.ask(job_id, snapshot.probe.tokens, PATIENCE)
+    given = np.concatenate([own.answers for own in answers.variants])
+    np.testing.assert_array_equal(given, snapshot.probe.answers)
+    plain = experiment.runs.index((Variant("Q=K"), 1))
+    np.testing.assert_allclose(
+        answers.variants[experiment.sharing.index(Variant("Q=K"))].attention[1, 0],
+        snapshot.probe.pattern[plain, 0, 0, 8:, :8],
+        atol=2e-3,
+    )
+
+
+def test_a_job_can_be_asked_while_it_trains(service):
+    """A job answers a book at its present step, and goes on."""
+    job_id = service.submit(Experiment(task="phonebook", sharing=["QKV"], n_seeds=1, steps=20_000))
+    job = wait_until(service, job_id, lambda job: step_of(job) > 0)
+    assert service.ask(job_id, BOOK, PATIENCE).step >= job.snapshot.step
+    assert service.look(job_id).state == "running"
+    service.stop(job_id)
+
+
+@pytest.mark.parametrize("positions", ["learned", "relative"])
+def test_learned_positions_allow_no_other_size(service, positions):
+    """Variants with learned positions refuse books of another size and answer the trained one."""
+    experiment = Experiment(
+        task="phonebook", sharing=["QKV"], n_seeds=1, steps=5, positions=positions
+    )
+    job_id = service.submit(experiment)
+    probe = wait_until(service, job_id, lambda job: job.over).snapshot.probe
+    (refused,) = service.ask(job_id, BOOK, PATIENCE).variants
+    assert refused.refusal.startswith("It answers books of 8 entries only: how it tells positions")
+    assert service.ask(job_id, probe.tokens, PATIENCE).variants[0].refusal == ""
+
+
+@pytest.mark.parametrize("words", ["positions=learned", "positions=relative"])
+def test_a_variant_s_own_positions_are_why_it_is_refused(words):
+    """The refusal names the positions, also where costs are made equal."""
+    experiment = Experiment(
+        task="phonebook", sharing=["QKV", f"QKV {words}"], n_seeds=1, steps=1, equal="kv_cache"
+    )
+    _, refused = answer(Weights.of(Training(experiment)), BOOK).variants
+    assert "how it tells positions apart" in refused.refusal
+
+
+def test_a_book_that_the_task_does_not_allow_is_told(service, solved):
+    """A book that the task does not allow names the field, the value and the range."""
+    answer = service.ask(solved, BOOK[[0, 5]], PATIENCE)
+    assert answer.startswith("n_entries: got 1, allowed a whole number from 2")
+
+
+def test_weights_that_are_gone_are_told(service):
+    """A job without weights says that they are gone and what to do."""
+    assert service.ask("nobody", BOOK, PATIENCE) == (
+        "The weights of this run are not kept any more: train it again"
+    )
+
+
+def test_many_may_wait_for_an_example_of_a_process_that_dies():
+    """Every thread that waits for an example of a dying process gets an answer."""
+    experiment = small(5).replace(n_values=11)
+    with closing(TrainingService()) as service:
+        the_example(service, small(5))
+        os.kill(service.process_id, signal.SIGSTOP)
+        found = []
+        waiting = [
+            threading.Thread(target=lambda: found.append(service.example(experiment, PATIENCE)))
+            for _ in range(3)
+        ]
+        for thread in waiting:
+            thread.start()
+        os.kill(service.process_id, signal.SIGKILL)
+        for thread in waiting:
+            thread.join(PATIENCE)
+        assert len(found) == 3
+        assert len(the_example(service, experiment).tokens) == 5
+
+
+def test_questions_to_a_process_that_dies_are_told():
+    """A query to a dying process gets a message, and the next query is answered."""
+    with closing(TrainingService()) as service:
+        the_example(service, small(5))
+        os.kill(service.process_id, signal.SIGSTOP)
+        asked = []
+        asking = threading.Thread(target=lambda: asked.append(service.ask("x", BOOK, PATIENCE)))
+        asking.start()
+        service.example(small(5).replace(n_values=8))
+        os.kill(service.process_id, signal.SIGKILL)
+        asking.join(PATIENCE)
+        assert asked == ["The training process died and began anew: ask again"]
+        service.example(small(5).replace(n_values=8), PATIENCE)
+        assert len(the_example(service, small(5).replace(n_values=8)).tokens) == 5

@@ -1,0 +1,188 @@
+"""The worker of the training process: turns, failures, kept weights and signs of life."""
+
+import queue
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+from kinds import SMALL
+from waiting import PATIENCE, small, step_of, unending, wait_until
+from worker_output import RUN, Frames, work
+
+from attnkit.experiment import Experiment
+from attnkit.model.kernel import cache
+from attnkit.service import archive, worker
+from attnkit.service.book_answers import Weights
+from attnkit.service.service import TrainingService
+from attnkit.service.worker import Worker, rest_after
+from attnkit.training import Training
+from attnkit.training.engine import ENGINE
+
+pytestmark = pytest.mark.server
+
+
+def test_jobs_begin_on_torch_while_the_kernel_is_compiled(tmp_path, monkeypatch):
+    """A job keeps its first engine, and jobs after the compilation train on the kernel."""
+    cache.ensure_compiled(lambda _: None)
+    monkeypatch.delenv(ENGINE, raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    cold = tmp_path / cache.cache_key()
+    cold.mkdir(mode=0o700)
+    compiling = cache.FileLock(cold / "lock")  # as if another process were compiling
+    compiling.acquire()
+    with closing(TrainingService()) as opened:
+        first = opened.submit(unending())
+        wait_until(opened, first, lambda job: step_of(job) > 0)
+        cache._copy(cache.cache_folder(), cold)
+        compiling.release()
+        engine, deadline = "torch", time.monotonic() + PATIENCE
+        for seed in count(1):
+            job = opened.submit(small(1, seed))
+            engine = wait_until(opened, job, lambda job: job.over).snapshot.engine
+            if engine == "kernel":
+                break
+            assert time.monotonic() < deadline
+        before = step_of(opened.look(first))
+        later = wait_until(opened, first, lambda job: step_of(job) > before)
+        assert later.snapshot.engine == "torch"
+
+
+def test_a_job_that_cannot_begin_fails_alone():
+    """A job that cannot begin fails with its reason, and the next job is trained."""
+    failed, finished = work('{"steps": 0}', small(5).to_json())
+    assert failed["state"] == "failed"
+    assert failed["error"].startswith("InvalidExperiment: steps: got 0, allowed")
+    assert finished["state"] == "finished"
+
+
+def test_a_job_that_breaks_fails_alone(monkeypatch):
+    """An error in the training of one job leaves the others alone."""
+    advance = Training.advance
+
+    def break_if_long(training, n_steps):
+        if training.experiment.training.steps == 50:
+            raise RuntimeError("out of memory")
+        advance(training, n_steps)
+
+    monkeypatch.setattr(Training, "advance", break_if_long)
+    failed, finished = work(small(50).to_json(), small(5).to_json())
+    assert failed["state"] == "failed"
+    assert failed["error"] == "RuntimeError: out of memory"
+    assert finished["state"] == "finished"
+
+
+def test_the_training_process_ends_when_its_input_does():
+    """The training process ends with its input, without a signal."""
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "attnkit.service.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[1],
+    )
+    worker.stdin.close()
+    assert worker.wait(PATIENCE) == 0
+
+
+def test_large_snapshots_come_more_rarely():
+    """A large snapshot is followed by a longer rest, so that pages stay responsive."""
+    assert rest_after(0) == worker.SNAPSHOT_SECONDS
+    assert rest_after(26_000_000) > 6
+
+
+def test_what_cannot_be_drawn_is_told():
+    """A request for an impossible example gets one line, and the worker goes on."""
+    commands = queue.Queue()
+    for text in ('{"steps": 0}', small(5).to_json()):
+        commands.put({"do": "example", "request": text, "experiment": text})
+    commands.put({"do": "start", "job": "j", "experiment": small(5).to_json(), **RUN})
+    frames = Frames(commands, 1)
+    Worker(frames).run(commands)
+    failed, drawn = (header for header in frames.headers if "request" in header)
+    assert failed["error"].startswith("steps: got 0, allowed")
+    assert failed["size"] == 0
+    assert drawn["size"] > 0
+
+
+def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
+    """Kept weights are bounded by their size; those of the oldest jobs are dropped."""
+    book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
+    commands = queue.Queue()
+    for name in "abc":
+        text = book.to_json()
+        commands.put({"do": "start", "job": name, "experiment": text, **RUN})
+    size = Weights.of(Training(book)).n_bytes
+    monkeypatch.setattr(archive, "KEPT_BYTES", 2 * size)
+    frames = Frames(commands, 3)
+    own = Worker(frames)
+    own.run(commands)
+    ended = [header["job"] for header in frames.headers if header.get("state") == "finished"]
+    assert list(own._archive.weights) == ended[1:]
+    monkeypatch.setattr(archive, "KEPT_BYTES", 1)
+    commands.put({"do": "start", "job": "d", "experiment": text, **RUN})
+    own._output = Frames(commands, 1)
+    own.run(commands)
+    assert not own._archive.weights
+
+
+def test_weights_are_kept_of_tasks_that_can_be_asked_only():
+    """Weights are kept only of tasks that answer a phone book."""
+    commands = queue.Queue()
+    commands.put({"do": "start", "job": "a", "experiment": small(5).to_json(), **RUN})
+    own = Worker(Frames(commands, 1))
+    own.run(commands)
+    assert not own._archive.weights
+
+
+def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
+    """A thread sends signs of life in the middle of a long step."""
+    monkeypatch.setattr(worker, "HEARTBEAT_SECONDS", 0.001)
+    commands, beats, busy = queue.Queue(), [], threading.Event()
+
+    class Output(Frames):
+        def write(self, frame):
+            if b"beat" in frame and busy.is_set():
+                beats.append(frame)
+                if len(beats) == 3:
+                    busy.clear()
+                    raise BrokenPipeError  # the server is gone: no more of them
+            elif b"beat" not in frame:
+                super().write(frame)
+
+    def advance(training, n_steps, advance=Training.advance):
+        busy.set()
+        thread.join(PATIENCE)
+        return advance(training, n_steps)
+
+    monkeypatch.setattr(Training, "advance", advance)
+    own = Worker(Output(commands, 1))
+    thread = threading.Thread(target=own.beat, daemon=True)
+    thread.start()
+    commands.put({"do": "start", "job": "a", "experiment": small(1).to_json(), **RUN})
+    own.run(commands)
+    assert len(beats) == 3
+
+
+def test_addresses_take_turns_however_many_jobs_they_have():
+    """Three jobs of one address get together as many turns as one job of another."""
+    commands, turns = queue.Queue(), []
+    own = Worker(Frames(commands, 99))
+    steps = dict.fromkeys("abcd", 0)
+    for name in steps:
+        address = "home" if name == "d" else "script"
+        given = {"do": "start", "job": name, "experiment": unending(0).to_json()}
+        own._obey({**given, **RUN, "address": address})
+    for _ in range(40):
+        name = own._next(own._active)
+        turns.append(name)
+        job = own._jobs[name]
+        job.served += 1
+        own._served[job.address] += 1
+    assert [turns.count(name) for name in "abcd"] == [7, 7, 6, 20]
+    own._obey({"do": "pause", "job": "d", "number": 1})
+    own._obey({"do": "resume", "job": "d", "number": 2})
+    assert turns.count("d") == own._served["home"]

@@ -1,0 +1,145 @@
+"""Steps that a visitor takes on the pages without a browser, and what is then on screen."""
+
+import itertools
+import json
+import re
+import time
+
+from idle import DASHBOARD, PATIENCE
+from streamlit.testing.v1 import AppTest
+
+from attnkit.experiment.experiment import settings
+from attnkit.ui.service import training_service
+
+SMALL = {
+    "v": "1",
+    "sharing": "QKV,Q=K",
+    "n_seeds": "1",
+    "n_entries": "6",
+    "n_names": "11",
+    "n_values": "7",
+    "d_head": "3",
+    "evaluate_every": "10",
+    "batch_size": "16",
+    "n_eval": "16",
+}
+
+UNENDING = {"steps": "20000", "batch_size": "256"}
+"""A job that is still going on whenever a test looks at it."""
+
+FRESH_SEED = (str(seed) for seed in itertools.count(100))
+"""A visitor finds the training of a link that is known: every test has seeds of its own."""
+
+
+def visit(**params):
+    """Open the dashboard with a link."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
+    tab.query_params.update(params)
+    return show(tab)
+
+
+def visit_small(**params):
+    """Open a small experiment that nobody has trained yet."""
+    return visit(**{**SMALL, "first_seed": next(FRESH_SEED), **params})
+
+
+def show(tab):
+    """Run the page, which must not fail."""
+    tab.run()
+    assert not tab.exception
+    return tab
+
+
+def press(tab, key):
+    """Press a button, which must not be disabled."""
+    button = tab.button(key=key)
+    assert not button.disabled
+    button.click()
+    return show(tab)
+
+
+def job_of(tab):
+    """Return the job on screen."""
+    return tab.session_state["lab"].job
+
+
+def step_of(job):
+    """Return the number of steps taken, 0 before the first snapshot."""
+    return job.snapshot.step if job.snapshot is not None else 0
+
+
+def watch(tab, condition):
+    """Wait until the job fulfils a condition, then draw the page."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition(job := job_of(tab)):
+        assert time.monotonic() < deadline, f"still waiting: {job.state} at step {step_of(job)}"
+        training_service().wait(job.id, job.version, deadline - time.monotonic())
+    return show(tab)
+
+
+def await_example(tab):
+    """Return the page once its example is drawn, which a browser's timer would do."""
+    experiment = tab.session_state["lab"].experiment
+    assert training_service().example(experiment, PATIENCE) is not None
+    return show(tab)
+
+
+def switch(tab, task):
+    """Choose another task."""
+    tab.session_state["wanted"] = task  # as a card of the gallery does
+    return show(tab)
+
+
+def status(tab):
+    """Return the line that says what is on screen: the first one in its container."""
+    (state,) = (b for b in blocks_of(tab.main) if getattr(b.proto, "id", "").endswith("-state"))
+    return state.markdown[0].value
+
+
+def blocks_of(block):
+    """Return the containers inside of a container, at any depth."""
+    for child in block.children.values():
+        if getattr(child, "children", None):
+            yield child
+            yield from blocks_of(child)
+
+
+def disabled(tab):
+    """Return the keys of the buttons that cannot be pressed."""
+    keys = ("train", "pause", "step", "stop", "reset", "new_seeds")
+    return {key for key in keys if tab.button(key=key).disabled}
+
+
+def widget(tab, name):
+    """Return the widget of a setting."""
+    setting = settings("directed")[name]
+    if len(setting.choices) in (2, 3):
+        return tab.button_group(key=f"set_{name}")
+    collection = {bool: tab.toggle, str: tab.selectbox}.get(setting.kind, tab.number_input)
+    return collection(key=f"set_{name}")
+
+
+def widgets(tab):
+    """Return all widgets of the kinds that set a value."""
+    return (*tab.number_input, *tab.toggle, *tab.selectbox, *tab.button_group)
+
+
+def pills(tab):
+    """Return the labels of the variants that can be switched on."""
+    return [option.content for option in tab.button_group(key="set_sharing").proto.options]
+
+
+def told(element):
+    """Return the text of a warning or an error without its Markdown escapes."""
+    return re.sub(r"\\(\W|_)", r"\1", element.value)
+
+
+def columns(tab):
+    """Return the columns of the board."""
+    return drawn(tab, "board")["columns"]
+
+
+def drawn(tab, key):
+    """Return the data that were sent to a live component."""
+    components = {element.key: element.proto for element in tab.get("bidi_component")}
+    return json.loads(components[key].bytes or components[key].json)

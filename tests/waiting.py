@@ -1,0 +1,90 @@
+"""Jobs of a training service that tests begin, wait for and compare."""
+
+import os
+import select
+import time
+
+import numpy as np
+from kinds import SMALL
+
+from attnkit.experiment import Experiment
+from attnkit.service.jobs import Job
+from attnkit.service.service import TrainingService
+from attnkit.service.worker import SLICE_SECONDS
+
+PATIENCE = 120.0
+"""Seconds after which a wait has failed; nothing here takes long on an idle machine."""
+
+STILL = 3 * SLICE_SECONDS
+"""Seconds without news after which none comes."""
+
+UNENDING = {**SMALL, "steps": 20_000, "batch_size": 256}
+"""A job that is still going on whenever a test looks at it."""
+
+
+def small(steps, first_seed=0):
+    """Return an experiment of two runs."""
+    return Experiment(**SMALL, steps=steps, first_seed=first_seed)
+
+
+def unending(first_seed=0):
+    """Return an experiment of two runs that no test waits for."""
+    return Experiment(**UNENDING, first_seed=first_seed)
+
+
+def step_of(job: Job) -> int:
+    """Return the number of steps taken, 0 before the first snapshot."""
+    return job.snapshot.step if job.snapshot is not None else 0
+
+
+def wait_until(service: TrainingService, job_id: str, condition) -> Job:
+    """Return the job as soon as it fulfils a condition."""
+    deadline = time.monotonic() + PATIENCE
+    job = service.look(job_id)
+    while not condition(job):
+        seconds = deadline - time.monotonic()
+        assert seconds > 0, f"still waiting: {job.state} at step {step_of(job)}, {job.error}"
+        job = service.wait(job_id, job.version, seconds)
+    return job
+
+
+def wait_until_still(service: TrainingService, job_id: str, state: str) -> Job:
+    """Return the job in a state that it keeps for longer than a turn lasts."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        job = wait_until(service, job_id, lambda job: job.state == state and job.settled)
+        if service.wait(job_id, job.version, STILL).version == job.version:
+            return job
+    raise AssertionError(f"never still in state {state}")
+
+
+def wait_for_end(process_id: int) -> bool:
+    """Return whether a process, child or not, ends in time."""
+    try:
+        descriptor = os.pidfd_open(process_id)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(PATIENCE * 1000))
+    finally:
+        os.close(descriptor)
+
+
+def the_example(service, experiment):
+    """Return an experiment's example as soon as it is drawn."""
+    found = service.example(experiment, PATIENCE)
+    assert found is not None
+    return found
+
+
+def assert_same_bits(snapshot, reference):
+    """Check that two snapshots hold the same numbers."""
+    assert snapshot.step == reference.step
+    assert np.array_equal(snapshot.eval_steps, reference.eval_steps)
+    for name, values in reference.history.items():
+        assert np.array_equal(snapshot.history[name], values, equal_nan=True), name
+    assert np.array_equal(snapshot.head_symmetry, reference.head_symmetry, equal_nan=True)
+    assert np.array_equal(snapshot.probe.pattern, reference.probe.pattern, equal_nan=True)
+    assert np.array_equal(snapshot.probe.answers, reference.probe.answers)
