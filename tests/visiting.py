@@ -91,7 +91,7 @@ def switch(tab, task):
 
 
 def status(tab):
-    """Return the status line above the board, the first text of its container."""
+    """Return the status line of the Lab, the first text of its container."""
     (state,) = (b for b in blocks_of(tab.main) if getattr(b.proto, "id", "").endswith("-state"))
     return state.markdown[0].value
 
