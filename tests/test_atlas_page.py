@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture(autouse=True)
-def made(monkeypatch, tmp_path_factory):
+def small_atlas(monkeypatch, tmp_path_factory):
     """Replace the shipped atlas by a small one, and keep uploads in the test's folder."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("uploads")))
     monkeypatch.setattr(shipped, "load_atlas", made_atlas)
@@ -32,7 +32,7 @@ def made(monkeypatch, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory):
+def local_copy(tmp_path_factory):
     """A copy that one person runs for themselves."""
     with idle_service(tmp_path_factory.mktemp("store")):
         yield
@@ -72,7 +72,7 @@ def tiny_model(tmp_path):
     return folder
 
 
-def turn(tab=None, **params):
+def open_atlas(tab=None, **params):
     """Open the Atlas with a link."""
     tab = visit() if tab is None else tab
     tab.query_params.update(params)
@@ -86,7 +86,7 @@ def texts(tab):
     return [re.sub(r"\$(W_.*?)\$", r"\1", text).replace(r"^\top", "ᵀ") for text in found]
 
 
-def said(tab, words):
+def text_with(tab, words):
     """Return the only text that has the words."""
     (text,) = [text for text in texts(tab) if words in text]
     return text
@@ -104,17 +104,17 @@ def link(tab):
     return {name: value if isinstance(value, str) else value[0] for name, value in params}
 
 
-def test_the_page_answers_with_the_numbers_of_its_table(copy):
+def test_the_page_answers_with_the_numbers_of_its_table(local_copy):
     """The page shows the sentences and the caveats of its table."""
-    tab = turn()
-    said(tab, "\n\n".join(answer_sentences(made_atlas().table)))
+    tab = open_atlas()
+    text_with(tab, "\n\n".join(answer_sentences(made_atlas().table)))
     for caveat in caveats(made_atlas().table):
-        assert caveat in said(tab, caveat)
+        assert caveat in text_with(tab, caveat)
 
 
-def test_every_figure_has_words_with_a_number(copy):
+def test_every_figure_has_words_with_a_number(local_copy):
     """Every figure has an alternative text with a number."""
-    tab = turn()
+    tab = open_atlas()
     found = {element.key: element for element in tab.get("bidi_component") if element.key}
     figures = [key for key in found if key.startswith("atlas_")]
     assert len(figures) == 7
@@ -123,27 +123,29 @@ def test_every_figure_has_words_with_a_number(copy):
         assert re.search(r"\d", data["alt"]), key
 
 
-def test_a_fold_under_every_figure_has_its_numbers(copy):
+def test_a_fold_under_every_figure_has_its_numbers(local_copy):
     """Every figure has a closed fold Numbers, whose table is made when it is opened."""
-    folds = [fold for fold in turn().expander if fold.label == "Numbers"]
+    folds = [fold for fold in open_atlas().expander if fold.label == "Numbers"]
     assert len(folds) == 7
     assert not any(fold.dataframe for fold in folds)
 
 
-def test_the_page_opens_with_the_head_farthest_from_chance(copy):
+def test_the_page_opens_with_the_head_farthest_from_chance(local_copy):
     """The page opens with the head whose measure is farthest from its chance level."""
     table = made_atlas().table
     heads = table[table["head"].notna() & ~table["folded"] & (table["offset"] == 0)]
     away = (heads["cos_qk"] - heads["cos_qk_random"]).abs()
     row = heads.loc[away.idxmax()]
-    assert link(turn())["head"] == "/".join(str(row[name]) for name in PLACE)
+    assert link(open_atlas())["head"] == "/".join(str(row[name]) for name in PLACE)
 
 
-def test_a_link_shows_a_head(copy):
+def test_a_link_shows_a_head(local_copy):
     """A link outlines a head in the grid and shows it below; a model's name may have a slash."""
-    tab = turn(head=f"{READER}/encoder/1/3", measure="symmetry")
+    tab = open_atlas(head=f"{READER}/encoder/1/3", measure="symmetry")
     (row,) = heads_of(made_atlas().table, model=READER, layer=1, head=3).itertuples()
-    assert number_text(row.symmetry) in said(tab, f"Outlined: {READER}, encoder, layer 1, head 3")
+    assert number_text(row.symmetry) in text_with(
+        tab, f"Outlined: {READER}, encoder, layer 1, head 3"
+    )
     assert drawn(tab, "atlas_grid")["chosen"] == [READER, "encoder", 1, 3]
     assert [tab.selectbox(key=f"atlas_head_{name}").value for name in Head._fields] == [
         *(READER, "encoder", 1, 3)
@@ -174,17 +176,17 @@ def test_a_link_shows_a_head(copy):
         ({"head": "a/b/" + "9" * 5000 + "/1"}, "head='a/b/999999999/1'"),
     ],
 )
-def test_a_faulty_link_is_told_and_the_page_opens(copy, params, named):
+def test_a_faulty_link_is_told_and_the_page_opens(local_copy, params, named):
     """A faulty link names the field and the value, and the page opens with its default."""
-    tab = turn(**params)
-    assert named in said(tab, "The link has")
+    tab = open_atlas(**params)
+    assert named in text_with(tab, "The link has")
     assert link(tab)["head"].startswith("Made")
     assert "The link" not in " ".join(texts(show(tab)))
 
 
-def test_lists_choose_a_head_as_the_grid_does(copy):
+def test_lists_choose_a_head_as_the_grid_does(local_copy):
     """The lists choose a head, and another model keeps the layer and head it has in common."""
-    tab = turn(head=f"{READER}/encoder/1/4")
+    tab = open_atlas(head=f"{READER}/encoder/1/4")
     tab.selectbox(key="atlas_head_model").set_value(WRITER)
     show(tab)
     assert link(tab)["head"] == f"{WRITER}/causal/1/4"
@@ -194,9 +196,9 @@ def test_lists_choose_a_head_as_the_grid_does(copy):
     assert link(tab)["head"] == f"{WRITER}/cross/0/0"
 
 
-def test_the_page_remembers_what_was_chosen(copy):
+def test_the_page_remembers_what_was_chosen(local_copy):
     """Head, measure and settings are the same after a visit to another page."""
-    tab = turn(head=f"{WRITER}/causal/2/1", measure="rank_q", fold="1", offset="4")
+    tab = open_atlas(head=f"{WRITER}/causal/2/1", measure="rank_q", fold="1", offset="4")
     before = link(tab)
     tab.query_params.clear()
     show(tab.switch_page("pages/guide.py"))
@@ -208,9 +210,9 @@ def test_the_page_remembers_what_was_chosen(copy):
 
 
 @pytest.mark.parametrize(("fold", "offset"), [(False, 0), (True, 0), (False, 4), (True, 16)])
-def test_settings_change_the_numbers_of_models_that_have_them(copy, fold, offset):
+def test_settings_change_the_numbers_of_models_that_have_them(local_copy, fold, offset):
     """Folded gains and the distance change only the numbers of models that have them."""
-    tab = turn(measure="cos_qk", head=f"{WRITER}/causal/1/2")
+    tab = open_atlas(measure="cos_qk", head=f"{WRITER}/causal/1/2")
     tab.toggle(key="atlas_fold").set_value(fold)
     tab.button_group(key="atlas_offset").set_value(offset)
     show(tab)
@@ -225,56 +227,56 @@ def test_settings_change_the_numbers_of_models_that_have_them(copy, fold, offset
     assert panels[0]["values"][0][0] == pytest.approx(known, rel=1e-3)
 
 
-def test_shared_heads_can_count_per_query_head(copy):
+def test_shared_heads_can_count_per_query_head(local_copy):
     """Distributions and medians can count a shared head once per query head."""
-    tab = turn(measure="overlap_kv")
+    tab = open_atlas(measure="overlap_kv")
     assert f"{WRITER}, causal: median" in drawn(tab, "atlas_strips")["alt"]
     assert "6 heads" in drawn(tab, "atlas_strips")["alt"]
     assert "kv" not in link(tab)
     tab.button_group(key="atlas_once").set_value(False)
     assert "18 heads" in drawn(show(tab), "atlas_strips")["alt"]
     assert link(tab)["kv"] == "query"
-    assert "18 heads" in drawn(turn(measure="overlap_kv", kv="query"), "atlas_strips")["alt"]
+    assert "18 heads" in drawn(open_atlas(measure="overlap_kv", kv="query"), "atlas_strips")["alt"]
 
 
-def test_pictures_of_another_distance_than_the_table_say_so(copy):
+def test_pictures_of_another_distance_than_the_table_say_so(local_copy):
     """Pictures name their distance only where the table is of another one."""
     words = "The pictures are of tokens at distance 0."
-    assert said(turn(head=f"{WRITER}/causal/1/2", offset="4"), words) == words
-    assert words not in texts(turn(head=f"{WRITER}/causal/1/2"))
-    assert words not in texts(turn(head=f"{READER}/encoder/1/2", offset="4"))
+    assert text_with(open_atlas(head=f"{WRITER}/causal/1/2", offset="4"), words) == words
+    assert words not in texts(open_atlas(head=f"{WRITER}/causal/1/2"))
+    assert words not in texts(open_atlas(head=f"{READER}/encoder/1/2", offset="4"))
 
 
-def test_the_random_level_beside_a_head_is_its_own(copy, monkeypatch):
+def test_the_random_level_beside_a_head_is_its_own(local_copy, monkeypatch):
     """The random level beside a head is that head's, not the mean of its kind."""
     table = made_atlas().table.copy()
     here = (table["model"] == READER) & (table["layer"] == 1) & (table["head"] == 3)
     table.loc[here, ["symmetry_random", "symmetry_random_sd"]] = 0.23, 0.17
     monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
-    tab = turn(head=f"{READER}/encoder/1/3", measure="symmetry")
-    assert "(random 0.23 ± 0.17)" in said(tab, "Outlined:")
+    tab = open_atlas(head=f"{READER}/encoder/1/3", measure="symmetry")
+    assert "(random 0.23 ± 0.17)" in text_with(tab, "Outlined:")
 
 
-def test_a_model_without_the_measure_is_named(copy, monkeypatch):
+def test_a_model_without_the_measure_is_named(local_copy, monkeypatch):
     """A model without the measure is named with the reason instead of missing silently."""
     table = made_atlas().table.copy()
     ran = table["model"] == WRITER
     for name in OF_ACTIVATIONS:
         table.loc[ran, [name, f"{name}_random", f"{name}_random_sd"]] = 0.5, 0.3, 0.1
     monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table))
-    told = f"Not measured: {READER}, which was not run."
-    assert said(turn(measure="act_cka_qk"), "Not measured") == told
-    assert "Not measured" not in " ".join(texts(turn(measure="cos_qk")))
+    expected = f"Not measured: {READER}, which was not run."
+    assert text_with(open_atlas(measure="act_cka_qk"), "Not measured") == expected
+    assert "Not measured" not in " ".join(texts(open_atlas(measure="cos_qk")))
 
 
-def test_the_table_of_a_head_names_its_columns(copy):
+def test_the_table_of_a_head_names_its_columns(local_copy):
     """The table of a head has the median of its kind as a column."""
-    assert "| Median of its kind |" in said(turn(), "| Measure | Here |")
+    assert "| Median of its kind |" in text_with(open_atlas(), "| Measure | Here |")
 
 
-def test_our_own_models_join_all_figures(copy):
+def test_our_own_models_join_all_figures(local_copy):
     """Toy models join all figures and lists when switched on, and leave them again."""
-    tab = turn(measure="cos_qk")
+    tab = open_atlas(measure="cos_qk")
     tab.toggle(key="atlas_toys").set_value(True)
     show(tab)
     assert [panel["model"] for panel in drawn(tab, "atlas_grid")["panels"]][-2:] == list(TOYS)
@@ -289,10 +291,10 @@ def test_our_own_models_join_all_figures(copy):
     assert "The link" not in " ".join(texts(tab))
 
 
-def test_a_measure_that_no_model_has_is_said(copy):
+def test_a_measure_that_no_model_has_is_said(local_copy):
     """A measure that no model has shows a message instead of figures."""
-    tab = turn(measure="act_cka_qk")
-    said(tab, "None of these models has this measure")
+    tab = open_atlas(measure="act_cka_qk")
+    text_with(tab, "None of these models has this measure")
     assert "atlas_strips" not in {element.key for element in tab.get("bidi_component")}
 
 
@@ -300,20 +302,20 @@ def test_a_measure_that_no_model_has_is_said(copy):
     "measure",
     [pytest.param(name, marks=[pytest.mark.long] * (i % 4 > 0)) for i, name in enumerate(MEASURES)],
 )
-def test_every_measure_can_be_shown(copy, measure):
+def test_every_measure_can_be_shown(local_copy, measure):
     """Every measure can be shown, whichever numbers are missing."""
-    assert link(turn(measure=measure))["measure"] == measure
+    assert link(open_atlas(measure=measure))["measure"] == measure
 
 
-def test_a_damaged_atlas_is_told(copy, monkeypatch):
+def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
     """A damaged atlas shows its error, and a model can still be measured."""
 
     def fail():
         raise Unreadable("shipped.parquet: not an atlas")
 
     monkeypatch.setattr(shipped, "load_atlas", fail)
-    tab = turn()
-    said(tab, "shipped.parquet: not an atlas")
+    tab = open_atlas()
+    text_with(tab, "shipped.parquet: not an atlas")
     assert tab.button(key="own_measure")
 
 
@@ -332,57 +334,57 @@ def measured(tab):
     return show(tab)
 
 
-def test_a_folder_is_measured_and_joins_the_figures(copy, tiny_model):
-    """A measured folder joins the figures and the lists, and its link is not offered for sending."""
-    tab = turn(measure="cos_qk")
+def test_a_folder_is_measured_and_joins_the_figures(local_copy, tiny_model):
+    """A measured folder joins the figures and the lists, but its link is not for others."""
+    tab = open_atlas(measure="cos_qk")
     tab.text_input(key="own_source").set_value(str(tiny_model))
     tab = measured(press(tab, "own_measure"))
-    told = said(tab, "Measured: tiny-bert, 2 heads")
-    assert "Choose it under One head and Two models" in told
-    assert "gone when the page is loaded again" in told
+    message = text_with(tab, "Measured: tiny-bert, 2 heads")
+    assert "Choose it under One head and Two models" in message
+    assert "gone when the page is loaded again" in message
     panels = drawn(tab, "atlas_grid")["panels"]
     assert [(p["model"], p["kind"]) for p in panels][-1] == ("tiny-bert", "encoder")
     tab.selectbox(key="atlas_head_model").set_value("tiny-bert")
     assert "tiny-bert" in drawn(show(tab), "atlas_split")["alt"]
-    said(tab, "You measured this model")
+    text_with(tab, "You measured this model")
     assert "send it on" not in " ".join(texts(tab))
     tab.selectbox(key="atlas_head_model").set_value(READER)
-    said(show(tab), "names this head: send it on")
+    text_with(show(tab), "names this head: send it on")
 
 
-def test_why_nothing_was_measured_is_said_plainly(copy, tmp_path):
+def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
     """A failed measurement shows the one line of its command, naming the source once."""
-    tab = turn()
+    tab = open_atlas()
     tab.text_input(key="own_source").set_value(str(tmp_path))
     tab = measured(press(tab, "own_measure"))
-    told = said(tab, f"{tmp_path.name}: ")
-    assert told.count(tmp_path.name) == 1
+    message = text_with(tab, f"{tmp_path.name}: ")
+    assert message.count(tmp_path.name) == 1
     assert not tab.button(key="own_measure").disabled
 
 
-def test_a_stop_is_no_error(copy, tmp_path):
+def test_a_stop_is_no_error(local_copy, tmp_path):
     """A stopped measurement is no error, and another one can begin."""
-    tab = turn()
+    tab = open_atlas()
     measuring = tab.session_state["model_measurement"] = ModelMeasurement(str(tmp_path))
     measuring.stop()
     measuring.stopped = True  # if it had failed before
     show(tab)
-    assert said(tab, "Stopped") == "Stopped."
+    assert text_with(tab, "Stopped") == "Stopped."
     assert not tab.error
     assert not tab.button(key="own_measure").disabled
 
 
-def test_nothing_named_is_told(copy):
+def test_nothing_named_is_told(local_copy):
     """Without a source the page asks for one, and starts no process."""
-    tab = press(turn(), "own_measure")
-    said(tab, "Name a model or upload one")
+    tab = press(open_atlas(), "own_measure")
+    text_with(tab, "Name a model or upload one")
     assert "model_measurement" not in tab.session_state
 
 
 def test_a_hosted_copy_measures_nothing(hosted):
     """A hosted copy shows the command instead of a field and an upload."""
-    tab = turn()
-    said(tab, "Off on this copy")
+    tab = open_atlas()
+    text_with(tab, "Off on this copy")
     assert any("python -m attnkit models PATH" in code.value for code in tab.code)
     assert not [w for w in tab.text_input if w.key == "own_source"]
     assert not tab.get("file_uploader")

@@ -40,14 +40,16 @@ def test_tasks_lists_dials_and_in_one_line_what_else_is_set(run):
     """`tasks` lists dials with default and range, and other defaults in one line."""
     _, output, _ = run("tasks")
     for name, task in TASKS.items():
-        own = output.split(f"\n{name} ")[1].split("\n\n")[0].splitlines()
+        entry = output.split(f"\n{name} ")[1].split("\n\n")[0].splitlines()
         if task.preset:
-            quick = own.pop().removeprefix("    quick preset: ")
+            quick = entry.pop().removeprefix("    quick preset: ")
             assert dict(pair.split("=") for pair in quick.split()).keys() == task.preset.keys()
-        dials = [line.split()[:2] for line in own[2:-1]]
+        dials = [line.split()[:2] for line in entry[2:-1]]
         assert dials == [[dial, as_typed(value)] for dial, value in task().model_dump().items()]
-        assert own[-1].startswith("    with ")
-        assert dict(pair.split("=") for pair in own[-1].split()[1:]).keys() == task.overrides.keys()
+        assert entry[-1].startswith("    with ")
+        assert (
+            dict(pair.split("=") for pair in entry[-1].split()[1:]).keys() == task.overrides.keys()
+        )
     assert "(a whole number from 4 to 16)" in output
     assert "(next or masked)" in output
 

@@ -18,8 +18,8 @@ def test_a_stored_experiment_is_not_trained_again(run, tmp_path):
     assert (code, "stored" in errors) == (0, False)
     again = run(*SMALL, "--store", where, "--json", "-", "--out", str(tmp_path / "result"))
     document = json.loads(output)
-    told = f"experiment {document['hash']} is stored: nothing is trained\n"
-    assert again == (0, output, told)
+    message = f"experiment {document['hash']} is stored: nothing is trained\n"
+    assert again == (0, output, message)
     assert Result.load(tmp_path / "result").to_dict() == document
 
 

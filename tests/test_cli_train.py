@@ -15,7 +15,7 @@ from attnkit.training.results import Result
 
 RUN_KEYS = """sharing seed accuracy loss steps_to_threshold parameters kv_cache_floats_per_token
     score_symmetry weight_symmetry mass_on_target mass_on_reverse""".split()
-"""What design.md promises of every run in `train --json`."""
+"""Keys of every run in `train --json`, which are a public interface."""
 
 
 def same_numbers(document, other):
@@ -50,20 +50,20 @@ def test_json_has_every_promised_key(run, tmp_path):
     assert document["experiment"]["steps"] == 12
     assert document["experiment"]["sharing"] == ["QKV", "Q=K=V"]
     assert len(document["runs"]) == 4
-    for own in document["runs"]:
-        assert set(RUN_KEYS) <= own.keys()
-    ids = [(own["sharing"], own["seed"]) for own in document["runs"]]
+    for row in document["runs"]:
+        assert set(RUN_KEYS) <= row.keys()
+    ids = [(row["sharing"], row["seed"]) for row in document["runs"]]
     assert ids == [("QKV", 0), ("QKV", 1), ("Q=K=V", 0), ("Q=K=V", 1)]
 
 
 def test_json_has_numbers_where_they_are_defined(run):
     """Every number of a directed relation but the threshold is defined after few steps."""
     _, output, _ = run(*SMALL, "--json", "-")
-    for own in json.loads(output)["runs"]:
-        assert own["steps_to_threshold"] is None
-        assert all(own[name] is not None for name in RUN_KEYS if name != "steps_to_threshold")
-        assert isinstance(own["parameters"], int)
-        assert isinstance(own["kv_cache_floats_per_token"], int)
+    for row in json.loads(output)["runs"]:
+        assert row["steps_to_threshold"] is None
+        assert all(row[name] is not None for name in RUN_KEYS if name != "steps_to_threshold")
+        assert isinstance(row["parameters"], int)
+        assert isinstance(row["kv_cache_floats_per_token"], int)
 
 
 def test_json_is_null_where_a_number_is_undefined(run):
@@ -71,7 +71,7 @@ def test_json_is_null_where_a_number_is_undefined(run):
     arguments = ["--task", "phonebook", "--steps", "2", "--seeds", "1", "--json", "-"]
     _, output, _ = run("train", *arguments)
     document = json.loads(output, parse_constant=lambda text: pytest.fail(f"{text} in JSON"))
-    assert [own["mass_on_reverse"] for own in document["runs"]] == [None] * 5
+    assert [row["mass_on_reverse"] for row in document["runs"]] == [None] * 5
 
 
 def test_json_to_the_screen_prints_nothing_else(run):
@@ -92,9 +92,9 @@ def test_out_saves_a_result_that_can_be_loaded(run, tmp_path):
     assert code == 0
     assert loaded.snapshot.status == "finished"
     assert loaded.experiment.n_runs == 4
-    for own, other in zip(loaded.parameters, trained.parameters, strict=True):
-        assert own.keys() == other.keys()
-        assert all(np.array_equal(own[name], other[name]) for name in own)
+    for weights, other in zip(loaded.parameters, trained.parameters, strict=True):
+        assert weights.keys() == other.keys()
+        assert all(np.array_equal(weights[name], other[name]) for name in weights)
 
 
 def test_json_and_out_may_be_given_together(run, tmp_path):
@@ -150,10 +150,10 @@ def test_the_quick_preset_is_set_up_by_name(run):
     """`--preset` sets up the quick preset, and other flags override it."""
     arguments = ("train", "--task", "sort", "--preset", "--seeds", "1", "--steps", "2")
     code, output, _ = run(*arguments, "--json", "-", "--sharing", "QKV")
-    told = json.loads(output)["experiment"]
+    experiment = json.loads(output)["experiment"]
     assert code == 0
-    assert {**told, "steps": 500}.items() >= TASKS["sort"].preset.items()
-    assert told["steps"] == 2
+    assert {**experiment, "steps": 500}.items() >= TASKS["sort"].preset.items()
+    assert experiment["steps"] == 2
 
 
 def test_train_takes_text_forms_and_names(run):

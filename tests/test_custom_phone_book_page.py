@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from visiting import drawn, job_of, press, show, told, visit, visit_small, watch
+from visiting import drawn, job_of, plain_text, press, show, visit, visit_small, watch
 
 from attnkit.service.service import TrainingService
 
@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
 @pytest.fixture(scope="module")
-def asked(pages_service):
+def trained_tabs(pages_service):
     """Tabs whose phone books are trained, exact and fuzzy."""
     tabs = {}
     for task, steps in (("phonebook", "250"), ("fuzzy_phonebook", "400")):
@@ -21,7 +21,7 @@ def asked(pages_service):
     return tabs
 
 
-def ask_book(tab, task, book=None, name=None):
+def answers_to(tab, task, book=None, name=None):
     """Type a book and a query, and return the answers without markup."""
     if book is not None:
         tab.text_area(key=f"book_{task}").set_value(book)
@@ -32,17 +32,17 @@ def ask_book(tab, task, book=None, name=None):
 
 
 @pytest.mark.parametrize(("task", "name"), [("phonebook", "anna"), ("fuzzy_phonebook", "Amna")])
-def test_trained_models_answer_a_book_of_ones_own(asked, task, name):
+def test_trained_models_answer_a_book_of_ones_own(trained_tabs, task, name):
     """Trained models answer a typed book of another number of entries with its own numbers."""
-    said = ask_book(asked[task], task, "Jindřich 731\nAnna 204\nBernd 518", name)
-    assert said.count("204 ✓") == 2
-    assert said.count("2 of 2") == 2
+    text = answers_to(trained_tabs[task], task, "Jindřich 731\nAnna 204\nBernd 518", name)
+    assert text.count("204 ✓") == 2
+    assert text.count("2 of 2") == 2
 
 
-def test_a_book_of_twelve_is_answered(asked):
+def test_a_book_of_twelve_is_answered(trained_tabs):
     """A book may have as many entries as the dial allows, more than in training."""
     lines = [f"{name} {i + 100}" for i, name in enumerate("abcdefghijkl")]
-    assert "104 ✓" in ask_book(asked["phonebook"], "phonebook", "\n".join(lines), "E")
+    assert "104 ✓" in answers_to(trained_tabs["phonebook"], "phonebook", "\n".join(lines), "E")
 
 
 @pytest.mark.parametrize(
@@ -56,20 +56,20 @@ def test_a_book_of_twelve_is_answered(asked):
         ("<b>x</b> $1$ `a` *b*\nBen", "Line 1"),
     ],
 )
-def test_a_book_that_cannot_be_asked_is_told(asked, book, named):
+def test_a_book_that_cannot_be_asked_is_told(trained_tabs, book, named):
     """A faulty book names the line, the value and what is allowed, as plain text."""
-    tab = asked["phonebook"]
+    tab = trained_tabs["phonebook"]
     tab.text_area(key="book_phonebook").set_value(book)
     show(tab)
-    said = " ".join(map(told, tab.error))
-    assert named in said
-    assert len(said) < 2000
+    text = " ".join(map(plain_text, tab.error))
+    assert named in text
+    assert len(text) < 2000
     assert not any(element.key == "custom_book_answers" for element in tab.get("bidi_component"))
 
 
-def test_names_are_no_markup(asked):
+def test_names_are_no_markup(trained_tabs):
     """Names of a book are shown as plain text, without HTML, Markdown or formulas."""
-    tab = asked["phonebook"]
+    tab = trained_tabs["phonebook"]
     tab.text_area(key="book_phonebook").set_value("<img src=x onerror=alert(1)> 1\n**B** 2")
     tab.text_input(key="asked_phonebook").set_value("<script>alert(1)</script> $x$")
     show(tab)
@@ -80,23 +80,23 @@ def test_names_are_no_markup(asked):
     assert "<script>" not in note
 
 
-def test_a_book_is_asked_once_while_nothing_changes(asked, monkeypatch):
+def test_a_book_is_asked_once_while_nothing_changes(trained_tabs, monkeypatch):
     """An unchanged book sends no second request to the training process."""
-    tab = asked["phonebook"]
-    ask_book(tab, "phonebook", "Ada 1\nBen 2", "Ada")
+    tab = trained_tabs["phonebook"]
+    answers_to(tab, "phonebook", "Ada 1\nBen 2", "Ada")
     monkeypatch.setattr(TrainingService, "ask", lambda *_: "Busy")
-    assert "1 ✓" in ask_book(tab, "phonebook")
-    assert "2 ✓" in ask_book(tab, "phonebook", name="Ben")  # every name was asked at once
+    assert "1 ✓" in answers_to(tab, "phonebook")
+    assert "2 ✓" in answers_to(tab, "phonebook", name="Ben")  # every name was asked at once
     tab.text_area(key="book_phonebook").set_value("Ada 1\nBen 2\nCem 3")
-    assert told(show(tab).warning[-1]) == "Busy."
+    assert plain_text(show(tab).warning[-1]) == "Busy."
 
 
 @pytest.mark.parametrize(("task", "name"), [("phonebook", "anna"), ("fuzzy_phonebook", "Amna")])
 def test_the_finished_example_answers_before_anything_is_trained(task, name):
     """The shipped weights of the finished example answer a book before any training."""
     tab = visit(v="1", task=task)
-    said = ask_book(tab, task, "Jindřich 731\nAnna 204\nBernd 518", name)
-    assert said.count("204 ✓") == 5
+    text = answers_to(tab, task, "Jindřich 731\nAnna 204\nBernd 518", name)
+    assert text.count("204 ✓") == 5
     assert any("Models of the finished example" in caption.value for caption in tab.caption)
     assert job_of(tab) is None
 
@@ -113,7 +113,7 @@ def test_learned_positions_answer_the_trained_size_only():
     tab = visit_small(task="phonebook", positions="learned", steps="10", n_entries="6")
     press(tab, "train")
     watch(tab, lambda job: job.over)
-    said = ask_book(tab, "phonebook")
-    assert said.count("It answers books of 6 entries only") == 2
-    said = ask_book(tab, "phonebook", "a 1\nb 2\nc 3\nd 4\ne 5\nf 6", "a")
-    assert "It answers" not in said
+    text = answers_to(tab, "phonebook")
+    assert text.count("It answers books of 6 entries only") == 2
+    text = answers_to(tab, "phonebook", "a 1\nb 2\nc 3\nd 4\ne 5\nf 6", "a")
+    assert "It answers" not in text

@@ -177,8 +177,8 @@ def test_results_wait_for_a_database_that_is_gone(
     """Results wait for a lost database, training goes on, and they are stored on its return."""
     where = postgres.database()
     store = keep_in(where)
-    asked, ask = [], store.snapshot
-    monkeypatch.setattr(store, "snapshot", lambda key: asked.append(key) or ask(key))
+    read_keys, read_snapshot = [], store.snapshot
+    monkeypatch.setattr(store, "snapshot", lambda key: read_keys.append(key) or read_snapshot(key))
     other = service.submit(unending())
     assert_stored(service, finish(service, small(5)))
     postgres.stop()
@@ -186,10 +186,10 @@ def test_results_wait_for_a_database_that_is_gone(
         back = time.monotonic() + (10 if long else 0)
         jobs = finish(service, *(small(5, first_seed) for first_seed in range(1, 4)))
         jobs += finish(service, small(5, 4))
-        told = {(job.state, job.stored, job.unstored) for job in jobs}
-        assert told == {("finished", False, GONE)}
+        states = {(job.state, job.stored, job.unstored) for job in jobs}
+        assert states == {("finished", False, GONE)}
         assert [service.find(small(5, 9)) for _ in range(5)] == [None] * 5
-        assert len(asked) == 1  # only the first has waited for the database
+        assert len(read_keys) == 1  # only the first has waited for the database
         wait_until(service, other, lambda job: time.monotonic() > back)
         reached = step_of(service.look(other))
         wait_until(service, other, lambda job: step_of(job) > reached)
@@ -213,8 +213,8 @@ def test_results_wait_for_room_on_a_full_disk(disk, service, keep_in, open_store
     assert_stored(service, finish(service, small(5)))
     disk.fill()
     jobs = finish(service, small(5, 1), small(5, 2))
-    told = {(job.state, job.stored, job.unstored) for job in jobs}
-    assert told == {("finished", False, "the disk is full")}
+    states = {(job.state, job.stored, job.unstored) for job in jobs}
+    assert states == {("finished", False, "the disk is full")}
     disk.clear()
     assert_stored(service, jobs)
     for job in jobs:

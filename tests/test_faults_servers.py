@@ -66,23 +66,26 @@ def assert_found(folder, hashes):
 
 def test_what_a_killed_server_reported_is_there(tmp_path, long):
     """Results that a server reported are whole after kills at random moments."""
-    moment, told = random.Random(6), set()
+    moment, reported = random.Random(6), set()
     for kill in range(50 if long else 2):
         with serving(tmp_path, 10_000 * kill) as (server, training_process):
-            own = {server.stdout.readline().strip() for _ in range(moment.randrange(1, 16))}
+            reported_now = {
+                server.stdout.readline().strip() for _ in range(moment.randrange(1, 16))
+            }
             with contextlib.suppress(subprocess.TimeoutExpired):
                 server.wait(moment.choice([0, moment.uniform(0, 0.2)]))
             server.kill()
-            own.update(server.stdout.read().split("\n")[:-1])  # the last line may be cut off
+            whole_lines = server.stdout.read().split("\n")[:-1]  # the last one may be cut off
+            reported_now.update(whole_lines)
             assert server.wait() == -signal.SIGKILL
         assert wait_for_end(training_process)
-        assert_found(tmp_path, own)
-        told |= own
-    assert_found(tmp_path, told)
+        assert_found(tmp_path, reported_now)
+        reported |= reported_now
+    assert_found(tmp_path, reported)
     with connected(tmp_path) as connection:
         assert connection.scalar(text("PRAGMA integrity_check")) == "ok"
         n_stored = connection.scalar(text("SELECT count(*) FROM results"))
-    sys.stdout.write(f"{kill + 1} kills, {len(told)} results reported, {n_stored} stored\n")
+    sys.stdout.write(f"{kill + 1} kills, {len(reported)} results reported, {n_stored} stored\n")
 
 
 def test_two_replicas_that_finish_the_same_at_once_store_it_once(postgres, open_store):
@@ -148,7 +151,7 @@ def visit(port, experiment):
     return Visitor(port, urlencode(link_params(experiment)), patience=PATIENCE)
 
 
-def says(visitor, *parts):
+def has_line(visitor, *parts):
     """Return whether one line of the page holds all parts."""
     return any(all(part in line for part in parts) for line in visitor.texts())
 
@@ -158,9 +161,9 @@ def test_a_folder_full_of_foreign_files_is_used(littered):
     folder, port = littered
     with visit(port, small(20)) as visitor:
         visitor.press("train")
-        visitor.wait_for("the end", lambda: says(visitor, "Finished: "))
+        visitor.wait_for("the end", lambda: has_line(visitor, "Finished: "))
         visitor.wait_for("the last tick", lambda: not visitor.ticking)
-        assert not says(visitor, "Not stored")
+        assert not has_line(visitor, "Not stored")
         assert visitor.exceptions == []
     with closing(ResultStore(folder)) as store:
         assert_same_bits(store.snapshot(small(20).hash), ak.train(small(20), "cpu").snapshot)
@@ -173,15 +176,15 @@ def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered)
     """A visitor sees that training began anew after a kill, and gets the same result."""
     folder, port = littered
     experiment = small(1500, first_seed=5)
-    (server,) = [own for own in psutil.Process().children() if str(port) in own.cmdline()]
+    (server,) = [child for child in psutil.Process().children() if str(port) in child.cmdline()]
     with visit(port, experiment) as visitor:
         visitor.press("train")
         visitor.wait_for("a curve", lambda: visitor.ticking and visitor.evaluated_to() > 0)
         (training_process,) = server.children()
         training_process.kill()
         anew = "The training process died and began anew."
-        visitor.wait_for("a new beginning", lambda: says(visitor, anew))
-        visitor.wait_for("the end", lambda: says(visitor, "Finished: ", anew))
+        visitor.wait_for("a new beginning", lambda: has_line(visitor, anew))
+        visitor.wait_for("the end", lambda: has_line(visitor, "Finished: ", anew))
         assert visitor.exceptions == []
     with closing(ResultStore(folder)) as store:
         stored, expected = store.result(experiment.hash), ak.train(experiment, "cpu")
@@ -192,10 +195,10 @@ def test_a_visitor_whose_training_process_is_killed_sees_it_begin_anew(littered)
 # leftovers
 
 
-def what_is_there():
+def open_resources():
     """Return the threads, the child processes and the number of open files."""
-    own = psutil.Process()
-    return set(threading.enumerate()), own.children(recursive=True), own.num_fds()
+    process = psutil.Process()
+    return set(threading.enumerate()), process.children(recursive=True), process.num_fds()
 
 
 def test_nothing_is_left_of_closed_services(tmp_path, monkeypatch, long):
@@ -203,7 +206,7 @@ def test_nothing_is_left_of_closed_services(tmp_path, monkeypatch, long):
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    before = what_is_there()
+    before = open_resources()
     with contextlib.ExitStack() as opened:
         store = opened.enter_context(closing(ResultStore(tmp_path / "data")))
         services = [
@@ -215,5 +218,5 @@ def test_nothing_is_left_of_closed_services(tmp_path, monkeypatch, long):
         for service in services:
             job_id = service.submit(unending())
             wait_until(service, job_id, lambda job: step_of(job) > 0)
-    assert what_is_there() == before
+    assert open_resources() == before
     assert list((tmp_path / "temporary").iterdir()) == []

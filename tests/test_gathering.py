@@ -26,10 +26,10 @@ def test_every_arm_is_tuned_on_its_rates():
     """Every arm is tuned on two seeds at each of its rates, and takes one of them."""
     claim, bench = small_claim(), MadeUp()
     tuned = tune(claim.arms, bench)
-    assert {name: tuple(sorted(own.tried)) for name, own in tuned.items()} == {
+    assert {name: tuple(sorted(tuning.tried)) for name, tuning in tuned.items()} == {
         one.name: rates_of(one) for one in claim.arms
     }
-    assert all(own.rate in own.tried for own in tuned.values())
+    assert all(tuning.rate in tuning.tried for tuning in tuned.values())
     n_runs = sum(experiment.n_runs for experiment in bench.measured)
     assert n_runs == len(claim.arms) * len(RATES) * N_TUNING_SEEDS
 
@@ -45,11 +45,11 @@ def test_a_rate_is_chosen_by_the_last_reading_of_long_runs():
 
 def test_an_arm_that_takes_another_s_rate_is_not_tuned():
     """An arm with `rate_of` takes the tuning of that arm, and trains nothing for it."""
-    own, bench = [arm("Q=K", **TINY), arm("QKV", "free", **TINY)], MadeUp()
-    tuned = tune([arm("QKV tie=K=V", "tied later", rate_of="free", **TINY), *own], bench)
+    tuned_arms, bench = [arm("Q=K", **TINY), arm("QKV", "free", **TINY)], MadeUp()
+    tuned = tune([arm("QKV tie=K=V", "tied later", rate_of="free", **TINY), *tuned_arms], bench)
     assert tuned["tied later"] == tuned["free"] != tuned["Q=K"]
     n_runs = sum(experiment.n_runs for experiment in bench.measured)
-    assert n_runs == len(own) * len(RATES) * N_TUNING_SEEDS
+    assert n_runs == len(tuned_arms) * len(RATES) * N_TUNING_SEEDS
 
 
 def test_a_tuned_rate_is_the_best_of_what_was_trained(tmp_path):
@@ -140,15 +140,15 @@ def test_evidence_of_one_claim_does_not_count_what_another_took():
 def test_every_measure_that_is_judged_is_recorded():
     """Every arm records accuracy, loss and the measures of the statements."""
     claim = small_claim(statements=(better("Q=K", "QKV", measure="loss_all_along"),))
-    for own in made_up(claim).scores.values():
-        assert set(own) == {"accuracy", "loss", "loss_all_along"}
+    for scores in made_up(claim).scores.values():
+        assert set(scores) == {"accuracy", "loss", "loss_all_along"}
 
 
 def test_what_is_done_is_told():
     """Gathering reports one line per claim, before the claim begins."""
-    said = []
-    list(gather([small_claim("first"), small_claim("second")], MadeUp(say=said.append)))
-    assert said == ["1/2 first", "2/2 second"]
+    lines = []
+    list(gather([small_claim("first"), small_claim("second")], MadeUp(say=lines.append)))
+    assert lines == ["1/2 first", "2/2 second"]
 
 
 # confirming an inability

@@ -50,8 +50,8 @@ def numbers(evidence):
 
 def same(one, other):
     """Return whether two measurements agree to the bit."""
-    told = [{**found.to_dict(), "seconds": None} for found in (one, other)]
-    return json.dumps(told[0]) == json.dumps(told[1])
+    documents = [{**found.to_dict(), "seconds": None} for found in (one, other)]
+    return json.dumps(documents[0]) == json.dumps(documents[1])
 
 
 def test_a_bench_measures_what_train_gives(tmp_path):
@@ -120,9 +120,9 @@ def test_a_fresh_bench_trains_anew_but_each_experiment_once(tmp_path, trained):
     """A fresh bench replaces stored measurements, and trains each experiment once."""
     expected = Bench(tmp_path).measure(ONE)
     path, _ = tmp_path.iterdir()
-    told = json.loads(path.read_text(encoding="utf-8"))
-    told["scores"]["loss"] = np.full((2, 2), 9.0).tolist()
-    path.write_text(json.dumps(told), encoding="utf-8")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["scores"]["loss"] = np.full((2, 2), 9.0).tolist()
+    path.write_text(json.dumps(document), encoding="utf-8")
     bench = Bench(tmp_path, fresh=True)
     first, second = bench.measure(ONE), bench.measure(ONE)
     assert trained == [ONE.experiment] * 2
@@ -137,29 +137,29 @@ def cut(text):
 
 def without_a_measure(text):
     """Return a file without one of the measures, as an older version wrote it."""
-    told = json.loads(text)
-    del told["scores"]["loss"]
-    return json.dumps(told)
+    document = json.loads(text)
+    del document["scores"]["loss"]
+    return json.dumps(document)
 
 
 def with_a_run_less(text):
     """Return a file with one seed less."""
-    told = json.loads(text)
-    told["scores"] = {n: [row[:-1] for row in rows] for n, rows in told["scores"].items()}
-    return json.dumps(told)
+    document = json.loads(text)
+    document["scores"] = {n: [row[:-1] for row in rows] for n, rows in document["scores"].items()}
+    return json.dumps(document)
 
 
 def with_a_curve_of_another_length(text):
     """Return a file whose curves do not fit its steps."""
-    told = json.loads(text)
-    return json.dumps({**told, "steps": told["steps"][1:]})
+    document = json.loads(text)
+    return json.dumps({**document, "steps": document["steps"][1:]})
 
 
 def with_a_number_for_a_list(text):
     """Return a file with an array of another shape."""
-    told = json.loads(text)
-    told["scores"]["loss"] = 0.5
-    return json.dumps(told)
+    document = json.loads(text)
+    document["scores"]["loss"] = 0.5
+    return json.dumps(document)
 
 
 def without_seconds(text):
@@ -236,8 +236,8 @@ def test_prediction_and_rule_are_written_down_when_the_first_run_begins(tmp_path
     assert after.first_run == before.first_run
     assert after.changed == "the prediction"
     (begun,) = tmp_path.glob("begun-*.json")
-    told = json.loads(begun.read_text(encoding="utf-8"))
-    begun.write_text(json.dumps({**told, "rule": "another rule"}), encoding="utf-8")
+    document = json.loads(begun.read_text(encoding="utf-8"))
+    begun.write_text(json.dumps({**document, "rule": "another rule"}), encoding="utf-8")
     (both,) = gather([again], Bench(tmp_path))
     assert both.changed == "the rule and the prediction"
     assert Evidence.from_dict({**both.to_dict(), "id": "direction"}).first_run == both.first_run

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from visiting import SMALL, job_of, press, show, told, visit, visit_small, watch
+from visiting import SMALL, job_of, plain_text, press, show, visit, visit_small, watch
 
 from attnkit.training.summary import finding, solved_variants
 from attnkit.ui.guess import NONE, Guess
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 def said(tab):
     """All sentences of the page."""
     kinds = (tab.markdown, tab.caption, tab.info, tab.warning)
-    return "\n".join(told(element) for kind in kinds for element in kind)
+    return "\n".join(plain_text(element) for kind in kinds for element in kind)
 
 
 def guess_group(tab):

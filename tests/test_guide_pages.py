@@ -46,16 +46,16 @@ def test_every_preset_opens_as_it_was_meant(preset):
 def test_the_variants_page_shows_the_catalogue_and_every_word():
     """The page shows every variant with text form, explanation and source, and every word."""
     tab = show(visit().switch_page("pages/variants.py"))
-    said = " ".join(element.value for element in (*tab.markdown, *tab.caption))
+    text = " ".join(element.value for element in (*tab.markdown, *tab.caption))
     codes = [code.value for code in tab.code]
     for named in CATALOGUE.values():
         assert named.variant in codes
-        assert f"**{named.name}**" in said
-        assert named.explanation in said
-        assert f"Source: {named.source}" in said
+        assert f"**{named.name}**" in text
+        assert named.explanation in text
+        assert f"Source: {named.source}" in text
     for word in OPTIONS:
-        assert f"| `{word}` |" in said
-    assert "Accuracy 100%." in said
+        assert f"| `{word}` |" in text
+    assert "Accuracy 100%." in text
     links = [link.proto for link in tab.get("page_link")]
     assert len([link for link in links if "QKV in the Lab" in link.label]) == len(CATALOGUE) - 1
 

@@ -7,7 +7,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 from test_filming import fail
-from visiting import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, press, show, told, visit, watch
+from visiting import DASHBOARD, FRESH_SEED, PATIENCE, SMALL, plain_text, press, show, visit, watch
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
@@ -177,7 +177,7 @@ def test_a_refusal_is_told(monkeypatch):
 def test_a_link_is_read_on_these_pages_too():
     """What is not understood is said, all else is shown."""
     tab = visit_at("attention", **small_link(n_heads="99"))
-    said = told(tab.warning[0])
+    said = plain_text(tab.warning[0])
     assert said.startswith("The link was not fully understood. n_heads: got '99'")
 
 
@@ -225,4 +225,4 @@ def test_a_book_of_one_s_own_is_looked_into():
     assert "Jindřich" in received(tab, "attention").header["layers"][0]["columns"]
     tab.text_area(key="inspected_book_phonebook").set_value("Ann 1")
     show(tab)
-    assert "The book: got 1 entry, allowed at least 2" in told(tab.error[0])
+    assert "The book: got 1 entry, allowed at least 2" in plain_text(tab.error[0])

@@ -7,10 +7,10 @@ from visiting import (
     columns,
     disabled,
     drawn,
+    plain_text,
     press,
     show,
     status,
-    told,
     visit,
     visit_small,
     watch,
@@ -83,23 +83,25 @@ def test_changed_dials_are_drawn_before_training():
 def test_the_headline_says_what_counts_and_whose_numbers_it_has():
     """The headline names all seeds, the reason names its seed, and the rule is shown on hover."""
     found = visit().markdown
-    (solved,) = (text for text in found if told(text).startswith("Solved by all 5 seeds: QKV"))
+    (solved,) = (
+        text for text in found if plain_text(text).startswith("Solved by all 5 seeds: QKV")
+    )
     assert "at least 99% right in three evaluations in a row" in solved.help
-    assert any(told(text).endswith("right (seed 0).**") for text in found)
+    assert any(plain_text(text).endswith("right (seed 0).**") for text in found)
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "message"),
     [
         (None, "Drawing an example: the training process is getting ready."),
         ("ValueError: too few", "No example could be drawn. ValueError: too few."),
     ],
 )
-def test_an_example_that_is_not_there_is_told(monkeypatch, found, said):
+def test_an_example_that_is_not_there_is_told(monkeypatch, found, message):
     """A message takes the place of a missing example, and Train can still be pressed."""
     monkeypatch.setattr(Lab, "probe", lambda _: found)
     tab = visit()
-    assert drawn(tab, "example")["message"] == said
+    assert drawn(tab, "example")["message"] == message
     assert not tab.button(key="train").disabled
 
 

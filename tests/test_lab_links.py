@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from visiting import disabled, drawn, show, told, visit, widget
+from visiting import disabled, drawn, plain_text, show, visit, widget
 
 from attnkit.experiment.experiment import Experiment, from_params
 
@@ -27,7 +27,7 @@ LINK = {
     "steps": "70",
     "learning_rate": "0.001",
 }
-"""Every kind of setting, none at its default."""
+"""Settings of every kind, none at its default."""
 
 
 def test_a_link_sets_every_widget():
@@ -128,7 +128,7 @@ def test_a_broken_link_names_the_field_and_takes_its_default(params, named):
     """A broken link names the field, takes its default, and keeps all other fields."""
     tab = visit(**{**params, "d_mlp": "8"})
     assert len(tab.warning) == 1
-    assert named in told(tab.warning[0])
+    assert named in plain_text(tab.warning[0])
     experiment = tab.session_state["lab"].experiment
     assert experiment.size.d_mlp == 8
     for name in params.keys() - {"v", "task", "n_names"}:
@@ -162,7 +162,7 @@ def test_settings_that_contradict_each_other_name_the_field():
     tab.number_input(key="set_n_names").set_value(6)
     show(tab)
     assert len(tab.error) == 1
-    assert "Entries: 8 is not allowed. Allowed: at most “Names” (6)." in told(tab.error[0])
+    assert "Entries: 8 is not allowed. Allowed: at most “Names” (6)." in plain_text(tab.error[0])
     assert disabled(tab) >= {"train", "step", "reset", "new_seeds"}
     assert tab.query_params == {"v": "1", "d_head": "8"}
     tab.number_input(key="set_n_entries").set_value(6)
@@ -177,5 +177,5 @@ def test_no_sharing_is_an_error():
     tab = visit()
     tab.button_group(key="set_sharing").set_value([])
     show(tab)
-    assert told(tab.error[0]) == "Choose at least one variant."
+    assert plain_text(tab.error[0]) == "Choose at least one variant."
     assert tab.button(key="train").disabled

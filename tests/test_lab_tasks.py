@@ -1,7 +1,7 @@
 """Tasks in the Lab: switching between them, and tasks that somebody else has registered."""
 
 import pytest
-from visiting import PATIENCE, drawn, pills, press, show, status, switch, told, visit
+from visiting import PATIENCE, drawn, pills, plain_text, press, show, status, switch, visit
 
 from attnkit.experiment.experiment import Experiment, from_params
 from attnkit.service.jobs import Job
@@ -78,7 +78,7 @@ def test_a_variant_that_the_new_task_does_not_allow_is_switched_off_and_told():
     """A variant with a width the new task does not allow is off, explained, and on offer."""
     tab = switch(visit(v="1", sharing="QKV,QKV d_k=d/16,Q=K signed"), "phonebook")
     assert tab.query_params["sharing"] == "QKV,Q=K signed"
-    assert "d_k=d/16 is 8/16 here" in told(tab.warning[0])
+    assert "d_k=d/16 is 8/16 here" in plain_text(tab.warning[0])
     assert "QKV d_k=d/16" in pills(tab)
     assert not show(tab).warning
 
@@ -87,15 +87,15 @@ def test_a_variant_that_the_new_task_does_not_allow_is_switched_off_and_told():
 
 
 @pytest.fixture
-def own_task():
+def register_until_end():
     """Return a function that registers a task until the end of the test."""
     before = dict(TASKS)
 
-    def register_own(name, base, **members):
-        own = type("Own", (base,), {"__annotations__": {}, "name": name, **members})
-        return register_task(own)
+    def register_one(name, base, **members):
+        defined = type("Own", (base,), {"__annotations__": {}, "name": name, **members})
+        return register_task(defined)
 
-    yield register_own
+    yield register_one
     TASKS.clear()
     TASKS.update(before)
 
@@ -111,9 +111,9 @@ def fail(*_):
     ids=["label", "defaults", "vocabulary"],
 )
 @pytest.mark.parametrize("page", ["lab", "guide"])
-def test_a_task_that_fails_loses_its_thumbnail_only(own_task, members, page):
+def test_a_task_that_fails_loses_its_thumbnail_only(register_until_end, members, page):
     """A task that fails has no thumbnail, and all other tasks have theirs."""
-    own_task("broken", TASKS["phonebook"], **members)
+    register_until_end("broken", TASKS["phonebook"], **members)
     tab = visit()
     for name in ("phonebook", "directed"):
         training_service().example(Experiment(task=name), PATIENCE)
@@ -127,17 +127,17 @@ def test_a_task_that_fails_loses_its_thumbnail_only(own_task, members, page):
 
 
 @pytest.mark.parametrize("base", ["phonebook", "fuzzy_phonebook"])
-def test_a_task_that_is_a_phone_book_can_be_asked_like_it(own_task, base):
+def test_a_task_that_is_a_phone_book_can_be_asked_like_it(register_until_end, base):
     """A task derived from a phone book offers the default query of its base."""
-    own_task("mine", TASKS[base])
+    register_until_end("mine", TASKS[base])
     tab = visit(v="1", task="mine")
     assert tab.text_input(key="asked_mine").value == TASKS[base].default_query
 
 
-def test_groups_of_answers_without_a_title_are_shown(own_task, monkeypatch):
+def test_groups_of_answers_without_a_title_are_shown(register_until_end, monkeypatch):
     """Groups of answers without a title are shown under a general heading."""
     base = TASKS["k_hop"]
-    own_task("mine", base, slice_title="")
+    register_until_end("mine", base, slice_title="")
     snapshot = Training(Experiment(task="mine", n_seeds=1, sharing=["QKV"])).snapshot("finished")
     job = Job("fake", snapshot.experiment, state="finished", begun=True, snapshot=snapshot)
     monkeypatch.setattr(Lab, "job", job)

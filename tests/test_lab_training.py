@@ -35,7 +35,7 @@ from attnkit.ui.task_examples import shipped_example
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 TINY = {"v": "1", "sharing": "QKV,Q=K", "n_seeds": "1", "steps": "4", "evaluate_every": "2"}
-"""For any task."""
+"""Parameters of a link that trains any task in four steps."""
 
 
 @every_task
@@ -56,9 +56,9 @@ def test_train_runs_to_the_end(task):
     chosen = TASKS[task]()
     has_loss = drawn(tab, "board")["quantity"] == "loss"
     assert has_loss == (chosen.loss_to_beat is not None)
-    told = [column["facts"] for column in columns(tab)]
+    facts_shown = [column["facts"] for column in columns(tab)]
     trained_on = chosen.corpus or "n_train" in more
-    assert all(("on training examples" in facts) == trained_on for facts in told)
+    assert all(("on training examples" in facts) == trained_on for facts in facts_shown)
     if chosen.slice_names:
         assert tab.dataframe[1].value.columns.tolist() == ["sharing", *chosen.slice_names]
     if "earlier_steps" in more:
@@ -153,9 +153,9 @@ def test_a_stored_result_opens_when_no_job_is_remembered(monkeypatch):
     trained_by = job_of(first).snapshot.trained_by
     monkeypatch.setattr(training_service()._queue, "jobs", {})
     other = visit(**first.query_params)
-    told = status(other)
-    assert told.startswith("Finished before, from the store: Step 20 of 20")
-    assert trained_by not in told
+    line = status(other)
+    assert line.startswith("Finished before, from the store: Step 20 of 20")
+    assert trained_by not in line
     assert any(f" by {plain(trained_by)}." in each.value for each in other.caption)
 
 
@@ -186,10 +186,10 @@ def test_the_code_shown_is_the_experiment_on_screen():
     """The code that is shown builds the experiment on screen when it is run in Python."""
     tab = press(visit_small(steps="5", causal="true", learning_rate="0.01"), "train")
     watch(tab, lambda job: job.over)
-    told = re.search(
+    match = re.search(
         r"experiment = (.*)\nresult = ak\.train\(experiment\)", tab.code[0].value, re.S
     )
-    assert eval(told[1], {"ak": ak}) == job_of(tab).experiment
+    assert eval(match[1], {"ak": ak}) == job_of(tab).experiment
 
 
 def fake_job(state, **given):
@@ -199,7 +199,7 @@ def fake_job(state, **given):
 
 
 @pytest.mark.parametrize(
-    ("job", "said", "grey"),
+    ("job", "words", "greyed"),
     [
         (
             replace(fake_job("waiting"), snapshot=None),
@@ -263,11 +263,11 @@ def fake_job(state, **given):
         "finished after a restart",
     ],
 )
-def test_troubles_are_told(monkeypatch, job, said, grey):
+def test_troubles_are_told(monkeypatch, job, words, greyed):
     """Every state of a job has its words and its disabled buttons."""
     outlook = Outlook(place=0 if job.begun else 3, n_active=32, begins=100.0, ends=45.0)
     monkeypatch.setattr(TrainingService, "outlook", lambda *_: outlook)
     monkeypatch.setattr(Lab, "job", job)
     tab = visit()
-    assert said in status(tab)
-    assert disabled(tab) == grey
+    assert words in status(tab)
+    assert disabled(tab) == greyed

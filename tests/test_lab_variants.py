@@ -6,10 +6,10 @@ from visiting import (
     disabled,
     drawn,
     pills,
+    plain_text,
     press,
     show,
     status,
-    told,
     visit,
     visit_small,
     watch,
@@ -56,13 +56,13 @@ def test_the_form_says_what_a_variant_is_and_costs():
     """The form shows a diagram, an explanation, a source, and costs at the current sizes."""
     tab = compose(visit(v="1", sharing="QKV", d_head="8"), "Reformer")
     assert "keys of length 1" in drawn(tab, "previewed")["diagram"]
-    said = " ".join(element.value for element in (*tab.markdown, *tab.caption))
+    text = " ".join(element.value for element in (*tab.markdown, *tab.caption))
     named = find("Reformer")
     costs = Experiment(sharing=["Reformer"], d_head=8).costs("Reformer")
-    assert named.explanation in said
-    assert named.source in said
-    assert f"{costs.parameters:,} parameters; per token {costs.kv_cache} numbers kept" in said
-    assert f"{costs.multiply_adds:,} multiply-adds" in said
+    assert named.explanation in text
+    assert named.source in text
+    assert f"{costs.parameters:,} parameters; per token {costs.kv_cache} numbers kept" in text
+    assert f"{costs.multiply_adds:,} multiply-adds" in text
 
 
 def test_a_choice_of_the_catalogue_is_written_out():
@@ -92,7 +92,7 @@ def test_a_choice_of_the_catalogue_is_written_out():
 def test_what_is_no_variant_is_told_and_stays_written(text, reason):
     """A text that is no variant gets its reason, and stays in the field."""
     tab = compose(visit(), text)
-    assert reason in told(tab.error[0])
+    assert reason in plain_text(tab.error[0])
     assert not can_add(tab)
     assert tab.text_input(key="variant_text").value == text
     assert not tab.button(key="train").disabled

@@ -35,7 +35,7 @@ class _File:
 
 
 @pytest.mark.parametrize(
-    ("told", "error", "shown"),
+    ("name", "error", "shown"),
     [
         ("blorp", "source: got 'blorp', but", "source: got 'blorp', but"),
         ("/a/numpy", "numpy: holds nothing", "numpy: holds nothing"),
@@ -43,9 +43,9 @@ class _File:
         ("blorp", "out of memory", "blorp: out of memory"),
     ],
 )
-def test_an_error_names_its_source_once(tmp_path, told, error, shown):
+def test_an_error_names_its_source_once(tmp_path, name, error, shown):
     """An error names its source exactly once."""
-    measuring = ModelMeasurement(str(tmp_path / "upload"), name=told)
+    measuring = ModelMeasurement(str(tmp_path / "upload"), name=name)
     assert measuring.problem_of(Unreadable(error)) == shown
 
 

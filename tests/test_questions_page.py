@@ -5,7 +5,7 @@ import time
 import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 from test_inspection_page import turn_to, visit_at
-from visiting import PATIENCE, press, show, told, visit
+from visiting import PATIENCE, plain_text, press, show, visit
 
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm, worse
@@ -76,7 +76,7 @@ def small(monkeypatch, nothing_shipped):
 def said(tab):
     """All that is said, without the backslashes that keep Markdown away."""
     kinds = (tab.markdown, tab.caption, tab.info, tab.warning, tab.subheader)
-    return "\n".join(told(element) for kind in kinds for element in kind)
+    return "\n".join(plain_text(element) for kind in kinds for element in kind)
 
 
 def address(tab):
@@ -350,7 +350,7 @@ def test_a_claim_whose_arms_cannot_be_trained_says_why(monkeypatch, nothing_ship
     faulty = small_claim("faulty", arms=(arm("QKV", d_head=-1), arm("Q=K", d_head=-1)))
     monkeypatch.setitem(CLAIMS, "faulty", faulty)
     tab = visit_at("questions", claim="faulty")
-    assert "This claim cannot be run: d_head: got -1, allowed" in told(tab.error[0])
+    assert "This claim cannot be run: d_head: got -1, allowed" in plain_text(tab.error[0])
 
 
 def test_only_one_claim_trains_for_a_visitor(small, monkeypatch):

@@ -43,7 +43,7 @@ def test_an_example_is_drawn_once_for_all_settings_that_leave_the_task(service):
 
 
 BOOK = np.array([[n, 32 + n] for n in range(5)] + [[n, 64] for n in range(5)])
-"""Five entries of the phone book, each asked once."""
+"""Five entries of the phone book, each queried once."""
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +60,11 @@ def test_trained_models_answer_a_book_of_another_size(service, solved):
     answers = service.ask(solved, BOOK, PATIENCE)
     assert answers.step == 250
     assert len(answers.variants) == 2
-    for own in answers.variants:
-        assert own.refusal == ""
-        assert own.answers.tolist() == [[0, 1, 2, 3, 4]] * 2
-        assert own.attention.shape == (2, 1, 5, 5)
-        assert (own.attention[:, 0].argmax(-1) == np.arange(5)).all()
+    for variant in answers.variants:
+        assert variant.refusal == ""
+        assert variant.answers.tolist() == [[0, 1, 2, 3, 4]] * 2
+        assert variant.attention.shape == (2, 1, 5, 5)
+        assert (variant.attention[:, 0].argmax(-1) == np.arange(5)).all()
 
 
 @pytest.mark.parametrize("task", [name for name, kind in TASKS.items() if is_phone_book(kind())])
@@ -72,15 +72,15 @@ def test_the_models_of_a_shipped_example_answer_a_book(task):
     """The shipped weights of an example give the answers of its first seed."""
     example = load_example(task)
     answers = answer(Weights.shipped(task), example.probe.tokens)
-    given = np.concatenate([own.answers for own in answers.variants])
+    given = np.concatenate([variant.answers for variant in answers.variants])
     np.testing.assert_array_equal(given, example.probe.answers[:: example.experiment.n_seeds])
     assert answers.step == example.experiment.training.steps
 
 
 def test_the_training_process_answers_for_a_shipped_example(service):
     """The shipped weights answer a book without any training."""
-    for own in service.ask_example("phonebook", BOOK, PATIENCE).variants:
-        assert own.answers.tolist() == [[0, 1, 2, 3, 4]]
+    for variant in service.ask_example("phonebook", BOOK, PATIENCE).variants:
+        assert variant.answers.tolist() == [[0, 1, 2, 3, 4]]
 
 
 def test_answers_are_those_of_the_cohorts(service):
@@ -91,7 +91,7 @@ def test_answers_are_those_of_the_cohorts(service):
     job_id = service.submit(experiment)
     snapshot = wait_until(service, job_id, lambda job: job.over).snapshot
     answers = service.ask(job_id, snapshot.probe.tokens, PATIENCE)
-    given = np.concatenate([own.answers for own in answers.variants])
+    given = np.concatenate([variant.answers for variant in answers.variants])
     np.testing.assert_array_equal(given, snapshot.probe.answers)
     plain = experiment.runs.index((Variant("Q=K"), 1))
     np.testing.assert_allclose(
@@ -135,8 +135,8 @@ def test_a_variant_s_own_positions_are_why_it_is_refused(words):
 
 def test_a_book_that_the_task_does_not_allow_is_told(service, solved):
     """A book that the task does not allow names the field, the value and the range."""
-    answer = service.ask(solved, BOOK[[0, 5]], PATIENCE)
-    assert answer.startswith("n_entries: got 1, allowed a whole number from 2")
+    message = service.ask(solved, BOOK[[0, 5]], PATIENCE)
+    assert message.startswith("n_entries: got 1, allowed a whole number from 2")
 
 
 def test_weights_that_are_gone_are_told(service):
@@ -171,12 +171,12 @@ def test_questions_to_a_process_that_dies_are_told():
     with closing(TrainingService()) as service:
         the_example(service, small(5))
         os.kill(service.process_id, signal.SIGSTOP)
-        asked = []
-        asking = threading.Thread(target=lambda: asked.append(service.ask("x", BOOK, PATIENCE)))
-        asking.start()
+        answers = []
+        waiting = threading.Thread(target=lambda: answers.append(service.ask("x", BOOK, PATIENCE)))
+        waiting.start()
         service.example(small(5).replace(n_values=8))
         os.kill(service.process_id, signal.SIGKILL)
-        asking.join(PATIENCE)
-        assert asked == ["The training process died and began anew: ask again"]
+        waiting.join(PATIENCE)
+        assert answers == ["The training process died and began anew: ask again"]
         service.example(small(5).replace(n_values=8), PATIENCE)
         assert len(the_example(service, small(5).replace(n_values=8)).tokens) == 5

@@ -2,7 +2,7 @@
 
 import pytest
 from test_inspection_page import small_link, turn_to, visit_at
-from visiting import press, show, told, visit, watch
+from visiting import plain_text, press, show, visit, watch
 
 from attnkit.experiment.experiment import from_params
 from attnkit.service.service import Refused, TrainingService
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 def said(tab):
     """All that is said, without the backslashes that keep Markdown away."""
-    return "\n".join(told(element) for kind in (tab.markdown, tab.error) for element in kind)
+    return "\n".join(plain_text(element) for kind in (tab.markdown, tab.error) for element in kind)
 
 
 def keys(tab):

@@ -127,7 +127,9 @@ def test_a_snapshot_is_read_without_the_parameters(tmp_path, open_store):
     store.put(*result.to_blobs())
     key, statements = result.experiment.hash, []
     engine = store._database._engine
-    event.listen(engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+    event.listen(
+        engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2])
+    )
     assert store.snapshot(key).to_bytes() == result.snapshot.to_bytes()
     assert store.experiment(key) == result.experiment
     assert any("snapshot" in statement for statement in statements)
@@ -244,13 +246,13 @@ def test_threads_may_share_a_store(where, open_store):
     first = put(store, *range(100, 104))
 
     def use(number):
-        (own,) = put(store, number)
-        assert store.result(own) is not None
+        (new,) = put(store, number)
+        assert store.result(new) is not None
         for key in first:
             assert store.snapshot(key) is not None
             assert store.pin(key, number % 2 == 0)
         assert store.entries()
-        return own
+        return new
 
     with ThreadPoolExecutor(8) as pool:
         hashes = list(pool.map(use, range(16)))
@@ -263,13 +265,13 @@ def test_two_processes_store_the_same_and_others_at_once(where, open_store):
     lines = [("put 0", f"put {first}", "put 1", f"put {first + 1}") for first in (10, 20)]
     with storing(where) as one, storing(where) as two:
         processes = (one, two)
-        for process, own in zip(processes, lines, strict=True):
-            ask(process, *own)
-        told = {answer(process) for process in processes for _ in range(4)}
-    assert told == {made(seed).experiment.hash for seed in (0, 1, 10, 11, 20, 21)}
+        for process, commands in zip(processes, lines, strict=True):
+            ask(process, *commands)
+        answers = {answer(process) for process in processes for _ in range(4)}
+    assert answers == {made(seed).experiment.hash for seed in (0, 1, 10, 11, 20, 21)}
     store = open_store(where)
-    assert stored(store) == told
-    assert all(store.result(key) is not None for key in told)
+    assert stored(store) == answers
+    assert all(store.result(key) is not None for key in answers)
 
 
 def test_two_replicas_put_the_same_at_once(where, open_store):

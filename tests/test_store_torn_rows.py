@@ -94,8 +94,8 @@ def test_a_row_under_another_hash_is_absent(where, open_store):
     one, two = put(store, 1, 2)
     store.delete(one)
     blobs = made(2).to_blobs()
-    told = {"checksum": checksum(one, *blobs), "snapshot_checksum": checksum(one, blobs[0])}
-    alter(where, two, hash=one, **told)
+    checksums = {"checksum": checksum(one, *blobs), "snapshot_checksum": checksum(one, blobs[0])}
+    alter(where, two, hash=one, **checksums)
     assert store.result(one) is None
     assert store.snapshot(one) is None
     assert store.entries() == []

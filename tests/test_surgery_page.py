@@ -9,7 +9,7 @@ import streamlit as st
 from playwright.sync_api import expect
 from test_filming import fail
 from test_inspection_page import filmed, small_link, turn_to, visit_at, watch_film
-from visiting import PATIENCE, drawn, press, show, told, visit, watch
+from visiting import PATIENCE, drawn, plain_text, press, show, visit, watch
 
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused, TrainingService
@@ -32,7 +32,7 @@ def operated(**params):
 def said(tab):
     """All that is said, without the backslashes that keep Markdown away."""
     kinds = (tab.markdown, tab.caption, tab.info, tab.warning, tab.error)
-    return "\n".join(told(element) for kind in kinds for element in kind)
+    return "\n".join(plain_text(element) for kind in kinds for element in kind)
 
 
 def keys(tab):

@@ -118,24 +118,24 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
     size = Weights.of(Training(book)).n_bytes
     monkeypatch.setattr(archive, "KEPT_BYTES", 2 * size)
     frames = Frames(commands, 3)
-    own = Worker(frames)
-    own.run(commands)
+    in_memory = Worker(frames)
+    in_memory.run(commands)
     ended = [header["job"] for header in frames.headers if header.get("state") == "finished"]
-    assert list(own._archive.weights) == ended[1:]
+    assert list(in_memory._archive.weights) == ended[1:]
     monkeypatch.setattr(archive, "KEPT_BYTES", 1)
     commands.put({"do": "start", "job": "d", "experiment": text, **RUN})
-    own._output = Frames(commands, 1)
-    own.run(commands)
-    assert not own._archive.weights
+    in_memory._output = Frames(commands, 1)
+    in_memory.run(commands)
+    assert not in_memory._archive.weights
 
 
 def test_weights_are_kept_of_tasks_that_can_be_asked_only():
     """Weights are kept only of tasks that answer a phone book."""
     commands = queue.Queue()
     commands.put({"do": "start", "job": "a", "experiment": small(5).to_json(), **RUN})
-    own = Worker(Frames(commands, 1))
-    own.run(commands)
-    assert not own._archive.weights
+    in_memory = Worker(Frames(commands, 1))
+    in_memory.run(commands)
+    assert not in_memory._archive.weights
 
 
 def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
@@ -159,30 +159,30 @@ def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):
         return advance(training, n_steps)
 
     monkeypatch.setattr(Training, "advance", advance)
-    own = Worker(Output(commands, 1))
-    thread = threading.Thread(target=own.beat, daemon=True)
+    in_memory = Worker(Output(commands, 1))
+    thread = threading.Thread(target=in_memory.beat, daemon=True)
     thread.start()
     commands.put({"do": "start", "job": "a", "experiment": small(1).to_json(), **RUN})
-    own.run(commands)
+    in_memory.run(commands)
     assert len(beats) == 3
 
 
 def test_addresses_take_turns_however_many_jobs_they_have():
     """Three jobs of one address get together as many turns as one job of another."""
     commands, turns = queue.Queue(), []
-    own = Worker(Frames(commands, 99))
+    in_memory = Worker(Frames(commands, 99))
     steps = dict.fromkeys("abcd", 0)
     for name in steps:
         address = "home" if name == "d" else "script"
         given = {"do": "start", "job": name, "experiment": unending(0).to_json()}
-        own._obey({**given, **RUN, "address": address})
+        in_memory._obey({**given, **RUN, "address": address})
     for _ in range(40):
-        name = own._next(own._active)
+        name = in_memory._next(in_memory._active)
         turns.append(name)
-        job = own._jobs[name]
+        job = in_memory._jobs[name]
         job.served += 1
-        own._served[job.address] += 1
+        in_memory._served[job.address] += 1
     assert [turns.count(name) for name in "abcd"] == [7, 7, 6, 20]
-    own._obey({"do": "pause", "job": "d", "number": 1})
-    own._obey({"do": "resume", "job": "d", "number": 2})
-    assert turns.count("d") == own._served["home"]
+    in_memory._obey({"do": "pause", "job": "d", "number": 1})
+    in_memory._obey({"do": "resume", "job": "d", "number": 2})
+    assert turns.count("d") == in_memory._served["home"]

@@ -25,10 +25,10 @@ SMALL = {
 }
 
 UNENDING = {"steps": "20000", "batch_size": "256"}
-"""A job that is still going on whenever a test looks at it."""
+"""Settings of a job that goes on for longer than any test."""
 
 FRESH_SEED = (str(seed) for seed in itertools.count(100))
-"""A visitor finds the training of a link that is known: every test has seeds of its own."""
+"""Seeds that no other test uses, as a known link opens the training that is there."""
 
 
 def visit(**params):
@@ -91,13 +91,13 @@ def switch(tab, task):
 
 
 def status(tab):
-    """Return the line that says what is on screen: the first one in its container."""
+    """Return the status line of the Lab, the first text of its container."""
     (state,) = (b for b in blocks_of(tab.main) if getattr(b.proto, "id", "").endswith("-state"))
     return state.markdown[0].value
 
 
 def blocks_of(block):
-    """Return the containers inside of a container, at any depth."""
+    """Return the containers inside a container, at any depth."""
     for child in block.children.values():
         if getattr(child, "children", None):
             yield child
@@ -129,7 +129,7 @@ def pills(tab):
     return [option.content for option in tab.button_group(key="set_sharing").proto.options]
 
 
-def told(element):
+def plain_text(element):
     """Return the text of a warning or an error without its Markdown escapes."""
     return re.sub(r"\\(\W|_)", r"\1", element.value)
 

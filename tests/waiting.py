@@ -13,13 +13,13 @@ from attnkit.service.service import TrainingService
 from attnkit.service.worker import SLICE_SECONDS
 
 PATIENCE = 120.0
-"""Seconds after which a wait has failed; nothing here takes long on an idle machine."""
+"""Seconds after which a wait has failed; no job of these tests takes long."""
 
 STILL = 3 * SLICE_SECONDS
-"""Seconds without news after which none comes."""
+"""Seconds without a new version after which a job counts as still."""
 
 UNENDING = {**SMALL, "steps": 20_000, "batch_size": 256}
-"""A job that is still going on whenever a test looks at it."""
+"""Settings of a job that goes on for longer than any test."""
 
 
 def small(steps, first_seed=0):

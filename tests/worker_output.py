@@ -6,7 +6,7 @@ import queue
 from attnkit.service.worker import Worker
 
 RUN = {"paused": False, "seconds": 3600.0, "address": ""}
-"""How a job is started."""
+"""Fields of every command that starts a job."""
 
 
 class Frames:
