@@ -16,6 +16,7 @@ from browsing import OWNER_SECRET
 from finished import store_finished
 from kinds import tiny
 from playwright.sync_api import Error, Page, expect
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
 from attnkit.service.store import ResultStore
 from attnkit.ui import routing
@@ -197,7 +198,11 @@ def visit(browser, link: str) -> Page:
 
 def settle(page: Page, figures: bool = True) -> None:
     """Wait until all is drawn."""
-    page.wait_for_function(READY, arg=figures)
+    try:
+        page.wait_for_function(READY, arg=figures)
+    except PlaywrightTimeoutError as error:
+        error.add_note("A page without figures belongs in NO_FIGURE." if figures else "")
+        raise
 
 
 def show(page: Page, width: int, scheme: str = "light") -> None:

@@ -71,6 +71,12 @@ def test_every_parameter_learns(shape, variant):
     assert {name for name in idle if not name.endswith(IDLE)} == set()
 
 
+@pytest.mark.parametrize("word", sorted(OPTIONS))
+def test_every_word_has_a_reference_formula(word):
+    """A word is compared with a formula that was written apart from it, in tests/reference.py."""
+    assert word in KNOWN, f"add {word!r} to KNOWN and its formula to Reference"
+
+
 VALUES = {"d_head": ["m/h", "14", "2d"], "d_k": ["3", "d/2"], "kv_heads": ["1", "2"]}
 
 

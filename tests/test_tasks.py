@@ -111,7 +111,7 @@ def test_title_question_and_source_are_shown_as_they_are(cls):
 def test_the_docstring_draws_an_example(cls):
     """A docstring shows an example as a table; rows without a name continue the last one."""
     tables = re.findall(r"```\n(.*?)```", inspect.cleandoc(cls.__doc__), re.DOTALL)
-    assert tables
+    assert tables, "the docstring has no table between two lines of three backticks"
     for table in tables:
         head, *rows = (
             {cell.start(): cell[0] for cell in re.finditer(r"\S+(?: \S+)*", line)}

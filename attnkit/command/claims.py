@@ -44,7 +44,9 @@ def add(commands: Commands) -> None:
         "--fresh", action="store_true", help="ignore what earlier commands have finished"
     )
     parser.add_argument(
-        "--ship", action="store_true", help="replace the evidence that ships with the package"
+        "--ship",
+        action="store_true",
+        help="replace these claims in the evidence that ships with the package",
     )
 
 
@@ -58,9 +60,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     for name in arguments.claims:
         known_name("claim", name, CLAIMS)
-    partial = arguments.claims or arguments.quick or arguments.list
-    if arguments.ship and (partial or os.environ.get(PLUGINS)):
-        raise BadInput(f"--ship: allowed for all claims, in full, without {PLUGINS}")
+    if arguments.ship and (arguments.quick or arguments.list or os.environ.get(PLUGINS)):
+        raise BadInput(f"--ship: allowed without --quick, --list and {PLUGINS}")
     first_seed = whole_number(
         "--first-seed",
         str(FIRST_SEED) if arguments.first_seed is None else arguments.first_seed,
@@ -79,14 +80,17 @@ def _run(arguments: argparse.Namespace) -> int:
             print(f"nothing is shipped for {', '.join(missing)}", file=sys.stderr)
     else:
         evidence, interrupted = _gather(arguments, chosen, first_seed)
+    in_table = evidence
     with Saving() as saving:
         saving.file("--json", arguments.json, to_json(evidence))
         if evidence:
             saving.file("--html", arguments.html, to_html(evidence) if arguments.html else "")
         if arguments.ship and not interrupted:
-            saving.file("--ship", str(SHIPPED), to_json(evidence))
+            records = {**load_shipped(), **{record.claim.id: record for record in evidence}}
+            in_table = [records[name] for name in CLAIMS if name in records]
+            saving.file("--ship", str(SHIPPED), to_json(in_table))
         if arguments.table is not None and not interrupted:
-            table = to_markdown(evidence)
+            table = to_markdown(in_table)
             target = Path(arguments.table)
             saving.attempt(
                 "--table", arguments.table, lambda: write_between_marks(target, "claims", table)
