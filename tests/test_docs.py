@@ -53,7 +53,7 @@ def test_the_five_answers_have_the_numbers_of_the_record():
         [
             f"K=V gets {letters('K=V, names')} right",
             f"three matrices {letters('QKV, names')}",
-            f"without any matrix it is {letters('no matrix, names')}",
+            f"without any matrix gets {letters('no matrix, names')} right",
         ],
         [f"is worse with {worse('no_value', 0)} seeds"],
         [
