@@ -149,7 +149,7 @@ def test_an_inability_is_confirmed(claim):
             training = longer.experiment.training
             assert longer.variant == own.variant
             assert training.steps == LONGEST * own.base_steps
-            assert longer.tuning_experiment.training.steps == TUNED_AT * own.base_steps
+            assert longer.trained_for(longer.tuned_at).training.steps == TUNED_AT * own.base_steps
             assert (longer.most_seeds, longer.rate_of) == (CONFIRMING_SEEDS, "")
         assert rates_of(constant) == rates_of(own)
         assert constant.experiment.training.schedule == own.experiment.training.schedule

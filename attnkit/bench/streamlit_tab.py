@@ -85,7 +85,6 @@ class Tab:
         link: Current query string in the address bar.
         run: The current script run, or the last one.
         bytes_received: Total size of all messages received.
-        messages_received: Number of messages received.
         exceptions: Messages of all exceptions that the page has shown.
         changes: Time on the clock of `time.monotonic` and user key, for every change of a
             component's data.
@@ -95,7 +94,6 @@ class Tab:
         self.link = link
         self.run = Run("")
         self.bytes_received = 0
-        self.messages_received = 0
         self.exceptions: list[str] = []
         self.changes: list[tuple[float, str]] = []
         self._patience = patience
@@ -226,7 +224,6 @@ class Tab:
         except TimeoutError:
             return
         self.bytes_received += len(payload)
-        self.messages_received += 1
         message = ForwardMsg.FromString(payload)
         if message.WhichOneof("type") == "ref_hash":
             cached = ForwardMsg()

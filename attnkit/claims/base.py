@@ -93,11 +93,6 @@ class Arm:
         """The experiment of this arm alone, at the learning rate of its task and with one seed."""
         return self.trained_for(self.up_to)
 
-    @property
-    def tuning_experiment(self) -> Experiment:
-        """The experiment on which the learning rate of this arm is tuned."""
-        return self.trained_for(self.tuned_at)
-
     def trained_for(self, times: int) -> Experiment:
         """Return the experiment of this arm, trained for a multiple of its base steps."""
         base = Experiment(**{**self.settings, "n_seeds": 1})
