@@ -51,6 +51,10 @@ class Visitor(Tab):
             f"no element {key!r}; there are {', '.join(sorted(keys))}; {self.exceptions}"
         )
 
+    def has(self, key: str) -> bool:
+        """Return whether an element with this user key is on the page."""
+        return any(user_key(element.id) == key for _, element in self._elements_with_id())
+
     def data(self, key: str) -> dict[str, Any]:
         """Return the data that a component has received last."""
         component = self.find(key)
