@@ -117,7 +117,7 @@ def test_an_example_that_kills_the_process_is_asked_for_once(service):
     job_id = service.submit(unending())
     wait_until(service, job_id, lambda job: step_of(job) > 0)
     answers = {service.example(lethal(lives=1), PATIENCE) for _ in range(5)}
-    assert answers == {"The training process died of this request"}
+    assert answers == {"The training process died while it answered this request"}
     job = wait_until(service, job_id, lambda job: job.state == "running" and step_of(job) > 0)
     assert (job.restarts, job.blamed, service.n_restarts - before) == (1, 0, 1)
 

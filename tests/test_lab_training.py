@@ -223,12 +223,12 @@ def fake_job(state, **given):
         ),
         (
             fake_job("stopped", begun=False),
-            "Stopped before its turn came. Press **Train** to ask again.",
+            "Stopped before its turn came. Press **Train** to queue it again.",
             {"pause", "stop"},
         ),
         (
             fake_job("stopped", begun=False, error="because the queue was full"),
-            "Stopped before its turn came, because the queue was full. Press **Train** to ask",
+            "Stopped before its turn came, because the queue was full. Press **Train** to queue",
             {"pause", "stop"},
         ),
         (

@@ -1,4 +1,4 @@
-"""Width that queries and keys need to select one of N entries: log₂ N numbers."""
+"""Whether queries and keys of log₂ N numbers are wide enough to select one of N entries."""
 
 from typing import Any
 

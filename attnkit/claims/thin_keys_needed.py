@@ -1,4 +1,4 @@
-"""Queries and keys narrower than log₂ N numbers, which select one of N entries."""
+"""Whether queries and keys narrower than log₂ N numbers can select one of N entries."""
 
 from attnkit.claims.base import Claim, register_claim, worse
 from attnkit.claims.thin_keys import ARMS, UP_TO

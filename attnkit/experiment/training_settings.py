@@ -58,8 +58,8 @@ class TrainingSettings(BaseModel):
     earlier_steps: int = dial(
         0,
         "Steps before",
-        "Number of steps on an earlier task. Then its embedding is frozen, and all other "
-        "parameters start anew.",
+        "How many of the steps are spent on an earlier task. Then its embedding is frozen, and "
+        "all other parameters start anew.",
         ge=0,
         le=20_000,
     )

@@ -176,7 +176,7 @@ def measures_legend(snapshot: Snapshot) -> list[dict[str, str]]:
         "asymmetry": "asymmetry of the scores: 0 if a pair scores alike both ways, about ½ if its "
         "two scores are unrelated (mean over heads and layers)",
         "right token": "attention on the token that holds the answer",
-        "mirrored entry": "attention on the mirrored entry, whose right answer is the query",
+        "mirrored entry": "attention on the mirrored entry, which points back at the query",
     }
     values = _attention_measures(snapshot)
     return [

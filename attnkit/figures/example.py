@@ -46,7 +46,7 @@ def _text(task: Task, label: Label, n_tokens: int) -> str:
 def _note(cells: list[dict[str, Any]]) -> str:
     n_queries = sum(cell["asked"] for cell in cells)
     subject = (
-        "Every token answers" if n_queries == len(cells) else f"{n_queries} tokens are queries"
+        "Every token answers" if n_queries == len(cells) else f"{n_queries} tokens must be answered"
     )
     note = f"{subject}; the right answer stands below."
     if any(cell["target"] >= 0 for cell in cells):

@@ -71,8 +71,8 @@ _ALL = [
     *_pairwise(
         "overlap",
         "Overlap",
-        "Share of the directions that one of {} reads and the other reads, too: mean cos² of the "
-        "principal angles.",
+        "Of the directions that one of {} reads, the share that the other reads, too: mean cos² "
+        "of the principal angles.",
     ),
     *_pairwise(
         "rotated",

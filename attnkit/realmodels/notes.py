@@ -12,7 +12,9 @@ UNDIVIDED = "Scores are not divided by the square root of the width of a head."
 WINDOWED = "Some or all layers attend only to tokens within a window."
 REPEATED = "All layers of a group share their weights, which are shown once."
 UNTURNED = "Some layers have no rotary positions."
-STRETCHED = "Beyond the trained length, rotary positions change, which is not shown."
+STRETCHED = (
+    "Rotary positions change beyond the trained length; the numbers here are those within it."
+)
 NO_ENCODER = "There is no encoder in the file, so cross-attention may be untrained."
 TEXT_ONLY = "Only the part that reads text is shown."
 

@@ -24,7 +24,7 @@ _BUSY = "The training process is busy: ask again in a moment"
 
 _DIED = "The training process died and began anew: ask again"
 
-_DIED_OF_IT = "The training process died of this request"
+_DIED_OF_IT = "The training process died while it answered this request"
 
 
 @dataclass

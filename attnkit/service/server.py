@@ -59,7 +59,8 @@ class ServerSettings(BaseModel):
     result_megabytes: int = Field(
         5000,
         ge=1,
-        description="Size limit of a single stored result in MB, so that none displaces many.",
+        description="Largest size of a single result in MB. A larger one is not stored, so that "
+        "it does not displace many others.",
     )
     max_runs: int = Field(400, ge=1, description="Largest number of runs of one experiment.")
     max_steps: int = Field(50_000, ge=1, description="Largest number of steps of one experiment.")
@@ -105,7 +106,7 @@ class ServerSettings(BaseModel):
         300.0,
         ge=10,
         description="Largest number of messages per second from one address. Further ones wait up "
-        "to 5 s, then connections are closed. Drawing a page counts as 5.",
+        "to 5 s, then connections are closed. Drawing a whole page counts as 5, a part of it as 1.",
     )
     frame_ancestors: str = Field(
         "'self'",

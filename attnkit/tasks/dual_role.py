@@ -44,7 +44,9 @@ class DualRole(Task):
 
     name: ClassVar[str] = "dual_role"
     title: ClassVar[str] = "Dual role"
-    question: ClassVar[str] = "Ada asks for Ben, Ben for Cem, Cem for Ada: which number is it?"
+    question: ClassVar[str] = (
+        "After Ada comes Ben, then Cem, then Ada again: what is the next one's number?"
+    )
     family: ClassVar[str] = "Questions people ask"
     source: ClassVar[str] = "the answer “smell the smell of failure” on Stack Exchange"
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": True, "steps": 600}

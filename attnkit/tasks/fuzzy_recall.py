@@ -66,7 +66,11 @@ class FuzzyRecall(Task):
 
     n_pairs: int = dial(4, "Pairs", "Keys with their values; each is asked once.", ge=2, le=32)
     n_longest: int = dial(
-        3, "Longest", "Most tokens of a key or a value; all smaller sizes occur, too.", ge=1, le=3
+        3,
+        "Longest",
+        "Largest number of tokens in a key or a value; smaller ones occur, too.",
+        ge=1,
+        le=3,
     )
     n_keys: int = dial(7, "Key tokens", "Tokens that keys are made of.", ge=7, le=64)
     n_values: int = dial(8, "Value tokens", "Tokens that values are made of.", ge=7, le=64)

@@ -55,9 +55,11 @@ class Neighbours(Task):
     overrides: ClassVar[dict[str, Any]] = {"d_head": 16, "self_mask": False, "steps": 600}
     slice_title: ClassVar[str] = "Neighbour"
 
-    n_asking: int = dial(4, "Asking", "Families in the book; one member of each asks.", ge=2, le=6)
+    n_asking: int = dial(
+        4, "Families in the book", "One member of each family is the query.", ge=2, le=6
+    )
     n_families: int = dial(
-        8, "Families", "Families of four names from which a book is drawn.", ge=2, le=12
+        8, "Families in all", "Families of four names from which a book is drawn.", ge=2, le=12
     )
     n_alike: int = dial(
         2, "Neighbours", "Entries of each family; each is asked for once.", ge=2, le=MEMBERS - 1

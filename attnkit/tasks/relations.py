@@ -123,7 +123,7 @@ class Directed(Relation):
 
 @register_task
 class Mutual(Relation):
-    """Everyone is married to one other person, and each names the other: what is their number?
+    """All are married to one other person and name each other: what is the partner's number?
 
     ```
     position   0             1             2             3

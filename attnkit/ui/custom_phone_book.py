@@ -43,9 +43,10 @@ def custom_phone_book_area(lab: Lab) -> None:
                 value=INITIAL_BOOK,
                 height=190,
                 max_chars=MOST_CHARACTERS,
-                help="A name and a number on each line, separated by a comma, a semicolon, a "
-                "colon, a tab or spaces. The number is what comes after the last separator: "
-                f"digits, spaces and ( ) . / + -. A book has 2 to {most_entries(task)} lines.",
+                help="A name and a number on each line. The number is what comes after the last "
+                "comma, semicolon, colon or tab; without one, it is the digits at the end of the "
+                "line. It consists of digits, spaces and ( ) . / + -. A book has 2 to "
+                f"{most_entries(task)} lines.",
             )
         with right:
             name = st.text_input(

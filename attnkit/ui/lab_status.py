@@ -80,7 +80,7 @@ def queue_line(job: Job) -> str:
     """Return the position in the queue of a job that has not begun, and when it will begin."""
     if job.state == "stopped":
         why = f", {plain(job.error)}" if job.error else ""
-        return f"Stopped before its turn came{why}. Press **Train** to ask again."
+        return f"Stopped before its turn came{why}. Press **Train** to queue it again."
     if job.state == "paused":
         return "Paused before its turn came. **Train** takes its place in the queue again."
     outlook = training_service().outlook(job.id)

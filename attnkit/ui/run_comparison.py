@@ -118,8 +118,8 @@ def downloads(compared: Sequence[ComparedExperiment]) -> None:
             key="json",
         )
     st.caption(
-        f"{n_rows:,} rows: one per experiment, run and evaluation, nothing thinned. Missing "
-        "numbers are measures that a task does not have, or follow divergence."
+        f"{n_rows:,} rows: one per experiment, run and evaluation, nothing thinned. A number "
+        "is missing if the task does not have that measure, or if the run had diverged."
     )
 
 

@@ -114,8 +114,8 @@ class KeyValueHeadsOption(CountOption):
         """Set the number of key and value heads."""
         if sizes.n_heads % self.value:
             raise ValueError(
-                f"kv_heads={self.value} does not divide n_heads={sizes.n_heads}: groups of query "
-                "heads must have one size"
+                f"kv_heads={self.value} does not divide n_heads={sizes.n_heads}: all groups of "
+                "query heads must have the same size"
             )
         sizes.kv_heads = self.value
 

@@ -69,7 +69,7 @@ register(
 register(
     "One matrix",
     "Q=K=V",
-    "Queries, keys and values have one matrix: scores are symmetric, and there is one vector per "
+    "Queries, keys and values share one matrix: scores are symmetric, and there is one vector per "
     "token and head.",
     "Borji 2023, arXiv 2305.19129; Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,

@@ -66,5 +66,5 @@ _MEANINGS: dict[Sharing, str] = {
     Sharing.Q_K: "Queries and keys are the same vectors, so scores are symmetric.",
     Sharing.K_V: "Keys and values are the same vectors.",
     Sharing.Q_V: "Queries and values are the same vectors.",
-    Sharing.Q_K_V: "All three roles have one matrix.",
+    Sharing.Q_K_V: "All three roles share one matrix.",
 }

@@ -127,7 +127,7 @@ class Variant(str):
             if members == self.identity:
                 sentences.append(f"{subject} are the token itself.")
             elif len(members) > 1:
-                sentences.append(f"{subject} have one matrix.")
+                sentences.append(f"{subject} share one matrix.")
         return " ".join([*sentences, *(option.help for option in self.options)])
 
     @property

@@ -46,8 +46,8 @@ function said(film, p) {
     if (!pair || !hasHead(film, p)) found.scores += ".";
     else {
       const [i, j] = pair, n = film.header.labels.length, s = film.part(`${p}.scores`, [0]);
-      const asks = (one, other) => `${film.header.labels[one]} asks ${film.header.labels[other]} ${share(s[one * n + other])}`;
-      found.scores += `: ${asks(i, j)}, ${asks(j, i)}.`;
+      const scored = (one, other) => `${film.header.labels[one]}→${film.header.labels[other]} ${share(s[one * n + other])}`;
+      found.scores += `: ${scored(i, j)}, ${scored(j, i)}.`;
     }
   }
   if (Number.isFinite(right)) {
@@ -68,8 +68,8 @@ const meaning = {
   name: "meaning",
   title: (film) => (square(film) ? "Can the scores tell a direction?" : "Here nobody looks back"),
   hint: (film) => (square(film)
-    ? "S holds the scores before masks and softmax: row i asks, column j is looked at. A matrix shared by queries and keys makes S the same both ways. The mirrored entry is the one that asks for the asker."
-    : "The decoder asks the encoder: those who ask are not those who are looked at, so S has no other direction to compare with. Choose an encoder or decoder layer above; what can be measured here are the weights, below."),
+    ? "S holds the scores before masks and softmax: row i is the query, column j the key. A matrix shared by queries and keys makes S the same both ways. The mirrored entry is the one that points back at the query."
+    : "Queries come from the decoder and keys from the encoder, so S has no other direction to compare with. Choose an encoder or decoder layer above; what can be measured here are the weights, below."),
   height: 190,
   build(film, body) {
     const grid = panelGrid(film, body, film.variants.length, 205);
@@ -131,7 +131,7 @@ const parts = {
   hint: (film) => {
     const { labels, n_looked_at: all } = film.header;
     const cut = labels.length < all ? ` Shown are ${labels.length} of ${all} positions; shares and eigenvalues are those of all.` : "";
-    return `S = Sₛ + Sₐ with Sₛ = (S + Sᵀ)/2 and Sₐ = (S − Sᵀ)/2, and what share of ‖S‖² each has. Rows ask, columns are looked at; outlined: the right entry, circled: the mirrored one. Below: the eigenvalues of Sₛ, largest first. With plain Q = K none is below zero: then no pair scores above the larger of its two scores with itself, which a self-mask hides.${cut}`;
+    return `S = Sₛ + Sₐ with Sₛ = (S + Sᵀ)/2 and Sₐ = (S − Sᵀ)/2, and what share of ‖S‖² each has. Rows are queries, columns are keys; outlined: the right entry, circled: the mirrored one. Below: the eigenvalues of Sₛ, largest first. With plain Q = K none is below zero: then no pair scores above the larger of its two scores with itself, which a self-mask hides.${cut}`;
   },
   height: 320,
   shown: square,
@@ -206,7 +206,7 @@ const parts = {
         for (let i = 0; i < n; i++) for (let j = 0; j < n; j++) rows.push([variant.text, m + 1, labels[i], labels[j], s[i * n + j], even[i * n + j], odd[i * n + j]]);
       }
     });
-    return { columns: ["variant", "map", "asks", "is looked at", "S", "Sₛ", "Sₐ"], rows };
+    return { columns: ["variant", "map", "query", "key", "S", "Sₛ", "Sₐ"], rows };
   },
 };
 
@@ -320,7 +320,7 @@ const MEASURES = [["weight_symmetry", "symmetry s"], ["directionality", "directi
 const weights = {
   name: "weights",
   title: titled("The weights: M = W_Q W_Kᵀ"),
-  hint: "s = (‖Mₛ‖² − ‖Mₐ‖²)/‖M‖²: 1 symmetric, 0 random, −1 antisymmetric. d = (r − c)/(r + c), where r adds up by how much row norms of M exceed their mean + 2 standard deviations, and c the same of columns: above 0, a few directions stand out in the token that asks; below 0, in the one that is looked at; 0 if nothing does. Q = K forces s = 1 and d = 0. Saponati et al. 2025.",
+  hint: "s = (‖Mₛ‖² − ‖Mₐ‖²)/‖M‖²: 1 symmetric, 0 random, −1 antisymmetric. d = (r − c)/(r + c), where r adds up by how much row norms of M exceed their mean + 2 standard deviations, and c the same of columns: above 0, a few directions stand out in the query's token; below 0, in the key's token; 0 if nothing does. Q = K forces s = 1 and d = 0. Saponati et al. 2025.",
   height: 210,
   build: (film, body) => chartsIn(film, body, MEASURES.map(([name, label]) => ({
     lines: overVariants(film, name, [chosenLayer(film), chosenHead(film)]), low: -1, high: 1, label, levels: [{ value: 0, text: "" }],

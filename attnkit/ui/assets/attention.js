@@ -15,7 +15,7 @@ import { differenceFigure, massFigure } from "./contrast.js";
 
 const findingFigure = {
   name: "finding",
-  title: (film) => `What ${followed(film)} looks at`,
+  title: (film) => `What ${followed(film)} attends to`,
   hint: (film) => [
     film.header.right >= 0 ? `The right answer is ${film.header.right_text}.` : "",
     placeText(film, film.header) ? `Of ${placeText(film, film.header)}.` : "",
@@ -81,7 +81,7 @@ const mapsFigure = {
   hint: (film) => {
     const layer = film.header.layers[shownPlace(film).layer];
     return [
-      "Rows ask, columns are looked at, brighter is more.",
+      "Rows are queries, columns are keys; brighter is more attention.",
       film.served ? "Press a row to follow that token." : "",
       layer.target.some((column) => column >= 0) ? "Outlined: the entry that holds the right answer." : "",
       layer.reverse.some((column) => column >= 0) ? "Circled: the mirrored one." : "",
@@ -111,7 +111,7 @@ const mapsFigure = {
         target: layer.target,
         reverse: layer.reverse,
         answers: room,
-        tell: (i, j, weight) => `${layer.rows[i]} looks at ${layer.column_titles[j]}: ${number(weight, 3)}`,
+        tell: (i, j, weight) => `${layer.rows[i]} attends to ${layer.column_titles[j]}: ${number(weight, 3)}`,
         onRow: own && film.served ? (i) => {
           const query_index = header.askable.findIndex(({ row }) => row === i);
           if (query_index >= 0) film.pick({ query_index });

@@ -225,7 +225,7 @@ function readingOf({ data, size }) {
   const named = legend && (size.width >= SHORT_NAMES || (maps && !maps.short_rows));
   const mirrored = maps ? maps.reverse.some((j) => j >= 0) : data.has_mirrors;
   const circled = mirrored ? ` Circled: the mirrored one${mark || !maps ? " of the marked pair" : ""}.` : "";
-  return `${named ? `Rows read “${legend}”. ` : ""}Each row looks at the brighter columns; outlined: the right one.${circled} ✓ ✗: its answer. ${maps?.cut ?? ""}`;
+  return `${named ? `Rows read “${legend}”. ` : ""}Each row attends to brighter columns; outlined: the right one.${circled} ✓ ✗: its answer. ${maps?.cut ?? ""}`;
 }
 
 function drawCurve(state, chart, curve, levels) {
@@ -323,7 +323,7 @@ function tell(state, drawn, cell, event) {
   tip.style.display = cell ? "block" : "none";
   if (!cell) return;
   const [i, j] = cell, around = tip.parentElement.getBoundingClientRect();
-  setText(tip, `“${maps.rows[i]}” looks at “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
+  setText(tip, `“${maps.rows[i]}” attends to “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
   tip.style.left = `${clamp(event.clientX - around.left + 12, 0, around.width - tip.offsetWidth)}px`;
   tip.style.top = `${event.clientY - around.top - 30}px`;
 }

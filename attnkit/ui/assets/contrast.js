@@ -56,7 +56,7 @@ export const differenceFigure = {
       columnTokens: columnsOf(layer),
       target: layer.target,
       reverse: layer.reverse,
-      tell: (i, j, value) => `${layer.rows[i]} looks at ${layer.column_titles[j]}\nA − B: ${number(value, 3)}`,
+      tell: (i, j, value) => `${layer.rows[i]} attends to ${layer.column_titles[j]}\nA − B: ${number(value, 3)}`,
     });
     return { pickers, place, note, map, legend: scaleLegend(body), limit: {} };
   },
@@ -83,7 +83,7 @@ export const differenceFigure = {
     const layer = film.header.layers[place.layer], m = layer.columns.length;
     const most = difference.reduce((best, value, c) => (Math.abs(value) > Math.abs(difference[best]) ? c : best), 0);
     const who = difference[most] > 0 ? a : b;
-    return `${a} minus ${b} at step ${film.step}: they differ most where ${layer.rows[Math.floor(most / m)]} looks at ` +
+    return `${a} minus ${b} at step ${film.step}: they differ most where ${layer.rows[Math.floor(most / m)]} attends to ` +
       `${layer.column_titles[most % m]}: ${who} has ${share(Math.abs(difference[most]))} more weight there.`;
   },
   table(film) {

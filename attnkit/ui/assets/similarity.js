@@ -137,7 +137,7 @@ const activations = overTraining({
   name: "activations",
   title: titled("Activations: is what they make of tokens alike?"),
   hint: (film) => {
-    const missing = film.header.square ? "" : " Here one side asks the other: no token has both a query and a key.";
+    const missing = film.header.square ? "" : " Here queries and keys come from different sequences: no token has both a query and a key.";
     return "The vectors of the tokens that do come in. CKA asks whether both see the same tokens as alike; the cosine compares the two vectors of each token. " +
       `Random matrices on the same inputs share a lot already: the grey band.${missing}`;
   },

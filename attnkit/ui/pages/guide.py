@@ -38,8 +38,8 @@ def draw() -> None:
     show_presets()
     st.subheader("The tasks", anchor=False)
     st.caption(
-        "Each picture is an example: dashed tokens are asked, the arc leads to the one that holds "
-        "the answer, which stands below. Press one to open it in the Lab."
+        "Each picture is an example: dashed tokens are questions, and the arc leads to the token "
+        "that holds the answer, which stands below. Press one to open it in the Lab."
     )
     # Before the thumbnails are drawn: some may come meanwhile, and would be missing on the page.
     some_missing = task_examples.thumbnails_missing()

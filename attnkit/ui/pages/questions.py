@@ -1,4 +1,4 @@
-"""Questions that people asked, answer_sentences in three sentences that rest on trained models."""
+"""Questions that people asked, answered in three sentences that rest on trained models."""
 
 from __future__ import annotations
 
