@@ -121,7 +121,8 @@ def test_across_two_sides_no_token_has_both(opened):
     page, _ = opened(film, layer=2)
     expect(panel(page, "alike", 0)).to_contain_text("no token has both")
     expect(panel(page, "alike", 1)).to_contain_text("Q and K: one matrix; no token has both.")
-    expect(page.locator("[data-figure=activations]")).to_contain_text("come from different sequences")
+    activations = page.locator("[data-figure=activations]")
+    expect(activations).to_contain_text("come from different sequences")
 
 
 def test_a_token_is_found_again_in_all_panels(opened, people):
