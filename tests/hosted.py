@@ -73,7 +73,7 @@ def main() -> None:
                     lambda: any("by the compiled kernel on " in text for text in visitor.texts()),
                 )
             assert "Compiling" not in server.log, server.log
-        events = [line["event"] for line in server.told]
+        events = [line["event"] for line in server.events]
         assert events[0] == "server started", events
         assert events[-1] == "server stopped", events
         assert "experiment finished" in events, events
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 class Server:
-    """A server that was started, and what it told."""
+    """A server that was started, and its log."""
 
     def __init__(self, process: psutil.Process, seconds: float, log: Path) -> None:
         self.process, self.seconds, self._log = process, seconds, log
@@ -104,8 +104,8 @@ class Server:
         return self._log.read_text(encoding="utf-8")
 
     @property
-    def in_words(self) -> list[dict[str, object]]:
-        """Its lines of JSON."""
+    def events(self) -> list[dict[str, object]]:
+        """The events that it logged, which are its lines of JSON."""
         return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
 
 
