@@ -285,7 +285,7 @@ class Forgetful:
 
 @pytest.fixture
 def told(monkeypatch):
-    """What a writer has told, and an event for when there is news."""
+    """Record the reports of a writer, and count them in a semaphore to wait for."""
     monkeypatch.setattr("attnkit.service.result_writer.RETRY_SECONDS", 0.001)
     found, news = [], threading.Semaphore(0)
 

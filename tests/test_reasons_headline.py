@@ -21,7 +21,7 @@ def test_the_headline_is_the_reason_of_the_variant_that_fails():
 
 
 def test_the_clearest_kind_comes_first_and_then_the_first_column():
-    """Of two mirrored variants the first is named, and a mirrored one before a rising one."""
+    """The headline names the first mirrored variant, and prefers it to one that still rises."""
     snapshot = report(sharing=["Q=K", "Q=K=V"], accuracy=(0.5, 0.45), right=(0.45, 0.45))
     snapshot = with_metrics(
         snapshot, mass_on_reverse=(0.44, 0.44), symmetry_error=(0, 0), score_symmetry=(1, 1)

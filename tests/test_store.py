@@ -275,7 +275,7 @@ def test_two_processes_store_the_same_and_others_at_once(where, open_store):
 
 
 def test_two_replicas_put_the_same_at_once(where, open_store):
-    """Of two stores that put the same result, exactly one reports it as new."""
+    """Exactly one of two stores that put the same result reports it as new."""
     stores = [open_store(where) for _ in range(2)]
     start = threading.Barrier(2)
 

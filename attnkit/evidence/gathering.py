@@ -174,8 +174,8 @@ class Bench:
         """
         experiment = trial.experiment
         alone = {variant: experiment.replace(sharing=[variant]) for variant in experiment.sharing}
-        measured = {variant: self._cached(alone[variant], trial.up_to) for variant in alone}
-        missing = [variant for variant, cached in measured.items() if cached is None]
+        by_variant = {variant: self._cached(alone[variant], trial.up_to) for variant in alone}
+        missing = [variant for variant, cached in by_variant.items() if cached is None]
         if missing:
             result = train(experiment.replace(sharing=missing), device=self._device)
             if result.snapshot.status != "finished":
@@ -183,8 +183,8 @@ class Bench:
             parts = Measurements.of(result, trial.up_to).split(len(missing))
             for variant, measurements in zip(missing, parts, strict=True):
                 self._cache(alone[variant], trial.up_to, measurements)
-                measured[variant] = measurements
-        joined = Measurements.join([part for part in measured.values() if part is not None])
+                by_variant[variant] = measurements
+        joined = Measurements.join([part for part in by_variant.values() if part is not None])
         self.seconds += joined.seconds
         self.model_steps += experiment.n_runs * experiment.training.steps
         return joined
