@@ -2,8 +2,11 @@
 // A page's component (its file is joined after panels.js, ink.js, charts.js, save.js and this one):
 //
 //   export default function showPage(component) {           // {data: bytes, parentElement, setTriggerValue}
-//     return filmPage(component, { figures: [accuracy] });
+//     return filmPage(component, { conclude, figures: [accuracy], more: [loss] });
 //   }
+//
+// `conclude(film)` is the sentence to take away, at the shown step; it stands above the player.
+// The figures of `more` are folded away under "More figures" until the visitor opens them.
 //
 // A figure is a plain object; `film.at` is the place of the shown frame, `film.step` its step:
 //   {
@@ -31,7 +34,7 @@
 //   film.tip.show(text, event), film.tip.hide()
 
 import { once, onSight, onWidth, states, whenGone } from "./panels.js";
-import { clamp, el, number, say, set, show, svg } from "./ink.js";
+import { clamp, el, number, percent, say, set, show, svg } from "./ink.js";
 import { saveMenu } from "./save.js";
 import { dashOf } from "./charts.js";
 
@@ -162,9 +165,15 @@ function mount(root, view) {
     state.setTriggerValue?.("picked", { ...film.picked }); // told also if it was the last one, too
     film.redraw();
   };
+  state.conclusion = view.conclude ? el("p", "ak-conclusion", root, "") : null;
   state.player = buildPlayer(state);
   view.mount?.(film, root);
-  state.figures = view.figures.map((definition) => buildFrame(state, definition));
+  state.figures = view.figures.map((definition) => buildFrame(state, definition, root));
+  if (view.more?.length) {
+    state.more = el("details", "ak-more", root);
+    el("summary", "", state.more, "More figures");
+    state.figures.push(...view.more.map((definition) => buildFrame(state, definition, state.more)));
+  }
   state.ends.push(onWidth(root, () => {
     film.width = root.clientWidth;
     film.redraw();
@@ -209,8 +218,8 @@ function tipIn(root) {
 
 // The box of a figure: heading, hint, menu, body.
 
-function buildFrame(state, definition) {
-  const section = el("section", "ak-film-figure", state.root);
+function buildFrame(state, definition, parent) {
+  const section = el("section", "ak-film-figure", parent);
   section.dataset.figure = definition.name;
   const head = el("div", "ak-film-head", section);
   const title = el("h2", "", head, "");
@@ -342,7 +351,7 @@ function drawPlayer({ film, player, playing }) {
   set(player.play.path, "d", playing ? ICONS.pause : ICONS.play);
   set(player.play.button, "aria-label", playing ? "Pause" : "Play");
   player.play.button.title = playing ? "Pause" : "Play";
-  if (film.shape("accuracy")) player.values.forEach((value, v) => say(value, number(film.value("accuracy", [v]))));
+  if (film.shape("accuracy")) player.values.forEach((value, v) => say(value, percent(film.value("accuracy", [v]))));
 }
 
 function moveTo(state, k) {
@@ -359,6 +368,7 @@ function schedule(state) {
     const began = performance.now();
     if (!state.film.steps.length) return;
     drawPlayer(state);
+    if (state.conclusion) say(state.conclusion, state.view.conclude(state.film));
     for (const figure of state.figures) {
       figure.stale = true;
       if (figure.visible && figure.section.style.display !== "none") draw(state, figure);

@@ -77,6 +77,9 @@ const PLURALS = new Intl.PluralRules("en", { type: "ordinal" });
 /** 1st, 2nd, 3rd, 4th, … */
 export const ordinal = (n) => `${n}${ENDINGS[PLURALS.select(n)]}`;
 
+/** A share as a whole percentage, which is 100% only for a share of 1; as in attnkit/training/summary.py. */
+export const percent = (part) => (!Number.isFinite(part) ? "–" : part >= 1 ? "100%" : `${Math.round(Math.min(Math.max(part, 0), 0.99) * 100)}%`);
+
 /** A weight or a probability, always with two decimals. */
 export const share = (value) => (Number.isFinite(value) ? value.toFixed(2).replace(/^-(?=.*[1-9])/, "−").replace("-", "") : "–");
 
