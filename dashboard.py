@@ -10,6 +10,7 @@ import streamlit as st
 def draw() -> None:
     """Draw the page that the address names."""
     from attnkit.ui.bundle import asset
+    from attnkit.ui.page_tools import page_tools
     from attnkit.ui.routing import route
     from attnkit.ui.session import stay
     from attnkit.ui.startup import settle
@@ -23,6 +24,7 @@ def draw() -> None:
     page = route()
     settle()
     stay()
+    page_tools()
     page.run()
 
 

@@ -72,12 +72,3 @@ def test_a_task_of_ones_own_is_in_the_gallery_and_trains(page, tmp_path, monkeyp
         expect(status_line(page)).to_contain_text("Finished")
         expect(page.locator(".st-key-board canvas")).to_have_count(1)
         page.goto("about:blank")  # it would complain of the server's end
-
-
-def test_a_card_of_the_guide_opens_its_task(page, address):
-    """A card of the Guide opens its task in the Lab."""
-    page.goto(f"{address}/guide")
-    wait_for_thumbnails(page, ".st-key-tasks")
-    page.locator(".st-key-tasks").get_by_role("button", name="Induction").click()
-    page.wait_for_url("**task=induction**")
-    expect(page.locator(f"{GALLERY} .ak-chosen-task b")).to_have_text("Induction")

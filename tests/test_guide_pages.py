@@ -12,20 +12,38 @@ from attnkit.variants import CATALOGUE, OPTIONS, register
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
-def test_the_guide_shows_every_sharing_preset_and_task():
-    """The Guide shows every preset, every task with its question and source, and the words."""
-    tab = visit().switch_page("pages/guide.py")
-    show(tab)
-    text = " ".join(element.value for element in tab.markdown)
+def test_the_guide_offers_every_preset_and_explains_the_words():
+    """The Guide lists every preset, shows the chosen one, and has the words."""
+    tab = show(visit().switch_page("pages/guide.py"))
     assert tab.title[0].value == "Guide"
-    for preset in PRESETS:
-        assert preset.title in text
-    families = drawn(tab, "tasks")["families"]
+    presets = tab.button_group(key="preset")
+    assert [option.content for option in presets.options] == [preset.title for preset in PRESETS]
+    last = PRESETS[-1]
+    show(presets.set_value(last.title))
+    text = " ".join(element.value for element in tab.markdown)
+    assert last.guess in text
+    assert last.look in text
+    assert "| asymmetry |" in text
+
+
+def test_the_guide_begins_the_tour_in_the_lab():
+    """The button opens the Lab, and the tour begins there without another press."""
+    tab = show(visit().switch_page("pages/guide.py"))
+    next(button for button in tab.button if "tour" in button.label).click()
+    show(tab)
+    tour = drawn(tab, "tour")
+    assert tour["begin"]
+    assert len(tour["stops"]) == 6
+    assert not drawn(show(tab), "tour")["begin"]
+
+
+def test_the_gallery_shows_every_task_with_its_question_and_source():
+    """The Lab's gallery has a card for every task."""
+    families = drawn(visit(), "gallery")["families"]
     cards = [card for family in families for card in family["tasks"]]
     for card, (name, task) in zip(cards, TASKS.items(), strict=True):
         assert (card["name"], card["question"]) == (name, task.question)
         assert card["source"] == task.source
-    assert "asymmetry" in text
 
 
 def test_the_guide_can_be_the_first_page():

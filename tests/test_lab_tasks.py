@@ -110,16 +110,13 @@ def fail(*_):
     [{"label": fail}, {"overrides": {"steps": -1}}, {"d_vocab": property(fail)}],
     ids=["label", "defaults", "vocabulary"],
 )
-@pytest.mark.parametrize("page", ["lab", "guide"])
-def test_a_task_that_fails_loses_its_thumbnail_only(register_until_end, members, page):
+def test_a_task_that_fails_loses_its_thumbnail_only(register_until_end, members):
     """A task that fails has no thumbnail, and all other tasks have theirs."""
     register_until_end("broken", TASKS["phonebook"], **members)
     tab = visit()
     for name in ("phonebook", "directed"):
         training_service().example(Experiment(task=name), PATIENCE)
-    if page == "guide":
-        tab.switch_page("pages/guide.py")
-    cards = drawn(show(tab), "gallery" if page == "lab" else "tasks")["families"][0]["tasks"]
+    cards = drawn(show(tab), "gallery")["families"][0]["tasks"]
     thumbnails = {card["name"]: card["thumbnail"] for card in cards}
     assert thumbnails["broken"] == ""
     assert thumbnails["phonebook"]

@@ -1,8 +1,10 @@
 """Ways between pages, in a real Chromium."""
 
+import re
+
 import pytest
 from browsing import LONG
-from lab_browsing import open_lab, press, serve, wait_for_step, wait_for_thumbnails
+from lab_browsing import open_lab, press, serve, wait_for_step
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
@@ -14,8 +16,8 @@ def test_run_goes_on_while_another_page_is_open(page, address):
     open_lab(page, address, "?v=1&first_seed=600&steps=4000")
     press(page, "train")
     wait_for_step(page, 10)
-    page.locator("[data-testid=stSidebarNav]").get_by_text("Guide").click()
-    expect(page.get_by_role("heading", name="Five ways to share")).to_be_visible()
+    page.locator("[data-testid=stSidebarNav]").get_by_text("Questions").click()
+    expect(page.get_by_role("heading", name="Questions", exact=True)).to_be_visible()
     page.locator("[data-testid=stSidebarNav]").get_by_text("Lab").click()
     wait_for_step(page, 20)
     assert "first_seed=600" in page.url
@@ -33,8 +35,9 @@ def test_variants_page_leads_to_the_lab(page, address):
 def test_guide_sets_the_lab_up(page, address):
     """A suggestion of the Guide opens the Lab with its settings."""
     page.goto(f"{address}/guide")
-    wait_for_thumbnails(page, ".st-key-tasks")
-    page.get_by_text("Set it up in the Lab").nth(3).click()
+    page.get_by_text("A narrow head", exact=True).click()
+    expect(page.locator(".st-key-preset_card")).to_contain_text("three numbers per head")
+    page.get_by_text("Set it up in the Lab").click()
     page.wait_for_url("**d_head=3**")
     expect(page.locator(".st-key-set_d_head input")).to_have_value("3")
 
@@ -45,7 +48,59 @@ def test_first_visitor_of_a_server_may_come_by_an_inner_link(browser):
     with serve() as fresh:
         page = browser.new_page()
         page.goto(f"{fresh}/guide")
-        expect(page.get_by_role("heading", name="Five ways to share")).to_be_visible(timeout=LONG)
+        expect(page.get_by_role("heading", name="Predict, then train")).to_be_visible(timeout=LONG)
         expect(page.locator("[data-testid=stSidebarNav]")).to_contain_text("Lab")
         expect(page.locator("[data-testid=stSidebarNav]")).not_to_contain_text("dashboard")
         page.close()
+
+
+def test_a_newcomer_sees_four_pages_and_a_switch_shows_all(page, address):
+    """The switch adds the other pages, in sections; the page on screen is always listed."""
+    open_lab(page, address)
+    links = page.locator("[data-testid=stSidebarNavLink]")
+    expect(links).to_have_text(["Lab", "Questions", "Attention", "Asymmetry"], use_inner_text=True)
+    page.locator(".st-key-all_pages label").click()
+    expect(links).to_have_count(10)
+    for section in ("Train", "Look inside", "Real models", "Reference"):
+        expect(page.locator("[data-testid=stSidebarNav]")).to_contain_text(section)
+    page.goto(f"{address}/variants")
+    expect(links).to_have_count(5)
+    expect(links.last).to_contain_text("Variants")
+
+
+def test_the_tour_points_at_six_things_and_can_be_left(page, address):
+    """Next goes through all stops, each with its frame; Escape leaves at any time."""
+    open_lab(page, address)
+    page.get_by_role("button", name="Take the tour").click()
+    card = page.get_by_role("dialog", name="Tour of the Lab")
+    frame = page.locator(".ak-tour-frame")
+    for stop in range(1, 7):
+        expect(card).to_contain_text(f"{stop} of 6")
+        expect(frame).to_be_visible()
+        inside, around = card.bounding_box(), page.viewport_size
+        assert inside["x"] >= 0
+        assert inside["x"] + inside["width"] <= around["width"]
+        assert inside["y"] + inside["height"] <= around["height"]
+        card.get_by_role("button", name="Next" if stop < 6 else "Done").click()
+    expect(card).to_be_hidden()
+    page.get_by_role("button", name="Take the tour").click()
+    page.keyboard.press("Escape")
+    expect(card).to_be_hidden()
+
+
+def test_a_term_shows_its_meaning_where_it_stands(page, address):
+    """Pointing at a term of the glossary shows what it means; Escape hides it."""
+    page.goto(f"{address}/guide")
+    text = page.get_by_text("Every token makes three vectors")
+    expect(page.locator(".ak-terms")).to_have_attribute("data-terms", re.compile("[1-9]"))
+    box = text.evaluate(
+        """(node) => {
+            const bold = node.querySelector("strong");
+            const { x, y, width, height } = bold.getBoundingClientRect();
+            return [x + width / 2, y + height / 2];
+        }"""
+    )
+    page.mouse.move(*box)
+    expect(page.locator(".ak-term-tip")).to_contain_text("what it looks for")
+    page.keyboard.press("Escape")
+    expect(page.locator(".ak-term-tip")).to_be_hidden()

@@ -11,6 +11,7 @@ from kinds import tiny
 from attnkit.analysis.comparison import LETTERS
 from attnkit.figures.overlay import STYLES, overlay_legend, plot_overlay, style_of
 from attnkit.figures.panels import MAX_POINTS
+from attnkit.training.summary import percent
 from attnkit.variants import Variant
 
 QKV, Q_K = Variant("QKV"), Variant("Q=K")
@@ -62,7 +63,7 @@ def test_the_legend_names_letters_and_the_level_that_all_share():
     alone = overlay_legend(letters(first), "accuracy")
     assert [entry["text"] for entry in alone] == [
         "A name A",
-        f"chance {first.experiment.task.chance:.2f}",
+        f"chance {percent(first.experiment.task.chance)}",
     ]
     both = overlay_legend(letters(first, other), "accuracy")
     assert [entry["text"] for entry in both] == ["A name A", "B name B"]

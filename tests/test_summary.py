@@ -57,7 +57,9 @@ def test_finding_sorts_sharings_into_solved_and_not(example):
     accuracy = np.ones((5, 5))
     accuracy[1] = [0.4, 0.5, 0.6, 0.5, 0.5]
     text = finding(with_accuracy(example, accuracy))
-    assert text == "Solved by all 5 seeds: QKV, K=V, Q=V, Q=K=V. Not solved: Q=K 50% [41 to 59%]."
+    assert text == (
+        "Solved by all 5 seeds: QKV, K=V, Q=V, Q=K=V. Not solved: Q=K 50% (95% interval 41 to 59%)."
+    )
 
 
 @pytest.mark.parametrize(

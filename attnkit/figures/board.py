@@ -231,7 +231,7 @@ def _shared_levels(experiment: Experiment) -> list[dict[str, Any]]:
     """Return the reference level of all columns: chance, or the loss to beat."""
     task = experiment.task
     if task.loss_to_beat is None:
-        return [{"value": task.chance, "dash": "dot", "text": f"chance {task.chance:.2f}"}]
+        return [{"value": task.chance, "dash": "dot", "text": f"chance {percent(task.chance)}"}]
     text = f"{task.simple_model} {task.loss_to_beat:.2f}"
     return [{"value": task.loss_to_beat, "dash": "dot", "text": text}]
 
@@ -245,7 +245,7 @@ def _levels_of(
     start = float(mean_interval(at_start).mean)
     levels = [] if np.isnan(start) else [{"value": start, "dash": "dash", "text": "untrained"}]
     if experiment.plateau is not None and stays_at_plateau(variant):
-        text = f"guess between two entries {experiment.plateau:.2f}"
+        text = f"guess between two entries {percent(experiment.plateau)}"
         levels.append({"value": experiment.plateau, "dash": "longdashdot", "text": text})
     return levels
 

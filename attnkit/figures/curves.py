@@ -21,6 +21,7 @@ from attnkit.figures.panels import (
 )
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
+from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import REFERENCE, colors_of, translucent
@@ -156,11 +157,11 @@ def accuracy_legend(snapshot: Snapshot, previous: Snapshot | None) -> list[dict[
     if experiment.n_seeds == 1:
         entries = [{"dash": "solid", "text": "accuracy of the one seed"}]
     entries += [
-        {"dash": "dot", "text": f"chance {experiment.task.chance:.2f}"},
+        {"dash": "dot", "text": f"chance {percent(experiment.task.chance)}"},
         {"dash": "dash", "text": "untrained"},
     ]
     if experiment.plateau is not None and any(map(stays_at_plateau, experiment.sharing)):
-        text = f"guess between two entries {experiment.plateau:.2f}"
+        text = f"guess between two entries {percent(experiment.plateau)}"
         entries.append({"dash": "longdashdot", "text": text})
     if experiment.training.earlier_steps:
         text = "vertical line: the embedding is frozen, and all else starts anew"

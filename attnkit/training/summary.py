@@ -133,7 +133,7 @@ def finding(snapshot: Snapshot) -> str:
     n_diverged = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     interval = mean_interval(accuracy)
     n_seeds = snapshot.experiment.n_seeds
-    solved, others = [], []
+    solved, others, explained = [], [], False
     for i, sharing in enumerate(snapshot.experiment.sharing):
         if sharing in solved_sharings:
             solved.append(title_of(sharing))
@@ -142,7 +142,9 @@ def finding(snapshot: Snapshot) -> str:
         else:
             limits = percent_interval(interval.low[i], interval.high[i])
             text = f"{title_of(sharing)} {percent(interval.mean[i])}"
-            text += f" [{limits}]" if " to " in limits else ""
+            if " to " in limits:
+                text += f" ({'' if explained else '95% interval '}{limits})"
+                explained = True
             text += f" ({n_diverged[i]} of {n_seeds} diverged)" if n_diverged[i] else ""
             others.append(text)
     sentences = []

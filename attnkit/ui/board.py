@@ -77,7 +77,7 @@ def explain_result(snapshot: Snapshot, seed: int, foreign: bool) -> None:
         st.markdown("Untrained: nothing is learnt yet.")
         return
     on_accuracy = snapshot.experiment.task.loss_to_beat is None
-    rule = words.WORDS["solved"] if on_accuracy else None
+    rule = words.WORDS["solved"].meaning if on_accuracy else None
     reason = headline(snapshot, seed)
     if reason is not None:
         with st.container(horizontal=True, vertical_alignment="center"):

@@ -224,21 +224,15 @@ def example(experiment: Experiment, probe: Example | str | None, *, key: str) ->
 
 
 def task_gallery(
-    current: str,
-    examples: dict[str, Example],
-    chosen: Callable[[], None],
-    *,
-    key: str,
-    is_open: bool = False,
+    current: str, examples: dict[str, Example], chosen: Callable[[], None], *, key: str
 ) -> None:
     """Draw a card for every task, behind a button that shows the current task.
 
     Args:
-        current: Name of the current task; empty if there is none.
+        current: Name of the current task.
         examples: Example by task name, of the tasks whose thumbnails can be drawn.
         chosen: Called when a card was pressed; `st.session_state[key].chosen` is its task.
         key: Key of the component.
-        is_open: Whether all cards are shown at once, with their sources, instead of the button.
     """
     families = [
         {
@@ -248,7 +242,7 @@ def task_gallery(
                     "name": name,
                     "title": task.title,
                     "question": task.question,
-                    "source": task.source if is_open else "",
+                    "source": task.source,
                     "thumbnail": task_thumbnail(name, examples[name]) if name in examples else "",
                 }
                 for name, task in TASKS.items()
@@ -257,12 +251,29 @@ def task_gallery(
         }
         for family in FAMILIES
     ]
-    data = {
-        "families": [family for family in families if family["tasks"]],
-        "current": current,
-        "open": is_open,
-    }
+    data = {"families": [family for family in families if family["tasks"]], "current": current}
     _component("gallery")(key=key, data=_packed(data), on_chosen_change=chosen)
+
+
+def tour(stops: list[dict[str, str]], *, begin: bool, key: str) -> None:
+    """Draw the button of a tour of the page, and the tour while a visitor takes it.
+
+    Args:
+        stops: For each step `targets`, a CSS selector of what it points at, `title` and `text`.
+        begin: Whether the tour begins without a press of the button.
+        key: Key of the component.
+    """
+    _component("tour")(key=key, data=_packed({"stops": stops, "begin": begin}))
+
+
+def terms(hints: list[list[str]], *, key: str) -> None:
+    """Show the meanings of terms wherever they occur on the page.
+
+    Args:
+        hints: Pairs of a spelling and its meaning, the longest spelling first.
+        key: Key of the component.
+    """
+    _component("terms")(key=key, data=_packed({"hints": hints}))
 
 
 def markup(html: str, *, key: str) -> None:

@@ -1,4 +1,7 @@
-"""The pages of the dashboard and their addresses.
+"""The pages of the dashboard, their sections and their addresses.
+
+A newcomer sees the first pages in the navigation; a switch below it shows all of them. A page that
+is not in the navigation can still be opened by its address and by links in other pages.
 
 Until `st.navigation` has been called once in the server, Streamlit finds the folder `pages` by
 itself. The very first visitor would then get an inner page without the navigation, so every page
@@ -7,29 +10,66 @@ begins with `require_route`, which calls it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from attnkit.ui.owner import has_page, is_signed_in
 
+ALL_PAGES = "all_pages"
+"""Key of the switch that shows all pages in the navigation."""
+
+
+class _Page(NamedTuple):
+    """A page: its name in the address, its icon, and whether newcomers see it."""
+
+    name: str
+    icon: str
+    for_newcomers: bool = False
+
+
+SECTIONS = {
+    "Train": (_Page("lab", "science", True), _Page("questions", "help", True)),
+    "Look inside": (
+        _Page("attention", "grid_on", True),
+        _Page("asymmetry", "compare_arrows", True),
+        _Page("surgery", "content_cut"),
+        _Page("similarity", "join_inner"),
+    ),
+    "Real models": (_Page("atlas", "map"),),
+    "Reference": (
+        _Page("guide", "menu_book"),
+        _Page("variants", "category"),
+        _Page("runs", "history"),
+    ),
+}
+"""Pages of the navigation by the title of their section."""
+
 
 def route() -> StreamlitPage:
     """Return the page that the address names. Only dashboard.py calls this."""
     st.session_state["routed"] = True
-    pages = [
-        st.Page("pages/lab.py", title="Lab", icon=":material/science:", default=True),
-        st.Page("pages/questions.py", title="Questions", icon=":material/help:"),
-        st.Page("pages/attention.py", title="Attention", icon=":material/grid_on:"),
-        st.Page("pages/asymmetry.py", title="Asymmetry", icon=":material/compare_arrows:"),
-        st.Page("pages/similarity.py", title="Similarity", icon=":material/join_inner:"),
-        st.Page("pages/surgery.py", title="Surgery", icon=":material/content_cut:"),
-        st.Page("pages/atlas.py", title="Atlas", icon=":material/map:"),
-        st.Page("pages/variants.py", title="Variants", icon=":material/category:"),
-        st.Page("pages/runs.py", title="Runs", icon=":material/history:"),
-        st.Page("pages/guide.py", title="Guide", icon=":material/menu_book:"),
-    ]
+    opened = urlsplit(st.context.url or "").path.rpartition("/")[2]
+    shows_all = st.session_state.get(ALL_PAGES, False)
+    sections = {
+        section: [
+            st.Page(
+                f"pages/{page.name}.py",
+                title=page.name.capitalize(),
+                icon=f":material/{page.icon}:",
+                default=page.name == "lab",
+                visibility="visible"
+                if shows_all or page.for_newcomers or page.name == opened
+                else "hidden",
+            )
+            for page in pages
+        ]
+        for section, pages in SECTIONS.items()
+    }
     if has_page():  # not in the navigation until the owner has signed in at /owner
-        pages.append(
+        sections["Reference"].append(
             st.Page(
                 "pages/owner.py",
                 title="Owner",
@@ -37,7 +77,7 @@ def route() -> StreamlitPage:
                 visibility="visible" if is_signed_in() else "hidden",
             )
         )
-    return st.navigation(pages)
+    return st.navigation(sections)
 
 
 def require_route() -> None:

@@ -1,66 +1,211 @@
-"""Glossary of the words in the Lab, shown there and in the Guide."""
+"""Terms with their meanings: a table in the Lab and the Guide, and hints on every page."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import streamlit as st
 
 OPEN = "words"
 """Key of the Lab's popover; its value tells whether it is open."""
 
+
+@dataclass(frozen=True)
+class Word:
+    """A term of the pages.
+
+    Attributes:
+        meaning: What it means here.
+        forms: Spellings in the text of pages that show the meaning when they are pointed at; lower
+            and upper case are the same.
+    """
+
+    meaning: str
+    forms: tuple[str, ...] = ()
+
+
 WORDS = {
-    "Q, K, V, W": "Each token's vector is multiplied with matrices W to make its query Q (what it "
-    "looks for), its key K (what it is found by) and its value V (what it hands over). Sharing "
-    "means that two of them, or all three, use the same matrix.",
-    "score": "Query of one token times key of another one, before softmax: the higher, the more "
-    "the first attends to the second. Pia→Tia is the score of Pia's query and Tia's key. If Q and "
-    "K use the same matrix, both directions have the same score.",
-    "accuracy": "Share of right answers on held-out examples: no model ever trains on them.",
-    "on training examples": "Accuracy on the examples that the model trains on, where a task has a "
-    "fixed number of them: the difference shows how much is learnt by heart.",
-    "loss": "Mean of −ln of the probability given to the right answer (cross-entropy, counted in "
-    "nats, because the logarithm is the natural one). Lower is better.",
-    "solved": "Every seed has answered at least 99% right in three evaluations in a row. So a "
-    "variant that shows 99% may be unsolved: one evaluation in between was lower, or one seed.",
-    "95% interval": "Where the mean over many more seeds probably lies (Student's t). It says "
-    "nothing about other tasks. There is none where all seeds have the same value.",
-    "seed": "Decides the initial numbers and the data; the same for every variant.",
-    "chance": "Accuracy of a simple guess, such as the number of some entry picked at random.",
-    "untrained": "Accuracy at step 0.",
-    "guess between two entries": "½ + 1/(2·numbers): the accuracy of a guess between the right "
-    "entry and its mirror, which symmetric scores rate alike. With one head, one layer, no MLP and "
-    "the self-mask, Q=K and Q=K=V came near it with 8 entries of 32 names. It is no limit: with "
-    "16 entries, or 9 names, we saw up to two thirds.",
-    "blocks": "How a layer is built around attention: minimal (RMSNorm without gain, no biases) or "
-    "standard (LayerNorm with gain and bias, biases everywhere). A final norm is one more "
-    "LayerNorm, after the last layer.",
-    "self-mask": "A token does not attend to itself unless it sees no other (−1e5 on its score).",
-    "asymmetry": "a = (1 − s)/2, with s = (‖S_s‖² − ‖S_a‖²)/‖S‖² of the scores S before mask and "
-    "softmax: 0 if all pairs have the same score in both directions, about ½ if the two scores of "
-    "a pair are unrelated, 1 if they are opposite. Untrained models with separate Q and K have "
-    "about ½ already, so judge direction by the attention curves.",
-    "attention on the right token": "Mean attention weight on the token that holds the answer.",
-    "mirrored entry": "The entry of the opposite direction: when the question is whom Ada reports "
-    "to, it is the person who reports to Ada. A model that cannot tell the two directions apart "
-    "attends to both.",
-    "encoder, decoder": "The encoder reads a whole sequence; the decoder writes another one token "
-    "by token, and sees only what it has written so far.",
-    "cross-attention": "Queries come from tokens of the decoder, keys from tokens of the encoder. "
-    "They are different tokens, so scores have no symmetry.",
-    "layer": "One round of attention. A second layer can look up what the first one found.",
-    "accuracy by group": "Accuracy of answers in groups, such as by their distance in tokens.",
-    "rest": "In attention maps: the weight on all tokens that have no column.",
-    "numbers kept per token (KV cache)": "Numbers that a decoder stores for every earlier token: "
-    "its keys and values, only once if they are the same; or the narrow vector they are made of.",
-    "multiply-adds per token": "Multiplications in the matrix products for one token in the whole "
-    "model, in a sequence as long as the task's.",
-    "make costs equal": "Head widths, then MLP widths, are changed until every variant costs as "
-    "much as the most expensive one, within 2% where whole numbers allow it.",
-    "model-steps per second": "Optimiser steps of single models per second, over all models.",
+    "Q, K, V, W": Word(
+        "Each token's vector is multiplied with matrices W to make its query Q (what it looks "
+        "for), its key K (what it is found by) and its value V (what it hands over). Sharing means "
+        "that two of them, or all three, use the same matrix.",
+        ("queries", "query", "keys", "value matrix"),
+    ),
+    "QKV, Q=K, K=V, Q=V, Q=K=V": Word(
+        "The five ways to share: QKV has three matrices, Q=K one for queries and keys, K=V one for "
+        "keys and values, Q=V one for queries and values, Q=K=V one for all three.",
+        ("Q=K=V", "Q=K", "K=V", "Q=V", "QKV"),
+    ),
+    "V=I, K=I": Word(
+        "There is no matrix for this role: the value, or the key, is the token's vector itself.",
+        ("V=I", "K=I", "Q=I"),
+    ),
+    "token": Word("One unit of the sequence that a model reads: a name, a number, a letter."),
+    "score": Word(
+        "Query of one token times key of another one, before softmax: the higher, the more the "
+        "first attends to the second. Pia→Tia is the score of Pia's query and Tia's key. If Q and "
+        "K use the same matrix, both directions have the same score.",
+        ("scores", "score"),
+    ),
+    "attention": Word(
+        "The softmax of a token's scores: shares that add up to 100%. The token receives the "
+        "values of the others in these shares.",
+        ("attention", "attends to", "attend to"),
+    ),
+    "accuracy": Word(
+        "Share of right answers on held-out examples: no model ever trains on them.",
+        ("accuracy", "accuracies", "held-out examples"),
+    ),
+    "on training examples": Word(
+        "Accuracy on the examples that the model trains on, where a task has a fixed number of "
+        "them: the difference shows how much is learnt by heart.",
+        ("on training examples",),
+    ),
+    "loss": Word(
+        "Mean of −ln of the probability given to the right answer (cross-entropy, counted in nats, "
+        "because the logarithm is the natural one). Lower is better.",
+        ("loss", "nats", "cross-entropy"),
+    ),
+    "solved": Word(
+        "Every seed has answered at least 99% right in three evaluations in a row. So a variant "
+        "that shows 99% may be unsolved: one evaluation in between was lower, or one seed.",
+        ("solved", "solves", "solve"),
+    ),
+    "95% interval": Word(
+        "Where the mean over many more seeds probably lies (Student's t). It says nothing about "
+        "other tasks. There is none where all seeds have the same value.",
+        ("95% interval", "interval"),
+    ),
+    "seed": Word(
+        "One repetition of the training. The seed decides the initial numbers and the data; they "
+        "are the same for every variant.",
+        ("seeds", "seed"),
+    ),
+    "step": Word(
+        "One change of all matrices, after the model has answered one batch of examples.",
+        ("training steps", "training step"),
+    ),
+    "learning rate": Word(
+        "How far a training step changes the matrices. It is tuned for each variant before "
+        "variants are compared in a claim.",
+        ("learning rates", "learning rate"),
+    ),
+    "chance": Word(
+        "Accuracy of a simple guess, such as the number of some entry picked at random.",
+        ("chance",),
+    ),
+    "untrained": Word("Accuracy at step 0."),
+    "guess between two entries": Word(
+        "½ + 1/(2·numbers): the accuracy of a guess between the right entry and its mirror, which "
+        "symmetric scores rate alike. With one head, one layer, no MLP and the self-mask, Q=K and "
+        "Q=K=V came near it with 8 entries of 32 names. It is no limit: with 16 entries, or 9 "
+        "names, we saw up to two thirds.",
+        ("guess between two entries",),
+    ),
+    "blocks": Word(
+        "How a layer is built around attention: minimal (RMSNorm without gain, no biases) or "
+        "standard (LayerNorm with gain and bias, biases everywhere). A final norm is one more "
+        "LayerNorm, after the last layer."
+    ),
+    "self-mask": Word(
+        "A token does not attend to itself unless it sees no other (−1e5 on its score).",
+        ("self-mask",),
+    ),
+    "asymmetry": Word(
+        "a = (1 − s)/2, with s = (‖S_s‖² − ‖S_a‖²)/‖S‖² of the scores S before mask and softmax: "
+        "0 if all pairs have the same score in both directions, about ½ if the two scores of a "
+        "pair are unrelated, 1 if they are opposite. Untrained models with separate Q and K have "
+        "about ½ already, so judge direction by the attention.",
+        ("asymmetry", "asymmetric"),
+    ),
+    "symmetric": Word(
+        "Each pair of tokens has the same score in both directions.", ("symmetric", "symmetry")
+    ),
+    "attention on the right token": Word("Mean attention on the token that holds the answer."),
+    "mirrored entry": Word(
+        "The entry of the opposite direction: when the question is whom Ada reports to, it is the "
+        "person who reports to Ada. A model that cannot tell the two directions apart attends to "
+        "both.",
+        ("mirrored entry", "mirrored one", "mirrored"),
+    ),
+    "head": Word(
+        "One attention with queries, keys and values of its own. A layer can have several heads; "
+        "their outputs are added up.",
+        ("heads", "head"),
+    ),
+    "head width": Word(
+        "Numbers in one query, key or value of a head.", ("head width", "numbers wide")
+    ),
+    "layer": Word(
+        "One round of attention. A second layer can look up what the first one found.",
+        ("layers", "layer"),
+    ),
+    "encoder, decoder": Word(
+        "The encoder reads a whole sequence; the decoder writes another one token by token, and "
+        "sees only what it has written so far.",
+        ("encoder", "decoder"),
+    ),
+    "cross-attention": Word(
+        "Queries come from tokens of the decoder, keys from tokens of the encoder. They are "
+        "different tokens, so scores have no symmetry.",
+        ("cross-attention",),
+    ),
+    "cosine": Word(
+        "Similarity of two lists of numbers: 1 if one is a positive multiple of the other, 0 if "
+        "they are unrelated, −1 if they are opposite.",
+        ("cosines", "cosine"),
+    ),
+    "CKA": Word(
+        "Centred kernel alignment: 1 if two sets of vectors have the same geometry up to a "
+        "rotation and a scale, 0 if they have nothing in common.",
+        ("CKA",),
+    ),
+    "random matrices": Word(
+        "Matrices of the same shape with random numbers, on the same inputs: what similarity looks "
+        "like where nothing was learnt.",
+        ("random matrices", "random ones"),
+    ),
+    "accuracy by group": Word(
+        "Accuracy of answers in groups, such as by their distance in tokens."
+    ),
+    "rest": Word("In attention maps: the attention on all tokens that have no column."),
+    "numbers kept per token (KV cache)": Word(
+        "Numbers that a decoder stores for every earlier token: its keys and values, only once if "
+        "they are the same; or the narrow vector they are made of.",
+        ("numbers kept per token", "KV cache"),
+    ),
+    "multiply-adds per token": Word(
+        "Multiplications in the matrix products for one token in the whole model, in a sequence as "
+        "long as the task's.",
+        ("multiply-adds",),
+    ),
+    "make costs equal": Word(
+        "Head widths, then MLP widths, are changed until every variant costs as much as the most "
+        "expensive one, within 2% where whole numbers allow it."
+    ),
+    "model-steps per second": Word(
+        "Training steps of single models per second, over all models.", ("model-steps per second",)
+    ),
+    "MLP": Word(
+        "A small network of two matrices that works on each token by itself, after attention.",
+        ("MLP",),
+    ),
+    "held, did not hold, undecided": Word(
+        "Verdicts on a statement, by a rule fixed before the runs: the seeds show it, they show "
+        "the opposite, or they are too few to tell.",
+        ("did not hold", "undecided", "held"),
+    ),
 }
-"""Meaning by word, in the order in which a reader meets the words."""
+"""Terms in the order in which a reader meets them."""
 
 
 def glossary() -> None:
-    """Draw the table of all words."""
-    rows = "\n".join(f"| {word} | {meaning} |" for word, meaning in WORDS.items())
+    """Draw the table of all terms."""
+    rows = "\n".join(f"| {term} | {word.meaning} |" for term, word in WORDS.items())
     st.markdown(f"| word | what it means here |\n|---|---|\n{rows}")
+
+
+def hints() -> list[list[str]]:
+    """Return pairs of a spelling and its meaning, the longest spelling first."""
+    pairs = [[form, word.meaning] for word in WORDS.values() for form in word.forms]
+    return sorted(pairs, key=lambda pair: -len(pair[0]))

@@ -5,7 +5,7 @@
 
 import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from "./panels.js";
 import { paperOf, round, saveMenu } from "./save.js";
-import { clamp, el, paint, say, sequential, set, share, show, svg } from "./ink.js";
+import { clamp, el, paint, percent, say, sequential, set, share, show, svg } from "./ink.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 165, LETTER = 6.2;
 const SMALLEST_WINDOW = 780, SHORT_NAMES = 200, MOST_SPARE = 320;
@@ -221,11 +221,11 @@ function fill(state) {
 
 /** How the maps are read; known before there are any, so that nothing moves when they come. */
 function readingOf({ data, size }) {
-  const { maps, mark, label_legend: legend } = data;
+  const { maps, label_legend: legend } = data;
   const named = legend && (size.width >= SHORT_NAMES || (maps && !maps.short_rows));
   const mirrored = maps ? maps.reverse.some((j) => j >= 0) : data.has_mirrors;
-  const circled = mirrored ? ` Circled: the mirrored one${mark || !maps ? " of the marked pair" : ""}.` : "";
-  return `${named ? `Rows read “${legend}”. ` : ""}Each row attends to brighter columns; outlined: the right one.${circled} ✓ ✗: its answer. ${maps?.cut ?? ""}`;
+  const circled = mirrored ? " Circle: the entry that points back." : "";
+  return `${named ? `Rows read “${legend}”. ` : ""}Each row looks at the brighter columns. Frame: the right one.${circled} ✓ ✗: its answer. ${maps?.cut ?? ""}`;
 }
 
 function drawCurve(state, chart, curve, levels) {
@@ -283,9 +283,10 @@ function read(state, k) {
       const known = k !== null && chart.values && k < chart.values.mean.length;
       const { mean, low, high } = chart.values ?? {};
       set(chart.cursor, "d", known ? `M${chart.x(state.steps[k])} 4V${chart.bottom}` : "");
-      const limits = known && Number.isFinite(low[k]) ? ` [${share(low[k])}, ${share(high[k])}]` : "";
+      const worded = chart === column.curve && state.data.quantity === "accuracy" ? percent : share;
+      const limits = known && Number.isFinite(low[k]) ? ` (${worded(low[k])} to ${worded(high[k])})` : "";
       const last = chart === column.asymmetry && chart.values ? mean.at(-1) : NaN;
-      const text = known ? `step ${state.steps[k]}: ${share(mean[k])}${limits}` : chart !== column.asymmetry || !chart.values ? ""
+      const text = known ? `step ${state.steps[k]}: ${worded(mean[k])}${limits}` : chart !== column.asymmetry || !chart.values ? ""
         : Number.isFinite(last) ? `${share(last)}${last < 0.005 ? ", the same both ways" : ""}` : "not defined here";
       say(chart.reading, text);
       if (text) set(chart.reading, "y", baselineOf(chart, state.steps, text));

@@ -1,6 +1,6 @@
-// Choosing a task: a button that shows the one that is set up and opens a dialog of cards, or, with
-// `open`, the cards themselves. Opening needs no answer from the server.
-// data: {families: [{title, tasks: [{name, title, question, source, thumbnail}]}], current, open}
+// Choosing a task: a button that shows the one that is set up and opens a dialog of cards. Opening
+// needs no answer from the server.
+// data: {families: [{title, tasks: [{name, title, question, source, thumbnail}]}], current}
 
 import { once, setText, states, unpacked, whenGone } from "./panels.js";
 
@@ -11,13 +11,12 @@ export default function showGallery({ data: packed, parentElement, setTriggerVal
   if (!state) {
     state = {};
     states.set(root, state);
-    if (!data.open) buildDialog(root, state);
-    else state.cards = once(root, "div", "ak-families");
+    buildDialog(root, state);
   }
   state.choose = (name) => setTriggerValue("chosen", name);
   const all = data.families.flatMap((family) => family.tasks);
   const current = all.find((task) => task.name === data.current);
-  if (current && state.button) fillCard(state.button, current);
+  if (current) fillCard(state.button, current);
   const wanted = JSON.stringify([data.families, data.current]);
   if (state.drawn !== wanted) {
     state.drawn = wanted;

@@ -28,6 +28,7 @@ from attnkit.ui.render_cache import planned_board
 from attnkit.ui.routing import require_route
 from attnkit.ui.service import training_service
 from attnkit.ui.session import automatic_switch, open_lab
+from attnkit.ui.tour import tour_area
 from attnkit.ui.training_buttons import training_buttons
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -89,6 +90,7 @@ def draw() -> None:
         explaining = st.popover(
             "What the words mean", icon=":material/menu_book:", key=words.OPEN, on_change="rerun"
         )
+        tour_area()
     experiment = read_settings(lab)
     with chooser:
         if experiment is not None and lab.quick is not None:

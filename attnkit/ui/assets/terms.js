@@ -1,0 +1,112 @@
+// Meanings of terms on any page: each term is underlined where it first occurs, and pointing at it,
+// or tapping it, anywhere shows what it means. Text is marked by the browser's highlights, so that
+// no node of Streamlit or of another component is touched.
+// data: {hints: [[spelling, meaning]], the longest spelling first}
+
+import { once, states, unpacked, whenGone } from "./panels.js";
+import { clamp, say } from "./ink.js";
+
+const PAUSE = 500;
+const SKIPPED = "a, button, summary, input, textarea, select, code, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
+
+export default function showTerms({ data: packed, parentElement }) {
+  const root = once(parentElement, "div", "ak-terms");
+  if (!states.has(root)) states.set(root, begin(root, unpacked(packed).hints));
+  return whenGone(root, () => {
+    states.get(root)?.end();
+    states.delete(root);
+  });
+}
+
+/** Pattern and meaning by spelling in lower case. */
+export function lookupOf(hints) {
+  const escaped = hints.map(([form]) => form.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  const pattern = new RegExp(`(?<![\\p{L}\\d=+·])(?:${escaped.join("|")})(?![\\p{L}\\d=])`, "giu");
+  return { pattern, meanings: new Map(hints.map(([form, meaning]) => [form.toLowerCase(), meaning])) };
+}
+
+/** Terms in a text: [start, end, meaning]. */
+export function termsIn(text, { pattern, meanings }) {
+  return [...text.matchAll(pattern)].map((match) => [match.index, match.index + match[0].length, meanings.get(match[0].toLowerCase())]);
+}
+
+function begin(root, hints) {
+  const lookup = lookupOf(hints), tip = once(root, "div", "ak-term-tip");
+  const page = document.querySelector("[data-testid=stMain]") ?? document.body;
+  tip.setAttribute("role", "status");
+  let waiting = 0, frame = 0, terms = new WeakMap();
+
+  const mark = () => {
+    waiting = 0;
+    terms = new WeakMap();
+    const seen = new Set(), first = [];
+    const walker = document.createTreeWalker(page, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      const parent = node.parentElement;
+      if (node.length < 3 || !parent || parent.closest(SKIPPED) || root.contains(node)) continue;
+      const found = termsIn(node.data, lookup);
+      if (!found.length || !parent.checkVisibility()) continue;
+      terms.set(node, found);
+      for (const [start, end, meaning] of found) {
+        if (seen.has(meaning)) continue;
+        seen.add(meaning);
+        const range = new Range();
+        range.setStart(node, start);
+        range.setEnd(node, end);
+        first.push(range);
+      }
+    }
+    globalThis.CSS?.highlights?.set("ak-term", new Highlight(...first));
+    root.dataset.terms = first.length;
+  };
+
+  /** The term below the pointer: its meaning and its box. */
+  const termAt = (x, y) => {
+    const caret = document.caretPositionFromPoint?.(x, y), node = caret?.offsetNode;
+    for (const [start, end, meaning] of (node && terms.get(node)) ?? []) {
+      if (end > node.length || caret.offset < start || caret.offset > end) continue;
+      const range = new Range();
+      range.setStart(node, start);
+      range.setEnd(node, end);
+      const box = [...range.getClientRects()].find(({ left, right, top, bottom }) => x >= left && x <= right && y >= top - 2 && y <= bottom + 2);
+      if (box) return { meaning, box };
+    }
+    return null;
+  };
+
+  const hide = () => { tip.style.display = "none"; };
+  const point = ({ clientX: x, clientY: y }) => {
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(() => {
+      const term = termAt(x, y);
+      if (!term) return hide();
+      say(tip, term.meaning);
+      tip.style.display = "block";
+      const scale = tip.currentCSSZoom ?? 1, { offsetWidth: width, offsetHeight: height } = tip;
+      const below = term.box.bottom / scale + 6, above = term.box.top / scale - height - 6;
+      tip.style.left = `${clamp(term.box.left / scale, 8, Math.max(8, innerWidth / scale - width - 8))}px`;
+      tip.style.top = `${below + height > innerHeight / scale && above > 0 ? above : below}px`;
+    });
+  };
+  const ends = new AbortController(), listening = { signal: ends.signal, passive: true };
+  page.addEventListener("pointermove", point, listening);
+  page.addEventListener("click", point, listening);
+  page.addEventListener("pointerleave", hide, listening);
+  addEventListener("scroll", hide, { ...listening, capture: true });
+  addEventListener("keydown", (event) => event.key === "Escape" && hide(), listening);
+  const observer = new MutationObserver((changes) => {
+    if (changes.some(({ target }) => !root.contains(target))) waiting ||= setTimeout(mark, PAUSE);
+  });
+  observer.observe(page, { childList: true, characterData: true, subtree: true });
+  page.addEventListener("toggle", () => { waiting ||= setTimeout(mark, PAUSE); }, { ...listening, capture: true });
+  waiting = setTimeout(mark, PAUSE);
+  return {
+    end() {
+      observer.disconnect();
+      ends.abort();
+      clearTimeout(waiting);
+      cancelAnimationFrame(frame);
+      globalThis.CSS?.highlights?.delete("ak-term");
+    },
+  };
+}

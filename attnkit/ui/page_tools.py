@@ -1,0 +1,30 @@
+"""Tools that every page has: the choice of pages, the projector mode, meanings of terms."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attnkit.ui import components, words
+from attnkit.ui.bundle import asset
+from attnkit.ui.routing import ALL_PAGES
+
+PROJECTOR = "projector"
+"""Key of the switch for larger type and fewer things."""
+
+
+def page_tools() -> None:
+    """Draw the switches below the navigation, and explain terms on the page that follows."""
+    with st.sidebar, st.container(horizontal=True, key="page_switches"):
+        st.toggle(
+            "All pages",
+            key=ALL_PAGES,
+            help="Newcomers need the first pages only. This adds surgery on trained models, "
+            "similarity, the atlas of real models, the guide, all variants, and past runs.",
+        )
+        st.toggle(
+            "Projector", key=PROJECTOR, help="Larger type and fewer things, to show in a room."
+        )
+    with st.container(key="page_tools"):
+        style = asset("projector.css") if st.session_state[PROJECTOR] else ""
+        components.markup(f"<style>{style}</style>", key="page_style")
+        components.terms(words.hints(), key="terms")

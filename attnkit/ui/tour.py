@@ -1,0 +1,81 @@
+"""A tour of six steps on the live Lab; it can be left at any time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import streamlit as st
+
+from attnkit.experiment.experiment import SCHEMA
+from attnkit.ui import components
+from attnkit.ui.session import with_hidden
+
+_REQUESTED = "tour_requested"
+"""Key of the state that the Guide sets so that the Lab begins the tour."""
+
+
+class Stop(NamedTuple):
+    """One step of the tour.
+
+    Attributes:
+        targets: CSS selector of the elements that it points at.
+        title: Its title.
+        text: What to look at, in one to three sentences; no result of a run, which may differ.
+    """
+
+    targets: str
+    title: str
+    text: str
+
+
+STOPS = (
+    Stop(
+        ".st-key-gallery",
+        "The task",
+        "A model reads a small book, such as “Ada’s boss is Cem”, and must find one number in it. "
+        "Each task puts another demand on attention. “Change task” shows all of them.",
+    ),
+    Stop(
+        ".st-key-set_sharing",
+        "Who shares a matrix",
+        "Attention makes queries Q, keys K and values V. QKV has a matrix for each; Q=K has one "
+        "for queries and keys, and so on. Press a name to add or remove its column.",
+    ),
+    Stop(
+        ".st-key-actions",
+        "Train",
+        "Train begins with the same random numbers and the same data in every column. It takes "
+        "seconds. Press it now if you like: the tour goes on.",
+    ),
+    Stop(
+        ".ak-board-chart[style*='grid-row: 4']",
+        "Does it learn?",
+        "The share of right answers while the models train. Which columns reach 100%, and which "
+        "stay at the line of a guess between two entries?",
+    ),
+    Stop(
+        ".ak-board-map",
+        "Where does it look?",
+        "A row is one question; the model looks at the bright columns. The white frame marks the "
+        "right one. The circle marks the entry that points the opposite way.",
+    ),
+    Stop(
+        ".ak-board-pair",
+        "Why?",
+        "Two scores: from one person to another, and back. If Q and K share a matrix, both are the "
+        "same number, so such a model cannot tell who is whose boss. “Questions” has the answers, "
+        "“Attention” follows one lookup.",
+    ),
+)
+
+
+def tour_area() -> None:
+    """Draw the button of the tour in the Lab, and the tour itself if the Guide began it."""
+    stops = [stop._asdict() for stop in STOPS]
+    components.tour(stops, begin=st.session_state.pop(_REQUESTED, False), key="tour")
+
+
+def begin_in_lab() -> None:
+    """Open the Lab with its first experiment, and begin the tour there."""
+    st.session_state[_REQUESTED] = True
+    st.switch_page("pages/lab.py", query_params=with_hidden({"v": str(SCHEMA)}))
