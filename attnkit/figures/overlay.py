@@ -20,6 +20,7 @@ from attnkit.figures.panels import (
     thin,
 )
 from attnkit.training.statistics import mean_interval
+from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import COLORS, FURTHER
@@ -79,7 +80,8 @@ def overlay_legend(compared: Sequence[ComparedExperiment], metric: Metric) -> li
     reference = _reference_level(compared, metric)
     if reference is not None:
         value, name = reference
-        entries.append({"dash": "dot", "text": f"{name} {value:.2f}"})
+        text = percent(value) if metric == "accuracy" else f"{value:.2f}"
+        entries.append({"dash": "dot", "text": f"{name} {text}"})
     return entries
 
 

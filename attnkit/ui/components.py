@@ -276,6 +276,11 @@ def terms(hints: list[list[str]], *, key: str) -> None:
     _component("terms")(key=key, data=_packed({"hints": hints}))
 
 
+def skip_link(label: str, *, key: str) -> None:
+    """Draw a link that is the first stop of the Tab key and leads past the sidebar."""
+    _component("skip")(key=key, data={"label": label})
+
+
 def markup(html: str, *, key: str) -> None:
     """Draw HTML of a figure module, which has escaped everything that people typed."""
     _component("diagram")(key=key, data={"diagram": html})

@@ -36,7 +36,7 @@ def share_form(lab: Lab, fits: bool) -> None:
         if not fits:
             note = "Something on screen cannot be trained; the link is the address of this page."
         existing = training_service().find(experiment)
-        if existing is not None and existing.stored:
+        if existing is not None and existing.stored and not lab.quiet:
             note += " The result is kept here, so it opens finished."
         st.caption(note)
         if warning:
