@@ -33,10 +33,7 @@ from attnkit.figures.strips import (
 from attnkit.training.statistics import mean_interval
 from attnkit.variants.palette import REFERENCE
 
-EVIDENCE_KEY = (
-    "A small mark is one seed; the large one is the mean of all, its bar the 95% interval "
-    "(Student’s t)."
-)
+EVIDENCE_KEY = "A small mark is one seed; the large mark is the mean, its bar the 95% interval."
 """How to read `plot_evidence`."""
 
 _LABEL = 19
