@@ -165,7 +165,7 @@ def _row_in_words(row: _Row, measure: Measure) -> str:
         typical = value_in_words(float(np.median(row.values)), measure)
         return f"median of those that solve it {typical}, {seeds}{further}"
     low, high = (value_in_words(limit, measure) for limit in _limits(row, measure))
-    limits = "" if math.isnan(row.low) else f" [{low} to {high}]"
+    limits = "" if math.isnan(row.low) or low == high else f" [{low} to {high}]"
     return f"mean {value_in_words(row.mean, measure)}{limits}, {seeds}{further}"
 
 

@@ -93,7 +93,7 @@ def guess_area(lab: Lab) -> None:
         if guess is None:
             st.markdown("You have not guessed what comes out of this run.")
         elif job is not None and job.state == "finished" and job.snapshot is not None:
-            st.markdown(_outcome(guess, job.snapshot))
+            st.markdown(outcome(guess, job.snapshot))
         else:
             st.markdown(plain(f"Your guess: {_listed(guess.chosen)} will {_aim(lab.experiment)}."))
 
@@ -117,7 +117,7 @@ def _ask(lab: Lab) -> None:
     st.session_state.guess = Guess(lab.experiment, tuple(chosen))
 
 
-def _outcome(guess: Guess, snapshot: Snapshot) -> str:
+def outcome(guess: Guess, snapshot: Snapshot) -> str:
     """Return whether the guess was right, and if not, what it lacked and why; Markdown."""
     solved = [variant.value for variant in solved_variants(snapshot)]
     is_right = guess.is_right(set(solved))
@@ -141,15 +141,16 @@ def correction(named: Sequence[str], solved: Sequence[str], experiment: Experime
     """
     wrong = [name for name in named if name not in solved]
     lacking = [name for name in solved if name not in named]
-    facts = []
+    text = f"You named {_listed(named)}"
     if not solved:
-        facts.append(f"none of them {_does(experiment, 1)}")
-    elif wrong:
-        facts.append(f"{_listed(wrong)} {_does_not(experiment, len(wrong))}")
+        return f"{text}; none of them {_does(experiment, 1)}."
+    if wrong:
+        subject = ", which" if len(wrong) == len(named) else f"; {_listed(wrong)}"
+        text += f"{subject} {_does_not(experiment, len(wrong))}"
     if lacking:
         too = ", too" if len(wrong) < len(named) else ""
-        facts.append(f"{_listed(lacking)} {_does(experiment, len(lacking))}{too}")
-    return f"You named {_listed(named)}; {'; '.join(facts)}."
+        text += f"; {_listed(lacking)} {_does(experiment, len(lacking))}{too}"
+    return f"{text}."
 
 
 def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
