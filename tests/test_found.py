@@ -184,3 +184,12 @@ def test_the_main_statement_is_the_first_that_decides():
     assert main_found(evidence, "did not hold") == (
         "Q=K is worse than QKV by more than 5 points (50% against 100%, 17 seeds)."
     )
+
+
+def test_what_only_stands_alone_is_called_probable():
+    """With all other claims, the verdict may be stricter."""
+    evidence = made_up(claim_of(worse("Q=K", "QKV")), MadeUp(lambda _: None, QKV=1.0, Q_K=0.5))
+    alone, together = (main_found(evidence, verdict) for verdict in ("held", "undecided"))
+    assert together == f"Probably: {alone}"
+    open_ = made_up(claim_of(worse("Q=K", "QKV")), MadeUp(lambda _: None, QKV=np.nan))
+    assert main_found(open_, "undecided").startswith("The seeds do not decide this: Q=K is worse")

@@ -50,10 +50,15 @@ def main_statement(evidence: Evidence, verdict: Verdict) -> tuple[Statement, Fin
 
 
 def main_found(evidence: Evidence, verdict: Verdict) -> str:
-    """Return what is found on the main statement, with the values of its arms, in a sentence."""
+    """Return what is found on the main statement, with the values of its arms, in a sentence.
+
+    It is called probable if it stands alone, and the claim is undecided together with all others.
+    """
     statement, finding = main_statement(evidence, verdict)
-    found = found_in_words(statement, finding.verdict)
-    return f"{_capitalised(found)} ({values_in_words(evidence, statement, finding)})."
+    found = _capitalised(found_in_words(statement, finding.verdict))
+    if verdict == "undecided" != finding.verdict:
+        found = f"Probably: {found}"
+    return f"{found} ({values_in_words(evidence, statement, finding)})."
 
 
 def values_in_words(evidence: Evidence, statement: Statement, finding: Finding) -> str:

@@ -88,6 +88,12 @@ _ROLES = (
 
 _SAME_SCORE = "With one matrix, Ada’s score for Cem equals Cem’s score for Ada"
 
+_STEPS = Numbers(
+    "narrow_head_slow",
+    "Median steps to learn a phone book: K=V {K=V, 3 wide:steps} and QKV {QKV, 3 wide:steps} in "
+    "heads 3 wide; K=V {K=V, 8 wide:steps} and QKV {QKV, 8 wide:steps} in heads 8 wide.",
+)
+
 QUESTIONS: tuple[Question, ...] = (
     Question(
         id="translation",
@@ -122,12 +128,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "learn a dictionary: K=V {K=V, dictionary:solved}, QKV {QKV, dictionary:solved}, "
                 "no matrix {no matrix, dictionary:solved}.",
             ),
-            Numbers(
-                "narrow_head_slow",
-                "Median steps to learn a phone book: K=V {K=V, 3 wide:steps} and QKV "
-                "{QKV, 3 wide:steps} in heads 3 wide; K=V {K=V, 8 wide:steps} and QKV "
-                "{QKV, 8 wide:steps} in heads 8 wide.",
-            ),
+            _STEPS,
             Numbers(
                 "ranking",
                 "Loss on text after 4,800 steps: K=V {K=V:loss@8} nats, QKV {QKV:loss@8}. With "
@@ -303,12 +304,12 @@ QUESTIONS: tuple[Question, ...] = (
             ),
         ),
         numbers=(
+            _STEPS,
             Numbers(
                 "narrow_head",
-                "Runs of K=V that learn a phone book in heads 3 wide: {K=V, 3 wide:solved} after "
-                "600 steps, {K=V, 3 wide:solved@8} after 4,800, {K=V, 3 wide:solved@32} after "
-                "19,200 (QKV {QKV, 3 wide:solved} after 600). In heads 2 wide after 4,800: K=V "
-                "{K=V, 2 wide:solved@8}, QKV {QKV, 2 wide:solved@8}.",
+                "Runs that have learnt it in heads 3 wide after 19,200 steps: K=V "
+                "{K=V, 3 wide:solved@32}, QKV {QKV, 3 wide:solved@32}; in heads 2 wide after "
+                "4,800: K=V {K=V, 2 wide:solved@8}, QKV {QKV, 2 wide:solved@8}.",
             ),
             Numbers(
                 "parameters",
@@ -323,18 +324,18 @@ QUESTIONS: tuple[Question, ...] = (
             ),
         ),
         claims=(
-            "narrow_head",
             "narrow_head_slow",
+            "narrow_head",
             "parameters",
             "alike_keys",
             "ranking",
             "tie_average",
         ),
-        guess="Make heads 3 numbers wide and train for 32 times the usual steps. Will K=V still be "
-        "worse than QKV?",
+        guess="Make heads 3 numbers wide, then 8. Will K=V need more than four times the steps of "
+        "QKV in the narrow ones only?",
         guesses={
-            "Yes, it stays behind": "held",
-            "No, it catches up": "did not hold",
+            "Yes, only in the narrow ones": "held",
+            "No, in both or in neither": "did not hold",
             _UNDECIDED: "undecided",
         },
     ),

@@ -268,13 +268,13 @@ def show_claim(claim: Claim, shipped: ShippedEvidence) -> None:
     evidence = shipped.records.get(claim.id)
     reason = "" if evidence is None else claim.reason
     st.subheader(plain(claim.title), anchor=False)
+    if evidence is None or is_hidden(claim.id):
+        show_source(claim)
     if is_quiet():
         run()
     if evidence is None:
         not_run_yet([claim.id], shipped)
-    if evidence is None or is_hidden(claim.id):
-        show_source(claim)
-    else:
+    elif not is_hidden(claim.id):
         show_evidence(evidence, shipped.verdicts[claim.id])
     if not is_quiet():
         run()
