@@ -218,13 +218,12 @@ def _answer(
     question: Question, by_id: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
 ) -> str:
     conclusion = short_answer(question, by_id, verdicts)
-    numbers = number_sentences(question, by_id)
-    if not conclusion and not numbers:
+    texts = number_sentences(question, by_id)
+    if not conclusion and not texts:
         return ""
-    used = dict.fromkeys(
-        part.claim for part in (*question.conclusion, *question.reason, *question.numbers)
-    )
-    missing = [name for name in used if name not in by_id]
+    used = [sentence.claim for sentence in (*question.conclusion, *question.reason)]
+    used += [numbers.claim for numbers in question.numbers]
+    missing = [name for name in dict.fromkeys(used) if name not in by_id]
     note = f"\n<p><i>(Not on this page: {escape(', '.join(missing))}.)</i></p>" if missing else ""
     links = ", ".join(
         f'<a href="#{escape(name)}">{escape(by_id[name].claim.title)}</a>'
@@ -232,7 +231,7 @@ def _answer(
         if name in by_id
     )
     reason = escape(" ".join(reason_sentences(question, by_id, verdicts)))
-    items = "\n".join(f"<li>{escape(text)}</li>" for text in numbers)
+    items = "\n".join(f"<li>{escape(text)}</li>" for text in texts)
     return (
         f"<h3>{escape(question.title)}</h3>\n"
         f"<p><strong>{escape(conclusion)}</strong> {reason}</p>\n"
