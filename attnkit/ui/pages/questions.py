@@ -49,10 +49,6 @@ from attnkit.ui.question_choice import (
 )
 from attnkit.ui.routing import require_route
 
-_NAMES = plain(
-    "QKV: three matrices. Q=K, K=V: those two share one. Q=K=V: one for all. V=I: no value matrix."
-)
-
 _COLUMNS = {
     "claim": ("Claim", 330),
     "verdict": ("Verdict", 120),
@@ -162,7 +158,6 @@ def show_answer(
         numbers = number_sentences(question, shipped.records)
         if numbers:
             st.markdown("\n".join(["**The numbers**\n", *(f"- {plain(text)}" for text in numbers)]))
-            st.caption(_NAMES)
     st.caption("The answer rests on these claims. Press one to see its evidence.")
     claim_buttons(question.claims, choice, shipped)
 
