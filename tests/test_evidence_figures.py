@@ -135,7 +135,7 @@ def test_colour_and_symbol_are_of_the_sharing():
 def test_pointing_at_a_dot_tells_seed_value_and_learning_rate():
     """Of the arm that it belongs to."""
     seeds, _ = marks(plot_evidence(made()))
-    assert seeds[1]["hovertext"][0] == "Q=K<br>seed 3: 50.0%<br>learning rate 0.005"
+    assert seeds[1]["hovertext"][0] == "Q=K<br>seed 3: 50%<br>learning rate 0.005"
 
 
 def test_chance_is_drawn_for_accuracies_only():
@@ -238,7 +238,7 @@ def test_the_region_goes_from_its_limits_to_the_end_of_the_axis():
 def test_words_tell_what_figures_show():
     """Means, limits, pairs and verdicts."""
     words = describe_evidence(made())
-    assert "QKV: mean 95.7%" in words
+    assert "QKV: mean 96% [92% to 99%], 7 seeds." in words
     assert "7 seeds" in words
     told = describe_differences(made())
     assert "Q=K is worse than QKV by more than 5 points: held: worse with 6 of 7 seeds" in told
@@ -279,7 +279,7 @@ def test_an_arm_is_shown_at_the_steps_at_which_it_is_read():
     seeds, _ = marks(plot_evidence(evidence))
     assert set(seeds[0]["x"]) == {90.0}
     assert plot_evidence(evidence)["layout"]["yaxis"]["ticktext"][0] == "Q=K<br>48 steps"
-    assert "Q=K, 48 steps: mean 90.0%" in describe_evidence(evidence)
+    assert "Q=K, 48 steps: mean 90%, 17 seeds" in describe_evidence(evidence)
     assert set(np.round(marks(plot_differences(evidence))[0][0]["x"], 6)) == {-10.0}
 
 

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from visiting import SMALL, job_of, plain_text, press, show, visit, visit_small, watch
 
+from attnkit.analysis.reasons import headline, reason
+from attnkit.experiment import Experiment
 from attnkit.training.summary import finding, solved_variants
-from attnkit.ui.guess import NONE, Guess
+from attnkit.ui.guess import NONE, Guess, correction, outcome
 from attnkit.ui.task_examples import shipped_example
+from attnkit.variants import Variant
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
@@ -17,6 +20,11 @@ def said(tab):
     """All sentences of the page."""
     kinds = (tab.markdown, tab.caption, tab.info, tab.warning)
     return "\n".join(plain_text(element) for kind in kinds for element in kind)
+
+
+def unescaped(text):
+    """Return a text without the characters that keep Markdown away."""
+    return text.replace("\\", "").replace("\u2060", "")
 
 
 def guess_group(tab):
@@ -59,11 +67,53 @@ def test_a_guess_can_be_changed_until_train_and_is_judged_in_the_end():
 
 
 def test_a_wrong_guess_is_told_with_what_came_out():
-    """So that the visitor sees what was other than expected."""
+    """So that the visitor sees what was other than expected, and why."""
     tab = guess(visit_small(quiet="1", steps="20"), "QKV", "Q=K")
     tab = watch(press(tab, "train"), lambda job: job.over)
-    assert "Your guess was wrong.** Which will solve this with all seeds?" in said(tab)
-    assert "You said QKV, Q=K. It was none of them." in said(tab)
+    assert "Your guess was wrong.** You named QKV and Q=K; none of them solves it." in said(tab)
+
+
+@pytest.mark.parametrize(
+    ("named", "solved", "told"),
+    [
+        (["K=V"], ["QKV", "K=V", "Q=V"], "You named K=V; QKV and Q=V solve it, too."),
+        (["QKV", "Q=K"], ["QKV"], "You named QKV and Q=K; Q=K does not solve it."),
+        (["Q=K"], ["QKV"], "You named Q=K, which does not solve it; QKV solves it."),
+        (
+            ["QKV", "Q=K", "Q=K=V"],
+            ["QKV", "K=V"],
+            "You named QKV, Q=K and Q=K=V; Q=K and Q=K=V do not solve it; K=V solves it, too.",
+        ),
+        ([], ["QKV", "K=V"], "You named none of them; QKV and K=V solve it."),
+        (["QKV"], [], "You named QKV; none of them solves it."),
+    ],
+)
+def test_what_a_wrong_guess_lacks_is_told(named, solved, told):
+    """Variants that were named and fail, and those that solve it and were not named."""
+    experiment = shipped_example("directed").experiment
+    assert correction(named, solved, experiment) == told
+
+
+def test_a_wrong_guess_about_losses_is_told():
+    """Where a task has a loss to beat, this is what variants do."""
+    experiment = Experiment(task="language")
+    simple = experiment.task.simple_model
+    assert correction(["Q=K"], ["QKV"], experiment) == (
+        f"You named Q=K, which does not have a lower loss than {simple}; "
+        f"QKV has a lower loss than {simple}."
+    )
+
+
+def test_a_wrong_guess_is_followed_by_the_reason_of_a_variant_that_was_named():
+    """Q=K mixes up the two directions; with nothing named wrongly, the headline is told."""
+    snapshot = shipped_example("directed")
+    own = outcome(Guess(snapshot.experiment, ("Q=K",)), snapshot)
+    assert reason(snapshot, Variant("Q=K"), 0).sentence.removesuffix(".") in unescaped(own)
+    assert "(seed 0)." in unescaped(own)
+    lacking = outcome(Guess(snapshot.experiment, ("QKV",)), snapshot)
+    assert headline(snapshot, 0).sentence.removesuffix(".") in unescaped(lacking)
+    solved = tuple(variant.value for variant in solved_variants(snapshot))
+    assert outcome(Guess(snapshot.experiment, solved), snapshot) == "**Your guess was right.**"
 
 
 def test_a_known_result_stays_hidden_until_train():

@@ -1,4 +1,4 @@
-"""The five threads: three sentences each, for every verdict, with the numbers of the evidence."""
+"""The five threads: a short answer, its reason and numbers, for every verdict."""
 
 import re
 from dataclasses import replace
@@ -6,21 +6,27 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from small_claims import MadeUp
+from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS, Verdict
+from attnkit.claims.base import arm, no_worse, worse
 from attnkit.evidence.gathering import gather
-from attnkit.evidence.questions import QUESTIONS, answer_sentences
+from attnkit.evidence.questions import (
+    QUESTIONS,
+    number_sentences,
+    reason_sentences,
+    short_answer,
+)
 from attnkit.evidence.record import load_shipped, verdicts_of
+from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
 
 VERDICTS = get_args(Verdict)
 EVERY = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
-SENTENCES = [
-    pytest.param(sentence, verdict, id=f"{question.id} {sentence.claim} {verdict}")
-    for question in QUESTIONS
-    for sentence in question.answer
-    for verdict in VERDICTS
-]
+ANSWERS = ("Yes", "No", "It depends", "Not decided", "Probably yes", "Probably not")
+"""Words with which a short answer may begin."""
+
+MOST_WORDS = 20
+"""Words of a short answer."""
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +59,14 @@ def test_there_are_five_questions():
 
 
 @EVERY
-def test_a_question_is_answered_in_three_sentences(question):
-    """Each of which rests on another claim."""
-    assert len(question.answer) == 3
-    assert len({sentence.claim for sentence in question.answer}) == 3
-
-
-@EVERY
 def test_a_question_names_the_claims_it_rests_on(question):
     """Once each; what is drawn first is part of the answer."""
     assert set(question.claims) <= set(CLAIMS)
     assert len(set(question.claims)) == len(question.claims)
-    spoken_of = {sentence.claim for sentence in question.answer}
-    assert spoken_of <= set(question.claims)
-    assert question.claims[0] in spoken_of
+    parts = (*question.conclusion, *question.reason, *question.numbers)
+    assert {part.claim for part in parts} <= set(question.claims)
+    assert question.claims[0] in {part.claim for part in question.conclusion}
+    assert question.claims[0] in {part.claim for part in question.numbers}
 
 
 @EVERY
@@ -76,17 +76,102 @@ def test_every_outcome_can_be_guessed(question):
     assert all(question.guesses)
 
 
-@pytest.mark.parametrize(("sentence", "verdict"), SENTENCES)
-def test_every_sentence_can_be_told(sentence, verdict, evidence):
-    """Whatever comes out, with a number of the evidence in it."""
-    told = sentence.in_words(evidence[sentence.claim], verdict)
+@EVERY
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_every_clause_and_reason_has_a_text_for_every_verdict(question, verdict):
+    """A clause begins with its answer; a reason is a whole sentence, and neither has numbers."""
+    for clause in question.conclusion:
+        text = clause.text(verdict)
+        assert re.match(r"(yes|no|not decided)\b", text)
+        assert text.startswith("not decided") == (verdict == "undecided")
+        assert not text.endswith(".")
+        assert not re.search(r"\d", text)
+    for sentence in question.reason:
+        assert well_formed(sentence.text(verdict))
+        assert not re.search(r"\d", sentence.text(verdict))
+
+
+def said_by(question, verdicts):
+    """Return the clauses of a question with these verdicts, joined as the page joins them."""
+    texts = [c.text(v) for c, v in zip(question.conclusion, verdicts, strict=True)]
+    claims = [
+        Sentence(f"claim_{i}", held=text, failed=text, undecided=text)
+        for i, text in enumerate(texts)
+    ]
+    records = {one.claim: made_up(small_claim(one.claim)) for one in claims}
+    read = {name: record.judgement.verdict for name, record in records.items()}
+    return conclusion_of(claims, records, read)
+
+
+@EVERY
+@pytest.mark.parametrize("first", VERDICTS)
+@pytest.mark.parametrize("second", VERDICTS)
+def test_every_short_answer_is_short(question, first, second):
+    """Whatever the verdicts are, it begins with the answer."""
+    told = said_by(question, [first, second][: len(question.conclusion)])
     assert well_formed(told)
-    assert re.search(r"\d", told)
-    assert re.search(r"\{[^}]+\}", sentence.template(verdict))
+    assert told.startswith(ANSWERS)
+    assert len(told.split()) <= MOST_WORDS + 2
+
+
+BY_SHARING = small_claim(
+    arms=(arm("QKV", **TINY), arm("Q=K", **TINY), arm("K=V", **TINY)),
+    statements=(worse("Q=K", "QKV"), no_worse("K=V", "QKV")),
+    n_seeds=40,
+)
+"""Q=K falls behind, and K=V does not."""
+
+
+def clause(statement, subject):
+    """Return a clause on one of its statements."""
+    texts = (f"{answer} for {subject}" for answer in ("yes", "no", "not decided"))
+    return Sentence(BY_SHARING.id, *texts, statement)
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "verdict", "told"),
+    [
+        ({"Q_K": 0.5, "K_V": 1.0}, "held", "Yes for a, and yes for b."),
+        ({"Q_K": 0.5, "K_V": 0.5}, "did not hold", "It depends: probably yes for a, no for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, "did not hold", "No for a, and no for b."),
+        ({"Q_K": 0.5, "K_V": 1.0}, "undecided", "Probably yes for a, and probably yes for b."),
+        ({"Q_K": 1.0, "K_V": 0.5}, "undecided", "Probably not for a, and probably not for b."),
+        ({"QKV": np.nan}, "undecided", "Not decided for a, and not decided for b."),
+    ],
+)
+def test_an_answer_follows_from_statements_and_the_verdict(accuracy, verdict, told):
+    """It is only probable where the claim, read with all others, does not have that verdict."""
+    record = made_up(BY_SHARING, MadeUp(lambda _: None, **{"QKV": 1.0, **accuracy}))
+    clauses = [clause(0, "a"), clause(1, "b")]
+    known = {BY_SHARING.id: record}
+    assert conclusion_of(clauses, known, {BY_SHARING.id: verdict}) == told
+    assert conclusion_of(clauses, {}, {}) == ""
+
+
+def test_a_reason_is_given_for_a_statement_only_if_its_claim_agrees():
+    """Otherwise it says that it is open."""
+    record = made_up(BY_SHARING, MadeUp(lambda _: None, QKV=1.0, Q_K=0.5, K_V=1.0))
+    whole, part = (Sentence("small", "Yes.", "No.", "Open.", at) for at in (None, 0))
+    assert [one.in_words(record, "held") for one in (whole, part)] == ["Yes.", "Yes."]
+    assert [one.in_words(record, "undecided") for one in (whole, part)] == ["Open.", "Open."]
+    assert whole.in_words(record, "did not hold") == "No."
+    assert part.in_words(record, "did not hold") == "Open."
+
+
+@EVERY
+def test_numbers_are_those_of_the_evidence(question, evidence):
+    """Every claim's text has a number, and each claim is told once."""
+    told = number_sentences(question, evidence)
+    assert len(told) == len({numbers.claim for numbers in question.numbers}) in (3, 4)
+    for text in told:
+        assert well_formed(text)
+        assert re.search(r"\d", text)
+        assert "not run" not in text
+    assert all("{" in numbers.template for numbers in question.numbers)
 
 
 def test_numbers_are_means_over_seeds(evidence):
-    """Accuracies in percent, losses and asymmetries as they are."""
+    """Accuracies in whole percent, losses and asymmetries as they are."""
     record = evidence["symmetry_follows"]
     one = {
         "accuracy": np.array([[0.5, 0.25, 1.0, 0.25], [0.96, 0.95, 0.25, 0.64]]),
@@ -94,10 +179,10 @@ def test_numbers_are_means_over_seeds(evidence):
         "loss": np.array([[1.25, 0.75], [0.5, 0.25]]),
     }
     record = replace(record, scores={"QKV, married": one})
-    (first, *_) = QUESTIONS[0].answer
     template = "{QKV, married} and {QKV, married:asymmetry} and {QKV, married:loss}"
-    sentence = replace(first, claim="symmetry_follows", held=template)
-    assert sentence.in_words(record, "held") == "50% and 0.38 and 1.00"
+    assert Numbers("symmetry_follows", template).in_words(record) == "50% and 0.38 and 1.00"
+    nearly = {"QKV, married": {"accuracy": np.array([[0.999, 1.0]])}}
+    assert Numbers("", "{QKV, married}").in_words(replace(record, scores=nearly)) == "99%"
 
 
 def test_numbers_are_read_at_multiples_of_the_steps(evidence):
@@ -105,49 +190,64 @@ def test_numbers_are_read_at_multiples_of_the_steps(evidence):
     accuracy = np.array([[0.1, 0.3], [0.2, 0.6], [0.96, 0.7], [1.0, 0.95]])
     record = replace(evidence["direction"], scores={"Q=K": {"accuracy": accuracy}})
     template = "{Q=K}, {Q=K:accuracy@2}, {Q=K:@4}, {Q=K:solved}, {Q=K:solved@4}, {Q=K:rises}"
-    (first, *_) = QUESTIONS[0].answer
-    sentence = replace(first, claim="direction", undecided=template)
-    told = sentence.in_words(record, "undecided")
-    assert told == "20%, 40%, 83%, 0 of 2, 1 of 2, and it still rises"
+    numbers = Numbers("direction", template)
+    assert numbers.in_words(record) == "20%, 40%, 83%, 0 of 2, 1 of 2, and it still rises"
     flat = replace(record, scores={"Q=K": {"accuracy": accuracy[[0, 3, 3, 3]]}})
-    assert sentence.in_words(flat, "undecided").endswith("where it no longer rises")
+    assert numbers.in_words(flat).endswith("where it no longer rises")
 
 
 def test_runs_that_diverged_are_told_in_words(evidence):
-    """No sentence has a number that is none."""
-    sentences = []
+    """No text has a number that is none."""
+    told = []
     for question in QUESTIONS:
-        for sentence in question.answer:
-            record = evidence[sentence.claim]
-            lost = {
-                name: {measure: np.full_like(values, np.nan) for measure, values in own.items()}
-                for name, own in record.scores.items()
-            }
-            sentences.append(sentence.in_words(replace(record, scores=lost), "undecided"))
-            assert well_formed(sentences[-1])
-    assert any("nothing (diverged)" in told for told in sentences)
-    assert any("more steps than we gave" in told for told in sentences)
+        lost = {
+            name: replace(
+                record,
+                scores={
+                    arm: {measure: np.full_like(values, np.nan) for measure, values in own.items()}
+                    for arm, own in record.scores.items()
+                },
+            )
+            for name, record in evidence.items()
+        }
+        told += number_sentences(question, lost)
+    assert all(map(well_formed, told))
+    assert any("nothing (diverged)" in text for text in told)
+    assert any("more than we gave" in text for text in told)
+
+
+@pytest.mark.parametrize("name", sorted({name for q in QUESTIONS for name in q.claims}))
+def test_arms_that_the_quick_form_leaves_out_are_told_as_not_run(name):
+    """Evidence of the quick form has only arms that are judged."""
+    quick = {name: made_up(CLAIMS[name], MadeUp(lambda _: None), quick=True)}
+    for question in QUESTIONS:
+        assert all(map(well_formed, number_sentences(question, quick)))
+        assert reason_sentences(question, quick, verdicts_of(quick.values())) is not None
 
 
 @EVERY
 def test_an_answer_is_told_as_far_as_there_is_evidence(question, evidence):
-    """In its order; verdicts decide what each sentence says."""
-    verdicts = dict.fromkeys(evidence, "held")
-    whole = answer_sentences(question, evidence, verdicts)
-    assert len(whole) == 3
-    some = {name: one for name, one in evidence.items() if name != question.answer[0].claim}
-    assert answer_sentences(question, some, verdicts) == whole[1:]
-    assert answer_sentences(question, {}, {}) == []
-    other = {**verdicts, question.answer[1].claim: "did not hold"}
-    changed = answer_sentences(question, evidence, other)
-    assert (changed[0], changed[2]) == (whole[0], whole[2])
+    """In its order, without the claims that have none."""
+    verdicts = dict.fromkeys(evidence, "undecided")
+    whole = number_sentences(question, evidence)
+    missing = question.numbers[0].claim
+    some = {name: one for name, one in evidence.items() if name != missing}
+    assert number_sentences(question, some) == whole[1:]
+    assert len(reason_sentences(question, evidence, verdicts)) == len(question.reason)
+    assert reason_sentences(question, {}, {}) == number_sentences(question, {}) == []
+    assert short_answer(question, {}, {}) == ""
 
 
 @EVERY
 def test_the_shipped_answer_reads_well(question):
     """As far as evidence is shipped."""
     shipped = load_shipped()
-    assert all(map(well_formed, answer_sentences(question, shipped, verdicts_of(shipped.values()))))
+    verdicts = verdicts_of(shipped.values())
+    answer = short_answer(question, shipped, verdicts)
+    assert not shipped or (well_formed(answer) and answer.startswith(ANSWERS))
+    assert len(answer.split()) <= MOST_WORDS
+    texts = reason_sentences(question, shipped, verdicts) + number_sentences(question, shipped)
+    assert all(map(well_formed, texts))
 
 
 def test_what_is_shipped_as_not_holding_has_a_reason():

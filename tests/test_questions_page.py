@@ -1,6 +1,8 @@
 """The Questions page without a browser: answers, evidence, and claims that a visitor runs again."""
 
+import re
 import time
+from dataclasses import replace
 
 import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
@@ -10,19 +12,27 @@ from visiting import PATIENCE, plain_text, press, show, visit
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm, worse
 from attnkit.evidence import record
-from attnkit.evidence.questions import QUESTIONS, answer_sentences
+from attnkit.evidence.found import main_found, main_statement
+from attnkit.evidence.questions import (
+    QUESTIONS,
+    number_sentences,
+    reason_sentences,
+    short_answer,
+)
 from attnkit.evidence.record import verdicts_of
-from attnkit.evidence.words import score_in_words, seen_in_words
+from attnkit.evidence.words import score_in_words, seen_in_words, total_in_words
 from attnkit.experiment.experiment import from_params
 from attnkit.figures.strips import arms_of
 from attnkit.service.service import Refused, TrainingService
 from attnkit.ui import claim_rerun
 from attnkit.ui.claim_rerun import quick_trials
 from attnkit.ui.evidence import (
+    BETS,
     claims_table,
     disagreement,
     guess_in_words,
     lab_links,
+    tested_in_words,
     tuning_table,
 )
 from attnkit.ui.lab import MOST_COLUMNS
@@ -118,19 +128,40 @@ def pictures(tab):
     return {key for key in keys if key.startswith("picture")}
 
 
+def folded(tab):
+    """Return what is said in expanders."""
+    kinds = [kind for fold in tab.expander for kind in (fold.markdown, fold.caption)]
+    return "\n".join(plain_text(element) for kind in kinds for element in kind)
+
+
+def in_sight(tab):
+    """Return what is said outside of expanders."""
+    hidden = [
+        id(e) for fold in tab.expander for kind in (fold.markdown, fold.caption) for e in kind
+    ]
+    kinds = (tab.title, tab.markdown, tab.caption, tab.info, tab.subheader)
+    seen = [element for kind in kinds for element in kind if id(element) not in hidden]
+    return "\n".join(plain_text(element) for element in seen)
+
+
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
-def test_a_question_is_answered_with_numbers_and_a_picture(question, shipped):
-    """And with the asker's words, the verdicts, and where the numbers come from."""
+def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(question, shipped):
+    """And with what is found on the first claim, the verdicts, and the asker's words, in turn."""
     tab = visit_at("questions", question=question.id)
-    text = said(tab)
-    sentences = answer_sentences(question, shipped, verdicts_of(shipped.values()))
-    assert len(sentences) == 3
-    assert all(sentence in text for sentence in sentences)
+    text, verdicts = said(tab), verdicts_of(shipped.values())
+    numbers = number_sentences(question, shipped)
+    assert len(numbers) in (3, 4)
+    first = shipped[question.claims[0]]
+    verdict = verdicts[question.claims[0]]
+    answer = short_answer(question, shipped, verdicts)
+    reason = " ".join(reason_sentences(question, shipped, verdicts))
+    assert text.index(answer) < text.index(reason) < text.index(numbers[0])
+    assert all(one in text for one in numbers)
+    assert main_found(first, verdict) in text
+    assert tested_in_words(first, verdict).split("“")[0] in text
     assert question.asked in text
     assert question.source in text
-    first = shipped[question.claims[0]]
-    assert f"claim {first.hash}, {len(first.seeds)} seeds" in text
-    assert f"attnkit {first.version}" in text
+    assert f"attnkit {first.version}, claim {first.hash}" in folded(tab)
     long = any(name in first.curves and one.up_to > 1 for name, one in arms_of(first).items())
     assert pictures(tab) == {"picture_shipped", *(["picture_learning"] if long else [])}
     assert {f"open_{name}" for name in question.claims} <= {button.key for button in tab.button}
@@ -138,27 +169,42 @@ def test_a_question_is_answered_with_numbers_and_a_picture(question, shipped):
     assert tab.radio[0].value is None
 
 
+MOST_WORDS = 700
+"""Words of a question that are in sight when it opens."""
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
+def test_a_question_is_short_and_has_no_words_of_programmers(question):
+    """Commands, hashes and versions are folded."""
+    tab = visit_at("questions", question=question.id)
+    labels = [button.label for button in tab.button]
+    labels += [*tab.radio[0].options, *(one.title for one in QUESTIONS), *links(tab)]
+    text = " ".join([in_sight(tab), *labels])
+    assert len(text.split()) < MOST_WORDS
+    assert not re.search(r"[0-9a-f]{16}|attnkit|python|Holm|Student", text)
+
+
 def test_the_evidence_that_ships_answers_every_question():
     """The page reads what is in the package, and says if a record is missing."""
     tab, known = visit_at("questions"), record.load_shipped()
     for question in QUESTIONS:
         tab.session_state[VIEW] = question.id
-        answers = any(sentence.claim in known for sentence in question.answer)
-        assert ("Not run yet" in said(show(tab))) == (not answers)
+        assert ("Not run yet" in said(show(tab))) == (question.claims[0] not in known)
         assert address(tab) == {"question": question.id}
 
 
 def test_without_evidence_it_says_what_to_type(nothing_shipped):
-    """And still offers to run the claim, at learning rates that nobody has tuned."""
+    """Folded, and it offers to run the claim, at learning rates that nobody has tuned."""
     tab = visit_at("questions", question="one_matrix")
     text = said(tab)
     assert "Not run yet" in text
-    assert "python -m attnkit claims one_matrix symmetry_follows ranking" in text
+    assert "python -m attnkit claims one_matrix symmetry_follows ranking" in folded(tab)
+    assert "python" not in in_sight(tab)
     assert "each at its task’s own learning rate: none is tuned yet" in text
     assert not tab.button(key="run_claim").disabled
     assert not tab.get("download_button")
     tab = visit_at("questions", claim="one_matrix")
-    assert "python -m attnkit claims one_matrix" in said(tab)
+    assert "python -m attnkit claims one_matrix" in folded(tab)
 
 
 @pytest.mark.parametrize(
@@ -183,15 +229,17 @@ def test_a_link_to_a_claim_shows_all_its_evidence(shipped):
     """Who says it, what was expected, statements, learning rates, seeds, ways into the Lab."""
     tab = visit_at("questions", claim="direction")
     claim, text = CLAIMS["direction"], said(tab)
-    for words in (claim.question, claim.says, claim.source, claim.prediction):
+    verdict = verdicts_of(shipped.values())["direction"]
+    found = main_found(shipped["direction"], verdict)
+    for words in (claim.question, claim.says, claim.source, claim.prediction, found):
         assert words in text
     assert all(statement.text in text for statement in shipped["direction"].statements)
-    assert "Verdict: " in text.replace("*", "")
+    assert f"**{verdict}**, as predicted." in text
     assert seen_in_words(claim, shipped["direction"]) in text
-    assert f"Seeds {shipped['direction'].seeds[0]} to " in text
+    assert f"seeds {shipped['direction'].seeds[0]} to " in folded(tab)
     assert "has stopped rising by 19,200 steps" in text
     assert pictures(tab) == {"picture_shipped", "picture_learning", "picture_differences"}
-    assert "learning" in tab.expander[1].label
+    assert "How learning rates were found" in [fold.label for fold in tab.expander]
     assert len(links(tab)) == len(shipped["direction"].experiments)
     assert tab.selectbox(key=CLAIM).value == "direction"
 
@@ -229,7 +277,31 @@ def test_predictions_that_failed_are_seen_as_such(shipped):
     assert list(table.seen) == [claim.seen for claim in CLAIMS.values()]
     tab = visit_at("questions", claim=wrong[0])
     assert ", not as predicted" in said(tab)
+    assert total_in_words(list(shipped.values())) in said(tab)
+
+
+def test_the_table_of_claims_has_three_columns_and_shows_all_on_demand(shipped):
+    """Who says it, what was predicted, and how predictions fared by what had been seen."""
+    tab = visit_at("questions", claim=ALL)
+    assert list(tab.dataframe[0].value.columns) == ["claim", "verdict", "found"]
+    assert score_in_words(list(shipped.values())) not in said(tab)
+    tab.toggle(key="all_columns").set_value(True)
+    show(tab)
+    columns = claims_table(shipped, verdicts_of(shipped.values())).columns
+    assert list(tab.dataframe[0].value.columns) == list(columns)
     assert score_in_words(list(shipped.values())) in said(tab)
+
+
+def test_what_is_found_agrees_with_the_verdict(shipped):
+    """The main statement is the one that decides; a stricter verdict of the claim is explained."""
+    verdicts = verdicts_of(shipped.values())
+    for name, evidence in shipped.items():
+        told = tested_in_words(evidence, verdicts[name])
+        _, finding = main_statement(evidence, verdicts[name])
+        stricter = verdicts[name] == "undecided" != finding.verdict
+        assert ("Read together" in told) == stricter
+        if verdicts[name] != "undecided":
+            assert f"**{verdicts[name]}**" in told
 
 
 def test_claims_without_evidence_stand_in_the_table():
@@ -292,13 +364,50 @@ def test_nothing_runs_without_a_guess_and_the_last_one_counts(small):
     assert not watch_rerun(tab).radio[0].disabled
 
 
-def test_the_answer_is_hidden_in_the_quiet_mode():
-    """Until the visitor has guessed and run it."""
+def test_the_answer_is_hidden_in_the_quiet_mode(shipped):
+    """Until the visitor has guessed and run it; the guess stands above everything else."""
     tab = visit(quiet="1")
     tab = show(tab.switch_page("pages/questions.py"))
-    assert "The answer is hidden" in tab.info[0].value
+    question = QUESTIONS[0]
+    verdicts = verdicts_of(shipped.values())
+    assert plain(question.guess) in tab.radio[0].label
+    assert tab.subheader[0].value == "Predict, then run it now"
+    hidden = [short_answer(question, shipped, verdicts), *number_sentences(question, shipped)]
+    assert not any(text in said(tab) for text in hidden)
+    assert question.asked in said(tab)
     assert not [button for button in tab.button if (button.key or "").startswith("open_")]
     assert not pictures(tab)
+
+
+def test_claims_are_hidden_in_the_quiet_mode(shipped):
+    """The table has no verdicts, and a claim no result."""
+    tab = show(visit(quiet="1").switch_page("pages/questions.py"))
+    tab.session_state[VIEW] = ALL
+    tab = show(tab)
+    tab.selectbox(key=CLAIM).set_value("direction")
+    tab = show(tab)
+    assert list(tab.dataframe[0].value.columns) == ["claim", "source"]
+    assert total_in_words(list(shipped.values())) not in said(tab)
+    assert CLAIMS["direction"].says in said(tab)
+    assert CLAIMS["direction"].prediction not in said(tab)
+    assert not pictures(tab)
+
+
+def test_after_a_wrong_guess_the_reason_is_told(small, monkeypatch):
+    """Of the shipped verdict, which decides."""
+    told = replace(small, reason="Because it is so.")
+    monkeypatch.setitem(CLAIMS, "small", told)
+    evidence = made_up(told, MadeUp(lambda _: None, QKV=1.0, Q_K=1.0))
+    monkeypatch.setattr(record, "load_shipped", lambda: {"small": evidence})
+    verdict = verdicts_of([evidence])["small"]
+    for guess, wrong in (("held", True), (verdict, False)):
+        tab = visit_at("questions", claim="small")
+        text = next(text for text, means in BETS.items() if means == guess)
+        tab.radio[0].set_value(text)
+        tab = watch_rerun(press(show(tab), "run_claim"))
+        (outcome,) = [e.value for e in tab.markdown if "our guess was" in e.value]
+        assert ("wrong" in outcome) == wrong
+        assert ("Because it is so" in outcome) == wrong
 
 
 def test_a_run_can_be_stopped_and_taken_up_again(nothing_shipped, monkeypatch):

@@ -13,7 +13,12 @@ import pytest
 from small_claims import MadeUp, made_up
 
 from attnkit.claims import CLAIMS
-from attnkit.evidence.questions import QUESTIONS, answer_sentences
+from attnkit.evidence.questions import (
+    QUESTIONS,
+    number_sentences,
+    reason_sentences,
+    short_answer,
+)
 from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import RULE
@@ -178,15 +183,17 @@ def test_verdicts_are_those_that_stand_together():
 
 def test_questions_are_answered_from_the_records():
     """In the sentences of the questions page."""
-    known = {one.claim.id: one for one in records()}
+    known, verdicts = {one.claim.id: one for one in records()}, verdicts_of(records())
     for question in QUESTIONS:
-        for sentence in answer_sentences(question, known, verdicts_of(records())):
-            assert " ".join(sentence.split()) in read().text
+        reason = " ".join(reason_sentences(question, known, verdicts))
+        conclusion = short_answer(question, known, verdicts)
+        for text in (conclusion, reason, *number_sentences(question, known)):
+            assert " ".join(text.split()) in read().text != ""
 
 
 def test_an_answer_says_which_claims_it_lacks():
     """A page of one claim does not pretend to be all."""
-    needed = QUESTIONS[0].answer[0].claim
+    needed = QUESTIONS[0].claims[0]
     text = Reader(to_html([made(CLAIMS[needed])])).text
     assert "Not on this page" in text
 
@@ -199,6 +206,12 @@ def test_tuning_is_told():
 def test_links_are_given_as_text():
     """To be pasted into an address."""
     assert made(CLAIMS["direction"]).experiments[0] in read().text
+
+
+@pytest.mark.parametrize("name", sorted({name for one in QUESTIONS for name in one.claims}))
+def test_a_page_of_a_quick_record_lacks_arms(name):
+    """The numbers of those that were not run are told in words."""
+    assert "{" not in Reader(to_html([made(CLAIMS[name], quick=True)])).text
 
 
 def test_quick_records_say_so():

@@ -1,56 +1,17 @@
-"""Answers to five threads that ask why the projections differ, made from evidence for claims.
+"""Short answers to five threads that ask why the projections differ, made from evidence.
 
-A sentence of an answer has one text for each verdict on its claim: held, did not hold, undecided.
-Its numbers are filled in from the evidence, so new evidence gives new answers.
+Every question has a short answer, its reason and numbers. Verdicts on claims choose the words and
+records fill in the numbers, so new evidence gives new answers.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from attnkit.claims import Verdict
 from attnkit.evidence.record import Evidence
-from attnkit.training.summary import percent
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A sentence of an answer, with one template per verdict.
-
-    In templates `{arm}` is the mean accuracy of an arm in percent, `{arm:loss}` its mean of another
-    measure, and `{arm:solved}` the number of its runs that have solved the task, all after the base
-    steps. `{arm:@8}`, `{arm:loss@8}` and `{arm:solved@8}` are read at 8 times the base steps.
-    `{arm:steps}` is the median number of steps to solve the task, and `{arm:rises}` says whether
-    accuracy still rises at the last step.
-
-    Attributes:
-        claim: Id of the claim whose verdict selects the template.
-        held: Template if the claim held.
-        failed: Template if the claim did not hold.
-        undecided: Template if the claim is undecided.
-    """
-
-    claim: str
-    held: str
-    failed: str
-    undecided: str
-
-    def template(self, verdict: Verdict) -> str:
-        """Return the template for a verdict."""
-        templates: dict[Verdict, str] = {
-            "held": self.held,
-            "did not hold": self.failed,
-            "undecided": self.undecided,
-        }
-        return templates[verdict]
-
-    def in_words(self, evidence: Evidence, verdict: Verdict) -> str:
-        """Return the sentence for a verdict, with the numbers of the evidence."""
-        return self.template(verdict).format_map(_Numbers(evidence))
+from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
 
 
 @dataclass(frozen=True)
@@ -59,10 +20,12 @@ class Question:
 
     Attributes:
         id: Identifier in links.
-        title: The question in a few words.
+        title: The question in a few words; it can be answered with yes or no.
         asked: Quotation from the thread.
         source: Citation of the thread.
-        answer: Sentences of the answer.
+        conclusion: Clauses of the short answer, see `conclusion_of`.
+        reason: Reason for the answer, in one or two sentences.
+        numbers: Numbers behind the answer.
         claims: Ids of the claims that the answer rests on. The page plots the first one, and
             visitors can run it again.
         guess: Question about the first claim, for a visitor who has not seen the answer.
@@ -73,173 +36,104 @@ class Question:
     title: str
     asked: str
     source: str
-    answer: tuple[Sentence, ...]
+    conclusion: tuple[Sentence, ...]
+    reason: tuple[Sentence, ...]
+    numbers: tuple[Numbers, ...]
     claims: tuple[str, ...]
     guess: str
     guesses: Mapping[str, Verdict]
 
 
-class _Numbers(dict[str, "_Number"]):
-    """Values that templates can name: the arms of the evidence."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        super().__init__({name: _Number(evidence, name) for name in evidence.scores})
-
-
-@dataclass(frozen=True)
-class _Number:
-    """Results of an arm, formatted as `Sentence` describes."""
-
-    evidence: Evidence
-    arm: str
-
-    def __format__(self, spec: str) -> str:
-        if spec == "rises":
-            rises = self.evidence.still_rises(self.arm)
-            return "and it still rises" if rises else "where it no longer rises"
-        if spec == "steps":
-            doublings = self.evidence.scores[self.arm]["steps_to_solve"][-1]
-            median = np.median(np.where(np.isnan(doublings), np.inf, doublings))
-            return f"{2**median:,.0f} steps" if np.isfinite(median) else "more steps than we gave"
-        name, _, times = spec.partition("@")
-        measure, at = name or "accuracy", int(times or 1)
-        if measure == "solved":
-            n_solved, n = self.evidence.n_solved(self.arm, at)
-            return f"{n_solved} of {n}"
-        mean = self.evidence.mean(self.arm, measure, at)
-        if np.isnan(mean):
-            return "nothing (diverged)"
-        if measure in ("loss", "asymmetry"):
-            return f"{mean:.2f}"
-        return percent(mean) if mean < 0.99 else f"{math.floor(1000 * mean) / 10:g}%"
-
-
-def answer_sentences(
+def short_answer(
     question: Question, records: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
-) -> list[str]:
-    """Return the sentences of an answer whose claims have evidence.
+) -> str:
+    """Return the answer in one sentence; empty if its claims have no evidence.
 
     Args:
         question: The question.
         records: Id of the claim → its evidence.
         verdicts: Id of the claim → its verdict.
     """
+    return conclusion_of(question.conclusion, records, verdicts)
+
+
+def reason_sentences(
+    question: Question, records: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
+) -> list[str]:
+    """Return the reason for an answer, as far as its claims have evidence.
+
+    Arguments are those of `short_answer`.
+    """
     return [
         sentence.in_words(records[sentence.claim], verdicts[sentence.claim])
-        for sentence in question.answer
+        for sentence in question.reason
         if sentence.claim in records
+    ]
+
+
+def number_sentences(question: Question, records: Mapping[str, Evidence]) -> list[str]:
+    """Return the numbers behind an answer, as far as its claims have evidence."""
+    return [
+        numbers.in_words(records[numbers.claim])
+        for numbers in question.numbers
+        if numbers.claim in records
     ]
 
 
 _UNDECIDED = "These seeds will not tell"
 
-_ON_TEXT = (
-    "In a text model after 4,800 steps one matrix for both has a loss of {K=V:loss@8} nats, two "
-    "have {QKV:loss@8}; with one a decoder has to store half as much for each token."
+_ROLES = (
+    "The key decides how much attention a token gets; the value is what the token then passes on."
 )
 
-_ON_TEXT_ONE = (
-    "On text, after 4,800 steps, one matrix for all has a loss of {Q=K=V:loss@8} nats, three have "
-    "{QKV:loss@8}. Part of the difference is that characters attend to themselves: Q=K has "
-    "{Q=K:loss@8}, and with a self-mask, which prevents that, {Q=K, self-mask:loss@8} (QKV "
-    "{QKV, self-mask:loss@8})."
-)
+_SAME_SCORE = "With one matrix, Ada’s score for Cem equals Cem’s score for Ada"
 
-_KEY_AND_VALUE = (
-    "The key decides how much attention a token gets; the value is what the token then passes on. "
-    "In the same way a phone book is searched by name and gives a number."
-)
-
-_WITHOUT_VALUE = (
-    "Without it models with one layer get {V=I, phone book} of a phone book right and "
-    "{V=I, reports to} of who reports to whom, with it {QKV, phone book} and {QKV, reports to}."
-)
-
-_MUTUAL = (
-    "Q=K looks up {Q=K, phone book} of a phone book and finds {Q=K, married} of who is married to "
-    "whom, QKV {QKV, phone book} and {QKV, married}. In heads 2 wide {Q=K, 2 wide:solved@8} runs "
-    "of Q=K have learnt the book after 4,800 steps, {QKV, 2 wide:solved@8} of QKV"
-)
-
-_TRANSLATIONS = (
-    "of the letters of translated names, given the right letters before, K=V gets "
-    "{K=V, names:@4} right, QKV {QKV, names:@4}, attention without any matrix "
-    "{no matrix, names:@4}; of the words of a dictionary {K=V, dictionary}, {QKV, dictionary} and "
-    "{no matrix, dictionary}"
-)
-
-_STEPS = (
-    "in heads 3 numbers wide half of the runs of K=V have solved a phone book after "
-    "{K=V, 3 wide:steps} (QKV {QKV, 3 wide:steps}), in heads 8 wide after "
-    "{K=V, 8 wide:steps} (QKV {QKV, 8 wide:steps})"
-)
-
-_NEW_TASK = "{V=I:solved} runs solve it without W_V, {QKV:solved} with it"
-
-_NO_MATRIX = (
-    "Without any matrix, in the “original embedding space”, {no matrix:solved} runs answer the new "
-    "question: questions then attend to themselves and to each other. If no token may attend to "
-    "itself (self-mask), {no matrix, self-mask:solved} do."
-)
-
-_HEADS = (
-    "after 12,000 steps one head has {Q=K:@8} right, two {Q=K, 2 heads:@8}, four "
-    "{Q=K, 4 heads:@8}; four heads a quarter as wide {Q=K, 4 heads of 4:@8}"
-)
-
-_NARROW = (
-    "in heads 3 numbers wide {K=V, 3 wide:solved} runs of K=V have solved a phone book after 600 "
-    "steps, {K=V, 3 wide:solved@8} after 4,800 and {K=V, 3 wide:solved@32} after 19,200 (QKV "
-    "{QKV, 3 wide:solved} and {QKV, 3 wide:solved@32}); in heads 2 wide {K=V, 2 wide:solved@8} "
-    "after 4,800 (QKV {QKV, 2 wide:solved@8})"
-)
-
-_PARAMETERS = (
-    "with as many attention parameters as QKV has in heads 3 wide (K=V 4 wide) "
-    "{K=V, 4 wide:solved} runs solve a phone book within 600 steps, with a quarter more (5 wide) "
-    "{K=V, 5 wide:solved}, with half as many again (6 wide) {K=V, 6 wide:solved}; QKV "
-    "{QKV, 3 wide:solved}"
-)
-
-_ONE_MATRIX = (
-    "{Q=K=V, married:solved} runs find spouses (three matrices {QKV, married:solved}), "
-    "{Q=K=V, phone book:solved} look up a phone book ({QKV, phone book:solved}), and who reports "
-    "to whom is {Q=K=V, reports to} right after 600 steps and {Q=K=V, reports to:@8} after 4,800 "
-    "({QKV, reports to} and {QKV, reports to:@8})"
-)
-
-_SCORES = (
-    "A score between two spaces is a learnt relation, and it becomes as symmetric as the "
-    "relation: with free matrices its asymmetry is {QKV, married:asymmetry} for spouses and "
-    "{QKV, reports to:asymmetry} for who reports to whom (0 is symmetric, ½ is unrelated; before "
-    "training it is about 0.43). Symmetric does not mean similar: trained on spouses, hardly "
-    "anybody (3 in 1,000) scores highest with themselves."
+_STEPS = Numbers(
+    "narrow_head_slow",
+    "Median steps to learn a phone book: K=V {K=V, 3 wide:steps} and QKV {QKV, 3 wide:steps} in "
+    "heads 3 wide; K=V {K=V, 8 wide:steps} and QKV {QKV, 8 wide:steps} in heads 8 wide.",
 )
 
 QUESTIONS: tuple[Question, ...] = (
     Question(
         id="translation",
-        title="Why are K and V not the same in translation?",
+        title="Must K and V differ in translation?",
         asked="My understanding is for translation task K should be the same with V, but in "
         "Transformer K and V are generated by two different(randomly initialized) matrix … Can any "
         "one tell me why?",
         source="eric2323223, “Why K and V are not the same in Transformer attention?”, Stack "
         "Exchange 2019",
-        answer=(
+        conclusion=(
             Sentence(
                 "cross_attention",
-                held=f"They translate better if they differ: {_TRANSLATIONS}.",
-                failed=f"In small translations they can be the same: {_TRANSLATIONS}. But these "
-                "need no matrix at all, so they cannot show what real translation would lose.",
-                undecided=f"Our small translations do not decide it: {_TRANSLATIONS}.",
+                held="yes, even a small translation is worse with one matrix for keys and values",
+                failed="no, a small translation does as well with one matrix for keys and values",
+                undecided="not decided: our small translations do not tell",
             ),
+        ),
+        reason=(
             Sentence(
-                "narrow_head_slow",
-                held=f"Sharing costs time, most where a head is narrow: {_STEPS}.",
-                failed=f"Sharing costs some time: {_STEPS}.",
-                undecided=f"Sharing seems to cost time, most where a head is narrow: {_STEPS}.",
+                "cross_attention",
+                held=f"{_ROLES} One matrix did not serve both here.",
+                failed="These tasks need no matrix in attention at all: the embeddings learn what "
+                "the matrices would. So they cannot show what real translation would lose.",
+                undecided=f"{_ROLES} Whether one matrix can serve both here is open.",
             ),
-            Sentence("ranking", *[_ON_TEXT] * 3),
+        ),
+        numbers=(
+            Numbers(
+                "cross_attention",
+                "Letters of translated names right, given the letters before: K=V "
+                "{K=V, names:@4}, QKV {QKV, names:@4}, no matrix {no matrix, names:@4}. Runs that "
+                "learn a dictionary: K=V {K=V, dictionary:solved}, QKV {QKV, dictionary:solved}, "
+                "no matrix {no matrix, dictionary:solved}.",
+            ),
+            _STEPS,
+            Numbers(
+                "ranking",
+                "Loss on text after 4,800 steps: K=V {K=V:loss@8} nats, QKV {QKV:loss@8}. With "
+                "K=V a decoder stores half as many numbers per token.",
+            ),
         ),
         claims=("cross_attention", "narrow_head_slow", "ranking", "mqa_stacks"),
         guess="Train both on two small translations. Will K=V be worse?",
@@ -251,28 +145,42 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         id="value",
-        title="What is the value matrix for?",
+        title="Does attention need a value matrix?",
         asked="Now, why do I need to multiply this with the value matrix again, and where does it "
         "come from? What's the difference between key and value?",
         source="a thread on the use of the value in self-attention, Stack Exchange",
-        answer=(
+        conclusion=(
             Sentence(
                 "no_value",
-                held=f"{_KEY_AND_VALUE} It need not be multiplied with a matrix: the output matrix "
-                f"that follows reads what it needs. {_WITHOUT_VALUE}",
-                failed=f"{_KEY_AND_VALUE} Without the matrix something is lost. {_WITHOUT_VALUE}",
-                undecided=f"{_KEY_AND_VALUE} Whether that needs a matrix is not decided. "
-                f"{_WITHOUT_VALUE}",
+                held="no, attention works as well without one, if an output matrix follows",
+                failed="yes, without a value matrix some tasks are solved worse",
+                undecided="not decided: our tasks do not tell",
             ),
+        ),
+        reason=(
             Sentence(
-                "value_for_new_tasks",
-                held=f"The matrix helps when a frozen embedding meets a new question: {_NEW_TASK}.",
-                failed="A frozen embedding that meets a new question does not need it either, "
-                f"because the output matrix can do the same: {_NEW_TASK}.",
-                undecided="Whether it helps when a frozen embedding meets a new question is not "
-                f"decided: {_NEW_TASK}.",
+                "no_value",
+                held=f"{_ROLES} The output matrix that follows reads from the token what it needs.",
+                failed=f"{_ROLES} The output matrix that follows did not make up for it.",
+                undecided=f"{_ROLES} Whether the output matrix can do this work alone is open.",
             ),
-            Sentence("one_embedding", *[_NO_MATRIX] * 3),
+        ),
+        numbers=(
+            Numbers(
+                "no_value",
+                "Right without W_V: {V=I, phone book} of a phone book, {V=I, reports to} of who "
+                "reports to whom. With it: {QKV, phone book} and {QKV, reports to}.",
+            ),
+            Numbers(
+                "value_for_new_tasks",
+                "Runs that learn a new task on a frozen embedding: {V=I:solved} without W_V, "
+                "{QKV:solved} with it.",
+            ),
+            Numbers(
+                "one_embedding",
+                "Runs that learn the new task without any matrix: {no matrix:solved}; if no token "
+                "may attend to itself (self-mask), {no matrix, self-mask:solved}.",
+            ),
         ),
         claims=("no_value", "value_for_new_tasks", "one_embedding"),
         guess="Take the value matrix away. Will models do worse?",
@@ -289,33 +197,50 @@ QUESTIONS: tuple[Question, ...] = (
         "What if we only use 1 weight matrix? … Wouldn't we still be able to find useful "
         "connections for each input?",
         source="a thread on W_Q and W_K, Stack Exchange 2023",
-        answer=(
-            Sentence(
-                "shared_qk",
-                held=f"It depends on the relation. For a mutual one they need not, in heads 8 "
-                f"wide: {_MUTUAL}.",
-                failed=f"Even for a mutual relation something is lost: {_MUTUAL}.",
-                undecided=f"It depends on the relation. For a mutual one Q=K does as well with "
-                f"most seeds, in heads 8 wide: {_MUTUAL}.",
-            ),
+        conclusion=(
             Sentence(
                 "direction",
-                held="For a relation with a direction one head must not use the same matrix for "
-                "both: then the score of Ada for Cem equals that of Cem for Ada. Asked "
-                "whom Ada reports to, Q=K is right in {Q=K}, and after 32 times the steps in "
-                "{Q=K, 19,200 steps:@32}, {Q=K, 19,200 steps:rises}; QKV in {QKV}. One matrix on "
-                "one side is enough: with keys that are the tokens themselves (K=I) {K=I:solved} "
-                "runs learn it.",
-                failed="A relation with a direction does not need them, either: Q=K finds whom Ada "
-                "reports to with {Q=K}, QKV with {QKV}.",
-                undecided="For a relation with a direction it is not decided: Q=K finds whom Ada "
-                "reports to with {Q=K}, QKV with {QKV}.",
+                held="yes for a relation with a direction (with one head)",
+                failed="no for a relation with a direction",
+                undecided="not decided for a relation with a direction",
             ),
             Sentence(
+                "shared_qk",
+                held="no for a mutual relation",
+                failed="yes for a mutual relation",
+                undecided="not decided for a mutual relation",
+                statement=1,
+            ),
+        ),
+        reason=(
+            Sentence(
+                "direction",
+                held=f"{_SAME_SCORE}, so one head cannot tell who reports to whom. In a mutual "
+                "relation, such as marriage, both directions are right.",
+                failed=f"{_SAME_SCORE}, but the models learnt who reports to whom in spite of it.",
+                undecided=f"{_SAME_SCORE}; whether one head can still learn who reports to whom is "
+                "open.",
+            ),
+        ),
+        numbers=(
+            Numbers(
+                "direction",
+                "Whom Ada reports to, right: Q=K {Q=K}, QKV {QKV}; Q=K after 32 times the steps "
+                "{Q=K, 19,200 steps:@32}, {Q=K, 19,200 steps:rises}. Runs that learn it if keys "
+                "are the tokens themselves (K=I): {K=I:solved}.",
+            ),
+            Numbers(
+                "shared_qk",
+                "In heads 8 wide Q=K has {Q=K, phone book} of a phone book and {Q=K, married} of "
+                "who is married to whom right, QKV {QKV, phone book} and {QKV, married}. Runs that "
+                "learn the book in heads 2 wide: Q=K {Q=K, 2 wide:solved@8}, QKV "
+                "{QKV, 2 wide:solved@8}.",
+            ),
+            Numbers(
                 "heads_buy_direction",
-                held=f"Two or four heads as wide as the one make up for much of it: {_HEADS}.",
-                failed=f"Several heads do not make up for it: {_HEADS}.",
-                undecided=f"Whether several heads make up for it is not decided: {_HEADS}.",
+                "Whom Ada reports to, right after 12,000 steps of Q=K: one head {Q=K:@8}, two "
+                "{Q=K, 2 heads:@8}, four {Q=K, 4 heads:@8}, four a quarter as wide "
+                "{Q=K, 4 heads of 4:@8}.",
             ),
         ),
         claims=(
@@ -339,71 +264,135 @@ QUESTIONS: tuple[Question, ...] = (
     ),
     Question(
         id="expressiveness",
-        title="What expressiveness does K=V lose, and how many parameters buy it back?",
+        title="Does K=V lose expressiveness?",
         asked="Could you please explain more about \"you'll lose a lot of expressiveness and might "
         'need much more parameters to achieve similar performances" ?',
         source="a comment on “Why K and V are not the same in Transformer attention?”, Stack "
         "Exchange 2019",
-        answer=(
+        conclusion=(
+            Sentence(
+                "narrow_head_slow",
+                held="yes for how fast a narrow head learns",
+                failed="no for how fast a narrow head learns",
+                undecided="not decided for how fast a narrow head learns",
+                statement=0,
+            ),
             Sentence(
                 "narrow_head",
-                held=f"In heads 3 wide K=V still lags after 32 times the steps: {_NARROW}.",
-                failed=f"In heads 3 wide it loses speed of learning, not ability: {_NARROW}.",
-                undecided="It loses speed of learning in narrow heads; whether it also loses "
-                f"ability is not decided: {_NARROW}.",
+                held="yes for what it has learnt in the end",
+                failed="no for what it has learnt in the end",
+                undecided="not decided for what it has learnt in the end",
+            ),
+        ),
+        reason=(
+            Sentence(
+                "narrow_head_slow",
+                held="One vector is both the address and the content of a token. In a narrow head, "
+                "learning to hold both takes more steps.",
+                failed="One vector is both the address and the content of a token. Learning to "
+                "hold both did not take many more steps.",
+                undecided="One vector is both the address and the content of a token. Whether "
+                "learning to hold both takes more steps is open.",
+                statement=0,
             ),
             Sentence(
                 "parameters",
-                held=f"Somewhat wider heads make up for it: {_PARAMETERS}.",
-                failed=f"K=V does not need half as many parameters again: {_PARAMETERS}.",
-                undecided=f"How many parameters make up for it is not decided: {_PARAMETERS}.",
+                held="A somewhat wider head makes up for it.",
+                failed="Half as many parameters again do not make up for it.",
+                undecided="How many parameters make up for it is not decided.",
+                statement=1,
             ),
-            Sentence(
+        ),
+        numbers=(
+            _STEPS,
+            Numbers(
+                "narrow_head",
+                "Runs that have learnt it in heads 3 wide after 19,200 steps: K=V "
+                "{K=V, 3 wide:solved@32}, QKV {QKV, 3 wide:solved@32}; in heads 2 wide after "
+                "4,800: K=V {K=V, 2 wide:solved@8}, QKV {QKV, 2 wide:solved@8}.",
+            ),
+            Numbers(
+                "parameters",
+                "Runs of K=V that learn it within 600 steps: {K=V, 4 wide:solved} with as many "
+                "parameters as QKV in heads 3 wide, {K=V, 5 wide:solved} with a quarter more, "
+                "{K=V, 6 wide:solved} with half as many again (QKV {QKV, 3 wide:solved}).",
+            ),
+            Numbers(
                 "alike_keys",
-                held="The reason given in the thread holds: where names are nearly alike and "
-                "their numbers differ, K=V gets {K=V} right, QKV {QKV}.",
-                failed="The reason given in the thread, alike keys with different values, is not "
-                "the cause: with names whose vectors have a cosine of 0.99, K=V gets {K=V} right "
-                "and QKV {QKV} in heads 16 wide, because the shared vector holds the number beside "
-                "the name, so the keys are no longer alike.",
-                undecided="Whether the reason given in the thread holds, alike keys with different "
-                "values, is not decided: K=V gets {K=V} right, QKV {QKV}.",
+                "The thread’s reason, alike keys with different values: on names with a cosine of "
+                "0.99, {K=V:solved} runs of K=V learn the task, {QKV:solved} of QKV.",
             ),
         ),
         claims=(
-            "narrow_head",
             "narrow_head_slow",
+            "narrow_head",
             "parameters",
             "alike_keys",
             "ranking",
             "tie_average",
         ),
-        guess="Make heads 3 numbers wide and train for 32 times the usual steps. Will K=V still be "
-        "worse than QKV?",
+        guess="Make heads 3 numbers wide, then 8. Will K=V need more than four times the steps of "
+        "QKV in the narrow ones only?",
         guesses={
-            "Yes, it stays behind": "held",
-            "No, it catches up": "did not hold",
+            "Yes, only in the narrow ones": "held",
+            "No, in both or in neither": "did not hold",
             _UNDECIDED: "undecided",
         },
     ),
     Question(
         id="one_matrix",
-        title="Why not one matrix for all three?",
+        title="Is one matrix enough for all three?",
         asked="My question is why the attention head matrices … should not be the same W = W_Q = "
         "W_K = W_V. … What does it mean to calculate the score as the dot-product of two vectors "
         "from two different semantic subspaces? Is this still some kind of similiarity …?",
         source="Hans-Peter Stricker, Stack Exchange",
-        answer=(
+        conclusion=(
             Sentence(
                 "one_matrix",
-                held=f"It can be one matrix in all that we tried: {_ONE_MATRIX}.",
-                failed="The same matrix for all three is enough for spouses, and for a phone book "
-                "with most seeds; but one head then scores both directions alike, so it cannot "
-                f"tell who reports to whom: {_ONE_MATRIX}.",
-                undecided=f"It is not decided: {_ONE_MATRIX}.",
+                held="yes for a mutual relation",
+                failed="no for a mutual relation",
+                undecided="not decided for a mutual relation",
+                statement=2,
             ),
-            Sentence("symmetry_follows", *[_SCORES] * 3),
-            Sentence("ranking", *[_ON_TEXT_ONE] * 3),
+            Sentence(
+                "one_matrix",
+                held="yes for a relation with a direction",
+                failed="no for a relation with a direction",
+                undecided="not decided for a relation with a direction",
+                statement=0,
+            ),
+        ),
+        reason=(
+            Sentence(
+                "one_matrix",
+                held=f"{_SAME_SCORE}, but the models learnt who reports to whom in spite of it.",
+                failed=f"{_SAME_SCORE}, so one head did not learn who reports to whom. In a mutual "
+                "relation, such as marriage, both directions are right.",
+                undecided=f"{_SAME_SCORE}; whether one head can still learn who reports to whom is "
+                "open.",
+                statement=0,
+            ),
+        ),
+        numbers=(
+            Numbers(
+                "one_matrix",
+                "Runs with one matrix that find spouses: {Q=K=V, married:solved} (three matrices "
+                "{QKV, married:solved}); that look up a phone book: {Q=K=V, phone book:solved} "
+                "({QKV, phone book:solved}). Who reports to whom, right after 4,800 steps: "
+                "{Q=K=V, reports to:@8} ({QKV, reports to:@8}).",
+            ),
+            Numbers(
+                "symmetry_follows",
+                "Asymmetry of the scores with three matrices: {QKV, married:asymmetry} for "
+                "spouses, {QKV, reports to:asymmetry} for who reports to whom (0 is symmetric, ½ "
+                "is unrelated).",
+            ),
+            Numbers(
+                "ranking",
+                "Loss on text after 4,800 steps: one matrix {Q=K=V:loss@8} nats, three "
+                "{QKV:loss@8}. Q=K has {Q=K:loss@8}, with a self-mask {Q=K, self-mask:loss@8} (QKV "
+                "{QKV, self-mask:loss@8}).",
+            ),
         ),
         claims=("one_matrix", "symmetry_follows", "ranking"),
         guess="One matrix for all on three relations. Will it do as well as three?",

@@ -11,6 +11,7 @@ import numpy as np
 
 from attnkit.claims.base import Claim, Seen, Statement, Verdict
 from attnkit.claims.measures import multiples
+from attnkit.evidence.found import found_in_words, main_statement
 from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.verdict import Finding
 
@@ -76,9 +77,10 @@ def finding_in_words(statement: Statement, finding: Finding) -> str:
 
 
 def main_finding(evidence: Evidence) -> str:
-    """Return the first statement and its finding in words."""
-    statement, finding = evidence.statements[0], evidence.findings[0]
-    return f"{statement.text}: {finding_in_words(statement, finding)}"
+    """Return what is found on the main statement, and the numbers that show it."""
+    statement, finding = main_statement(evidence, evidence.judgement.verdict)
+    found = found_in_words(statement, finding.verdict)
+    return f"{found} ({finding_in_words(statement, finding)})"
 
 
 def pairs_in_words(statement: Statement, finding: Finding) -> str:
@@ -156,6 +158,13 @@ def seen_in_words(claim: Claim, record: Evidence | None = None) -> str:
     else:
         parts.append("Neither the prediction nor the rule has been changed since.")
     return " ".join(parts)
+
+
+def total_in_words(records: Sequence[Evidence]) -> str:
+    """Return how many of all predictions came true; empty if there are no records."""
+    verdicts = verdicts_of(records)
+    n_right = sum(verdicts[record.claim.id] == record.claim.expected for record in records)
+    return f"{n_right} of {len(records)} predictions came true." if records else ""
 
 
 def score_in_words(records: Sequence[Evidence]) -> str:

@@ -33,14 +33,14 @@ from attnkit.figures.strips import (
 from attnkit.variants.palette import REFERENCE, translucent
 
 DIFFERENCES_KEY = (
-    "A dot is the difference of one pair of seeds, filled inside the shaded region, where the "
-    "statement holds; a triangle at the edge is a pair of which one run never solves its task. The "
-    "diamond is the mean, its bar the 95% interval (Student’s t)."
+    "A dot is the difference of both arms with one seed, filled in the shaded region, where the "
+    "statement holds. A triangle at the edge: one of both runs never solves its task. The diamond "
+    "is the mean, its bar the 95% interval."
 )
 """How to read `plot_differences`."""
 
-REGION = translucent("#56B4E9", 0.2)
-"""Colour of the region in which a statement holds, visible on light and on dark pages."""
+REGION = translucent(REFERENCE, 0.3)
+"""Colour of the region in which a statement holds: grey, as colours mean variants."""
 
 _HEADING = 48
 """Most characters in a line of text above a row."""

@@ -33,10 +33,7 @@ from attnkit.figures.strips import (
 from attnkit.training.statistics import mean_interval
 from attnkit.variants.palette import REFERENCE
 
-EVIDENCE_KEY = (
-    "A small mark is one seed; the large one is the mean of all, its bar the 95% interval "
-    "(Student’s t)."
-)
+EVIDENCE_KEY = "A small mark is one seed; the large mark is the mean, its bar the 95% interval."
 """How to read `plot_evidence`."""
 
 _LABEL = 19
@@ -168,7 +165,7 @@ def _row_in_words(row: _Row, measure: Measure) -> str:
         typical = value_in_words(float(np.median(row.values)), measure)
         return f"median of those that solve it {typical}, {seeds}{further}"
     low, high = (value_in_words(limit, measure) for limit in _limits(row, measure))
-    limits = "" if math.isnan(row.low) else f" [{low} to {high}]"
+    limits = "" if math.isnan(row.low) or low == high else f" [{low} to {high}]"
     return f"mean {value_in_words(row.mean, measure)}{limits}, {seeds}{further}"
 
 

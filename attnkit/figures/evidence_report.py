@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from attnkit.claims import FAMILIES, Claim, Verdict
-from attnkit.evidence.questions import QUESTIONS, Question, answer_sentences
+from attnkit.evidence.questions import (
+    QUESTIONS,
+    Question,
+    number_sentences,
+    reason_sentences,
+    short_answer,
+)
 from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
 from attnkit.evidence.verdict import MARKS, RULE
@@ -26,19 +32,14 @@ from attnkit.figures.panels import Figure
 from attnkit.training.engine import in_words
 
 TITLE = "Why do Q, K and V need different matrices? The evidence"
-_CLASSES: dict[Verdict, str] = {"held": "held", "did not hold": "failed", "undecided": "undecided"}
-"""CSS class of each verdict."""
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #151413; --ground: #ffffff; --border: #d0d2da;
-  --soft: #f2f3f6; --link: #0b5fa5; --held: #1a6b2d; --failed: #b3261e;
-  --undecided: #5b4a00; }
+  --soft: #f2f3f6; --link: #0b5fa5; }
 @media (prefers-color-scheme: dark) { :root { --text: #fafafa; --ground: #0e1117;
-  --border: #3d4150; --soft: #1a1d26; --link: #4aa3e0; --held: #6fd08c;
-  --failed: #ff8f87; --undecided: #e5cf73; } }
+  --border: #3d4150; --soft: #1a1d26; --link: #4aa3e0; } }
 @media print { :root { color-scheme: light; --text: #000; --ground: #fff; --border: #bbb;
-  --soft: #f2f3f6; --link: #0b5fa5; --held: #1a6b2d; --failed: #b3261e;
-  --undecided: #5b4a00; } }
+  --soft: #f2f3f6; --link: #0b5fa5; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1120px; padding: 16px 20px 48px; line-height: 1.5;
   font-family: "Source Sans 3", "Source Sans Pro", system-ui, sans-serif; color: var(--text);
@@ -61,8 +62,6 @@ th, td { text-align: left; vertical-align: top; padding: 5px 10px 5px 0;
   border-bottom: 1px solid var(--border); }
 thead th { border-bottom-width: 2px; }
 .verdict { font-weight: 600; white-space: nowrap; }
-.held { color: var(--held); } .failed { color: var(--failed); }
-.undecided { color: var(--undecided); }
 .note { background: var(--soft); border-left: 4px solid var(--border); padding: 8px 14px;
   max-width: 48em; }
 .claim { border-top: 1px solid var(--border); margin-top: 28px; }
@@ -186,7 +185,7 @@ def _summary(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> st
                 escape(main_finding(record)),
             ]
         )
-    head = ("Claim", "Who says it", "We predicted", "Seen before", "Verdict", "Main finding")
+    head = ("Claim", "Who says it", "We predicted", "Seen before", "Verdict", "Found")
     return (
         f"<h2>Verdicts</h2>\n<p>{escape(counts)}. {escape(score_in_words(records))}</p>\n"
         f"{_table('All verdicts', head, rows)}"
@@ -218,21 +217,26 @@ def _answers(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> st
 def _answer(
     question: Question, by_id: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
 ) -> str:
-    sentences = answer_sentences(question, by_id, verdicts)
-    if not sentences:
+    conclusion = short_answer(question, by_id, verdicts)
+    texts = number_sentences(question, by_id)
+    if not conclusion and not texts:
         return ""
-    claims = dict.fromkeys(sentence.claim for sentence in question.answer)
-    missing = [name for name in claims if name not in by_id]
-    note = f" <i>(Not on this page: {escape(', '.join(missing))}.)</i>" if missing else ""
+    used = [sentence.claim for sentence in (*question.conclusion, *question.reason)]
+    used += [numbers.claim for numbers in question.numbers]
+    missing = [name for name in dict.fromkeys(used) if name not in by_id]
+    note = f"\n<p><i>(Not on this page: {escape(', '.join(missing))}.)</i></p>" if missing else ""
     links = ", ".join(
         f'<a href="#{escape(name)}">{escape(by_id[name].claim.title)}</a>'
         for name in question.claims
         if name in by_id
     )
+    reason = escape(" ".join(reason_sentences(question, by_id, verdicts)))
+    items = "\n".join(f"<li>{escape(text)}</li>" for text in texts)
     return (
-        f"<h3>{escape(question.title)}</h3>\n<p><i>{escape(question.asked)}</i> "
-        f"({escape(question.source)})</p>\n<p>{escape(' '.join(sentences))}{note}</p>\n"
-        f"<p>Rests on: {links}.</p>"
+        f"<h3>{escape(question.title)}</h3>\n"
+        f"<p><strong>{escape(conclusion)}</strong> {reason}</p>\n"
+        f"<ul>\n{items}\n</ul>{note}\n<p>Rests on: {links}.</p>\n"
+        f"<p><small>Asked: “{escape(question.asked)}” ({escape(question.source)})</small></p>"
     )
 
 
@@ -333,8 +337,8 @@ def _statements(evidence: Evidence) -> str:
         ]
         for row in rows_of(evidence)
     ]
-    head = ("Statement", "Solved", "Seeds", "Median", "Mean", "Read alone")
-    return _table("What must hold", head, rows)
+    head = ("Tested", "Solved", "Seeds", "Median", "Mean", "Verdict, read alone")
+    return _table("All statements", head, rows)
 
 
 def _tuning(evidence: Evidence) -> str:
@@ -357,7 +361,7 @@ def _reason(claim: Claim, verdict: Verdict) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     mark = f'<span aria-hidden="true">{MARKS[verdict]}</span>'
-    return f'<span class="verdict {_CLASSES[verdict]}">{mark} {verdict}</span>'
+    return f'<span class="verdict">{mark} {verdict}</span>'
 
 
 def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -19,12 +19,13 @@ from attnkit.evidence.record import Curve, Evidence
 from attnkit.evidence.words import rises_in_words
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import arms_of, bare_layout, color_and_symbol
+from attnkit.training.summary import percent
 from attnkit.variants.palette import REFERENCE, translucent
 
 LEARNING_KEY = (
     "A line is the mean over seeds, its band the middle half of them; a mark stands at every "
-    "doubling of the steps. The dashed vertical line is the end of a short run; a thin dotted line "
-    "continues the last value of an arm that is trained for fewer steps than others."
+    "doubling of the steps. Dashed upright line: the end of a short run. Thin dotted line: "
+    "the last value of an arm that is trained for fewer steps."
 )
 """How to read `plot_learning`."""
 
@@ -98,7 +99,8 @@ def describe_learning(evidence: Evidence) -> str:
 
 def _form(curve: Curve) -> Callable[[float], str]:
     """Return the function that formats a value of a curve."""
-    return "{:.0%}".format if curve.by == "accuracy" else "{:.2f} nats".format
+    form = percent if curve.by == "accuracy" else "{:.2f} nats".format
+    return lambda value: "diverged" if math.isnan(value) else form(value)
 
 
 def _panels_of(evidence: Evidence) -> list[list[_Line]]:

@@ -9,6 +9,7 @@ from attnkit.claims.base import Arm
 from attnkit.claims.measures import Measure
 from attnkit.evidence.record import Evidence
 from attnkit.figures.panels import Figure, Trace
+from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.palette import COLORS, REFERENCE, translucent
 from attnkit.variants.sharing import Sharing
@@ -125,5 +126,5 @@ def value_in_words(value: float, measure: Measure) -> str:
     if measure.unit == "doublings":
         return f"{2**value:,.0f} steps"
     if measure.unit == "points":
-        return f"{value:z.1f}%".replace("-", "−")
+        return percent(value / 100)
     return f"{value:z.3f} {measure.unit}".rstrip().replace("-", "−")

@@ -201,5 +201,7 @@ def percent_interval(low: float, high: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a whole percentage, which is 100% only for a share of 1."""
+    """Return a share as a whole percentage, which is 100% only for a share of 1; "–" for NaN."""
+    if np.isnan(share):
+        return "–"
     return f"{min(share, 0.99):.0%}" if share < 1 else "100%"

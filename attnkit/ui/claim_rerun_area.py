@@ -30,7 +30,11 @@ TICK_SECONDS = 0.4
 
 
 def claim_rerun_area(
-    claim: Claim, shipped: ShippedEvidence, question: str, guesses: Mapping[str, Verdict]
+    claim: Claim,
+    shipped: ShippedEvidence,
+    question: str,
+    guesses: Mapping[str, Verdict],
+    reason: str,
 ) -> None:
     """Draw a guess, the buttons and the outcome; drawn again by itself while a claim trains.
 
@@ -39,6 +43,7 @@ def claim_rerun_area(
         shipped: Shipped evidence of all claims.
         question: Question that the guess answers.
         guesses: Verdict by the text of each guess.
+        reason: Reason for the shipped verdict, which follows a wrong guess; empty if unknown.
     """
     st.subheader("Predict, then run it now", anchor=False)
     try:
@@ -50,7 +55,7 @@ def claim_rerun_area(
     moving = reruns.moving is not None
     with st.container(border=True, key="run_it"):
         st.fragment(_live_area, run_every=TICK_SECONDS if moving else None)(
-            claim, shipped, reruns, question, guesses, moving
+            claim, shipped, reruns, question, guesses, reason, moving
         )
     _links_to_lab(claim, shipped.records.get(claim.id))
 
@@ -67,6 +72,7 @@ def _live_area(
     reruns: ClaimReruns,
     question: str,
     guesses: Mapping[str, Verdict],
+    reason: str,
     drawn_moving: bool,
 ) -> None:
     """Draw everything that changes while a claim trains."""
@@ -87,7 +93,7 @@ def _live_area(
             st.markdown(f"**Your run**, seeds {rerun.seeds[0]} to {rerun.seeds[-1]}")
             show_picture(rerun.evidence(), f"own_{claim.id}")
     if rerun is not None and rerun.finished:
-        _show_outcome(rerun, shipped)
+        _show_outcome(rerun, shipped, reason)
 
 
 def _pick_guess(claim: Claim, question: str, guesses: list[str], *, disabled: bool) -> str | None:
@@ -157,16 +163,18 @@ def _plan_text(claim: Claim, record: Evidence | None) -> str:
     """Return what pressing the button trains, and how long it takes."""
     trials = quick_trials(claim, record, 0)
     n_runs = sum(trial.experiment.n_runs for trial in trials)
-    text = f"Trains {n_runs} models on {claim.quick_seeds} seeds that are new"
+    text = f"Trains {n_runs} models on {claim.quick_seeds} new seeds"
     if record is None or not record.model_steps:
         return f"{text}, each at its task’s own learning rate: none is tuned yet."
     seconds = record.seconds / record.model_steps * model_steps(trials)
-    took = f"took some {max(seconds, 1):.0f} s where the evidence was made"
-    return f"{text}; {took}, and takes longer on a busy machine."
+    return f"{text}. That took some {max(seconds, 1):.0f} s on the machine of the record."
 
 
-def _show_outcome(rerun: ClaimRerun, shipped: ShippedEvidence) -> None:
-    """Draw the verdict of the run beside the shipped one, and whether the guess was right."""
+def _show_outcome(rerun: ClaimRerun, shipped: ShippedEvidence, reason: str) -> None:
+    """Draw the verdict of the run beside the shipped one, and whether the guess was right.
+
+    A wrong guess is followed by the reason.
+    """
     name = rerun.claim.id
     evidence, record = rerun.evidence(), shipped.records.get(name)
     own_verdict, verdict = evidence.judgement.verdict, shipped.verdicts.get(name)
@@ -174,6 +182,8 @@ def _show_outcome(rerun: ClaimRerun, shipped: ShippedEvidence) -> None:
     sentences = []
     if rerun.guess is not None:
         sentences.append(f"**{guess_in_words(rerun.guess, own_verdict, verdict)}**")
+        if rerun.guess != (own_verdict if verdict is None else verdict):
+            sentences.append(plain(reason))
     sentences.append(plain(means_in_words(evidence)))
     sentences.append(disagreement(rerun.claim, own_verdict, verdict, n_shipped))
     if rerun.untuned:

@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 
 from attnkit.claims import CLAIMS, Claim, Verdict
+from attnkit.evidence.found import main_found, main_statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import MARKS
-from attnkit.evidence.words import finding_in_words, main_finding, rows_of
+from attnkit.evidence.words import finding_in_words, rows_of
 from attnkit.experiment.experiment import SCHEMA, Experiment
+from attnkit.training.summary import percent
 from attnkit.ui.guess import outcome_in_words
 from attnkit.ui.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
@@ -53,38 +55,46 @@ def verdict_text(verdict: Verdict) -> str:
     return f"{ICONS[verdict]} **{verdict}**"
 
 
-def claim_in_words(record: Evidence, verdict: Verdict) -> str:
-    """Return the first statement of a claim and its verdict; Markdown."""
-    claim = record.claim
-    others = Counter(finding.verdict for finding in record.findings[1 : len(claim.statements)])
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in others.items())
-    more = f" Of its other statements, read alone: {counts}." if counts else ""
-    return f"{verdict_text(verdict)}: “{plain(claim.statements[0].text)}”.{more}"
+def tested_in_words(record: Evidence, verdict: Verdict) -> str:
+    """Return the main statement of a claim, as it was tested, with its verdict; Markdown."""
+    statement, finding = main_statement(record, verdict)
+    ending = {
+        "held": "It **held**.",
+        "did not hold": "It **did not hold** here.",
+        "undecided": "It is **undecided**.",
+    }[finding.verdict]
+    stricter = ""
+    if verdict == "undecided" != finding.verdict:
+        stricter = " Read together with all other claims, the claim is undecided."
+    return f"{ICONS[finding.verdict]} Tested: “{plain(statement.text)}”. {ending}{stricter}"
 
 
 def means_in_words(record: Evidence) -> str:
     """Return the means of the arms of the first statement in a few words; medians of steps."""
     statement = record.claim.statements[0]
     measure = statement.measured
-    scale, unit = (100, "%") if measure.unit == "points" else (1, f" {measure.unit}".rstrip())
-    digits = 1 if measure.unit == "points" else 2
-    if unit == " doublings":
+    if measure.unit == "doublings":
         values = record.scores_at(statement.measure, statement.at)
         medians = [(arm, float(np.median(values[arm]))) for arm in statement.arms]
         steps = [f"{arm} {2**x:,.0f}" if x < np.inf else f"{arm} never" for arm, x in medians]
         return f"Median {measure.title}: {', '.join(steps)}."
-    means = [
-        f"{arm} {scale * record.mean(arm, statement.measure, statement.at):.{digits}f}{unit}"
-        for arm in statement.arms
-    ]
-    return f"Mean {measure.title}: {', '.join(means)}."
+    means = []
+    for arm in statement.arms:
+        mean = record.mean(arm, statement.measure, statement.at)
+        is_share = measure.unit == "points" and not np.isnan(mean)
+        value = percent(mean) if is_share else f"{mean:.2f} {measure.unit}".rstrip()
+        means.append(f"{arm} {value}")
+    title = measure.title.removeprefix("mean ")
+    return f"Mean {title}: {', '.join(means)}."
 
 
-def shipped_with(evidence: Evidence) -> str:
-    """Return version, claim hash and number of seeds of shipped evidence, in a sentence."""
+def made_in_words(evidence: Evidence) -> str:
+    """Return how a record was made: version, hash of the claim, seeds, steps and time."""
     return (
-        f"Shipped evidence: attnkit {evidence.version}, claim {evidence.hash}, "
-        f"{len(evidence.seeds)} seeds, learning rates tuned for each variant."
+        f"This record: attnkit {evidence.version}, claim {evidence.hash}, seeds "
+        f"{evidence.seeds[0]} to {evidence.seeds[-1]}, learning rates tuned for each variant. "
+        f"{evidence.model_steps:,} training steps of single models, tuning included, in "
+        f"{evidence.seconds:,.0f} s."
     )
 
 
@@ -97,10 +107,10 @@ def claims_table(shipped: Mapping[str, Evidence], verdicts: Mapping[str, Verdict
             {
                 "claim": claim.title,
                 "verdict": "not run yet" if verdict is None else f"{MARKS[verdict]} {verdict}",
+                "found": "" if record is None or verdict is None else main_found(record, verdict),
                 "predicted": f"{MARKS[claim.expected]} {claim.expected}",
                 "came_true": "" if verdict is None else came_true(claim, verdict),
                 "seen": claim.seen,
-                "found": "" if record is None else main_finding(record),
                 "source": claim.source,
                 "family": claim.family,
             }
@@ -119,7 +129,7 @@ def statements_table(record: Evidence) -> str:
         f"| {plain(row.text)} | {plain(row.numbers)} | {verdict_text(row.verdict)} |"
         for row in rows_of(record)
     ]
-    head = "| What must hold | What the seeds say | Read alone |"
+    head = "| Tested | Numbers | Verdict, read alone |"
     return "\n".join([head, "|---|---|---|", *rows])
 
 

@@ -6,15 +6,18 @@ guess can be changed. The Questions page hides its answer in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
+from attnkit.analysis.reasons import Reason, reason
 from attnkit.experiment import Experiment
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
+from attnkit.ui.render_cache import headline
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -90,9 +93,9 @@ def guess_area(lab: Lab) -> None:
         if guess is None:
             st.markdown("You have not guessed what comes out of this run.")
         elif job is not None and job.state == "finished" and job.snapshot is not None:
-            st.markdown(_outcome(guess, job.snapshot))
+            st.markdown(outcome(guess, job.snapshot))
         else:
-            st.markdown(f"Your guess: {_listed(guess.chosen)} will {_aim(lab.experiment)}.")
+            st.markdown(plain(f"Your guess: {_listed(guess.chosen)} will {_aim(lab.experiment)}."))
 
 
 def _ask(lab: Lab) -> None:
@@ -114,15 +117,59 @@ def _ask(lab: Lab) -> None:
     st.session_state.guess = Guess(lab.experiment, tuple(chosen))
 
 
-def _outcome(guess: Guess, snapshot: Snapshot) -> str:
-    """Return whether the guess was right, and if not, the guess and the result; Markdown."""
+def outcome(guess: Guess, snapshot: Snapshot) -> str:
+    """Return whether the guess was right, and if not, what it lacked and why; Markdown."""
     solved = [variant.value for variant in solved_variants(snapshot)]
-    aim, is_right = _aim(snapshot.experiment), guess.is_right(set(solved))
+    is_right = guess.is_right(set(solved))
     text = f"**{outcome_in_words(is_right)}**"
     if is_right:
         return text
-    result = _listed(solved) if solved else NONE
-    return f"{text} Which will {aim}? You said {_listed(guess.chosen)}. It was {result}."
+    named = [name for name in guess.chosen if name != NONE]
+    why = _reason(snapshot, [name for name in named if name not in solved])
+    return " ".join(
+        filter(None, [text, plain(correction(named, solved, snapshot.experiment)), why])
+    )
+
+
+def correction(named: Sequence[str], solved: Sequence[str], experiment: Experiment) -> str:
+    """Return what was wrong about a guess, in a sentence.
+
+    Args:
+        named: Text forms of the variants that were named; empty if "none of them" was.
+        solved: Text forms of the variants that have solved the task.
+        experiment: The experiment.
+    """
+    wrong = [name for name in named if name not in solved]
+    lacking = [name for name in solved if name not in named]
+    text = f"You named {_listed(named)}"
+    if not solved:
+        return f"{text}; none of them {_does(experiment, 1)}."
+    if wrong:
+        subject = ", which" if len(wrong) == len(named) else f"; {_listed(wrong)}"
+        text += f"{subject} {_does_not(experiment, len(wrong))}"
+    if lacking:
+        too = ", too" if len(wrong) < len(named) else ""
+        text += f"; {_listed(lacking)} {_does(experiment, len(lacking))}{too}"
+    return f"{text}."
+
+
+def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
+    """Return why the first of the variants named wrongly fails, or the run's headline; Markdown."""
+    experiment = snapshot.experiment
+    for name in wrong:
+        for seed in experiment.seeds:
+            found = reason(snapshot, Variant(name), seed)
+            if found is not None:
+                return _sentence(found, seed, experiment)
+    first = experiment.first_seed
+    found = headline(snapshot, first)
+    return "" if found is None else _sentence(found, first, experiment)
+
+
+def _sentence(found: Reason, seed: int, experiment: Experiment) -> str:
+    """Return the sentence of a reason, with its seed if there are others; Markdown."""
+    which = f" (seed {seed})" if found.is_of_one_seed and experiment.n_seeds > 1 else ""
+    return plain(f"{found.sentence.removesuffix('.')}{which}.")
 
 
 def _aim(experiment: Experiment) -> str:
@@ -132,10 +179,22 @@ def _aim(experiment: Experiment) -> str:
     return f"have a lower loss than {experiment.task.simple_model}"
 
 
-def _listed(names: tuple[str, ...] | list[str]) -> str:
-    """Return the titles of variants, separated by commas; Markdown."""
+def _does(experiment: Experiment, n: int) -> str:
+    """Return the aim of n variants as a verb in the present."""
+    if experiment.task.loss_to_beat is None:
+        return "solves it" if n == 1 else "solve it"
+    return f"{'has' if n == 1 else 'have'} a lower loss than {experiment.task.simple_model}"
+
+
+def _does_not(experiment: Experiment, n: int) -> str:
+    """Return `_does` with "not"."""
+    return f"{'does' if n == 1 else 'do'} not {_does(experiment, 2)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the titles of variants as in "QKV, Q=K and K=V"."""
     titles = [title_of(Variant(name)) for name in names if name != NONE]
-    return plain(", ".join(titles)) if titles else NONE
+    return " and ".join(filter(None, [", ".join(titles[:-1]), *titles[-1:]])) or NONE
 
 
 def _guess_of(lab: Lab) -> Guess | None:

@@ -186,6 +186,19 @@ WORDS = {
     "model-steps per second": Word(
         "Training steps of single models per second, over all models.", ("model-steps per second",)
     ),
+    "points": Word("Percentage points of accuracy.", ("points",)),
+    "mutual relation": Word(
+        "A relation that holds both ways, like marriage. One with a direction does not, like "
+        "reporting to somebody.",
+        ("mutual relation", "relation with a direction"),
+    ),
+    "frozen embedding": Word(
+        "Vectors of the tokens that are not trained further.", ("frozen embedding",)
+    ),
+    "output matrix": Word(
+        "W_O, which is applied to what attention has collected.", ("output matrix",)
+    ),
+    "MQA": Word("Multi-query attention: all heads share one head of keys and values.", ("MQA",)),
     "MLP": Word(
         "A small network of two matrices that works on each token by itself, after attention.",
         ("MLP",),

@@ -1,4 +1,4 @@
-"""Questions that people asked, answered in three sentences that rest on trained models."""
+"""Questions that people asked: a short answer, its reason, a figure and numbers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from attnkit.claims import CLAIMS, Claim
+from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence import record
-from attnkit.evidence.questions import QUESTIONS, Question, answer_sentences
+from attnkit.evidence.found import main_found
+from attnkit.evidence.questions import (
+    QUESTIONS,
+    Question,
+    number_sentences,
+    reason_sentences,
+    short_answer,
+)
 from attnkit.evidence.record import Evidence, to_json
 from attnkit.evidence.verdict import RULE
-from attnkit.evidence.words import rises_in_words, score_in_words, seen_in_words
+from attnkit.evidence.words import rises_in_words, score_in_words, seen_in_words, total_in_words
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY
 from attnkit.figures.evidence_report import to_html
@@ -23,10 +30,10 @@ from attnkit.ui.evidence import (
     BETS,
     ICONS,
     ShippedEvidence,
-    claim_in_words,
     claims_table,
-    shipped_with,
+    made_in_words,
     statements_table,
+    tested_in_words,
     tuning_table,
     verdict_text,
 )
@@ -42,6 +49,18 @@ from attnkit.ui.question_choice import (
 )
 from attnkit.ui.routing import require_route
 
+_COLUMNS = {
+    "claim": ("Claim", 330),
+    "verdict": ("Verdict", 120),
+    "found": ("Found", 560),
+    "predicted": ("Predicted", 115),
+    "came_true": ("As predicted", 85),
+    "seen": ("Seen before the prediction", 180),
+    "source": ("Who says it", 260),
+    "family": ("Kind", 130),
+}
+"""Heading and width in pixels of the columns of all claims, by their name in `claims_table`."""
+
 
 def draw() -> None:
     """Draw the page."""
@@ -51,14 +70,9 @@ def draw() -> None:
     shipped = ShippedEvidence(records, record.verdicts_of(records.values()))
 
     st.title("Questions", anchor=False)
-    st.markdown(
-        "Five questions that people asked about queries, keys and values, and what tiny models "
-        "say, most of one layer and one head, that were trained to find out. Train them again "
-        "yourself."
-    )
     st.caption(
-        "QKV: three matrices. Q=K, K=V: those two share one. Q=K=V: one for all. V=I: no value "
-        "matrix. A seed is one repetition of the training, with data and first numbers of its own."
+        "Five questions that people asked, answered by tiny models that were trained to find out, "
+        "most of them with one layer and one head."
     )
     if choice.problem:
         st.warning(plain(choice.problem), icon=":material/warning:")
@@ -81,38 +95,71 @@ def draw() -> None:
         show_question(question, choice, shipped)
     with st.expander("How verdicts are made"):
         st.markdown(RULE)
+        evidence = shipped.records.get(question.claims[0] if question else choice.claim or "")
+        if evidence is not None:
+            st.caption(plain(made_in_words(evidence)))
     downloads(shipped)
     choice.write_link()
     components.markup("", key="styles")  # also where no figure brings them
     components.load_plotly()
 
 
+def is_hidden(name: str) -> bool:
+    """Return whether what is known about a claim stays hidden until the visitor has run it."""
+    rerun = open_reruns().known.get(name)
+    return is_quiet() and (rerun is None or not rerun.finished)
+
+
 def show_question(question: Question, choice: QuestionChoice, shipped: ShippedEvidence) -> None:
-    """Draw a question with its answer, a figure, and a way to train the models again."""
+    """Draw a question with its answer and a way to train the models again.
+
+    A visitor in the quiet mode guesses first, above the answer.
+    """
     name = question.claims[0]
-    evidence, rerun = shipped.records.get(name), open_reruns().known.get(name)
-    hidden = is_quiet() and (rerun is None or not rerun.finished)
+    reason = " ".join(reason_sentences(question, shipped.records, shipped.verdicts))
+
+    def run() -> None:
+        claim_rerun_area(CLAIMS[name], shipped, question.guess, question.guesses, reason)
+
+    if is_quiet():
+        run()
+    if not is_hidden(name):
+        show_answer(question, reason, choice, shipped)
+    st.caption(plain(f"Asked: “{question.asked}” ({question.source})"))
+    if not is_quiet():
+        run()
+
+
+def show_answer(
+    question: Question, reason: str, choice: QuestionChoice, shipped: ShippedEvidence
+) -> None:
+    """Draw the short answer with its reason, a figure, numbers, and the claims it rests on."""
+    name = question.claims[0]
+    evidence = shipped.records.get(name)
+    conclusion = short_answer(question, shipped.records, shipped.verdicts)
+    if conclusion:
+        with st.container(key="conclusion"):
+            st.markdown(plain(conclusion))
+    if reason:
+        with st.container(key="reason"):
+            st.markdown(plain(reason))
     left, right = st.columns([6, 5], gap="large")
     with left:
-        st.markdown(f"> {plain(question.asked)}\n>\n> {plain(f'— {question.source}')}")
-        sentences = answer_sentences(question, shipped.records, shipped.verdicts)
-        if hidden:
-            st.info("The answer is hidden until you have guessed below and run it.")
-        elif sentences:
-            with st.container(key="answer"):
-                st.markdown("\n\n".join(map(plain, sentences)))
-        else:
+        if evidence is None:
             not_run_yet(question.claims, shipped)
-    with right:
-        if evidence is not None and not hidden:
-            st.markdown(claim_in_words(evidence, shipped.verdicts[name]))
+        else:
+            verdict = shipped.verdicts[name]
             show_picture(evidence, "shipped")
-            st.caption(plain(f"{EVIDENCE_KEY} {shipped_with(evidence)}"))
+            st.caption(EVIDENCE_KEY)
+            st.markdown(f"**Found.** {plain(main_found(evidence, verdict))}")
+            st.caption(tested_in_words(evidence, verdict))
             show_learning(evidence)
-    if not hidden:
-        st.caption("It rests on these claims. Press one to see its evidence.")
-        claim_buttons(question.claims, choice, shipped)
-    claim_rerun_area(CLAIMS[name], shipped, question.guess, question.guesses)
+    with right:
+        numbers = number_sentences(question, shipped.records)
+        if numbers:
+            st.markdown("\n".join(["**The numbers**\n", *(f"- {plain(text)}" for text in numbers)]))
+    st.caption("The answer rests on these claims. Press one to see its evidence.")
+    claim_buttons(question.claims, choice, shipped)
 
 
 def claim_buttons(names: Sequence[str], choice: QuestionChoice, shipped: ShippedEvidence) -> None:
@@ -131,21 +178,24 @@ def claim_buttons(names: Sequence[str], choice: QuestionChoice, shipped: Shipped
 
 
 def not_run_yet(names: Sequence[str], shipped: ShippedEvidence) -> None:
-    """Show the command that gathers the missing evidence."""
+    """Say that evidence is missing; the command that gathers it is folded."""
     missing = " ".join(name for name in names if name not in shipped.records)
-    st.info(f"Not run yet. To gather the evidence: `python -m attnkit claims {missing}`")
+    st.info("Not run yet.")
+    with st.expander("For programmers"):
+        st.markdown(f"To gather the evidence: `python -m attnkit claims {missing}`")
 
 
 def show_learning(evidence: Evidence) -> None:
-    """Draw how the arms learn, if some of them were trained for long."""
+    """Draw how the arms learn, folded, if some of them were trained for long."""
     figure = plot_learning(evidence)
     if figure is None:
         return
-    rises = rises_in_words(evidence)
-    if rises:
-        st.markdown(plain(rises))
-    components.picture(figure, key="picture_learning", alt=describe_learning(evidence))
-    st.caption(LEARNING_KEY)
+    with st.expander("How they learn"):
+        rises = rises_in_words(evidence)
+        if rises:
+            st.markdown(plain(rises))
+        components.picture(figure, key="picture_learning", alt=describe_learning(evidence))
+        st.caption(LEARNING_KEY)
 
 
 def show_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
@@ -167,10 +217,14 @@ def show_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
 
 def all_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
     """Draw a table that can be sorted; choosing a row opens its claim."""
-    names, key = list(CLAIMS), f"claims_{choice.version}"
-    if shipped.verdicts:
-        score = score_in_words(list(shipped.records.values()))
-        st.markdown(f"{score} Tick a row to see its evidence.")
+    columns = ["claim", "source"] if is_quiet() else ["claim", "verdict", "found"]
+    if shipped.verdicts and not is_quiet():
+        records = list(shipped.records.values())
+        st.markdown(f"{total_in_words(records)} Tick a row to see its evidence.")
+        if st.toggle("Show all columns", key="all_columns"):
+            columns = list(_COLUMNS)
+            st.caption(plain(score_in_words(records)))
+    names, key = list(CLAIMS), f"claims_{choice.version}_{len(columns)}"
 
     def take_row() -> None:
         rows = st.session_state[key].selection.rows
@@ -179,7 +233,7 @@ def all_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
             choice.direct = False
 
     st.dataframe(
-        claims_table(shipped.records, shipped.verdicts),
+        claims_table(shipped.records, shipped.verdicts)[columns],
         hide_index=True,
         key=key,
         height=460,
@@ -189,66 +243,70 @@ def all_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
             "selection": {"rows": [] if choice.claim is None else [names.index(choice.claim)]}
         },
         column_config={
-            "claim": st.column_config.TextColumn("Claim", width=230),
-            "verdict": st.column_config.TextColumn("Verdict", width=115),
-            "predicted": st.column_config.TextColumn("Predicted", width=115),
-            "came_true": st.column_config.TextColumn("As predicted", width=85),
-            "seen": st.column_config.TextColumn(
-                "Seen before",
-                width=115,
-                help="What we had seen of this comparison when the prediction was written.",
-            ),
-            "found": st.column_config.TextColumn("Main finding", width=560),
-            "source": st.column_config.TextColumn("Who says it", width=260),
-            "family": st.column_config.TextColumn("Kind", width=130),
+            name: st.column_config.TextColumn(_COLUMNS[name][0], width=_COLUMNS[name][1])
+            for name in columns
         },
-        alt="All claims: predicted verdict, verdict and main finding",
+        alt="All claims: " + ", ".join(_COLUMNS[name][0] for name in columns),
     )
 
 
 def show_claim(claim: Claim, shipped: ShippedEvidence) -> None:
-    """Draw the full evidence for a claim."""
-    evidence, verdict = shipped.records.get(claim.id), shipped.verdicts.get(claim.id)
+    """Draw what is found on a claim, and a way to train its models again.
+
+    A visitor in the quiet mode guesses first, above what is found.
+    """
+
+    def run() -> None:
+        question = f"What will {claim.quick_seeds} new seeds say about this claim?"
+        claim_rerun_area(claim, shipped, question, BETS, reason)
+
+    evidence = shipped.records.get(claim.id)
+    reason = "" if evidence is None else claim.reason
     st.subheader(plain(claim.title), anchor=False)
+    if evidence is None or is_hidden(claim.id):
+        show_source(claim)
+    if is_quiet():
+        run()
+    if evidence is None:
+        not_run_yet([claim.id], shipped)
+    elif not is_hidden(claim.id):
+        show_evidence(evidence, shipped.verdicts[claim.id])
+    if not is_quiet():
+        run()
+
+
+def show_source(claim: Claim) -> None:
+    """Write the question of a claim, and who says what about it."""
+    st.markdown(plain(claim.question))
+    st.caption(plain(f"{claim.says} ({claim.source})"))
+
+
+def show_evidence(evidence: Evidence, verdict: Verdict) -> None:
+    """Draw what is found on a claim, its verdict and reason, the figure, and all details."""
+    claim = evidence.claim
+    with st.container(key="conclusion"):
+        st.markdown(plain(main_found(evidence, verdict)))
+    predicted = "as predicted" if verdict == claim.expected else "not as predicted"
+    st.markdown(f"{verdict_text(verdict)}, {predicted}. {plain(claim.reason)}")
     left, right = st.columns([6, 5], gap="large")
     with left:
-        st.markdown(plain(claim.question))
-        st.markdown(f"> {plain(claim.says)}\n>\n> {plain(f'— {claim.source}')}")
-        lines = [
-            f"**Prediction:** {plain(claim.prediction)}",
-            f"**Seen before:** {plain(seen_in_words(claim, evidence))}",
-        ]
-        if verdict is not None:
-            wrong = "" if verdict == claim.expected else ", not as predicted"
-            lines.append(f"**Verdict:** {verdict_text(verdict)}{wrong}.")
-        if claim.reason and evidence is not None:
-            lines.append(f"**Why:** {plain(claim.reason)}")
-        st.markdown("\n\n".join(lines))
+        show_picture(evidence, "shipped")
+        st.caption(EVIDENCE_KEY)
     with right:
-        if evidence is None:
-            not_run_yet([claim.id], shipped)
-        else:
-            show_picture(evidence, "shipped")
-            st.caption(EVIDENCE_KEY)
-            show_learning(evidence)
-    if evidence is not None:
-        show_record(evidence)
-    question = f"What will {claim.quick_seeds} new seeds say about this claim?"
-    claim_rerun_area(claim, shipped, question, BETS)
-
-
-def show_record(evidence: Evidence) -> None:
-    """Draw what the seeds say on each statement, and how learning rates were found."""
-    st.markdown(statements_table(evidence))
-    components.picture(
-        plot_differences(evidence), key="picture_differences", alt=describe_differences(evidence)
-    )
-    st.caption(DIFFERENCES_KEY)
-    st.caption(
-        f"{shipped_with(evidence)} Seeds {evidence.seeds[0]} to {evidence.seeds[-1]}. "
-        f"{evidence.model_steps:,} training steps of single models, tuning included, in "
-        f"{evidence.seconds:,.0f} s."
-    )
+        show_source(claim)
+        st.caption(tested_in_words(evidence, verdict))
+    with st.expander("What was predicted, and what had been seen before"):
+        st.markdown(f"**Prediction:** {plain(claim.prediction)}")
+        st.markdown(f"**Seen before:** {plain(seen_in_words(claim, evidence))}")
+    with st.expander("All statements, and their seeds one by one"):
+        st.markdown(statements_table(evidence))
+        components.picture(
+            plot_differences(evidence),
+            key="picture_differences",
+            alt=describe_differences(evidence),
+        )
+        st.caption(DIFFERENCES_KEY)
+    show_learning(evidence)
     with st.expander("How learning rates were found"):
         st.markdown(tuning_table(evidence.tuned))
 
