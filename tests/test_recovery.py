@@ -208,6 +208,8 @@ def test_the_outcome_of_a_model_that_still_learns_is_not_called_a_recovery():
     assert found.outcome() == (
         "With 20 more steps, K=V reaches 85%, the same model untied 90% (mean of 2 seeds)."
     )
+    assert found.came_back
+    assert not found.caught_up
 
 
 def test_the_outcome_names_other_sharings_that_ended_the_other_way():
@@ -218,9 +220,11 @@ def test_the_outcome_names_other_sharings_that_ended_the_other_way():
         told([*before, *ones], [*before, [0.2], [0.3], [0.3]], text=f"QKV tie=Q=K{by}")[0]
         for by in ("", " tie_by=keep_K")
     ]
-    assert back.outcome(lost) == "With 40 more steps, K=V is back at 100%; Q=K is not."
+    assert (
+        back.outcome(lost) == "With 40 more steps, K=V is back at 100%; Q=K is worse than before."
+    )
     assert lost[0].outcome([back]) == (
-        "With 40 more steps, Q=K is not back: 30%, against 100% untied; K=V is back."
+        "With 40 more steps, Q=K is not back: 30%, against 100% untied; K=V is as good as before."
     )
     assert back.outcome([back, replace(lost[0], steps_since=20)]).endswith("at 100%.")
     assert back.outcome([lost[0], replace(lost[1], now=back.now)]).endswith("at 100%.")

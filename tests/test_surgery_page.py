@@ -127,12 +127,12 @@ def test_what_is_tied_is_trained_on_and_told():
 def test_the_next_way_is_an_invitation():
     """It chooses the way, about which the page claims nothing that was not measured."""
     tab = watch_operation(press(choose(operated(), tie="K=V"), "train_on"))
-    came_back = tab.session_state["operation"].recovery(TIED_K_V).came_back
+    caught_up = tab.session_state["operation"].recovery(TIED_K_V).caught_up
     (button,) = [button for button in tab.button if button.key == "try_next"]
     way = button.label.removeprefix("Try ")
-    assert way.startswith(("Q=K, ", "Q=K=V, ") if came_back else "Q=V, ")
-    assert f"Does {way} come back" in said(tab)
+    assert way.startswith(("Q=K, ", "Q=K=V, ") if caught_up else "Q=V, ")
     tie, how = way.split(", ")
+    assert f"Does {tie} ({how}) come back" in said(tab)
     tab = press(tab, "try_next")
     assert {
         f"last_cut_{name}": tab.session_state[f"last_cut_{name}"] for name in ("tie", "by")
@@ -145,7 +145,7 @@ def test_the_next_way_is_an_invitation():
     assert "try_next" not in {button.key for button in tab.button}
     tab = watch_operation(press(tab, "train_on"))
     assert len(tab.session_state["operation"].ended) == 2
-    assert "| Tied | Before | At once | Later | Untied | Steps |" in said(tab)
+    assert "| Tied | Before | At once | Later | Never tied | Steps |" in said(tab)
 
 
 TIED_K_V = Variant("QKV tie=K=V")

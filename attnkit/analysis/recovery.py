@@ -128,6 +128,11 @@ class Recovery:
         """Whether the mean accuracy at the last evaluation is about that before tying."""
         return bool(self.now.mean >= self.before.mean - NEAR)
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether the mean accuracy at the last evaluation is about that of the untied model."""
+        return bool(self.now.mean >= self.untied_now.mean - NEAR)
+
     def outcome(self, others: Iterable[Recovery] = ()) -> str:
         """Return a sentence about what further training has done so far; "" before any.
 
@@ -142,12 +147,15 @@ class Recovery:
         seeds = f" (mean of {n_seeds} seeds)" if n_seeds > 1 else ""
         if np.isnan(self.now.mean):
             return f"With {steps}, {name} has diverged."
-        now, untied_now = (percent(float(i.mean)) for i in (self.now, self.untied_now))
+        now, untied_now = (
+            "diverged" if np.isnan(interval.mean) else percent(float(interval.mean))
+            for interval in (self.now, self.untied_now)
+        )
         if not self.finished:
             return f"After {steps}, {name} has {now}, the same model untied {untied_now}{seeds}."
         if self.now.mean > self.before.mean + NEAR:
-            end = f"reaches {now}, the same model untied {untied_now}"
-        elif self.came_back:
+            return f"With {steps}, {name} reaches {now}, the same model untied {untied_now}{seeds}."
+        if self.came_back:
             end = f"{'is back' if self.back_after.any() else 'stays'} at {now}"
         else:
             end = "is not back:" if self.back_after.any() else "has fallen to"
@@ -169,7 +177,8 @@ class Recovery:
         if not names:
             return ""
         verb = "is" if len(names) == 1 else "are"
-        return f"; {' and '.join(names)} {verb} {'not' if self.came_back else 'back'}"
+        end = "worse than before" if self.came_back else "as good as before"
+        return f"; {' and '.join(names)} {verb} {end}"
 
     @property
     def _return(self) -> str:

@@ -304,10 +304,10 @@ def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Reco
     """Draw a button that chooses another way worth trying, with the question that it answers."""
     ended = [tied for tied in operation.ended if tied.stages[0] == chosen.variant]
     tried = {operation.labels.get(tied, "") for tied in ended}
-    way = next_way(ways, chosen, recovery.came_back, tried)
+    way = next_way(ways, chosen, recovery.caught_up, tried)
     if way is None:
         return
-    too = ", too" if recovery.came_back else ""
+    too = ", too" if recovery.caught_up else ""
     with st.container(horizontal=True, vertical_alignment="center", key="next_way"):
         st.button(
             f"Try {way.label}",
@@ -318,7 +318,10 @@ def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Reco
             key="try_next",
         )
         st.markdown(
-            plain(f"Does {way.label} come back{too}? At once, it has {percent(way.at_once)}.")
+            plain(
+                f"Does {way.tie} ({way.how}) come back{too}? Right after tying, it has "
+                f"{percent(way.at_once)}."
+            )
         )
 
 
