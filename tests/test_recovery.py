@@ -283,6 +283,7 @@ def test_the_next_way_is_of_the_other_kind():
     ]
     assert next_way(ways, ways[3], True, set()) == ways[1]
     assert next_way(ways, ways[3], True, {"Q=K, keep W_K"}) == ways[2]
+    assert next_way(ways, ways[3], True, {"Q=K, average"}) == ways[2]
     assert next_way(ways, ways[0], False, set()) == ways[3]
     assert next_way(ways, ways[0], False, {"K=V, average", "K=V, keep W_K"}) is None
     assert next_way(ways, ways[2], True, set()) == ways[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Container, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from html import escape
 
@@ -96,13 +96,11 @@ def ways_of(inspected: InspectionResult) -> list[Way]:
     ]
 
 
-def next_way(
-    ways: Sequence[Way], chosen: Way, came_back: bool, tried: Container[str]
-) -> Way | None:
+def next_way(ways: Sequence[Way], chosen: Way, came_back: bool, tried: Set[str]) -> Way | None:
     """Return a way to tie that is worth trying after another one; None if there is none.
 
     If the chosen way came back, it is one that makes scores symmetric, with the lowest accuracy at
-    once; otherwise one that does not, with the highest.
+    once; otherwise one that does not, with the highest. Sharings that were not tried go first.
 
     Args:
         ways: All ways of all variants.
@@ -120,8 +118,9 @@ def next_way(
         and way.label not in tried
         and Sharing(way.tie).symmetric == came_back
     ]
+    ties = {label.partition(",")[0] for label in tried}
     sign = 1 if came_back else -1
-    return min(candidates, key=lambda way: sign * way.at_once, default=None)
+    return min(candidates, key=lambda way: (way.tie in ties, sign * way.at_once), default=None)
 
 
 def ways_table(ways: Sequence[Way], chosen: Way, chance: float) -> str:

@@ -56,11 +56,6 @@ REPORTED = (
     "[arXiv 2606.04032](https://arxiv.org/abs/2606.04032))."
 )
 
-HOW_HELP = (
-    "How one matrix is made of several. The average: each of its numbers is the mean of theirs. "
-    "Keep W_K: all of them become W_K."
-)
-
 
 def draw() -> None:
     """Draw the page."""
@@ -169,7 +164,7 @@ def pick_way(ways: list[Way]) -> Way:
         ways = [way for way in ways if way.variant == variant]
         tie = pick("Tie to", [way.tie for way in ways], "cut_tie")
         ways = [way for way in ways if way.tie == tie]
-        how = pick("Matrix to use", [way.how for way in ways], "cut_by", help=HOW_HELP)
+        how = pick("Matrix to use", [way.how for way in ways], "cut_by")
     return next(way for way in ways if way.how == how)
 
 
@@ -178,7 +173,6 @@ def pick(
     options: list[str],
     name: str,
     text_of: Callable[[str], str] = str,
-    help: str | None = None,
 ) -> str:
     """Let the visitor choose one of several texts; the last choice stands if it is among them."""
     different = list(dict.fromkeys(options))
@@ -186,7 +180,7 @@ def pick(
     if key not in st.session_state:
         st.session_state[key] = last if last in different else different[0]
     chosen = st.segmented_control(
-        label, different, required=True, format_func=text_of, key=key, wrap=True, help=help
+        label, different, required=True, format_func=text_of, key=key, wrap=True
     )
     chosen = chosen if chosen in different else different[0]
     st.session_state[f"last_{name}"] = chosen
@@ -240,7 +234,8 @@ def show_ways(
     components.markup(ways_table(ways_here, chosen, result.header["chance"]), key="ways_table")
     st.caption(
         f"Accuracy right after tying, without a further step, on {result.header['n_examples']} "
-        f"held-out examples after step {result.header['step']}."
+        f"held-out examples after step {result.header['step']}. Average: the mean of the matrices, "
+        "number by number. Keep W_K: all of them become W_K."
     )
     has_ended = recovery is not None and recovery.finished
     if not has_ended:
