@@ -178,6 +178,17 @@ def test_a_narrow_screen_has_narrower_cells(opened):
     expect(page.locator(".ak-atlas-column")).to_have_count(2)
 
 
+def test_a_grid_of_many_heads_scrolls_in_its_own_box(opened):
+    """The page does not become wider than the screen."""
+    page = opened(NARROW)
+    heads = list(range(128))
+    panel = {**ONE_ROW, "heads": heads, "values": [[0.1] * 128], "below": [[0] * 128]}
+    page.evaluate(REDRAW, {"panels": [panel]})
+    box = page.locator(".ak-atlas-panel")
+    assert box.evaluate("node => node.scrollWidth > node.clientWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROW
+
+
 def test_grids_of_a_model_stand_together(opened):
     """Side by side where there is room."""
     page = opened()

@@ -26,6 +26,7 @@ from attnkit.figures.groups import (
     describe_lacking,
     groups_of,
     number_text,
+    two_models,
 )
 from attnkit.figures.portrait import (
     describe_angles,
@@ -39,7 +40,7 @@ from attnkit.figures.portrait import (
     random_squares,
 )
 from attnkit.realmodels.measures import MEASURES
-from attnkit.variants.palette import COLORS, REFERENCE
+from attnkit.variants.palette import BLUE_RED, COLORS, REFERENCE
 from attnkit.variants.sharing import Sharing
 
 OVERLAP, COSINE = MEASURES["overlap_qk"], MEASURES["cos_qk"]
@@ -102,13 +103,33 @@ def test_shared_heads_count_once_where_queries_play_no_part(heads):
 
 
 def test_our_own_models_are_grouped_by_variant(all_heads):
-    """In its colour, and hollow, for a real model may have that colour too."""
+    """In the colour of its sharing, which no real model has, and hollow."""
     own = {g.model: g for g in groups_of(all_heads, "symmetry") if g.is_toy}
     assert set(own) == {"toy QKV", "toy Q=K"}
     assert own["toy Q=K"].color == COLORS[Sharing.Q_K]
     assert own["toy Q=K"].symbol.endswith("-open")
+    real = [g for g in groups_of(all_heads, "symmetry") if not g.is_toy]
+    assert not {g.color for g in real} & set(COLORS.values())
+    assert not any(g.symbol.endswith("-open") for g in real)
     assert own["toy Q=K"].median == pytest.approx(1)
     assert TOYS[1] in own["toy Q=K"].tips("Symmetry")[0]
+
+
+def test_looks_stay_where_groups_are_left_out(heads):
+    """A group looks the same in the scatter, also if a group before it lacks a measure."""
+    some = heads.assign(cos_qk=heads["cos_qk"].where(heads["model"] != READER))
+    drawn = plot_scatter(some, OVERLAP, COSINE)["data"]
+    groups = groups_of(heads, "overlap_qk")[1:]
+    looks = [(trace["marker"]["color"], trace["marker"]["symbol"]) for trace in drawn]
+    assert looks == [(group.color, group.symbol) for group in groups]
+
+
+def test_the_first_two_models_are_compared(heads):
+    """Groups of causal layers come first; one model alone is compared with itself."""
+    reader, causal, cross = groups_of(heads, "cos_qk")
+    assert two_models([reader, causal, cross]) == (causal, reader)
+    assert two_models([causal, cross]) == (causal, cross)
+    assert two_models([reader]) == (reader, reader)
 
 
 def test_a_group_without_the_measure_is_left_out(heads):
@@ -341,7 +362,7 @@ def test_spectra_are_those_of_the_portrait(portrait):
         assert trace["y"] == pytest.approx(values, rel=1e-2, abs=1e-6)
     colors = figure["data"][1]["marker"]["color"]
     for value, color in zip(drawn.symmetric, colors, strict=True):
-        assert color == (COLORS[Sharing.Q_K] if value > 0 else COLORS[Sharing.QKV])
+        assert color == (BLUE_RED[-1] if value > 0 else BLUE_RED[0])
     assert number_text(float(drawn.symmetric.max())) in describe_spectra(drawn)
 
 
@@ -351,6 +372,8 @@ def test_angles_stand_beside_those_of_random_subspaces(portrait):
     figure = plot_angles(drawn, d_model)
     go.Figure(figure)
     assert len(figure["data"]) == 4
+    assert len({trace["line"]["dash"] for trace in figure["data"]}) == 4
+    assert not {trace["line"]["color"] for trace in figure["data"]} & set(COLORS.values())
     for trace in figure["data"]:
         assert all(np.diff(trace["y"]) <= 1e-6)
         assert list(trace["x"]) == list(range(1, len(trace["y"]) + 1))

@@ -11,14 +11,13 @@ from safetensors.numpy import save_file
 
 from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
-from attnkit.realmodels.answer import answer_sentences, caveats
+from attnkit.realmodels.answer import answer_sentences, caveats, conclusion, overlap_line
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
-from attnkit.ui.atlas import Head
-from attnkit.ui.model_measurement import (
-    ModelMeasurement,
-)
+from attnkit.ui.atlas import SECTIONS, Head
+from attnkit.ui.measured_models import measured_models
+from attnkit.ui.model_measurement import ModelMeasurement
 
 pytestmark = pytest.mark.server
 
@@ -104,9 +103,18 @@ def link(tab):
     return {name: value if isinstance(value, str) else value[0] for name, value in params}
 
 
-def test_the_page_answers_with_the_numbers_of_its_table(local_copy):
-    """The page shows the sentences and the caveats of its table."""
+def test_the_page_concludes_in_one_sentence(local_copy):
+    """The sentence to take away comes first, then its numbers; the other sentences are folded."""
     tab = open_atlas()
+    table = made_atlas().table
+    assert texts(tab).index(text_with(tab, conclusion(table))) == 0
+    text_with(tab, overlap_line(table))
+    assert answer_sentences(table)[0] not in " ".join(texts(tab))
+
+
+def test_the_page_answers_with_the_numbers_of_its_table(local_copy):
+    """A section shows the sentences, the table and the caveats."""
+    tab = open_atlas(show="numbers")
     text_with(tab, "\n\n".join(answer_sentences(made_atlas().table)))
     for caveat in caveats(made_atlas().table):
         assert caveat in text_with(tab, caveat)
@@ -114,27 +122,66 @@ def test_the_page_answers_with_the_numbers_of_its_table(local_copy):
 
 def test_every_figure_has_words_with_a_number(local_copy):
     """Every figure has an alternative text with a number."""
-    tab = open_atlas()
-    found = {element.key: element for element in tab.get("bidi_component") if element.key}
-    figures = [key for key in found if key.startswith("atlas_")]
-    assert len(figures) == 7
-    for key in figures:
-        data = drawn(tab, key)
-        assert re.search(r"\d", data["alt"]), key
+    shown = set()
+    for section in SECTIONS:
+        tab = open_atlas(show=section)
+        found = {element.key: element for element in tab.get("bidi_component") if element.key}
+        figures = {key for key in found if key.startswith("atlas_")}
+        for key in figures:
+            assert re.search(r"\d", drawn(tab, key)["alt"]), key
+        shown |= figures
+    assert len(shown) == 7
 
 
-def test_a_fold_under_every_figure_has_its_numbers(local_copy):
+@pytest.mark.parametrize(
+    ("section", "n_figures"),
+    [("overview", 2), ("head", 5), ("measures", 3), ("models", 3), ("numbers", 2), ("own", 2)],
+)
+def test_a_fold_under_every_figure_has_its_numbers(local_copy, section, n_figures):
     """Every figure has a closed fold Numbers, whose table is made when it is opened."""
-    folds = [fold for fold in open_atlas().expander if fold.label == "Numbers"]
-    assert len(folds) == 7
+    folds = [fold for fold in open_atlas(show=section).expander if fold.label == "Numbers"]
+    assert len(folds) == n_figures
     assert not any(fold.dataframe for fold in folds)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_press_opens_a_section_which_the_link_names(local_copy, section):
+    """One section is open at a time; at first none is, and a second press closes it."""
+    tab = open_atlas()
+    assert link(tab)["show"] == "overview"
+    assert [header.value for header in tab.subheader] == ["Every head", "By model and kind"]
+    tab.button_group(key="atlas_section").set_value(section)
+    show(tab)
+    assert link(tab).get("show", "head") == section
+    assert [header.value for header in tab.subheader][2:] == [SECTIONS[section]]
+    tab.button_group(key="atlas_section").set_value(None)
+    assert link(show(tab))["show"] == "overview"
+
+
+def test_a_link_keeps_the_axes_and_the_two_models(local_copy):
+    """Choices of all sections are in the link, and a new visitor finds them."""
+    tab = open_atlas(show="measures")
+    assert not {"x", "y", "one", "other"} & set(link(tab))
+    tab.selectbox(key="atlas_x").set_value("cos_kv")
+    tab.selectbox(key="atlas_y").set_value("rank_q")
+    show(tab)
+    tab.button_group(key="atlas_section").set_value("models")
+    show(tab)
+    tab.selectbox(key="atlas_other").set_value(f"{WRITER}, cross")
+    sent = link(show(tab))
+    assert {"x", "y", "other"} <= set(sent)
+    tab = open_atlas(**sent)
+    assert link(tab) == sent
+    assert f"{WRITER}, cross" in drawn(tab, "atlas_depth")["alt"]
+    title = drawn(open_atlas(**{**sent, "show": "measures"}), "atlas_scatter")["title"]
+    assert title == f"{MEASURES['rank_q'].title} against {MEASURES['cos_kv'].title}"
 
 
 def test_the_page_opens_with_the_head_farthest_from_chance(local_copy):
     """The page opens with the head whose measure is farthest from its chance level."""
     table = made_atlas().table
     heads = table[table["head"].notna() & ~table["folded"] & (table["offset"] == 0)]
-    away = (heads["cos_qk"] - heads["cos_qk_random"]).abs()
+    away = (heads["overlap_qk"] - heads["overlap_qk_random"]).abs()
     row = heads.loc[away.idxmax()]
     assert link(open_atlas())["head"] == "/".join(str(row[name]) for name in PLACE)
 
@@ -168,8 +215,17 @@ def test_a_link_shows_a_head(local_copy):
             {"head": "No such model/causal/0/0"},
             "head='No such model/causal/0/0', but there is no such head here; shown is Made",
         ),
-        ({"head": "No such model/causal/0/0"}, "A model that its sender measured is only there."),
+        ({"head": "No such model/causal/0/0"}, "measured is in their full link only."),
         ({"kv": "twice"}, "kv='twice'. Allowed: once, query"),
+        ({"fold": "7"}, "fold='7'. Allowed: 0, 1."),
+        ({"toys": "yes"}, "toys='yes'. Allowed: 0, 1."),
+        ({"x": "cos"}, "x='cos'. Allowed: cos_qk"),
+        ({"y": "cos"}, "y='cos'. Allowed: cos_qk"),
+        ({"show": "all"}, "show='all'. Allowed: overview, head, measures"),
+        ({"one": "Nobody"}, f"one='Nobody'. Allowed: {READER}, encoder; {WRITER}, causal"),
+        ({"other": "Nobody"}, "other='Nobody'. Allowed: Made"),
+        ({"mine": "gone"}, "The link shows a measured model that this server no longer has"),
+        ({"fold": "7", "kv": "twice"}, "Allowed: 0, 1. The link has kv='twice'"),
         ({"measure": "<b>x</b>"}, "measure='<b>x</b>'. Allowed: cos_qk"),
         ({"offset": "7"}, "offset='7'. Allowed: 0, 1, 4, 16"),
         ({"head": "a" * 4000 + "/b/1/1"}, "…"),
@@ -179,9 +235,9 @@ def test_a_link_shows_a_head(local_copy):
 def test_a_faulty_link_is_told_and_the_page_opens(local_copy, params, named):
     """A faulty link names the field and the value, and the page opens with its default."""
     tab = open_atlas(**params)
-    assert named in text_with(tab, "The link has")
+    assert named in text_with(tab, "The link ")
     assert link(tab)["head"].startswith("Made")
-    assert "The link" not in " ".join(texts(show(tab)))
+    assert "The link " not in " ".join(texts(show(tab)))
 
 
 def test_lists_choose_a_head_as_the_grid_does(local_copy):
@@ -271,12 +327,13 @@ def test_a_model_without_the_measure_is_named(local_copy, monkeypatch):
 
 def test_the_table_of_a_head_names_its_columns(local_copy):
     """The table of a head has the median of its kind as a column."""
-    assert "| Median of its kind |" in text_with(open_atlas(), "| Measure | Here |")
+    tab = open_atlas(show="head")
+    assert "| Median of its kind |" in text_with(tab, "| Measure | Here |")
 
 
 def test_our_own_models_join_all_figures(local_copy):
     """Toy models join all figures and lists when switched on, and leave them again."""
-    tab = open_atlas(measure="cos_qk")
+    tab = open_atlas(measure="cos_qk", show="head")
     tab.toggle(key="atlas_toys").set_value(True)
     show(tab)
     assert [panel["model"] for panel in drawn(tab, "atlas_grid")["panels"]][-2:] == list(TOYS)
@@ -308,14 +365,15 @@ def test_every_measure_can_be_shown(local_copy, measure):
 
 
 def test_a_damaged_atlas_is_told(local_copy, monkeypatch):
-    """A damaged atlas shows its error, and a model can still be measured."""
+    """A damaged atlas shows an error without its file, and a model can still be measured."""
 
     def fail():
         raise Unreadable("shipped.parquet: not an atlas")
 
     monkeypatch.setattr(shipped, "load_atlas", fail)
     tab = open_atlas()
-    text_with(tab, "shipped.parquet: not an atlas")
+    text_with(tab, "The numbers of the real models that ship with this copy cannot be read.")
+    assert "parquet" not in " ".join(texts(tab))
     assert tab.button(key="own_measure")
 
 
@@ -334,27 +392,57 @@ def measured(tab):
     return show(tab)
 
 
-def test_a_folder_is_measured_and_joins_the_figures(local_copy, tiny_model):
-    """A measured folder joins the figures and the lists, but its link is not for others."""
-    tab = open_atlas(measure="cos_qk")
+@pytest.fixture
+def with_measured_model(local_copy, tiny_model):
+    """A page on which a visitor has measured a small model."""
+    tab = open_atlas(measure="cos_qk", show="own")
     tab.text_input(key="own_source").set_value(str(tiny_model))
-    tab = measured(press(tab, "own_measure"))
+    return measured(press(tab, "own_measure"))
+
+
+def test_a_folder_is_measured_and_joins_the_figures(with_measured_model):
+    """A measured folder joins the figures and the lists; the page says who sees it."""
+    tab = with_measured_model
     message = text_with(tab, "Measured: tiny-bert, 2 heads")
     assert "Choose it under One head and Two models" in message
-    assert "gone when the page is loaded again" in message
+    assert "shows this model to everybody you send it to" in message
     panels = drawn(tab, "atlas_grid")["panels"]
     assert [(p["model"], p["kind"]) for p in panels][-1] == ("tiny-bert", "encoder")
+    tab.button_group(key="atlas_section").set_value("head")
+    show(tab)
     tab.selectbox(key="atlas_head_model").set_value("tiny-bert")
     assert "tiny-bert" in drawn(show(tab), "atlas_split")["alt"]
-    text_with(tab, "You measured this model")
+    text_with(tab, "shows this model to everybody you send it to")
     assert "send it on" not in " ".join(texts(tab))
     tab.selectbox(key="atlas_head_model").set_value(READER)
     text_with(show(tab), "names this head: send it on")
 
 
+def test_a_measured_model_is_there_after_a_reload(with_measured_model):
+    """Its link shows it to a new visitor; other links do not."""
+    sent = link(with_measured_model)
+    assert len(sent["mine"]) >= 20
+    again = open_atlas(**sent)
+    assert [p["model"] for p in drawn(again, "atlas_grid")["panels"]][-1] == "tiny-bert"
+    assert link(again) == sent
+    del sent["mine"]
+    models = {p["model"] for p in drawn(open_atlas(**sent), "atlas_grid")["panels"]}
+    assert models == {READER, WRITER}
+
+
+def test_a_measured_model_that_is_gone_is_told(with_measured_model):
+    """The server keeps a few of them, until it ends."""
+    sent = link(with_measured_model)
+    measured_models.clear()
+    tab = open_atlas(**{**sent, "head": "tiny-bert/encoder/0/0"})
+    problem = text_with(tab, "The link shows a measured model that this server no longer has")
+    assert "head='tiny-bert/encoder/0/0', but there is no such head here" in problem
+    assert "mine" not in link(tab)
+
+
 def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
     """A failed measurement shows the one line of its command, naming the source once."""
-    tab = open_atlas()
+    tab = open_atlas(show="own")
     tab.text_input(key="own_source").set_value(str(tmp_path))
     tab = measured(press(tab, "own_measure"))
     message = text_with(tab, f"{tmp_path.name}: ")
@@ -364,7 +452,7 @@ def test_why_nothing_was_measured_is_said_plainly(local_copy, tmp_path):
 
 def test_a_stop_is_no_error(local_copy, tmp_path):
     """A stopped measurement is no error, and another one can begin."""
-    tab = open_atlas()
+    tab = open_atlas(show="own")
     measuring = tab.session_state["model_measurement"] = ModelMeasurement(str(tmp_path))
     measuring.stop()
     measuring.stopped = True  # if it had failed before
@@ -376,14 +464,14 @@ def test_a_stop_is_no_error(local_copy, tmp_path):
 
 def test_nothing_named_is_told(local_copy):
     """Without a source the page asks for one, and starts no process."""
-    tab = press(open_atlas(), "own_measure")
+    tab = press(open_atlas(show="own"), "own_measure")
     text_with(tab, "Name a model or upload one")
     assert "model_measurement" not in tab.session_state
 
 
 def test_a_hosted_copy_measures_nothing(hosted):
-    """A hosted copy shows the command instead of a field and an upload."""
-    tab = open_atlas()
+    """A hosted copy shows the command, folded, instead of a field and an upload."""
+    tab = open_atlas(show="own")
     text_with(tab, "Off on this copy")
     assert any("python -m attnkit models PATH" in code.value for code in tab.code)
     assert not [w for w in tab.text_input if w.key == "own_source"]

@@ -1,5 +1,6 @@
 """Measuring a model without the page: its process, its errors, and the files of an upload."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,28 @@ def test_an_error_names_its_source_once(tmp_path, name, error, shown):
     """An error names its source exactly once."""
     measuring = ModelMeasurement(str(tmp_path / "upload"), name=name)
     assert measuring.problem_of(Unreadable(error)) == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (Unreadable("m: 2 GGUF files; name the one that is meant: a.gguf, b.gguf"), "is meant"),
+        (
+            Unreadable("m: holds secret.txt, which is not read; allowed are GGUF"),
+            "allowed are GGUF",
+        ),
+        (Unreadable("m: secret.bin, a.pt cannot be read; convert it"), "convert it"),
+        (Unreadable("m: No such file: '/home/me/secret.gguf'"), "'a file of the server'"),
+        (FileNotFoundError(2, "No such file", "/tmp/secret/atlas.parquet"), "m: No such file"),
+        (Unreadable("source: got '/data/m', but"), "source: got '/data/m', but"),
+    ],
+)
+def test_an_error_lists_no_files_of_the_server(tmp_path, error, shown):
+    """An error names what the visitor named, and no file beside it."""
+    name = "/data/m" if "/data/m" in str(error) else "m"
+    message = ModelMeasurement(str(tmp_path / "m"), name=name).problem_of(error)
+    assert message.endswith(shown)
+    assert not re.search(r"secret|a\.gguf|a\.pt|parquet", message)
 
 
 def test_uploads_replace_no_model():

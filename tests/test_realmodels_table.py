@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from attnkit.realmodels import Setting, measure_model, open_model
-from attnkit.realmodels.answer import answer_sentences, caveats, cka_on_text
+from attnkit.realmodels.answer import (
+    answer_sentences,
+    caveats,
+    cka_on_text,
+    conclusion,
+    overlap_line,
+)
 from attnkit.realmodels.atlas import Atlas
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS, measure_layer, prepared
 from attnkit.realmodels.shipped import PACKAGES, load_atlas
@@ -188,6 +194,45 @@ def test_the_answer_names_the_figures():
     assert f"0.71 in {MINILM}, higher than" in cka_on_text(load_atlas().table)
     assert f"0.56 in {SMOLLM}, lower than" in cka_on_text(load_atlas().table)
     assert cka_on_text(toy_table()) == ""
+
+
+def test_the_conclusion_says_what_the_table_shows():
+    """Overlaps of Q and K are above random by far less than equality; those with V are smaller."""
+    table = load_atlas().table
+    assert conclusion(table) == (
+        "In the self-attention of three real models, W_Q and W_K are related, but far from equal; "
+        "W_V is less related to either of them."
+    )
+    assert "W_Q and W_K 1.8 to 3.5, W_Q and W_V 1.2 to 1.5" in overlap_line(table)
+
+
+@pytest.mark.parametrize(
+    ("overlaps", "expected"),
+    [
+        ((0.9, 0.15, 0.12), "W_Q and W_K are related; W_V is less"),
+        ((0.3, 0.1, 0.1), "W_Q and W_K are related, but far from equal; W_V is unrelated to both."),
+        ((0.1, 0.1, 0.1), "W_K are as unrelated as random matrices; W_V is unrelated to both."),
+        ((0.3, 0.2, 0.4), "; in some layers, W_V is related to one of them at least as much."),
+    ],
+)
+def test_the_conclusion_follows_the_overlaps(overlaps, expected):
+    """It says of other tables what holds there; each head is a little above or below the mean."""
+    table = load_atlas().table.query("model == @MINILM").copy()
+    noise = np.resize([-0.01, 0.01], len(table))
+    for pair, overlap in zip(("qk", "qv", "kv"), overlaps, strict=True):
+        table[f"overlap_{pair}"], table[f"overlap_{pair}_random"] = overlap + noise, 0.1
+    assert expected in conclusion(table)
+    assert conclusion(table).startswith("In the self-attention of one real model, ")
+
+
+def test_the_conclusion_counts_layers_if_they_disagree():
+    """Whisper's encoder and decoder are two kinds of layers."""
+    table = load_atlas().table.query("model == @WHISPER").copy()
+    table.loc[table["kind"] == "causal", "overlap_qk"] = 0.1
+    assert "W_K are related in 1 of 2 kinds of layers" in conclusion(table)
+    crossed = table[table["kind"] == "cross"]
+    assert conclusion(crossed) == "None of these models has self-attention."
+    assert overlap_line(crossed) == ""
 
 
 def test_the_caveat_on_folding_names_what_it_moves_most():

@@ -3,6 +3,7 @@
 import base64
 import csv
 import io
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -15,9 +16,9 @@ from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.recovery import curve_table, recovery_of, repeats, tied_variant, train_on
 from attnkit.experiment import Experiment
-from attnkit.figures.heads import Ablation, ablations_of, heads_csv, heads_tables, overall_finding
+from attnkit.figures.heads import Ablation, ablations_of, heads_csv, heads_table, overall_finding
 from attnkit.figures.recovery import plot_recovery, recovery_legend
-from attnkit.figures.ties import ways_csv, ways_of, ways_table
+from attnkit.figures.ties import Way, next_way, ways_csv, ways_of, ways_table
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training import Training, train
 from attnkit.training.camera import Camera
@@ -178,6 +179,116 @@ def test_what_does_not_come_back_is_told(last, status, expected):
     assert expected in found.finding
 
 
+@pytest.mark.parametrize(
+    ("tied", "status", "expected"),
+    [
+        ([0.2, 0.6, 1.0], "finished", "With 40 more steps, K=V is back at 100%."),
+        ([0.2, 0.6, 1.0], "running", "After 40 more steps, K=V has 100%, the same model untied"),
+        ([0.2, 0.6, 0.7], "finished", "K=V is not back: 70%, against 100% untied."),
+        ([0.2, 1.0, 0.7], "finished", "K=V is not back: 70%, against 100% untied."),
+        ([0.995, 1.0, 1.0], "finished", "K=V stays at 100%."),
+        ([1.0, 1.0, 0.7], "finished", "K=V has fallen to 70%, against 100% untied."),
+        ([0.2, 0.6, np.nan], "finished", "With 40 more steps, K=V has diverged."),
+        ([0.2], "running", ""),
+    ],
+)
+def test_the_outcome_is_told_in_a_sentence(tied, status, expected):
+    """The page's conclusion says whether what was lost is back, and nothing before any step."""
+    before, ones = [[0.1], [0.6]], [[1.0]] * len(tied)
+    found, _ = told([*before, *ones], [*before, *([value] for value in tied)], status)
+    outcome = found.outcome()
+    assert outcome.endswith(expected) if "With" in expected else expected in outcome
+    assert bool(outcome) == (len(tied) > 1)
+
+
+def test_the_outcome_of_a_model_that_still_learns_is_not_called_a_recovery():
+    """Also of several seeds, whose number is told."""
+    early = [[0.1, 0.1], [0.1, 0.1], [0.2, 0.2]]
+    found, _ = told([*early, [0.9, 0.9]], [*early, [0.8, 0.9]])
+    assert found.outcome() == (
+        "With 20 more steps, K=V reaches 85%, the same model untied 90% (mean of 2 seeds)."
+    )
+    assert found.came_back
+    assert not found.caught_up
+
+
+def test_the_outcome_names_other_sharings_that_ended_the_other_way():
+    """Only if all their trials did, after as many steps."""
+    before, ones = [[0.1], [0.6]], [[1.0]] * 3
+    back, _ = told([*before, *ones], [*before, [0.2], [0.6], [1]])
+    lost = [
+        told([*before, *ones], [*before, [0.2], [0.3], [0.3]], text=f"QKV tie=Q=K{by}")[0]
+        for by in ("", " tie_by=keep_K")
+    ]
+    assert (
+        back.outcome(lost) == "With 40 more steps, K=V is back at 100%; Q=K is worse than before."
+    )
+    assert lost[0].outcome([back]) == (
+        "With 40 more steps, Q=K is not back: 30%, against 100% untied; K=V is as good as before."
+    )
+    assert back.outcome([back, replace(lost[0], steps_since=20)]).endswith("at 100%.")
+    assert back.outcome([lost[0], replace(lost[1], now=back.now)]).endswith("at 100%.")
+
+
+def way(tie="Q=K", by="average", before=1.0, at_once=0.39, **other):
+    """A way to tie QKV."""
+    values = {"variant": "QKV", "text": f"QKV tie={tie}", "refusal": "", **other}
+    return Way(tie=tie, by=by, before=before, at_once=at_once, **values)
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (way(), "Tying W_Q and W_K to their average costs QKV 61 points at once: 100% → 39%."),
+        (
+            way("Q=K=V", "keep_V", at_once=0.99),
+            "Tying W_Q, W_K and W_V by keeping W_V costs QKV 1 point at once: 100% → 99%.",
+        ),
+        (
+            way(at_once=1.0),
+            "Tying W_Q and W_K to their average costs QKV nothing at once: it stays at 100%.",
+        ),
+        (
+            way(before=0.981, at_once=0.984),
+            "Tying W_Q and W_K to their average changes QKV by less than one point at once: "
+            "it stays at 98%.",
+        ),
+        (
+            way(before=0.5, at_once=0.6),
+            "Tying W_Q and W_K to their average gains QKV 10 points at once: 50% → 60%.",
+        ),
+        (
+            way(before=0.2, at_once=0.15),
+            "QKV has little to lose yet: it is near chance (17%), with 20% before tying and 15% "
+            "after.",
+        ),
+    ],
+)
+def test_what_tying_costs_is_told_in_a_sentence(one, expected):
+    """Points are those between the percentages on screen."""
+    assert one.conclusion("QKV", 0.17) == expected
+
+
+def test_the_next_way_is_of_the_other_kind():
+    """After a recovery one with symmetric scores that loses much, else one that loses little."""
+    ways = [
+        way("Q=K", at_once=0.4),
+        way("Q=K", "keep_K", at_once=0.3),
+        way("Q=K=V", at_once=0.35),
+        way("K=V", at_once=0.7),
+        way("K=V", "keep_K", at_once=0.6),
+        way("Q=V", at_once=0.8, text=""),
+        way("Q=V", "keep_Q", at_once=0.9, refusal="No."),
+        way("K=V", at_once=0.95, variant="MQA"),
+    ]
+    assert next_way(ways, ways[3], True, set()) == ways[1]
+    assert next_way(ways, ways[3], True, {"Q=K, keep W_K"}) == ways[2]
+    assert next_way(ways, ways[3], True, {"Q=K, average"}) == ways[2]
+    assert next_way(ways, ways[0], False, set()) == ways[3]
+    assert next_way(ways, ways[0], False, {"K=V, average", "K=V, keep W_K"}) is None
+    assert next_way(ways, ways[2], True, set()) == ways[1]
+
+
 def test_nothing_is_told_of_tying_before_it_happens():
     """There is nothing to tell yet; at that very step only the fall."""
     early = [[0.1], [0.6]]
@@ -233,7 +344,7 @@ def test_every_way_has_its_row_and_the_chosen_one_is_marked():
     assert html.count("<tr") == 13
     assert html.count("<caption>") == 4
     assert html.count('aria-current="true"') == 1
-    assert html.split('aria-current="true"')[1].startswith('><th scope="row">▸ keep K')
+    assert html.split('aria-current="true"')[1].startswith('><th scope="row">▸ keep W_K')
     assert "before tying" in html
     assert "chance 17%" in html
     rows = list(csv.DictReader(io.StringIO(ways_csv(ways))))
@@ -245,7 +356,9 @@ def test_a_way_that_is_impossible_says_why():
     """In the table and in the sentence; its number is missing, not zero."""
     found = inspected("ties", "directed", sharing=("QKV d_v=5",))
     refused = next(way for way in ways_of(found) if way.refusal)
-    assert refused.refusal in refused.finding
+    assert refused.conclusion("QKV", 0.17) == (
+        f"QKV cannot be tied to {refused.tie} in this way. {refused.refusal}"
+    )
     html = ways_table([refused], refused, 0.17)
     assert "%" not in html.split("</table>")[0]
     (row,) = csv.DictReader(io.StringIO(ways_csv([refused])))
@@ -266,12 +379,15 @@ def ablation(head, whole=1.0, none=0.1):
     ("one", "expected"),
     [
         (ablation([[0.1]]), "Without its head: 100% → 10%."),
-        (ablation([[0.3, 0.9]]), "Most without head 1: 100% → 30%. None can go."),
-        (ablation([[0.3, 1.0]]), "Most without head 1: 100% → 30%. Can go alone: head 2."),
-        (ablation([[0.3], [1.0]]), "Most without layer 1: 100% → 30%. Can go alone: layer 2."),
+        (ablation([[0.3, 0.9]]), "It needs head 1 most: 100% → 30% without. None can go."),
+        (ablation([[0.3, 1.0]]), "It needs head 1 most: 100% → 30% without. Can go alone: head 2."),
+        (
+            ablation([[0.3], [1.0]]),
+            "It needs layer 1 most: 100% → 30% without. Can go alone: layer 2.",
+        ),
         (
             ablation([[0.3, 1, 1], [1, 1, 0.5]]),
-            "Most without layer 1, head 1: 100% → 30%. 4 of 6 can go, one at a time.",
+            "It needs layer 1, head 1 most: 100% → 30% without. 4 of 6 can go, one at a time.",
         ),
         (ablation([[1, 1]]), "No head matters alone: 100% with all, at least 100% without one."),
         (ablation([[0.1, 0.1]], 0.1), "Its heads do nothing yet: 10% with them, 10% without."),
@@ -285,11 +401,20 @@ def test_what_heads_are_worth_is_told(one, expected):
 @pytest.mark.parametrize(
     ("all_of_them", "expected"),
     [
-        ([ablation([[0.1]])] * 2, "One head in one layer: without it nothing is left"),
-        ([ablation([[0.3, 0.9]]), ablation([[1, 1]])], "head 1: 100% → 30%. 2 of the 4 heads"),
+        ([ablation([[0.1]])] * 2, "Without its only head, QKV falls most: 100% → 10%."),
+        ([ablation([[0.1]])], "Without its only head, QKV falls: 100% → 10%."),
+        (
+            [ablation([[0.3, 0.9]]), ablation([[1, 1]])],
+            "QKV loses most without head 1: 100% → 30%. 2 of the 4 heads",
+        ),
+        (
+            [ablation([[0.3, 0.9]]), ablation([[0.1]])],
+            "QKV loses most without its only head: 100% → 10%. None of the 2 heads can go",
+        ),
         ([ablation([[0.3, 0.9]])], "None of the 2 heads can go"),
         ([ablation([[1, 1]])], "each of the 2 can go, one at a time"),
-        ([ablation([[0.1, 0.1]], 0.1)], "No variant's heads have learnt anything"),
+        ([ablation([[0.1, 0.1]], 0.1)], "The heads have learnt nothing yet"),
+        ([ablation([[0.1]], 0.1)], "The heads have learnt nothing yet"),
     ],
 )
 def test_what_holds_for_all_variants_is_told_first(all_of_them, expected):
@@ -301,13 +426,15 @@ def test_what_holds_for_all_variants_is_told_first(all_of_them, expected):
 def test_every_head_of_every_layer_has_its_cell(kind):
     """Of tasks with one side and with two, of one head and of more; and its row for taking away."""
     found = ablations_of(inspected("heads", kind, sharing=("QKV", "K=V")))
-    html = heads_tables(found)
+    html = heads_table(found)
     n_layers, n_heads = found[0].without_head.shape
     by_layer = n_heads + (n_heads > 1)
-    assert html.count("<td") == 2 * (n_layers * by_layer + (n_layers > 1))
-    assert html.count('scope="row"') == 2 * (n_layers + (n_layers > 1))
+    in_words = n_layers * n_heads > 1
+    assert html.count("<td") == 2 * (1 + n_layers * by_layer + (n_layers > 1) + in_words)
+    assert html.count('scope="row"') == 2 * (1 + (n_layers + 1) * (n_layers > 1))
+    assert html.count("<tbody>") == 2
     for place in found[0].layers:
-        assert place in html
+        assert (place in html) == (n_layers > 1)
     rows = list(csv.DictReader(io.StringIO(heads_csv(found))))
     assert len(rows) == 2 * (1 + n_layers * (n_heads + 1) + 1)
     assert float(rows[0]["accuracy"]) == found[0].accuracy
@@ -315,7 +442,7 @@ def test_every_head_of_every_layer_has_its_cell(kind):
 
 def test_what_is_lost_colours_the_table():
     """Nothing where nothing is lost, most where all is."""
-    html = heads_tables([ablation([[1.0, 0.55, 0.1]])])
+    html = heads_table([ablation([[1.0, 0.55, 0.1]])])
     assert [part.split(")")[0].split(",")[-1] for part in html.split("rgba(")[1:4]] == [
         "0.0",
         "0.275",
@@ -326,7 +453,7 @@ def test_what_is_lost_colours_the_table():
 def test_names_are_no_markup():
     """A variant of one's own may be called anything."""
     nasty = Ablation("<b>x", "#000000", ("Layer 1",), 1.0, 0.1, np.ones((1, 1)), np.ones(1))
-    assert "<b>&lt;b&gt;x</b>" in heads_tables([nasty])
+    assert " &lt;b&gt;x</th>" in heads_table([nasty])
 
 
 def test_a_variant_that_was_tied_is_found_in_its_experiment():

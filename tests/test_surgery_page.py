@@ -1,6 +1,7 @@
 """The page that operates on trained models: without a browser, and in a real Chromium."""
 
 import csv
+import re
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from visiting import PATIENCE, drawn, plain_text, press, show, visit, watch
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused, TrainingService
 from attnkit.ui.service import training_service
+from attnkit.variants import Variant
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
@@ -29,10 +31,24 @@ def operated(**params):
     return watch_film(visit_at("surgery", **small_link(**params)))
 
 
+def concluded(tab):
+    """The conclusion, the first text of the page after the run and its link."""
+    return next(text for text in map(plain_text, tab.markdown) if CONCLUSION.search(text))
+
+
+CONCLUSION = re.compile(r"^Tying | little to lose | cannot be tied |nothing is left to tie")
+
+
 def said(tab):
     """All that is said, without the backslashes that keep Markdown away."""
     kinds = (tab.markdown, tab.caption, tab.info, tab.warning, tab.error)
     return "\n".join(plain_text(element) for kind in kinds for element in kind)
+
+
+def about(tab, variant, tying):
+    """Whether the conclusion is about tying a variant; a model near chance has little to lose."""
+    words = concluded(tab)
+    return words.startswith((f"Tying {tying} ", f"{variant} has little to lose yet"))
 
 
 def keys(tab):
@@ -64,9 +80,9 @@ def test_a_visitor_who_comes_here_first_sees_both_operations():
     text = said(tab)
     assert "Trained for 40 steps, seed" in text
     assert "A head can go if accuracy falls by at most 1 percentage point without it." in text
-    assert "QKV: Q=K, average: " in text
-    assert "at once." in text
-    assert "One head in one layer: without it nothing is left to look things up." in text
+    assert about(tab, "QKV", "W_Q and W_K to their average")
+    assert "Can it come back? “Train on” repeats the training with 1 seed" in text
+    assert re.search("Without its only head|have learnt nothing yet", text)
     assert "Reported, not measured here" in text
     assert {"ways_table", "heads_table"} <= keys(tab)
     assert "recovery" not in keys(tab)
@@ -75,33 +91,64 @@ def test_a_visitor_who_comes_here_first_sees_both_operations():
 
 def test_the_chosen_way_is_marked_and_told():
     """Among all ways of that variant."""
-    tab = choose(operated(), tie="K=V", by="keep K")
-    assert "QKV: K=V, keep K: " in said(tab)
+    tab = choose(operated(), tie="K=V", by="keep W_K")
+    assert about(tab, "QKV", "W_K and W_V by keeping W_K")
     table = drawn(tab, "ways_table")["diagram"]
     assert table.count("<tr") == 13
-    assert "▸ keep K" in table
-    assert "QKV: Q=K, keep K: " in said(choose(tab, tie="Q=K"))
-    assert "QKV: Q=V, average: " in said(choose(tab, tie="Q=V"))  # which has no K to keep
+    assert "▸ keep W_K" in table
+    assert about(choose(tab, tie="Q=K"), "QKV", "W_Q and W_K by keeping W_K")
+    tab = choose(tab, tie="Q=V")  # which has no W_K to keep
+    assert about(tab, "QKV", "W_Q and W_V to their average")
     tab = choose(tab, variant="Q=K")
-    assert "Q=K: Q=K=V, average: " in said(tab)
+    assert about(tab, "Q=K", "W_Q, W_K and W_V to their average")
     assert drawn(tab, "ways_table")["diagram"].count("<tr") == 3
 
 
 def test_what_is_tied_is_trained_on_and_told():
     """In a job beside the film, with the same seeds; its result is kept, and opens in the Lab."""
-    tab = choose(operated(n_seeds="2"), tie="K=V", by="keep V")
-    assert "Repeats the training, the same numbers again, for 80 steps with 2 seeds" in said(tab)
+    tab = choose(operated(n_seeds="2"), tie="K=V", by="keep W_V")
+    assert "repeats the training with 2 seeds, ties it at step 40 and trains 40 more steps" in said(
+        tab
+    )
     tab = watch_operation(press(tab, "train_on"))
     job = tab.session_state["operation"].job
     assert [v.value for v in job.experiment.sharing] == ["QKV", "QKV tie=K=V tie_by=keep_V"]
     assert job.kept
-    assert "Trained: step 80 of 80" in said(tab)
+    assert "With 40 more steps, K=V " in concluded(tab)
+    assert "K=V, keep W_V. Trained: step 80 of 80" in said(tab).replace("*", "")
     assert "Tied at step 40: " in said(tab)
     assert "40 steps later" in said(tab)
     assert "40 steps later" in drawn(tab, "recovery")["alt"]
     assert len(tab.get("download_button")) == 3
     links = {link.proto.label: link.proto.query_string for link in tab.get("page_link")}
     assert "tie" in links["Open it in the Lab"]
+
+
+def test_the_next_way_is_an_invitation():
+    """It chooses the way, about which the page claims nothing that was not measured."""
+    tab = watch_operation(press(choose(operated(), tie="K=V"), "train_on"))
+    caught_up = tab.session_state["operation"].recovery(TIED_K_V).caught_up
+    (button,) = [button for button in tab.button if button.key == "try_next"]
+    way = button.label.removeprefix("Try ")
+    assert way.startswith(("Q=K, ", "Q=K=V, ") if caught_up else "Q=V, ")
+    tie, how = way.split(", ")
+    assert f"Does {tie} ({how}) come back" in said(tab)
+    tab = press(tab, "try_next")
+    assert {
+        f"last_cut_{name}": tab.session_state[f"last_cut_{name}"] for name in ("tie", "by")
+    } == {
+        "last_cut_tie": tie,
+        "last_cut_by": how,
+    }
+    assert f"▸ {how}" in drawn(tab, "ways_table")["diagram"]
+    assert "more step" not in concluded(tab)
+    assert "try_next" not in {button.key for button in tab.button}
+    tab = watch_operation(press(tab, "train_on"))
+    assert len(tab.session_state["operation"].ended) == 2
+    assert "| Tied | Before | At once | Later | Never tied | Steps |" in said(tab)
+
+
+TIED_K_V = Variant("QKV tie=K=V")
 
 
 def test_what_is_trained_already_is_not_trained_again():
@@ -147,14 +194,16 @@ def test_what_cannot_be_trained_on_says_why():
     """Evaluations that are too rare to tie it in between."""
     tab = operated(evaluate_every="1000", steps="400")
     assert tab.button(key="train_on").disabled
-    assert "It cannot be trained on. evaluate_every: got 1000, allowed at most 400" in said(tab)
+    assert "It cannot be trained on. " in said(tab)
+    assert "1000 is not allowed. Allowed: at most 400" in said(tab)
+    assert "evaluate_every" not in said(tab)
 
 
 def test_a_copy_that_takes_no_more_steps_ties_it_halfway(monkeypatch):
     """And says when."""
     monkeypatch.setenv("ATTNKIT_MAX_STEPS", "40")
     server_settings.cache_clear()
-    assert "for 40 steps with 1 seed: once tied at step 20" in said(operated())
+    assert "with 1 seed, ties it at step 20 and trains 20 more steps" in said(operated())
 
 
 def test_where_all_is_tied_nothing_is_left_to_tie():
@@ -179,7 +228,7 @@ def test_every_layer_and_head_stands_in_the_table(params, places):
     tab = watch_film(visit_at("surgery", **link))
     table = drawn(tab, "heads_table")["diagram"]
     assert all(place in table for place in places)
-    assert "nothing is left to look" not in said(tab)
+    assert "its only head" not in said(tab)
 
 
 def test_another_run_takes_the_old_one_off_the_page():
@@ -224,8 +273,8 @@ def test_a_film_that_is_gone_is_had_back(monkeypatch):
     monkeypatch.setattr(st, "fragment", timed)
     tab = turn_to(tab, "surgery")
     assert filmed(tab).id != first
-    assert any(timers) or "at once." in said(tab)  # it may have ended by now
-    assert "QKV: Q=K, average: " in said(watch_film(tab))
+    assert any(timers) or "held-out examples after step" in said(tab)  # it may have ended by now
+    assert about(watch_film(tab), "QKV", "W_Q and W_K to their average")
 
 
 def test_a_failure_is_told_and_can_be_tried_again():
@@ -239,7 +288,7 @@ def test_a_failure_is_told_and_can_be_tried_again():
     assert "There is no trained model yet" not in text
     tab = watch_film(press(tab, "again_ties"))
     assert filmed(tab).id != failed
-    assert "QKV: Q=K, average: " in said(tab)
+    assert about(tab, "QKV", "W_Q and W_K to their average")
 
 
 @pytest.mark.browser
@@ -251,12 +300,15 @@ def test_tied_trained_on_and_taken_away_in_a_browser(browser, address):
     page.goto(f"{address}/surgery?{link}")
     page.locator(".st-key-train_here button").click()
     expect(page.locator(".ak-ways caption")).to_have_count(4)
-    expect(page.locator(".ak-heads caption")).to_have_count(2)
+    expect(page.locator(".ak-heads tbody")).to_have_count(2)
     expect(page.get_by_text("Trained for 400 steps")).to_be_visible()
     page.get_by_role("radio", name="K=V", exact=True).last.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".ak-ways tr[aria-current]")).to_contain_text("average")
-    expect(page.locator(".st-key-tie_finding")).to_contain_text("QKV: K=V, average")
+    conclusion = page.locator(".st-key-conclusion")
+    expect(conclusion).to_contain_text(
+        re.compile("Tying W_K and W_V to their average|little to lose")
+    )
     beside = [page.locator(f".st-key-{key} button") for key in ("train_on", "ways_csv")]
     assert len({button.bounding_box()["y"] for button in beside}) == 1
     beside[0].focus()
@@ -266,6 +318,8 @@ def test_tied_trained_on_and_taken_away_in_a_browser(browser, address):
     expect(page.locator(".st-key-recovery_csv")).to_be_visible()
     expect(plot).to_have_attribute("data-mine", "yes")
     expect(plot).to_have_attribute("data-step", "800")
+    expect(conclusion).to_contain_text("With 400 more steps, K=V")
+    expect(page.locator(".st-key-try_next button")).to_be_visible()
     finding = page.locator(".st-key-recovery_finding").inner_text()
     assert finding in page.locator(".st-key-recovery [role=img]").get_attribute("aria-label")
     for key, header in (

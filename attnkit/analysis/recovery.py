@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import Interval, mean_interval
 from attnkit.training.summary import percent, percent_interval
 from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
 from attnkit.variants.tying import TieAtOption
 
 MOST_SEEDS = 5
@@ -122,6 +124,63 @@ class Recovery:
         )
 
     @property
+    def came_back(self) -> bool:
+        """Whether the mean accuracy at the last evaluation is about that before tying."""
+        return bool(self.now.mean >= self.before.mean - NEAR)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the mean accuracy at the last evaluation is about that of the untied model."""
+        return bool(self.now.mean >= self.untied_now.mean - NEAR)
+
+    def outcome(self, others: Iterable[Recovery] = ()) -> str:
+        """Return a sentence about what further training has done so far; "" before any.
+
+        Args:
+            others: Other finished trainings, of which those that ended the other way are named.
+        """
+        if self.steps_since == 0:
+            return ""
+        name, steps = _name_of(self.tied), f"{self.steps_since} more step"
+        steps += "s" * (self.steps_since > 1)
+        n_seeds = len(self.back_after)
+        seeds = f" (mean of {n_seeds} seeds)" if n_seeds > 1 else ""
+        if np.isnan(self.now.mean):
+            return f"With {steps}, {name} has diverged."
+        now, untied_now = (
+            "diverged" if np.isnan(interval.mean) else percent(float(interval.mean))
+            for interval in (self.now, self.untied_now)
+        )
+        if not self.finished:
+            return f"After {steps}, {name} has {now}, the same model untied {untied_now}{seeds}."
+        if self.now.mean > self.before.mean + NEAR:
+            return f"With {steps}, {name} reaches {now}, the same model untied {untied_now}{seeds}."
+        if self.came_back:
+            end = f"{'is back' if self.back_after.any() else 'stays'} at {now}"
+        else:
+            end = "is not back:" if self.back_after.any() else "has fallen to"
+            end += f" {now}, against {untied_now} untied"
+        return f"With {steps}, {name} {end}{seeds}{self._contrast(others)}."
+
+    def _contrast(self, others: Iterable[Recovery]) -> str:
+        """Return which other sharings ended the other way after as many steps, in all trials."""
+        results: dict[str, set[bool]] = {}
+        for other in others:
+            is_alike = (
+                other.tied.stages[0] == self.tied.stages[0]
+                and other.steps_since == self.steps_since
+                and other.finished
+            )
+            if is_alike and other.tied.stages[-1] != self.tied.stages[-1]:
+                results.setdefault(_name_of(other.tied), set()).add(other.came_back)
+        names = [name for name, ends in results.items() if ends == {not self.came_back}]
+        if not names:
+            return ""
+        verb = "is" if len(names) == 1 else "are"
+        end = "worse than before" if self.came_back else "as good as before"
+        return f"; {' and '.join(names)} {verb} {end}"
+
+    @property
     def _return(self) -> str:
         """Number of seeds that have recovered, and when."""
         n_seeds = len(self.back_after)
@@ -158,6 +217,11 @@ def recovery_of(snapshot: Snapshot) -> Recovery | None:
         np.where(near.any(0), first, np.nan),
         snapshot.status != "running",
     )
+
+
+def _name_of(tied: Variant) -> str:
+    """Return the name of a variant after tying."""
+    return title_of(tied.stages[-1])
 
 
 def tied_variant(experiment: Experiment) -> Variant:

@@ -15,20 +15,21 @@ import numpy as np
 import pandas as pd
 
 from attnkit.figures.groups import (
+    INKS,
     LEGEND,
     TOY,
     Group,
-    colors_of_groups,
     describe_groups,
     groups_of,
     legend_text,
+    looks_of_groups,
     number_text,
     random_of,
 )
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import LINE, STRIPE, bare_layout, row_offsets, x_axis
 from attnkit.realmodels.measures import Measure
-from attnkit.variants.palette import FURTHER, REFERENCE, translucent
+from attnkit.variants.palette import REFERENCE, translucent
 
 
 def atlas_panels(heads: pd.DataFrame, measure: Measure) -> dict[str, Any]:
@@ -177,7 +178,7 @@ _MEDIAN_EDGE = {"color": "#ffffff", "width": 2}
 
 
 def _edge(group: Group) -> dict[str, Any]:
-    """Return the outline of a small mark: grey, since blue is dark on a dark page.
+    """Return the outline of a small mark: grey, since some inks are dark on a dark page.
 
     The outline of a hollow mark has the colour of its group.
     """
@@ -310,11 +311,15 @@ def correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _paired(heads: pd.DataFrame, x: Measure, y: Measure) -> list[tuple[Group, Group]]:
-    """Return the groups of heads that have both measures, in the colours of all figures."""
+    """Return the groups of heads that have both measures, with the looks of all figures."""
     both = heads[np.isfinite(heads[[x.name, y.name]].to_numpy(float)).all(1)]
-    colors = colors_of_groups(heads)
+    looks = looks_of_groups(heads)
     of_x, of_y = (
-        [replace(group, color=colors[group.model]) for group in groups_of(both, measure.name)]
+        [
+            replace(group, color=color, symbol=symbol)
+            for group in groups_of(both, measure.name)
+            for color, symbol in [looks[group.model, group.kind]]
+        ]
         for measure in (x, y)
     )
     return list(zip(of_x, of_y, strict=True))
@@ -373,7 +378,7 @@ def plot_depth(a: Group, b: Group, measure: Measure) -> Figure:
 def _styled(a: Group, b: Group) -> Iterator[tuple[Group, str, str]]:
     """Yield two groups with their colours, which differ, and their dashes."""
     yield a, a.color, "solid"
-    yield b, b.color if b.color != a.color else FURTHER[0], "dash"
+    yield b, b.color if b.color != a.color else INKS[-1], "dash"
 
 
 def describe_depth(a: Group, b: Group, measure: Measure) -> str:

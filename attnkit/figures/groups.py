@@ -26,8 +26,14 @@ LEGEND = {
 }
 """Plotly legend above a figure, without reaction to clicks."""
 
-SYMBOLS = {"encoder": "circle", "causal": "triangle-up", "cross": "diamond"}
-"""Symbol of each kind of layer, so that groups differ in more than colour."""
+INKS = (FURTHER[1], FURTHER[3], FURTHER[2], FURTHER[0])
+"""Colours of real models; none is the colour of a sharing, which toy models have."""
+
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "star", "hexagon", "x")
+"""Symbols of groups of real models, so that groups differ in more than colour."""
+
+TOY_SYMBOLS = {"encoder": "circle-open", "causal": "triangle-up-open", "cross": "diamond-open"}
+"""Hollow symbols of attnkit's own small models, by the kind of layer."""
 
 KINDS = {
     "encoder": "encoder: tokens look at all tokens",
@@ -38,8 +44,6 @@ KINDS = {
 
 TOY = "toy"
 """Family of attnkit's own small models, and the prefix of the names of their groups."""
-
-_COLORS = (*COLORS.values(), *FURTHER)
 
 _OF_KEYS_AND_VALUES = ("_k", "_v", "_kv")
 """Endings of the names of measures that do not depend on queries."""
@@ -73,6 +77,7 @@ class Group:
         random: Mean and standard deviation of the measure for random matrices of the same shape;
             NaN if unknown.
         color: Colour of the marks.
+        symbol: Plotly symbol of the marks.
     """
 
     model: str
@@ -81,16 +86,12 @@ class Group:
     values: np.ndarray
     random: tuple[float, float]
     color: str
+    symbol: str
 
     @property
     def name(self) -> str:
         """Model and kind of layers, for texts."""
         return f"{self.model}, {self.kind}"
-
-    @property
-    def symbol(self) -> str:
-        """Plotly symbol of the dots, hollow for attnkit's own small models."""
-        return SYMBOLS.get(self.kind, "square") + "-open" * self.is_toy
 
     @property
     def is_toy(self) -> bool:
@@ -130,12 +131,23 @@ def names_of_groups(heads: pd.DataFrame) -> pd.Series[str]:
     return heads["model"].where(heads["family"] != TOY, variants)
 
 
-def colors_of_groups(heads: pd.DataFrame) -> dict[str, str]:
-    """Return name of the group → colour: toys by their sharing, others in the table's order."""
-    names = names_of_groups(heads).drop_duplicates()
+def looks_of_groups(heads: pd.DataFrame) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return model and kind of each group → colour and symbol.
+
+    Toys have the colour of their sharing. Real models have one ink each, and a symbol for each kind
+    of layer, in the order of the table.
+    """
     of_toys = {f"{TOY} {sharing.value}": color for sharing, color in COLORS.items()}
-    remaining = cycle(_COLORS)
-    return {name: of_toys.get(name) or next(remaining) for name in names}
+    inks, symbols = cycle(INKS), cycle(SYMBOLS)
+    colors: dict[str, str] = {}
+    looks = {}
+    groups = pd.DataFrame({"name": names_of_groups(heads), "kind": heads["kind"]})
+    for name, kind in groups.drop_duplicates().itertuples(index=False):
+        if name not in colors:
+            colors[name] = of_toys.get(name) or next(inks)
+        symbol = TOY_SYMBOLS.get(kind, "square-open") if name in of_toys else next(symbols)
+        looks[name, kind] = (colors[name], symbol)
+    return looks
 
 
 def counted(heads: pd.DataFrame, measure: str, once: bool) -> pd.DataFrame:
@@ -157,7 +169,7 @@ def groups_of(heads: pd.DataFrame, measure: str, once: bool = False) -> list[Gro
 
     Arguments are those of `counted`.
     """
-    colors = colors_of_groups(heads)
+    looks = looks_of_groups(heads)
     groups = []
     names = names_of_groups(heads)
     for (model, kind), members in heads.groupby([names, heads["kind"]], sort=False):
@@ -166,9 +178,17 @@ def groups_of(heads: pd.DataFrame, measure: str, once: bool = False) -> list[Gro
         if len(rows):
             values = rows[measure].to_numpy(float)
             random = random_of(rows, measure)
-            group = Group(str(model), str(kind), rows, values, random, colors[str(model)])
-            groups.append(group)
+            look = looks[str(model), str(kind)]
+            groups.append(Group(str(model), str(kind), rows, values, random, *look))
     return groups
+
+
+def two_models(groups: list[Group]) -> tuple[Group, Group]:
+    """Return groups of two models if there are two; of causal layers if both have them."""
+    causal = [group for group in groups if group.kind == "causal"]
+    first = (causal or groups)[0]
+    others = [group for group in (*causal, *groups) if group.model != first.model]
+    return first, (others or [groups[-1]])[0]
 
 
 def random_of(heads: pd.DataFrame, measure: str) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Tables of a trained model's accuracy without each of its heads, coloured by the loss."""
+"""Table of trained models' accuracies without each of their heads, coloured by the loss."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ from jaxtyping import Float
 
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.training.summary import percent
-from attnkit.variants.palette import translucent
+from attnkit.variants.palette import REFERENCE, translucent
 
 TOLERATED_LOSS = 0.01
 """Largest loss of accuracy without a head for which the head can be removed."""
 
-_ROW_TITLE, _COLUMN = 96, 52
-"""Smallest widths in pixels of a row title and of a column."""
-
-_LOST, _STRONGEST = "#D55E00", 0.55
-"""Colour of a loss of accuracy, and its opacity where all accuracy is lost."""
+_STRONGEST = 0.55
+"""Opacity of a cell's grey where all accuracy is lost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +81,7 @@ class Ablation:
                 f"No head matters alone: {accuracy} with all, at least {percent(lowest)} "
                 "without one."
             )
-        text = f"Most without {name}: {accuracy} → {percent(lowest)}."
+        text = f"It needs {name} most: {accuracy} → {percent(lowest)} without."
         removable = self.removable
         if not removable:
             return f"{text} None can go."
@@ -117,31 +114,47 @@ def ablations_of(inspected: InspectionResult) -> list[Ablation]:
 
 
 def overall_finding(ablations: Sequence[Ablation]) -> str:
-    """Return a sentence about the heads of all variants together."""
-    if all(ablation.is_single for ablation in ablations):
-        return "One head in one layer: without it nothing is left to look things up."
-    ablations = [ablation for ablation in ablations if ablation.learnt and not ablation.is_single]
+    """Return one or two sentences about the heads of all variants together."""
+    ablations = [ablation for ablation in ablations if ablation.learnt]
     if not ablations:
-        return "No variant's heads have learnt anything that could be lost."
-    n_heads = sum(int(ablation.without_head.size) for ablation in ablations)
-    n_removable = sum(len(ablation.removable) for ablation in ablations)
-    if n_removable == n_heads:
-        return f"No head matters alone: each of the {n_heads} can go, one at a time."
+        return "The heads have learnt nothing yet that could be lost."
     worst = min(ablations, key=lambda ablation: ablation.most_important[1] - ablation.accuracy)
     name, lowest = worst.most_important
+    fall = f"{percent(worst.accuracy)} → {percent(lowest)}"
+    if all(ablation.is_single for ablation in ablations):
+        falls = "falls most" if len(ablations) > 1 else "falls"
+        return f"Without its only head, {worst.name} {falls}: {fall}."
+    several = [ablation for ablation in ablations if not ablation.is_single]
+    n_heads = sum(int(ablation.without_head.size) for ablation in several)
+    n_removable = sum(len(ablation.removable) for ablation in several)
+    if n_removable == n_heads:
+        return f"No single head is needed: each of the {n_heads} can go, one at a time."
+    needed = f"{worst.name} loses most without {name or 'its only head'}: {fall}."
+    return f"{needed} {n_removable or 'None'} of the {n_heads} heads can go, one at a time."
+
+
+def heads_table(ablations: Sequence[Ablation]) -> str:
+    """Return an HTML table, a row per variant and layer, coloured by the loss of accuracy."""
+    n_heads = max(ablation.without_head.shape[1] for ablation in ablations)
+    columns = ["all heads on", *_columns(n_heads)]
+    has_layers = any(len(ablation.layers) > 1 for ablation in ablations)
+    titles = "".join(f'<th scope="col">{title}</th>' for title in columns)
+    if has_layers:
+        titles = f'<th scope="col">layer</th>{titles}'
+    findings = any(not ablation.is_single for ablation in ablations)
+    last = '<th scope="col" class="ak-finding">in words</th>' if findings else ""
+    bodies = "".join(_body(ablation, n_heads, has_layers, findings) for ablation in ablations)
     return (
-        f"Most is lost by {worst.name} without {name}: {percent(worst.accuracy)} → "
-        f"{percent(lowest)}. {n_removable or 'None'} of the {n_heads} heads can go, one at a time."
+        f'<div class="ak-heads"><table><thead><tr><th scope="col">variant</th>{titles}{last}</tr>'
+        f"</thead>{bodies}</table></div>"
     )
 
 
-def heads_tables(ablations: Sequence[Ablation]) -> str:
-    """Return a small HTML table per variant, layers by heads, coloured by the loss of accuracy."""
-    most_heads = max(ablation.without_head.shape[1] for ablation in ablations)
-    width = _ROW_TITLE + _COLUMN * (most_heads + 1)
-    columns = f"repeat(auto-fill, minmax(min(100%, {width}px), 1fr))"
-    tables = "".join(map(_table, ablations))
-    return f'<div class="ak-heads" style="grid-template-columns:{columns}">{tables}</div>'
+def _columns(n_heads: int) -> list[str]:
+    """Return the titles of the columns of accuracies without heads."""
+    if n_heads == 1:
+        return ["head off"]
+    return [f"head {head + 1} off" for head in range(n_heads)] + ["all off"]
 
 
 def heads_csv(ablations: Sequence[Ablation]) -> str:
@@ -159,29 +172,30 @@ def heads_csv(ablations: Sequence[Ablation]) -> str:
     return text.getvalue()
 
 
-def _table(ablation: Ablation) -> str:
-    n_layers, n_heads = ablation.without_head.shape
+def _body(ablation: Ablation, n_heads: int, has_layers: bool, findings: bool) -> str:
+    """Return the rows of one variant, with as many columns as the table has."""
+    n_layers, n_own = ablation.without_head.shape
+    several = n_layers > 1
+    span = f' rowspan="{n_layers + several}"' if several else ""
     square = f'<span style="color:{ablation.color}" aria-hidden="true">■</span>'
-    caption = (
-        f"<caption>{square} <b>{escape(ablation.name)}</b> {percent(ablation.accuracy)} with all "
-        f"heads<small>{escape(ablation.finding)}</small></caption>"
-    )
-    titles = [str(head + 1) for head in range(n_heads)] + ["all"] * (n_heads > 1)
-    columns = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    rows = "".join(
-        f'<tr><th scope="row">{escape(ablation.layers[layer])}</th>'
-        + "".join(_cell(ablation, float(value)) for value in ablation.without_head[layer])
-        + (_cell(ablation, float(ablation.without_layer[layer])) if n_heads > 1 else "")
-        + "</tr>"
-        for layer in range(n_layers)
-    )
-    if n_layers > 1:
+    variant = f'<th scope="row"{span}>{square} {escape(ablation.name)}</th>'
+    intact = f"<td{span}>{percent(ablation.accuracy)}</td>"
+    words = f'<td class="ak-finding"{span}>{escape(ablation.finding)}</td>' if findings else ""
+    gap = f'<td class="ak-gap" colspan="{n_heads - n_own}"></td>' if n_heads > n_own else ""
+    rows = []
+    for layer in range(n_layers):
+        cells = "".join(_cell(ablation, float(value)) for value in ablation.without_head[layer])
+        cells += gap
+        if n_heads > 1:
+            cells += _cell(ablation, float(ablation.without_layer[layer]))
+        place = f'<th scope="row">{escape(ablation.layers[layer])}</th>' if has_layers else ""
+        first, last = (variant, words) if layer == 0 else ("", "")
+        accuracy = intact if layer == 0 else ""
+        rows.append(f"<tr>{first}{place}{accuracy}{cells}{last}</tr>")
+    if several:
         last = _cell(ablation, ablation.without_all, n_heads + (n_heads > 1))
-        rows += f'<tr><th scope="row">all layers</th>{last}</tr>'
-    return (
-        f'<table>{caption}<thead><tr><th scope="col">head off</th>{columns}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-    )
+        rows.append(f'<tr><th scope="row">all layers off</th>{last}</tr>')
+    return f"<tbody>{''.join(rows)}</tbody>"
 
 
 def _cell(ablation: Ablation, accuracy: float, n_columns: int = 1) -> str:
@@ -190,5 +204,5 @@ def _cell(ablation: Ablation, accuracy: float, n_columns: int = 1) -> str:
         most = max(ablation.accuracy - ablation.without_all, TOLERATED_LOSS)
         share = min(max((ablation.accuracy - accuracy) / most, 0.0), 1.0)
     span = f' colspan="{n_columns}"' if n_columns > 1 else ""
-    color = translucent(_LOST, round(share * _STRONGEST, 3))
+    color = translucent(REFERENCE, round(share * _STRONGEST, 3))
     return f'<td{span} style="background:{color}">{percent(accuracy)}</td>'

@@ -15,19 +15,22 @@ from attnkit.figures.groups import LEGEND, legend_text, number_text
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.strips import bare_layout
 from attnkit.realmodels.portraits import Portrait
-from attnkit.variants.palette import BLUE_RED, COLORS, REFERENCE, translucent
-from attnkit.variants.sharing import Sharing
+from attnkit.variants.palette import BLUE_RED, REFERENCE, translucent
 
 BLUE_RED_SCALE = [[index / (len(BLUE_RED) - 1), color] for index, color in enumerate(BLUE_RED)]
 """Colour scale of all maps of signed numbers: blue below 0, red above."""
 
 PAIR_NAMES = {"qk": "Q and K", "qv": "Q and V", "kv": "K and V"}
 
+INK = "#6A7788"
+"""Neutral colour that is easy to see on light and on dark pages."""
+
 _PAIR_LOOKS = {
-    "qk": (COLORS[Sharing.Q_K], "circle"),
-    "qv": (COLORS[Sharing.Q_V], "square"),
-    "kv": (COLORS[Sharing.K_V], "triangle-up"),
+    "qk": ("solid", "circle"),
+    "qv": ("dash", "square"),
+    "kv": ("longdashdot", "triangle-up"),
 }
+"""Dash and symbol of each pair, by the suffix of a measure's name; all have one colour."""
 
 _DRAWS = 4
 """Number of random pairs of subspaces that are averaged."""
@@ -140,12 +143,12 @@ def plot_spectra(portrait: Portrait) -> Figure:
 
     They are singular values, eigenvalues, and absolute values of the imaginary eigenvalues.
     """
-    blue, red = COLORS[Sharing.QKV], COLORS[Sharing.Q_K]
+    blue, red = BLUE_RED[0], BLUE_RED[-1]
     symmetric = portrait.symmetric
     panels = [
-        ("singular values", portrait.singular, [REFERENCE] * len(portrait.singular)),
+        ("singular values", portrait.singular, [INK] * len(portrait.singular)),
         ("symmetric part", symmetric, [red if value > 0 else blue for value in symmetric]),
-        ("skew part", portrait.skew, [COLORS[Sharing.K_V]] * len(portrait.skew)),
+        ("skew part", portrait.skew, [INK] * len(portrait.skew)),
     ]
     top = float(max(np.abs(values).max(initial=0.0) for _, values, _ in panels)) or 1.0
     low = min(0.0, float(symmetric.min(initial=0.0)))
@@ -224,7 +227,7 @@ def plot_angles(portrait: Portrait, d_model: int) -> Figure:
     """
     data: list[Trace] = []
     for pair, name in PAIR_NAMES.items():
-        color, symbol = _PAIR_LOOKS[pair]
+        dash, symbol = _PAIR_LOOKS[pair]
         squares = portrait.angles[pair] ** 2
         data.append(
             {
@@ -233,8 +236,8 @@ def plot_angles(portrait: Portrait, d_model: int) -> Figure:
                 "name": legend_text(f"{name}, mean {number_text(float(squares.mean()))}"),
                 "x": list(range(1, len(squares) + 1)),
                 "y": [float(f"{value:.3g}") for value in squares],
-                "line": {"color": color, "width": 2},
-                "marker": {"color": color, "symbol": symbol, "size": 6},
+                "line": {"color": INK, "width": 2, "dash": dash},
+                "marker": {"color": INK, "symbol": symbol, "size": 7},
                 "hovertemplate": f"{name}, angle %{{x}}: %{{y:.3f}}<extra></extra>",
             }
         )

@@ -19,6 +19,7 @@ from attnkit.figures.panels import (
 )
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
+from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.palette import COLORS, REFERENCE
 
@@ -71,10 +72,10 @@ def recovery_legend(snapshot: Snapshot) -> list[dict[str, str]]:
         },
         {"dash": "dash", "color": REFERENCE, "text": "the same, never tied"},
         {"dash": "thin", "text": "vertical line: the step at which it is tied"},
-        {"dash": "dot", "text": f"chance {experiment.task.chance:.2f}"},
+        {"dash": "dot", "text": f"chance {percent(experiment.task.chance)}"},
     ]
     if _becomes_symmetric(tied) and experiment.plateau is not None:
-        text = f"guess between two entries {experiment.plateau:.2f}"
+        text = f"guess between two entries {percent(experiment.plateau)}"
         entries.append({"dash": "longdashdot", "text": text})
     return entries
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from html import escape
 
@@ -12,6 +12,9 @@ from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.training.summary import percent
 from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
+
+_NEAR_CHANCE = 0.05
+"""Distance from chance below which a model has learnt little that tying could cost."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +42,41 @@ class Way:
 
     @property
     def how(self) -> str:
-        """Text of `by` on screen."""
-        return self.by.replace("_", " ")
+        """Text of `by` on screen: "average" or, say, "keep W_K"."""
+        return "average" if self.by == "average" else f"keep W_{self.by[-1]}"
 
     @property
-    def finding(self) -> str:
-        """Sentence about the effect of tying."""
+    def label(self) -> str:
+        """Name of the way on screen: the sharing and how it comes about."""
+        return f"{self.tie}, {self.how}"
+
+    def conclusion(self, name: str, chance: float) -> str:
+        """Return a sentence about what tying costs at once.
+
+        Args:
+            name: Name of the trained variant.
+            chance: Accuracy of a simple guess.
+        """
         if self.refusal:
-            return f"{self.tie}, {self.how}: not possible. {self.refusal}"
-        return f"{self.tie}, {self.how}: {percent(self.before)} → {percent(self.at_once)} at once."
+            return f"{name} cannot be tied to {self.tie} in this way. {self.refusal}"
+        before, at_once = percent(self.before), percent(self.at_once)
+        if self.before < chance + _NEAR_CHANCE:
+            return (
+                f"{name} has little to lose yet: it is near chance ({percent(chance)}), with "
+                f"{before} before tying and {at_once} after."
+            )
+        *first, last = (f"W_{role}" for role in self.tie.split("="))
+        how = "to their average" if self.by == "average" else f"by keeping W_{self.by[-1]}"
+        tying = f"Tying {', '.join(first)} and {last} {how}"
+        points = int(before.removesuffix("%")) - int(at_once.removesuffix("%"))
+        if points == 0:
+            if self.before == self.at_once:
+                return f"{tying} costs {name} nothing at once: it stays at {at_once}."
+            return f"{tying} changes {name} by less than one point at once: it stays at {at_once}."
+        verb, count = ("costs" if points > 0 else "gains"), abs(points)
+        return (
+            f"{tying} {verb} {name} {count} point{'s' * (count > 1)} at once: {before} → {at_once}."
+        )
 
 
 def ways_of(inspected: InspectionResult) -> list[Way]:
@@ -65,6 +94,33 @@ def ways_of(inspected: InspectionResult) -> list[Way]:
         )
         for index, row in enumerate(inspected.header["rows"])
     ]
+
+
+def next_way(ways: Sequence[Way], chosen: Way, came_back: bool, tried: Set[str]) -> Way | None:
+    """Return a way to tie that is worth trying after another one; None if there is none.
+
+    If the chosen way came back, it is one that makes scores symmetric, with the lowest accuracy at
+    once; otherwise one that does not, with the highest. Sharings that were not tried go first.
+
+    Args:
+        ways: All ways of all variants.
+        chosen: The way that was tried.
+        came_back: Whether its accuracy came back.
+        tried: Labels of the ways that were tried.
+    """
+    candidates = [
+        way
+        for way in ways
+        if way.variant == chosen.variant
+        and way.tie != chosen.tie
+        and way.text
+        and not way.refusal
+        and way.label not in tried
+        and Sharing(way.tie).symmetric == came_back
+    ]
+    ties = {label.partition(",")[0] for label in tried}
+    sign = 1 if came_back else -1
+    return min(candidates, key=lambda way: (way.tie in ties, sign * way.at_once), default=None)
 
 
 def ways_table(ways: Sequence[Way], chosen: Way, chance: float) -> str:

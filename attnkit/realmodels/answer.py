@@ -7,6 +7,7 @@ import math
 import pandas as pd
 
 from attnkit.realmodels.base import Kind
+from attnkit.realmodels.measures import PAIRS
 
 QUESTION = "How similar are the three matrices of an attention head in practice …?"
 
@@ -16,12 +17,94 @@ _MIN_STANDARD_ERRORS = 2.0
 """Distance from the random level, in standard errors, from which a mean counts as different."""
 
 
+_FAR = 0.5
+"""Share of the way from random to equal matrices below which an overlap is far from equal."""
+
+_COUNTS = ("no", "one", "two", "three", "four", "five", "six")
+
+
+def conclusion(table: pd.DataFrame) -> str:
+    """Return one sentence on how related the matrices are in self-attention, with nothing folded.
+
+    Related means that the directions that two matrices read overlap more than those of random
+    matrices, on average over the heads of a model's layers of one kind.
+    """
+    heads, kv_heads = _self_attention(table)
+    if heads.empty:
+        return "None of these models has self-attention."
+    q_k, q_v, k_v = (_overlaps(heads, kv_heads, pair) for pair in ("qk", "qv", "kv"))
+    n_models = heads["model"].nunique()
+    count = _COUNTS[n_models] if n_models < len(_COUNTS) else str(n_models)
+    models = f"{count} real model{'s' * (n_models > 1)}"
+    n_related = int(q_k["related"].sum())
+    if n_related == len(q_k):
+        far = ", but far from equal" if (q_k["position"] < _FAR).all() else ""
+        keys = f"W_Q and W_K are related{far}"
+    elif n_related:
+        keys = f"W_Q and W_K are related in {n_related} of {len(q_k)} kinds of layers"
+    else:
+        keys = "W_Q and W_K are as unrelated as random matrices"
+    if not (q_v["related"].any() or k_v["related"].any()):
+        values = "W_V is unrelated to both"
+    elif all((other["position"] < q_k["position"]).all() for other in (q_v, k_v)):
+        values = "W_V is less related to either of them"
+    else:
+        values = "in some layers, W_V is related to one of them at least as much"
+    return f"In the self-attention of {models}, {keys}; {values}."
+
+
+def overlap_line(table: pd.DataFrame) -> str:
+    """Return the numbers behind `conclusion`: overlaps as multiples of random matrices'."""
+    heads, kv_heads = _self_attention(table)
+    if heads.empty:
+        return ""
+    ranges = [
+        f"{names} {_ratios(_overlaps(heads, kv_heads, pair))}" for pair, names in PAIRS.items()
+    ]
+    return (
+        "Overlap of the directions that they read, in multiples of that of random matrices: "
+        f"{', '.join(ranges)}."
+    )
+
+
+def _self_attention(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the heads of self-attention as they stand, and one row per key and value head."""
+    rows = as_they_stand(table)
+    heads = rows[rows["head"].notna() & (rows["kind"] != Kind.CROSS)]
+    return heads, heads.drop_duplicates(["model", "kind", "layer", "kv_head"])
+
+
+def _overlaps(heads: pd.DataFrame, kv_heads: pd.DataFrame, pair: str) -> pd.DataFrame:
+    """Return the mean overlap of a pair of matrices, a row per model and kind of layer.
+
+    Returns:
+        `ratio`, to random matrices; `position`, from 0 for random to 1 for equal matrices; and
+        `related`, whether it is above that of random matrices by more than chance.
+    """
+    rows = kv_heads if pair == "kv" else heads
+    records = {}
+    for group, members in rows.groupby(["model", "kind"], sort=False):
+        random = float(members[f"overlap_{pair}_random"].mean())
+        above = members[f"overlap_{pair}"] - members[f"overlap_{pair}_random"]
+        records[group] = {
+            "ratio": float(members[f"overlap_{pair}"].mean()) / random,
+            "position": float(above.mean()) / (1 - random) if random < 1 else 0.0,
+            "related": _standard_errors(above) >= _MIN_STANDARD_ERRORS,
+        }
+    return pd.DataFrame.from_dict(records, orient="index")
+
+
+def _standard_errors(differences: pd.Series[float]) -> float:
+    """Return how many standard errors the mean of some differences is above 0."""
+    standard_error = float(differences.std() / len(differences) ** 0.5)
+    return float(differences.mean()) / standard_error if standard_error > 0 else math.nan
+
+
 def answer_sentences(table: pd.DataFrame) -> tuple[str, str, str]:
     """Return three sentences on the cosines, the overlaps and the symmetry, with nothing folded."""
+    heads, kv_heads = _self_attention(table)
     rows = as_they_stand(table)
-    heads, layers = rows[rows["head"].notna()], rows[rows["head"].isna()]
-    heads = heads[heads["kind"] != Kind.CROSS]
-    kv_heads = heads.drop_duplicates(["model", "kind", "layer", "kv_head"])
+    layers = rows[rows["head"].isna()]
     return _cosine_sentence(heads), _overlap_sentence(heads, kv_heads), _symmetry_sentence(layers)
 
 
@@ -38,11 +121,7 @@ def _cosine_sentence(heads: pd.DataFrame) -> str:
 
 def _overlap_sentence(heads: pd.DataFrame, kv_heads: pd.DataFrame) -> str:
     sizes = pd.concat([_sizes(heads, "qv"), _sizes(kv_heads, "kv")])
-    ratios = {}
-    for pair, rows in {"qk": heads, "qv": heads, "kv": kv_heads}.items():
-        groups = rows.groupby(["model", "kind"])
-        ratio = groups[f"overlap_{pair}"].mean() / groups[f"overlap_{pair}_random"].mean()
-        ratios[pair] = f"{ratio.min():.1f} to {ratio.max():.1f}"
+    ratios = {pair: _ratios(_overlaps(heads, kv_heads, pair)) for pair in PAIRS}
     return (
         "The cosine of W_V with either of them is close to 0 (mean absolute value "
         f"{_range(sizes['size'], 3)}; random matrices {_range(sizes['random'], 3)}), but this "
@@ -50,6 +129,11 @@ def _overlap_sentence(heads: pd.DataFrame, kv_heads: pd.DataFrame) -> str:
         f"read does not: for W_Q and W_K it is {ratios['qk']} times that of random matrices, for "
         f"W_Q and W_V {ratios['qv']} times, for W_K and W_V {ratios['kv']} times."
     )
+
+
+def _ratios(overlaps: pd.DataFrame) -> str:
+    low, high = (f"{ratio:.1f}" for ratio in (overlaps["ratio"].min(), overlaps["ratio"].max()))
+    return low if low == high else f"{low} to {high}"
 
 
 def _symmetry_sentence(layers: pd.DataFrame) -> str:
@@ -127,8 +211,7 @@ def cka_on_text(table: pd.DataFrame) -> str:
 def _compared_with_random(heads: pd.DataFrame) -> str:
     """Return "higher than", "lower than" or "as high as", for the CKA of a model's activations."""
     differences = heads["act_cka_qk"] - heads["act_cka_qk_random"]
-    standard_error = differences.std() / len(differences) ** 0.5
-    distance = float(differences.mean() / standard_error)
+    distance = _standard_errors(differences)
     if abs(distance) < _MIN_STANDARD_ERRORS:
         return "as high as"
     return "higher than" if distance > 0 else "lower than"
@@ -140,7 +223,7 @@ def summary(table: pd.DataFrame) -> str:
         "| model, kind (heads) | cosine Q,K mean [range] | mean size of cosine Q,V; K,V "
         "| overlap QK/QV/KV (chance) | symmetry of heads mean [range] "
         "| symmetry of layers median [range] |",
-        "|---|---|---|---|---|---|",
+        "|---|--:|--:|--:|--:|--:|",
     ]
     for (model, kind, folded, offset), rows in table.groupby(
         ["model", "kind", "folded", "offset"], sort=False

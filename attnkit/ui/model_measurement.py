@@ -29,6 +29,16 @@ ENDINGS = ("safetensors", "json", "gguf")
 _ERROR = "attnkit: error: "
 """Beginning of a line in which the command reports an error."""
 
+_FILES = (
+    (r"; name the one that is meant: .*", "; name the one that is meant"),
+    (r": holds .*; allowed are", ": holds no model that is read; allowed are"),
+    (r": [^:]* cannot be read; ", ": files of this kind cannot be read; "),
+)
+"""Parts of messages that list files of the machine, and what the page says instead."""
+
+_PATH = re.compile(r"(?<![\w./])(?:/[^\s/'\"]+)+")
+"""A path of the machine in a message."""
+
 _TAIL_BYTES = 4000
 """Bytes at the end of the process's messages that are read."""
 
@@ -99,8 +109,13 @@ class ModelMeasurement:
         return (int(progress[-1][0]), int(progress[-1][1])) if progress else (0, 0)
 
     def problem_of(self, error: Exception) -> str:
-        """Return an error in words that name the source once."""
-        message = str(error)
+        """Return an error in words that name the source once, and no other file."""
+        message = error.strerror or "not readable" if isinstance(error, OSError) else str(error)
+        for listing, words in _FILES:
+            message = re.sub(listing, words, message)
+        message = _PATH.sub(
+            lambda path: path[0] if path[0] in self.name else "a file of the server", message
+        )
         names = (self.name, Path(self.name).name, Path(self._source).name)
         is_named = any(name and name in message for name in names)
         return message if is_named else f"{self.name}: {message}"
@@ -135,7 +150,10 @@ class ModelMeasurement:
         """
         if self.problem:
             raise Unreadable(self.problem)
-        return Atlas.load(self._table, self._portraits)
+        try:
+            return Atlas.load(self._table, self._portraits)
+        except Unreadable as error:
+            raise Unreadable("its numbers were cut short; measure it again") from error
 
     def _tail(self) -> str:
         """Return the end of the process's messages; empty once its files are removed."""

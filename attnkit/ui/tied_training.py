@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import streamlit as st
 
-from attnkit.analysis.recovery import train_on
+from attnkit.analysis.recovery import (
+    NEAR,
+    Recovery,
+    curve_table,
+    percent_of,
+    recovery_of,
+    tied_variant,
+    train_on,
+)
 from attnkit.experiment.experiment import Experiment, settings
+from attnkit.experiment.links import link_params
+from attnkit.figures.recovery import plot_recovery, recovery_legend
 from attnkit.service.jobs import Job
 from attnkit.service.server import server_settings
 from attnkit.service.service import Refused
+from attnkit.training.snapshot import Snapshot
+from attnkit.ui import components
+from attnkit.ui.inspection import Subject
 from attnkit.ui.lab import Lab
+from attnkit.ui.markdown import plain
 from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
 
 
 @dataclass
@@ -24,12 +40,16 @@ class TiedTraining:
         run: Experiment of the inspected run, with all its seeds.
         job_id: The job that trains, if one was begun.
         refusal: Reason why the last experiment was refused; shown once.
+        labels: Label of the way to tie, by the variant that is tied during training.
+        ended: Results of the trainings that have ended, by the same variants.
     """
 
     lab: Lab
     run: Experiment
     job_id: str | None = None
     refusal: str = ""
+    labels: dict[Variant, str] = field(default_factory=dict)
+    ended: dict[Variant, Recovery] = field(default_factory=dict)
 
     @property
     def job(self) -> Job | None:
@@ -49,8 +69,14 @@ class TiedTraining:
         """
         return train_on(self.run, seed, variant, text, _most_steps(self.run))
 
-    def begin(self, experiment: Experiment) -> None:
-        """Train an experiment; if it is finished or trains for somebody, show that job."""
+    def begin(self, experiment: Experiment, label: str) -> None:
+        """Train an experiment; if it is finished or trains for somebody, show that job.
+
+        Args:
+            experiment: An experiment that `plan` has returned.
+            label: Label of the way to tie.
+        """
+        self.labels[tied_variant(experiment)] = label
         service = training_service()
         existing = service.find(experiment, self.lab.watcher)
         if existing is not None and existing.id == self.job_id and not existing.over:
@@ -65,6 +91,18 @@ class TiedTraining:
             self.refusal = str(error)
             return
         service.wait(self.job_id, 0, FIRST_FRAME_SECONDS, self.lab.watcher)
+
+    def recovery(self, tied: Variant) -> Recovery | None:
+        """Return what has come of a variant that was tied here; None before it is tied."""
+        job = self.job
+        if job is not None and job.snapshot is not None:
+            shown = tied_variant(job.experiment)
+            found = recovery_of(job.snapshot)
+            if found is not None and job.over:
+                self.ended[shown] = found
+            if shown == tied:
+                return found
+        return self.ended.get(tied)
 
     def stop(self) -> None:
         """Stop the job and keep its last state; it goes on for others who watch it."""
@@ -91,6 +129,96 @@ def open_tied_training(lab: Lab) -> TiedTraining:
         operation.leave()
     operation = st.session_state.operation = TiedTraining(lab, run)
     return operation
+
+
+def show_recovery(subject: Subject, operation: TiedTraining) -> None:
+    """Draw the fall and the recovery of accuracy in the tied training."""
+    job = operation.job
+    if job is None:
+        return
+    label = operation.labels.get(tied_variant(job.experiment), "")
+    st.markdown(f"**{plain(label)}**. {training_line(job)}")
+    snapshot = job.snapshot
+    if snapshot is None:
+        return
+    recovery = recovery_of(snapshot)
+    finding = "Not tied yet: both are one and the same." if recovery is None else recovery.finding
+    components.live_figure(
+        plot_recovery(snapshot),
+        recovery_legend(snapshot),
+        key="recovery",
+        faded=False,
+        alt=f"Accuracy on held-out examples over steps. {finding}",
+    )
+    with st.container(key="recovery_finding"):
+        st.markdown(plain(finding))
+    brackets = "; brackets: 95% interval" * (snapshot.experiment.n_seeds > 1)
+    st.caption(
+        "Accuracy on held-out examples, by training step. Back: within "
+        f"{points(NEAR)} of what it was{brackets}."
+    )
+    if len(operation.ended) > 1:
+        with st.container(key="trials"):
+            st.markdown(trials_table(operation))
+    if job.over:
+        recovery_downloads(subject, snapshot)
+
+
+def trials_table(operation: TiedTraining) -> str:
+    """Return a Markdown table of the trainings that have ended, a row for each way to tie."""
+    lines = [
+        "| Tied | Before | At once | Later | Never tied | Steps |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for tied, recovery in operation.ended.items():
+        accuracies = (recovery.before, recovery.at_once, recovery.now, recovery.untied_now)
+        label = f"{title_of(tied.stages[0])}: {operation.labels.get(tied, tied)}"
+        cells = [label, *map(percent_of, accuracies), str(recovery.steps_since)]
+        lines.append(f"| {' | '.join(map(plain, cells))} |")
+    return "\n".join(lines)
+
+
+def recovery_downloads(subject: Subject, snapshot: Snapshot) -> None:
+    """Draw the link that opens a tied training in the Lab, and the download of its curves."""
+    with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
+        st.page_link(
+            "pages/lab.py",
+            label="Open it in the Lab",
+            icon=":material/science:",
+            query_params=link_params(snapshot.experiment, subject.lab.hidden),
+        )
+        st.download_button(
+            "Curves as CSV",
+            curve_table(snapshot),
+            f"attnkit-{snapshot.experiment.hash}-recovery.csv",
+            "text/csv",
+            icon=":material/download:",
+            on_click="ignore",
+            key="recovery_csv",
+        )
+
+
+def points(share: float) -> str:
+    """Return a difference of accuracies in percentage points."""
+    return f"{100 * share:g} percentage point{'s' * (share != 0.01)}"
+
+
+def training_line(job: Job) -> str:
+    """Return how far the training of a tied model is."""
+    if job.state == "failed":
+        return f"Training failed: {plain(job.error)}."
+    if job.snapshot is None and job.over:
+        return f"Stopped before it began{f', {plain(job.error)}' if job.error else ''}."
+    if not job.begun:
+        outlook = training_service().outlook(job.id)
+        place = f": place {outlook.place} in the queue" if outlook and outlook.place else ""
+        return f"Waiting for its turn{place}."
+    if job.snapshot is None:
+        return "Starting."
+    verb = {"finished": "Trained", "stopped": "Stopped"}.get(job.state, "Training")
+    why = f" {plain(job.error)}" if job.error else ""
+    steps = job.experiment.training.steps
+    return f"{verb}{why}: step {job.step} of {steps}, {job.snapshot.seconds:.1f} s of training."
 
 
 def _most_steps(run: Experiment) -> int:

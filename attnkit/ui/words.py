@@ -199,6 +199,26 @@ WORDS = {
         "W_O, which is applied to what attention has collected.", ("output matrix",)
     ),
     "MQA": Word("Multi-query attention: all heads share one head of keys and values.", ("MQA",)),
+    "tying": Word("Letting several roles use one matrix from now on.", ("tying", "tied", "tie")),
+    "overlap": Word("Share of the directions that two matrices both read.", ("overlap",)),
+    "principal angle": Word(
+        "Angle between the closest directions of two subspaces.", ("principal angles",)
+    ),
+    "singular value, eigenvalue": Word(
+        "Factor by which a matrix stretches one of its main directions.",
+        ("singular values", "singular value", "eigenvalues", "eigenvalue"),
+    ),
+    "antisymmetric part": Word(
+        "Part of a matrix that changes its sign when the matrix is transposed.",
+        ("antisymmetric part", "skew part"),
+    ),
+    "rotary positions": Word(
+        "Positions that rotate queries and keys, so that a score depends on how far apart two "
+        "tokens are.",
+        ("rotary positions",),
+    ),
+    "causal": Word("A token attends to earlier tokens only.", ("causal", "backwards only")),
+    "distillation": Word("Training on the outputs of another model.", ("distillation",)),
     "MLP": Word(
         "A small network of two matrices that works on each token by itself, after attention.",
         ("MLP",),

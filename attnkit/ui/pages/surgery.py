@@ -5,30 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.inspection.request import Inspection, View
 from attnkit.analysis.inspection.result import InspectionResult
-from attnkit.analysis.recovery import NEAR, curve_table, recovery_of, repeats, tied_variant
+from attnkit.analysis.recovery import (
+    Recovery,
+    repeats,
+    tied_variant,
+)
 from attnkit.experiment import Experiment
-from attnkit.experiment.links import link_params
 from attnkit.figures.heads import (
     TOLERATED_LOSS,
     ablations_of,
     heads_csv,
-    heads_tables,
+    heads_table,
     overall_finding,
 )
-from attnkit.figures.recovery import plot_recovery, recovery_legend
-from attnkit.figures.ties import Way, ways_csv, ways_of, ways_table
-from attnkit.foundation.settings import as_sentence
+from attnkit.figures.ties import Way, next_way, ways_csv, ways_of, ways_table
+from attnkit.foundation.settings import InvalidExperiment, as_sentence
 from attnkit.service.jobs import Job
-from attnkit.training.snapshot import Snapshot
+from attnkit.training.summary import percent
 from attnkit.ui import components
+from attnkit.ui.controls import labels_of
 from attnkit.ui.inspection import Subject, moves, open_subject
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
-from attnkit.ui.service import training_service
-from attnkit.ui.tied_training import TiedTraining, open_tied_training
+from attnkit.ui.tied_training import (
+    TiedTraining,
+    open_tied_training,
+    points,
+    show_recovery,
+)
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -42,36 +50,29 @@ TICK_SECONDS = 0.4
 """Seconds between two updates while a tied model trains."""
 
 REPORTED = (
-    "Reported, not measured here: in notes in the repository of Kayyam et al. 2026 "
-    "([arXiv 2606.04032](https://arxiv.org/abs/2606.04032)), a QKV model trained on reversing "
-    "lists has an accuracy of .100 at once with K=V keep K, .123 with keep V and .861 with the "
-    "average; five epochs of distillation bring it to 1.000."
+    "Reported, not measured here: a QKV model trained on reversing lists answers 10% right at once "
+    "with K=V by keeping W_K, 12% by keeping W_V, and 86% with the average; five epochs of "
+    "distillation bring it to 100% (notes in the repository of Kayyam et al. 2026, "
+    "[arXiv 2606.04032](https://arxiv.org/abs/2606.04032))."
 )
 
 
 def draw() -> None:
     """Draw the page."""
     require_route()
-    subject = open_subject("surgery", "Surgery on trained models")
+    subject = open_subject("surgery", "What happens if trained matrices are tied?")
     operation = open_tied_training(subject.lab)
     grows = moves(subject.ask_for_film())
     look_seconds = LOOK_SECONDS if grows else None
-
-    st.subheader("Tie it now", anchor=False)
-    st.markdown(
-        "Roles that had a matrix each go on with one. What is lost at once, what comes back?"
-    )
-    st.fragment(tie_area, run_every=look_seconds)(subject, operation, grows)
     job = operation.job
     trains = job is not None and not job.over
-    st.fragment(recovery_area, run_every=TICK_SECONDS if trains else None)(
-        subject, operation, trains
-    )
-    st.caption(REPORTED)
 
+    st.fragment(tie_area, run_every=TICK_SECONDS if trains else look_seconds)(
+        subject, operation, grows, trains
+    )
     st.subheader("What if one head is switched off?", anchor=False)
-    st.markdown("Which heads does a trained model need, and which could go?")
     st.fragment(heads_area, run_every=look_seconds)(subject, grows)
+    st.caption(REPORTED)
     components.load_plotly()
 
 
@@ -129,46 +130,76 @@ def redraw_if_changed(subject: Subject, drawn_moving: bool) -> None:
         st.rerun()
 
 
-def tie_area(subject: Subject, operation: TiedTraining, drawn_moving: bool) -> None:
-    """Draw the choice of what to tie and how, and what it costs at once."""
-    st.markdown(status_line(subject, subject.ask_for_film()))
+def tie_area(subject: Subject, operation: TiedTraining, grows: bool, trains: bool) -> None:
+    """Draw what tying costs at once, and what further training does; drawn again at every tick.
+
+    Args:
+        subject: The inspected run.
+        operation: The visitor's tied training.
+        grows: Whether the film of the run grew when the page was drawn.
+        trains: Whether the tied training went on when the page was drawn.
+    """
+    conclusion = st.container(key="conclusion")
+    st.caption(status_line(subject, subject.ask_for_film()))
     result = newest_result(subject, "ties")
     if result is not None:
         ways = ways_of(result)
         if ways:
-            show_ways(subject, operation, result, ways, pick_way(ways))
+            show_ways(subject, operation, result, ways, conclusion)
         else:
-            st.info("All matrices of these variants are tied already, so nothing is left to tie.")
-    redraw_if_changed(subject, drawn_moving)
+            conclusion.markdown("These variants have one matrix for all: nothing is left to tie.")
+    if operation.refusal:
+        st.warning(f"Not taken: {plain(operation.refusal)}.")
+        operation.refusal = ""
+    job = operation.job
+    if trains and (job is None or job.over):
+        st.rerun()
+    redraw_if_changed(subject, grows)
 
 
 def pick_way(ways: list[Way]) -> Way:
-    """Let the visitor choose the variant, the roles to tie, and the matrix to go on with."""
+    """Let the visitor choose the variant, the sharing that it is tied to, and how."""
     with st.container(horizontal=True, vertical_alignment="bottom", key="ways"):
         variant = pick("Trained model", [way.variant for way in ways], "cut_variant", title)
         ways = [way for way in ways if way.variant == variant]
-        tie = pick("Tie", [way.tie for way in ways], "cut_tie")
+        tie = pick("Tie to", [way.tie for way in ways], "cut_tie")
         ways = [way for way in ways if way.tie == tie]
-        how = pick("Go on with", [way.how for way in ways], "cut_by", kept_matrix)
+        how = pick("Matrix to use", [way.how for way in ways], "cut_by")
     return next(way for way in ways if way.how == how)
 
 
-def pick(label: str, options: list[str], key: str, text_of: Callable[[str], str] = str) -> str:
+def pick(
+    label: str,
+    options: list[str],
+    name: str,
+    text_of: Callable[[str], str] = str,
+) -> str:
     """Let the visitor choose one of several texts; the last choice stands if it is among them."""
     different = list(dict.fromkeys(options))
-    last = st.session_state.get(f"last_{key}")
+    key, last = key_of(name, different), st.session_state.get(f"last_{name}")
+    if key not in st.session_state:
+        st.session_state[key] = last if last in different else different[0]
     chosen = st.segmented_control(
-        label,
-        different,
-        default=last if last in different else different[0],
-        required=True,
-        format_func=text_of,
-        key=f"{key}_{'_'.join(different)}",
-        wrap=True,
+        label, different, required=True, format_func=text_of, key=key, wrap=True
     )
     chosen = chosen if chosen in different else different[0]
-    st.session_state[f"last_{key}"] = chosen
+    st.session_state[f"last_{name}"] = chosen
     return chosen
+
+
+def key_of(name: str, options: list[str]) -> str:
+    """Return the key of a picker, which is another one for other options."""
+    return f"{name}_{'_'.join(dict.fromkeys(options))}"
+
+
+def take_way(ways: list[Way], way: Way) -> None:
+    """Set the pickers to one of the ways to tie the chosen variant."""
+    same_tie = [other.how for other in ways if other.tie == way.tie]
+    for name, options, value in (
+        ("cut_tie", [other.tie for other in ways], way.tie),
+        ("cut_by", same_tie, way.how),
+    ):
+        st.session_state[key_of(name, options)] = st.session_state[f"last_{name}"] = value
 
 
 def title(text: str) -> str:
@@ -176,41 +207,77 @@ def title(text: str) -> str:
     return title_of(Variant(text))
 
 
-def kept_matrix(how: str) -> str:
-    """Return the matrix that a way of tying keeps, as on a button."""
-    return "the average" if how == "average" else f"W_{how[-1]} ({how})"
-
-
 def show_ways(
     subject: Subject,
     operation: TiedTraining,
     result: InspectionResult,
     ways: list[Way],
-    chosen: Way,
+    conclusion: DeltaGenerator,
 ) -> None:
-    """Draw the finding, all ways to tie the chosen variant, and the buttons that train on."""
-    with st.container(key="tie_finding"):
-        st.markdown(f"**{plain(f'{title(chosen.variant)}: {chosen.finding}')}**")
-    of_variant = [way for way in ways if way.variant == chosen.variant]
-    components.markup(ways_table(of_variant, chosen, result.header["chance"]), key="ways_table")
+    """Draw all ways to tie one variant, the conclusion on the chosen one, and what comes next.
+
+    Args:
+        subject: The inspected run.
+        operation: The visitor's tied training.
+        result: Result of the view "ties".
+        ways: The ways in it.
+        conclusion: Where the conclusion is drawn.
+    """
+    chosen = pick_way(ways)
+    ways_here = [way for way in ways if way.variant == chosen.variant]
+    plan, problem = plan_of(subject, operation, chosen)
+    recovery = None if plan is None else operation.recovery(tied_variant(plan))
+    words = chosen.conclusion(title(chosen.variant), result.header["chance"])
+    if recovery is not None:
+        words = f"{words} {recovery.outcome(operation.ended.values())}"
+    conclusion.markdown(plain(words.strip()))
+    components.markup(ways_table(ways_here, chosen, result.header["chance"]), key="ways_table")
     st.caption(
         f"Accuracy right after tying, without a further step, on {result.header['n_examples']} "
-        f"held-out examples after step {result.header['step']}."
+        f"held-out examples after step {result.header['step']}. Average: the mean of the matrices, "
+        "number by number. Keep W_K: all of them become W_K."
     )
-    plan, problem = plan_of(subject, operation, chosen)
+    has_ended = recovery is not None and recovery.finished
+    if not has_ended:
+        st.markdown(plain(problem if plan is None else plan_text(operation, plan)))
+    train_buttons(subject, operation, ways, plan, chosen.label, is_next=not has_ended)
+    show_recovery(subject, operation)
+    if recovery is not None and has_ended:
+        invite(operation, ways_here, chosen, recovery)
+
+
+def train_buttons(
+    subject: Subject,
+    operation: TiedTraining,
+    ways: list[Way],
+    plan: Experiment | None,
+    label: str,
+    *,
+    is_next: bool,
+) -> None:
+    """Draw the buttons that train a tied model on and stop it, and the download of all ways.
+
+    Args:
+        subject: The inspected run.
+        operation: The visitor's tied training.
+        ways: The ways to download.
+        plan: The experiment that is trained; None if there is none.
+        label: Label of the way that it ties.
+        is_next: Whether training on is the next step.
+    """
     job = operation.job
     training = None if job is None or job.over else job.experiment
     with st.container(horizontal=True, vertical_alignment="center", key="operate"):
         # No callbacks: a button that its own press disables would not report the press.
         if st.button(
             "Train on",
-            type="primary",
+            type="primary" if is_next else "secondary",
             icon=":material/play_arrow:",
             disabled=plan is None or training == plan,
             key="train_on",
         ):
             assert plan is not None
-            operation.begin(plan)
+            operation.begin(plan, label)
             st.rerun()
         if training is not None and st.button(
             "Stop", icon=":material/stop:", key="stop_trained_on"
@@ -226,109 +293,61 @@ def show_ways(
             on_click="ignore",
             key="ways_csv",
         )
-    st.caption(plain(problem if plan is None else plan_text(operation, plan)))
+
+
+def invite(operation: TiedTraining, ways: list[Way], chosen: Way, recovery: Recovery) -> None:
+    """Draw a button that chooses another way worth trying, with the question that it answers."""
+    ended = [tied for tied in operation.ended if tied.stages[0] == chosen.variant]
+    tried = {operation.labels.get(tied, "") for tied in ended}
+    way = next_way(ways, chosen, recovery.caught_up, tried)
+    if way is None:
+        return
+    too = ", too" if recovery.caught_up else ""
+    with st.container(horizontal=True, vertical_alignment="center", key="next_way"):
+        st.button(
+            f"Try {way.label}",
+            type="primary",
+            icon=":material/arrow_forward:",
+            on_click=take_way,
+            args=(ways, way),
+            key="try_next",
+        )
+        st.markdown(
+            plain(
+                f"Does {way.tie} ({way.how}) come back{too}? Right after tying, it has "
+                f"{percent(way.at_once)}."
+            )
+        )
 
 
 def plan_of(subject: Subject, operation: TiedTraining, way: Way) -> tuple[Experiment | None, str]:
     """Return the experiment that ties in this way and trains on, or the reason why none can."""
     if way.refusal:
-        return None, way.refusal
+        return None, "This way is not possible, so there is nothing to train on."
     if not way.text:
         return None, "It has been tied during training already: only what it loses is shown."
     try:
         return operation.plan(subject.experiment.first_seed, way.variant, way.text), ""
+    except InvalidExperiment as error:
+        labels = labels_of(subject.experiment.task.name)
+        reasons = " ".join(problem.on_screen(labels) for problem in error.problems)
+        return None, f"It cannot be trained on. {reasons}"
     except ValueError as error:
         return None, f"It cannot be trained on. {as_sentence(str(error))}"
 
 
 def plan_text(operation: TiedTraining, plan: Experiment) -> str:
-    """Return a sentence about the training that pressing the button begins."""
-    tied = tied_variant(plan)
+    """Return sentences about the training that pressing the button begins."""
+    tied_at = plan.tie_step(tied_variant(plan))
     seeds = "1 seed" if plan.n_seeds == 1 else f"{plan.n_seeds} seeds"
-    same = "the same numbers again"
+    constant = ""
     if not repeats(operation.run, plan):
-        same = "but with a constant learning rate, for this run's own has fallen to zero"
+        constant = " The learning rate stays constant, because that of the run has fallen to zero."
     return (
-        f"Repeats the training, {same}, for {plan.training.steps} steps with {seeds}: once "
-        f"tied at step {plan.tie_step(tied)}, once never tied."
+        f"Can it come back? “Train on” repeats the training with {seeds}, ties it at step "
+        f"{tied_at} and trains {plan.training.steps - tied_at} more steps, beside the same model "
+        f"never tied.{constant}"
     )
-
-
-def recovery_area(subject: Subject, operation: TiedTraining, drawn_moving: bool) -> None:
-    """Draw the fall and the recovery of accuracy; drawn again at every tick."""
-    job = operation.job
-    if operation.refusal:
-        st.warning(f"Not taken: {plain(operation.refusal)}.")
-        operation.refusal = ""
-    if job is None:
-        return
-    if drawn_moving and job.over:
-        st.rerun()
-    st.markdown(training_line(job))
-    snapshot = job.snapshot
-    if snapshot is None:
-        return
-    recovery = recovery_of(snapshot)
-    finding = "Not tied yet: both are one and the same." if recovery is None else recovery.finding
-    with st.container(key="recovery_finding"):
-        st.markdown(f"**{plain(finding)}**")
-    components.live_figure(
-        plot_recovery(snapshot),
-        recovery_legend(snapshot),
-        key="recovery",
-        faded=False,
-        alt=f"Accuracy on held-out examples over steps. {finding}",
-    )
-    brackets = "; brackets: 95% interval" * (snapshot.experiment.n_seeds > 1)
-    st.caption(
-        "Accuracy on held-out examples, by training step. Back: within "
-        f"{points(NEAR)} of what it was{brackets}."
-    )
-    if job.over:
-        recovery_downloads(subject, snapshot)
-
-
-def recovery_downloads(subject: Subject, snapshot: Snapshot) -> None:
-    """Draw the link that opens a tied training in the Lab, and the download of its curves."""
-    with st.container(horizontal=True, vertical_alignment="center", key="take_away"):
-        st.page_link(
-            "pages/lab.py",
-            label="Open it in the Lab",
-            icon=":material/science:",
-            query_params=link_params(snapshot.experiment, subject.lab.hidden),
-        )
-        st.download_button(
-            "Curves as CSV",
-            curve_table(snapshot),
-            f"attnkit-{snapshot.experiment.hash}-recovery.csv",
-            "text/csv",
-            icon=":material/download:",
-            on_click="ignore",
-            key="recovery_csv",
-        )
-
-
-def points(share: float) -> str:
-    """Return a difference of accuracies in percentage points."""
-    return f"{100 * share:g} percentage point{'s' * (share != 0.01)}"
-
-
-def training_line(job: Job) -> str:
-    """Return how far the training of a tied model is."""
-    if job.state == "failed":
-        return f"Training failed: {plain(job.error)}."
-    if job.snapshot is None and job.over:
-        return f"Stopped before it began{f', {plain(job.error)}' if job.error else ''}."
-    if not job.begun:
-        outlook = training_service().outlook(job.id)
-        place = f": place {outlook.place} in the queue" if outlook and outlook.place else ""
-        return f"Waiting for its turn{place}."
-    if job.snapshot is None:
-        return "Starting."
-    verb = {"finished": "Trained", "stopped": "Stopped"}.get(job.state, "Training")
-    why = f" {plain(job.error)}" if job.error else ""
-    steps = job.experiment.training.steps
-    return f"{verb}{why}: step {job.step} of {steps}, {job.snapshot.seconds:.1f} s of training."
 
 
 def heads_area(subject: Subject, drawn_moving: bool) -> None:
@@ -337,11 +356,11 @@ def heads_area(subject: Subject, drawn_moving: bool) -> None:
     if result is not None:
         ablations = ablations_of(result)
         st.markdown(f"**{plain(overall_finding(ablations))}**")
-        components.markup(heads_tables(ablations), key="heads_table")
+        components.markup(heads_table(ablations), key="heads_table")
         st.caption(
-            "Accuracy with that head's output set to zero, all else as trained; the darker, the "
-            f"more is lost. On {result.header['n_examples']} held-out examples after step "
-            f"{result.header['step']}. A head can go if accuracy falls by at most "
+            "Accuracy with that head's output set to zero, all else as trained; the stronger the "
+            f"grey, the more is lost. On {result.header['n_examples']} held-out examples after "
+            f"step {result.header['step']}. A head can go if accuracy falls by at most "
             f"{points(TOLERATED_LOSS)} without it."
         )
         st.download_button(
