@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attnkit.analysis.reached import joined
 from attnkit.examples import RecordedAccuracy, RecordedVariants, default_of
 from attnkit.experiment.costs import Costs
 from attnkit.foundation.settings import InvalidExperiment
@@ -38,9 +39,9 @@ def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> s
         f"{which} variants reach {percent(recorded.threshold)} accuracy on the task "
         f"“{TASKS[recorded.task].title}”"
     )
-    lowest = _joined([f"{name} ({percent(mean)})" for mean, name in below[:_MOST_NAMED]])
     if not below:
         return f"{sentence}."
+    lowest = joined([f"{name} ({percent(mean)})" for mean, name in below[:_MOST_NAMED]])
     if len(below) > _MOST_NAMED:
         return f"{sentence}; the lowest are {lowest}."
     return f"{sentence}; {lowest} {'does' if len(below) == 1 else 'do'} not."
@@ -110,9 +111,3 @@ def short_source(source: str) -> str:
     noise = r", arXiv [\d.]+|^reported: (after )?| \((abstract|there [^)]*)\)"
     shortened = re.sub(noise, "", source)
     return shortened[:1].upper() + shortened[1:]
-
-
-def _joined(texts: Sequence[str]) -> str:
-    """Return texts as in a sentence: "a", "a and b", "a, b and c"."""
-    *others, last = texts or [""]
-    return f"{', '.join(others)} and {last}" if others else last
