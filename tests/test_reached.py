@@ -60,10 +60,9 @@ def test_losses_are_told_from_the_lowest(means, sentence):
     assert levels_in_words(FIVE[:2], means, "loss").replace("2.25, QKV 2.25", "") == sentence
 
 
-def test_the_step_is_told():
-    """Step 0 is not trained."""
-    assert levels_in_words(FIVE[:1], [0.03], "accuracy", 0) == "Untrained, QKV reaches 3% accuracy."
-    sentence = levels_in_words(FIVE[:2], [0.5, 0.5], "accuracy", 250)
+def test_a_sentence_may_begin_with_a_moment():
+    """Its first letter is large only without one."""
+    sentence = levels_in_words(FIVE[:2], [0.5, 0.5], "accuracy", "At step 250, ")
     assert sentence == "At step 250, both variants reach 50% accuracy."
 
 

@@ -210,7 +210,7 @@ def test_a_single_experiment_has_no_partner(three):
     (fold,) = (expander for expander in tab.expander if expander.label == "Settings")
     assert "Head width" in fold.dataframe[0].value["Setting"].tolist()
     assert len(tab.dataframe) == 4
-    assert concluded(tab) == "All 5 variants reach 50% accuracy."
+    assert concluded(tab) == "Directed relation: all 5 variants reach 50% accuracy."
     assert "Experiments against each other" not in texts(tab)
 
 

@@ -246,6 +246,7 @@ def test_what_is_shared_is_there_once(row):
         ("K=V n_heads=4 kv_heads=1", ["K=V + MQA"]),
         ("own position scheme", ["Learned positions", "RoPE"]),
         ("Ainslie", ["GQA"]),
+        ("Llama", ["GQA", "RoPE"]),
         ("no such thing", []),
         (" - ", []),
     ],

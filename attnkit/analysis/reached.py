@@ -49,7 +49,7 @@ def in_a_cell(snapshot: Snapshot) -> str:
 
 
 def levels_in_words(
-    variants: Sequence[Variant], means: Sequence[float], metric: Metric, step: int | None = None
+    variants: Sequence[Variant], means: Sequence[float], metric: Metric, lead: str = ""
 ) -> str:
     """Return one sentence about the means of an experiment's variants.
 
@@ -57,9 +57,8 @@ def levels_in_words(
         variants: The variants.
         means: Mean of each variant; NaN if it has none.
         metric: What the means are.
-        step: Training step of the means; None for the end of training.
+        lead: How the sentence begins, such as "At step 250, ".
     """
-    when = {None: "", 0: "Untrained, "}.get(step, f"At step {step}, ")
     sign = 1 if metric == "loss" else -1
     titled = [(title_of(variant), mean) for variant, mean in zip(variants, means, strict=True)]
     known = [(title, mean) for title, mean in titled if not math.isnan(mean)]
@@ -75,7 +74,7 @@ def levels_in_words(
     parts = _parts(levels, len(known), metric)
     if lacking:
         parts.append(f"{_named(lacking)} {'has' if len(lacking) == 1 else 'have'} no result")
-    sentence = f"{when}{', '.join(parts)}."
+    sentence = f"{lead}{', '.join(parts)}."
     return sentence[:1].upper() + sentence[1:]
 
 

@@ -66,7 +66,9 @@ def replay(snapshot: Snapshot, variants: Sequence[Variant], metric: Metric) -> b
         "total_steps": experiment.training.steps,
         "curves": {name: title for name, title in CURVES.items() if name in arrays},
         "sentences": [
-            levels_in_words(variants, means.tolist(), metric, int(step))
+            levels_in_words(
+                variants, means.tolist(), metric, f"At step {step}, " if step else "Untrained, "
+            )
             for step, means in zip(steps, arrays[metric], strict=True)
         ],
         "variants": [

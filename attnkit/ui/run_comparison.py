@@ -76,6 +76,7 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
             alt=f"{_MEASURES[metric]} over steps. At the end: {_means_in_words(summary, metric)}",
             faded=False,
         )
+        components.load_plotly()
         better = "higher is better" if metric == "accuracy" else "lower is better"
         st.caption(f"Lines: means over seeds; bands: 95% intervals (Student's t); {better}.")
 

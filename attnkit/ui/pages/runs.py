@@ -95,7 +95,6 @@ def show_store(runs: Runs, store: ResultStore) -> None:
         comparison(compared)
         downloads(compared)
         how_trained(compared, chosen)
-        components.load_plotly()
     else:
         components.markup("", key="style")  # a component brings the style of the conclusion
     if entries:
@@ -113,7 +112,8 @@ def conclusion(compared: Sequence[ComparedExperiment], n_listed: int, *, is_sear
         snapshot = compared[0].snapshot
         metric = metric_of([snapshot])
         variants = snapshot.experiment.sharing
-        return levels_in_words(variants, last_means(snapshot, metric).tolist(), metric)
+        lead = f"{snapshot.experiment.task.title}: "
+        return levels_in_words(variants, last_means(snapshot, metric).tolist(), metric, lead)
     if not n_listed:
         nothing = "No experiment has been finished here yet: train one in the Lab, and it is kept."
         return "No experiment fits the search." if is_search else nothing
