@@ -19,7 +19,6 @@ from attnkit.service.store import (
     StoredEntry,
     Unavailable,
 )
-from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.run_comparison import comparison, downloads
@@ -95,8 +94,6 @@ def show_store(runs: Runs, store: ResultStore) -> None:
         comparison(compared)
         downloads(compared)
         how_trained(compared, chosen)
-    else:
-        components.markup("", key="style")  # a component brings the style of the conclusion
     if entries:
         how_long_kept(store, len(entries))
     runs.write_link()
