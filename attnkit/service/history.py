@@ -38,7 +38,6 @@ def history_table(entries: Sequence[StoredEntry], reached: Mapping[str, str]) ->
     rows = [
         {
             "name": name_of(entry),
-            "task": task_title(entry.task),
             "reached": reached.get(entry.hash),
             "changed": changed_settings(entry.text),
             "stored": entry.created_at,
@@ -47,6 +46,7 @@ def history_table(entries: Sequence[StoredEntry], reached: Mapping[str, str]) ->
             "seconds": entry.seconds,
             "bytes": entry.n_bytes,
             "pinned": entry.pinned,
+            "task": task_title(entry.task),
         }
         for entry in entries
     ]

@@ -87,7 +87,7 @@ def show_store(runs: Runs, store: ResultStore) -> None:
         history(runs, entries, what_each_reached(store, entries))
     elif query:
         st.info(f"Nothing stored has “{plain(query)}” in its name, task or settings.")
-    if not entries and not query:
+    else:
         st.page_link("pages/lab.py", label="Open the Lab", icon=":material/science:")
     if compared:
         chosen_list(runs, store, compared, chosen)
@@ -143,7 +143,6 @@ def history(runs: Runs, entries: Sequence[StoredEntry], reached: Mapping[str, st
             selection_default={"selection": {"rows": chosen_rows}},
             column_config={
                 "name": st.column_config.TextColumn("Name", width=250),
-                "task": st.column_config.TextColumn("Task", width=115),
                 "reached": st.column_config.TextColumn(
                     "Accuracy", width=230, help="Mean over seeds at the end of training."
                 ),
@@ -156,6 +155,7 @@ def history(runs: Runs, entries: Sequence[StoredEntry], reached: Mapping[str, st
                 "seconds": st.column_config.NumberColumn("Trained in", width=80, format="%.0f s"),
                 "bytes": st.column_config.NumberColumn("Size", width=70, format="bytes"),
                 "pinned": st.column_config.CheckboxColumn("Pinned", width=60),
+                "task": st.column_config.TextColumn("Task", width=115),
             },
             placeholder="–",
             alt="Finished experiments, newest first",
