@@ -84,7 +84,7 @@ def main() -> None:
             serving(image, folder) as (port, _),
             Visitor(port, link=EXPERIMENT, patience=PATIENCE) as visitor,
         ):
-            verb = "Finished before, from the store"
+            verb = "Trained earlier"
             visitor.wait_for("the kept result", lambda: is_finished(visitor, verb))
             assert not visitor.exceptions, visitor.exceptions
         say("found the result again after a restart")

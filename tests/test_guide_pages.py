@@ -1,10 +1,11 @@
-"""The pages Guide and Variants: presets, tasks, and the catalogue with every word."""
+"""The pages Guide and Variants: presets, tasks, and the catalogue, its search and its words."""
 
 import pytest
 from streamlit.testing.v1 import AppTest
-from visiting import DASHBOARD, PATIENCE, drawn, show, visit
+from visiting import DASHBOARD, PATIENCE, drawn, plain_text, show, visit
 
 from attnkit.examples import load_variants
+from attnkit.figures.diagram import LEGEND
 from attnkit.tasks import TASKS
 from attnkit.ui.presets import PRESETS
 from attnkit.variants import CATALOGUE, OPTIONS, register
@@ -61,30 +62,104 @@ def test_every_preset_opens_as_it_was_meant(preset):
     assert tab.session_state["lab"].experiment == preset.experiment
 
 
-def test_the_variants_page_shows_the_catalogue_and_every_word():
-    """The page shows every variant with text form, explanation and source, and every word."""
-    tab = show(visit().switch_page("pages/variants.py"))
-    text = " ".join(element.value for element in (*tab.markdown, *tab.caption))
-    codes = [code.value for code in tab.code]
+def visit_variants(**params):
+    """Open the Variants page with a link."""
+    tab = AppTest.from_file(DASHBOARD, default_timeout=PATIENCE)
+    tab.switch_page("pages/variants.py")
+    tab.query_params.update(params)
+    return show(tab)
+
+
+def text_of(tab):
+    """Return all that is said on the page."""
+    return " ".join(element.value for element in (*tab.markdown, *tab.caption))
+
+
+def opened_variant(tab):
+    """Return the text form on the card, which is the first code on the page."""
+    return tab.code[0].value
+
+
+def write(tab, text):
+    """Write into the search box."""
+    tab.text_input(key="variants_search").set_value(text)
+    return show(tab)
+
+
+def linked_variant(tab):
+    """Return the variant that the address names."""
+    value = tab.query_params["variant"]
+    return value if isinstance(value, str) else value[0]
+
+
+def test_the_variants_page_lists_the_catalogue_and_every_word():
+    """The table has every variant; the first one is open, and every word is explained."""
+    tab = visit_variants()
+    table = tab.dataframe[0].value
+    assert table["name"].tolist() == [named.name for named in CATALOGUE.values()]
+    assert table["family"].tolist() == [named.family for named in CATALOGUE.values()]
+    assert (table["parameters"] > 0).all()
+    assert opened_variant(tab) == "QKV"
+    assert linked_variant(tab) == "MHA"
+    for word in OPTIONS:
+        assert f"| `{word}` |" in text_of(tab)
+
+
+def test_the_card_says_all_about_the_variant_of_the_link():
+    """The card has text form, explanation, diagram, accuracy and source of each, and its link."""
+    tab = visit_variants()
     for named in CATALOGUE.values():
-        assert named.variant in codes
+        tab.query_params["variant"] = named.name
+        text = text_of(show(tab))
+        assert not tab.warning
+        assert opened_variant(tab) == named.variant
         assert f"**{named.name}**" in text
         assert named.explanation in text
         assert f"Source: {named.source}" in text
-    for word in OPTIONS:
-        assert f"| `{word}` |" in text
-    assert "Accuracy 100%." in text
-    links = [link.proto for link in tab.get("page_link")]
-    assert len([link for link in links if "QKV in the Lab" in link.label]) == len(CATALOGUE) - 1
+        assert "Accuracy on the task “Phone book”:" in text
+        assert LEGEND in text
+        assert drawn(tab, "diagram")["diagram"].startswith("<svg")
+        assert linked_variant(tab) == named.name
+        (link,) = (element.proto for element in tab.get("page_link"))
+        others = named.variant != "QKV"
+        assert link.label == ("Compare with QKV in the Lab" if others else "Open in the Lab")
+
+
+def test_the_variants_page_is_searched():
+    """An alias finds variants, the first of which is open; nonsense is answered."""
+    tab = write(visit_variants(), "multi-query")
+    assert tab.dataframe[0].value["name"].tolist() == ["MQA", "K=V + MQA"]
+    assert opened_variant(tab) == "QKV n_heads=4 kv_heads=1"
+    assert linked_variant(tab) == "MQA"
+    write(tab, "no such thing")
+    assert not tab.dataframe
+    assert "No variant has “no such thing”" in plain_text(tab.info[0])
+    assert opened_variant(tab) == "QKV n_heads=4 kv_heads=1"
+    assert len(write(tab, "").dataframe[0].value) == len(CATALOGUE)
+
+
+def test_an_unknown_variant_in_the_link_is_told_once():
+    """The first variant is open, and nothing of the link is markup."""
+    tab = visit_variants(variant="<b>*x*</b>")
+    assert "asks for the variant “<b>*x*</b>”" in plain_text(tab.warning[0]).replace("\u2060", "")
+    assert "\\<b\\>" in tab.warning[0].value
+    assert opened_variant(tab) == "QKV"
+    assert not show(tab).warning
+
+
+def test_a_text_form_in_the_link_opens_its_variant():
+    """The name stands in the link afterwards."""
+    assert linked_variant(visit_variants(variant="K=V kv_heads=1 n_heads=4")) == "K=V + MQA"
 
 
 def test_the_variants_page_does_without_recorded_accuracies(monkeypatch):
     """The page opens without recorded accuracies, which a command makes."""
     load_variants.cache_clear()
     monkeypatch.setattr("attnkit.examples.VARIANTS", "missing.json")
-    tab = show(visit().switch_page("pages/variants.py"))
+    tab = visit_variants()
     load_variants.cache_clear()
-    assert not any("Accuracy" in caption.value for caption in tab.caption)
+    assert "Accuracy" not in text_of(tab)
+    assert tab.dataframe[0].value["accuracy"].isna().all()
 
 
 def test_the_variants_page_lists_what_others_register():
@@ -92,9 +167,10 @@ def test_the_variants_page_lists_what_others_register():
     before = dict(CATALOGUE)
     try:
         register("Of my own", "QKV kv_heads=3", "why", "me")
-        tab = show(visit().switch_page("pages/variants.py"))
+        tab = visit_variants(variant="of my own")
     finally:
         CATALOGUE.clear()
         CATALOGUE.update(before)
-    assert "Own" in [heading.value for heading in tab.subheader]
+    last = tab.dataframe[0].value.iloc[-1]
+    assert (last["name"], last["family"]) == ("Of my own", "Own")
     assert any("kv_heads=3 does not divide" in caption.value for caption in tab.caption)

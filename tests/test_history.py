@@ -51,17 +51,24 @@ def test_a_name_says_task_variants_and_seeds(settings, name):
 
 
 def test_changed_settings_are_those_that_are_not_the_tasks_defaults():
-    """As they are typed; variants and seeds stand in the name."""
+    """With their names on screen; variants and seeds stand in the name."""
     changed = changed_settings(entry(d_head=5, self_mask=False, first_seed=7).text).split(", ")
-    assert {"d_head 5", "self_mask false", "first_seed 7", "steps 8"} <= set(changed)
-    assert not [text for text in changed if text.startswith(("n_seeds", "sharing", "task"))]
+    assert {"Head width 5", "Self-mask off", "First seed 7", "Steps 8"} <= set(changed)
+    assert not [text for text in changed if text.startswith(("Seeds", "sharing", "task"))]
+
+
+def test_a_choice_is_shown_by_its_label():
+    """As in the settings of the Lab."""
+    assert "Blocks standard with final norm" in changed_settings(entry(blocks="final_norm").text)
 
 
 def test_foreign_settings_have_a_name_all_the_same():
     """A task or a variant that this copy does not have."""
     assert default_name(FOREIGN) == "theirs · Q=K new=1 × 1 seed"
-    assert changed_settings(FOREIGN) == "deep 3, odd true"
-    assert history_table([entry(text=FOREIGN)])["task"].tolist() == ["theirs"]
+    assert changed_settings(FOREIGN) == "deep 3, odd on"
+    table = history_table([entry(text=FOREIGN)], {})
+    assert table["task"].tolist() == ["theirs"]
+    assert table["reached"].tolist() == [None]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +84,17 @@ def test_foreign_settings_have_a_name_all_the_same():
         ("steps 5", False),  # 5 is the width
         ("self_mask true", True),
         ("d_head", True),
+        ("head width 5", True),
+        ("Head width = 5 relation", True),
+        ("head width 6", False),
+        ("self-mask on", True),
+        ("self-mask off", False),
+        ("positions none", True),
+        ("positions learned", False),
+        ("seeds 2 directed", True),
+        ("seeds directed", True),  # no value, so two words
+        ("seeds reverse", False),
+        ("entries 4", False),
         ("Q=K=V", True),
         ("two words", False),
     ],
@@ -89,6 +107,8 @@ def test_a_search_reads_words_and_settings(typed, fits):
 def test_a_search_asks_the_store_for_what_it_has():
     """Every piece stands in the canonical text."""
     assert Search.of("d_head=5 Reverse").text == "reverse d_head 5"
+    assert Search.of("head width 5 self-mask on").text == "d_head 5 self_mask true"
+    assert Search.of("tokens 5").text == "5"  # the label of two settings
 
 
 def test_a_long_search_is_cut():

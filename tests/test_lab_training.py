@@ -154,7 +154,7 @@ def test_a_stored_result_opens_when_no_job_is_remembered(monkeypatch):
     monkeypatch.setattr(training_service()._queue, "jobs", {})
     other = visit(**first.query_params)
     line = status(other)
-    assert line.startswith("Finished before, from the store: Step 20 of 20")
+    assert line.startswith("Trained earlier: 20 steps, 2 models in ")
     assert trained_by not in line
     assert any(f" by {plain(trained_by)}." in each.value for each in other.caption)
 

@@ -9,10 +9,11 @@ from finished import THREE_SEEDS, finished, letters, one_variant
 from kinds import tiny
 
 from attnkit.analysis.comparison import LETTERS
-from attnkit.figures.overlay import STYLES, overlay_legend, plot_overlay, style_of
+from attnkit.figures.overlay import INK, STYLES, overlay_legend, plot_overlay, style_of
 from attnkit.figures.panels import MAX_POINTS
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
+from attnkit.variants.palette import COLORS, FURTHER
 
 QKV, Q_K = Variant("QKV"), Variant("Q=K")
 
@@ -34,9 +35,12 @@ def test_every_experiment_with_a_variant_has_a_line_in_its_panel(metric):
     compared = letters(both, one_variant(THREE_SEEDS))
     figure = plot_overlay(compared, [QKV, Q_K], metric)
     go.Figure(figure)
-    found = [(t["xaxis"], t["hovertemplate"][0], t["line"]["color"]) for t in lines(figure)]
+    found = [(t["xaxis"], t["hovertemplate"][0], t["line"].get("color")) for t in lines(figure)]
     colors = [style_of(one)[0] for one in compared]
-    assert found == [("x", "A", colors[0]), ("x", "B", colors[1]), ("x2", "A", colors[0])]
+    assert colors[0] == INK
+    assert found == [("x", "A", None), ("x", "B", colors[1]), ("x2", "A", None)]
+    letters_drawn = [(t["xaxis"], t["text"]) for t in figure["data"] if t["mode"] == "text"]
+    assert letters_drawn == [("x", ["A"]), ("x", ["B"]), ("x2", ["A"])]
     assert figure["layout"]["meta"]["panels"] == 2
 
 
@@ -49,11 +53,22 @@ def test_lines_are_means_over_seeds_of_the_full_history():
     assert (drawn[0], drawn[-1]) == (0.0, pytest.approx(0.75))
 
 
+def test_letters_of_equal_lines_do_not_cover_each_other():
+    """Each stands at a step of its own."""
+    compared = letters(
+        *[one_variant(np.full((40, 2), 1.0), steps=1000, first_seed=i) for i in range(8)]
+    )
+    figure = plot_overlay(compared, [QKV], "accuracy")
+    places = [float(unpacked(t["x"])[0]) for t in figure["data"] if t["mode"] == "text"]
+    assert places == sorted(set(places))
+    assert len(places) == len(LETTERS)
+
+
 def test_no_two_experiments_look_alike():
-    """Colours differ; the dash is a second cue."""
+    """Dashes and shades differ, and no colour is that of a variant."""
     assert len(STYLES) == len(LETTERS)
-    assert len({color for color, _ in STYLES}) == len(STYLES)
     assert len(set(STYLES)) == len(STYLES)
+    assert not {color for color, _ in STYLES} & {*COLORS.values(), *FURTHER}
     assert len({dash for _, dash in STYLES[:6]}) == 6
 
 

@@ -45,6 +45,21 @@ def address(stored):
             yield f"http://127.0.0.1:{port}"
 
 
+def test_an_experiment_is_replayed(browser, address, stored):
+    """Step by step and by Play; the sentence above the player follows."""
+    page = browser.new_page(viewport={"width": 1440, "height": 1400})
+    page.set_default_timeout(LONG)
+    page.goto(f"{address}/runs?run={stored[1][1]}")
+    sentence = page.locator(".st-key-replay .ak-conclusion")
+    expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.", timeout=LONG)
+    page.get_by_role("button", name="First step").click()
+    expect(sentence).to_have_text("Untrained, all 5 variants reach 10% accuracy.")
+    page.get_by_role("button", name="Play").click()
+    expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.", timeout=LONG)
+    expect(page.locator(".st-key-replay [data-figure=accuracy] svg.ak-chart")).to_be_visible()
+    page.close()
+
+
 def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(browser, address, stored):
     """The way of one visitor through the page, and of another by the link that they share."""
     newest, other, _ = stored[1]

@@ -13,6 +13,7 @@ from finished import finished, store_finished
 from kinds import tiny
 from streamlit.testing.v1 import AppTest
 
+from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
 from attnkit.service.server import server_settings
 from attnkit.service.store import LONGEST_NAME, LONGEST_SEARCH, ResultStore, Unavailable
@@ -55,6 +56,7 @@ def forget():
     server_settings.cache_clear()
     result_store.clear()
     runs._cached_snapshot.cache_clear()
+    runs._REACHED.clear()
 
 
 def visit(*hashes, **state):
@@ -81,6 +83,11 @@ def texts(tab):
     return "\n".join(element.value for kind in kinds for element in kind)
 
 
+def concluded(tab):
+    """The sentence above all."""
+    return tab.markdown[0].value.replace("\\", "")
+
+
 def link(tab):
     """What the address names."""
     values = tab.query_params["run"]
@@ -105,7 +112,7 @@ def three(store):
 def test_an_empty_store_leads_to_the_lab():
     """A friendly first text and the way to the first experiment."""
     tab = visit()
-    assert "Train one, and it is kept" in tab.info[0].value
+    assert "train one in the Lab, and it is kept" in texts(tab)
     assert [link.proto.label for link in tab.get("page_link")] == ["Open the Lab"]
     assert not tab.dataframe
 
@@ -120,10 +127,34 @@ def test_the_history_lists_the_newest_first(three, store):
         "Ours",
     ]
     assert table["runs"].tolist() == [2, 15, 15]
-    assert "first_seed 1" in table["changed"][1]
+    assert "First seed 1" in table["changed"][1]
+    assert table["reached"].tolist() == [
+        "QKV 50%",
+        "QKV 90%, Q=K 90%, K=V 90%, Q=V 90%, …",
+        "QKV 50%, Q=K 50%, K=V 50%, Q=V 50%, …",
+    ]
 
 
-@pytest.mark.parametrize(("searched", "n_found"), [("relation", 2), ("ours", 1), ("nothing", 0)])
+def test_listing_experiments_counts_as_no_use(three, store):
+    """Else the store could not tell which one nobody has opened for longest."""
+    before = [entry.used_at for entry in store.entries()]
+    visit()
+    assert [entry.used_at for entry in store.entries()] == before
+
+
+def test_large_results_are_read_at_several_drawings(three, monkeypatch):
+    """The table opens soon, and what is missing comes the next time."""
+    monkeypatch.setattr(runs, "_READ_BYTES", 1)
+    tab = visit()
+    for n_known in (1, 2, 3):
+        assert tab.dataframe[0].value["reached"].notna().sum() == n_known
+        show(tab)
+
+
+@pytest.mark.parametrize(
+    ("searched", "n_found"),
+    [("relation", 2), ("ours", 1), ("nothing", 0), ("head width 5", 1), ("d_head 5", 1)],
+)
 def test_the_history_is_searched_by_what_is_shown_and_stored(three, store, searched, n_found):
     """Titles, settings and names."""
     store.rename(three[2], "Ours")
@@ -132,6 +163,8 @@ def test_the_history_is_searched_by_what_is_shown_and_stored(three, store, searc
     show(tab)
     assert sum(len(frame.value) for frame in tab.dataframe) == n_found
     assert bool(tab.info) == (n_found == 0)
+    counts = {0: "No experiment fits", 1: "1 experiment fits", 2: "2 experiments fit"}
+    assert concluded(tab).startswith(counts[n_found])
 
 
 def test_no_more_can_be_typed_than_is_looked_at_or_kept(three):
@@ -150,10 +183,11 @@ def test_a_link_opens_a_comparison(three):
     settings, reached, within, between = (frame.value for frame in tab.dataframe[1:])
     assert settings.set_index("Setting").loc["Head width"].tolist() == ["5", "6"]
     assert "Steps" not in settings["Setting"].tolist()
-    assert reached["last"].tolist() == pytest.approx([0.9] * 5 + [0.5] * 5)
+    assert reached["last"].tolist() == [90] * 5 + [50] * 5
     assert set(within["n_pairs"]) == {3}
     assert set(between["n_pairs"]) == {2}
-    assert between["difference"].tolist() == pytest.approx([-0.4] * 5)
+    assert between["difference"].tolist() == pytest.approx([-40] * 5)
+    assert concluded(tab) == "The accuracy of QKV differs most: 90% in A, 50% in B."
     assert link(tab) == f"{three[1]},{three[0]}"
 
 
@@ -161,18 +195,55 @@ def test_a_result_says_what_trained_it_also_after_it_was_trained_again(store):
     """Another engine gives other bits, so the page reads the result anew."""
     experiment = tiny("directed", sharing=["QKV"])
     first = finished(experiment, np.full((3, 1, experiment.n_seeds), 0.5))
-    for engine, words in (("torch", "by torch"), ("kernel", "by the compiled kernel")):
+    for engine, words in (("torch", "torch"), ("kernel", "the compiled kernel")):
         snapshot = replace(first, engine=engine, processor="Intel AVX-512")
         store.put(*Result(snapshot, [{} for _ in experiment.runs]).to_blobs())
-        assert f"{words} on Intel AVX-512" in chosen(visit(experiment.hash))[0]
+        tab = visit(experiment.hash)
+        (fold,) = (e for e in tab.expander if e.label == "What trained them, for programmers")
+        assert f"{words} on Intel AVX-512" in fold.markdown[0].value.replace("\\", "")
+        assert words not in "".join(chosen(tab))
 
 
 def test_a_single_experiment_has_no_partner(three):
     """Its settings, its numbers, its variants against each other."""
     tab = visit(three[0])
-    assert tab.subheader[0].value == "Settings"
+    (fold,) = (expander for expander in tab.expander if expander.label == "Settings")
+    assert "Head width" in fold.dataframe[0].value["Setting"].tolist()
     assert len(tab.dataframe) == 4
+    assert concluded(tab) == "Directed relation: all 5 variants reach 50% accuracy."
     assert "Experiments against each other" not in texts(tab)
+
+
+def replayed(tab):
+    """What the film of curves holds."""
+    components = {element.key: element.proto for element in tab.get("bidi_component")}
+    return InspectionResult.from_bytes(components["replay"].bytes)
+
+
+def test_a_single_experiment_is_replayed_from_its_stored_evaluations(three):
+    """From step 0 to the end, with a sentence at each step; the variants can be chosen."""
+    tab = visit(three[1])
+    film = replayed(tab)
+    assert film.header["steps"] == [0, 4, 8]
+    assert film.header["sentences"] == [
+        "Untrained, all 5 variants reach 10% accuracy.",
+        "At step 4, all 5 variants reach 50% accuracy.",
+        "At step 8, all 5 variants reach 90% accuracy.",
+    ]
+    group = next(group for group in tab.get("button_group") if group.label == "Variants")
+    group.set_value(["K=V"])
+    film = replayed(show(tab))
+    assert [variant["name"] for variant in film.header["variants"]] == ["K=V"]
+    assert film.header["sentences"][-1] == "At step 8, K=V reaches 90% accuracy."
+    assert film.framed["accuracy"].shape == (3, 1)
+
+
+def test_an_experiment_leads_to_the_lab_and_to_its_attention(three):
+    """Both links name the result."""
+    links = [element.proto for element in visit(three[0]).get("page_link")]
+    assert [link.label for link in links] == ["Open in the Lab", "Replay its attention"]
+    assert [link.page for link in links] == ["", "attention"]
+    assert all(f"run={three[0]}" in link.query_string for link in links)
 
 
 def test_a_default_experiment_has_no_settings_to_tell(store):
@@ -245,8 +316,8 @@ def test_limits_of_an_accuracy_lie_within_0_and_1(store):
     experiment = tiny("directed", sharing=["QKV"], n_seeds=2)
     snapshot = finished(experiment, [[[0.1, 0.2]], [[0.2, 1.0]]])
     store.put(*Result(snapshot, [{}, {}]).to_blobs())
-    row = visit(experiment.hash).dataframe[2].value.iloc[0]
-    assert (row["low"], row["high"]) == (0.0, 1.0)
+    row = visit(experiment.hash).dataframe[1].value.iloc[0]
+    assert (row["low"], row["high"]) == (0, 100)
 
 
 def test_an_experiment_is_renamed_pinned_and_deleted(three, store):

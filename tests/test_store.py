@@ -136,6 +136,18 @@ def test_a_snapshot_is_read_without_the_parameters(tmp_path, open_store):
     assert not any("parameters" in statement for statement in statements)
 
 
+def test_a_look_for_a_list_counts_as_no_use(where, open_store):
+    """Else a list would make all results equally recent, and the store delete the wrong ones."""
+    store = open_store(where)
+    result = made(1)
+    store.put(*result.to_blobs())
+    (before,) = store.entries()
+    store._used_at.clear()
+    assert store.peek(result.experiment.hash).to_bytes() == result.snapshot.to_bytes()
+    assert store.entries() == [before]
+    assert store.peek("0" * 16) is None
+
+
 def test_an_entry_says_what_is_stored(where, open_store):
     """An entry holds the settings, counts, sizes and times of its result."""
     store = open_store(where)

@@ -14,6 +14,7 @@ from attnkit.figures.panels import (
     Trace,
     band,
     level,
+    line,
     mean_line,
     panels_layout,
     scale_losses,
@@ -23,16 +24,19 @@ from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
-from attnkit.variants.palette import COLORS, FURTHER
+from attnkit.variants.palette import REFERENCE
+
+INK = "currentColor"
+"""The colour of the text: dark on a light page, light on a dark one."""
 
 STYLES = tuple(
     zip(
-        (*COLORS.values(), FURTHER[0], FURTHER[2], FURTHER[1]),
-        ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid", "dash"),
+        (INK, REFERENCE) * 4,
+        ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "dash", "solid"),
         strict=True,
     )
 )
-"""Colour and dash for every letter, so that experiments differ in more than colour."""
+"""Colour and dash for every letter: colours mean variants, so experiments differ in their dash."""
 
 
 def style_of(experiment: ComparedExperiment) -> tuple[str, str]:
@@ -44,6 +48,9 @@ def plot_overlay(
     compared: Sequence[ComparedExperiment], variants: Sequence[Variant], metric: Metric
 ) -> Figure:
     """Plot means over seeds with 95% intervals, by training step, on held-out examples.
+
+    Lines carry the letters of their experiments. Those in the colour of the text have none of their
+    own: the page gives it to them.
 
     Args:
         compared: The experiments.
@@ -57,12 +64,13 @@ def plot_overlay(
         if reference is not None:
             traces.append(level(panel, span, reference[0], "dot"))
         curves = [
-            _curve(panel, one, variant, metric, top)
+            _curve(panel, one, variant, metric, top, len(compared))
             for one in compared
             if variant in one.experiment.sharing
         ]
-        traces += [area for area, _ in curves]  # Bands lie under all lines.
-        traces += [mean for _, mean in curves]
+        traces += [area for area, _, _ in curves]  # Bands lie under all lines.
+        traces += [mean for _, mean, _ in curves]
+        traces += [letter for _, _, letter in curves]
     titles = [Title(title_of(variant), second_line_of(variant)) for variant in variants]
     revision = "-".join([metric, *(one.experiment.hash for one in compared)])
     layout = panels_layout(titles, span, revision=revision, step=span[1])
@@ -86,9 +94,14 @@ def overlay_legend(compared: Sequence[ComparedExperiment], metric: Metric) -> li
 
 
 def _curve(
-    panel: int, compared: ComparedExperiment, variant: Variant, metric: Metric, top: float
-) -> tuple[Trace, Trace]:
-    """Return the band and the mean of a variant of an experiment."""
+    panel: int,
+    compared: ComparedExperiment,
+    variant: Variant,
+    metric: Metric,
+    top: float,
+    n_compared: int,
+) -> tuple[Trace, Trace, Trace]:
+    """Return the band and the mean of a variant of an experiment, and the letter on its line."""
     color, dash = style_of(compared)
     snapshot = compared.snapshot
     steps, indices = thin(snapshot.eval_steps)
@@ -97,8 +110,22 @@ def _curve(
     low, high = interval.low.clip(0, top), interval.high.clip(0, top)
     curve = mean_line(panel, steps, interval.mean, color, low=low, high=high)
     curve["line"]["dash"] = dash
+    if color == INK:
+        del curve["line"]["color"]
     curve["hovertemplate"] = f"{compared.letter} {curve['hovertemplate']}"
-    return band(panel, steps, low, high, color), curve
+    area = band(panel, steps, low, high, REFERENCE)
+    return area, curve, _letter(panel, compared.letter, steps, interval.mean, n_compared)
+
+
+def _letter(panel: int, letter: str, steps: np.ndarray, mean: np.ndarray, n: int) -> Trace:
+    """Return a letter below its line; letters of equal lines stand beside each other."""
+    place = round((ord(letter) - ord("A") + 1) / (n + 1) * (len(steps) - 1))
+    return {
+        **line(panel, steps[place : place + 1], mean[place : place + 1]),
+        "mode": "text",
+        "text": [letter],
+        "textposition": "bottom center",
+    }
 
 
 def _reference_level(

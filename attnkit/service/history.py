@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from attnkit.experiment.experiment import default_settings
+from attnkit.experiment.experiment import settings
+from attnkit.foundation.settings import Setting
 from attnkit.service.store import LONGEST_SEARCH, StoredEntry
 from attnkit.tasks import TASKS
 from attnkit.variants import Variant
@@ -25,14 +26,19 @@ _MAX_NAMED = 3
 """Largest number of variants that are named; of more variants the number is given."""
 
 
-def history_table(entries: Sequence[StoredEntry]) -> pd.DataFrame:
-    """Return a table with one row per stored experiment, in the order given."""
+def history_table(entries: Sequence[StoredEntry], reached: Mapping[str, str]) -> pd.DataFrame:
+    """Return a table with one row per stored experiment, in the order given.
+
+    Args:
+        entries: The experiments.
+        reached: What an experiment reached in a few words, by hash; unknown ones are missing.
+    """
     import pandas as pd
 
     rows = [
         {
             "name": name_of(entry),
-            "task": task_title(entry.task),
+            "reached": reached.get(entry.hash),
             "changed": changed_settings(entry.text),
             "stored": entry.created_at,
             "runs": entry.n_runs,
@@ -40,6 +46,7 @@ def history_table(entries: Sequence[StoredEntry]) -> pd.DataFrame:
             "seconds": entry.seconds,
             "bytes": entry.n_bytes,
             "pinned": entry.pinned,
+            "task": task_title(entry.task),
         }
         for entry in entries
     ]
@@ -55,38 +62,53 @@ def name_of(entry: StoredEntry) -> str:
 class Search:
     """Search for words, and for settings with their values.
 
-    `of("reverse d_head 5")` and `of("reverse d_head=5")` both search for the word `reverse` and for
-    the setting `d_head` with the value 5.
+    A setting may be typed as in code or as on screen: `d_head 5`, `d_head=5` and `head width 5` all
+    search for the setting `d_head` with the value 5.
+
+    Attributes:
+        words: Words that an entry must have, as shown or as stored.
+        settings: Names and stored value of each setting. If several settings have the label that
+            was typed, one of them must have the value.
     """
 
     words: tuple[str, ...]
-    settings: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[tuple[str, ...], str], ...]
 
     @staticmethod
     def of(text: str) -> Search:
         """Parse a typed text, up to the length that the store uses."""
-        names, words, settings = _setting_names(), [], []
-        tokens = iter(re.sub(r"\s*=\s*", "=", text[:LONGEST_SEARCH]).lower().split())
-        for token in tokens:
-            name, _, value = token.partition("=")
-            value = value or (next(tokens, "") if token in names else "")
-            if name in names and value:
-                settings.append((name, value))
+        known = _settings_by_words()
+        words: list[str] = []
+        settings: list[tuple[tuple[str, ...], str]] = []
+        tokens = re.sub(r"\s*=\s*", "=", text[:LONGEST_SEARCH]).lower().split()
+        while tokens:
+            setting, n_used = _first_setting(tokens, known)
+            if setting is None:
+                words.append(tokens[0])
             else:
-                words.append(token)
+                settings.append(setting)
+            tokens = tokens[n_used:]
         return Search(tuple(words), tuple(settings))
 
     @property
     def text(self) -> str:
         """Search text for `ResultStore.entries`, which finds every entry that fits, and others."""
-        return " ".join([*self.words, *(word for setting in self.settings for word in setting)])
+        stored = [
+            word
+            for names, value in self.settings
+            for word in ((*names, value) if len(names) == 1 else (value,))
+        ]
+        return " ".join([*self.words, *stored])
 
     def fits(self, entry: StoredEntry) -> bool:
         """Return whether an entry has all words, as shown or as stored, and all settings."""
         settings = json.loads(entry.text)
         shown = [name_of(entry), task_title(entry.task), changed_settings(entry.text)]
         texts = " ".join([*shown, entry.text, entry.hash]).lower()
-        has_settings = all(_typed(settings.get(name)) == value for name, value in self.settings)
+        has_settings = all(
+            any(name in settings and _stored(settings[name]) == value for name in names)
+            for names, value in self.settings
+        )
         return has_settings and all(word in texts for word in self.words)
 
 
@@ -108,19 +130,19 @@ def default_name(text: str) -> str:
 
 @lru_cache(1024)
 def changed_settings(text: str) -> str:
-    """Return the settings that differ from the task's defaults, as people type them.
+    """Return the settings that differ from the task's defaults, with their names on screen.
 
     Variants and seeds are left out, because the name has them.
 
     Args:
         text: Canonical JSON of the experiment.
     """
-    settings = json.loads(text)
-    defaults = _defaults(settings["task"]) if settings["task"] in TASKS else {}
+    values = json.loads(text)
+    described = _described(values["task"]) if values["task"] in TASKS else {}
     changed = [
-        f"{name} {_typed(value)}"
-        for name, value in settings.items()
-        if name not in _IN_NAME and (name not in defaults or value != defaults[name])
+        f"{_label_of(described.get(name), name)} {_shown(described.get(name), value)}"
+        for name, value in values.items()
+        if name not in _IN_NAME and (name not in described or value != described[name].default)
     ]
     return ", ".join(changed)
 
@@ -135,16 +157,72 @@ _IN_NAME = ("v", "task", "sharing", "n_seeds")
 
 
 @cache
-def _defaults(task: str) -> dict[str, Any]:
-    return default_settings(task)
+def _described(task: str) -> dict[str, Setting]:
+    return settings(task)
 
 
-def _setting_names() -> frozenset[str]:
-    return frozenset(name for task in TASKS for name in _defaults(task))
+def _settings_by_words() -> dict[str, dict[str, Setting]]:
+    """Return settings by name, under their name and under their label, both in lower case."""
+    known: dict[str, dict[str, Setting]] = {}
+    for task in TASKS:
+        for name, setting in _described(task).items():
+            known.setdefault(setting.label.lower(), {})[name] = setting
+    for task in TASKS:  # a name in code is clear, also where it is the label of another setting
+        known |= {name: {name: setting} for name, setting in _described(task).items()}
+    return known
 
 
-def _typed(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _first_setting(
+    tokens: Sequence[str], known: Mapping[str, Mapping[str, Setting]]
+) -> tuple[tuple[tuple[str, ...], str] | None, int]:
+    """Return the setting and value with which the tokens begin, and the number of their tokens.
+
+    Without one, the setting is None and the number 1.
+    """
+    for n_words in range(min(_LONGEST_LABEL, len(tokens)), 0, -1):
+        *first, last = tokens[:n_words]
+        last, _, value = last.partition("=")
+        typed = " ".join([*first, last])
+        n_used = n_words if value else n_words + 1
+        value = value or next(iter(tokens[n_words:]), "")
+        for setting in known.get(typed, {}).values():
+            stored = _value_of(setting, value)
+            if stored is None and typed == setting.name:  # no label, so nothing else is meant
+                stored = value
+            if stored:
+                return (tuple(known[typed]), stored), n_used
+    return None, 1
+
+
+_LONGEST_LABEL = 4
+"""Words of a label that are compared with a search, at most."""
+
+
+def _value_of(setting: Setting, typed: str) -> str | None:
+    """Return a typed value as it is stored, in lower case; None if the setting cannot have it."""
+    if setting.kind is bool:
+        return {"on": "true", "yes": "true", "off": "false", "no": "false"}.get(typed)
+    if setting.choices:
+        choices = {setting.label_of(choice).lower(): choice.lower() for choice in setting.choices}
+        return (choices | {choice.lower(): choice.lower() for choice in setting.choices}).get(typed)
+    return typed if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", typed) else None
+
+
+def _label_of(setting: Setting | None, name: str) -> str:
+    """Return the name of a setting on screen; that of an unknown one is made of its name."""
+    return name.replace("_", " ") if setting is None else setting.label
+
+
+def _shown(setting: Setting | None, value: Any) -> str:
+    """Return a value as it is shown on screen."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return setting.label_of(value) if setting is not None and setting.choices else str(value)
+
+
+def _stored(value: Any) -> str:
+    """Return a value of canonical JSON in lower case, as a search writes it."""
+    return str(value).lower()
 
 
 def _title(text: Any) -> str:

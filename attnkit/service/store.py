@@ -235,6 +235,10 @@ class ResultStore:
         """
         return self._read(hash, _row_of_snapshot, _snapshot)
 
+    def peek(self, hash: str) -> Snapshot | None:
+        """Return the last snapshot as `snapshot` does, for lists: this does not count as use."""
+        return self._decode(hash, _row_of_snapshot, _snapshot)
+
     def result(self, hash: str) -> Result | None:
         """Return a stored result, or None; this counts as use."""
         return self._read(hash, _intact_row, _result)
@@ -308,13 +312,21 @@ class ResultStore:
         select_row: Callable[[Connection, str], Row[Any] | None],
         decode: Callable[[Row[Any]], T | None],
     ) -> T | None:
-        if not _is_hash(hash):
-            return None
-        row = self._database.do(lambda connection: select_row(connection, hash), changes=False)
-        decoded = None if row is None else decode(row)
+        decoded = self._decode(hash, select_row, decode)
         if decoded is not None:
             self._note_use(hash)
         return decoded
+
+    def _decode(
+        self,
+        hash: str,
+        select_row: Callable[[Connection, str], Row[Any] | None],
+        decode: Callable[[Row[Any]], T | None],
+    ) -> T | None:
+        if not _is_hash(hash):
+            return None
+        row = self._database.do(lambda connection: select_row(connection, hash), changes=False)
+        return None if row is None else decode(row)
 
     def _note_use(self, hash: str) -> None:
         """Write the time of use, unless that was done within the last minute."""

@@ -10,7 +10,7 @@ from attnkit.foundation.settings import InvalidExperiment, Problem, as_sentence
 from attnkit.ui import components
 from attnkit.ui.lab import MOST_COLUMNS, Lab
 from attnkit.ui.markdown import plain
-from attnkit.variants import CATALOGUE, InvalidVariant, Variant, names_of
+from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import find, key_of
 from attnkit.variants.palette import colors_of
@@ -60,7 +60,7 @@ def _pick_text() -> tuple[str, list[str]]:
         key=_TEXT,
         on_change=_take_name,
         live=True,
-        help="Search by name, by a word of the description or by the paper. Or write a sharing, "
+        help="Search by name, model, paper or a word of the explanation. Or write a sharing, "
         "then words: Q=K unit_key self_mask. The page Variants lists all words.",
     )
     text = str(st.session_state[_TEXT]).strip()
@@ -129,6 +129,11 @@ def _with_alias(key: str) -> str:
     return f"{named.name} ({named.aliases[0]})" if named.aliases else named.name
 
 
+def other_names(named: Named) -> str:
+    """Return the other names of an entry and the models that have it; empty if there are none."""
+    return f"Other names, or models that have it: {', '.join(named.aliases)}." * bool(named.aliases)
+
+
 def costs_line(experiment: Experiment, variant: Variant) -> str:
     """Return the parameters, cache and multiply-adds of a variant in an experiment, in words."""
     costs = experiment.costs(variant)
@@ -155,8 +160,8 @@ def _preview(variant: Variant, experiment: Experiment) -> None:
         components.diagram(experiment, variant, color, key="previewed")
         if named:
             st.markdown(f"**{named[0].name}.** {named[0].explanation}")
-            if named[0].aliases:
-                st.caption(f"Also called: {', '.join(named[0].aliases)}.")
+            if names := other_names(named[0]):
+                st.caption(names)
             st.caption(f"Source: {named[0].source}")
         else:
             st.markdown(f"`{variant.value}`  \n{variant.meaning}")

@@ -52,7 +52,8 @@ def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot) -> str:
     n_runs = experiment.n_runs
     if not job.over:  # finished runs that were taken over do not train
         speed, n_runs = job.model_steps_per_second, job.trains.n_runs
-    progress = f"Step {snapshot.step} of {steps}, {n_runs} models"
+    models = "1 model" if n_runs == 1 else f"{n_runs} models"
+    progress = f"Step {snapshot.step} of {steps}, {models}"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
     notes = " The training process died and began anew." if job.restarts else ""
     notes += " The settings have changed since." if experiment != lab.experiment else ""
@@ -60,8 +61,9 @@ def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot) -> str:
         if job.unstored:
             yet = " yet" if job.tried_again else ""
             notes = f" Not stored{yet}: {plain(job.unstored)}.{notes}"
-        verb = "Finished" if job.asked_at else "Finished before, from the store"
-        return f"{verb}: {progress} in {snapshot.seconds:.1f} s{pace}.{notes}"
+        if not job.asked_at:
+            return f"Trained earlier: {steps} steps, {models} in {snapshot.seconds:.1f} s.{notes}"
+        return f"Finished: {progress} in {snapshot.seconds:.1f} s{pace}.{notes}"
     if job.state in ("paused", "stopped"):
         going = {"paused": "Pausing", "stopped": "Stopping"}[job.state]
         state = job.state.capitalize() if job.settled else going

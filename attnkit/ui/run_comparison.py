@@ -1,4 +1,4 @@
-"""Comparison of experiments on the Runs page: settings, curves, tables and downloads."""
+"""Chosen experiments on the Runs page: replay or comparison, tables and downloads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import streamlit as st
 
 from attnkit.analysis.comparison import (
     ABSENT,
-    LETTERS,
     ComparedExperiment,
     Metric,
     differences_between,
@@ -25,11 +24,17 @@ from attnkit.analysis.comparison import (
     to_json,
     variants_of,
 )
-from attnkit.figures.overlay import STYLES, overlay_legend, plot_overlay
+from attnkit.analysis.reached import metric_of
+from attnkit.figures.overlay import overlay_legend, plot_overlay
+from attnkit.figures.replay import replay
 from attnkit.service.server import server_settings
+from attnkit.training.summary import percent
 from attnkit.ui import components
+from attnkit.ui.render_cache import cached_with_snapshot
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
+
+_replay = cached_with_snapshot(replay)
 
 _MEASURES: dict[Metric, str] = {"accuracy": "Accuracy", "loss": "Loss"}
 
@@ -47,42 +52,63 @@ _MOST_ROWS_IN_FULL = 30
 
 
 def comparison(compared: Sequence[ComparedExperiment]) -> None:
-    """Draw settings, curves and tables of the chosen experiments."""
-    st.subheader("Settings that differ" if len(compared) > 1 else "Settings", anchor=False)
+    """Draw curves and numbers of the chosen experiments; what they add is folded away."""
     settings = settings_table(compared)
-    if not settings.empty:
-        _table(settings, "Settings that differ", {})
-    if len(compared) == 1:
-        st.caption(f"{'All' if settings.empty else 'All others'} are the task's defaults.")
-    elif (settings == ABSENT).any(axis=None):
-        st.caption(f"{ABSENT}: the task has no such setting.")
+    if len(compared) > 1:
+        st.subheader("Settings that differ", anchor=False)
+        if not settings.empty:
+            _table(settings, "Settings that differ", {})
+        if (settings == ABSENT).any(axis=None):
+            st.caption(f"{ABSENT}: the task has no such setting.")
 
     metric, variants = _measure_and_variants(compared)
-    better = "higher is better" if metric == "accuracy" else "lower is better"
     summary = summary_table(compared, metric)
     summary = summary[summary["sharing"].isin([variant.value for variant in variants])]
     st.subheader(f"{_MEASURES[metric]} on held-out examples, by training step", anchor=False)
-    components.live_figure(
-        plot_overlay(compared, variants, metric),
-        overlay_legend(compared, metric),
-        key="overlay",
-        alt=f"{_MEASURES[metric]} over steps. At the end: {_means_in_words(summary)}",
-        faded=False,
-    )
-    st.caption(f"Lines: means over seeds; bands: 95% intervals (Student's t); {better}.")
+    if len(compared) == 1:
+        blob = _replay(compared[0].snapshot, tuple(variants), metric)
+        components.film_component("replay")(key="replay", data=blob)
+    else:
+        components.live_figure(
+            plot_overlay(compared, variants, metric),
+            overlay_legend(compared, metric),
+            key="overlay",
+            alt=f"{_MEASURES[metric]} over steps. At the end: {_means_in_words(summary, metric)}",
+            faded=False,
+        )
+        components.load_plotly()
+        better = "higher is better" if metric == "accuracy" else "lower is better"
+        st.caption(f"Lines: means over seeds; bands: 95% intervals (Student's t); {better}.")
 
+    _numbers(summary, metric)
+    _differences(compared, variants, metric)
+    if len(compared) == 1:
+        with st.expander("Settings", key="settings"):
+            if not settings.empty:
+                _table(settings, "Settings", {})
+            st.caption(f"{'All' if settings.empty else 'All others'} are the task's defaults.")
+
+
+def _numbers(summary: pd.DataFrame, metric: Metric) -> None:
+    """Draw what each variant of each experiment reached; accuracies are in percent."""
     st.subheader("What each reached", anchor=False)
     limits = summary[["low", "high"]].clip(0, 1 if metric == "accuracy" else None)
     summary = summary.assign(**limits)  # limits of Student's t may lie outside of 0 to 1
+    shares = ["last", "low", "high", "mean", "best"]
+    if metric == "accuracy":
+        summary[shares] = summary[shares].map(_whole_percent)
+        summary["sd"] *= 100
     _table(summary, "What each experiment reached", _summary_columns(metric))
-    st.caption(
-        "Last: mean over seeds of the last evaluation, its 95% limits, and the standard deviation "
-        "(SD) over seeds. Mean: of all evaluations, so that learning early counts. Best: the best "
-        "evaluation of the best seed, an optimistic number that grows with the number of seeds "
-        "and evaluations. Steps to 99% accuracy: mean over the solved seeds only. Diverged seeds "
-        "are left out of all other columns."
-    )
-    _differences(compared, variants, metric)
+    with st.expander("What the columns mean", key="columns"):
+        st.markdown(
+            "- Last: mean over seeds of the last evaluation, its 95% limits (low, high), and the "
+            "standard deviation (SD) over seeds.\n"
+            "- Mean: mean of all evaluations, so that learning early counts.\n"
+            "- Best: the best evaluation of the best seed, an optimistic number that grows with "
+            "the number of seeds and evaluations.\n"
+            "- Steps to 99%: mean over the solved seeds only.\n"
+            "- Diverged: seeds that are left out of all other columns."
+        )
 
 
 def downloads(compared: Sequence[ComparedExperiment]) -> None:
@@ -129,22 +155,32 @@ def _encoded(text: Callable[[], str]) -> bytes:
         return text().encode()
 
 
-def _means_in_words(summary: pd.DataFrame) -> str:
-    """Return the means at the last evaluation, such as "QKV: A 0.98, B 0.51."."""
+def _means_in_words(summary: pd.DataFrame, metric: Metric) -> str:
+    """Return the means at the last evaluation, such as "QKV: A 98%, B 51%."."""
     parts = []
     for name, rows in summary.groupby("sharing", sort=False):
         means = [
-            f"{letter} {'diverged' if math.isnan(last) else format(last, '.2f')}"
+            f"{letter} {_mean_in_words(last, metric)}"
             for letter, last in zip(rows["experiment"], rows["last"], strict=True)
         ]
         parts.append(f"{title_of(Variant(str(name)))}: {', '.join(means)}.")
     return " ".join(parts)
 
 
+def _mean_in_words(mean: float, metric: Metric) -> str:
+    if math.isnan(mean):
+        return "diverged"
+    return percent(mean) if metric == "accuracy" else f"{mean:.2f}"
+
+
+def _whole_percent(share: float) -> float:
+    """Return a share as the number of `percent`; NaN if there is none."""
+    return share if math.isnan(share) else float(percent(share).removesuffix("%"))
+
+
 def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metric, list[Variant]]:
     """Draw the choice of metric and variants, and return both."""
-    has_loss_to_beat = any(c.experiment.task.loss_to_beat is not None for c in compared)
-    default: Metric = "loss" if has_loss_to_beat else "accuracy"
+    default = metric_of([one.snapshot for one in compared])
     variants = variants_of(compared)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         metric: Metric = st.segmented_control(
@@ -173,48 +209,73 @@ def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metri
 def _differences(
     compared: Sequence[ComparedExperiment], variants: list[Variant], metric: Metric
 ) -> None:
-    """Draw paired differences between variants, and between experiments."""
-    names = [variant.value for variant in variants]
+    """Draw paired differences between variants, and between experiments, folded away."""
     baselines = [v for v in variants if any(_is_beside_others(v, c) for c in compared)]
-    if len(variants) > 1 and baselines:
-        st.subheader("Variants against each other, seed by seed", anchor=False)
-        baseline = st.selectbox(
-            "Minus",
-            [variant.value for variant in baselines],
-            index=next((i for i, v in enumerate(baselines) if v.value == "QKV"), 0),
-            format_func=lambda name: title_of(Variant(name)),
-            key="minus_variant",
-            width=240,
-        )
-        differences = differences_within(compared, Variant(baseline), metric)
-        differences = differences[differences["sharing"].isin(names)]
-        label = f"{_MEASURES[metric]} minus that of {title_of(Variant(baseline))}"
-        _table(differences, label, _difference_columns(label))
-    if len(compared) > 1:
-        st.subheader("Experiments against each other, seed by seed", anchor=False)
-        letter = st.selectbox(
-            "Minus", [c.letter for c in compared], key="minus_experiment", width=240
-        )
-        reference = next(c for c in compared if c.letter == letter)
-        differences = differences_between(compared, reference, metric)
-        differences = differences[differences["sharing"].isin(names)]
-        label = f"{_MEASURES[metric]} minus that of {letter}"
-        if differences.empty:
-            st.caption(f"No other experiment has a variant of {letter}.")
-        else:
-            _table(differences, label, _difference_columns(label))
-        unpaired = differences.loc[differences["n_pairs"] == 0, "experiment"].unique()
-        if len(unpaired):
-            st.caption(
-                f"No pairs: {', '.join(unpaired)}. Pairs need a seed that both have, on one task, "
-                "where neither diverged."
-            )
-    if len(compared) > 1 or (len(variants) > 1 and baselines):
+    has_others = len(variants) > 1 and bool(baselines)
+    if len(compared) == 1 and not has_others:
+        return
+    with st.expander("Differences, seed by seed", key="differences"):
+        names = [variant.value for variant in variants]
+        if has_others:
+            _differences_of_variants(compared, names, baselines, metric)
+        if len(compared) > 1:
+            _differences_of_experiments(compared, names, metric)
         st.caption(
             "Mean of the pairs at the last evaluation with 95% limits (Student's t), each by "
             "itself: among twenty such intervals one is expected to miss. Where all pairs agree "
             "the interval has no width, which does not mean that other seeds would agree, too."
         )
+
+
+def _differences_of_variants(
+    compared: Sequence[ComparedExperiment],
+    names: Sequence[str],
+    baselines: Sequence[Variant],
+    metric: Metric,
+) -> None:
+    """Draw the paired differences of variants to one of them, within each experiment."""
+    st.subheader("Variants against each other", anchor=False)
+    baseline = st.selectbox(
+        "Minus",
+        [variant.value for variant in baselines],
+        index=next((i for i, v in enumerate(baselines) if v.value == "QKV"), 0),
+        format_func=lambda name: title_of(Variant(name)),
+        key="minus_variant",
+        width=240,
+    )
+    differences = differences_within(compared, Variant(baseline), metric)
+    differences = differences[differences["sharing"].isin(names)]
+    label = f"{_MEASURES[metric]} minus that of {title_of(Variant(baseline))}"
+    _table(_in_points(differences, metric), label, _difference_columns(label, metric))
+
+
+def _differences_of_experiments(
+    compared: Sequence[ComparedExperiment], names: Sequence[str], metric: Metric
+) -> None:
+    """Draw the paired differences of experiments to one of them, for each variant."""
+    st.subheader("Experiments against each other", anchor=False)
+    letter = st.selectbox("Minus", [c.letter for c in compared], key="minus_experiment", width=240)
+    reference = next(c for c in compared if c.letter == letter)
+    differences = differences_between(compared, reference, metric)
+    differences = differences[differences["sharing"].isin(names)]
+    label = f"{_MEASURES[metric]} minus that of {letter}"
+    if differences.empty:
+        st.caption(f"No other experiment has a variant of {letter}.")
+    else:
+        _table(_in_points(differences, metric), label, _difference_columns(label, metric))
+    unpaired = differences.loc[differences["n_pairs"] == 0, "experiment"].unique()
+    if len(unpaired):
+        st.caption(
+            f"No pairs: {', '.join(unpaired)}. Pairs need a seed that both have, on one task, "
+            "where neither diverged."
+        )
+
+
+def _in_points(differences: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+    """Return differences of accuracies in percentage points, others as they are."""
+    factor = 100 if metric == "accuracy" else 1
+    columns = {name: factor * differences[name] for name in ("difference", "low", "high")}
+    return differences.assign(**columns)
 
 
 def _is_beside_others(variant: Variant, compared: ComparedExperiment) -> bool:
@@ -224,49 +285,43 @@ def _is_beside_others(variant: Variant, compared: ComparedExperiment) -> bool:
 
 def _summary_columns(metric: Metric) -> dict[str, Any]:
     """Return the headings and formats of the summary."""
-    number = partial(st.column_config.NumberColumn, format="%.3f")
-    integer = partial(st.column_config.NumberColumn, format="%.0f")
+    is_share = metric == "accuracy"
+    number = partial(st.column_config.NumberColumn, format="%d%%" if is_share else "%.3f")
     return {
         "seeds": "Seeds",
         "last": number(f"Last {metric}"),
         "low": number("Low"),
         "high": number("High"),
-        "sd": number("SD"),
+        "sd": st.column_config.NumberColumn("SD", format="%.1f" if is_share else "%.3f"),
         "mean": number("Mean"),
         "best": number("Best (optimistic)"),
         "solved": "Solved",
-        "steps_to_threshold": integer("Steps to 99%"),
+        "steps_to_threshold": st.column_config.NumberColumn("Steps to 99%", format="%.0f"),
         "diverged": "Diverged",
     }
 
 
-def _difference_columns(label: str) -> dict[str, Any]:
+def _difference_columns(label: str, metric: Metric) -> dict[str, Any]:
     """Return the headings and formats of paired differences."""
-    number = partial(st.column_config.NumberColumn, format="%+.3f")
+    is_share = metric == "accuracy"
+    number = partial(st.column_config.NumberColumn, format="%+.1f" if is_share else "%+.3f")
     return {
         "n_pairs": "Pairs",
-        "difference": number(label),
+        "difference": number(f"{label}, in points" if is_share else label),
         "low": number("Low"),
         "high": number("High"),
     }
 
 
-def _table(values: Any, alt: str, columns: dict[str, Any]) -> None:
+def _table(values: pd.DataFrame, alt: str, columns: dict[str, Any]) -> None:
     """Draw a table, in full unless it is long; sharings are shown by their titles."""
-    n_rows = len(values)
     if "experiment" in values:
         values = values.assign(sharing=[title_of(Variant(name)) for name in values["sharing"]])
-        values = values.style.map(_letter_color, subset=["experiment"])
     st.dataframe(
         values,
         hide_index=True,
-        height="content" if n_rows <= _MOST_ROWS_IN_FULL else "auto",
+        height="content" if len(values) <= _MOST_ROWS_IN_FULL else "auto",
         column_config={"experiment": "Experiment", "sharing": "Variant", **columns},
         placeholder="–",
         alt=alt,
     )
-
-
-def _letter_color(letter: str) -> str:
-    """Return the CSS of an experiment's letter, in the colour of its lines."""
-    return f"color: {STYLES[LETTERS.index(letter)][0]}; font-weight: 600"

@@ -15,6 +15,7 @@ from functools import lru_cache
 import streamlit as st
 
 from attnkit.analysis.comparison import LETTERS, ComparedExperiment
+from attnkit.analysis.reached import in_a_cell
 from attnkit.foundation.settings import as_sentence
 from attnkit.service.history import Search, name_of
 from attnkit.service.server import server_settings
@@ -132,6 +133,29 @@ def list_entries(store: ResultStore, query: str, most: int) -> list[StoredEntry]
     return sorted(matches, key=lambda entry: entry.created_at, reverse=True)[:most]
 
 
+def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dict[str, str]:
+    """Return what experiments reached in a few words, by hash.
+
+    A result is read once, and at most `_READ_BYTES` of results at a time, so that a page of large
+    ones opens soon: those that are missing come when the page is drawn again.
+
+    Raises:
+        Unavailable: If the store cannot be read.
+    """
+    n_bytes, found = 0, {}
+    for entry in entries:
+        key = (entry.hash, entry.created_at)
+        if key not in _REACHED and n_bytes < _READ_BYTES:
+            n_bytes += entry.n_bytes
+            snapshot = store.peek(entry.hash)
+            if len(_REACHED) >= _MOST_REACHED:
+                _REACHED.clear()
+            _REACHED[key] = "" if snapshot is None else in_a_cell(snapshot)
+        if key in _REACHED:
+            found[entry.hash] = _REACHED[key]
+    return found
+
+
 def find_chosen(runs: Runs, store: ResultStore, read: Sequence[StoredEntry]) -> list[StoredEntry]:
     """Return the chosen entries; those that are not stored any more leave the choice.
 
@@ -208,6 +232,15 @@ def _quoted(texts: Sequence[str]) -> str:
 
 
 _HASH = re.compile("[0-9a-f]{16}")
+
+_REACHED: dict[tuple[str, datetime], str] = {}
+"""What experiments reached, by hash and time of storing; empty if this copy cannot read it."""
+
+_MOST_REACHED = 10_000
+"""Entries of `_REACHED`, at most."""
+
+_READ_BYTES = 2**27
+"""Size of the results that are read for one table, after which no further one is begun."""
 
 _SEARCHED = 5000
 """Entries that the store finds by single words and that `Search` then checks, at most."""

@@ -40,7 +40,7 @@ def register(
     Args:
         name: Short name without commas, which is no text form of another variant.
         variant: Text form of the variant.
-        explanation: What it does and why, in plain sentences.
+        explanation: What it does and why, in plain sentences; the first one stands in tables.
         source: Citation.
         family: Heading under which it is listed.
         aliases: Other names under which `search` finds it; `find` does not know them.
@@ -73,22 +73,28 @@ def register(
 def search(query: str) -> list[Named]:
     """Return the entries that contain every word of a query, those by name or alias first.
 
+    If the query is a text form, its entries come before all others.
+
     A word of the query matches every word that begins with it. Case does not count, and a hyphen
     counts as a space or as nothing: "multi-query", "multi query" and "multiquery" find the same
-    entries. The search covers name, aliases, explanation, source and family.
+    entries. The search covers name, aliases, text form, explanation, meaning, source and family.
     """
     query_words = _words(query)
     if not query_words:
         return []
+    exact = names_of(Variant(query)) if _is_text_form(query) else []
     by_name, by_text = [], []
     for entry in CATALOGUE.values():
+        if entry in exact:
+            continue
         names = _words(entry.name, *entry.aliases)
-        texts = names + _words(entry.explanation, entry.source, entry.family)
+        variant = entry.variant
+        texts = [variant.value, variant.meaning, entry.explanation, entry.source, entry.family]
         if _contains_all(names, query_words):
             by_name.append(entry)
-        elif _contains_all(texts, query_words):
+        elif _contains_all(names + _words(*texts), query_words):
             by_text.append(entry)
-    return by_name + by_text
+    return exact + by_name + by_text
 
 
 def names_of(variant: Variant) -> list[Named]:

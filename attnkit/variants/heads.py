@@ -185,7 +185,8 @@ register(
 register(
     "Thin keys",
     "QKV d_k=d/2",
-    "Selecting one of N tokens needs about log₂ N dimensions, so keys can be thinner than values.",
+    "Queries and keys have half the width of values. Selecting one of N tokens needs about log₂ N "
+    "dimensions, so keys can be thinner than values.",
     "reported: Thin Keys, arXiv 2603.04427 (abstract)",
     FAMILY,
     aliases=("narrow keys", "low-dimensional keys"),
@@ -193,7 +194,8 @@ register(
 register(
     "Wide values",
     "QKV d_v=2d",
-    "Keys and values can have different widths: only the numbers of keys and of values must agree.",
+    "Values have twice the width of keys. The widths can differ: only the numbers of keys and of "
+    "values must agree.",
     "a question asked in online discussions",
     FAMILY,
 )

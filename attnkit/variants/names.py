@@ -17,7 +17,7 @@ class Named:
     Attributes:
         name: Short name, typed and displayed.
         variant: The variant.
-        explanation: What it does and why, in plain sentences.
+        explanation: What it does and why, in plain sentences; the first one stands in tables.
         source: Citation; begins with "reported" if only an abstract was read.
         family: Heading under which it is listed.
         aliases: Other names under which people search for it.
@@ -31,6 +31,12 @@ class Named:
     family: str = "Own"
     aliases: tuple[str, ...] = ()
     origin: str = field(default="", compare=False)
+
+    @property
+    def brief(self) -> str:
+        """The first sentence of the explanation; without one, what the text form means."""
+        first = re.split(r"(?<=[.?!]) ", self.explanation or self.variant.meaning, maxsplit=1)[0]
+        return first.removesuffix(".")
 
 
 CATALOGUE: dict[str, Named] = {}

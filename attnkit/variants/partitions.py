@@ -51,8 +51,8 @@ register(
 register(
     "Shared K=V",
     "K=V",
-    "Keys and values are the same vectors, which halves the cache: what a token is found by is "
-    "also what it hands over. A head must hold address and payload in one vector.",
+    "Keys and values are the same vectors, which halves the cache. What a token is found by is "
+    "also what it hands over: a head must hold address and payload in one vector.",
     "Kayyam et al. 2026, arXiv 2606.04032",
     FAMILY,
     aliases=("shared key-value", "tied key and value"),
@@ -104,8 +104,8 @@ register(
 register(
     "Original space",
     "Q=K=I d_head=m/h",
-    "Why not compare tokens in the original embedding space? Queries and keys are the token "
-    "itself; only the value matrix and the output matrix are learnt.",
+    "Queries and keys are the token itself, so tokens are compared in the original embedding "
+    "space. Only the value matrix and the output matrix are learnt.",
     "a question asked in online discussions",
     IDENTITIES,
 )

@@ -29,7 +29,7 @@ register(
     "A learned vector per position is added to every token, as in the first transformers.",
     "Vaswani et al. 2017, arXiv 1706.03762",
     FAMILY,
-    aliases=("absolute position embedding", "learned position embedding"),
+    aliases=("absolute position embedding", "learned position embedding", "BERT", "GPT-2"),
 )
 register(
     "RoPE",
@@ -38,7 +38,7 @@ register(
     "Q=K they stay exactly symmetric.",
     "Su et al. 2021, arXiv 2104.09864",
     FAMILY,
-    aliases=("rotary position embedding", "RoFormer"),
+    aliases=("rotary position embedding", "RoFormer", "Llama", "GPT-NeoX"),
 )
 register(
     "RoPE with Q=K",
@@ -55,7 +55,7 @@ register(
     "Scores fall with the distance, at a different rate in every head.",
     "Press et al. 2021, arXiv 2108.12409",
     FAMILY,
-    aliases=("attention with linear biases",),
+    aliases=("attention with linear biases", "BLOOM", "MPT"),
 )
 register(
     "Relative bias with Q=K",

@@ -189,8 +189,9 @@ for _value, _matrix in (
     register(
         f"Tied later: {_value.replace('_', ' ')}",
         "QKV tie=K=V" + (f" tie_by={_value}" if _value != "average" else ""),
-        "The model is trained with three matrices for half of the steps. Then keys and values "
-        f"are tied to {_matrix}, and it is trained further. Does a trained model survive this?",
+        f"After half of the steps, keys and values are tied to {_matrix}. Until then the model is "
+        "trained with three matrices, and afterwards it is trained further. Does a trained model "
+        "survive this?",
         "notes in the repository of Kayyam et al. 2026, arXiv 2606.04032",
         FAMILY,
     )

@@ -137,6 +137,7 @@ function arranged(root, given, { columns, cell, titles, tops, height }, panelHei
     width,
     height,
     font: { color: text, size: 12, family: ink.fontFamily },
+    colorway: [text], // of lines without a colour of their own
     hoverlabel: { font: { size: 12, color: paper }, bgcolor: text },
     annotations: given.annotations.map((a, i) => ({
       ...a, text: titles[i].join("<br>"), align: "left", font: { color: text, size: 14 },

@@ -1,14 +1,14 @@
-"""Runs: every finished experiment that this copy keeps, and comparisons between them."""
+"""Runs: every finished experiment that this copy keeps; one is replayed, several are compared."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import streamlit as st
 
 from attnkit.analysis.comparison import ComparedExperiment
-from attnkit.figures.overlay import style_of
+from attnkit.analysis.reached import comparison_in_words, last_means, levels_in_words, metric_of
 from attnkit.foundation.settings import as_sentence
 from attnkit.service.history import changed_settings, history_table, name_of
 from attnkit.service.server import server_settings
@@ -19,7 +19,6 @@ from attnkit.service.store import (
     StoredEntry,
     Unavailable,
 )
-from attnkit.ui import components
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.run_comparison import comparison, downloads
@@ -32,6 +31,7 @@ from attnkit.ui.runs import (
     list_entries,
     may_change,
     open_runs,
+    what_each_reached,
 )
 from attnkit.ui.session import with_hidden
 from attnkit.ui.storage import result_store
@@ -47,7 +47,6 @@ def draw() -> None:
     """Draw the page, as far as the store can be read."""
     require_route()
     st.title("Runs", anchor=False)
-    st.markdown("Finished experiments are kept here, and any of them can be compared.")
     runs = open_runs()
     store = result_store()
     try:
@@ -64,15 +63,15 @@ def draw() -> None:
 
 
 def show_store(runs: Runs, store: ResultStore) -> None:
-    """Draw the search, the table of experiments and the comparison of those that are chosen.
+    """Draw the conclusion, the table of experiments, and those that are chosen.
 
     Raises:
         Unavailable: If the store cannot be read.
     """
-    problems = st.container()
+    concluding, problems = st.container(key="conclusion"), st.container()
     query = st.text_input(
         "Search",
-        placeholder="Name, task, setting (d_head 5) or hash",
+        placeholder="Name, task, variant, or a setting such as head width 5",
         icon=":material/search:",
         max_chars=LONGEST_SEARCH,
         key="runs_search",
@@ -82,40 +81,61 @@ def show_store(runs: Runs, store: ResultStore) -> None:
     chosen = find_chosen(runs, store, entries)
     compared = compare(runs, store, chosen)
     chosen = [entry for entry in chosen if entry.hash in runs.chosen]
+    with concluding:
+        st.markdown(plain(conclusion(compared, len(entries), is_search=bool(query))))
     if entries:
-        history(runs, entries)
-        megabytes, limit = store.n_bytes() / 2**20, server_settings().store_megabytes
-        is_cut = len(entries) == MOST_LISTED
-        note = f"The newest {MOST_LISTED}; search for others." if is_cut else ""
-        st.caption(
-            f"{note} {megabytes:,.1f} of {limit:,} MB are used. When they are full, the experiment "
-            "that nobody has opened for longest is deleted; pinned experiments stay."
-        )
+        history(runs, entries, what_each_reached(store, entries))
     elif query:
-        st.info(f"Nothing stored has “{plain(query)}” in its name, task, settings or hash.")
+        st.info(f"Nothing stored has “{plain(query)}” in its name, task or settings.")
     else:
-        st.info("No experiment has been finished here yet. Train one, and it is kept.")
         st.page_link("pages/lab.py", label="Open the Lab", icon=":material/science:")
     if compared:
         chosen_list(runs, store, compared, chosen)
         comparison(compared)
         downloads(compared)
-        components.load_plotly()
-    elif entries:
-        st.markdown(f"Tick one experiment to see its numbers, or up to {MOST} to compare them.")
+        how_trained(compared, chosen)
+    if entries:
+        how_long_kept(store, len(entries))
     runs.write_link()
     with problems:
         show_problems(runs)
 
 
-def history(runs: Runs, entries: Sequence[StoredEntry]) -> None:
-    """Draw the table of stored experiments, in which experiments are chosen."""
+def conclusion(compared: Sequence[ComparedExperiment], n_listed: int, *, is_search: bool) -> str:
+    """Return one sentence: what the chosen experiments show, or else what can be chosen."""
+    if len(compared) > 1:
+        return comparison_in_words(compared)
+    if compared:
+        snapshot = compared[0].snapshot
+        metric = metric_of([snapshot])
+        variants = snapshot.experiment.sharing
+        lead = f"{snapshot.experiment.task.title}: "
+        return levels_in_words(variants, last_means(snapshot, metric).tolist(), metric, lead)
+    if not n_listed:
+        nothing = "No experiment has been finished here yet: train one in the Lab, and it is kept."
+        return "No experiment fits the search." if is_search else nothing
+    which = f"{n_listed} experiments {'fit the search' if is_search else 'are kept here'}"
+    if n_listed == 1:
+        which = f"1 experiment {'fits the search' if is_search else 'is kept here'}"
+    elif n_listed == MOST_LISTED:
+        which = f"The newest {MOST_LISTED} experiments are listed"
+    return f"{which}: tick one to replay its learning, or up to {MOST} to compare them."
+
+
+def history(runs: Runs, entries: Sequence[StoredEntry], reached: Mapping[str, str]) -> None:
+    """Draw the table of stored experiments, in which experiments are chosen.
+
+    Args:
+        runs: The visitor's choice.
+        entries: The experiments.
+        reached: What each reached, by hash.
+    """
     hashes = [entry.hash for entry in entries]
     key = runs.key_of_table(hashes)
     chosen_rows = [row for row, entry in enumerate(entries) if entry.hash in runs.chosen]
     with st.container(key="history"):
         st.dataframe(
-            history_table(entries),
+            history_table(entries, reached),
             hide_index=True,
             key=key,
             on_select=lambda: runs.take_rows(hashes, st.session_state[key].selection.rows),
@@ -123,17 +143,21 @@ def history(runs: Runs, entries: Sequence[StoredEntry]) -> None:
             selection_default={"selection": {"rows": chosen_rows}},
             column_config={
                 "name": st.column_config.TextColumn("Name", width=250),
-                "task": st.column_config.TextColumn("Task", width=115),
+                "reached": st.column_config.TextColumn(
+                    "Accuracy", width=230, help="Mean over seeds at the end of training."
+                ),
                 "changed": st.column_config.TextColumn(
                     "Changed settings", width=180, help="What differs from the task's defaults."
                 ),
                 "stored": st.column_config.DatetimeColumn("Finished", width=110, format="distance"),
                 "runs": st.column_config.NumberColumn("Runs", width=50, help="Variants × seeds."),
                 "steps": st.column_config.NumberColumn("Steps", width=60, format="localized"),
-                "seconds": st.column_config.NumberColumn("Seconds", width=70, format="%.0f"),
+                "seconds": st.column_config.NumberColumn("Trained in", width=80, format="%.0f s"),
                 "bytes": st.column_config.NumberColumn("Size", width=70, format="bytes"),
                 "pinned": st.column_config.CheckboxColumn("Pinned", width=60),
+                "task": st.column_config.TextColumn("Task", width=115),
             },
+            placeholder="–",
             alt="Finished experiments, newest first",
         )
 
@@ -144,22 +168,27 @@ def chosen_list(
     compared: Sequence[ComparedExperiment],
     entries: Sequence[StoredEntry],
 ) -> None:
-    """Draw a row for each compared experiment: letter, name, a link to the Lab, and its buttons."""
+    """Draw a row for each compared experiment: letter, name, links and buttons."""
     with st.container(gap="xxsmall", key="chosen"):
         for experiment, entry in zip(compared, entries, strict=True):
             with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
-                square = f'<span style="color:{style_of(experiment)[0]}">■</span>'
-                notes = [changed_settings(entry.text), f"by {experiment.snapshot.trained_by}"]
-                changed = (
-                    f"<small style='opacity: 0.75'>{escape('; '.join(filter(None, notes)))}</small>"
-                )
-                name = f"{square} <b>{experiment.letter}</b> {escape(experiment.name)} {changed}"
+                settings = escape(changed_settings(entry.text))
+                changed = f" <small style='opacity: 0.75'>{settings}</small>" if settings else ""
+                name = f"<b>{experiment.letter}</b> {escape(experiment.name)}{changed}"
                 st.html(name, width="content")
+                link = with_hidden({"run": entry.hash})
                 st.page_link(
                     "pages/lab.py",
                     label="Open in the Lab",
                     icon=":material/science:",
-                    query_params=with_hidden({"run": entry.hash}),
+                    query_params=link,
+                )
+                st.page_link(
+                    "pages/attention.py",
+                    label="Replay its attention",
+                    icon=":material/grid_on:",
+                    query_params=link,
+                    help="Trains one seed again, with the same numbers, to film its attention.",
                 )
                 if may_change():
                     change_menu(runs, store, entry)
@@ -216,6 +245,33 @@ def delete(runs: Runs, store: ResultStore, entry: StoredEntry) -> None:
         deleted = st.button("Delete", type="primary", on_click=forget, key="confirm_delete")
         if deleted or st.button("Keep", key="keep"):
             st.rerun()
+
+
+def how_trained(compared: Sequence[ComparedExperiment], entries: Sequence[StoredEntry]) -> None:
+    """Draw what has trained the chosen experiments: equal bits need the same."""
+    with st.expander("What trained them, for programmers", key="how_trained"):
+        rows = [
+            f"- **{one.letter}** `{entry.hash}`: {plain(one.snapshot.trained_by)}, "
+            f"attnkit {plain(entry.version)}"
+            for one, entry in zip(compared, entries, strict=True)
+        ]
+        st.markdown("\n".join(rows))
+
+
+def how_long_kept(store: ResultStore, n_listed: int) -> None:
+    """Draw how full the store is, and what is deleted when it is full.
+
+    Raises:
+        Unavailable: If the store cannot be read.
+    """
+    with st.expander("How long experiments are kept", key="how_long_kept"):
+        megabytes, limit = store.n_bytes() / 2**20, server_settings().store_megabytes
+        note = f" The table has the newest {MOST_LISTED}; search for others."
+        st.markdown(
+            f"{megabytes:,.1f} of {limit:,} MB are used. When they are full, the experiment that "
+            "nobody has opened for longest is deleted. Pinned experiments stay."
+            f"{note if n_listed == MOST_LISTED else ''}"
+        )
 
 
 def show_problems(runs: Runs) -> None:

@@ -1,8 +1,6 @@
-"""The catalogue of variants: what each is, who uses it, what it costs and what it reached."""
+"""The catalogue of variants: a table that can be searched, and one variant at a time in full."""
 
 from __future__ import annotations
-
-from itertools import groupby
 
 import streamlit as st
 
@@ -12,46 +10,47 @@ from attnkit.figures.diagram import LEGEND
 from attnkit.foundation.plugins import PLUGINS, import_plugins
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
-from attnkit.training.summary import percent, percent_interval
 from attnkit.ui import components
-from attnkit.ui.composer import costs_line
+from attnkit.ui.composer import costs_line, other_names
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import with_hidden
+from attnkit.ui.variant_choice import VariantChoice, open_variant_choice
+from attnkit.ui.variant_table import accuracy_in_words, catalogue_table, conclusion
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
+from attnkit.variants.catalogue import search
+from attnkit.variants.names import key_of
 from attnkit.variants.palette import colors_of
+from attnkit.variants.text import LONGEST
 
-CARD_WIDTH = 292
-"""Pixels of a card: three fit in a row beside the sidebar, two on a narrow screen."""
+TABLE_HEIGHT = 420
+"""Pixels of the table: eleven rows, the others by scrolling."""
 
 BASELINE = Variant("QKV")
 
 
 def draw() -> None:
-    """Draw the catalogue."""
+    """Draw the table, and the chosen variant beside it."""
     require_route()
-    st.session_state.page = "variants"
-    st.title("Variants", anchor=False)
+    problems = import_plugins()
+    choice = open_variant_choice()
     recorded = load_recorded()
-    st.markdown(
-        f"{len(CATALOGUE)} named ways to make queries, keys and values, and a text form to compose "
-        "more. A text form is a sharing (`QKV`, `Q=K`, `K=V`, `Q=V`, `Q=K=V`), then roles that are "
-        "the token itself (`V=I`), then words, in any order: `K=V n_heads=4 kv_heads=1` has four "
-        "heads of queries and one vector per token that is key and value at once. Links, JSON and "
-        "the command line hold text forms, and take names as well."
-    )
-    for problem in import_plugins():
+    st.title("Variants", anchor=False)
+    with st.container(key="conclusion"):
+        st.markdown(plain(conclusion(list(CATALOGUE.values()), recorded)))
+    for problem in problems:
         st.error(plain(f"{problem}."), icon=":material/error:")
+    if choice.problem:
+        st.warning(plain(choice.problem), icon=":material/warning:")
+        choice.problem = ""
+    left, right = st.columns([5, 3], gap="medium")
+    with left:
+        show_table(choice, recorded)
+        st.caption(costs_note(recorded))
+    with right:
+        show_card(choice.entry, recorded)
+    choice.write_link()
     explain_words()
-    st.caption(costs_note(recorded))
-    st.caption(f"In the diagrams: {LEGEND}")
-    families = dict.fromkeys(named.family for named in CATALOGUE.values())
-    st.markdown(" · ".join(f"[{family}](#{anchor(family)})" for family in families))
-    for family, members in groupby(CATALOGUE.values(), key=lambda named: named.family):
-        st.subheader(family, anchor=anchor(family))
-        with st.container(horizontal=True):
-            for named in members:
-                show_card(named, recorded)
 
 
 def load_recorded() -> RecordedVariants | None:
@@ -62,9 +61,128 @@ def load_recorded() -> RecordedVariants | None:
         return None
 
 
+def show_table(choice: VariantChoice, recorded: RecordedVariants | None) -> None:
+    """Draw the search and the table of what it finds, in which one variant is chosen."""
+    query = st.text_input(
+        "Search",
+        placeholder="Name, model, paper or idea: multi-query, DeepSeek, narrow",
+        icon=":material/search:",
+        max_chars=LONGEST,
+        key="variants_search",
+        live=True,
+    )
+    entries = search(query) if query.strip() else list(CATALOGUE.values())
+    if not entries:
+        st.info(
+            f"No variant has “{plain(query)}” in its name, family, explanation or source. "
+            "Search for another word, or compose a variant in the Lab under “Add a variant”."
+        )
+        return
+    keys = [key_of(entry.name) for entry in entries]
+    choice.stay_among(keys)
+    key = choice.key_of_table(keys)
+    st.dataframe(
+        catalogue_table(entries, recorded),
+        hide_index=True,
+        height=TABLE_HEIGHT if len(entries) > 10 else "content",
+        key=key,
+        on_select=lambda: choice.take_row(keys, st.session_state[key].selection.rows),
+        selection_mode="single-row-required",
+        selection_default={"selection": {"rows": [keys.index(key_of(choice.entry.name))]}},
+        column_config={
+            "name": st.column_config.TextColumn("Name", width=130),
+            "what": st.column_config.TextColumn("What it does", width=225),
+            "accuracy": st.column_config.NumberColumn("Accuracy", width=75, format="%d%%"),
+            "interval": st.column_config.TextColumn(
+                "95% interval", width=95, help="Where the seeds differ."
+            ),
+            "parameters": st.column_config.NumberColumn("Parameters", width=85, format="localized"),
+            "kv_cache": st.column_config.NumberColumn(
+                "KV cache", width=75, help="Numbers kept per token."
+            ),
+            "family": st.column_config.TextColumn("Family", width=120),
+            "source": st.column_config.TextColumn("Source", width=200),
+        },
+        placeholder="–",
+        alt="Variants with their accuracies and costs",
+    )
+
+
+def costs_note(recorded: RecordedVariants | None) -> str:
+    """Return the conditions of the accuracies, and the sizes at which costs are counted."""
+    experiment = Experiment(task=TASK)
+    size, title = experiment.size, TASKS[TASK].title
+    sizes = (
+        f"Costs at the default sizes of “{title}”: {size.n_heads} head of width {size.d_head}, "
+        f"model width {size.d_model}, {size.n_layers} layer; two layers where layers share."
+    )
+    if recorded is None:
+        return sizes
+    return (
+        f"Accuracy: mean of {recorded.n_seeds} seeds after {recorded.steps} steps of "
+        f"“{TASKS[recorded.task].title}”. A task that most variants learn tells what fails, not "
+        f"what is best. {sizes}"
+    )
+
+
+def show_card(named: Named, recorded: RecordedVariants | None) -> None:
+    """Draw one variant in full: diagram, text form, explanation, costs, accuracy and source."""
+    variant = Variant(named.variant)
+    with st.container(border=True, key="card"):
+        try:
+            experiment = default_of(variant)
+            comparison = comparing_experiment(variant)
+        except InvalidExperiment as error:
+            st.markdown(f"**{named.name}**")
+            st.code(variant.value, language=None, wrap_lines=True)
+            st.caption(f"Needs other sizes than the defaults: {error}.")
+            return
+        components.diagram(experiment, variant, colors_of([variant])[0], key="diagram")
+        st.markdown(f"**{named.name}** · {named.family}")
+        st.code(variant.value, language=None, wrap_lines=True)
+        st.markdown(named.explanation or variant.meaning)
+        st.markdown(
+            "\n".join(
+                f"- {line}"
+                for line in (
+                    f"{costs_line(experiment, variant)}.",
+                    accuracy_in_words(named, recorded),
+                    other_names(named),
+                    f"Source: {named.source or 'none given'}",
+                )
+                if line
+            )
+        )
+        st.page_link(
+            "pages/lab.py",
+            label="Open in the Lab" if variant == BASELINE else "Compare with QKV in the Lab",
+            icon=":material/science:",
+            query_params=with_hidden(comparison.to_params()),
+        )
+        st.caption(f"In the diagram: {LEGEND}")
+
+
+def comparing_experiment(variant: Variant) -> Experiment:
+    """Return an experiment of a variant beside plain attention; two layers if it needs them.
+
+    Raises:
+        InvalidExperiment: If the variant does not go with the task's sizes.
+    """
+    columns = [BASELINE, variant]
+    if "n_heads" in variant.given:  # plain attention of as many heads, to compare costs with
+        columns.insert(1, Variant(f"QKV {variant.given['n_heads']}"))
+    return default_of(variant).replace(sharing=columns)
+
+
 def explain_words() -> None:
-    """Draw the table of all words of a text form, and how to register a variant."""
+    """Draw what text forms are, the table of their words, and how to register a variant."""
     with st.expander("All words"):
+        st.markdown(
+            "A text form is a sharing (`QKV`, `Q=K`, `K=V`, `Q=V`, `Q=K=V`), then roles that are "
+            "the token itself (`V=I`), then words in any order: `K=V n_heads=4 kv_heads=1` has "
+            "four heads of queries and one vector per token that is key and value at once. Links, "
+            "JSON and the command line hold text forms, and take names as well."
+        )
         rows = "\n".join(
             f"| `{name}` | {option.help} | "
             f"{(option.allowed or 'the bare word').replace('|', '/')} |"
@@ -87,77 +205,3 @@ def explain_words() -> None:
             "the Lab and this page then list it. A new word is a subclass of `Option`, with "
             "`register_option`."
         )
-
-
-def costs_note(recorded: RecordedVariants | None) -> str:
-    """Return the sizes at which costs are counted, and the task on which accuracy was recorded."""
-    size = Experiment(task=TASK).size
-    note = (
-        f"Costs at the default sizes of the task {TASKS[TASK].title}: {size.n_heads} head of "
-        f"width {size.d_head}, model width {size.d_model}, {size.n_layers} layer, "
-        "or two where layers share."
-    )
-    if recorded is None:
-        return note
-    return (
-        f"{note} Accuracy on {TASKS[recorded.task].title} at its defaults: mean of "
-        f"{recorded.n_seeds} seeds after {recorded.steps} steps [95% interval]; most solve it, so "
-        "it tells what fails, not what is best."
-    )
-
-
-def anchor(family: str) -> str:
-    """Return the anchor of a family's heading."""
-    return family.lower().replace(" ", "-")
-
-
-def show_card(named: Named, recorded: RecordedVariants | None) -> None:
-    """Draw the card of one variant of the catalogue."""
-    variant = Variant(named.variant)
-    with st.container(border=True, width=CARD_WIDTH, height="stretch"):
-        try:
-            experiment = default_of(variant)
-            comparison = comparing_experiment(variant)
-        except InvalidExperiment as error:
-            st.markdown(f"**{named.name}**")
-            st.code(variant.value, language=None, wrap_lines=True)
-            st.caption(f"Needs other sizes than the defaults: {error}.")
-            return
-        color = colors_of([variant])[0]
-        components.diagram(experiment, variant, color, key=f"diagram_{named.name}")
-        st.markdown(f"**{named.name}**")
-        st.code(variant.value, language=None, wrap_lines=True)
-        st.markdown(named.explanation or variant.meaning)
-        st.caption(
-            f"{costs_line(experiment, variant)}. {accuracy_in_words(variant, recorded)}  \n"
-            f"Source: {named.source or 'none given'}"
-        )
-        st.page_link(
-            "pages/lab.py",
-            label="Open in the Lab" if variant == BASELINE else "Compare with QKV in the Lab",
-            icon=":material/science:",
-            query_params=with_hidden(comparison.to_params()),
-        )
-
-
-def comparing_experiment(variant: Variant) -> Experiment:
-    """Return an experiment of a variant beside plain attention; two layers if it needs them.
-
-    Raises:
-        InvalidExperiment: If the variant does not go with the task's sizes.
-    """
-    columns = [BASELINE, variant]
-    if "n_heads" in variant.given:  # plain attention of as many heads, to compare costs with
-        columns.insert(1, Variant(f"QKV {variant.given['n_heads']}"))
-    return default_of(variant).replace(sharing=columns)
-
-
-def accuracy_in_words(variant: Variant, recorded: RecordedVariants | None) -> str:
-    """Return the recorded accuracy of a variant in a sentence; empty if there is none."""
-    accuracy = None if recorded is None else recorded.accuracy.get(variant.value)
-    if recorded is None or accuracy is None:
-        return ""
-    limits = percent_interval(accuracy.low, accuracy.high)
-    verdict = "" if accuracy.reached else f", below {percent(recorded.threshold)}"
-    interval = f" [{limits}]" if " to " in limits else ""
-    return f"Accuracy {percent(accuracy.mean)}{interval}{verdict}."

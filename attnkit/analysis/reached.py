@@ -1,0 +1,157 @@
+"""Sentences about what experiments reached, for the history of finished experiments.
+
+Values are means over the seeds that did not diverge: accuracies in percent, or losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from attnkit.analysis.comparison import ComparedExperiment, Metric
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.statistics import mean_interval
+from attnkit.training.summary import percent
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
+
+_MOST_NAMED = 6
+"""Variants that a sentence names one by one, at most; of more, the best and the last are named."""
+
+_MOST_IN_A_CELL = 4
+"""Variants that the cell of a table names, at most."""
+
+
+def metric_of(snapshots: Sequence[Snapshot]) -> Metric:
+    """Return the measure that tells experiments apart: loss if a task has a loss to beat."""
+    has_loss = any(one.experiment.task.loss_to_beat is not None for one in snapshots)
+    return "loss" if has_loss else "accuracy"
+
+
+def last_means(snapshot: Snapshot, metric: Metric) -> Float[np.ndarray, " variant"]:
+    """Return the mean of each variant at its last evaluation; NaN if all seeds diverged."""
+    means: np.ndarray = mean_interval(snapshot.per_sharing(snapshot.latest(metric))).mean
+    return means
+
+
+def in_a_cell(snapshot: Snapshot) -> str:
+    """Return what the first variants reached, such as "QKV 100%, Q=K 49%, …"."""
+    metric = metric_of([snapshot])
+    means = zip(snapshot.experiment.sharing, last_means(snapshot, metric), strict=True)
+    texts = [f"{title_of(variant)} {_written(mean, metric)}" for variant, mean in means]
+    shortened = ", ".join(texts[:_MOST_IN_A_CELL])
+    shortened += ", …" if len(texts) > _MOST_IN_A_CELL else ""
+    return f"loss: {shortened}" if metric == "loss" else shortened
+
+
+def levels_in_words(
+    variants: Sequence[Variant], means: Sequence[float], metric: Metric, lead: str = ""
+) -> str:
+    """Return one sentence about the means of an experiment's variants.
+
+    Args:
+        variants: The variants.
+        means: Mean of each variant; NaN if it has none.
+        metric: What the means are.
+        lead: How the sentence begins, such as "At step 250, ".
+    """
+    sign = 1 if metric == "loss" else -1
+    titled = [(title_of(variant), mean) for variant, mean in zip(variants, means, strict=True)]
+    known = [(title, mean) for title, mean in titled if not math.isnan(mean)]
+    lacking = [title for title, mean in titled if math.isnan(mean)]
+    levels: dict[str, list[str]] = {}
+    for _, mean in sorted(known, key=lambda pair: sign * pair[1]):
+        levels[_written(mean, metric)] = []
+    for title, mean in known:
+        levels[_written(mean, metric)].append(title)
+    if len(levels) == 1 and len(known) == len(variants) > 1:
+        everyone = "both variants" if len(variants) == 2 else f"all {len(variants)} variants"
+        levels = {level: [everyone] for level in levels}
+    parts = _parts(levels, len(known), metric)
+    if lacking:
+        parts.append(f"{_named(lacking)} {'has' if len(lacking) == 1 else 'have'} no result")
+    sentence = f"{lead}{', '.join(parts)}."
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _parts(levels: Mapping[str, Sequence[str]], n: int, metric: Metric) -> list[str]:
+    """Return the clauses of a sentence about `n` variants, the best level first."""
+    if not levels:
+        return []
+    (best, leaders), *others = levels.items()
+    is_one = len(leaders) == 1 and not leaders[0].endswith(" variants")
+    verb, noun = "reaches" if is_one else "reach", " accuracy"
+    if metric == "loss":
+        verb, noun = "has a loss of" if is_one else "have a loss of", ""
+    first = f"{_named(leaders)} {verb} {best}{noun}"
+    if others and n > _MOST_NAMED:
+        last, losers = others[-1]
+        come = "comes" if len(losers) == 1 else "come"
+        return [first, f"and {_named(losers)} {come} last with {last}"]
+    return [first, *(f"{joined(titles)} {level}" for level, titles in others)]
+
+
+def _named(titles: Sequence[str]) -> str:
+    """Return the titles of variants, or their number if they are many."""
+    return joined(titles) if len(titles) <= _MOST_NAMED else f"{len(titles)} variants"
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """Values of one variant in several experiments, by letter."""
+
+    title: str
+    values: dict[str, float]
+
+    @property
+    def width(self) -> float:
+        """Difference of the largest and the smallest value."""
+        return max(self.values.values()) - min(self.values.values())
+
+    def in_words(self, metric: Metric) -> str:
+        """Return the values with their letters, such as "49% in A, 97% in B"."""
+        return ", ".join(f"{_written(v, metric)} in {k}" for k, v in self.values.items())
+
+
+def comparison_in_words(compared: Sequence[ComparedExperiment]) -> str:
+    """Return one sentence about several experiments: which variant differs most, and how."""
+    metric = metric_of([one.snapshot for one in compared])
+    letters = joined([one.letter for one in compared])
+    by_variant: dict[Variant, dict[str, float]] = {}
+    for one in compared:
+        means = last_means(one.snapshot, metric)
+        for variant, mean in zip(one.experiment.sharing, means, strict=True):
+            if not math.isnan(mean):
+                by_variant.setdefault(variant, {})[one.letter] = float(mean)
+    shared = [_Spread(title_of(v), found) for v, found in by_variant.items() if len(found) > 1]
+    if not shared:
+        return f"{letters} have results of no variant in common."
+    differing = [
+        spread
+        for spread in shared
+        if len({_written(value, metric) for value in spread.values.values()}) > 1
+    ]
+    noun = "loss" if metric == "loss" else "accuracy"
+    if not differing:
+        if len(shared) > 1:
+            return f"Every variant that {letters} share has the same {noun}."
+        return f"{shared[0].title} has the same {noun} in {joined(list(shared[0].values))}."
+    most = max(differing, key=lambda spread: spread.width)
+    lead = f"The {noun} of {most.title}"
+    return f"{lead} differs{' most' * (len(shared) > 1)}: {most.in_words(metric)}."
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Return texts as in a sentence: "a", "a and b", "a, b and c"."""
+    *others, last = texts
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _written(value: float, metric: Metric) -> str:
+    if math.isnan(value):
+        return "diverged"
+    return f"{value:.2f}" if metric == "loss" else percent(value)

@@ -1,0 +1,113 @@
+"""Table of the catalogue and the sentence above it, made of recorded accuracies; no Streamlit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from attnkit.analysis.reached import joined
+from attnkit.examples import RecordedAccuracy, RecordedVariants, default_of
+from attnkit.experiment.costs import Costs
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.tasks import TASKS
+from attnkit.training.summary import percent, percent_interval
+from attnkit.variants import Named
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_NAMED = 3
+"""Variants below the threshold that the sentence names, at most; the lowest come first."""
+
+
+def conclusion(entries: Sequence[Named], recorded: RecordedVariants | None) -> str:
+    """Return one sentence about the recorded accuracies: how many succeed, and which fall short.
+
+    Args:
+        entries: All entries of the catalogue.
+        recorded: The recorded accuracies; None if there are none.
+    """
+    known = [(one, a) for one in entries if (a := recorded_of(one, recorded)) is not None]
+    if recorded is None or not known:
+        return f"There are {len(entries)} named ways to make queries, keys and values."
+    below = sorted((a.mean, one.name) for one, a in known if not a.reached)
+    n_known, n_reached = len(known), len(known) - len(below)
+    which = f"All {n_known}" if not below else f"{n_reached} of {n_known}"
+    which += "" if n_known == len(entries) else " measured"
+    sentence = (
+        f"{which} variants reach {percent(recorded.threshold)} accuracy on the task "
+        f"“{TASKS[recorded.task].title}”"
+    )
+    if not below:
+        return f"{sentence}."
+    lowest = joined([f"{name} ({percent(mean)})" for mean, name in below[:_MOST_NAMED]])
+    if len(below) > _MOST_NAMED:
+        return f"{sentence}; the lowest are {lowest}."
+    return f"{sentence}; {lowest} {'does' if len(below) == 1 else 'do'} not."
+
+
+def catalogue_table(entries: Sequence[Named], recorded: RecordedVariants | None) -> pd.DataFrame:
+    """Return a table with one row per entry, in the order given; unknown numbers are missing."""
+    import pandas as pd
+
+    rows = []
+    for entry in entries:
+        costs, accuracy = costs_of(entry), recorded_of(entry, recorded)
+        rows.append(
+            {
+                "name": entry.name,
+                "what": entry.brief,
+                "accuracy": None if accuracy is None else whole_percent(accuracy.mean),
+                "interval": interval_of(accuracy),
+                "parameters": None if isinstance(costs, str) else costs.parameters,
+                "kv_cache": None if isinstance(costs, str) else costs.kv_cache,
+                "family": entry.family,
+                "source": short_source(entry.source),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table.astype(dict.fromkeys(("accuracy", "parameters", "kv_cache"), "Int64"))
+
+
+def costs_of(entry: Named) -> Costs | str:
+    """Return the costs of an entry at default sizes, or the reason why it does not go with them."""
+    try:
+        return default_of(entry.variant).costs(entry.variant)
+    except InvalidExperiment as error:
+        return str(error)
+
+
+def recorded_of(entry: Named, recorded: RecordedVariants | None) -> RecordedAccuracy | None:
+    """Return the recorded accuracy of an entry; None if there is none."""
+    return None if recorded is None else recorded.accuracy.get(entry.variant.value)
+
+
+def accuracy_in_words(entry: Named, recorded: RecordedVariants | None) -> str:
+    """Return the recorded accuracy of an entry in a sentence; empty if there is none."""
+    accuracy = recorded_of(entry, recorded)
+    if recorded is None or accuracy is None:
+        return ""
+    limits = interval_of(accuracy)
+    verdict = "" if accuracy.reached else f", below {percent(recorded.threshold)}"
+    interval = f" (95% interval {limits})" if limits else ""
+    task = TASKS[recorded.task].title
+    return f"Accuracy on the task “{task}”: {percent(accuracy.mean)}{interval}{verdict}."
+
+
+def interval_of(accuracy: RecordedAccuracy | None) -> str:
+    """Return the limits of a recorded accuracy in percent; empty if they are the same."""
+    limits = "" if accuracy is None else percent_interval(accuracy.low, accuracy.high)
+    return limits if " to " in limits else ""
+
+
+def whole_percent(share: float) -> int:
+    """Return a share as the number of `percent`, for a column that can be sorted."""
+    return int(percent(share).removesuffix("%"))
+
+
+def short_source(source: str) -> str:
+    """Return a citation without the numbers of preprints and without notes on how it was read."""
+    noise = r", arXiv [\d.]+|^reported: (after )?| \((abstract|there [^)]*)\)"
+    shortened = re.sub(noise, "", source)
+    return shortened[:1].upper() + shortened[1:]

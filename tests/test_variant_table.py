@@ -1,0 +1,154 @@
+"""The table of the catalogue, the sentence above it, and the choice of one variant by link."""
+
+import pytest
+
+from attnkit.examples import RecordedAccuracy, RecordedVariants, load_variants
+from attnkit.ui.variant_choice import VariantChoice
+from attnkit.ui.variant_table import (
+    accuracy_in_words,
+    catalogue_table,
+    conclusion,
+    short_source,
+)
+from attnkit.variants import CATALOGUE, Named, Variant
+from attnkit.variants.names import find
+
+THREE = [find(name) for name in ("MHA", "Shared Q=K", "MQA")]
+
+
+def recorded(*means):
+    """Accuracies of the first of three variants, with an interval of ten points on each side."""
+    accuracy = {
+        entry.variant.value: RecordedAccuracy(
+            mean, max(mean - 0.1, 0), min(mean + 0.1, 1), mean >= 0.98
+        )
+        for entry, mean in zip(THREE, means, strict=False)
+    }
+    return RecordedVariants("phonebook", 600, 5, 0.98, accuracy)
+
+
+@pytest.mark.parametrize(
+    ("means", "sentence"),
+    [
+        ((1.0, 1.0, 0.98), "All 3 variants reach 98% accuracy on the task “Phone book”."),
+        (
+            (1.0, 0.5, 1.0),
+            "2 of 3 variants reach 98% accuracy on the task “Phone book”; Shared Q=K (50%) does "
+            "not.",
+        ),
+        (
+            (1.0, 0.5, 0.25),
+            "1 of 3 variants reach 98% accuracy on the task “Phone book”; MQA (25%) and Shared Q=K "
+            "(50%) do not.",
+        ),
+        (
+            (1.0, 0.5),
+            "1 of 2 measured variants reach 98% accuracy on the task “Phone book”; Shared Q=K "
+            "(50%) does not.",
+        ),
+        ((), "There are 3 named ways to make queries, keys and values."),
+    ],
+)
+def test_the_sentence_counts_and_names_what_falls_short(means, sentence):
+    """It holds for any recorded accuracies, also if some variants were not measured."""
+    assert conclusion(THREE, recorded(*means)) == sentence
+
+
+def test_of_many_that_fall_short_the_lowest_are_named():
+    """The sentence stays short."""
+    entries = [Named(f"v{i}", Variant(f"QKV n_heads={i + 1}"), "", "") for i in range(5)]
+    accuracy = {
+        entry.variant.value: RecordedAccuracy(i / 10, 0, 1, reached=False)
+        for i, entry in enumerate(entries)
+    }
+    sentence = conclusion(entries, RecordedVariants("phonebook", 600, 5, 0.98, accuracy))
+    assert sentence.endswith("; the lowest are v0 (0%), v1 (10%) and v2 (20%).")
+
+
+def test_without_records_the_sentence_counts_the_catalogue():
+    """Nothing is claimed that was not measured."""
+    assert conclusion(THREE, None) == "There are 3 named ways to make queries, keys and values."
+
+
+def test_the_sentence_about_what_ships_agrees_with_the_record():
+    """As many variants as the record says, and those that it says."""
+    record = load_variants()
+    sentence = conclusion(list(CATALOGUE.values()), record)
+    n_reached = sum(accuracy.reached for accuracy in record.accuracy.values())
+    assert sentence.startswith(f"{n_reached} of {len(record.accuracy)} variants reach 98%")
+    for named in CATALOGUE.values():
+        falls_short = not record.accuracy[named.variant.value].reached
+        assert (f"{named.name} (" in sentence) == falls_short
+
+
+def test_rows_have_costs_accuracies_and_an_interval_where_seeds_differ():
+    """Accuracies are whole numbers, so that the column sorts."""
+    table = catalogue_table(THREE, recorded(1.0, 0.999))
+    assert table["accuracy"].tolist()[:2] == [100, 99]
+    assert table["accuracy"].isna().tolist() == [False, False, True]
+    assert table["interval"].tolist() == ["90 to 100%", "90 to 100%", ""]
+    assert table["kv_cache"].tolist() == [16, 16, 16]
+    assert table["what"][2] == (
+        "Multi-query attention: all query heads share one head of keys and values"
+    )
+
+
+def test_every_row_says_what_the_variant_does_in_a_few_words():
+    """No two variants do the same, and none asks a question."""
+    briefs = [named.brief for named in CATALOGUE.values()]
+    assert len(set(briefs)) == len(briefs)
+    assert not [brief for brief in briefs if len(brief) > 150 or brief.endswith("?")]
+
+
+def test_an_interval_is_said_only_where_seeds_differ():
+    """And whether the accuracy is below the threshold."""
+    record = load_variants()
+    assert accuracy_in_words(find("MHA"), record) == "Accuracy on the task “Phone book”: 100%."
+    assert accuracy_in_words(find("MLA with K=V"), record) == (
+        "Accuracy on the task “Phone book”: 87% (95% interval 50 to 100%), below 98%."
+    )
+    assert accuracy_in_words(find("MHA"), None) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "short"),
+    [
+        ("Vaswani et al. 2017, arXiv 1706.03762", "Vaswani et al. 2017"),
+        ("Borji 2023, arXiv 1; Kayyam et al. 2026, arXiv 2", "Borji 2023; Kayyam et al. 2026"),
+        ("reported: Thin Keys, arXiv 2603.04427 (abstract)", "Thin Keys"),
+        ("reported: after Kowsher et al. 2024, arXiv 2412.00359", "Kowsher et al. 2024"),
+        ("", ""),
+    ],
+)
+def test_a_short_source_names_who_wrote_it(source, short):
+    """The numbers of preprints stand on the card."""
+    assert short_source(source) == short
+
+
+def test_a_variant_that_does_not_go_with_the_defaults_has_no_costs():
+    """It is in the table all the same."""
+    entry = Named("Odd", Variant("QKV kv_heads=3"), "", "")
+    table = catalogue_table([entry], None)
+    assert table["name"].tolist() == ["Odd"]
+    assert table[["accuracy", "parameters", "kv_cache"]].isna().all(axis=None)
+
+
+def test_a_search_that_hides_the_choice_opens_what_it_finds_first():
+    """A choice that is found stays."""
+    choice = VariantChoice(key="mha")
+    choice.stay_among(["mqa", "gqa"])
+    assert choice.key == "mqa"
+    choice.stay_among(["gqa", "mqa"])
+    assert choice.key == "mqa"
+    choice.stay_among([])
+    assert choice.key == "mqa"
+
+
+def test_a_row_that_is_gone_chooses_nothing():
+    """A press that left the browser before the table changed."""
+    choice = VariantChoice(key="mha")
+    choice.take_row(["mqa"], [3])
+    choice.take_row(["mqa"], [])
+    assert choice.key == "mha"
+    choice.take_row(["gqa", "mqa"], [1])
+    assert choice.entry.name == "MQA"
