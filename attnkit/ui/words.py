@@ -199,6 +199,21 @@ WORDS = {
         "W_O, which is applied to what attention has collected.", ("output matrix",)
     ),
     "MQA": Word("Multi-query attention: all heads share one head of keys and values.", ("MQA",)),
+    "GQA": Word(
+        "Grouped-query attention: several heads of queries share one head of keys and values.",
+        ("GQA", "grouped queries"),
+    ),
+    "MLA": Word(
+        "Multi-head latent attention: keys and values are made of one narrow vector, which is all "
+        "that a decoder stores.",
+        ("MLA", "latent attention"),
+    ),
+    "text form": Word("A variant written in words, such as K=V n_heads=4.", ("text form",)),
+    "diverged": Word("Training broke down: a number became infinite.", ("diverged",)),
+    "standard deviation": Word(
+        "How far seeds typically lie from their mean.", ("standard deviation",)
+    ),
+    "ALiBi": Word("A score falls with the distance of the two tokens.", ("ALiBi",)),
     "tying": Word("Letting several roles use one matrix from now on.", ("tying", "tied", "tie")),
     "overlap": Word("Share of the directions that two matrices both read.", ("overlap",)),
     "principal angle": Word(
