@@ -178,6 +178,16 @@ test("without a right entry it is said where most of the attention is", () => {
     "Before training, for “Zoe: Eli”: QKV attends most to Zoe, 9 (70%).");
 });
 
+test("of many different lookups, only the answers are told", () => {
+  const four = [["QKV", [0, 0.9, 0.1], 4], ["Q=K", [0, 0.5, 0.5], 3], ["K=V", [0.9, 0.1, 0], 4], ["Q=V", [0, 0.9, 0.1], 3]];
+  assert.equal(looked(four), "For “Zoe: Eli”: QKV and K=V answer right; Q=K and Q=V answer wrong.");
+  const apart = [[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.2, 0.7]].flatMap((weights) => [[`A ${weights}`, weights], [`B ${weights}`, weights]]);
+  const without = { target: -1, reverse: -1 };
+  assert.match(looked(apart, { header: without }), /^For “Zoe: Eli”: A .* and B .* attend most to Zoe, 9 \(70%\); /);
+  const quoted = [["QKV", [0.7, 0.2, 0.1], 3], ["Q=K", [0.7, 0.2, 0.1], 4], ["K=V", [0.2, 0.7, 0.1], 3], ["Q=V", [0.2, 0.7, 0.1], 4]];
+  assert.equal(looked(quoted, { header: { ...without, right: -1 } }), "For “Zoe: Eli”: the variants attend and answer differently.");
+});
+
 test("answers whose right one is not known are quoted", () => {
   assert.equal(looked([["QKV", [0.7, 0.2, 0.1], 3]], { header: { target: -1, reverse: -1, right: -1 } }),
     "For “Zoe: Eli”: QKV attends most to Zoe, 9 (70%) and answers 31.");

@@ -115,19 +115,37 @@ function deedOf(group) {
   return `${deed} ${expected ? "and" : "but"} ${s("answer")} ${right ? "right" : "wrong"}`;
 }
 
+/** Entries in groups of one key, in the order in which the keys first come. */
+function grouped(entries, keyOf) {
+  const groups = new Map();
+  for (const entry of entries) {
+    const key = JSON.stringify(keyOf(entry));
+    groups.set(key, [...(groups.get(key) ?? []), entry]);
+  }
+  return [...groups.values()];
+}
+
+const MOST_CLAUSES = 3;
+
+/** What the variants do with the followed token; of many different things, only what they answer. */
+function clausesOf(found) {
+  const who = (group) => listed(group.map(({ name }) => name));
+  const groups = grouped(found, ({ attends, looks, right, answer }) => [attends, right, attends === "most" && looks.entry, right === null && answer]);
+  if (groups.length <= MOST_CLAUSES) return groups.map((group) => `${who(group)} ${deedOf(group)}`);
+  if (found[0].answer === undefined) return ["the variants attend most to different entries"];
+  if (found[0].right === null) return ["the variants attend and answer differently"];
+  return grouped(found, ({ right }) => right).map((group) => `${who(group)} ${verb(group, "answers", "answer")} ${group[0].right ? "right" : "wrong"}`);
+}
+
 /** The sentence to take away at the shown step: what the variants do with the followed token. */
 export function concludeLookup(film) {
-  const groups = new Map();
-  film.variants.forEach(({ name }, p) => {
+  const found = film.variants.flatMap(({ name }, p) => {
     const looks = looksOf(film, p), answer = answerOf(film, p) ?? {};
-    if (!looks) return;
-    const attends = attendedOf(looks);
-    const key = JSON.stringify([attends, answer.right, attends === "most" ? looks.entry : "", answer.right === null ? answer.text : ""]);
-    groups.set(key, [...(groups.get(key) ?? []), { name, looks, attends, right: answer.right, answer: answer.text }]);
+    return looks ? [{ name, looks, attends: attendedOf(looks), right: answer.right, answer: answer.text }] : [];
   });
-  if (!groups.size) return "No variant here has such a map.";
-  const place = placeText(film, film.header), clauses = [...groups.values()].map((group) => `${listed(group.map(({ name }) => name))} ${deedOf(group)}`);
-  return `${film.step === 0 ? "Before training, for" : "For"} “${followed(film)}”${place && ` (${place})`}: ${clauses.join("; ")}.`;
+  if (!found.length) return "No variant here has such a map.";
+  const place = placeText(film, film.header);
+  return `${film.step === 0 ? "Before training, for" : "For"} “${followed(film)}”${place && ` (${place})`}: ${clausesOf(found).join("; ")}.`;
 }
 
 export const followed = (film) => film.header.askable[film.header.query_index]?.label ?? "";

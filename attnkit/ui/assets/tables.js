@@ -7,7 +7,9 @@ import { setTextForm } from "./panels.js";
 export function variantHeading(row, { name, text, color }) {
   const node = el("th", "", row);
   Object.assign(node, { scope: "row", title: text ?? name });
-  el("i", "", node, "■").style.color = color;
+  const mark = el("i", "", node, "■");
+  mark.style.color = color;
+  mark.setAttribute("aria-hidden", "true");
   setTextForm(el("span", "", node), name);
 }
 
