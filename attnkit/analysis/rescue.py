@@ -186,7 +186,7 @@ def _certainty(accuracy: Float64[np.ndarray, " s"]) -> str:
     interval, text = mean_interval(accuracy), f"{n_seeds} seed{'s' * (n_seeds > 1)}"
     if 0 < n_diverged < n_seeds:
         text += f", {n_diverged} diverged"
-    limits = percent_interval(interval.low, interval.high)
+    limits = percent_interval(float(interval.low), float(interval.high))
     return f"95% interval {limits}, {text}" if " to " in limits else text
 
 
