@@ -32,7 +32,7 @@ function directionFilm(variants, { step = 600, header = {} } = {}) {
   const frame = { accuracy: [[variants.length], variants.map(([, , , , , accuracy]) => accuracy)] };
   variants.forEach(([, must, error, right, mirrored, , [there, back] = SCORED], p) => Object.assign(frame, {
     [`${p}.must`]: [[1], [must]], [`${p}.error`]: [[1, 2], [error, error]], [`${p}.mass`]: [[2], [right, mirrored]],
-    [`${p}.scores`]: [[1, 2, 2], [9, there, back, 9]],
+    [`${p}.scores`]: [[1, 2, 2], [9, there, back, 9]], [`${p}.a`]: [[1, 1], [error ** 2 / 4]],
   }));
   const shown = { ...PEOPLE, notes: variants.map(() => ({ n_maps: 1 })), ...header };
   return filmOf(shown, variants.map(([name]) => ({ name, text: name, n_heads: 1 })), [frame], [step]);
@@ -79,6 +79,14 @@ test("where no variant must be symmetric, it is said which tell the direction", 
   assert.equal(concluded([FREE, ["K=V", 0, 0.3, 0.2, 0.2, 0.3]]), "Both variants score Zoe→Eli and Eli→Zoe differently. QKV tells the two directions apart: 100% right.");
   assert.equal(concluded([["QKV", 0, 0.3, 0.8, NaN, 0.9]]), "QKV scores Zoe→Eli and Eli→Zoe differently, and is right in 90%.");
   assert.equal(concluded([["QKV", 0, 0, 0.1, 0.1, 0.1]]), "No variant here must score both directions the same: 10% right.");
+});
+
+test("scores that hardly differ are called nearly the same", () => {
+  const near = ["Reformer", 0, 0.1, 0.5, 0.4, 0.6];
+  assert.equal(concluded([near]), "Reformer scores Zoe→Eli and Eli→Zoe nearly the same, and is right in 60%.");
+  assert.equal(concluded([near, FREE]), "No variant here scores both directions exactly the same: 60% to 100% right.");
+  assert.equal(concluded([near, LOST], { step: 0 }), "Q=K scores Zoe→Eli and Eli→Zoe the same, even before training.");
+  assert.match(directionTable.finding(directionFilm([near])), /≈ 1\.36/);
 });
 
 test("tokens of one name are told apart, and without a pair no names are given", () => {

@@ -13,6 +13,7 @@ export const ROUNDING = 1e-5;
 // Attention is split evenly, and the direction lost, if the shares on the right and the mirrored
 // entry differ by less than EVEN, are together above ATTENDED, and the accuracy is below LOST.
 const EVEN = 0.05, ATTENDED = 0.3, LOST = 0.7, SOLVED = 0.99, LEAST_CELL = 9;
+const NEARLY = 0.01; // asymmetry below which scores are called nearly the same
 
 export const chosenLayer = (film) => film.header.request.layer;
 export const chosenHead = (film) => film.header.request.head;
@@ -43,6 +44,7 @@ function stateOf(film, p) {
   const error = film.value(`${p}.error`, [chosenLayer(film), 1]), equal = error < ROUNDING, attended = right + mirrored > ATTENDED;
   return {
     name: film.variants[p].name, right, mirrored, accuracy, equal, known: Number.isFinite(error),
+    differs: !equal && !(film.value(`${p}.a`, [chosenLayer(film), Math.min(chosenHead(film), film.variants[p].n_heads - 1)]) < NEARLY),
     tied: equal && film.get(`${p}.must`)[0] > 0,
     lost: attended && Math.abs(right - mirrored) < EVEN && accuracy < LOST,
     tells: attended && right > 2 * mirrored,
@@ -66,7 +68,7 @@ function aboutTied(film, tied, others, pair) {
   const same = `${listed(namesOf(tied))} ${verb(tied, "scores", "score")} ${pair} the same`;
   const rest = others.length === 1 ? others[0].name : "The others", right = rightOf(tied);
   if (film.step === 0) {
-    const differ = others.length && others.every(({ equal }) => !equal);
+    const differ = others.length && others.every(({ differs }) => differs);
     return `${same}, even before training.${differ ? ` ${rest} ${verb(others, "scores", "score")} them differently.` : ""}`;
   }
   const lost = tied.filter((state) => state.lost), tell = others.filter((state) => state.tells);
@@ -86,7 +88,9 @@ function aboutTied(film, tied, others, pair) {
 function aboutFree(film, states, pair) {
   const who = everyone(namesOf(states)), right = rightOf(states);
   if (states.some(({ equal }) => equal)) return `No variant here must score both directions the same${right && film.step ? `: ${right} right` : ""}.`;
-  const differ = `${who} ${verb(states, "scores", "score")} ${pair} differently`;
+  const nearly = states.filter(({ differs }) => !differs).length;
+  if (nearly && nearly < states.length) return `No variant here scores both directions exactly the same${right && film.step ? `: ${right} right` : ""}.`;
+  const differ = `${who} ${verb(states, "scores", "score")} ${pair} ${nearly ? "nearly the same" : "differently"}`;
   if (film.step === 0) return `${differ}, even before training.`;
   const tell = states.filter((state) => state.tells), apart = "the two directions apart";
   if (tell.length === states.length) return `${differ}, and ${verb(states, "tells", "tell")} ${apart}: ${right} right.`;
@@ -94,7 +98,8 @@ function aboutFree(film, states, pair) {
   return `${differ}${right ? `, and ${verb(states, "is", "are")} right in ${right}` : ""}.`;
 }
 
-const signOf = ({ known, equal }) => (known ? (equal ? "=" : "≠") : "");
+const signOf = ({ known, equal, differs }) => (known ? (equal ? "=" : differs ? "≠" : "≈") : "");
+const SIGNS = { "=": "= the same", "≈": "≈ nearly the same", "≠": "≠ different" };
 
 /** The columns of the table: a heading, and the text of a variant's cell. */
 function columnsOfTable(film) {
@@ -103,7 +108,7 @@ function columnsOfTable(film) {
   if (square(film) && directions) {
     columns.push([`score ${directions[0]}`, (p) => score(p, pair)]);
     columns.push([`score ${directions[1]}`, (p, state) => `${signOf(state)} ${score(p, pair.toReversed())}`.trim()]);
-  } else if (square(film)) columns.push(["both directions", (_, { known, equal }) => (known ? (equal ? "= the same" : "≠ different") : "–")]);
+  } else if (square(film)) columns.push(["both directions", (_, state) => SIGNS[signOf(state)] ?? "–"]);
   if (hasMass(film, 0)) columns.push(["attention on the right entry", (_, { right }) => percent(right)]);
   if (hasMass(film, 1)) columns.push(["attention on the mirrored entry", (_, { mirrored }) => percent(mirrored)]);
   columns.push(["accuracy", (_, { accuracy }) => percent(accuracy)]);
@@ -116,7 +121,7 @@ export const directionTable = {
   hint: (film) => {
     if (!square(film)) return "Choose an encoder or decoder layer above to compare two directions. The weights of this layer can be compared: see More figures.";
     const several = film.header.notes.some(({ n_maps }) => n_maps > 1) ? " Of a head with several maps, the scores are those of the first." : "";
-    return `= both directions have the same score. Scores are those of one example, before masks and softmax.${several}`;
+    return `= both directions have the same score, ≈ nearly the same. Scores are those of one example, before masks and softmax.${several}`;
   },
   height: 190,
   shape: (film) => columnsOfTable(film).map(([heading]) => heading),

@@ -258,10 +258,10 @@ function arrangeFigures(state) {
   const shape = JSON.stringify([header, film.width]);
   for (const figure of state.figures) {
     const { definition } = figure;
-    const wanted = shape + JSON.stringify(definition.shape?.(film) ?? null);
     const there = film.steps.length > 0 && (definition.shown?.(film) ?? true);
     show(figure.section, there);
     if (!there) continue;
+    const wanted = shape + JSON.stringify(definition.shape?.(film) ?? null);
     const title = textOf(definition.title, film);
     say(figure.title, title);
     figure.named(title);
