@@ -181,7 +181,8 @@ def opened(request, browser, address, compared):
         page.locator(".st-key-owner_sign_in button").click()
         page.wait_for_selector("[data-testid=stMetric]")
     settle(page, name not in NO_FIGURE)
-    for fold in page.locator("[data-testid=stExpander] details:not([open]) > summary").all()[::-1]:
+    folds = ":is([data-testid=stExpander] details, .ak-more):not([open]) > summary"
+    for fold in page.locator(folds).all()[::-1]:
         fold.evaluate("(summary) => summary.click()")
     settle(page, name not in NO_FIGURE)
     yield page

@@ -6,6 +6,7 @@ from importlib.resources import files
 import pytest
 
 from attnkit.ui.bundle import inline_script, script
+from attnkit.ui.standalone import standalone_html
 
 MODULES = sorted(
     file.name.removesuffix(".js")
@@ -60,3 +61,11 @@ def test_a_module_without_default_export_is_refused():
     """The message names the file."""
     with pytest.raises(ValueError, match=r"ink\.js: got no default export"):
         inline_script("ink")
+
+
+def test_a_saved_page_folds_its_command_away():
+    """The command that trains the run again stands below the figures, and only if it is known."""
+    page = standalone_html("Title", "attention", b"blob", "Note.", "python -m attnkit <train>")
+    assert "<details><summary>Train it again</summary><pre>python -m attnkit &lt;train&gt;" in page
+    assert page.index('<div id="film">') < page.index("<details>")
+    assert "<details>" not in standalone_html("Title", "attention", b"blob", "Note.")

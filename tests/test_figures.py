@@ -13,6 +13,7 @@ import pytest
 from attnkit.analysis.attention_map import (
     MOST_COLUMNS,
     MOST_ROWS,
+    axes_of,
     example_of,
     map_layout_of,
     telling_layer,
@@ -35,7 +36,7 @@ from attnkit.figures.example import example_cells
 from attnkit.figures.maps import attention_maps
 from attnkit.figures.panels import MAX_POINTS
 from attnkit.figures.thumbnail import HEIGHT, WIDTH, thumbnail
-from attnkit.tasks import NOTHING, TASKS
+from attnkit.tasks import NOTHING, TASKS, Label
 from attnkit.training import train
 from attnkit.training.statistics import mean_interval
 from attnkit.variants import CATALOGUE, OPTIONS, Variant
@@ -462,3 +463,19 @@ def test_every_sharing_has_its_own_colour():
     """The palette is a file, which a new sharing may be missing in."""
     assert set(COLORS) == set(Sharing)
     assert len({*COLORS.values(), *FURTHER, REFERENCE}) == len(COLORS) + len(FURTHER) + 1
+
+
+@pytest.mark.parametrize(
+    ("query_index", "told"), [(0, "1 to 16"), (15, "1 to 16"), (17, "17 to 20"), (None, "5 to 20")]
+)
+def test_the_rows_that_are_shown_are_counted(query_index, told):
+    """The note names the first and the last row of the shown page, whichever page it is."""
+    task = TASKS["mqar"](length=128, n_pairs=16)
+    place = layer_specs_of(Experiment(task="mqar").size, task)[-1]
+    labels = np.full(task.n_ctx - task.answers_from, NOTHING)
+    labels[-20:] = 3
+    nothing = np.full_like(labels, NOTHING)
+    example = Example(np.zeros((task.n_ctx, 1), int), labels, nothing, nothing)
+    layout = map_layout_of(task, place, example, query_index)
+    note = axes_of([Label("a", "a", "a")] * task.n_ctx, layout, example)["cut"]
+    assert note.startswith(f"Shown are queries {told} of 20 and 32 of ")

@@ -18,6 +18,7 @@ from safetensors.numpy import save
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.views import inspect
 from attnkit.training.camera import record
+from attnkit.training.summary import percent
 from attnkit.ui.bundle import inline_script
 from attnkit.ui.standalone import film_style, standalone_html
 
@@ -101,8 +102,18 @@ def figure(page, name):
     return page.locator(f"[data-figure={name}]")
 
 
+def unfold(page):
+    """Open the figures that are folded away, if they are not open."""
+    more = page.locator(".ak-more")
+    if more.get_attribute("open") is None:
+        more.locator("> summary").click()
+        figure(page, "difference").scroll_into_view_if_needed()
+        expect(figure(page, "difference").get_by_label("Variant A")).to_be_visible()
+
+
 def saved(page, name, kind):
     """The text or bytes of a file that a figure's menu gives."""
+    unfold(page)
     figure(page, name).locator("summary").click()
     with page.expect_download() as download:
         figure(page, name).get_by_role("button", name=f"Save as {kind}").click()
@@ -195,14 +206,25 @@ def test_scrubbing_replaces_no_node_and_shows_the_numbers_of_each_step(opened, r
         for p, variant in enumerate(inspected.header["variants"]):
             weights = inspected.framed[f"{p}.weights"][place]
             line = figure(page, "finding").locator("li").nth(p)
-            right = f"{weights[inspected.header['target']]:.2f} of its weight"
+            right = f"{percent(float(weights[inspected.header['target']]))} of its attention"
             expect(line).to_contain_text(f"{variant['name']}{right}")
             panel = figure(page, "lookup").locator(".ak-panel").nth(p)
             shown = panel.locator(".ak-heat text:last-of-type").all_text_contents()
-            assert shown[-len(weights) :] == [f"{weight:.2f}" for weight in weights]
+            assert shown[-len(weights) :] == [percent(float(weight)) for weight in weights]
         said = figure(page, "maps").locator(".ak-film-body").get_attribute("aria-label")
         assert f"at step {2 * place}," in said
     assert page.evaluate("window.replaced") == 0
+
+
+def test_the_conclusion_is_that_of_the_shown_step(opened, recorded):
+    """Above the player, before training and after it, about all variants."""
+    page = opened(found(recorded).to_bytes())
+    conclusion = page.locator(".ak-conclusion")
+    at_rest(page)
+    for wanted in ("For “", "QKV", "Q=K", "K=V"):
+        expect(conclusion).to_contain_text(wanted)
+    go(page, 0)
+    expect(conclusion).to_contain_text("Before training, for “")
 
 
 def test_play_runs_to_the_last_step_and_can_be_paused(opened, recorded):
@@ -261,6 +283,8 @@ def test_the_keyboard_alone_reaches_every_control(opened, recorded):
     """Tab comes to all of them, in order; keys do what the mouse does."""
     page = opened(found(recorded).to_bytes())
     at_rest(page)
+    unfold(page)
+    page.mouse.click(1, 1)  # Tab begins at the top again
     reached = []
     page.keyboard.press("Tab")
     while name := page.evaluate(
@@ -270,7 +294,13 @@ def test_the_keyboard_alone_reaches_every_control(opened, recorded):
         reached.append(name)
         page.keyboard.press("Tab")
     assert reached[:4] == ["Play", "First step", "Training step", "Last step"]
-    for wanted in ("Save: Attention maps", "Follow the token", "Variant A", "Variant B"):
+    for wanted in (
+        "Save: Attention maps",
+        "Follow the token",
+        "More figures",
+        "Variant A",
+        "Variant B",
+    ):
         assert wanted in reached
     assert [name for name in reached if "head 2" in name] == [
         "QKV, head 2",
@@ -308,6 +338,7 @@ def test_pressing_a_row_follows_its_token_and_pointing_at_one_links_all_figures(
     inspected = found(recorded)
     page = opened(inspected.to_bytes())
     at_rest(page)
+    unfold(page)
     heat = figure(page, "maps").locator(".ak-heat").first
     canvas = heat.locator("canvas").bounding_box()
     layer = inspected.header["layers"][0]
@@ -328,6 +359,7 @@ def test_a_variant_minus_itself_is_zero_and_two_can_be_chosen(opened, recorded):
     inspected = found(recorded)
     page = opened(inspected.to_bytes())
     at_rest(page)
+    unfold(page)
     difference = figure(page, "difference")
     expect(difference.locator(".ak-scale")).to_contain_text("QKV − Q=K")
 
@@ -386,6 +418,8 @@ def test_other_tasks_are_shown_whole_at_every_width(opened, kind):
     """Tokens that are asked nothing, two sides, several layers: nothing fails, nothing is cut."""
     film = record(tiny(kind, sharing=["QKV", "Q=K=V"]))
     page = opened(found(film).to_bytes(), width=640)
+    at_rest(page)
+    unfold(page)
     at_rest(page)
     expect(figure(page, "lookup").locator("h2")).to_be_visible()
     assert page.evaluate(WIDER) == []

@@ -149,7 +149,7 @@ def test_to_be_as_bad_as_a_column_that_collapsed_is_no_rescue(
     after = outcome(change.experiment, QKV=np.full(5, free_after), Q_K=FIVE)
     assert goal_of(before, after) == pytest.approx(goal)
     (sentence,) = effect_sentences(before, after, change.setting)
-    assert sentence.startswith("Q=K: 0.46 with 1 head → 0.50 with 4 heads")
+    assert sentence.startswith("Q=K: 46% with 1 head → 50% with 4 heads")
     assert sentence.endswith(f": {verdict}.")
 
 
@@ -159,11 +159,11 @@ def test_seeds_that_diverged_are_told():
     change, before = changes_of(experiment)[0], outcome(experiment)
     lost = outcome(change.experiment, Q_K=FIVE * np.nan)
     assert effect_sentences(before, lost, change.setting) == [
-        "Q=K: 0.50 with 1 head → diverged with 4 heads (5 seeds): diverged."
+        "Q=K: 50% with 1 head → diverged with 4 heads (5 seeds): diverged."
     ]
     some = outcome(change.experiment, Q_K=np.array([0.5, 0.5, 0.5, 0.5, np.nan]))
     (sentence,) = effect_sentences(before, some, change.setting)
-    assert "(95% interval 0.50 to 0.50, 5 seeds, 1 diverged)" in sentence
+    assert "→ 50% with 4 heads (5 seeds, 1 diverged)" in sentence
 
 
 def test_a_change_is_told_in_a_sentence_per_column():
@@ -171,9 +171,9 @@ def test_a_change_is_told_in_a_sentence_per_column():
     change = changes_of(directed())[0]
     after = outcome(change.experiment, Q_K=FIVE + 0.28, Q_K_V=FIVE)
     assert effect_sentences(outcome(directed()), after, change.setting) == [
-        "Q=K: 0.50 with 1 head → 0.78 with 4 heads (95% interval 0.76 to 0.80, 5 seeds): "
+        "Q=K: 50% with 1 head → 78% with 4 heads (95% interval 76 to 80%, 5 seeds): "
         "partly rescued.",
-        "Q=K=V: 0.40 with 1 head → 0.50 with 4 heads (95% interval 0.48 to 0.52, 5 seeds): "
+        "Q=K=V: 40% with 1 head → 50% with 4 heads (95% interval 48 to 52%, 5 seeds): "
         "partly rescued.",
     ]
 
@@ -183,7 +183,7 @@ def test_untying_is_told_with_the_name_of_what_came_of_it():
     before = directed(sharing=["Q=K", "Q=V"])
     change = changes_of(before)[-1]
     (sentence,) = effect_sentences(outcome(before), outcome(change.experiment), change.setting)
-    assert sentence.startswith("Q=K: 0.50 → 1.00 with separate W_Q and W_K (QKV)")
+    assert sentence.startswith("Q=K: 50% → 100% with separate W_Q and W_K (QKV)")
     assert sentence.endswith("rescued.")
 
 

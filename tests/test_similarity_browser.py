@@ -1,5 +1,7 @@
 """The figures of the Similarity page in a real Chromium, without a server."""
 
+import re
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browsing import COUNT_REPLACED, LONG, WIDER
@@ -14,6 +16,10 @@ from attnkit.ui.standalone import standalone_html
 pytestmark = pytest.mark.browser
 
 DRAWN = "document.querySelector('.ak-film')?.dataset.described"
+
+ALL_DRAWN = """() => [...document.querySelectorAll('.ak-film-figure')]
+  .every((one) => !one.checkVisibility() || one.querySelector('.ak-film-body[aria-label]'))"""
+"""Each figure is drawn once it has come into sight, also those that were folded away."""
 
 PLACES = """(panel) => [...document.querySelectorAll('[data-figure=map] .ak-panel')[panel]
   .querySelectorAll('.ak-point')].map((point) => point.getAttribute('transform'))"""
@@ -42,6 +48,8 @@ def opened(browser, tmp_path):
         pages.append(page)
         page.goto(path.as_uri())
         page.wait_for_function(DRAWN)
+        page.locator(".ak-more > summary").click()
+        page.wait_for_function(ALL_DRAWN)
         return page, inspected
 
     yield open_one
@@ -55,6 +63,11 @@ def panel(page, figure, place):
     return page.locator(f"[data-figure={figure}] .ak-panel").nth(place)
 
 
+def pair(page, place, column):
+    """The cell of one variant and pair in the first table."""
+    return page.locator("[data-figure=alike] tbody tr").nth(place).locator("td").nth(column)
+
+
 def label(page, figure):
     """The text alternative of a figure."""
     return page.locator(f"[data-figure={figure}] .ak-film-body").get_attribute("aria-label")
@@ -63,9 +76,11 @@ def label(page, figure):
 def test_what_is_tied_is_said_and_lies_in_one_place(opened, people):
     """In words, and in the joint map, where queries, keys and values come by turns."""
     page, _ = opened(people)
-    expect(panel(page, "alike", 1)).to_contain_text("Q and K: one and the same.")
-    expect(panel(page, "alike", 2)).to_contain_text("K and V: one and the same.")
-    expect(panel(page, "alike", 0)).not_to_contain_text("one and the same")
+    for variant, shared in ((0, None), (1, 0), (2, 2)):  # Q and K, Q and V, K and V
+        for column in range(3):
+            words = "same matrix" if column == shared else re.compile(r"^\d\.\d\d [▲▼=]$")
+            expect(pair(page, variant, column)).to_have_text(words)
+    assert "Q and K one and the same." in label(page, "alike")
     places = page.evaluate(PLACES, 1)
     assert places[0::3] == places[1::3] != places[2::3]
     places = page.evaluate(PLACES, 2)
@@ -80,8 +95,10 @@ def test_numbers_on_screen_are_those_that_were_found(opened, people):
     for frame, press in ((-1, None), (0, "First step")):
         if press:
             page.get_by_role("button", name=press).click()
-        expect(panel(page, "alike", 0)).to_contain_text(f"Weights {alike[frame, 0, 2]:.2f} (random")
-        expect(panel(page, "alike", 0)).to_contain_text(f"activations {alike[frame, 2, 4]:.2f} (")
+        for column in range(3):
+            expect(pair(page, 0, column)).to_contain_text(f"{alike[frame, column, 4]:.2f}")
+        page.wait_for_function("step => " + DRAWN + " === step", arg=str(people.steps[frame]))
+        assert f"Weights {alike[frame, 0, 2]:.2f} (random" in label(page, "alike")
     cells = page.locator("[data-figure=heads] tbody tr").first.locator("td")
     expect(cells.nth(4)).to_contain_text(f"{inspected.fixed['0.table'][0, 0, 0, 2]:.2f}")
 
@@ -102,8 +119,11 @@ def test_moving_through_training_replaces_nothing(opened, people):
 def test_what_a_variant_lacks_is_said(opened, people):
     """A head that it has not, values of another width."""
     page, _ = opened(people, head=1)
-    for figure in ("alike", "weights", "activations", "angles", "map"):
+    for figure in ("weights", "activations", "angles", "map"):
         expect(panel(page, figure, 4)).to_contain_text("It has 1 head only.")
+    for column in range(3):
+        expect(pair(page, 4, column)).to_have_text("no such head")
+    assert "It has 1 head only." in label(page, "alike")
     expect(panel(page, "map", 3)).to_contain_text("values are left out")
     expect(panel(page, "weights", 3)).to_contain_text("grey is for Q and K")
 
@@ -120,8 +140,9 @@ def test_across_two_sides_no_token_has_both(opened):
     """It is said, and what can be compared is."""
     film = record(tiny("dictionary", sharing=["QKV", "Q=K"], d_head=6, steps=2))
     page, _ = opened(film, layer=2)
-    expect(panel(page, "alike", 0)).to_contain_text("no token has both")
-    expect(panel(page, "alike", 1)).to_contain_text("Q and K: one matrix; no token has both.")
+    expect(pair(page, 0, 0)).to_have_text("no token has both")
+    expect(pair(page, 1, 0)).to_have_text("same matrix")
+    assert "Q and K one matrix; no token has both." in label(page, "alike")
     activations = page.locator("[data-figure=activations]")
     expect(activations).to_contain_text("come from different sequences")
 

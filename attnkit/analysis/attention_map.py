@@ -28,6 +28,7 @@ class MapLayout:
         rows: Query positions.
         columns: Key positions.
         answers: For each row, its index in the arrays of answers, or −1 if it gives no answer.
+        first_row: Index of the first row among all rows.
         rest: Whether one more column holds the sum of the attention to all other positions.
         n_rows: Number of rows without the limit.
         n_columns: Number of columns without the limit.
@@ -36,6 +37,7 @@ class MapLayout:
     rows: list[int]
     columns: list[int]
     answers: list[int]
+    first_row: int
     rest: bool
     n_rows: int
     n_columns: int
@@ -95,7 +97,8 @@ def map_layout_of(
         chosen = [position for position in columns if position in entries][-most_columns:]
         n_free = most_columns - len(chosen)
         columns = sorted(chosen + (others[-n_free:] if n_free else []))
-    return MapLayout(rows, columns, answers, len(columns) < spec.n_keys, n_rows, n_columns)
+    rest = len(columns) < spec.n_keys
+    return MapLayout(rows, columns, answers, start, rest, n_rows, n_columns)
 
 
 def example_of(snapshot: Snapshot) -> Example:
@@ -159,7 +162,8 @@ def _cut_note(layout: MapLayout) -> str:
         return ""
     parts = []
     if len(layout.rows) < layout.n_rows:
-        parts.append(f"the last {len(layout.rows)} of {layout.n_rows} query tokens")
+        last_row = layout.first_row + len(layout.rows)
+        parts.append(f"queries {layout.first_row + 1} to {last_row} of {layout.n_rows}")
     if len(layout.columns) < layout.n_columns:
-        parts.append(f"{len(layout.columns)} of {layout.n_columns} key tokens")
+        parts.append(f"{len(layout.columns)} of {layout.n_columns} keys")
     return f"Shown are {' and '.join(parts)}."

@@ -18,6 +18,7 @@ from attnkit.experiment import Experiment
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval, paired_difference
+from attnkit.training.summary import percent, percent_interval
 from attnkit.variants import InvalidVariant, Variant
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.sharing import Sharing
@@ -172,19 +173,21 @@ def effect_sentences(before: Outcome, after: Outcome, setting: str) -> list[str]
 
 
 def accuracy_text(accuracy: float) -> str:
-    """Return an accuracy with two decimals, or "diverged" for NaN."""
-    return "diverged" if np.isnan(accuracy) else f"{accuracy:.2f}"
+    """Return an accuracy in percent, or "diverged" for NaN."""
+    return "diverged" if np.isnan(accuracy) else percent(accuracy)
 
 
 def _certainty(accuracy: Float64[np.ndarray, " s"]) -> str:
-    """Return the interval of a mean, the number of seeds, and how many of them diverged."""
+    """Return the interval of a mean, the number of seeds, and how many of them diverged.
+
+    An interval whose limits are the same percentage is left out.
+    """
     n_seeds, n_diverged = len(accuracy), int(np.isnan(accuracy).sum())
     interval, text = mean_interval(accuracy), f"{n_seeds} seed{'s' * (n_seeds > 1)}"
     if 0 < n_diverged < n_seeds:
         text += f", {n_diverged} diverged"
-    if np.isfinite(interval.low):
-        text = f"95% interval {max(0, interval.low):.2f} to {min(1, interval.high):.2f}, {text}"
-    return text
+    limits = percent_interval(float(interval.low), float(interval.high))
+    return f"95% interval {limits}, {text}" if " to " in limits else text
 
 
 def goal_of(before: Outcome, after: Outcome) -> float:

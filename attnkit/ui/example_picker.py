@@ -21,7 +21,7 @@ from attnkit.ui.markdown import plain
 
 
 def pick_example(subject: Subject) -> Inspection | None:
-    """Draw the picker and return the example as an inspection of attention.
+    """Draw the picker in the subject's row, and return the example as an inspection of attention.
 
     Held-out examples are sorted by their number of wrong answers, most first. Where the task is a
     phone book, visitors can write their own; None is returned while it has problems.
@@ -32,16 +32,16 @@ def pick_example(subject: Subject) -> Inspection | None:
     remember(key, order, 0, "example")
     remember("inspected_custom_book", (False, True), False)
     is_custom = is_phone_book(task) and bool(st.session_state["inspected_custom_book"])
-    example = st.selectbox(
+    example = subject.row.selectbox(
         "Example, most wrong answers first",
         order,
         format_func=descriptions.__getitem__,
         key=key,
-        width=430,
+        width=320,
         disabled=is_custom,
     )
     if is_phone_book(task):
-        st.toggle("A phone book of your own", key="inspected_custom_book")
+        subject.row.toggle("A phone book of your own", key="inspected_custom_book")
     return _custom_book(subject) if is_custom else Inspection("attention", example=example)
 
 

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.analysis.inspection.request import Inspection
@@ -47,12 +48,14 @@ class Subject:
         lab: The visitor's Lab.
         experiment: Experiment of the one seed.
         run: Experiment of the run, with all its seeds.
+        row: The row of pickers at the head of the page.
         refusal: Reason why the seed cannot be trained here; empty if it can.
     """
 
     lab: Lab
     experiment: Experiment
     run: Experiment
+    row: DeltaGenerator
     refusal: str = ""
 
     def ask_for_film(self) -> Job | None:
@@ -140,21 +143,22 @@ def open_subject(page: str, title: str) -> Subject:
     st.title(title, anchor=False)
     if lab.problems:  # they stay, so that the Lab shows them, too
         st.warning(f"The link was not fully understood. {plain(problems_in_words(lab.problems))}")
-    with st.container(horizontal=True, vertical_alignment="bottom", key="subject"):
+    row = st.container(horizontal=True, vertical_alignment="bottom", key="subject")
+    with row:
         names = ", ".join(title_of(variant) for variant in experiment.sharing)
         st.markdown(f"**{plain(experiment.task.title)}**: {plain(names)}")
+        st.page_link("pages/lab.py", label="Change it in the Lab", icon=":material/science:")
         seed = experiment.first_seed
         if experiment.n_seeds > 1:
             seeds = list(experiment.seeds)
             key = f"inspected_seed_{seeds[0]}_{len(seeds)}"
             remember(key, seeds, seed)
             seed = st.selectbox("Seed", seeds, key=key, width=90)
-        st.page_link("pages/lab.py", label="Change it in the Lab", icon=":material/science:")
     lab.write_link()
     if not lab.is_trained:
         _offer_training(lab)
         st.stop()
-    return Subject(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment)
+    return Subject(lab, experiment.replace(first_seed=seed, n_seeds=1), experiment, row)
 
 
 def _offer_training(lab: Lab) -> None:
@@ -211,7 +215,7 @@ def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
     layer = head = 0
     if len(layer_specs) > 1:
         remember("inspected_layer", range(len(layer_specs)), telling_layer(layer_specs))
-        layer = st.selectbox(
+        layer = subject.row.selectbox(
             "Layer",
             range(len(layer_specs)),
             format_func=lambda i: layer_specs[i].title.removeprefix("Layer "),
@@ -220,7 +224,7 @@ def pick_layer_and_head(subject: Subject) -> tuple[int, int]:
         )
     if n_heads > 1:
         remember("inspected_head", range(n_heads), 0)
-        head = st.selectbox(
+        head = subject.row.selectbox(
             "Head", range(n_heads), format_func=lambda i: f"{i + 1}", key="inspected_head", width=90
         )
     return layer, head
@@ -276,12 +280,14 @@ def _draw(subject: Subject, inspection: Inspection, component: str, moving: bool
     job = subject.ask_for_film()
     if job is not None and job.id != sent.film:
         sent.film, sent.step = job.id, -1
-    st.markdown(_status(job, subject))
     if job is not None and job.state == "failed":
+        st.markdown(_status(job, subject))
         st.button("Train it again", icon=":material/replay:", on_click=subject.try_again)
         if subject.lab.refusal:
             st.error(f"Not taken: {plain(subject.lab.refusal)}.", icon=":material/error:")
             subject.lab.refusal = ""
+    elif status := _status(job, subject):
+        st.caption(status)
     if not sent.problem:
         _fetch(subject, inspection, sent, all_frames=job is None or job.over)
     if sent.problem:
@@ -314,8 +320,10 @@ def _fetch(subject: Subject, inspection: Inspection, sent: _Sent, *, all_frames:
 
 
 def _status(job: Job | None, subject: Subject) -> str:
-    """Return how far the training of the inspected run is."""
-    seed = subject.experiment.first_seed
+    """Return how far the training of the inspected run is.
+
+    The text is empty for a run that has ended: the player says which step and seed it shows.
+    """
     if job is None:
         return "Nothing to look into."
     if job.state == "failed":
@@ -324,20 +332,17 @@ def _status(job: Job | None, subject: Subject) -> str:
         return f"Stopped before it began{f', {plain(job.error)}' if job.error else ''}."
     if not job.begun or job.snapshot is None:
         return "Waiting for a turn to train it." if not job.begun else "Training begins."
+    if job.over:
+        return ""
     progress = f"step {job.step} of {job.experiment.training.steps}"
     if job.state == "paused":
         return f"Paused at {progress}."
-    if job.over:
-        return (
-            f"Trained for {job.step} steps; the figures are of one run each, seed {seed}. "
-            "Drag the slider, or press Play, to go through them."
-        )
     if not job.kept and subject.lab.is_finished:
         return (
-            f"The models of seed {seed} are trained once more to film them, with the same numbers: "
-            f"{progress}. New moments are added as they come."
+            f"Seed {subject.experiment.first_seed} is trained once more for these figures, with "
+            f"the same numbers: {progress}."
         )
-    return f"Training: {progress}. New moments are added as they come."
+    return f"Training: {progress}. The figures grow."
 
 
 def _take_picked(component: str) -> None:

@@ -71,7 +71,7 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
     names = [title_of(variant) for variant in symmetric_variants(experiment)]
     st.subheader(f"What rescues {' and '.join(names) or 'it'}?", anchor=False)
     if not names:
-        st.markdown("No column here must be symmetric. Switch Q=K on in the Lab.")
+        st.markdown("No variant here must score both directions the same. Add Q=K in the Lab.")
     elif snapshot is None:
         st.markdown(_progress(job))
     else:
@@ -100,18 +100,14 @@ def _finished(lab: Lab, job: Job | None) -> Snapshot | None:
 
 
 def _standing(outcome: Outcome) -> str:
-    """Return the accuracy of the columns whose scores must be symmetric, in sentences."""
+    """Return the accuracy of the variants whose scores must be symmetric, in one sentence."""
     symmetric = symmetric_variants(outcome.experiment)
     parts = [f"{title_of(variant)} {accuracy_text(outcome.mean(variant))}" for variant in symmetric]
-    their = "Its scores are" if len(symmetric) == 1 else "Their scores are"
     n_seeds, reference = outcome.experiment.n_seeds, outcome.reference
     mean = f", mean of {n_seeds} seeds" if n_seeds > 1 else ""
-    beside = "" if reference is None else f" ({title_of(reference)} {outcome.mean(reference):.2f})"
-    return plain(
-        f"Accuracy{mean}: {', '.join(parts)}{beside}. {their} the same both ways, i → j and j → i: "
-        "the two directions of a relation cannot be told apart. Change one thing and train it at "
-        "once, in these columns and the one to compare with:"
-    )
+    if reference is not None:
+        parts[-1] += f" ({title_of(reference)} {accuracy_text(outcome.mean(reference))})"
+    return plain(f"Accuracy{mean}: {', '.join(parts)}. Change one thing and train it at once:")
 
 
 def _progress(job: Job | None) -> str:

@@ -20,7 +20,8 @@ _THEME = """
   --st-green-text-color: #6fd08c; --st-red-text-color: #ff8f87; } }
 body { margin: 0 auto; max-width: 1400px; padding: 16px 24px; font-family: var(--st-font);
   color: var(--st-text-color); background: var(--st-background-color); }
-h1 { font-size: 1.5rem; margin: 0 0 4px; } p.ak-page-note { margin: 0 0 12px; line-height: 1.45; }
+h1 { font-size: 1.25rem; margin: 0 0 4px; } p.ak-page-note { margin: 0 0 12px; line-height: 1.45; }
+pre { white-space: pre-wrap; }
 """
 
 
@@ -29,7 +30,9 @@ def film_style() -> str:
     return asset("lab.css") + asset("film.css")
 
 
-def standalone_html(title: str, component: str, blob: bytes, note: str = "") -> str:
+def standalone_html(
+    title: str, component: str, blob: bytes, note: str = "", command: str = ""
+) -> str:
     """Return an HTML file that shows a film as the page does, light or dark like the system.
 
     Args:
@@ -37,8 +40,11 @@ def standalone_html(title: str, component: str, blob: bytes, note: str = "") -> 
         component: Name of the component, which is that of its file in `attnkit/ui/assets`.
         blob: The film with all its frames, as the component reads it.
         note: Sentence below the title that says what is shown.
+        command: Command that trains the run again; it is folded away below the figures.
     """
     script, show = inline_script(component)
+    again = f"<pre>{escape(command)}</pre>"
+    folded = f"<details><summary>Train it again</summary>{again}</details>" if command else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -52,6 +58,7 @@ def standalone_html(title: str, component: str, blob: bytes, note: str = "") -> 
 <h1>{escape(title)}</h1>
 <p class="ak-page-note">{escape(note)}</p>
 <div id="film"></div>
+{folded}
 </main>
 <script type="text/plain" id="blob">{b64encode(blob).decode()}</script>
 <script type="module">

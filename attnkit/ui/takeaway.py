@@ -33,7 +33,7 @@ def take_away(subject: Subject, inspection: Inspection, component: str, title: s
         title: Title of the page.
     """
     expander = st.expander(
-        "Take away", icon=":material/download:", key="take_away", on_change="rerun"
+        "Downloads", icon=":material/download:", key="take_away", on_change="rerun"
     )
     if expander.open:
         with expander:
@@ -62,8 +62,8 @@ def _page_as_file(subject: Subject, inspection: Inspection, component: str, titl
             raise RuntimeError(blob or "the film is not there any more")
         names = ", ".join(title_of(variant) for variant in experiment.sharing)
         task = experiment.task.title
-        note = f"{task}, seed {experiment.first_seed}: {names}. {command_line(subject.run)}"
-        return standalone_html(title, component, blob, note)
+        note = f"{task}, seed {experiment.first_seed}: {names}."
+        return standalone_html(title, component, blob, note, command_line(subject.run))
 
     st.download_button(
         "Page as HTML",

@@ -43,7 +43,7 @@ test("a finding names the weights and marks a wrong answer", () => {
   const logits = { "0.logits": [[2], [0, 0]], "0.answers": [[1], [3]], "0.top": [[1], [Math.log(0.75)]], "0.total": [[1], [0]] };
   const film = filmOf(header, { "0.weights": [[2], [0.9, 0.1]], ...logits });
   assert.equal(findingOf(film, 0),
-    "0.10 of its weight on the right entry, 0.90 on the mirrored one; it answers 31 ✗ with probability 0.75: 31 is held by Ada, 0.90 of its weight.");
+    "10% of its attention is on the right entry, 90% on the one that points back; it answers 31 ✗ with probability 75%: 31 is held by Ada, 90% of its attention.");
 });
 
 test("a projection tells how much of the spread it shows", () => {

@@ -1,113 +1,23 @@
-// The Asymmetry page: S in two parts, over training, and what of it reaches the attention.
+// The Asymmetry page: the two parts of S, asymmetry over training, and what of it reaches the attention.
 // Arrays are those of attnkit/analysis/inspection/symmetry.py.
 
 import {
-  bars, clamp, diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, say, scaleLegend,
-  set, share, show,
+  chosenHead, chosenLayer, concludeDirection, cutText, directionTable, hasHead, hasMass, ROUNDING,
+  scoreMaps, square,
+} from "./direction.js";
+import {
+  bars, clamp, diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, say,
+  scaleLegend, share,
 } from "./ink.js";
 import { lacks, titled } from "./heads.js";
 import { columnsChart, lineChart } from "./charts.js";
 import { filmPage } from "./film.js";
 
-const ROUNDING = 1e-5, EVEN = 0.05;
+const NARROWEST = 170;
 const A_FORMULA = "a = ‖S − Sᵀ‖² / 4‖S‖² = (1 − s)/2";
 
-const chosenLayer = (film) => film.header.request.layer;
-const chosenHead = (film) => film.header.request.head;
-const hasHead = (film, p) => film.shape(`${p}.scores`) !== undefined;
-const square = (film) => film.header.square !== false;
-const percentOf = (part) => {
-  if (!Number.isFinite(part)) return "–";
-  const size = Math.max(0, part) * 100;
-  return size > 0 && size < 0.1 ? "0%" : `${size.toFixed(size < 10 && size % 1 > 0.05 ? 1 : 0)}%`;
-};
-const gapText = (gap) => (gap === 0 ? "0" : gap < 1e-3 ? gap.toExponential(0).replace("-", "−") : number(gap));
-
-/** A question of the example and where it should look: two positions that are shown. */
-function pairOf({ header }) {
-  const i = header.target.findIndex((j, at) => j >= 0 && j !== at);
-  return i < 0 ? null : [i, header.target[i]];
-}
-
-/** What a variant's scores and attention say at the shown step, sentence by sentence. */
-function said(film, p) {
-  const layer = chosenLayer(film), [gap, relative] = film.part(`${p}.error`, [layer]);
-  const must = film.get(`${p}.must`)[0] > 0;
-  const [right, reversed] = film.get(`${p}.mass`);
-  const a = film.value(`${p}.a`, [layer, Math.min(chosenHead(film), film.variants[p].n_heads - 1)]);
-  const found = { badge: "", holds: true, scores: "", attention: "", verdict: "" };
-  if (square(film)) {
-    found.holds = !must || relative < ROUNDING;
-    found.badge = must ? `Must be symmetric: max|S−Sᵀ| = ${gapText(gap)} ${found.holds ? "✓" : "✗"}` : `Free to differ: max|S−Sᵀ| = ${gapText(gap)}`;
-    found.scores = must
-      ? "A question “i → j” scores exactly as “j → i”"
-      : relative < ROUNDING ? "“i → j” and “j → i” score alike" : `“i → j” and “j → i” score differently (asymmetry ${share(a)})`;
-    const pair = pairOf(film);
-    if (!pair || !hasHead(film, p)) found.scores += ".";
-    else {
-      const [i, j] = pair, n = film.header.labels.length, s = film.part(`${p}.scores`, [0]);
-      const scored = (one, other) => `${film.header.labels[one]}→${film.header.labels[other]} ${share(s[one * n + other])}`;
-      found.scores += `: ${scored(i, j)}, ${scored(j, i)}.`;
-    }
-  }
-  if (Number.isFinite(right)) {
-    found.attention = `Attention on the right entry ${share(right)}`;
-    found.attention += Number.isFinite(reversed) ? `, on the mirrored one ${share(reversed)}.` : ".";
-    if (Number.isFinite(reversed) && right + reversed > 0.3) {
-      if (Math.abs(right - reversed) < EVEN) found.verdict = "It splits evenly: the direction is lost, and it can only guess between the two.";
-      else if (right > reversed && must) found.verdict = "It leans to the right entry all the same: symmetry ties i → j to j → i, not two entries of one row.";
-      else if (right > reversed) found.verdict = right > 0.6 ? "Most of it goes to the right entry." : "It leans to the right entry.";
-      else found.verdict = "It leans to the mirrored entry.";
-    }
-  }
-  found.accuracy = `Accuracy ${share(film.value("accuracy", [p]))}.`;
-  return found;
-}
-
-const meaning = {
-  name: "meaning",
-  title: (film) => (square(film) ? "Can the scores tell a direction?" : "Here nobody looks back"),
-  hint: (film) => (square(film)
-    ? "S holds the scores before masks and softmax: row i is the query, column j the key. A matrix shared by queries and keys makes S the same both ways. The mirrored entry is the one that points back at the query."
-    : "Queries come from the decoder and keys from the encoder, so S has no other direction to compare with. Choose an encoder or decoder layer above; what can be measured here are the weights, below."),
-  height: 190,
-  build(film, body) {
-    const grid = panelGrid(film, body, film.variants.length, 205);
-    return film.variants.map((variant, p) => {
-      const box = grid.boxes[p];
-      box.classList.add("ak-said-of");
-      panelTitle(box, variant);
-      return {
-        badge: el("div", "ak-badge", box, ""),
-        scores: el("p", "", box, ""),
-        attention: el("p", "", box, ""),
-        verdict: el("p", "ak-verdict", box, ""),
-        accuracy: el("p", "", box, ""),
-      };
-    });
-  },
-  update(film, drawn) {
-    drawn.forEach((lines, p) => {
-      const found = said(film, p);
-      for (const name of ["badge", "scores", "attention", "verdict", "accuracy"]) {
-        say(lines[name], found[name]);
-        show(lines[name], found[name] !== "");
-      }
-      set(lines.badge, "class", `ak-badge ${found.badge.startsWith("Must") ? (found.holds ? "ak-badge-holds" : "ak-badge-broken") : ""}`);
-    });
-  },
-  finding: (film) => film.variants.map((variant, p) => {
-    const { badge, ...rest } = said(film, p);
-    return `${variant.name}: ${[badge && `${badge}.`, rest.scores, rest.attention, rest.verdict, rest.accuracy].filter(Boolean).join(" ")}`;
-  }).join(" "),
-  table: (film) => ({
-    columns: ["variant", "must be symmetric", "max|S−Sᵀ|", "max|S−Sᵀ|/max|S|", "attention right", "attention reversed", "accuracy"],
-    rows: film.variants.map((variant, p) => [
-      variant.text, film.get(`${p}.must`)[0], ...film.part(`${p}.error`, [chosenLayer(film)]), ...film.get(`${p}.mass`),
-      film.value("accuracy", [p]),
-    ]),
-  }),
-};
+/** A share of a squared norm, rounded: one that differs from 1 by rounding only is 100%. */
+const percentOf = (part) => (Number.isFinite(part) ? `${Math.round(100 * Math.max(0, part))}%` : "–");
 
 /** The symmetric and the antisymmetric part of an n × n matrix. */
 export function partsOf(s, n, kept) {
@@ -123,72 +33,63 @@ export function partsOf(s, n, kept) {
   return kept;
 }
 
-const WHOLES = ["S", "symmetric part", "antisymmetric part"];
+const PARTS = ["symmetric part", "antisymmetric part"];
 
 const parts = {
   name: "parts",
-  title: titled("The scores of one example, in two parts"),
+  title: titled("The scores in two parts"),
   hint: (film) => {
-    const { labels, n_looked_at: all } = film.header;
-    const cut = labels.length < all ? ` Shown are ${labels.length} of ${all} positions; shares and eigenvalues are those of all.` : "";
-    return `S = Sₛ + Sₐ with Sₛ = (S + Sᵀ)/2 and Sₐ = (S − Sᵀ)/2, and what share of ‖S‖² each has. Rows are queries, columns are keys; outlined: the right entry, circled: the mirrored one. Below: the eigenvalues of Sₛ, largest first. With plain Q = K none is below zero: then no pair scores above the larger of its two scores with itself, which a self-mask hides.${cut}`;
+    const cut = cutText(film) ? `${cutText(film)} Shares and eigenvalues are those of all.` : "";
+    return `S = Sₛ + Sₐ with Sₛ = (S + Sᵀ)/2 and Sₐ = (S − Sᵀ)/2, and the share of ‖S‖² in each. Below: the eigenvalues of Sₛ, largest first. With plain Q = K all are at least zero: then a score is at most the larger of the two scores of its tokens with themselves, which a self-mask hides.${cut}`;
   },
-  height: 320,
+  height: 240,
   shown: square,
   build(film, body) {
-    const { labels, full_labels: full, target, reverse, notes } = film.header;
-    const n = labels.length, gap = 22;
+    const { labels, full_labels: full, positions, notes } = film.header, n = labels.length, gap = 22;
     const legend = scaleLegend(body);
-    const grid = panelGrid(film, body, film.variants.length, 250, 0, 26);
-    const most = Math.floor((Math.min(grid.inner, 420) - 2 * gap) / 3);
+    const grid = panelGrid(film, body, film.variants.length, NARROWEST);
+    const most = Math.floor((Math.min(grid.inner, 320) - gap) / 2);
     const cell = Math.max(1, Math.floor((most / n) * 4) / 4);
-    const marked = cell >= 10;
     const panels = film.variants.map((variant, p) => {
       const box = grid.boxes[p];
-      const title = panelTitle(box, variant);
+      panelTitle(box, variant);
       if (!hasHead(film, p)) {
         el("p", "", box, lacks(variant));
-        return null;
+        return [];
       }
-      const maps = Array.from({ length: notes[p].n_maps }, (_, m) => {
+      return Array.from({ length: notes[p].n_maps }, (_, m) => {
         if (notes[p].n_maps > 1) el("div", "ak-quiet-text", box, `Map ${m + 1} of ${notes[p].n_maps}`);
-        const row = el("div", "ak-three", box);
-        const three = WHOLES.map((name, part) => {
-          if (part) el("span", "ak-sign", row, part === 1 ? "=" : "+");
+        const row = el("div", "ak-two", box);
+        const two = PARTS.map((name, part) => {
+          if (part) el("span", "ak-sign", row, "+");
           const one = el("div", "", row);
           const heat = heatMap(film, one, {
-            rows: labels, columns: labels, width: most, bare: true, cell, rowTokens: film.header.positions, columnTokens: film.header.positions,
-            target: marked && part === 0 ? target : [], reverse: marked && part === 0 ? reverse : [],
+            rows: labels, columns: labels, width: most, bare: true, cell, rowTokens: positions, columnTokens: positions,
             tell: (i, j, value) => `${name}\n${full[i]}  →  ${full[j]}: ${number(value, 3)}`,
           });
-          const caption = el("div", "ak-share", one, part ? "" : "S");
-          return { heat, caption };
+          return { heat, caption: el("div", "ak-share", one, "") };
         });
-        const width = Math.floor(3 * cell * n + 2 * gap);
         const values = columnsChart(film, box, {
-          n: film.shape(`${p}.eigenvalues`)[1], width, height: 56, color: variant.color,
+          n: film.shape(`${p}.eigenvalues`)[1], width: Math.floor(2 * cell * n + gap), height: 56, color: variant.color,
           tell: (k, value) => `eigenvalue ${k + 1} of Sₛ: ${number(value, 3)}`,
         });
-        const caption = el("div", "ak-share", box, "");
-        return { three, values, caption, kept: {} };
+        return { two, values, caption: el("div", "ak-share", box, ""), kept: {} };
       });
-      return { title, maps };
     });
     return { legend, panels, n };
   },
   update(film, { legend, panels, n }) {
-    const all = panels.flatMap((panel, p) => (panel ? panel.maps.map((_, m) => film.part(`${p}.scores`, [m])) : []));
+    const all = panels.flatMap((maps, p) => maps.map((_, m) => film.part(`${p}.scores`, [m])));
     const scale = diverging(limitOf(...all));
     legend.update(scale, "score");
-    panels.forEach((panel, p) => panel?.maps.forEach((drawn, m) => {
-      const s = film.part(`${p}.scores`, [m]), { even, odd } = partsOf(s, n, drawn.kept);
-      [s, even, odd].forEach((values, part) => drawn.three[part].heat.update(values, scale));
-      const [of_even, of_odd] = film.part(`${p}.shares`, [m]);
-      say(drawn.three[1].caption, `Sₛ ${percentOf(of_even)}`);
-      say(drawn.three[2].caption, `Sₐ ${percentOf(of_odd)}`);
-      const values = film.part(`${p}.eigenvalues`, [m]);
-      const high = Math.max(0, values[0]), low = Math.min(0, values[values.length - 1]);
-      drawn.values.update(values, low, high);
+    panels.forEach((maps, p) => maps.forEach((drawn, m) => {
+      const { even, odd } = partsOf(film.part(`${p}.scores`, [m]), n, drawn.kept);
+      const shares = film.part(`${p}.shares`, [m]), values = film.part(`${p}.eigenvalues`, [m]);
+      [even, odd].forEach((part, k) => {
+        drawn.two[k].heat.update(part, scale);
+        say(drawn.two[k].caption, `${k ? "Sₐ" : "Sₛ"} ${percentOf(shares[k])}`);
+      });
+      drawn.values.update(values, Math.min(0, values[values.length - 1]), Math.max(0, values[0]));
       say(drawn.caption, eigenvalueText(film, p, m));
     }));
   },
@@ -243,7 +144,7 @@ const nHeads = (film) => film.shape("0.a")[1];
 const overTraining = {
   name: "asymmetry",
   title: (film) => ["Asymmetry over training", film.header.places?.length > 1 && film.header.places[chosenLayer(film)]].filter(Boolean).join(" · "),
-  hint: `${A_FORMULA}: 0 if all pairs score alike both ways, about ½ if the two scores of a pair are unrelated, 1 if they are opposite; mean over held-out examples. An untrained model has about ½ already, so a only describes the scores. The evidence for a direction is where the attention goes, below.`,
+  hint: `${A_FORMULA}: 0 if all pairs score alike both ways, about ½ if the two scores of a pair are unrelated, 1 if they are opposite; mean over held-out examples. An untrained model has about ½ already, so a only describes the scores. The evidence for a direction is where the attention goes, above.`,
   height: 210,
   shown: square,
   build: (film, body) => chartsIn(film, body, Array.from({ length: nHeads(film) }, (_, h) => ({
@@ -261,7 +162,6 @@ const overTraining = {
   ]))),
 };
 
-const hasMass = (film, c) => film.variants.some((_, p) => film.steps.some((_, k) => Number.isFinite(film.value(`${p}.mass`, [c], k))));
 const MASSES = ["on the right entry", "on the mirrored entry"];
 
 const mass = {
@@ -272,12 +172,12 @@ const mass = {
   shown: (film) => hasMass(film, 0),
   shape: (film) => hasMass(film, 1),
   build: (film, body) => chartsIn(film, body, MASSES.slice(0, hasMass(film, 1) ? 2 : 1).map((text, c) => ({
-    lines: overVariants(film, "mass", [c]), low: 0, high: 1, label: `attention ${text}`,
+    lines: overVariants(film, "mass", [c]), low: 0, high: 1, text: percent, label: `attention ${text}`,
   }))),
   update: updateAll,
   finding: (film) => film.variants.map((variant, p) => {
     const own = film.get(`${p}.mass`);
-    return `${variant.name}: ${MASSES.map((text, c) => Number.isFinite(own[c]) && `${number(own[c])} ${text}`).filter(Boolean).join(", ")}.`;
+    return `${variant.name}: ${MASSES.map((text, c) => Number.isFinite(own[c]) && `${percent(own[c])} ${text}`).filter(Boolean).join(", ")}.`;
   }).join(" "),
   table: (film) => overSteps(film, film.variants.flatMap((variant, p) => MASSES.map((text, c) => [`${variant.text}, ${text}`, film.line(`${p}.mass`, [c])]))),
 };
@@ -295,7 +195,7 @@ const stages = {
   height: 90,
   shown: square,
   build(film, body) {
-    const grid = panelGrid(film, body, film.variants.length, 205);
+    const grid = panelGrid(film, body, film.variants.length, NARROWEST);
     return film.variants.map((variant, p) => {
       panelTitle(grid.boxes[p], variant);
       return bars(film, grid.boxes[p], { labels: STAGES, width: Math.min(grid.inner, 340), color: variant.color });
@@ -363,7 +263,7 @@ const breakers = {
   height: 150,
   shown: square,
   build(film, body) {
-    const grid = panelGrid(film, body, film.variants.length, 205);
+    const grid = panelGrid(film, body, film.variants.length, NARROWEST);
     const { all_labels: labels, notes } = film.header;
     return film.variants.map((variant, p) => {
       const box = grid.boxes[p];
@@ -399,6 +299,8 @@ const breakers = {
 
 export default function showAsymmetry(component) {
   return filmPage(component, {
-    figures: [meaning, parts, overTraining, mass, stages, weights, breakers],
+    conclude: concludeDirection,
+    figures: [directionTable, scoreMaps],
+    more: [mass, overTraining, parts, stages, breakers, weights],
   });
 }

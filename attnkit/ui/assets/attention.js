@@ -2,12 +2,12 @@
 // Arrays and header: attnkit/analysis/inspection/lookup.py. The stages of the lookup stand in lookup.js.
 
 import {
-  answerOf, chosenPlace, columnsOf, findingOf, followed, followedRow, lackingOf, looksOf, mapOf,
-  mostHeads, placeText, short, shownPlace,
+  answerOf, chosenPlace, columnsOf, concludeLookup, findingOf, followed, followedRow, lackingOf,
+  looksOf, mapOf, mostHeads, placeText, short, shownPlace,
 } from "./followed.js";
 import {
-  clamp, el, heatMap, number, paint, panelGrid, panelTitle, say, scaleLegend, sequential, set,
-  share, show, textWidth,
+  clamp, el, heatMap, paint, panelGrid, panelTitle, percent, say, scaleLegend, sequential, set, show,
+  textWidth,
 } from "./ink.js";
 import { filmPage } from "./film.js";
 import { lookupFigure } from "./lookup.js";
@@ -75,6 +75,8 @@ function updateControls(film, { select, place, unlock }) {
   show(unlock, mostHeads(film) > 1 && !film.own.mean);
 }
 
+const LEAST_COLUMN = 9;
+
 const mapsFigure = {
   name: "maps",
   title: "Attention maps",
@@ -84,7 +86,7 @@ const mapsFigure = {
       "Rows are queries, columns are keys; brighter is more attention.",
       film.served ? "Press a row to follow that token." : "",
       layer.target.some((column) => column >= 0) ? "Outlined: the entry that holds the right answer." : "",
-      layer.reverse.some((column) => column >= 0) ? "Circled: the mirrored one." : "",
+      layer.reverse.some((column) => column >= 0) ? "Dot in the corner: the entry that points back." : "",
       layer.right.some((right) => right >= 0) ? "✓ and ✗: what is answered." : "",
       layer.cut,
     ].filter(Boolean).join(" ");
@@ -95,8 +97,8 @@ const mapsFigure = {
     const { header } = film, controls = mapControls(film, body);
     const { layer: l } = shownPlace(film), layer = header.layers[l], own = l === header.layer;
     const room = own ? textWidth(Object.values(header.texts).map(short)) : 0;
-    const least = Math.min(film.width, 40 + textWidth(layer.rows) + layer.columns.length * 10 + room);
-    const grid = panelGrid(film, body, film.variants.length, Math.max(175, least), 3);
+    const least = Math.min(film.width, 34 + textWidth(layer.rows) + layer.columns.length * LEAST_COLUMN + room);
+    const grid = panelGrid(film, body, film.variants.length, Math.max(150, least), 3, 10);
     const tokens = columnsOf(layer);
     const panels = film.variants.map((variant, p) => {
       const box = grid.boxes[p], title = panelTitle(box, variant);
@@ -111,7 +113,7 @@ const mapsFigure = {
         target: layer.target,
         reverse: layer.reverse,
         answers: room,
-        tell: (i, j, weight) => `${layer.rows[i]} attends to ${layer.column_titles[j]}: ${number(weight, 3)}`,
+        tell: (i, j, weight) => `${layer.rows[i]} attends to ${layer.column_titles[j]}: ${percent(weight)}`,
         onRow: own && film.served ? (i) => {
           const query_index = header.askable.findIndex(({ row }) => row === i);
           if (query_index >= 0) film.pick({ query_index });
@@ -124,7 +126,7 @@ const mapsFigure = {
   update(film, { controls, panels, legend, own, room }) {
     const place = shownPlace(film), { header } = film, scale = sequential(1);
     updateControls(film, controls);
-    legend.update(scale, "attention weight");
+    legend.update(scale, "attention", ["0%", "100%"]);
     panels.forEach(({ title, note, map }, p) => {
       const lacking = lackingOf(film.variants[p], place);
       say(note, lacking);
@@ -154,7 +156,7 @@ const mapsFigure = {
       };
       const right = mean(layer.target), reverse = mean(layer.reverse);
       if (Number.isNaN(right)) return `${variant.name}: ${layer.rows.length} rows.`;
-      return `${variant.name}: mean weight ${share(right)} on the right entries${Number.isNaN(reverse) ? "" : `, ${share(reverse)} on the mirrored ones`}.`;
+      return `${variant.name}: on average ${percent(right)} of the attention on the right entries${Number.isNaN(reverse) ? "" : `, ${percent(reverse)} on those that point back`}.`;
     });
     return `Attention maps at step ${film.step}${placeText(film, place) && `, ${placeText(film, place)}`}. ${parts.join(" ")}`;
   },
@@ -219,9 +221,9 @@ const gridFigure = {
       paint(canvas, film.part(`${p}.grid.${l}`, [head]), scale);
     }
   },
-  finding: (film) => `At step ${film.step}: the head with the most weight on the right entries. ` + film.variants.map((variant, p) => {
+  finding: (film) => `At step ${film.step}: the head with the most attention on the right entries. ` + film.variants.map((variant, p) => {
     const best = bestHead(film, p);
-    return best ? `${variant.name}: ${share(best.mass)} in ${placeText(film, best)}.` : `${variant.name}: not known.`;
+    return best ? `${variant.name}: ${percent(best.mass)} in ${placeText(film, best)}.` : `${variant.name}: not known.`;
   }).join(" "),
   table: (film) => ({
     columns: ["step", "variant", "layer", "head", "mass_on_right", "mass_on_reversed"],
@@ -243,5 +245,9 @@ function bestHead(film, p) {
 }
 
 export default function showAttention(component) {
-  return filmPage(component, { figures: [findingFigure, mapsFigure, gridFigure, lookupFigure, differenceFigure, massFigure] });
+  return filmPage(component, {
+    conclude: concludeLookup,
+    figures: [findingFigure, mapsFigure, gridFigure, lookupFigure],
+    more: [differenceFigure, massFigure],
+  });
 }

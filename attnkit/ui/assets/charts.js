@@ -24,10 +24,11 @@ export function ticks(low, high, n) {
 /**
  * One line per variant (or other series) over the steps. Options: lines [{name, color, dash,
  * values(): numbers per frame, low(), high(): the same of a band}], low, high (of the axis; else
- * from the data), levels [{value, text}], width, height (190), digits (2), label (of the axis)
+ * from the data), levels [{value, text}], width, height (190), label (of the axis), text(value):
+ * a value in words, on the axis, too, if it is given. A line may have a shape: that of its dot.
  * Pointing at a step tells all values; pressing goes there.
  */
-export function lineChart(film, parent, { lines, levels = [], width, height = 190, digits = 2, label = "", ...axis }) {
+export function lineChart(film, parent, { lines, levels = [], width, height = 190, label = "", text, ...axis }) {
   width = Math.floor(width ?? (parent.clientWidth || film.width));
   const margin = { left: 44, right: 12, top: label ? 22 : 8, bottom: 34 };
   const node = svg("svg", { width, height, class: "ak-chart", "aria-hidden": "true" }, parent);
@@ -46,7 +47,7 @@ export function lineChart(film, parent, { lines, levels = [], width, height = 19
     class: "ak-line", stroke: line.color, "stroke-dasharray": dashOf(line, v),
   }, node));
   const cursor = svg("path", { class: "ak-cursor" }, node);
-  const dots = lines.map(({ color }) => svg("circle", { r: 4, fill: color, class: "ak-dot" }, node));
+  const dots = lines.map(({ color, shape }) => svg("path", { d: SHAPES[shape] ?? SHAPES.circle, fill: color, class: "ak-dot" }, node));
   const over = svg("rect", {
     x: margin.left, y: margin.top, width: right - margin.left, height: bottom - margin.top, class: "ak-over",
   }, node);
@@ -96,7 +97,7 @@ export function lineChart(film, parent, { lines, levels = [], width, height = 19
     grid.replaceChildren();
     for (const value of down) {
       svg("path", { d: `M${margin.left} ${y(value).toFixed(1)}H${right}` }, grid);
-      svg("text", { x: margin.left - 6, y: y(value) + 4, "text-anchor": "end" }, grid).textContent = number(value, value % 1 ? 2 : 0);
+      svg("text", { x: margin.left - 6, y: y(value) + 4, "text-anchor": "end" }, grid).textContent = text ? text(value) : number(value, value % 1 ? 2 : 0);
     }
     across.forEach((step) => {
       svg("text", { x: x(step), y: bottom + 16, "text-anchor": "middle" }, grid).textContent = number(step, 0);
@@ -104,7 +105,7 @@ export function lineChart(film, parent, { lines, levels = [], width, height = 19
     svg("text", { x: (margin.left + right) / 2, y: height - 3, "text-anchor": "middle", class: "ak-quiet" }, grid).textContent = "training step";
   }
 
-  const told = (k) => [`step ${film.steps[k]}`, ...lines.map((one, v) => `${one.name}: ${number(kept.values[v][k], digits)}`)].join("\n");
+  const told = (k) => [`step ${film.steps[k]}`, ...lines.map((one, v) => `${one.name}: ${(text ?? number)(kept.values[v][k])}`)].join("\n");
   const nearest = (event) => {
     const box = over.getBoundingClientRect(), part = (event.clientX - box.left) / box.width;
     return film.nearest(part * (film.header.total_steps || film.steps.at(-1) || 1));
@@ -123,8 +124,7 @@ export function lineChart(film, parent, { lines, levels = [], width, height = 19
         const value = kept.values[v][film.at];
         show(dot, Number.isFinite(value));
         if (!Number.isFinite(value)) return;
-        set(dot, "cx", at);
-        set(dot, "cy", y(value).toFixed(1));
+        set(dot, "transform", `translate(${at} ${y(value).toFixed(1)})`);
       });
     },
   };
@@ -137,6 +137,7 @@ export function lineLegend(parent, lines) {
     const item = el("span", "", node);
     const sample = svg("svg", { width: 30, height: 8, "aria-hidden": "true" }, item);
     svg("path", { d: "M1 4H29", class: "ak-line", stroke: line.color, "stroke-dasharray": dashOf(line, v) }, sample);
+    if (line.shape) svg("path", { d: SHAPES[line.shape], fill: line.color, transform: "translate(15 4)" }, sample);
     el("span", "", item, line.name);
   });
   return { node };

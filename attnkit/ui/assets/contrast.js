@@ -1,7 +1,7 @@
 // The Attention page: the maps of two variants subtracted, and what training does to attention.
 
 import {
-  diverging, el, heatMap, limitOf, number, panelGrid, say, scaleLegend, share, show,
+  diverging, el, heatMap, limitOf, number, panelGrid, percent, say, scaleLegend, show,
 } from "./ink.js";
 import { chosenPlace, columnsOf, lackingOf, mapOf, placeText, shownPlace } from "./followed.js";
 import { lineChart } from "./charts.js";
@@ -84,7 +84,7 @@ export const differenceFigure = {
     const most = difference.reduce((best, value, c) => (Math.abs(value) > Math.abs(difference[best]) ? c : best), 0);
     const who = difference[most] > 0 ? a : b;
     return `${a} minus ${b} at step ${film.step}: they differ most where ${layer.rows[Math.floor(most / m)]} attends to ` +
-      `${layer.column_titles[most % m]}: ${who} has ${share(Math.abs(difference[most]))} more weight there.`;
+      `${layer.column_titles[most % m]}: ${who} has ${percent(Math.abs(difference[most])).replace("%", "")} percentage points more there.`;
   },
   table(film) {
     const place = shownPlace(film), layer = film.header.layers[place.layer], m = layer.columns.length;
@@ -125,8 +125,8 @@ export const massFigure = {
     const there = [0, 1].filter((which) => hasMass(film, which));
     const grid = panelGrid(film, body, 1 + there.length, 300);
     const accuracy = film.variants.map((variant, p) => ({ ...variant, values: () => film.line("accuracy", [p]) }));
-    const room = { width: grid.inner, low: 0, high: 1 }, { chance } = film.header;
-    const levels = chance > 0 ? [{ value: chance, text: `chance ${number(chance)}` }] : [];
+    const room = { width: grid.inner, low: 0, high: 1, text: percent }, { chance } = film.header;
+    const levels = chance > 0 ? [{ value: chance, text: `chance ${percent(chance)}` }] : [];
     return [
       lineChart(film, grid.boxes[0], { ...room, lines: accuracy, levels, label: "accuracy" }),
       ...there.map((which, i) => lineChart(film, grid.boxes[i + 1], {
@@ -137,9 +137,9 @@ export const massFigure = {
   update: (_, charts) => charts.forEach((chart) => chart.update()),
   finding: (film) => `At step ${film.step} of ${film.header.total_steps}: ` + film.variants.map((variant, p) => {
     const mass = [0, 1].map((which) => massOf(film, p, chosenPlace(film), which, film.at));
-    const parts = [`accuracy ${share(film.value("accuracy", [p]))}`];
-    if (!Number.isNaN(mass[0])) parts.push(`attention on the right entry ${share(mass[0])}`);
-    if (!Number.isNaN(mass[1])) parts.push(`on the mirrored one ${share(mass[1])}`);
+    const parts = [`accuracy ${percent(film.value("accuracy", [p]))}`];
+    if (!Number.isNaN(mass[0])) parts.push(`attention on the right entry ${percent(mass[0])}`);
+    if (!Number.isNaN(mass[1])) parts.push(`on the mirrored one ${percent(mass[1])}`);
     return `${variant.name}: ${parts.join(", ")}.`;
   }).join(" "),
   table: (film) => ({

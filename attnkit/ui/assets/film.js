@@ -258,10 +258,10 @@ function arrangeFigures(state) {
   const shape = JSON.stringify([header, film.width]);
   for (const figure of state.figures) {
     const { definition } = figure;
-    const wanted = shape + JSON.stringify(definition.shape?.(film) ?? null);
     const there = film.steps.length > 0 && (definition.shown?.(film) ?? true);
     show(figure.section, there);
     if (!there) continue;
+    const wanted = shape + JSON.stringify(definition.shape?.(film) ?? null);
     const title = textOf(definition.title, film);
     say(figure.title, title);
     figure.named(title);
@@ -283,7 +283,7 @@ function draw(state, figure) {
     for (const box of body.querySelectorAll(".ak-scroll")) {
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     }
-    body.setAttribute("role", body.querySelector("button, select, input, a, [tabindex]") ? "group" : "img");
+    body.setAttribute("role", body.querySelector("button, select, input, a, table, [tabindex]") ? "group" : "img");
     if (focused) body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }
   figure.stale = false;
@@ -330,7 +330,7 @@ function arrangePlayer(state) {
   const { film, player } = state;
   set(player.range, "max", Math.max(0, film.steps.length - 1));
   player.step.style.minWidth = `${String(film.header.total_steps ?? "").length * 2 + 9}ch`;
-  const wanted = JSON.stringify(film.variants);
+  const wanted = JSON.stringify([film.variants, film.header.seed]);
   if (player.variants === wanted) return;
   player.variants = wanted;
   player.legend.replaceChildren();
@@ -341,6 +341,8 @@ function arrangePlayer(state) {
     el("span", "", item, variant.name);
     return el("b", "", item, "");
   });
+  const runs = film.variants.length > 1 ? "one run each" : "one run";
+  if (film.header.seed !== undefined) el("span", "ak-runs", player.legend, `Right answers; ${runs}, seed ${film.header.seed}.`);
 }
 
 function drawPlayer({ film, player, playing }) {

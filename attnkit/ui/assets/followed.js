@@ -1,7 +1,9 @@
-// The followed token on the Attention page: its map, where it looks, and what each variant answers.
+// The followed token on the Attention page: its map, where it looks, what each variant answers, and
+// the sentence about all of them.
 
 import { lacks } from "./heads.js";
-import { share } from "./ink.js";
+import { percent } from "./ink.js";
+import { listed, percents, verb } from "./sentences.js";
 
 /** Which map is shown: one that is pointed at for as long as it is, else the chosen one. */
 export function shownPlace(film) {
@@ -69,14 +71,14 @@ export function looksOf(film, p) {
 export function findingOf(film, p) {
   const variant = film.variants[p], looks = looksOf(film, p), answer = answerOf(film, p);
   if (!looks) return variant.refusal || variant.lacking || "nothing is known of it";
-  let text = `its largest weight, ${share(looks.most)}, is on ${looks.entry}`;
+  let text = `its largest weight, ${percent(looks.most)}, is on ${looks.entry}`;
   if (!Number.isNaN(looks.right)) {
-    text = `${share(looks.right)} of its weight on the right entry`;
-    if (!Number.isNaN(looks.reverse)) text += `, ${share(looks.reverse)} on the mirrored one`;
+    text = `${percent(looks.right)} of its attention is on the right entry`;
+    if (!Number.isNaN(looks.reverse)) text += `, ${percent(looks.reverse)} on the one that points back`;
   }
   if (!answer) return `${text}.`;
   const mark = answer.right === null ? "" : answer.right ? " ✓" : " ✗";
-  return `${text}; it answers ${answer.text}${mark} with probability ${share(answer.probability)}${answer.right === false ? holdersOf(film, p, answer.text) : ""}.`;
+  return `${text}; it answers ${answer.text}${mark} with probability ${percent(answer.probability)}${answer.right === false ? holdersOf(film, p, answer.text) : ""}.`;
 }
 
 /** Which entries hold a wrong answer, and how much weight is on them: why it was given. */
@@ -85,7 +87,65 @@ function holdersOf(film, p, text) {
   const held = titles.flatMap((title, j) => (title.endsWith(` ${text}`) ? [j] : []));
   if (!held.length) return "";
   const weights = film.get(`${p}.weights`), sum = held.reduce((all, j) => all + weights[j], 0);
-  return `: ${text} is held by ${held.map((j) => columns[j]).join(" and ")}, ${share(sum)} of its weight`;
+  return `: ${text} is held by ${held.map((j) => columns[j]).join(" and ")}, ${percent(sum)} of its attention`;
+}
+
+const HALF = 0.5, PART = 0.2;
+
+/** Where a variant attends: to the right entry, to two entries, or to others; else where most. */
+function attendedOf({ right, reverse }) {
+  if (Number.isNaN(right)) return "most";
+  if (right >= PART && reverse >= PART && right + reverse >= HALF) return "two";
+  return right >= HALF ? "right" : "others";
+}
+
+/** What variants that do the same do with the followed token: the end of a sentence. */
+function deedOf(group) {
+  const [{ attends, right, answer, looks: { entry } }] = group, s = (one) => verb(group, `${one}s`, one);
+  const shares = (name) => percents(group.map(({ looks }) => looks[name]));
+  const deed = {
+    right: () => `${s("attend")} to the right entry (${shares("right")})`,
+    two: () => `${s("divide")} ${verb(group, "its", "their")} attention between the right entry (${shares("right")}) and the one that points back (${shares("reverse")})`,
+    others: () => `${s("attend")} mostly to other entries (${shares("right")} on the right one)`,
+    most: () => `${s("attend")} most to ${entry} (${shares("most")})`,
+  }[attends]();
+  if (answer === undefined) return deed;
+  if (right === null) return `${deed} and ${s("answer")} ${answer}`;
+  const expected = attends === "most" || (attends === "right") === right;
+  return `${deed} ${expected ? "and" : "but"} ${s("answer")} ${right ? "right" : "wrong"}`;
+}
+
+/** Entries in groups of one key, in the order in which the keys first come. */
+function grouped(entries, keyOf) {
+  const groups = new Map();
+  for (const entry of entries) {
+    const key = JSON.stringify(keyOf(entry));
+    groups.set(key, [...(groups.get(key) ?? []), entry]);
+  }
+  return [...groups.values()];
+}
+
+const MOST_CLAUSES = 3;
+
+/** What the variants do with the followed token; of many different things, only what they answer. */
+function clausesOf(found) {
+  const who = (group) => listed(group.map(({ name }) => name));
+  const groups = grouped(found, ({ attends, looks, right, answer }) => [attends, right, attends === "most" && looks.entry, right === null && answer]);
+  if (groups.length <= MOST_CLAUSES) return groups.map((group) => `${who(group)} ${deedOf(group)}`);
+  if (found[0].answer === undefined) return ["the variants attend most to different entries"];
+  if (found[0].right === null) return ["the variants attend and answer differently"];
+  return grouped(found, ({ right }) => right).map((group) => `${who(group)} ${verb(group, "answers", "answer")} ${group[0].right ? "right" : "wrong"}`);
+}
+
+/** The sentence to take away at the shown step: what the variants do with the followed token. */
+export function concludeLookup(film) {
+  const found = film.variants.flatMap(({ name }, p) => {
+    const looks = looksOf(film, p), answer = answerOf(film, p) ?? {};
+    return looks ? [{ name, looks, attends: attendedOf(looks), right: answer.right, answer: answer.text }] : [];
+  });
+  if (!found.length) return "No variant here has such a map.";
+  const place = placeText(film, film.header);
+  return `${film.step === 0 ? "Before training, for" : "For"} “${followed(film)}”${place && ` (${place})`}: ${clausesOf(found).join("; ")}.`;
 }
 
 export const followed = (film) => film.header.askable[film.header.query_index]?.label ?? "";

@@ -166,19 +166,26 @@ export function paint(canvas, values, scale) {
   kept.context.putImageData(kept.image, 0, 0);
 }
 
+const WIDE = 900;
+
 /**
  * `n` boxes of at least `least` pixels side by side, in balanced rows; `.inner` is their width.
  * With `parts`, boxes have so many children each, and those of boxes in a row begin at one height.
  */
 export function panelGrid(film, parent, n, least, parts = 0, gap = 16) {
   const width = parent.clientWidth || film.width;
-  const columns = columnsFor(width + gap, n, least + gap);
-  const node = el("div", "ak-panels", parent);
-  node.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
+  let columns = columnsFor(width + gap, n, least + gap), frame = parent;
+  if (n === 5 && columns === 3) { // the five sharings in three columns would leave a hole
+    columns = width < WIDE ? 2 : 5;
+    if (columns === 5) frame = el("div", "ak-scroll", parent);
+  }
+  const inner = Math.max(Math.floor((width - gap * (columns - 1)) / columns), frame === parent ? 0 : Math.ceil(least));
+  const node = el("div", "ak-panels", frame);
+  node.style.gridTemplateColumns = frame === parent ? `repeat(${columns}, minmax(0, 1fr))` : `repeat(${columns}, ${inner}px)`;
   node.style.columnGap = `${gap}px`;
   const boxes = Array.from({ length: n }, () => el("div", "ak-panel", node));
   for (const box of parts ? boxes : []) Object.assign(box.style, { display: "grid", gridRow: `span ${parts}`, gridTemplateRows: "subgrid", rowGap: 0 });
-  return { node, boxes, columns, inner: Math.floor((width - gap * (columns - 1)) / columns) };
+  return { node, boxes, columns, inner };
 }
 
 /** The colour and the name of a variant, and what is to be said of it at the shown step. */
@@ -201,7 +208,7 @@ export function panelTitle(parent, { name, text, color }) {
 export function heatMap(film, parent, given) {
   const { rows, columns, width, rowTokens = [], columnTokens = [], target = [], reverse = [], bare } = given;
   const left = bare ? 0 : 10 + textWidth(rows);
-  const right = given.answers ? 26 + given.answers : 0;
+  const right = given.answers ? 22 + given.answers : 0;
   const head = bare ? 0 : Math.max(20, 10 + textWidth(columns));
   const top = head + (given.columnTitle ? 16 : 0);
   const fitting = Math.floor(((width - left - right) / columns.length) * 2) / 2;
@@ -216,9 +223,12 @@ export function heatMap(film, parent, given) {
   const over = svg("svg", { ...size, "aria-hidden": "true" }, node);
   if (given.columnTitle) svg("text", { x: left, y: 11, class: "ak-quiet" }, over).textContent = given.columnTitle;
   if (!bare) {
+    const letters = clamp(w + 1, 4, 12); // names of narrow columns are smaller: none is left out
     columns.forEach((text, j) => {
-      const x = left + (j + 0.5) * w + 4, y = top - 5;
-      if (w >= 11 || j % Math.ceil(11 / w) === 0) svg("text", { x, y, transform: `rotate(-90 ${x} ${y})` }, over).textContent = text;
+      const x = left + (j + 0.5) * w + letters / 3, y = top - 5;
+      const name = svg("text", { x, y, transform: `rotate(-90 ${x} ${y})` }, over);
+      name.style.fontSize = `${letters}px`;
+      name.textContent = text;
     });
   }
   const rowLabels = bare ? [] : rows.map((text, i) => {
@@ -226,7 +236,8 @@ export function heatMap(film, parent, given) {
     label.textContent = text;
     return label;
   });
-  const chosen = svg("rect", { x: left - 1, width: columns.length * w + 2, height: h + 2, class: "ak-row" }, over);
+  const chosen = svg("g", {}, over);
+  for (const name of ["ak-halo", "ak-row"]) svg("rect", { x: left - 1, y: -1, width: columns.length * w + 2, height: h + 2, class: name }, chosen);
   show(chosen, false);
   const linked = svg("rect", { y: top, width: w, height: rows.length * h, class: "ak-linked" }, over);
   show(linked, false);
@@ -234,13 +245,14 @@ export function heatMap(film, parent, given) {
   rows.forEach((_, i) => {
     const y = top + i * h;
     if (given.answers) answers.push(svg("text", { x: left + columns.length * w + 6, y: y + h / 2 + 4 }, over));
+    // Marks stay at the edge of a cell, so that its colour is seen.
     if (target[i] >= 0) {
       const place = { x: left + target[i] * w + 1, y: y + 1, width: Math.max(2, w - 2), height: h - 2 };
       for (const name of ["ak-halo", "ak-target"]) svg("rect", { ...place, class: name }, over);
     }
     if (reverse[i] >= 0) {
-      const place = { cx: left + (reverse[i] + 0.5) * w, cy: y + h / 2, r: clamp(w / 2 - 2, 1, 4) };
-      for (const name of ["ak-halo", "ak-reverse"]) svg("circle", { ...place, class: name }, over);
+      const r = clamp(w / 6, 1.5, 2.5);
+      svg("circle", { cx: left + (reverse[i] + 1) * w - r - 1.5, cy: y + r + 1.5, r, class: "ak-reverse" }, over);
     }
   });
   const kept = { values: new Float32Array(rows.length * columns.length) };
@@ -285,7 +297,8 @@ export function heatMap(film, parent, given) {
       kept.values = values;
       paint(canvas, values, scale);
       show(chosen, row >= 0);
-      if (row >= 0) set(chosen, "y", top + row * h - 1);
+      if (row >= 0) set(chosen, "transform", `translate(0 ${top + row * h})`);
+      rowLabels.forEach((label, i) => label.classList.toggle("ak-chosen-name", i === row));
       answers.forEach((answer, i) => {
         const mark = rightNow[i] === null ? "" : rightNow[i] ? "✓" : "✗";
         say(answer, mark ? `${texts[i]} ${mark}` : texts[i]);

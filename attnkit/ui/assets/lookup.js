@@ -1,8 +1,8 @@
 // The Attention page: the stages of one lookup, with real numbers, side by side between variants.
 
 import {
-  bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, say, set,
-  share, strip, svg, textWidth,
+  bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, percent, say,
+  set, strip, svg, textWidth,
 } from "./ink.js";
 import { columnsOf, findingOf, followed, isLate, mostHeads, placeText, short } from "./followed.js";
 
@@ -179,7 +179,7 @@ function stageTable(film, parent, title, p, width) {
         say(row.score, several2("masked", variant.n_score_maps, j, said));
       }
       set(row.ink, "width", (clamp(weights[j], 0, 1) * long).toFixed(1));
-      say(row.weight, share(weights[j]));
+      say(row.weight, percent(weights[j]));
     });
   };
 }
@@ -210,7 +210,7 @@ function logitRows(film, parent, p, width) {
     const top = topLogits(film, p);
     drawn.update(top.map((row) => row.probability), {
       labels: top.map((row) => row.text),
-      texts: top.map((row) => `${number(row.logit, 1)} → ${share(row.probability)}`),
+      texts: top.map((row) => `${number(row.logit, 1)} → ${percent(row.probability)}`),
     });
     top.forEach((row, i) => groups[i].classList.toggle("ak-bar-target", row.isRight));
   };
@@ -255,7 +255,7 @@ export const lookupFigure = {
     mostHeads(film) * film.header.layers.length > 1 ? `${placeText(film, film.header)[0].toUpperCase()}${placeText(film, film.header).slice(1)}.` : "",
     "Coloured cells are numbers, blue below 0, red above: point at them. Strips joined by = are one and the same. W_QK makes q and k.",
     film.header.target >= 0 ? "Bold: the entry that holds the right answer." : "",
-    film.header.reverse >= 0 ? "Circle: the mirrored one." : "",
+    film.header.reverse >= 0 ? "Circle: the entry that points back." : "",
   ].filter(Boolean).join(" "),
   height: 700,
   build(film, body) {

@@ -4,45 +4,53 @@
 import { lacks, titled } from "./heads.js";
 import { clamp, el, number, panelGrid, panelTitle, say, set, share, show, svg } from "./ink.js";
 import {
-  alikeAt, beside, markLegend, MARKS, notesOf, PAIR_INK, pairName, RANDOM, randomAt, range,
-  readsAll, saidOf, TWIN,
+  alikeAt, beside, concludeAlike, isOneMatrix, markLegend, MARKS, notesOf, PAIR_INK, pairName, RANDOM,
+  randomAt, range, readsAll, saidOf, TWIN,
 } from "./pairs.js";
 import { lineChart, lineLegend, SHAPES } from "./charts.js";
+import { variantHeading, variantTable } from "./tables.js";
 import { filmPage } from "./film.js";
 import { jointFigure } from "./joint.js";
 
+const NARROWEST = 180, BAR = 84, BAR_HEIGHT = 12;
+
+/** A number with a mark beside random matrices, over a bar from 0 to 1 with their range in grey. */
+function alikeCell(cell) {
+  const text = el("span", "", cell, ""), node = svg("svg", { width: BAR, height: BAR_HEIGHT, class: "ak-alike-bar", "aria-hidden": "true" }, cell);
+  svg("path", { d: `M0 ${BAR_HEIGHT / 2}H${BAR}`, class: "ak-zero" }, node);
+  const band = svg("rect", { y: 1, height: BAR_HEIGHT - 2, fill: RANDOM, "fill-opacity": 0.45 }, node);
+  const mark = svg("path", { d: `M0 0V${BAR_HEIGHT}`, stroke: "currentColor", "stroke-width": 2.5 }, node);
+  const at = (value) => BAR * clamp(value, 0, 1);
+  return (words, value, [, low, high]) => {
+    say(text, words);
+    show(node, Number.isFinite(value));
+    if (!Number.isFinite(value)) return;
+    set(mark, "transform", `translate(${at(value).toFixed(1)} 0)`);
+    set(band, "x", at(low).toFixed(1));
+    set(band, "width", Math.max(1, at(high) - at(low)).toFixed(1));
+    set(cell, "title", `random matrices: ${range([0, low, high])}`);
+  };
+}
+
+/** What the table says of a pair: a text, and the value with its random range if there is a bar. */
+function alikeText(film, p, c) {
+  const value = alikeAt(film, p, c, "cka_activations"), random = randomAt(film, p, c, "cka_activations");
+  if (!notesOf(film, p).has_head) return ["no such head", NaN, random];
+  if (isOneMatrix(film, p, c) && !(value <= TWIN)) return ["same matrix", NaN, random];
+  if (!Number.isFinite(value)) return ["no token has both", NaN, random];
+  return [`${share(value)}${MARKS[beside(value, random)] ?? ""}`, Number.isFinite(random[1]) ? value : NaN, random];
+}
+
 const verdicts = {
   name: "alike",
-  title: titled("Which pairs are alike?"),
-  hint: "1 is the same up to a turn and a scale, 0 has nothing in common (linear CKA). What counts is whether a pair lies outside of what random matrices of the same shape give on the same inputs.",
-  height: 260,
+  title: titled("How alike are their vectors?"),
+  hint: "CKA: 1 is the same up to a turn and a scale, 0 is nothing in common. Grey: what random matrices give on the same inputs, in 95 of 100 draws. ▲ more alike, ▼ less alike, = as alike.",
+  height: 200,
   build(film, body) {
-    const grid = panelGrid(film, body, film.variants.length, 250, 1 + 2 * film.header.pairs.length);
-    return film.variants.map((variant, p) => {
-      const box = grid.boxes[p];
-      box.classList.add("ak-said-of");
-      panelTitle(box, variant);
-      if (!notesOf(film, p).has_head) {
-        el("p", "", box, lacks(variant));
-        return [];
-      }
-      return film.header.pairs.map((pair) => {
-        const line = el("p", "", box);
-        el("i", "ak-pair-mark", line, "■").style.color = PAIR_INK[pair].color;
-        return {
-          verdict: el("span", "ak-verdict", line, ""),
-          numbers: el("p", "ak-quiet-text", box, ""),
-        };
-      });
-    });
+    const cells = variantTable(film, body, film.header.pairs.map(pairName));
+    return cells.map((row) => row.map(alikeCell));
   },
-  update(film, drawn) {
-    drawn.forEach((pairs, p) => pairs.forEach((lines, c) => {
-      const { name, verdict, numbers } = saidOf(film, p, c);
-      say(lines.verdict, `${name}: ${verdict}`);
-      say(lines.numbers, numbers);
-    }));
-  },
+  update: (film, drawn) => drawn.forEach((row, p) => row.forEach((update, c) => update(...alikeText(film, p, c)))),
   finding: (film) => film.variants.map((variant, p) => {
     if (!notesOf(film, p).has_head) return `${variant.name}: ${lacks(variant)}`;
     return `${variant.name}: ${film.header.pairs.map((_, c) => {
@@ -83,7 +91,7 @@ function overTraining({ name, title, hint, measures, shown }) {
     build(film, body) {
       const pairs = film.header.pairs.map((pair) => ({ ...PAIR_INK[pair], name: pairName(pair) }));
       lineLegend(body, [...pairs, { name: "random matrices, 95%", color: RANDOM, dash: "longdash" }]);
-      const grid = panelGrid(film, body, film.variants.length, 250, 2 + measures.length);
+      const grid = panelGrid(film, body, film.variants.length, NARROWEST, 2 + measures.length);
       return film.variants.flatMap((variant, p) => {
         const box = grid.boxes[p];
         panelTitle(box, variant);
@@ -166,10 +174,9 @@ function anglesChart(film, parent, p, width) {
   const [low, high] = [limits(1), limits(2)], known = [...low.keys()].filter((k) => Number.isFinite(low[k]));
   const edge = (values, order) => order.map((k) => `${x(k).toFixed(1)} ${y(values[k]).toFixed(1)}`).join("L");
   if (known.length) svg("path", { d: `M${edge(high, known)}L${edge(low, known.toReversed())}Z`, fill: RANDOM, class: "ak-band", stroke: RANDOM, "stroke-width": 1.5, "stroke-opacity": 0.5 }, node);
-  const shapes = ["circle", "square", "triangle"];
   const dots = Array.from({ length: n_pairs * n }, (_, at) => {
     const pair = film.header.pairs[Math.floor(at / n)];
-    return svg("path", { d: SHAPES[shapes[Math.floor(at / n)]], fill: PAIR_INK[pair].color, class: "ak-angle" }, node);
+    return svg("path", { d: SHAPES[PAIR_INK[pair].shape], fill: PAIR_INK[pair].color, class: "ak-angle" }, node);
   });
   const over = svg("rect", { x: margin.left, y: margin.top, width: right - margin.left, height: bottom - margin.top, class: "ak-over" }, node);
   over.onpointermove = (event) => {
@@ -197,8 +204,8 @@ const angles = {
   shown: (film) => film.variants.some((_, p) => !readsAll(film, p)),
   build(film, body) {
     const legend = el("div", "ak-film-legend", body);
-    film.header.pairs.forEach((pair, c) => markLegend(legend, ["circle", "square", "triangle"][c], PAIR_INK[pair].color, pairName(pair)));
-    const grid = panelGrid(film, body, film.variants.length, 250, 2);
+    film.header.pairs.forEach((pair) => markLegend(legend, PAIR_INK[pair].shape, PAIR_INK[pair].color, pairName(pair)));
+    const grid = panelGrid(film, body, film.variants.length, NARROWEST, 2);
     return film.variants.flatMap((variant, p) => {
       panelTitle(grid.boxes[p], variant);
       const note = !notesOf(film, p).has_head ? lacks(variant) : readsAll(film, p) ? "Its heads are as wide as the model: each reads everything." : "";
@@ -246,14 +253,14 @@ function headRows(film) {
 const heads = {
   name: "heads",
   title: (film) => `Every head at step ${number(film.steps.at(-1), 0)}`,
-  hint: "▲ more alike than random matrices, ▼ less alike; 1 is the same. This table does not move with the slider.",
+  hint: "▲ more alike than random matrices, ▼ less alike, = as alike; 1 is the same. This table does not move with the slider.",
   height: 200,
   shape: (film) => film.variants.map(({ n_heads }) => n_heads),
   build(film, body) {
     const { pairs, measures } = film.header;
     const box = el("div", "ak-scroll", body); // with a stop for the keyboard: a table, not a picture
     Object.assign(box, { tabIndex: 0, role: "region", ariaLabel: "All heads" });
-    const table = el("table", "ak-heads-table", box), top = el("thead", "", table);
+    const table = el("table", "ak-table ak-heads-table", box), top = el("thead", "", table);
     const [first, second, third] = [0, 1, 2].map(() => el("tr", "", top)), n_weights = measures.indexOf("cos_activations");
     for (const name of ["variant", "layer", "head"]) Object.assign(el("th", "", first, name), { rowSpan: 3, scope: "col" });
     for (const pair of pairs) {
@@ -264,10 +271,8 @@ const heads = {
     }
     const rows = el("tbody", "", table);
     return headRows(film).map(({ variant, place, head, cells }) => {
-      const row = el("tr", "", rows), name = el("th", "", row);
-      name.scope = "row";
-      el("i", "", name, "■").style.color = variant.color;
-      el("span", "", name, ` ${variant.name}`);
+      const row = el("tr", "", rows);
+      variantHeading(row, variant);
       el("td", "", row, place.replace(/^Layer /, ""));
       el("td", "", row, `${head + 1}`);
       return cells.map((_, at) => el("td", at % measures.length ? "" : "ak-group", row, ""));
@@ -296,5 +301,5 @@ const heads = {
 };
 
 export default function showSimilarity(component) {
-  return filmPage(component, { figures: [verdicts, weights, activations, angles, jointFigure, heads] });
+  return filmPage(component, { conclude: concludeAlike, figures: [verdicts], more: [activations, weights, angles, jointFigure, heads] });
 }

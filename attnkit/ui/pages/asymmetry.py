@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import streamlit as st
-
 from attnkit.ui.example_picker import pick_example
 from attnkit.ui.inspection import open_subject, pick_layer_and_head, show_film
 from attnkit.ui.rescue import what_rescues_it
@@ -19,9 +17,8 @@ def draw() -> None:
     """Draw the page."""
     require_route()
     subject = open_subject("asymmetry", TITLE)
-    with st.container(horizontal=True, vertical_alignment="bottom", key="pickers"):
-        layer, head = pick_layer_and_head(subject)
-        example = pick_example(subject)
+    layer, head = pick_layer_and_head(subject)
+    example = pick_example(subject)
     if example is None:
         what_rescues_it(subject.lab)
         return

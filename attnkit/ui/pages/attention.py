@@ -19,9 +19,8 @@ def draw() -> None:
     """Draw the page."""
     require_route()
     subject = open_subject("attention", TITLE)
-    with st.container(horizontal=True, vertical_alignment="bottom", key="pickers"):
-        layer, head = pick_layer_and_head(subject)
-        example = pick_example(subject)
+    layer, head = pick_layer_and_head(subject)
+    example = pick_example(subject)
     if example is not None:
         inspection = replace(with_pressed_query(example), layer=layer, head=head)
         show_film(subject, inspection, "attention")

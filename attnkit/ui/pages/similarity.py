@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import streamlit as st
-
 from attnkit.ui.example_picker import pick_example
 from attnkit.ui.inspection import open_subject, pick_layer_and_head, show_film
 from attnkit.ui.routing import require_route
@@ -18,9 +16,8 @@ def draw() -> None:
     """Draw the page."""
     require_route()
     subject = open_subject("similarity", TITLE)
-    with st.container(horizontal=True, vertical_alignment="bottom", key="pickers"):
-        layer, head = pick_layer_and_head(subject)
-        example = pick_example(subject)
+    layer, head = pick_layer_and_head(subject)
+    example = pick_example(subject)
     if example is not None:
         inspection = replace(example, view="similarity", layer=layer, head=head, query_index=0)
         show_film(subject, inspection, "similarity")
