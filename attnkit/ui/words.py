@@ -121,12 +121,17 @@ WORDS = {
     "symmetric": Word(
         "Each pair of tokens has the same score in both directions.", ("symmetric", "symmetry")
     ),
+    "right entry": Word("The entry that holds the answer.", ("right entry", "right entries")),
+    "softmax": Word("Turns scores into shares that add up to 100%.", ("softmax",)),
+    "logit": Word(
+        "Score of a possible answer before it becomes a probability.", ("logits", "logit")
+    ),
     "attention on the right token": Word("Mean attention on the token that holds the answer."),
     "mirrored entry": Word(
         "The entry of the opposite direction: when the question is whom Ada reports to, it is the "
         "person who reports to Ada. A model that cannot tell the two directions apart attends to "
         "both.",
-        ("mirrored entry", "mirrored one", "mirrored"),
+        ("mirrored entry", "mirrored one", "mirrored", "entry that points back"),
     ),
     "head": Word(
         "One attention with queries, keys and values of its own. A layer can have several heads; "
