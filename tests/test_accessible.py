@@ -149,9 +149,12 @@ def pages_of_the_navigation():
         name = Path(file).stem
         return name, "" if default else url_path or name
 
+    def navigation(sections):
+        return dict(page for pages in sections.values() for page in pages)
+
     with (
         patch.object(streamlit, "Page", page),
-        patch.object(streamlit, "navigation", dict),
+        patch.object(streamlit, "navigation", navigation),
         patch.object(streamlit, "session_state", {}),
         patch.object(routing, "has_page", lambda: True),
         patch.object(routing, "is_signed_in", lambda: True),
