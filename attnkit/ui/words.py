@@ -191,7 +191,7 @@ WORDS = {
     "model-steps per second": Word(
         "Training steps of single models per second, over all models.", ("model-steps per second",)
     ),
-    "points": Word("Percentage points of accuracy.", ("points",)),
+    "points": Word("Percentage points of accuracy.", ("percentage points",)),
     "mutual relation": Word(
         "A relation that holds both ways, like marriage. One with a direction does not, like "
         "reporting to somebody.",
@@ -246,7 +246,7 @@ WORDS = {
     "held, did not hold, undecided": Word(
         "Verdicts on a statement, by a rule fixed before the runs: the seeds show it, they show "
         "the opposite, or they are too few to tell.",
-        ("did not hold", "undecided", "held"),
+        ("did not hold", "undecided"),
     ),
 }
 """Terms in the order in which a reader meets them."""

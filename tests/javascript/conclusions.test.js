@@ -171,7 +171,7 @@ const looked = (variants, given) => concludeLookup(lookupFilm(variants, given));
 
 test("variants that do the same are named together", () => {
   assert.equal(looked([["QKV", [0, 0.98, 0.02], 4], ["K=V", [0, 0.9, 0.1], 4], ["Q=K", [0.1, 0.44, 0.46], 3]]),
-    "For “Zoe: Eli”: QKV and K=V attend to the right entry (90% to 98%) and answer right; Q=K divides its attention between the right entry (44%) and the one that points back (46%) and answers wrong.");
+    "For “Zoe: Eli”: QKV and K=V attend to the right entry (90% to 98%) and answer right; Q=K divides its attention (44% on the right entry) and answers wrong.");
 });
 
 test("an answer that does not follow from the attention is told with but", () => {

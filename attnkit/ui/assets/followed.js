@@ -105,12 +105,14 @@ function deedOf(group) {
   const shares = (name) => percents(group.map(({ looks }) => looks[name]));
   const deed = {
     right: () => `${s("attend")} to the right entry (${shares("right")})`,
-    two: () => `${s("divide")} ${verb(group, "its", "their")} attention between the right entry (${shares("right")}) and the one that points back (${shares("reverse")})`,
+    two: () => `${s("divide")} ${verb(group, "its", "their")} attention (${shares("right")} on the right entry)`,
     others: () => `${s("attend")} mostly to other entries (${shares("right")} on the right one)`,
     most: () => `${s("attend")} most to ${entry} (${shares("most")})`,
   }[attends]();
   if (answer === undefined) return deed;
   if (right === null) return `${deed} and ${s("answer")} ${answer}`;
+  const successful = group.filter((one) => one.right);
+  if (successful.length && successful.length < group.length) return `${deed}, and only ${listed(successful.map(({ name }) => name))} ${verb(successful, "answers", "answer")} right`;
   const expected = attends === "most" || (attends === "right") === right;
   return `${deed} ${expected ? "and" : "but"} ${s("answer")} ${right ? "right" : "wrong"}`;
 }
@@ -125,12 +127,12 @@ function grouped(entries, keyOf) {
   return [...groups.values()];
 }
 
-const MOST_CLAUSES = 3;
+const MOST_CLAUSES = 2;
 
 /** What the variants do with the followed token; of many different things, only what they answer. */
 function clausesOf(found) {
   const who = (group) => listed(group.map(({ name }) => name));
-  const groups = grouped(found, ({ attends, looks, right, answer }) => [attends, right, attends === "most" && looks.entry, right === null && answer]);
+  const groups = grouped(found, ({ attends, looks, right, answer }) => [attends, attends === "most" && looks.entry, right === null && answer]);
   if (groups.length <= MOST_CLAUSES) return groups.map((group) => `${who(group)} ${deedOf(group)}`);
   if (found[0].answer === undefined) return ["the variants attend most to different entries"];
   if (found[0].right === null) return ["the variants attend and answer differently"];

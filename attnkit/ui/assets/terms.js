@@ -7,7 +7,7 @@ import { once, states, unpacked, whenGone } from "./panels.js";
 import { clamp, say } from "./ink.js";
 
 const PAUSE = 500;
-const SKIPPED = "a, button, summary, input, textarea, select, code, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
+const SKIPPED = "h1, a, button, summary, input, textarea, select, code, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
 
 export default function showTerms({ data: packed, parentElement }) {
   const root = once(parentElement, "div", "ak-terms");
@@ -21,7 +21,7 @@ export default function showTerms({ data: packed, parentElement }) {
 /** Pattern and meaning by spelling in lower case. */
 export function lookupOf(hints) {
   const escaped = hints.map(([form]) => form.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  const pattern = new RegExp(`(?<![\\p{L}\\d=+·])(?:${escaped.join("|")})(?![\\p{L}\\d=])`, "giu");
+  const pattern = new RegExp(`(?<![\\p{L}\\d=+·-])(?:${escaped.join("|")})(?![\\p{L}\\d=])`, "giu");
   return { pattern, meanings: new Map(hints.map(([form, meaning]) => [form.toLowerCase(), meaning])) };
 }
 
