@@ -127,13 +127,13 @@ function grouped(entries, keyOf) {
   return [...groups.values()];
 }
 
-const MOST_CLAUSES = 2;
+const MOST_CLAUSES = 2, MOST_WITHOUT_VERDICTS = 3;
 
 /** What the variants do with the followed token; of many different things, only what they answer. */
 function clausesOf(found) {
   const who = (group) => listed(group.map(({ name }) => name));
   const groups = grouped(found, ({ attends, looks, right, answer }) => [attends, attends === "most" && looks.entry, right === null && answer]);
-  if (groups.length <= MOST_CLAUSES) return groups.map((group) => `${who(group)} ${deedOf(group)}`);
+  if (groups.length <= (typeof found[0].right === "boolean" ? MOST_CLAUSES : MOST_WITHOUT_VERDICTS)) return groups.map((group) => `${who(group)} ${deedOf(group)}`);
   if (found[0].answer === undefined) return ["the variants attend most to different entries"];
   if (found[0].right === null) return ["the variants attend and answer differently"];
   return grouped(found, ({ right }) => right).map((group) => `${who(group)} ${verb(group, "answers", "answer")} ${group[0].right ? "right" : "wrong"}`);
