@@ -18,9 +18,10 @@ def test_the_guide_offers_every_preset_and_explains_the_words():
     tab = show(visit().switch_page("pages/guide.py"))
     assert tab.title[0].value == "Guide"
     presets = tab.button_group(key="preset")
-    assert [option.content for option in presets.options] == [preset.title for preset in PRESETS]
+    assert list(presets.options) == [preset.title for preset in PRESETS]
     last = PRESETS[-1]
-    show(presets.set_value(last.title))
+    presets.set_value(last.title)
+    show(tab)
     text = " ".join(element.value for element in tab.markdown)
     assert last.guess in text
     assert last.look in text
@@ -33,9 +34,8 @@ def test_the_guide_begins_the_tour_in_the_lab():
     next(button for button in tab.button if "tour" in button.label).click()
     show(tab)
     tour = drawn(tab, "tour")
-    assert tour["begin"]
+    assert tour["requests"] == 1
     assert len(tour["stops"]) == 6
-    assert not drawn(show(tab), "tour")["begin"]
 
 
 def test_the_gallery_shows_every_task_with_its_question_and_source():

@@ -32,7 +32,7 @@ from attnkit.ui.evidence import (
     disagreement,
     guess_in_words,
     lab_links,
-    tested_in_words,
+    statement_with_verdict,
     tuning_table,
 )
 from attnkit.ui.lab import MOST_COLUMNS
@@ -158,7 +158,7 @@ def test_a_question_is_answered_with_its_reason_numbers_and_a_picture(question, 
     assert text.index(answer) < text.index(reason) < text.index(numbers[0])
     assert all(one in text for one in numbers)
     assert main_found(first, verdict) in text
-    assert tested_in_words(first, verdict).split("“")[0] in text
+    assert statement_with_verdict(first, verdict).split("“")[0] in text
     assert question.asked in text
     assert question.source in text
     assert f"attnkit {first.version}, claim {first.hash}" in folded(tab)
@@ -296,7 +296,7 @@ def test_what_is_found_agrees_with_the_verdict(shipped):
     """The main statement is the one that decides; a stricter verdict of the claim is explained."""
     verdicts = verdicts_of(shipped.values())
     for name, evidence in shipped.items():
-        told = tested_in_words(evidence, verdicts[name])
+        told = statement_with_verdict(evidence, verdicts[name])
         _, finding = main_statement(evidence, verdicts[name])
         stricter = verdicts[name] == "undecided" != finding.verdict
         assert ("Read together" in told) == stricter

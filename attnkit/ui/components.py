@@ -255,15 +255,15 @@ def task_gallery(
     _component("gallery")(key=key, data=_packed(data), on_chosen_change=chosen)
 
 
-def tour(stops: list[dict[str, str]], *, begin: bool, key: str) -> None:
+def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
     """Draw the button of a tour of the page, and the tour while a visitor takes it.
 
     Args:
         stops: For each step `targets`, a CSS selector of what it points at, `title` and `text`.
-        begin: Whether the tour begins without a press of the button.
+        n_requests: Number of times that it was to begin without a press of the button.
         key: Key of the component.
     """
-    _component("tour")(key=key, data=_packed({"stops": stops, "begin": begin}))
+    _component("tour")(key=key, data=_packed({"stops": stops, "requests": n_requests}))
 
 
 def terms(hints: list[list[str]], *, key: str) -> None:
@@ -274,11 +274,6 @@ def terms(hints: list[list[str]], *, key: str) -> None:
         key: Key of the component.
     """
     _component("terms")(key=key, data=_packed({"hints": hints}))
-
-
-def skip_link(label: str, *, key: str) -> None:
-    """Draw a link that is the first stop of the Tab key and leads past the sidebar."""
-    _component("skip")(key=key, data={"label": label})
 
 
 def markup(html: str, *, key: str) -> None:

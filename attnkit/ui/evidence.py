@@ -55,7 +55,7 @@ def verdict_text(verdict: Verdict) -> str:
     return f"{ICONS[verdict]} **{verdict}**"
 
 
-def tested_in_words(record: Evidence, verdict: Verdict) -> str:
+def statement_with_verdict(record: Evidence, verdict: Verdict) -> str:
     """Return the main statement of a claim, as it was tested, with its verdict; Markdown."""
     statement, finding = main_statement(record, verdict)
     ending = {

@@ -27,5 +27,4 @@ def page_tools() -> None:
     with st.container(key="page_tools"):
         style = asset("projector.css") if st.session_state[PROJECTOR] else ""
         components.markup(f"<style>{style}</style>", key="page_style")
-        components.skip_link("Skip to the page", key="skip")
         components.terms(words.hints(), key="terms")

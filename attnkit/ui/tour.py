@@ -10,8 +10,8 @@ from attnkit.experiment.experiment import SCHEMA
 from attnkit.ui import components
 from attnkit.ui.session import with_hidden
 
-_REQUESTED = "tour_requested"
-"""Key of the state that the Guide sets so that the Lab begins the tour."""
+_REQUESTS = "tour_requests"
+"""Key of the number of times that the Guide has asked the Lab to begin the tour."""
 
 
 class Stop(NamedTuple):
@@ -72,10 +72,10 @@ STOPS = (
 def tour_area() -> None:
     """Draw the button of the tour in the Lab, and the tour itself if the Guide began it."""
     stops = [stop._asdict() for stop in STOPS]
-    components.tour(stops, begin=st.session_state.pop(_REQUESTED, False), key="tour")
+    components.tour(stops, n_requests=st.session_state.get(_REQUESTS, 0), key="tour")
 
 
 def begin_in_lab() -> None:
     """Open the Lab with its first experiment, and begin the tour there."""
-    st.session_state[_REQUESTED] = True
+    st.session_state[_REQUESTS] = st.session_state.get(_REQUESTS, 0) + 1
     st.switch_page("pages/lab.py", query_params=with_hidden({"v": str(SCHEMA)}))

@@ -77,7 +77,8 @@ def search(query: str) -> list[Named]:
 
     A word of the query matches every word that begins with it. Case does not count, and a hyphen
     counts as a space or as nothing: "multi-query", "multi query" and "multiquery" find the same
-    entries. The search covers name, aliases, text form, explanation, meaning, source and family.
+    entries. The search covers name, aliases, explanation, meaning, source and family, and the words
+    of text forms.
     """
     query_words = _words(query)
     if not query_words:
@@ -89,7 +90,9 @@ def search(query: str) -> list[Named]:
             continue
         names = _words(entry.name, *entry.aliases)
         variant = entry.variant
-        texts = [variant.value, variant.meaning, entry.explanation, entry.source, entry.family]
+        texts = [variant.meaning, entry.explanation, entry.source, entry.family]
+        if "=" not in query:  # a text form is found exactly, or it is wrong, which others say
+            texts.append(variant.value)
         if _contains_all(names, query_words):
             by_name.append(entry)
         elif _contains_all(names + _words(*texts), query_words):

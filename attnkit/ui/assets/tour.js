@@ -1,6 +1,6 @@
 // A tour of the page: a button that begins it, then a card that points at one thing after another.
 // Everything on the page can be used meanwhile, and Escape leaves the tour.
-// data: {stops: [{targets: CSS selector, title, text}], begin}
+// data: {stops: [{targets: CSS selector, title, text}], requests: times it was to begin by itself}
 
 import { once, states, unpacked, whenGone } from "./panels.js";
 import { clamp, el, say, show } from "./ink.js";
@@ -14,8 +14,8 @@ export default function showTour({ data: packed, parentElement }) {
     state = build(root, data.stops);
     states.set(root, state);
   }
-  if (data.begin && !state.begun) state.go(0);
-  state.begun = data.begin;
+  if (data.requests > (globalThis.attnkitTours ?? 0)) state.go(0);
+  globalThis.attnkitTours = data.requests; // this script may be loaded again
   return whenGone(root, () => {
     state.leave();
     states.delete(root);

@@ -32,8 +32,8 @@ from attnkit.ui.evidence import (
     ShippedEvidence,
     claims_table,
     made_in_words,
+    statement_with_verdict,
     statements_table,
-    tested_in_words,
     tuning_table,
     verdict_text,
 )
@@ -152,7 +152,7 @@ def show_answer(
             show_picture(evidence, "shipped")
             st.caption(EVIDENCE_KEY)
             st.markdown(f"**Found.** {plain(main_found(evidence, verdict))}")
-            st.caption(tested_in_words(evidence, verdict))
+            st.caption(statement_with_verdict(evidence, verdict))
             show_learning(evidence)
     with right:
         numbers = number_sentences(question, shipped.records)
@@ -294,7 +294,7 @@ def show_evidence(evidence: Evidence, verdict: Verdict) -> None:
         st.caption(EVIDENCE_KEY)
     with right:
         show_source(claim)
-        st.caption(tested_in_words(evidence, verdict))
+        st.caption(statement_with_verdict(evidence, verdict))
     with st.expander("What was predicted, and what had been seen before"):
         st.markdown(f"**Prediction:** {plain(claim.prediction)}")
         st.markdown(f"**Seen before:** {plain(seen_in_words(claim, evidence))}")

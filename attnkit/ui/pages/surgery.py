@@ -29,7 +29,7 @@ from attnkit.training.summary import percent
 from attnkit.ui import components
 from attnkit.ui.controls import labels_of
 from attnkit.ui.inspection import Subject, moves, open_subject
-from attnkit.ui.markdown import plain, with_formulas
+from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.tied_training import (
     TiedTraining,
@@ -230,7 +230,7 @@ def show_ways(
     words = chosen.conclusion(title(chosen.variant), result.header["chance"])
     if recovery is not None:
         words = f"{words} {recovery.outcome(operation.ended.values())}"
-    conclusion.markdown(with_formulas(words.strip().replace(" → ", "\u00a0→\u00a0")))
+    conclusion.markdown(plain(words.strip().replace(" → ", "\u00a0→\u00a0")))
     components.markup(ways_table(ways_here, chosen, result.header["chance"]), key="ways_table")
     st.caption(
         f"Accuracy right after tying, without a further step, on {result.header['n_examples']} "
