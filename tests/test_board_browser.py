@@ -249,8 +249,8 @@ def test_a_step_is_read_from_all_charts_by_keys(lab):
     expect(readings.nth(3)).to_have_text("0.00, the same both ways")
     lab.locator(".ak-board-grid").focus()
     lab.keyboard.press("ArrowLeft")
-    expect(readings.nth(0)).to_have_text("step 600: 1.00 [1.00, 1.00]")
-    expect(readings.nth(2)).to_contain_text("step 600: 0.49")
+    expect(readings.nth(0)).to_have_text("step 600: 100%")
+    expect(readings.nth(2)).to_contain_text("step 600: 49% (48% to 51%)")
     assert (
         readings.nth(0).bounding_box()["y"] > lab.locator(".ak-line").nth(0).bounding_box()["y"] + 3
     )

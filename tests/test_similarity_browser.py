@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from browsing import COUNT_REPLACED, LONG, WIDER
 from kinds import tiny
 from playwright.sync_api import expect
+from test_accessible import grave_faults
 
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.similarity import inspect_similarity
@@ -166,9 +166,4 @@ def test_everyone_can_read_it(opened, people, width):
         assert any(letter.isdigit() for letter in label(page, figure))
         assert "NaN" not in label(page, figure)
         assert "undefined" not in label(page, figure)
-    grave = [
-        (fault["id"], [node["html"][:120] for node in fault["nodes"]])
-        for fault in Axe().run(page).response["violations"]
-        if fault["impact"] in ("serious", "critical")
-    ]
-    assert grave == []
+    assert grave_faults(page) == []

@@ -284,7 +284,8 @@ function read(state, k) {
       const { mean, low, high } = chart.values ?? {};
       set(chart.cursor, "d", known ? `M${chart.x(state.steps[k])} 4V${chart.bottom}` : "");
       const worded = chart === column.curve && state.data.quantity === "accuracy" ? percent : share;
-      const limits = known && Number.isFinite(low[k]) ? ` (${worded(low[k])} to ${worded(high[k])})` : "";
+      const varies = known && Number.isFinite(low[k]) && worded(low[k]) !== worded(high[k]);
+      const limits = varies ? ` (${worded(low[k])} to ${worded(high[k])})` : "";
       const last = chart === column.asymmetry && chart.values ? mean.at(-1) : NaN;
       const text = known ? `step ${state.steps[k]}: ${worded(mean[k])}${limits}` : chart !== column.asymmetry || !chart.values ? ""
         : Number.isFinite(last) ? `${share(last)}${last < 0.005 ? ", the same both ways" : ""}` : "not defined here";

@@ -280,14 +280,16 @@ function draw(state, figure) {
     body.style.minHeight = "";
     figure.drawn = definition.build(film, body) ?? {};
     body.style.minHeight = `${Math.min(body.offsetHeight, definition.height ?? 120)}px`;
-    for (const box of body.querySelectorAll(".ak-scroll")) {
-      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
-    }
     body.setAttribute("role", body.querySelector("button, select, input, a, table, [tabindex]") ? "group" : "img");
     if (focused) body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }
   figure.stale = false;
   definition.update(film, figure.drawn);
+  for (const box of body.querySelectorAll(".ak-scroll:not([tabindex])")) {
+    if (box.scrollWidth <= box.clientWidth) continue;
+    box.tabIndex = 0;
+    body.setAttribute("role", "group");
+  }
 }
 
 function describe({ film }, figure) {
