@@ -44,7 +44,7 @@ function alikeText(film, p, c) {
 const verdicts = {
   name: "alike",
   title: titled("How alike are their vectors?"),
-  hint: "CKA: 1 is the same up to a turn and a scale, 0 is nothing in common. Grey: what random matrices give on the same inputs, in 95 of 100 draws. ▲ more alike, ▼ less alike, = as alike.",
+  hint: "CKA: 1 if both arrange the tokens alike, 0 if their arrangements have nothing in common. Grey: what random matrices give on the same inputs, in 95 of 100 draws. ▲ more alike, ▼ less alike, = as alike.",
   height: 200,
   build(film, body) {
     const cells = variantTable(film, body, film.header.pairs.map(pairName));
