@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import streamlit as st
 
@@ -22,6 +24,10 @@ class Linked:
 
     link: dict[str, str] = field(default_factory=dict)
     _overwritten: tuple[dict[str, str], float] = field(default=({}, 0.0), repr=False)
+
+    def follow(self, params: dict[str, str]) -> None:
+        """Make the choices that a link names."""
+        raise NotImplementedError
 
     def set_link(self, link: dict[str, str]) -> None:
         """Write query parameters into the address bar."""
@@ -48,3 +54,25 @@ class Linked:
         """
         coming_back = st.session_state.get("page") != page
         return self.is_new_link(params) and bool(params or not coming_back)
+
+
+_Choice = TypeVar("_Choice", bound=Linked)
+
+
+def open_choice(page: str, key: str, make: Callable[[], _Choice]) -> _Choice:
+    """Return this visitor's choices on a page, made from a link that is new or has changed.
+
+    Args:
+        page: Name of the page in the address.
+        key: Key of the choices in the session's state.
+        make: Returns the choices of a new visitor.
+    """
+    params = st.query_params.to_dict()
+    choice: _Choice | None = st.session_state.get(key)
+    if choice is None:
+        choice = st.session_state[key] = make()
+        choice.follow(params)
+    elif choice.is_called(params, page):
+        choice.follow(params)
+    st.session_state.page = page
+    return choice

@@ -17,7 +17,7 @@ from attnkit.figures.panels import Figure
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
-from attnkit.ui.address import Linked
+from attnkit.ui.address import Linked, open_choice
 from attnkit.ui.bundle import asset, script
 from attnkit.ui.measured_models import MOST_ATLASES, measured_models
 
@@ -231,15 +231,7 @@ def _short(text: str) -> str:
 
 def open_atlas_choice() -> AtlasChoice:
     """Return this visitor's choices, made from the link if they are new or it has changed."""
-    params = st.query_params.to_dict()
-    choice: AtlasChoice | None = st.session_state.get("atlas_chosen")
-    if choice is None:
-        choice = st.session_state.atlas_chosen = AtlasChoice()
-        choice.follow(params)
-    elif choice.is_called(params, "atlas"):
-        choice.follow(params)
-    st.session_state.page = "atlas"
-    return choice
+    return open_choice("atlas", "atlas_chosen", AtlasChoice)
 
 
 def heads_in(table: pd.DataFrame, fold: bool, offset: int) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import streamlit as st
 
 from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS, Question
-from attnkit.ui.address import Linked
+from attnkit.ui.address import Linked, open_choice
 
 ALL = "all"
 """Name of the view of all claims, which is open if no question is."""
@@ -85,19 +85,12 @@ class QuestionChoice(Linked):
 
 def open_question_choice() -> QuestionChoice:
     """Return this visitor's choice, made from the link if it is new or the link has changed."""
-    params = st.query_params.to_dict()
-    choice: QuestionChoice | None = st.session_state.get("asked")
     coming_back = st.session_state.get("page") != "questions"
-    if choice is None:
-        choice = st.session_state.asked = QuestionChoice()
-        choice.follow(params)
-    elif choice.is_called(params, "questions"):
-        choice.follow(params)
-    elif VIEW not in st.session_state or CLAIM not in st.session_state:
+    choice = open_choice("questions", "asked", QuestionChoice)
+    if VIEW not in st.session_state or CLAIM not in st.session_state:
         if coming_back:  # Streamlit forgets the widgets of a page that was left
             choice.set_widgets()
         else:
             st.session_state.setdefault(VIEW, choice.view)
             st.session_state.setdefault(CLAIM, choice.claim)
-    st.session_state.page = "questions"
     return choice

@@ -9,9 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import streamlit as st
-
-from attnkit.ui.address import Linked
+from attnkit.ui.address import Linked, open_choice
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
 from attnkit.variants.names import find, key_of
 
@@ -80,15 +78,7 @@ class VariantChoice(Linked):
 
 def open_variant_choice() -> VariantChoice:
     """Return this visitor's choice, made from the link if it is new or the link has changed."""
-    params = st.query_params.to_dict()
-    choice: VariantChoice | None = st.session_state.get("opened_variant")
-    if choice is None:
-        choice = st.session_state.opened_variant = VariantChoice()
-        choice.follow(params)
-    elif choice.is_called(params, "variants"):
-        choice.follow(params)
-    st.session_state.page = "variants"
-    return choice
+    return open_choice("variants", "opened_variant", VariantChoice)
 
 
 def _named(text: str) -> Named | None:

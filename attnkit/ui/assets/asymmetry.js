@@ -2,7 +2,7 @@
 // Arrays are those of attnkit/analysis/inspection/symmetry.py.
 
 import {
-  chosenHead, chosenLayer, concludeDirection, cutText, directionTable, hasHead, hasMass, ROUNDING,
+  chosenHead, chosenLayer, concludeDirection, cutText, directionTable, hasHead, hasMass, mapsOf, ROUNDING,
   scoreMaps, square,
 } from "./direction.js";
 import {
@@ -45,36 +45,27 @@ const parts = {
   height: 240,
   shown: square,
   build(film, body) {
-    const { labels, full_labels: full, positions, notes } = film.header, n = labels.length, gap = 22;
+    const { labels, full_labels: full, positions } = film.header, n = labels.length, gap = 22;
     const legend = scaleLegend(body);
     const grid = panelGrid(film, body, film.variants.length, NARROWEST);
     const most = Math.floor((Math.min(grid.inner, 320) - gap) / 2);
     const cell = Math.max(1, Math.floor((most / n) * 4) / 4);
-    const panels = film.variants.map((variant, p) => {
-      const box = grid.boxes[p];
-      panelTitle(box, variant);
-      if (!hasHead(film, p)) {
-        el("p", "", box, lacks(variant));
-        return [];
-      }
-      return Array.from({ length: notes[p].n_maps }, (_, m) => {
-        if (notes[p].n_maps > 1) el("div", "ak-quiet-text", box, `Map ${m + 1} of ${notes[p].n_maps}`);
-        const row = el("div", "ak-two", box);
-        const two = PARTS.map((name, part) => {
-          if (part) el("span", "ak-sign", row, "+");
-          const one = el("div", "", row);
-          const heat = heatMap(film, one, {
-            rows: labels, columns: labels, width: most, bare: true, cell, rowTokens: positions, columnTokens: positions,
-            tell: (i, j, value) => `${name}\n${full[i]}  →  ${full[j]}: ${number(value, 3)}`,
-          });
-          return { heat, caption: el("div", "ak-share", one, "") };
+    const panels = mapsOf(film, grid.boxes, (box, variant, p) => {
+      const row = el("div", "ak-two", box);
+      const two = PARTS.map((name, part) => {
+        if (part) el("span", "ak-sign", row, "+");
+        const one = el("div", "", row);
+        const heat = heatMap(film, one, {
+          rows: labels, columns: labels, width: most, bare: true, cell, rowTokens: positions, columnTokens: positions,
+          tell: (i, j, value) => `${name}\n${full[i]}  →  ${full[j]}: ${number(value, 3)}`,
         });
-        const values = columnsChart(film, box, {
-          n: film.shape(`${p}.eigenvalues`)[1], width: Math.floor(2 * cell * n + gap), height: 56, color: variant.color,
-          tell: (k, value) => `eigenvalue ${k + 1} of Sₛ: ${number(value, 3)}`,
-        });
-        return { two, values, caption: el("div", "ak-share", box, ""), kept: {} };
+        return { heat, caption: el("div", "ak-share", one, "") };
       });
+      const values = columnsChart(film, box, {
+        n: film.shape(`${p}.eigenvalues`)[1], width: Math.floor(2 * cell * n + gap), height: 56, color: variant.color,
+        tell: (k, value) => `eigenvalue ${k + 1} of Sₛ: ${number(value, 3)}`,
+      });
+      return { two, values, caption: el("div", "ak-share", box, ""), kept: {} };
     });
     return { legend, panels, n };
   },

@@ -150,6 +150,20 @@ export const directionTable = {
   },
 };
 
+/** Call `draw(box, variant, p)` for each map of scores of each variant, below the variant's name. */
+export const mapsOf = (film, boxes, draw) => film.variants.map((variant, p) => {
+  const box = boxes[p], { n_maps: n } = film.header.notes[p];
+  panelTitle(box, variant);
+  if (!hasHead(film, p)) {
+    el("p", "", box, lacks(variant));
+    return [];
+  }
+  return Array.from({ length: n }, (_, m) => {
+    if (n > 1) el("div", "ak-quiet-text", box, `Map ${m + 1} of ${n}`);
+    return draw(box, variant, p);
+  });
+});
+
 /** What is left out of maps that have a limit of positions. */
 export const cutText = ({ header: { labels, n_looked_at: all } }) => (labels.length < all ? ` Shown are ${labels.length} of ${all} positions.` : "");
 
@@ -165,27 +179,16 @@ export const scoreMaps = {
   height: 240,
   shown: square,
   build(film, body) {
-    const { labels, full_labels: full, positions, target, reverse, notes } = film.header;
+    const { labels, full_labels: full, positions, target, reverse } = film.header;
     const legend = scaleLegend(body);
     const least = 12 + textWidth(labels) + LEAST_CELL * labels.length;
     const grid = panelGrid(film, body, film.variants.length, Math.min(film.width, Math.max(150, least)));
     return {
       legend,
-      panels: film.variants.map((variant, p) => {
-        const box = grid.boxes[p];
-        panelTitle(box, variant);
-        if (!hasHead(film, p)) {
-          el("p", "", box, lacks(variant));
-          return [];
-        }
-        return Array.from({ length: notes[p].n_maps }, (_, m) => {
-          if (notes[p].n_maps > 1) el("div", "ak-quiet-text", box, `Map ${m + 1} of ${notes[p].n_maps}`);
-          return heatMap(film, el("div", "ak-scroll", box), {
-            rows: labels, columns: labels, width: grid.inner, rowTokens: positions, columnTokens: positions, target, reverse,
-            tell: (i, j, value) => `${full[i]}  →  ${full[j]}: ${number(value, 3)}`,
-          });
-        });
-      }),
+      panels: mapsOf(film, grid.boxes, (box) => heatMap(film, el("div", "ak-scroll", box), {
+        rows: labels, columns: labels, width: grid.inner, rowTokens: positions, columnTokens: positions, target, reverse,
+        tell: (i, j, value) => `${full[i]}  →  ${full[j]}: ${number(value, 3)}`,
+      })),
     };
   },
   update(film, { legend, panels }) {
