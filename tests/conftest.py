@@ -38,8 +38,8 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Run one process for every core that may be used, also where two share a physical one."""
-    return n_cores()
+    """Run one process more than cores may be used: tests of servers and browsers mostly wait."""
+    return n_cores() + 1
 
 
 def pytest_collection_modifyitems(config, items):
