@@ -38,8 +38,11 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Run one process more than cores may be used: tests of servers and browsers mostly wait."""
-    return n_cores() + 1
+    """Run one process for every core that may be used, also where two share a physical one.
+
+    One more makes it no faster: 12:26 minutes instead of 11:45 on two cores.
+    """
+    return n_cores()
 
 
 def pytest_collection_modifyitems(config, items):

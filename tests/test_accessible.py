@@ -38,6 +38,7 @@ EXEMPT = {
     "color-contrast": "[data-testid=stWidgetLabel][disabled]",
     # Streamlit's navigation with sections puts a box around each section, inside of the list.
     "list": "[data-testid=stSidebarNavItems]",
+    "listitem": "[data-testid=stSidebarNavItems]",
 }
 """By rule of axe, what of Streamlit's own markup is no fault and cannot be changed here."""
 

@@ -198,7 +198,8 @@ def test_all_controls_come_back_at_their_values(copy):
     show(tab)
     assert tab.query_params == {"v": "1", "steps": "70"}
     assert tab.number_input(key="set_steps").value == 70
-    assert keys(tab) == keys(visit(v="1", steps="70"))
+    of_dashboard = {"all_pages", "projector"}  # AppTest runs the page alone from the second run on
+    assert keys(tab) | of_dashboard == keys(visit(v="1", steps="70"))
 
 
 def test_names_that_nothing_has_are_told_and_ignored(copy):

@@ -255,7 +255,7 @@ def way(tie="Q=K", by="average", before=1.0, at_once=0.39, **other):
         ),
         (
             way(before=0.5, at_once=0.6),
-            "Tying W_Q and W_K to their average gains QKV 10 points at once: 50% → 60%.",
+            "Tying W_Q and W_K to their average raises QKV by 10 points at once: 50% → 60%.",
         ),
         (
             way(before=0.2, at_once=0.15),

@@ -107,7 +107,8 @@ QUESTIONS: tuple[Question, ...] = (
             Sentence(
                 "cross_attention",
                 held="yes, even a small translation is worse with one matrix for keys and values",
-                failed="no, a small translation does as well with one matrix for keys and values",
+                failed="no, a small translation does nearly as well with one matrix for keys "
+                "and values",
                 undecided="not decided: our small translations do not tell",
             ),
         ),
@@ -152,7 +153,8 @@ QUESTIONS: tuple[Question, ...] = (
         conclusion=(
             Sentence(
                 "no_value",
-                held="no, attention works as well without one, if an output matrix follows",
+                held="no, on our small tasks attention works as well without one, if an output "
+                "matrix follows",
                 failed="yes, without a value matrix some tasks are solved worse",
                 undecided="not decided: our tasks do not tell",
             ),

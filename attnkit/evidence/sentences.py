@@ -64,8 +64,8 @@ def conclusion_of(
     """Return a short answer in one sentence, joined from the clauses whose claims have evidence.
 
     A clause begins with "yes", "no" or "not decided". It is called probable if it stands when its
-    claim is read alone, and not when all claims are read together. If clauses differ, the answer
-    begins with "It depends". It is empty if no claim has evidence.
+    claim is read alone, and not when all claims are read together. If one clause says yes and
+    another one no, the answer begins with "It depends". It is empty if no claim has evidence.
 
     Args:
         clauses: Parts of the answer, without a full stop.
@@ -82,7 +82,7 @@ def conclusion_of(
         if alone not in ("undecided", verdicts[clause.claim]):
             text = "probably " + re.sub(r"^no\b", "not", text)
         texts.append(text)
-    if len(answers) > 1:
+    if {"yes", "no"} <= answers:
         return f"It depends: {', '.join(texts)}."
     joined = ", and ".join(texts)
     return f"{joined[0].upper()}{joined[1:]}." if joined else ""

@@ -73,10 +73,9 @@ class Way:
             if self.before == self.at_once:
                 return f"{tying} costs {name} nothing at once: it stays at {at_once}."
             return f"{tying} changes {name} by less than one point at once: it stays at {at_once}."
-        verb, count = ("costs" if points > 0 else "gains"), abs(points)
-        return (
-            f"{tying} {verb} {name} {count} point{'s' * (count > 1)} at once: {before} → {at_once}."
-        )
+        count = f"{abs(points)} point{'s' * (abs(points) > 1)}"
+        effect = f"costs {name} {count}" if points > 0 else f"raises {name} by {count}"
+        return f"{tying} {effect} at once: {before} → {at_once}."
 
 
 def ways_of(inspected: InspectionResult) -> list[Way]:

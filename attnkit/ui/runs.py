@@ -145,14 +145,15 @@ def what_each_reached(store: ResultStore, entries: Sequence[StoredEntry]) -> dic
     n_bytes, found = 0, {}
     for entry in entries:
         key = (entry.hash, entry.created_at)
-        if key not in _REACHED and n_bytes < _READ_BYTES:
+        text = _REACHED.get(key)  # another visitor's page may empty the cache
+        if text is None and n_bytes < _READ_BYTES:
             n_bytes += entry.n_bytes
             snapshot = store.peek(entry.hash)
             if len(_REACHED) >= _MOST_REACHED:
                 _REACHED.clear()
-            _REACHED[key] = "" if snapshot is None else in_a_cell(snapshot)
-        if key in _REACHED:
-            found[entry.hash] = _REACHED[key]
+            text = _REACHED[key] = "" if snapshot is None else in_a_cell(snapshot)
+        if text is not None:
+            found[entry.hash] = text
     return found
 
 

@@ -32,8 +32,9 @@ STOPS = (
     Stop(
         ".st-key-gallery",
         "The task",
-        "A model reads a small book, such as “Ada’s boss is Cem”, and must find one number in it. "
-        "Each task puts another demand on attention. “Change task” shows all of them.",
+        "A model reads a sequence and must answer questions about it. In the first task it reads "
+        "who is whose boss, such as “Ada’s boss is Cem”, and must find one number. “Change task” "
+        "shows all tasks.",
     ),
     Stop(
         ".st-key-set_sharing",
@@ -50,8 +51,8 @@ STOPS = (
     Stop(
         ".ak-board-chart[style*='grid-row: 4']",
         "Does it learn?",
-        "The share of right answers while the models train. Which columns reach 100%, and which "
-        "stay at the line of a guess between two entries?",
+        "The share of right answers, or the loss, while the models train. Which columns get far, "
+        "and which stay behind?",
     ),
     Stop(
         ".ak-board-map",
@@ -62,9 +63,9 @@ STOPS = (
     Stop(
         ".ak-board-pair",
         "Why?",
-        "Two scores: from one person to another, and back. If Q and K share a matrix, both are the "
-        "same number, so such a model cannot tell who is whose boss. “Questions” has the answers, "
-        "“Attention” follows one lookup.",
+        "Two scores: from one token to another, and back. If Q and K share a matrix, both are "
+        "usually the same number, and then a model cannot tell, for example, who is whose boss. "
+        "“Questions” has the answers, “Attention” follows one lookup.",
     ),
 )
 

@@ -44,7 +44,8 @@ WORDS = {
     "score": Word(
         "Query of one token times key of another one, before softmax: the higher, the more the "
         "first attends to the second. Pia→Tia is the score of Pia's query and Tia's key. If Q and "
-        "K use the same matrix, both directions have the same score.",
+        "K use the same matrix, both directions have the same score, unless positions or "
+        "normalised keys make them differ.",
         ("scores", "score"),
     ),
     "attention": Word(

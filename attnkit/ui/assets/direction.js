@@ -125,9 +125,11 @@ export const directionTable = {
   },
   height: 190,
   shape: (film) => columnsOfTable(film).map(([heading]) => heading),
-  build: (film, body) => variantTable(film, body, columnsOfTable(film).map(([heading]) => heading)),
-  update(film, cells) {
+  build(film, body) {
     const columns = columnsOfTable(film);
+    return { columns, cells: variantTable(film, body, columns.map(([heading]) => heading)) };
+  },
+  update(film, { columns, cells }) {
     cells.forEach((row, p) => {
       const state = stateOf(film, p);
       row.forEach((cell, c) => say(cell, columns[c][1](p, state)));

@@ -279,12 +279,15 @@ function draw(state, figure) {
     body.replaceChildren();
     body.style.minHeight = "";
     figure.drawn = definition.build(film, body) ?? {};
+    figure.measured = null;
     body.style.minHeight = `${Math.min(body.offsetHeight, definition.height ?? 120)}px`;
     body.setAttribute("role", body.querySelector("button, select, input, a, table, [tabindex]") ? "group" : "img");
     if (focused) body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
   }
   figure.stale = false;
   definition.update(film, figure.drawn);
+  if (figure.measured === film.version) return; // reading a width is slow while a film plays
+  figure.measured = film.version;
   for (const box of body.querySelectorAll(".ak-scroll:not([tabindex])")) {
     if (box.scrollWidth <= box.clientWidth) continue;
     box.tabIndex = 0;

@@ -38,9 +38,10 @@ export function isOneMatrix(film, p, c, k) {
 
 /** How many pairs of vectors are less alike than, as alike as and more alike than random, at a frame. */
 function countSides(film, k) {
-  const counts = { n: 0, one: 0, "-1": 0, 0: 0, 1: 0 };
+  const counts = { n: 0, one: 0, all: 0, "-1": 0, 0: 0, 1: 0 };
   film.variants.forEach((_, p) => film.header.pairs.forEach((__, c) => {
     if (!notesOf(film, p).has_head) return;
+    counts.all += 1;
     if (isOneMatrix(film, p, c, k)) return (counts.one += 1);
     const side = beside(alikeAt(film, p, c, "cka_activations", k), randomAt(film, p, c, "cka_activations", k));
     if (Number.isNaN(side)) return;
@@ -54,7 +55,7 @@ function countSides(film, k) {
 /** The sentence to take away at the shown step: how alike vectors of different matrices are. */
 export function concludeAlike(film) {
   const now = countSides(film, film.at), { n, most } = now;
-  if (!n) return now.one ? "Each pair here shares one matrix, so there is nothing to compare." : "Nothing can be compared here.";
+  if (!n) return now.one && now.one === now.all ? "Each pair here shares one matrix, so there is nothing to compare." : "Nothing can be compared here.";
   const before = film.step === 0 ? "Before training" : "";
   if (most === undefined) {
     const [[first, side], ...others] = [-1, 0, 1].filter((each) => now[each]).map((each) => [now[each], each]);

@@ -29,7 +29,7 @@ export function meansOf(film, measure) {
 }
 
 function levelsOf({ header }, measure) {
-  if (measure === "accuracy") return [{ value: 100 * header.chance, text: "chance" }];
+  if (measure === "accuracy") return [{ value: header.chance, text: "chance" }];
   const known = measure === IN_NATS && header.loss_to_beat !== null;
   return known ? [{ value: header.loss_to_beat, text: header.simple_model }] : [];
 }
@@ -42,18 +42,14 @@ const curves = (measure, main) => ({
   height: 240,
   shown: (film) => measure in film.header.curves && isMain(film, measure) === main,
   build(film, body) {
-    const factor = isShare(measure) ? 100 : 1;
-    const scaled = (name, v) => () => film.line(name, [v]).map((value) => factor * value);
+    const curveOf = (end, v) => () => film.line(`${measure}${end}`, [v]);
     return lineChart(film, body, {
-      lines: film.variants.map(({ name, color }, v) => ({
-        name, color, values: scaled(measure, v), low: scaled(`${measure}_low`, v), high: scaled(`${measure}_high`, v),
-      })),
+      lines: film.variants.map(({ name, color }, v) => ({ name, color, values: curveOf("", v), low: curveOf("_low", v), high: curveOf("_high", v) })),
       levels: levelsOf(film, measure),
       height: 240,
       low: 0,
-      ...(measure === IN_NATS ? {} : { high: factor }),
-      digits: isShare(measure) ? 1 : 2,
-      label: isShare(measure) ? "%" : "",
+      ...(measure === IN_NATS ? {} : { high: 1 }),
+      ...(isShare(measure) ? { text: percent } : {}),
     });
   },
   update: (_, chart) => chart.update(),

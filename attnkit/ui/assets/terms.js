@@ -21,13 +21,20 @@ export default function showTerms({ data: packed, parentElement }) {
 /** Pattern and meaning by spelling in lower case. */
 export function lookupOf(hints) {
   const escaped = hints.map(([form]) => form.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  const pattern = new RegExp(`(?<![\\p{L}\\d=+·-])(?:${escaped.join("|")})(?![\\p{L}\\d=])`, "giu");
+  const pattern = new RegExp(`(?<![\\p{L}\\d=+·-])(?:${escaped.join("|")})(?![\\p{L}\\d=])(?! that\\b)`, "giu");
   return { pattern, meanings: new Map(hints.map(([form, meaning]) => [form.toLowerCase(), meaning])) };
 }
 
 /** Terms in a text: [start, end, meaning]. */
 export function termsIn(text, { pattern, meanings }) {
   return [...text.matchAll(pattern)].map((match) => [match.index, match.index + match[0].length, meanings.get(match[0].toLowerCase())]);
+}
+
+/** The place of a text below a point of the window. */
+function caretAt(x, y) {
+  if (document.caretPositionFromPoint) return document.caretPositionFromPoint(x, y);
+  const range = document.caretRangeFromPoint?.(x, y);
+  return range && { offsetNode: range.startContainer, offset: range.startOffset };
 }
 
 function begin(root, hints) {
@@ -62,7 +69,7 @@ function begin(root, hints) {
 
   /** The term below the pointer: its meaning and its box. */
   const termAt = (x, y) => {
-    const caret = document.caretPositionFromPoint?.(x, y), node = caret?.offsetNode;
+    const caret = caretAt(x, y), node = caret?.offsetNode;
     for (const [start, end, meaning] of (node && terms.get(node)) ?? []) {
       if (end > node.length || caret.offset < start || caret.offset > end) continue;
       const range = new Range();
@@ -95,7 +102,13 @@ function begin(root, hints) {
   addEventListener("scroll", hide, { ...listening, capture: true });
   addEventListener("keydown", (event) => event.key === "Escape" && hide(), listening);
   const observer = new MutationObserver((changes) => {
-    if (changes.some(({ target }) => !root.contains(target))) waiting ||= setTimeout(mark, PAUSE);
+    const outside = changes.filter(({ target }) => !root.contains(target));
+    if (!outside.length) return;
+    if (outside.every(({ type }) => type === "characterData")) { // a film plays: wait until it rests
+      clearTimeout(waiting);
+      waiting = 0;
+    }
+    waiting ||= setTimeout(mark, PAUSE);
   });
   observer.observe(page, { childList: true, characterData: true, subtree: true });
   page.addEventListener("toggle", () => { waiting ||= setTimeout(mark, PAUSE); }, { ...listening, capture: true });

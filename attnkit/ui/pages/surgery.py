@@ -286,7 +286,7 @@ def train_buttons(
             st.rerun()
         st.download_button(
             "Accuracies as CSV",
-            ways_csv(ways),
+            lambda: ways_csv(ways),
             f"attnkit-{subject.experiment.hash}-tied.csv",
             "text/csv",
             icon=":material/download:",
@@ -365,7 +365,7 @@ def heads_area(subject: Subject, drawn_moving: bool) -> None:
         )
         st.download_button(
             "Accuracies as CSV",
-            heads_csv(ablations),
+            lambda: heads_csv(ablations),
             f"attnkit-{subject.experiment.hash}-heads.csv",
             "text/csv",
             icon=":material/download:",
