@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import streamlit as st
 
@@ -24,10 +24,6 @@ class Linked:
 
     link: dict[str, str] = field(default_factory=dict)
     _overwritten: tuple[dict[str, str], float] = field(default=({}, 0.0), repr=False)
-
-    def follow(self, params: dict[str, str]) -> None:
-        """Make the choices that a link names."""
-        raise NotImplementedError
 
     def set_link(self, link: dict[str, str]) -> None:
         """Write query parameters into the address bar."""
@@ -56,7 +52,15 @@ class Linked:
         return self.is_new_link(params) and bool(params or not coming_back)
 
 
-_Choice = TypeVar("_Choice", bound=Linked)
+class _FollowsLink(Protocol):
+    """Choices that a link can name."""
+
+    def follow(self, params: dict[str, str]) -> None: ...
+
+    def is_called(self, params: dict[str, str], page: str) -> bool: ...
+
+
+_Choice = TypeVar("_Choice", bound=_FollowsLink)
 
 
 def open_choice(page: str, key: str, make: Callable[[], _Choice]) -> _Choice:
