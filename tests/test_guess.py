@@ -95,7 +95,7 @@ def test_what_a_wrong_guess_lacks_is_told(named, solved, told):
 
 
 def test_a_wrong_guess_about_losses_is_told():
-    """Where a task has a loss to beat, this is what variants do."""
+    """A guess about a task with a loss to beat is judged by that loss."""
     experiment = Experiment(task="language")
     simple = experiment.task.simple_model
     assert correction(["Q=K"], ["QKV"], experiment) == (

@@ -107,7 +107,7 @@ def said_by(question, verdicts):
 @pytest.mark.parametrize("first", VERDICTS)
 @pytest.mark.parametrize("second", VERDICTS)
 def test_every_short_answer_is_short(question, first, second):
-    """Whatever the verdicts are, it begins with the answer."""
+    """The short answer begins with its verdict word, whatever the verdicts are."""
     told = said_by(question, [first, second][: len(question.conclusion)])
     assert well_formed(told)
     assert told.startswith(ANSWERS)

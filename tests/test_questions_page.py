@@ -211,7 +211,7 @@ def test_without_evidence_it_says_what_to_type(nothing_shipped):
     ("link", "message"),
     [
         ({"question": "why"}, "The link has question='why'. Allowed: translation, value, "),
-        ({"claim": "x" * 90}, f"The link has claim='{'x' * 40}…'. Allowed: all, alike_keys, "),
+        ({"claim": "x" * 90}, f"The link has claim='{'x' * 60}…'. Allowed: all, alike_keys, "),
     ],
 )
 def test_a_faulty_link_is_told_and_the_page_stays_usable(link, message, shipped):
@@ -394,7 +394,7 @@ def test_claims_are_hidden_in_the_quiet_mode(shipped):
 
 
 def test_after_a_wrong_guess_the_reason_is_told(small, monkeypatch):
-    """Of the shipped verdict, which decides."""
+    """The reason is that of the shipped verdict, which decides."""
     told = replace(small, reason="Because it is so.")
     monkeypatch.setitem(CLAIMS, "small", told)
     evidence = made_up(told, MadeUp(lambda _: None, QKV=1.0, Q_K=1.0))

@@ -100,7 +100,7 @@ def one(accuracy, diverged_at=None, **given):
     ],
 )
 def test_a_comparison_names_the_variant_that_differs_most(snapshots, sentence):
-    """Of those that several experiments have, whatever their tasks."""
+    """The conclusion is about variants that several experiments have, whatever their tasks."""
     assert comparison_in_words(letters(*snapshots)) == sentence
 
 

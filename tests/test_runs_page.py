@@ -215,7 +215,7 @@ def test_a_single_experiment_has_no_partner(three):
 
 
 def replayed(tab):
-    """What the film of curves holds."""
+    """Return the header and arrays of the film of curves."""
     components = {element.key: element.proto for element in tab.get("bidi_component")}
     return InspectionResult.from_bytes(components["replay"].bytes)
 

@@ -42,7 +42,7 @@ def in_a_cell(snapshot: Snapshot) -> str:
     """Return what the first variants reached, such as "QKV 100%, Q=K 49%, …"."""
     metric = metric_of([snapshot])
     means = zip(snapshot.experiment.sharing, last_means(snapshot, metric), strict=True)
-    texts = [f"{title_of(variant)} {_written(mean, metric)}" for variant, mean in means]
+    texts = [f"{title_of(variant)} {level_in_words(mean, metric)}" for variant, mean in means]
     shortened = ", ".join(texts[:_MOST_IN_A_CELL])
     shortened += ", …" if len(texts) > _MOST_IN_A_CELL else ""
     return f"loss: {shortened}" if metric == "loss" else shortened
@@ -65,9 +65,9 @@ def levels_in_words(
     lacking = [title for title, mean in titled if math.isnan(mean)]
     levels: dict[str, list[str]] = {}
     for _, mean in sorted(known, key=lambda pair: sign * pair[1]):
-        levels[_written(mean, metric)] = []
+        levels[level_in_words(mean, metric)] = []
     for title, mean in known:
-        levels[_written(mean, metric)].append(title)
+        levels[level_in_words(mean, metric)].append(title)
     if len(levels) == 1 and len(known) == len(variants) > 1:
         everyone = "both variants" if len(variants) == 2 else f"all {len(variants)} variants"
         levels = {level: [everyone] for level in levels}
@@ -114,7 +114,7 @@ class _Spread:
 
     def in_words(self, metric: Metric) -> str:
         """Return the values with their letters, such as "49% in A, 97% in B"."""
-        return ", ".join(f"{_written(v, metric)} in {k}" for k, v in self.values.items())
+        return ", ".join(f"{level_in_words(v, metric)} in {k}" for k, v in self.values.items())
 
 
 def comparison_in_words(compared: Sequence[ComparedExperiment]) -> str:
@@ -133,7 +133,7 @@ def comparison_in_words(compared: Sequence[ComparedExperiment]) -> str:
     differing = [
         spread
         for spread in shared
-        if len({_written(value, metric) for value in spread.values.values()}) > 1
+        if len({level_in_words(value, metric) for value in spread.values.values()}) > 1
     ]
     noun = "loss" if metric == "loss" else "accuracy"
     if not differing:
@@ -151,7 +151,8 @@ def joined(texts: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _written(value: float, metric: Metric) -> str:
+def level_in_words(value: float, metric: Metric) -> str:
+    """Return a mean accuracy in percent, or a mean loss; "diverged" if it is none."""
     if math.isnan(value):
         return "diverged"
     return f"{value:.2f}" if metric == "loss" else percent(value)

@@ -205,7 +205,10 @@ def _value_of(setting: Setting, typed: str) -> str | None:
     if setting.choices:
         choices = {setting.label_of(choice).lower(): choice.lower() for choice in setting.choices}
         return (choices | {choice.lower(): choice.lower() for choice in setting.choices}).get(typed)
-    return typed if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", typed) else None
+    if not re.fullmatch(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", typed):
+        return None
+    number = float(typed)
+    return str(int(number) if setting.kind is int and number.is_integer() else number)
 
 
 def _label_of(setting: Setting | None, name: str) -> str:

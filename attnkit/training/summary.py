@@ -200,6 +200,11 @@ def percent_interval(low: float, high: float) -> str:
     return highest if lowest == highest else f"{lowest.removesuffix('%')} to {highest}"
 
 
+def whole_percent(share: float) -> float:
+    """Return a share as the number of `percent`, for columns that can be sorted; NaN stays NaN."""
+    return share if np.isnan(share) else float(percent(share).removesuffix("%"))
+
+
 def percent(share: float) -> str:
     """Return a share as a whole percentage, which is 100% only for a share of 1; "–" for NaN."""
     if np.isnan(share):

@@ -60,6 +60,15 @@ class _FollowsLink(Protocol):
     def is_called(self, params: dict[str, str], page: str) -> bool: ...
 
 
+MOST_CHARACTERS = 60
+"""Characters of a faulty link that a message repeats."""
+
+
+def shortened(text: str) -> str:
+    """Return a text of a faulty link, cut to what a message repeats."""
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+
+
 _Choice = TypeVar("_Choice", bound=_FollowsLink)
 
 

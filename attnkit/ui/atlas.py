@@ -17,14 +17,11 @@ from attnkit.figures.panels import Figure
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
-from attnkit.ui.address import Linked, open_choice
+from attnkit.ui.address import Linked, open_choice, shortened
 from attnkit.ui.bundle import asset, script
 from attnkit.ui.measured_models import MOST_ATLASES, measured_models
 
 T = TypeVar("T")
-
-_MOST_CHARACTERS = 60
-"""Characters of a faulty link that a message repeats."""
 
 _COUNTINGS = {"once": True, "query": False}
 """Values of `kv` in a link: a shared key and value head counts once, or once per query head."""
@@ -145,7 +142,7 @@ class AtlasChoice(Linked):
 
     def _complain(self, name: str, allowed: str) -> None:
         self.problems.append(
-            f"The link has {name}={_short(self.link[name])!r}. Allowed: {allowed}."
+            f"The link has {name}={shortened(self.link[name])!r}. Allowed: {allowed}."
         )
 
     def _open_measured(self, key: str) -> None:
@@ -161,10 +158,11 @@ class AtlasChoice(Linked):
     def add_measured(self, atlas: Atlas) -> None:
         """Add measured models to the visitor's, and keep all of them under a new id.
 
-        A new id, so that links that were sent before do not show the new models.
+        A new id, so that links that were sent before do not show the new models. If all together
+        are too large to be kept, the new ones alone are.
         """
         self.measured = atlas if self.measured is None else self.measured.joined(atlas)
-        self.mine = measured_models().keep(self.measured)
+        self.mine = measured_models().keep(self.measured) or measured_models().keep(atlas)
 
     def find(self, heads: pd.DataFrame) -> Head:
         """Return the chosen head, or the nearest that the table has, and choose it.
@@ -185,7 +183,7 @@ class AtlasChoice(Linked):
         self.head = Head(first["model"], first["kind"], int(first["layer"]), int(first["head"]))
         if "head" in self._unchecked and requested is not None and requested != self.head:
             problem = (
-                f"The link has head={_short(requested.link)!r}, but there is no such head here; "
+                f"The link has head={shortened(requested.link)!r}, but there is no such head here; "
                 f"shown is {self.head.link}."
             )
             if not has_model and "mine" not in self.link:
@@ -223,10 +221,6 @@ class AtlasChoice(Linked):
             name: getattr(self, name) for name in ("one", "other", "mine") if getattr(self, name)
         }
         self.set_link(link)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 def open_atlas_choice() -> AtlasChoice:

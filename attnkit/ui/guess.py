@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from attnkit.analysis.reached import joined
 from attnkit.analysis.reasons import Reason, reason
 from attnkit.experiment import Experiment
 from attnkit.training.snapshot import Snapshot
@@ -194,7 +195,7 @@ def _does_not(experiment: Experiment, n: int) -> str:
 def _listed(names: Sequence[str]) -> str:
     """Return the titles of variants as in "QKV, Q=K and K=V"."""
     titles = [title_of(Variant(name)) for name in names if name != NONE]
-    return " and ".join(filter(None, [", ".join(titles[:-1]), *titles[-1:]])) or NONE
+    return joined(titles) if titles else NONE
 
 
 def _guess_of(lab: Lab) -> Guess | None:

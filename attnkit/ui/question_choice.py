@@ -11,16 +11,13 @@ import streamlit as st
 
 from attnkit.claims import CLAIMS
 from attnkit.evidence.questions import QUESTIONS, Question
-from attnkit.ui.address import Linked, open_choice
+from attnkit.ui.address import Linked, open_choice, shortened
 
 ALL = "all"
 """Name of the view of all claims, which is open if no question is."""
 
 VIEW, CLAIM = "asked_view", "asked_claim"
 """Keys of the widgets that choose the view and the claim."""
-
-_MOST_CHARACTERS = 40
-"""Characters of a faulty link that a message repeats."""
 
 
 def question_of(name: str) -> Question | None:
@@ -79,7 +76,7 @@ class QuestionChoice(Linked):
         self.set_link({"claim": self.claim or ALL} if is_claim else {"question": self.view})
 
     def _complain(self, name: str, value: str, allowed: list[str]) -> None:
-        short = value if len(value) <= _MOST_CHARACTERS else f"{value[:_MOST_CHARACTERS]}…"
+        short = shortened(value)
         self.problem = f"The link has {name}={short!r}. Allowed: {', '.join(allowed)}."
 
 

@@ -71,7 +71,9 @@ def _section(lab: Lab, drawn: tuple[str, bool]) -> None:
     names = [title_of(variant) for variant in symmetric_variants(experiment)]
     st.subheader(f"What rescues {' and '.join(names) or 'it'}?", anchor=False)
     if not names:
-        st.markdown("No variant here must score both directions the same. Add Q=K in the Lab.")
+        st.markdown(
+            "Every variant here can give the two directions different scores. Add Q=K in the Lab."
+        )
     elif snapshot is None:
         st.markdown(_progress(job))
     else:

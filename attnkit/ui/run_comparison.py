@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,11 +23,11 @@ from attnkit.analysis.comparison import (
     to_json,
     variants_of,
 )
-from attnkit.analysis.reached import metric_of
+from attnkit.analysis.reached import level_in_words, metric_of
 from attnkit.figures.overlay import overlay_legend, plot_overlay
 from attnkit.figures.replay import replay
 from attnkit.service.server import server_settings
-from attnkit.training.summary import percent
+from attnkit.training.summary import whole_percent
 from attnkit.ui import components
 from attnkit.ui.render_cache import cached_with_snapshot
 from attnkit.variants import Variant
@@ -96,7 +95,7 @@ def _numbers(summary: pd.DataFrame, metric: Metric) -> None:
     summary = summary.assign(**limits)  # limits of Student's t may lie outside of 0 to 1
     shares = ["last", "low", "high", "mean", "best"]
     if metric == "accuracy":
-        summary[shares] = summary[shares].map(_whole_percent)
+        summary[shares] = summary[shares].map(whole_percent)
         summary["sd"] *= 100
     _table(summary, "What each experiment reached", _summary_columns(metric))
     with st.expander("What the columns mean", key="columns"):
@@ -160,22 +159,11 @@ def _means_in_words(summary: pd.DataFrame, metric: Metric) -> str:
     parts = []
     for name, rows in summary.groupby("sharing", sort=False):
         means = [
-            f"{letter} {_mean_in_words(last, metric)}"
+            f"{letter} {level_in_words(last, metric)}"
             for letter, last in zip(rows["experiment"], rows["last"], strict=True)
         ]
         parts.append(f"{title_of(Variant(str(name)))}: {', '.join(means)}.")
     return " ".join(parts)
-
-
-def _mean_in_words(mean: float, metric: Metric) -> str:
-    if math.isnan(mean):
-        return "diverged"
-    return percent(mean) if metric == "accuracy" else f"{mean:.2f}"
-
-
-def _whole_percent(share: float) -> float:
-    """Return a share as the number of `percent`; NaN if there is none."""
-    return share if math.isnan(share) else float(percent(share).removesuffix("%"))
 
 
 def _measure_and_variants(compared: Sequence[ComparedExperiment]) -> tuple[Metric, list[Variant]]:

@@ -9,12 +9,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnkit.ui.address import Linked, open_choice
+from attnkit.ui.address import Linked, open_choice, shortened
 from attnkit.variants import CATALOGUE, InvalidVariant, Named, Variant, names_of
 from attnkit.variants.names import find, key_of
-
-_MOST_CHARACTERS = 40
-"""Characters of a faulty link that a message repeats."""
 
 
 @dataclass
@@ -44,7 +41,7 @@ class VariantChoice(Linked):
         if found is not None:
             self.key = key_of(found.name)
         elif name:
-            short = name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…"
+            short = shortened(name)
             self.problem = (
                 f"The link asks for the variant “{short}”, which the table does not have. Allowed "
                 f"is a name in the table; {self.entry.name} is shown instead."

@@ -11,7 +11,7 @@ from attnkit.examples import RecordedAccuracy, RecordedVariants, default_of
 from attnkit.experiment.costs import Costs
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import percent, percent_interval, whole_percent
 from attnkit.variants import Named
 
 if TYPE_CHECKING:
@@ -99,11 +99,6 @@ def interval_of(accuracy: RecordedAccuracy | None) -> str:
     """Return the limits of a recorded accuracy in percent; empty if they are the same."""
     limits = "" if accuracy is None else percent_interval(accuracy.low, accuracy.high)
     return limits if " to " in limits else ""
-
-
-def whole_percent(share: float) -> int:
-    """Return a share as the number of `percent`, for a column that can be sorted."""
-    return int(percent(share).removesuffix("%"))
 
 
 def short_source(source: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import streamlit as st
 
@@ -259,6 +260,7 @@ def glossary() -> None:
     st.markdown(f"| word | what it means here |\n|---|---|\n{rows}")
 
 
+@cache
 def hints() -> list[list[str]]:
     """Return pairs of a spelling and its meaning, the longest spelling first."""
     pairs = [[form, word.meaning] for word in WORDS.values() for form in word.forms]

@@ -140,7 +140,6 @@ export function lineLegend(parent, lines) {
     if (line.shape) svg("path", { d: SHAPES[line.shape], fill: line.color, transform: "translate(15 4)" }, sample);
     el("span", "", item, line.name);
   });
-  return { node };
 }
 
 /** Upright bars around zero. Options: width, height, tell(k, value), tokens, color */

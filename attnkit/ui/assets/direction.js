@@ -87,7 +87,8 @@ function aboutTied(film, tied, others, pair) {
 /** About variants of which none must have symmetric scores. */
 function aboutFree(film, states, pair) {
   const who = everyone(namesOf(states)), right = rightOf(states);
-  if (states.some(({ equal }) => equal)) return `No variant here must score both directions the same${right && film.step ? `: ${right} right` : ""}.`;
+  const same = states.filter(({ equal }) => equal);
+  if (same.length) return `${listed(namesOf(same))} ${verb(same, "scores", "score")} ${pair} the same here, although nothing forces ${verb(same, "it", "them")} to${right && film.step ? `: ${rightOf(same)} right` : ""}.`;
   const nearly = states.filter(({ differs }) => !differs).length;
   if (nearly && nearly < states.length) return `No variant here scores both directions exactly the same${right && film.step ? `: ${right} right` : ""}.`;
   const differ = `${who} ${verb(states, "scores", "score")} ${pair} ${nearly ? "nearly the same" : "differently"}`;

@@ -93,28 +93,28 @@ function holdersOf(film, p, text) {
 const HALF = 0.5, PART = 0.2;
 
 /** Where a variant attends: to the right entry, to two entries, or to others; else where most. */
-function attendedOf({ right, reverse }) {
+function placeOfAttention({ right, reverse }) {
   if (Number.isNaN(right)) return "most";
   if (right >= PART && reverse >= PART && right + reverse >= HALF) return "two";
   return right >= HALF ? "right" : "others";
 }
 
-/** What variants that do the same do with the followed token: the end of a sentence. */
-function deedOf(group) {
+/** The predicate of a sentence about variants with the same behaviour. */
+function predicateOf(group) {
   const [{ attends, right, answer, looks: { entry } }] = group, s = (one) => verb(group, `${one}s`, one);
   const shares = (name) => percents(group.map(({ looks }) => looks[name]));
-  const deed = {
+  const predicate = {
     right: () => `${s("attend")} to the right entry (${shares("right")})`,
     two: () => `${s("divide")} ${verb(group, "its", "their")} attention (${shares("right")} on the right entry)`,
     others: () => `${s("attend")} mostly to other entries (${shares("right")} on the right one)`,
     most: () => `${s("attend")} most to ${entry} (${shares("most")})`,
   }[attends]();
-  if (answer === undefined) return deed;
-  if (right === null) return `${deed} and ${s("answer")} ${answer}`;
+  if (answer === undefined) return predicate;
+  if (right === null) return `${predicate} and ${s("answer")} ${answer}`;
   const successful = group.filter((one) => one.right);
-  if (successful.length && successful.length < group.length) return `${deed}, and only ${listed(successful.map(({ name }) => name))} ${verb(successful, "answers", "answer")} right`;
+  if (successful.length && successful.length < group.length) return `${predicate}, and only ${listed(successful.map(({ name }) => name))} ${verb(successful, "answers", "answer")} right`;
   const expected = attends === "most" || (attends === "right") === right;
-  return `${deed} ${expected ? "and" : "but"} ${s("answer")} ${right ? "right" : "wrong"}`;
+  return `${predicate} ${expected ? "and" : "but"} ${s("answer")} ${right ? "right" : "wrong"}`;
 }
 
 /** Entries in groups of one key, in the order in which the keys first come. */
@@ -133,7 +133,7 @@ const MOST_CLAUSES = 2, MOST_WITHOUT_VERDICTS = 3;
 function clausesOf(found) {
   const who = (group) => listed(group.map(({ name }) => name));
   const groups = grouped(found, ({ attends, looks, right, answer }) => [attends, attends === "most" && looks.entry, right === null && answer]);
-  if (groups.length <= (typeof found[0].right === "boolean" ? MOST_CLAUSES : MOST_WITHOUT_VERDICTS)) return groups.map((group) => `${who(group)} ${deedOf(group)}`);
+  if (groups.length <= (typeof found[0].right === "boolean" ? MOST_CLAUSES : MOST_WITHOUT_VERDICTS)) return groups.map((group) => `${who(group)} ${predicateOf(group)}`);
   if (found[0].answer === undefined) return ["the variants attend most to different entries"];
   if (found[0].right === null) return ["the variants attend and answer differently"];
   return grouped(found, ({ right }) => right).map((group) => `${who(group)} ${verb(group, "answers", "answer")} ${group[0].right ? "right" : "wrong"}`);
@@ -143,7 +143,7 @@ function clausesOf(found) {
 export function concludeLookup(film) {
   const found = film.variants.flatMap(({ name }, p) => {
     const looks = looksOf(film, p), answer = answerOf(film, p) ?? {};
-    return looks ? [{ name, looks, attends: attendedOf(looks), right: answer.right, answer: answer.text }] : [];
+    return looks ? [{ name, looks, attends: placeOfAttention(looks), right: answer.right, answer: answer.text }] : [];
   });
   if (!found.length) return "No variant here has such a map.";
   const place = placeText(film, film.header);

@@ -100,7 +100,6 @@ def draw() -> None:
             st.caption(plain(made_in_words(evidence)))
     downloads(shipped)
     choice.write_link()
-    components.markup("", key="styles")  # also where no figure brings them
     components.load_plotly()
 
 
