@@ -21,6 +21,8 @@ from attnkit.sweeps.specification import InvalidSweep, Sweep
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnkit.sweeps.result import SweepResult
+
 _SPECIFICATION, _PARTS = "sweep.json", "parts"
 
 
@@ -79,6 +81,10 @@ class SweepFolder:
         buffer = io.BytesIO()
         rows.to_parquet(buffer, index=False, compression="zstd")
         self._write(self._path(_PARTS, f"{name}.parquet"), buffer.getvalue())
+
+    def write_result(self, result: SweepResult) -> None:
+        """Write all runs as one Parquet file, `runs.parquet`, which `SweepResult.load` reads."""
+        self._write(self._path("runs.parquet"), result.to_bytes())
 
     def _write(self, path: str, content: bytes) -> None:
         files = self._place[0]
