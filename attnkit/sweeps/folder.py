@@ -121,4 +121,4 @@ class SweepFolder:
                 raise InvalidSweep(
                     f"--out: {path} is damaged ({reason}); delete it, and --resume repeats its runs"
                 ) from None
-        return pa.concat_tables(tables, promote_options="default").to_pandas() if tables else None
+        return pa.concat_tables(tables, promote_options="permissive").to_pandas() if tables else None
