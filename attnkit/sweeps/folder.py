@@ -102,6 +102,10 @@ class SweepFolder:
         names = (str(path) for path in files.ls(parts, detail=False))
         return sorted(p for p in names if p.endswith(".parquet") and "/." not in p)
 
+    def n_bytes(self) -> int:
+        """Return the size of all complete parts."""
+        return sum(int(self._place[0].size(path)) for path in self.part_paths())
+
     def read_parts(self, columns: list[str] | None = None) -> pd.DataFrame | None:
         """Return the rows of all parts, with some or all columns; None if there are no parts.
 
@@ -121,4 +125,6 @@ class SweepFolder:
                 raise InvalidSweep(
                     f"--out: {path} is damaged ({reason}); delete it, and --resume repeats its runs"
                 ) from None
-        return pa.concat_tables(tables, promote_options="permissive").to_pandas() if tables else None
+        return (
+            pa.concat_tables(tables, promote_options="permissive").to_pandas() if tables else None
+        )

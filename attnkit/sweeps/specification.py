@@ -290,7 +290,7 @@ class Sweep(BaseModel):
     def settings_at(self, point: Mapping[str, Value]) -> dict[str, Any]:
         """Return all settings of the experiments at a point, without variants and seeds."""
         task = str(point.get("task", self.base["task"]))
-        every = {**_defaults(task), **self.base, **point}
+        every = {**default_settings(task), **self.base, **point}
         return {name: value for name, value in every.items() if name not in NOT_AN_AXIS}
 
     def experiment(
@@ -365,13 +365,6 @@ def read_sweep(file: str | Path) -> Sweep:
         return Sweep.from_toml(Path(file).read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise InvalidSweep("specification: not a text in UTF-8") from None
-
-
-def _defaults(task: str) -> Mapping[str, Any]:
-    return _DEFAULTS.setdefault(task, default_settings(task))
-
-
-_DEFAULTS: dict[str, Mapping[str, Any]] = {}
 
 
 def _table(key: str, value: Any) -> Mapping[str, Any]:
