@@ -14,6 +14,9 @@ from pathlib import Path
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 """Parameters of glibc's `mallopt`."""
 
+N_CORES = "ATTNKIT_CORES"
+"""Name of the environment variable that limits the cores of a process."""
+
 SWITCH_SECONDS = 0.0005
 """Time after which a server's thread gives the interpreter's lock to another thread."""
 
@@ -101,7 +104,18 @@ def environment_with_package() -> dict[str, str]:
 
 
 def n_cores() -> int:
-    """Return the number of processor cores that this process may use."""
+    """Return the number of processor cores that this process may use.
+
+    The environment variable `ATTNKIT_CORES` sets a smaller number, as for one of many workers.
+    """
+    available = _available_cores()
+    requested = os.environ.get(N_CORES, "")
+    return (
+        min(available, int(requested)) if requested.isdecimal() and requested != "0" else available
+    )
+
+
+def _available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -28,7 +28,13 @@ from textwrap import shorten
 from typing import Any
 
 from attnkit.foundation.plugins import PLUGINS, import_plugins
-from attnkit.foundation.process import environment_with_package, n_cores, prepare_for_training
+from attnkit.foundation.process import (
+    N_CORES,
+    environment_with_package,
+    n_cores,
+    prepare_for_training,
+)
+from attnkit.sweeps.specification import InvalidSweep
 from attnkit.training.engine import ENGINE
 
 MAX_RETRIES = 3
@@ -42,7 +48,7 @@ _MESSAGE = 400
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-_ONE_THREAD = ("ATTNKIT_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_ONE_THREAD = (N_CORES, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -54,7 +60,7 @@ _QUIET = {
 """Settings that Ray reads from the environment when it is imported."""
 
 
-class ClusterUnavailable(RuntimeError):
+class ClusterUnavailable(InvalidSweep):
     """Error for a Ray cluster that cannot be used; the message is one line."""
 
 
@@ -181,7 +187,11 @@ class RayExecutor(Executor):
 
 
 class _TaskFuture(Future[Any]):
-    """Future of a Ray task."""
+    """Future of a Ray task.
+
+    Its error is the task's own, or Ray's if this task's worker or machine was lost too often, or
+    `ClusterUnavailable` if no other task would fare better.
+    """
 
     def __init__(self, ray: Any, reference: Any) -> None:
         super().__init__()
@@ -201,10 +211,12 @@ class _TaskFuture(Future[Any]):
         if error is None:
             self.set_result(finished.result())
             return
+        known = self._ray.exceptions
         cause = getattr(error, "cause", None) or error
-        if isinstance(cause, (ImportError, self._ray.exceptions.RuntimeEnvSetupError)):
+        lost = (known.WorkerCrashedError, known.OutOfMemoryError, known.NodeDiedError)
+        if isinstance(cause, ImportError | known.RayError) and not isinstance(cause, lost):
             reason = shorten(str(cause), _MESSAGE)
-            cause = ClusterUnavailable(f"a machine of the cluster cannot run tasks: {reason}")
+            cause = ClusterUnavailable(f"--engine: the cluster cannot run tasks ({reason})")
         self.set_exception(cause)
 
 

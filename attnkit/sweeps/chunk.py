@@ -1,0 +1,186 @@
+"""Training of a chunk of a sweep, in the process of a worker.
+
+A worker writes what it has trained into the sweep's folder and returns only a short report, so
+that no result is lost with the process, the machine or the cluster that ran it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attnkit import __version__
+from attnkit.evidence.trials import TUNING_SEED, choose_rate
+from attnkit.experiment import Experiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.sweeps.folder import SweepFolder
+from attnkit.sweeps.planning import Chunk, Group, variants_of
+from attnkit.sweeps.specification import Sweep
+from attnkit.variants import Variant
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass
+class ChunkReport:
+    """What a worker reports about a chunk.
+
+    Attributes:
+        n_runs: Runs that were trained.
+        n_failed: Runs that could not be trained; the part holds the reasons.
+        seconds: Index of the variant → seconds that its runs took, with those on tuning seeds.
+    """
+
+    n_runs: int = 0
+    n_failed: int = 0
+    seconds: dict[int, float] = field(default_factory=dict)
+
+
+def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> ChunkReport:
+    """Train a chunk and write its part.
+
+    Cells that fail do not stop the others: their rows hold the reason instead of numbers.
+    """
+    import pandas as pd
+
+    report = ChunkReport()
+    tables = []
+    for group in chunk.groups:
+        for table in train_group(sweep, group):
+            failed = table["error"].notna()
+            report.n_runs += int((~failed).sum())
+            report.n_failed += int(failed.sum())
+            variant = sweep.sharing.index(Variant(table["sharing"].iloc[0]))
+            spent = report.seconds.get(variant, 0.0)
+            report.seconds[variant] = spent + float(table["seconds"].sum())
+            tables.append(table)
+    folder.write_part(chunk.name, pd.concat(tables, ignore_index=True))
+    return report
+
+
+def train_group(sweep: Sweep, group: Group) -> list[pd.DataFrame]:
+    """Train the runs of a group and return one table per variant."""
+    variants, point = variants_of(sweep, group), sweep.point(group.point)
+    possible, tables = [], []
+    for variant in variants:
+        try:
+            sweep.experiment(point, [variant])
+            possible.append(variant)
+        except InvalidExperiment as error:
+            tables.append(failed_rows(sweep, group, variant, str(error)))
+    if not possible:
+        return tables
+    try:
+        return [*tables, *_trained(sweep, group, possible)]
+    except (InvalidExperiment, MemoryError, RuntimeError, ArithmeticError) as error:
+        if len(possible) > 1:  # too large together, or one of them fails
+            for variant in possible:
+                alone = Group(group.point, (sweep.sharing.index(variant),), group.seeds)
+                tables += train_group(sweep, alone)
+            return tables
+        reason = f"{type(error).__name__}: {error}"
+        return [*tables, failed_rows(sweep, group, possible[0], reason)]
+
+
+def failed_rows(sweep: Sweep, group: Group, variant: Variant, reason: str) -> pd.DataFrame:
+    """Return the rows of a cell that cannot be trained, with the reason."""
+    import pandas as pd
+
+    rows = pd.DataFrame({"sharing": variant.value, "seed": list(group.seeds)})
+    rate = sweep.settings_at(sweep.point(group.point))["learning_rate"]
+    rows = rows.assign(learning_rate=rate, seconds=0.0, error=" ".join(reason.split()))
+    return _labelled(sweep, group, variant, rows)
+
+
+def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.DataFrame]:
+    """Return the rows of the variants of a group, one table for each.
+
+    Raises:
+        InvalidExperiment: If the variants together need too much memory.
+    """
+    base = sweep.experiment(sweep.point(group.point), variants)
+    rate = base.training.learning_rate
+    rates = [float(f"{multiple * rate:.3g}") for multiple in sweep.rates.multiples]
+    chosen = dict.fromkeys(variants, rates[0])
+    tried: dict[Variant, Mapping[float, float]] = {variant: {} for variant in variants}
+    started = time.perf_counter()
+    if sweep.rates.tunes:
+        seeds = range(TUNING_SEED, TUNING_SEED + sweep.rates.tuning_seeds)
+        tables = _train(sweep, base, [(v, r) for v in variants for r in rates], seeds)
+        by = "loss" if base.task.loss_to_beat is not None else "accuracy"
+        for variant in variants:
+            scores = {
+                r: {name: tables[variant, r][name].to_numpy() for name in {by, "loss"}}
+                for r in rates
+            }
+            tuned = choose_rate(scores, by)
+            chosen[variant], tried[variant] = tuned.rate, tuned.tried
+    tables = _train(sweep, base, list(chosen.items()), group.seeds)
+    seconds = time.perf_counter() - started
+    work = {v: base.costs(v).multiply_adds for v in variants}
+    result = []
+    for variant in variants:
+        share = work[variant] / sum(work.values()) / len(group.seeds)
+        rows = _labelled(sweep, group, variant, tables[variant, chosen[variant]])
+        result.append(
+            rows.assign(
+                sharing=variant.value,
+                learning_rate=chosen[variant],
+                tried=json.dumps({f"{r:g}": _plain(mean) for r, mean in tried[variant].items()}),
+                seconds=seconds * share,
+                error=None,
+            )
+        )
+    return result
+
+
+def _train(
+    sweep: Sweep, base: Experiment, cells: Sequence[tuple[Variant, float]], seeds: range
+) -> dict[tuple[Variant, float], pd.DataFrame]:
+    """Train variants at learning rates in one experiment; return the rows of runs of each.
+
+    Raises:
+        RuntimeError: If the engine of the sweep is not available here.
+    """
+    import torch
+
+    from attnkit.training.training import Training
+
+    rate = base.training.learning_rate
+    by_variant = {
+        variant if r == rate else Variant(f"{variant} learning_rate={r:g}"): (variant, r)
+        for variant, r in cells
+    }
+    experiment = base.replace(sharing=list(by_variant), first_seed=seeds.start, n_seeds=len(seeds))
+    device = "cuda" if sweep.engine == "torch" and torch.cuda.is_available() else "cpu"
+    training = Training(experiment, device, sweep.engine)
+    if training.engine != sweep.engine:
+        raise RuntimeError(f"the engine {sweep.engine!r} of this sweep cannot be used here")
+    training.advance(experiment.training.steps)
+    snapshot = training.snapshot()
+    from attnkit.training.summary import run_table
+
+    table = run_table(snapshot).assign(engine=snapshot.engine, processor=snapshot.processor)
+    return {by_variant[Variant(str(name))]: rows for name, rows in table.groupby("sharing")}
+
+
+def _labelled(sweep: Sweep, group: Group, variant: Variant, rows: pd.DataFrame) -> pd.DataFrame:
+    """Add the hash of the cell and the versions that trained it."""
+    cell = sweep.cell_hash(sweep.point(group.point), variant)
+    return rows.assign(cell=cell, versions=_versions())
+
+
+def _versions() -> str:
+    import torch
+
+    return f"attnkit {__version__}, torch {torch.__version__}, numpy {np.__version__}"
+
+
+def _plain(mean: float) -> Any:
+    return None if np.isnan(mean) else mean

@@ -1,0 +1,172 @@
+"""Estimates of what a sweep costs, from a short measurement on this machine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from attnkit.experiment import Experiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.sweeps.chunk import ChunkReport
+from attnkit.sweeps.planning import Chunk, Group, Plan, variants_of
+from attnkit.sweeps.specification import Sweep
+from attnkit.variants import Variant
+
+N_SAMPLED = 200
+"""Number of points whose costs stand for those of all points in an estimate."""
+
+_MEASURED_STEPS = 6
+_MOST_MEASURED_SECONDS = 4.0
+
+WORKER_MEGABYTES = 330.0
+"""Memory of a worker process before it trains anything, with torch and the kernel loaded."""
+
+
+def work_of(experiment: Experiment, variant: Variant) -> tuple[float, float]:
+    """Return the numbers of steps, and of multiply-adds in units of 10⁹, of one run.
+
+    A training step counts as three forward passes.
+    """
+    training, task = experiment.training, experiment.task
+    n_evaluations = training.steps / training.evaluate_every + 1
+    examples = 3 * training.steps * training.batch_size + n_evaluations * training.n_eval
+    return training.steps + n_evaluations, (
+        examples * task.n_ctx * experiment.costs(variant).multiply_adds / 1e9
+    )
+
+
+@dataclass
+class CostModel:
+    """Seconds that runs take on one core: measured before the sweep, corrected while it runs.
+
+    Attributes:
+        per_step: Seconds of one step that computes nothing.
+        per_billion: Seconds of 10⁹ multiply-adds.
+    """
+
+    sweep: Sweep
+    per_step: float = 1e-4
+    per_billion: float = 0.1
+    _predicted: dict[int, float] = field(default_factory=dict)
+    _measured: dict[int, float] = field(default_factory=dict)
+
+    @staticmethod
+    def measured(sweep: Sweep, plan: Plan) -> CostModel:
+        """Measure a few steps of cheap and expensive cells of a plan, for a few seconds."""
+        from scipy.optimize import nnls
+
+        from attnkit.training.training import Training
+
+        model = CostModel(sweep)
+        experiments = [e for group in sample(plan, 40) if (e := _possible(sweep, group))]
+        if not experiments:
+            return model
+        experiments.sort(key=lambda e: work_of(e, e.sharing[0])[1])
+        chosen = {round(share * (len(experiments) - 1)) for share in (0.0, 0.5, 0.9)}
+        rows: list[list[float]] = []
+        seconds: list[float] = []
+        started = time.perf_counter()
+        for index in sorted(chosen):
+            if rows and time.perf_counter() - started > _MOST_MEASURED_SECONDS:
+                break
+            experiment = experiments[index]
+            training = Training(experiment, "cpu", sweep.engine)
+            training.advance(2)
+            before = time.perf_counter()
+            training.advance(_MEASURED_STEPS)
+            elapsed = time.perf_counter() - before
+            steps, billions = work_of(experiment, experiment.sharing[0])
+            share = _MEASURED_STEPS / experiment.training.steps
+            rows.append([steps * share, billions * share])
+            seconds.append(elapsed / len(experiment.sharing))
+        weights = 1 / np.array(seconds)  # relative errors count
+        solution, _ = nnls(np.array(rows) * weights[:, None], np.ones(len(rows)))
+        model.per_step, model.per_billion = max(solution[0], 1e-6), max(solution[1], 1e-4)
+        return model
+
+    def seconds(self, group: Group) -> float:
+        """Return the estimated seconds of a group on one core, with its runs on tuning seeds."""
+        return sum(self._seconds_of(group, variant) for variant in group.variants)
+
+    def _seconds_of(self, group: Group, variant: int) -> float:
+        predicted = self._predict(group, variant)
+        known = self._predicted.get(variant, 0.0)
+        if known:
+            return predicted * self._measured[variant] / known
+        total = sum(self._predicted.values())
+        return predicted * (sum(self._measured.values()) / total if total else 1.0)
+
+    def _predict(self, group: Group, variant: int) -> float:
+        steps, billions = self._work(group.point, variant)
+        rates = self.sweep.rates
+        n_tuning = rates.tuning_seeds * len(rates.multiples) if rates.tunes else 0
+        return (len(group.seeds) + n_tuning) * (steps * self.per_step + billions * self.per_billion)
+
+    def _work(self, point: int, variant: int) -> tuple[float, float]:
+        sweep, name = self.sweep, self.sweep.sharing[variant]
+        experiment = _experiment(sweep, point, sweep.sharing)
+        if experiment is None or name not in experiment.sharing:
+            experiment = _experiment(sweep, point, (name,))
+        return (0.0, 0.0) if experiment is None else work_of(experiment, name)
+
+    def learn(self, chunk: Chunk, report: ChunkReport) -> None:
+        """Correct the estimates by what a chunk has taken, for each variant."""
+        measured = {variant: spent for variant, spent in report.seconds.items() if spent}
+        for group in chunk.groups:
+            for variant in measured.keys() & set(group.variants):
+                predicted = self._predict(group, variant)
+                self._predicted[variant] = self._predicted.get(variant, 0.0) + predicted
+        for variant, spent in measured.items():
+            self._measured[variant] = self._measured.get(variant, 0.0) + spent
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the missing runs of a sweep are estimated to need.
+
+    Attributes:
+        n_runs: Runs that count and are missing.
+        core_hours: Hours of computation on one core.
+        megabytes: Memory of one worker, in MiB.
+    """
+
+    n_runs: int
+    core_hours: float
+    megabytes: float
+
+    @staticmethod
+    def of(plan: Plan, model: CostModel) -> Estimate:
+        """Return the estimate for a plan, from a sample of its points."""
+        groups = sample(plan, N_SAMPLED)
+        n_sampled = sum(group.n_runs for group in groups)
+        seconds = sum(model.seconds(group) for group in groups)
+        experiments = [e for group in groups if (e := _possible(plan.sweep, group))]
+        largest = max((experiment.megabytes for experiment in experiments), default=0.0)
+        n_runs = plan.n_missing
+        hours = seconds / 3600 * n_runs / n_sampled if n_sampled else 0.0
+        return Estimate(n_runs, hours, WORKER_MEGABYTES + largest)
+
+
+def sample(plan: Plan, n_points: int) -> list[Group]:
+    """Return the groups of at most `n_points` points, spread over the plan."""
+    stride = max(1, len(plan.order) // n_points)
+    return list(plan.part(0, stride).groups())
+
+
+def _possible(sweep: Sweep, group: Group) -> Experiment | None:
+    """Return the experiment of a group, or of a variant that is possible; None without any."""
+    return _experiment(sweep, group.point, tuple(variants_of(sweep, group)))
+
+
+@lru_cache(4096)
+def _experiment(sweep: Sweep, point: int, variants: tuple[Variant, ...]) -> Experiment | None:
+    try:
+        return sweep.experiment(sweep.point(point), list(variants))
+    except InvalidExperiment:
+        return next(
+            (e for v in variants if len(variants) > 1 and (e := _experiment(sweep, point, (v,)))),
+            None,
+        )

@@ -1,0 +1,130 @@
+"""The folder of a sweep: its specification and one Parquet part per finished chunk.
+
+The address is a path or a URL that fsspec knows. Workers write their parts themselves, so a
+folder on another machine must be reachable from all of them. A part is written under a temporary
+name and then renamed: a part that is there is complete.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+
+from attnkit.sweeps.specification import InvalidSweep, Sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnkit.sweeps.result import SweepResult
+
+_SPECIFICATION, _PARTS = "sweep.json", "parts"
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """Folder of a sweep.
+
+    Args:
+        address: Path, or URL that fsspec knows, such as "s3://bucket/folder".
+    """
+
+    address: str
+
+    @cached_property
+    def _place(self) -> tuple[Any, str]:
+        try:
+            files, path = fsspec.core.url_to_fs(self.address)
+        except (ImportError, ValueError) as error:
+            reason = f"which cannot be used: {error}"
+            raise InvalidSweep(f"--out: got {self.address!r}, {reason}") from None
+        return files, str(path)
+
+    def _path(self, *names: str) -> str:
+        return "/".join((self._place[1].rstrip("/"), *names))
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"address": self.address}
+
+    def read_specification(self) -> Sweep | None:
+        """Return the sweep whose parts the folder holds; None if it holds none.
+
+        Raises:
+            InvalidSweep: If the file of the specification is damaged.
+        """
+        files = self._place[0]
+        path = self._path(_SPECIFICATION)
+        if not files.exists(path):
+            return None
+        try:
+            return Sweep(**json.loads(files.cat_file(path)))
+        except (ValueError, TypeError) as error:
+            raise InvalidSweep(f"--out: {path} is not the file of a sweep ({error})") from None
+
+    def write_specification(self, sweep: Sweep) -> None:
+        """Write the specification, and make the folder of the parts."""
+        self._place[0].makedirs(self._path(_PARTS), exist_ok=True)
+        self._write(self._path(_SPECIFICATION), (sweep.to_json() + "\n").encode())
+
+    def write_part(self, name: str, rows: pd.DataFrame) -> None:
+        """Write the rows of a chunk as one Parquet file.
+
+        Args:
+            name: Name of the chunk; a part of the same name is replaced.
+            rows: One row per run.
+        """
+        buffer = io.BytesIO()
+        rows.to_parquet(buffer, index=False, compression="zstd")
+        self._write(self._path(_PARTS, f"{name}.parquet"), buffer.getvalue())
+
+    def write_result(self, result: SweepResult) -> None:
+        """Write all runs as one Parquet file, `runs.parquet`, which `SweepResult.load` reads."""
+        self._write(self._path("runs.parquet"), result.to_bytes())
+
+    def _write(self, path: str, content: bytes) -> None:
+        files = self._place[0]
+        parent, _, name = path.rpartition("/")
+        temporary = f"{parent}/.{name}.{uuid.uuid4().hex}"
+        files.pipe_file(temporary, content)
+        files.mv(temporary, path)
+
+    def part_paths(self) -> list[str]:
+        """Return the paths of all complete parts, sorted."""
+        files, parts = self._place[0], self._path(_PARTS)
+        if not files.exists(parts):
+            return []
+        files.invalidate_cache()
+        names = (str(path) for path in files.ls(parts, detail=False))
+        return sorted(p for p in names if p.endswith(".parquet") and "/." not in p)
+
+    def n_bytes(self) -> int:
+        """Return the size of all complete parts."""
+        return sum(int(self._place[0].size(path)) for path in self.part_paths())
+
+    def read_parts(self, columns: list[str] | None = None) -> pd.DataFrame | None:
+        """Return the rows of all parts, with some or all columns; None if there are no parts.
+
+        Raises:
+            InvalidSweep: If a part is damaged. The message names it.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        tables = []
+        for path in self.part_paths():
+            try:
+                with self._place[0].open(path, "rb") as file:
+                    tables.append(pq.read_table(file, columns=columns))
+            except (pa.ArrowException, OSError) as error:
+                reason = str(error).splitlines()[0]
+                raise InvalidSweep(
+                    f"--out: {path} is damaged ({reason}); delete it, and --resume repeats its runs"
+                ) from None
+        return (
+            pa.concat_tables(tables, promote_options="permissive").to_pandas() if tables else None
+        )

@@ -1,0 +1,237 @@
+"""Running of a sweep: chunks are submitted to an executor, and progress is reported.
+
+The loop knows only the interface of `concurrent.futures.Executor`. It keeps no results: workers
+write them into the sweep's folder, and whatever ends, the next start trains what is missing there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from attnkit.sweeps.chunk import ChunkReport, failed_rows, train_chunk
+from attnkit.sweeps.estimate import CostModel, Estimate
+from attnkit.sweeps.folder import SweepFolder
+from attnkit.sweeps.local import LocalExecutor, n_local_workers
+from attnkit.sweeps.planning import Chunk, Plan, variants_of
+from attnkit.sweeps.result import SweepResult
+from attnkit.sweeps.specification import InvalidSweep, Sweep
+
+_IN_FLIGHT_PER_WORKER = 2
+"""Number of chunks per worker that are submitted and unfinished: no worker waits for the next."""
+
+
+class Workers(Protocol):
+    """An executor that knows how many tasks it can run at the same time."""
+
+    @property
+    def n_workers(self) -> int:
+        """Number of tasks that run at the same time; it may change."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        """Start a task."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the workers."""
+
+
+@dataclass
+class Progress:
+    """How far a sweep is.
+
+    Attributes:
+        n_runs: Runs that the plan had at the start.
+        n_done: Runs of these that are trained.
+        n_failed: Runs of these that could not be trained.
+        seconds: Seconds since the start.
+        n_workers: Number of workers at this moment.
+    """
+
+    n_runs: int
+    n_done: int = 0
+    n_failed: int = 0
+    seconds: float = 0.0
+    n_workers: int = 1
+
+    @property
+    def seconds_left(self) -> float:
+        """Estimated seconds until all runs are trained; infinite before the first is."""
+        finished = self.n_done + self.n_failed
+        if not finished:
+            return float("inf")
+        return self.seconds / finished * (self.n_runs - finished)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A sweep that can start: what is missing, and what that is estimated to need."""
+
+    sweep: Sweep
+    folder: SweepFolder
+    plan: Plan
+    model: CostModel
+    estimate: Estimate
+
+
+def prepare(
+    sweep: Sweep, folder: SweepFolder, *, resume: bool = False, retry_failed: bool = False
+) -> Prepared:
+    """Find out what is missing in a sweep's folder, and estimate what it needs.
+
+    Args:
+        sweep: The sweep.
+        folder: The folder for its parts.
+        resume: Whether the folder may hold finished runs, of this sweep or of one with other axes.
+        retry_failed: Whether runs that could not be trained are tried again.
+
+    Raises:
+        InvalidSweep: If the folder holds a sweep and `resume` is false, or one with another
+            engine; or if the sweep is estimated to need more than its budget.
+        OSError: If the folder cannot be read.
+    """
+    before = folder.read_specification()
+    if before is not None and not resume:
+        raise InvalidSweep(f"--out: {folder.address} holds a sweep already; --resume continues it")
+    if before is not None and before.engine != sweep.engine:
+        raise InvalidSweep(
+            f"engine: got {sweep.engine!r}, allowed {before.engine!r}, with which "
+            f"{folder.address} was begun"
+        )
+    finished = folder.read_parts(["cell", "seed", "error"])
+    if finished is not None and retry_failed:
+        finished = finished[finished["error"].isna()]
+    plan = Plan.of(sweep, finished)
+    model = CostModel.measured(sweep, plan) if plan.n_missing else CostModel(sweep)
+    estimate = Estimate.of(plan, model)
+    limit = sweep.budget.core_hours
+    if limit and estimate.core_hours > limit:
+        raise InvalidSweep(
+            f"budget.core_hours: got {limit:g}, but the sweep is estimated to need "
+            f"{estimate.core_hours:.3g}; allowed is 0 (no limit) or more than that"
+        )
+    return Prepared(sweep, folder, plan, model, estimate)
+
+
+def drive(
+    prepared: Prepared, workers: Workers, report: Callable[[Progress], None] | None = None
+) -> Progress:
+    """Train everything that is missing.
+
+    A chunk that the executor gives up is divided into its cells. A cell that it gives up, too, is
+    recorded as failed.
+
+    Args:
+        prepared: The sweep.
+        workers: The executor.
+        report: Function that is called after every finished chunk.
+    """
+    sweep, folder, model = prepared.sweep, prepared.folder, prepared.model
+    progress = Progress(prepared.plan.n_missing)
+    started = time.monotonic()
+    waiting: list[Chunk] = []
+    chunks = prepared.plan.chunks(model.seconds, workers.n_workers)
+    in_flight: dict[Future[ChunkReport], Chunk] = {}
+    while True:
+        while len(in_flight) < _IN_FLIGHT_PER_WORKER * workers.n_workers:
+            chunk = waiting.pop() if waiting else next(chunks, None)
+            if chunk is None:
+                break
+            in_flight[workers.submit(train_chunk, sweep, chunk, folder)] = chunk
+        if not in_flight:
+            return progress
+        for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
+            chunk = in_flight.pop(future)
+            error = future.exception()
+            if error is None:
+                done = future.result()
+                model.learn(chunk, done)
+                progress.n_done += done.n_runs
+                progress.n_failed += done.n_failed
+            elif len(cells := chunk.split()) > 1:
+                waiting += cells
+            else:
+                _record_failure(sweep, chunk, folder, error)
+                progress.n_failed += chunk.n_runs
+        progress.seconds, progress.n_workers = time.monotonic() - started, workers.n_workers
+        if report is not None:
+            report(progress)
+
+
+def _record_failure(sweep: Sweep, chunk: Chunk, folder: SweepFolder, error: BaseException) -> None:
+    """Write a part that says why the only cell of a chunk could not be trained."""
+    (group,) = chunk.groups
+    reason = str(error).strip() or "its process was ended, most likely because memory was short"
+    (variant,) = variants_of(sweep, group)
+    folder.write_part(f"failed-{chunk.name}", failed_rows(sweep, group, variant, reason))
+
+
+def start_workers(place: str, megabytes: float) -> Workers:
+    """Return the executor for a place: "local" for this machine, or "ray" for a Ray cluster.
+
+    Args:
+        place: "local" or "ray".
+        megabytes: Memory that one worker needs, in MiB.
+
+    Raises:
+        InvalidSweep: If there is no such place, or if the cluster cannot be used.
+    """
+    if place == "local":
+        return LocalExecutor(n_local_workers(megabytes))
+    if place != "ray":
+        raise InvalidSweep(f"--engine: got {place!r}, allowed local or ray")
+    from attnkit.sweeps.cluster import RayExecutor
+
+    return RayExecutor()
+
+
+def run_sweep(
+    sweep: Sweep,
+    out: str | Path,
+    place: str = "local",
+    *,
+    resume: bool = True,
+    retry_failed: bool = False,
+    report: Callable[[Progress], None] | None = None,
+) -> SweepResult:
+    """Train what is missing in the folder of a sweep and return the result.
+
+    Args:
+        sweep: The sweep.
+        out: Folder, or a URL that fsspec knows, for the finished parts.
+        place: Where to train: "local" for processes on this machine, "ray" for a Ray cluster.
+        resume: Whether the folder may hold finished runs already.
+        retry_failed: Whether runs that could not be trained are tried again.
+        report: Function that is called after every finished chunk.
+
+    Raises:
+        InvalidSweep: If the sweep cannot start, see `prepare` and `start_workers`.
+        OSError: If the folder cannot be read or written.
+    """
+    folder = SweepFolder(str(out))
+    prepared = prepare(sweep, folder, resume=resume, retry_failed=retry_failed)
+    train_missing(prepared, place, report)
+    return SweepResult.read(folder, sweep)
+
+
+def train_missing(
+    prepared: Prepared, place: str, report: Callable[[Progress], None] | None = None
+) -> None:
+    """Train what is missing; an error or Ctrl-C ends the workers at once.
+
+    Raises:
+        InvalidSweep: See `start_workers`.
+    """
+    prepared.folder.write_specification(prepared.sweep)
+    if not prepared.plan.n_missing:
+        return
+    workers = start_workers(place, prepared.estimate.megabytes)
+    try:
+        drive(prepared, workers, report)
+    except BaseException:
+        workers.shutdown(cancel_futures=True)
+        raise
+    workers.shutdown()

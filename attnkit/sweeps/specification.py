@@ -1,0 +1,496 @@
+"""The frozen, validated Sweep: a base experiment, axes, variants, seeds and learning rates.
+
+A sweep is written in TOML::
+
+    sharing = ["QKV", "K=V"]    # default: the five sharings
+    n_seeds = 5
+
+    [base]                      # settings of an experiment; those left out take its task's defaults
+    task = "phonebook"
+    steps = 600
+
+    [axes]                      # every combination of these values is a point of the sweep
+    d_head = {from = 2, to = 32, count = 5, scale = "log"}
+    n_entries = [4, 8, 16]
+
+    [rates]                     # default: the learning rate of the base, for every variant
+    multiples = [0.5, 1, 2]     # of that learning rate; the best one is chosen for each cell
+    tuning_seeds = 2
+
+    [budget]                    # default: none
+    core_hours = 2
+    price_per_core_hour = 0.04
+
+The field metadata of `Sweep` is the only place with the labels, bounds and help texts. This module
+does not import torch, because pages build sweeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from attnkit.experiment.experiment import DEFAULT_TASK, Experiment, default_settings, settings
+from attnkit.foundation.settings import (
+    InvalidExperiment,
+    Setting,
+    allowed_names,
+    dial,
+    setting_of,
+    shown,
+)
+from attnkit.tasks import TASKS
+from attnkit.variants import InvalidVariant, Sharing, Variant, read_variants
+
+Value = bool | int | float | str
+"""A value of a setting."""
+
+NOT_AN_AXIS = ("sharing", "n_seeds", "first_seed", "equal")
+"""Settings of an experiment that neither the base nor an axis of a sweep has."""
+
+MOST_VALUES = 1000
+"""Largest number of values of an axis."""
+
+MOST_CELLS = 10_000_000
+"""Largest number of cells of a sweep."""
+
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class InvalidSweep(ValueError):
+    """Error for a sweep that is not allowed; the message names the key, the value, what is."""
+
+
+class Axis(BaseModel):
+    """A range of values of one setting.
+
+    Attributes:
+        scale: "linear" for equal differences, "log" for equal ratios between neighbours.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    start: float = dial(..., "From", "First value.", alias="from", allow_inf_nan=False)
+    to: float = dial(..., "To", "Last value.", allow_inf_nan=False)
+    count: int = dial(..., "Values", "Number of values.", ge=2, le=MOST_VALUES)
+    scale: Literal["linear", "log"] = dial("linear", "Scale", "Equal differences or equal ratios.")
+
+    def values(self, *, whole: bool, multiple_of: int = 1) -> tuple[int | float, ...]:
+        """Return the values in their order, without repetitions.
+
+        Args:
+            whole: Whether the values are rounded to whole numbers.
+            multiple_of: Number of which whole values are multiples.
+
+        Raises:
+            ValueError: If a logarithmic range does not lie above zero.
+        """
+        shares = [k / (self.count - 1) for k in range(self.count)]
+        if self.scale == "log":
+            if min(self.start, self.to) <= 0:
+                raise ValueError("numbers above 0 for a logarithmic range")
+            ratio = math.log(self.to / self.start)
+            exact = [self.start * math.exp(ratio * share) for share in shares]
+        else:
+            exact = [self.start + (self.to - self.start) * share for share in shares]
+        if whole:
+            return tuple(dict.fromkeys(multiple_of * round(v / multiple_of) for v in exact))
+        return tuple(dict.fromkeys(float(f"{value:.6g}") for value in exact))
+
+
+class RateRule(BaseModel):
+    """How the learning rate of a cell is found.
+
+    By default every variant has the learning rate of the base. With several multiples each cell
+    is trained at each of them on tuning seeds, and the best is chosen by `choose_rate`, as in
+    claims; the runs that count then have other seeds.
+    """
+
+    model_config = _FROZEN
+
+    multiples: tuple[float, ...] = (1.0,)
+    tuning_seeds: int = dial(2, "Tuning seeds", "Seeds on which rates are tried.", ge=1, le=20)
+
+    @field_validator("multiples")
+    @classmethod
+    def _positive(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if not values or len(values) > 20 or not all(0 < v < 1000 for v in values):
+            raise PydanticCustomError("allowed", "1 to 20 numbers above 0 and below 1000")
+        return tuple(sorted(set(values)))
+
+    @property
+    def tunes(self) -> bool:
+        """Whether rates are tried; a single multiple is used as it is."""
+        return len(self.multiples) > 1
+
+
+class Budget(BaseModel):
+    """What a sweep may cost; by default there is no limit."""
+
+    model_config = _FROZEN
+
+    core_hours: float = dial(
+        0.0,
+        "Core-hours",
+        "The sweep does not start if it is estimated to need more. 0: no limit.",
+        ge=0.0,
+        le=1e9,
+    )
+    price_per_core_hour: float = dial(
+        0.0, "Price per core-hour", "For the estimate of the cost. 0: unknown.", ge=0.0, le=1e6
+    )
+
+
+class Sweep(BaseModel):
+    """Settings of a sweep: variants × seeds at every point of a grid of settings.
+
+    Args:
+        base: Task and settings of the experiments, by name; those left out take the defaults.
+        axes: Setting → values, or an `Axis`. Every combination of values is a point.
+        sharing: Variants, as in an experiment.
+        n_seeds: Runs per variant and point.
+        first_seed: Seeds count up from here.
+        rates: Rule for the learning rate of each cell.
+        engine: The engine that trains all runs.
+        budget: Limit and price of the computation.
+
+    Raises:
+        InvalidSweep: If something is not allowed. The message names the key.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    base: dict[str, Any] = {}
+    axes: dict[str, tuple[Value, ...]] = {}
+    sharing: tuple[Variant, ...] = tuple(Variant(sharing.value) for sharing in Sharing)
+    n_seeds: int = dial(5, "Seeds", "Runs per variant and point.", ge=1, le=40)
+    first_seed: int = dial(0, "First seed", "Seeds count up from here.", ge=0, le=800_000)
+    rates: RateRule = RateRule()
+    engine: Literal["kernel", "torch"] = dial("kernel", "Engine", "What trains all runs.")
+    budget: Budget = Budget()
+
+    def __init__(self, /, **values: Any) -> None:
+        task = _read_task(values)
+        axes = _table("axes", values.get("axes", {}))
+        values["base"] = {"task": task} | {
+            name: _read_value(f"base.{name}", value, _known_setting("base", name, task))
+            for name, value in _table("base", values.get("base", {})).items()
+            if name != "task"
+        }
+        values["axes"] = {name: _read_axis(name, axes[name], task) for name in axes}
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InvalidSweep("; ".join(map(_in_words, error.errors()))) from None
+        self._check_experiments()
+
+    @field_validator("sharing", mode="before")
+    @classmethod
+    def _read_sharing(cls, value: Any) -> tuple[Variant, ...]:
+        try:
+            return read_variants(value)
+        except InvalidVariant as error:
+            raise InvalidSweep(f"sharing: got {shown(error.text, quoted=True)}, {error}") from None
+
+    def _check_experiments(self) -> None:
+        """Check the base, and every value of every axis while the others have their first value.
+
+        A combination of values may still be impossible; its cells then hold the reason.
+        """
+        if self.n_cells > MOST_CELLS:
+            allowed = f"axes with at most {MOST_CELLS:,} cells together"
+            raise InvalidSweep(_problem("axes", f"{self.n_cells:,} cells", allowed))
+        first = {name: values[0] for name, values in self.axes.items()}
+        if self.rates.tunes and "learning_rate" in self.axes:
+            allowed = "one multiple, because learning_rate is an axis"
+            raise InvalidSweep(_problem("rates.multiples", list(self.rates.multiples), allowed))
+        points = [first]
+        points += [{**first, name: v} for name, values in self.axes.items() for v in values[1:]]
+        for point in points:
+            try:
+                self.experiment(point, self.sharing)
+            except InvalidExperiment as error:
+                raise InvalidSweep(
+                    "; ".join(
+                        f"{self._key(p.field)}: {str(p).partition(': ')[2]}" for p in error.problems
+                    )
+                ) from None
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
+    def _key(self, field: str) -> str:
+        """Return the key of the specification that holds a setting."""
+        if field in ("sharing", "n_seeds", "first_seed"):
+            return field
+        return f"axes.{field}" if field in self.axes else f"base.{field}"
+
+    @property
+    def n_points(self) -> int:
+        """Number of combinations of the axes' values."""
+        return math.prod(len(values) for values in self.axes.values())
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells: points × variants."""
+        return self.n_points * len(self.sharing)
+
+    @property
+    def n_runs(self) -> int:
+        """Number of runs that count: cells × seeds; runs on tuning seeds come in addition."""
+        return self.n_cells * self.n_seeds
+
+    @property
+    def seeds(self) -> range:
+        """Seeds of the runs of each cell."""
+        return range(self.first_seed, self.first_seed + self.n_seeds)
+
+    def cell_hash(self, point: Mapping[str, Value], variant: Variant) -> str:
+        """Return the content hash of a cell: of all that decides its numbers, except the seeds."""
+        return self._hash_of(self._text_at(point), variant)
+
+    def cell_hashes(self) -> np.ndarray:
+        """Return the content hashes of all cells, (n_points, n_variants) texts of 16 digits."""
+        hashes = np.empty((self.n_points, len(self.sharing)), "S16")
+        for index, point in enumerate(self.points()):
+            text = self._text_at(point)
+            hashes[index] = [self._hash_of(text, variant) for variant in self.sharing]
+        return hashes
+
+    def _text_at(self, point: Mapping[str, Value]) -> str:
+        rule = [self.engine, self.rates.multiples, self.rates.tuning_seeds * self.rates.tunes]
+        return json.dumps([self.settings_at(point), rule], sort_keys=True)
+
+    @staticmethod
+    def _hash_of(text: str, variant: Variant) -> str:
+        return hashlib.blake2b(f"{text}{variant}".encode(), digest_size=8).hexdigest()
+
+    def point(self, index: int) -> dict[str, Value]:
+        """Return the values of the axes at a point; the last axis varies fastest."""
+        values = {}
+        for name, choices in reversed(self.axes.items()):
+            index, position = divmod(index, len(choices))
+            values[name] = choices[position]
+        return {name: values[name] for name in self.axes}
+
+    def points(self) -> Iterator[dict[str, Value]]:
+        """Yield the values of the axes at every point, in order."""
+        return map(self.point, range(self.n_points))
+
+    def settings_at(self, point: Mapping[str, Value]) -> dict[str, Any]:
+        """Return all settings of the experiments at a point, without variants and seeds."""
+        task = str(point.get("task", self.base["task"]))
+        every = {**default_settings(task), **self.base, **point}
+        return {name: value for name, value in every.items() if name not in NOT_AN_AXIS}
+
+    def experiment(
+        self, point: Mapping[str, Value], sharing: tuple[Variant, ...] | list[Variant]
+    ) -> Experiment:
+        """Return the experiment of some variants at a point, at the learning rate of the point.
+
+        Raises:
+            InvalidExperiment: If the values do not go together.
+        """
+        return Experiment(
+            **self.settings_at(point),
+            sharing=list(sharing),
+            n_seeds=self.n_seeds,
+            first_seed=self.first_seed,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sweep as plain values: `Sweep(**sweep.to_dict()) == sweep`."""
+        return {
+            "base": self.base,
+            "axes": {name: list(values) for name, values in self.axes.items()},
+            "sharing": [variant.value for variant in self.sharing],
+            "n_seeds": self.n_seeds,
+            "first_seed": self.first_seed,
+            "rates": {**self.rates.model_dump(), "multiples": list(self.rates.multiples)},
+            "engine": self.engine,
+            "budget": self.budget.model_dump(),
+        }
+
+    def to_json(self) -> str:
+        """Return the canonical form of the sweep, with sorted keys in all tables but `axes`."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def to_toml(self) -> str:
+        """Return the sweep as a TOML text that `from_toml` reads."""
+        tables = self.to_dict()
+        lines = [f"{key} = {_toml(v)}" for key, v in tables.items() if not isinstance(v, dict)]
+        for key, table in tables.items():
+            if isinstance(table, dict) and table:
+                lines += ["", f"[{key}]", *(f"{name} = {_toml(v)}" for name, v in table.items())]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Read a sweep from a TOML text.
+
+        Raises:
+            InvalidSweep: If the text is not TOML, or a value is not allowed.
+        """
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidSweep(f"specification: not TOML ({error})") from None
+        return cls(**values)
+
+    @cached_property
+    def hash(self) -> str:
+        """Hash of the canonical form without the budget, in sixteen hexadecimal digits."""
+        values = {key: value for key, value in self.to_dict().items() if key != "budget"}
+        return hashlib.blake2b(json.dumps(values).encode(), digest_size=8).hexdigest()
+
+
+def read_sweep(file: str | Path) -> Sweep:
+    """Read a sweep from a TOML file.
+
+    Raises:
+        OSError: If the file cannot be read.
+        InvalidSweep: If its content is not allowed.
+    """
+    try:
+        return Sweep.from_toml(Path(file).read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidSweep("specification: not a text in UTF-8") from None
+
+
+def _table(key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidSweep(_problem(key, value, "a table of settings"))
+    return value
+
+
+def _read_task(values: Mapping[str, Any]) -> str:
+    """Return the task of the base.
+
+    Raises:
+        InvalidSweep: If there is no such task.
+    """
+    task = _table("base", values.get("base", {})).get("task", DEFAULT_TASK)
+    if not isinstance(task, str) or task not in TASKS:
+        raise InvalidSweep(_problem("base.task", task, allowed_names(TASKS, str(task))))
+    return task
+
+
+def _known_setting(key: str, name: str, task: str) -> Setting:
+    """Return a setting that a sweep may set.
+
+    Raises:
+        InvalidSweep: If there is none of this name; the message suggests the nearest.
+    """
+    known = {n: s for n, s in settings(task).items() if n not in NOT_AN_AXIS}
+    if name not in known:
+        beside = name in ("sharing", "n_seeds", "first_seed")
+        allowed = f"{name} outside of this table" if beside else allowed_names(known, name)
+        raise InvalidSweep(f"{key}.{name}: is not a setting here, allowed {allowed}")
+    return known[name]
+
+
+def _read_value(key: str, value: Any, setting: Setting) -> Value:
+    """Return a value of a setting as its type; its bounds are checked by the experiment.
+
+    Raises:
+        InvalidSweep: If the value has another type.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if setting.kind is bool and isinstance(value, bool):
+        return value
+    if setting.kind is str and isinstance(value, str):
+        return value
+    if setting.kind is float and is_number and math.isfinite(value):
+        return float(value)
+    if setting.kind is int and is_number and float(value).is_integer():
+        return int(value)
+    raise InvalidSweep(_problem(key, value, setting.allowed))
+
+
+def _read_axis(name: str, values: Any, task: str) -> tuple[Value, ...]:
+    """Return the values of an axis, given as a list or as a range.
+
+    Raises:
+        InvalidSweep: If they are not allowed.
+    """
+    key = f"axes.{name}"
+    if name == "task":
+        texts = values if isinstance(values, list | tuple) else [values]
+        for text in texts:
+            if text not in TASKS:
+                raise InvalidSweep(_problem(key, text, allowed_names(TASKS, str(text))))
+        return tuple(dict.fromkeys(texts))
+    setting = _known_setting("axes", name, task)
+    if isinstance(values, Mapping | Axis):
+        if setting.kind not in (int, float):
+            raise InvalidSweep(_problem(key, "a range", f"a list, each value {setting.allowed}"))
+        try:
+            axis = values if isinstance(values, Axis) else Axis(**values)
+            whole = setting.kind is int
+            values = axis.values(whole=whole, multiple_of=setting.multiple_of or 1)
+        except ValidationError as error:
+            problems = [_in_words(details, (key,)) for details in error.errors()]
+            raise InvalidSweep("; ".join(problems)) from None
+        except ValueError as error:
+            raise InvalidSweep(_problem(key, "a range", str(error))) from None
+    if not isinstance(values, list | tuple) or not 1 <= len(values) <= MOST_VALUES:
+        allowed = f"a list of 1 to {MOST_VALUES} values, or a range {{from, to, count, scale}}"
+        raise InvalidSweep(_problem(key, values, allowed))
+    return tuple(dict.fromkeys(_read_value(key, value, setting) for value in values))
+
+
+def _in_words(details: ErrorDetails, before: tuple[str, ...] = ()) -> str:
+    """Return an error of pydantic as one line that names the key, the value, what is allowed."""
+    error = details.get("ctx", {}).get("error")
+    if isinstance(error, InvalidSweep):
+        return str(error)
+    path = [*before, *map(str, details["loc"])]
+    model: type[BaseModel] = Axis if before else Sweep
+    for name in path[len(before) : -1]:
+        annotation = model.model_fields[name].annotation if name in model.model_fields else None
+        model = (
+            annotation
+            if isinstance(annotation, type) and issubclass(annotation, BaseModel)
+            else model
+        )
+    key, name = ".".join(path), path[-1]
+    if details["type"] == "extra_forbidden":
+        known = [info.alias or field for field, info in model.model_fields.items()]
+        return f"{key}: is not a key of a sweep, allowed {allowed_names(known, name)}"
+    if details["type"] == "missing":
+        return f"{key}: is missing, allowed {_allowed(model, name, details)}"
+    return _problem(key, details["input"], _allowed(model, name, details))
+
+
+def _allowed(model: type[BaseModel], name: str, details: ErrorDetails) -> str:
+    """Return what a field allows, from its metadata if it has any."""
+    by_alias = {info.alias or field: (field, info) for field, info in model.model_fields.items()}
+    if name in by_alias and by_alias[name][1].title is not None:
+        field, info = by_alias[name]
+        return setting_of(field, info, info.default).allowed
+    known = {
+        "float_parsing": "a number",
+        "tuple_type": "a list",
+        "dict_type": "a table",
+        "model_type": "a table",
+    }
+    return known.get(details["type"], details["msg"])
+
+
+def _problem(key: str, value: Any, allowed: str) -> str:
+    return f"{key}: got {shown(value, quoted=True)}, allowed {allowed}"
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML, which writes texts, numbers, booleans and lists as JSON does."""
+    return json.dumps(value, ensure_ascii=False)
