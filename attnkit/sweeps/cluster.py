@@ -46,6 +46,9 @@ PATIENCE = 15
 _MESSAGE = 400
 """Number of characters of Ray's messages that are quoted."""
 
+_SHORT = "/tmp"
+"""Folder for a new cluster's files: the paths of its sockets may have 107 characters."""
+
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 _ONE_THREAD = (N_CORES, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -92,11 +95,10 @@ class RayExecutor(Executor):
         self._connected = not self._ray.is_initialized()
         self._folder: TemporaryDirectory[str] | None = None
         if self._connected:
-            address = address or os.environ.get("RAY_ADDRESS")
-            if address is None:
-                self._start(n_workers or n_cores(), bool(ship))
-            else:
+            if address := address or os.environ.get("RAY_ADDRESS"):
                 self._connect(address, ship is not False)
+            else:
+                self._start(n_workers or n_cores(), bool(ship))
         self._task = self._ray.remote(_call).options(num_cpus=1, max_retries=MAX_RETRIES)
 
     @property
@@ -133,9 +135,10 @@ class RayExecutor(Executor):
             self._folder.cleanup()
 
     def _start(self, n_workers: int, ship: bool) -> None:
-        # Names of sockets in it may have 107 characters; a shared /tmp/ray is another user's.
         self._folder = TemporaryDirectory(
-            prefix="attnkit-ray-", dir="/tmp", ignore_cleanup_errors=True
+            prefix="attnkit-ray-",
+            dir=os.environ.get("RAY_TMPDIR", _SHORT),
+            ignore_cleanup_errors=True,
         )
         with _environment({"RAY_AUTH_TOKEN": _token()}), self._loopback():
             self._init(
@@ -170,6 +173,8 @@ class RayExecutor(Executor):
                 )
         except Exception as error:
             self._ray.shutdown()
+            if self._folder is not None:
+                self._folder.cleanup()
             raise ClusterUnavailable(f"{problem}: {shorten(str(error), _MESSAGE)}") from error
         finally:
             if main:
