@@ -157,7 +157,8 @@ class RayExecutor(Executor):
         host = _reachable_host(address)
         once = _environment({"RAY_gcs_server_port_wait_time_s": "1"})  # instead of 20 attempts
         with once, self._loopback() if host in _LOOPBACK else contextlib.nullcontext():
-            self._init(f"address: got {address!r}, which is not usable", ship, address=address)
+            problem = f"address: got {address!r}, where no cluster accepts this process"
+            self._init(f"{problem} (RAY_AUTH_TOKEN may be needed)", ship, address=address)
 
     def _init(self, problem: str, ship: bool, **options: Any) -> None:
         """Call `ray.init`, silently, and keep the process's answer to SIGTERM."""
