@@ -136,6 +136,14 @@ def test_cells_with_other_settings_have_other_hashes():
     assert len(hashes) == sum(sweep.n_cells for sweep in sweeps)
 
 
+def test_a_variant_must_be_possible_somewhere():
+    """A variant that shares keys across heads may stand beside others in a sweep over heads."""
+    sharing = ["QKV", "QKV kv_heads=2"]
+    assert Sweep(axes={"n_heads": [1, 2]}, sharing=sharing).n_cells == 4
+    with pytest.raises(InvalidSweep, match=r"sharing: got 'QKV kv_heads=2', but"):
+        Sweep(axes={"d_head": [1, 2]}, sharing=sharing)
+
+
 @given(st.lists(st.integers(2, 5), min_size=0, max_size=3), st.data())
 def test_points_are_the_product_of_the_axes(lengths, data):
     """The last axis varies fastest, as in `itertools.product`."""
