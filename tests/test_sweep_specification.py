@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from attnkit.command.main import run
 from attnkit.sweeps import Sweep
-from attnkit.sweeps.specification import InvalidSweep
+from attnkit.sweeps.values import InvalidSweep
 
 BAD = {
     "base = 3": "base",

@@ -26,7 +26,7 @@ from attnkit.sweeps.local import LocalExecutor
 from attnkit.sweeps.planning import Plan
 from attnkit.sweeps.repetition import repeat_sample
 from attnkit.sweeps.run import drive, prepare
-from attnkit.sweeps.specification import InvalidSweep
+from attnkit.sweeps.values import InvalidSweep
 from attnkit.training.summary import run_table
 
 SMALL = Sweep(

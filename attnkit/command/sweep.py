@@ -60,7 +60,8 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from attnkit.sweeps.folder import SweepFolder
-    from attnkit.sweeps.specification import InvalidSweep, read_sweep
+    from attnkit.sweeps.specification import read_sweep
+    from attnkit.sweeps.values import InvalidSweep
 
     known_name("--engine", arguments.engine, PLACES)
     if arguments.retry_failed and not arguments.resume:

@@ -34,7 +34,7 @@ from attnkit.foundation.process import (
     n_cores,
     prepare_for_training,
 )
-from attnkit.sweeps.specification import InvalidSweep
+from attnkit.sweeps.values import InvalidSweep
 from attnkit.training.engine import ENGINE
 
 MAX_RETRIES = 3

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 
-from attnkit.sweeps.specification import InvalidSweep, Sweep
+from attnkit.sweeps.specification import Sweep
+from attnkit.sweeps.values import InvalidSweep
 
 if TYPE_CHECKING:
     import pandas as pd

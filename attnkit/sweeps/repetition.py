@@ -9,7 +9,7 @@ import numpy as np
 
 from attnkit.sweeps.chunk import train_group
 from attnkit.sweeps.planning import Group
-from attnkit.sweeps.specification import InvalidSweep
+from attnkit.sweeps.values import InvalidSweep
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attnkit.foundation.files import write_file
-from attnkit.sweeps.specification import InvalidSweep, Sweep
+from attnkit.sweeps.specification import Sweep
+from attnkit.sweeps.values import InvalidSweep
 
 if TYPE_CHECKING:
     import pandas as pd

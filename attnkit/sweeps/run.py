@@ -19,7 +19,8 @@ from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.local import LocalExecutor, n_local_workers
 from attnkit.sweeps.planning import Chunk, Plan, variants_of
 from attnkit.sweeps.result import SweepResult
-from attnkit.sweeps.specification import InvalidSweep, Sweep
+from attnkit.sweeps.specification import Sweep
+from attnkit.sweeps.values import InvalidSweep
 
 _IN_FLIGHT_PER_WORKER = 2
 """Number of chunks per worker that are submitted and unfinished: no worker waits for the next."""
