@@ -183,10 +183,9 @@ def _boundary_in_words(line: Boundary) -> str:
         row = int(line.measured.argmax())
         where = f"{least} (95% interval {_number(line.low[row])} to {_number(line.high[row])})"
     by = f", depending on “{label_of(line.y)}”" if line.y is not None and least != most else ""
-    order = "from" if line.rises else "up to"
     return (
-        f"Half of the seeds of {_title(line.sharing)} solve the task {order} a value of "
-        f"“{label_of(line.x)}” of {where}{by}."
+        f"Half of the seeds of {_title(line.sharing)} solve the task at “{label_of(line.x)}” "
+        f"{where} or {'more' if line.rises else 'less'}{by}."
     )
 
 
