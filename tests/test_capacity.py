@@ -77,10 +77,9 @@ def test_a_sweep_without_runs_has_no_cells():
 def test_an_axis_of_learning_rates_is_kept():
     """The column of the axis is not lost among those of the cells."""
     result = made_sweep(lambda sharing, point: 1.0, axes={"learning_rate": (0.01, 0.02)})
-    table = cells(
-        result.__class__(result.sweep, result.runs.loc[:, ~result.runs.columns.duplicated()])
-    )
+    table = cells(result)
     assert table.columns.tolist().count("learning_rate") == 1
+    assert table["learning_rate"].tolist() == [0.01, 0.01, 0.02, 0.02]
 
 
 def test_a_slice_keeps_the_index_of_its_rows():

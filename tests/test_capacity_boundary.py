@@ -277,6 +277,18 @@ def test_without_qkv_another_variant_is_the_baseline():
     )
 
 
+def test_a_sentence_names_few_of_many_variants():
+    """The others are counted."""
+    others = [f"QKV d_mlp={4 * k}" for k in range(1, 9)]
+    result = made_sweep(
+        lambda sharing, point: float(point[X] >= (3 if sharing == "QKV" else 8)),
+        sharing=("QKV", *others),
+    )
+    text = conclusion(result, X, Y)
+    assert text.count("times (") == 3
+    assert text.endswith("4 others.")
+
+
 def test_rows_that_ratios_leave_out_are_named():
     """K=V does not solve large tasks at any width."""
 
