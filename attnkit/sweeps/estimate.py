@@ -21,7 +21,7 @@ N_SAMPLED = 200
 _MEASURED_STEPS = 6
 _MOST_MEASURED_SECONDS = 4.0
 
-WORKER_MEGABYTES = 330.0
+WORKER_MEGABYTES = 480.0
 """Memory of a worker process before it trains anything, with torch and the kernel loaded."""
 
 
