@@ -47,7 +47,8 @@ class Command:
         file = folder / "sweep.toml"
         file.write_text(SWEEP.to_toml())
         place = ["--engine", "ray"] if address else []
-        self._command = [sys.executable, "-m", "attnkit", "sweep", str(file), "--resume", *place]
+        # The name of the folder is relative; workers have working folders of their own.
+        self._command = [sys.executable, "-m", "attnkit", "sweep", file.name, "--resume", *place]
         self._environment = environment_with_package() | {"RAY_ADDRESS": address or ""}
 
     def start(self):

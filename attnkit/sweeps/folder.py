@@ -50,7 +50,8 @@ class SweepFolder:
         return "/".join((self._place[1].rstrip("/"), *names))
 
     def __getstate__(self) -> dict[str, str]:
-        return {"address": self.address}
+        files, path = self._place  # absolute, as workers have working folders of their own
+        return {"address": files.unstrip_protocol(path)}
 
     def read_specification(self) -> Sweep | None:
         """Return the sweep whose parts the folder holds; None if it holds none.
