@@ -26,6 +26,10 @@ _IN_FLIGHT_PER_WORKER = 2
 """Number of chunks per worker that are submitted and unfinished: no worker waits for the next."""
 
 
+_PATIENCE = 10.0
+"""Seconds after which the driver looks for new workers, though no chunk is finished."""
+
+
 class Workers(Protocol):
     """An executor that knows how many tasks it can run at the same time."""
 
@@ -144,7 +148,7 @@ def drive(
             in_flight[workers.submit(train_chunk, sweep, chunk, folder)] = chunk
         if not in_flight:
             return progress
-        for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
+        for future in wait(in_flight, _PATIENCE, FIRST_COMPLETED).done:
             chunk = in_flight.pop(future)
             error = future.exception()
             if isinstance(error, InvalidSweep):  # the cluster cannot run any task
@@ -188,7 +192,7 @@ def start_workers(place: str, megabytes: float) -> Workers:
         raise InvalidSweep(f"--engine: got {place!r}, allowed local or ray")
     from attnkit.sweeps.cluster import RayExecutor
 
-    return RayExecutor()
+    return RayExecutor(n_workers=n_local_workers(megabytes))
 
 
 def run_sweep(
