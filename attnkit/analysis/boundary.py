@@ -1,0 +1,231 @@
+"""Boundary between the settings at which a variant solves the task and those at which it does not.
+
+At every value of one axis, such as the number of entries, the boundary is the value of the other,
+such as the head width, at which half of the seeds solve the task. It comes from a logistic
+regression of its own at each value of the axis, because real boundaries are neither straight nor
+monotone: some seeds fail at wide heads, and small tasks are sometimes learnt later than larger
+ones. `attnkit.analysis.logistic` explains the regression and its band.
+
+Ratios of two boundaries combine the bands of both, as if the runs of both variants were
+independent. Runs with the same seed see the same examples, so their outcomes tend to agree and the
+intervals are, if anything, too wide.
+
+Source:
+    Zou and Donner, "Construction of confidence limits about effect measures: a general approach",
+    Statistics in Medicine 27 (2008), for intervals of sums and differences from their parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from attnkit.analysis.capacity import Swept, Value, runs_at
+from attnkit.analysis.logistic import half_point
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+_REACH = 2.0
+"""Factors of two outside of the values of a sweep up to which the limits of a band are searched."""
+
+
+@dataclass(frozen=True, eq=False)
+class Boundary:
+    """Values of one axis at which half of the seeds of a variant solve the task.
+
+    Attributes:
+        sharing: Text form of the variant.
+        x: Axis whose values are found.
+        y: Axis at whose values they are found; None if the sweep has one axis.
+        at: Values of the axis `y`.
+        half: Value of `x` at which half of the seeds solve the task; −∞ or ∞ where it lies below or
+            above all values of the sweep, since it is not extrapolated.
+        low: Lower 95% limits of `half`; −∞ where there is none.
+        high: Upper 95% limits of `half`; ∞ where there is none.
+        rises: Whether larger values of `x` help.
+    """
+
+    sharing: str
+    x: str
+    y: str | None
+    at: list[Value]
+    half: Float[np.ndarray, " y"]
+    low: Float[np.ndarray, " y"]
+    high: Float[np.ndarray, " y"]
+    rises: bool
+
+    @property
+    def measured(self) -> Float[np.ndarray, " y"]:
+        """Whether the boundary lies within the values of the sweep, for each value of `y`."""
+        return np.isfinite(self.half)
+
+
+def boundary(
+    result: Swept,
+    sharing: str,
+    x: str,
+    y: str | None = None,
+    fixed: Mapping[str, Value] | None = None,
+) -> Boundary | None:
+    """Return the boundary of a variant.
+
+    Args:
+        result: Result of the sweep.
+        sharing: Text form of the variant.
+        x: Axis with at least two numbers.
+        y: Another axis, with values of any type; None for a sweep with one axis.
+        fixed: A value for every other axis.
+
+    Returns:
+        The boundary; None if all or none of the runs solve the task, or if `x` has no numbers.
+    """
+    runs = runs_at(result, fixed or {}, x, y)
+    values = result.sweep.axes[x]
+    if len(values) < 2 or not all(map(_is_number, values)):
+        return None
+    rises = _rises(runs, x)
+    runs = runs[runs["sharing"] == sharing]
+    if runs["steps_to_threshold"].notna().nunique() < 2:
+        return None
+    logarithmic = is_logarithmic(values)
+    rows, found = list[Value](), []
+    for at, of_row in [(True, runs)] if y is None else runs.groupby(y, sort=False):
+        table = of_row.groupby(x)["steps_to_threshold"].agg(["count", "size"])
+        if len(table) < 2:
+            continue
+        numbers = table.index.to_numpy(float)
+        numbers = np.log2(numbers) if logarithmic else numbers
+        reach = _REACH if logarithmic else float(np.ptp(numbers)) / 2
+        n_solved, n_runs = table["count"].to_numpy(float), table["size"].to_numpy(float)
+        rows.append(at)
+        found.append(half_point(numbers, n_solved, n_runs, rises=rises, reach=reach))
+    limits = np.array([[point.value, point.low, point.high] for point in found]).reshape(-1, 3).T
+    if logarithmic:
+        limits = np.where(np.isfinite(limits), np.exp2(limits), limits)
+    half, low, high = limits
+    return Boundary(sharing, x, y, rows, half, low, high, rises)
+
+
+def is_logarithmic(values: tuple[Value, ...] | list[Value]) -> bool:
+    """Return whether an axis is best seen by ratios: all its values are numbers above 0."""
+    return all(_is_number(value) and float(value) > 0 for value in values)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _rises(runs: pd.DataFrame, x: str) -> bool:
+    """Return whether more runs, of all variants together, solve the task at larger values."""
+    shares = runs["steps_to_threshold"].notna().groupby(runs[x]).mean()
+    numbers = shares.index.to_numpy(float)
+    return bool(((numbers - numbers.mean()) * shares.to_numpy(float)).sum() >= 0)
+
+
+def smallest(
+    result: Swept,
+    sharing: str,
+    x: str,
+    y: str | None = None,
+    fixed: Mapping[str, Value] | None = None,
+    share: float = 1.0,
+) -> pd.DataFrame:
+    """Return the smallest value from which on a share of the seeds solve the task.
+
+    It is the value at which, and at all larger ones, at least this share of the seeds solve it: the
+    raw answer of the grid, without a model.
+
+    Args:
+        result: Result of the sweep.
+        sharing: Text form of the variant.
+        x: Axis with numbers.
+        y: Another axis; None for a sweep with one axis.
+        fixed: A value for every other axis.
+        share: Share of the seeds.
+
+    Returns:
+        One row per value of `y`, with columns `y` (if it is given), `smallest`, infinite if there
+        is none, and `below`, the neighbouring value below it, NaN if it is the first.
+    """
+    import pandas as pd
+
+    runs = runs_at(result, fixed or {}, x, y)
+    runs = runs[runs["sharing"] == sharing]
+    rows = []
+    for at, of_row in [(True, runs)] if y is None else runs.groupby(y, sort=False):
+        shares = of_row["steps_to_threshold"].notna().groupby(of_row[x]).mean()
+        numbers, enough = shares.index.to_numpy(float), shares.to_numpy(float) >= share
+        from_here = np.logical_and.accumulate(enough[::-1])[::-1]
+        first = int(from_here.argmax()) if from_here.any() else len(numbers)
+        padded = np.r_[np.nan, numbers, np.inf]
+        rows.append([at, padded[first + 1], padded[first]])
+    table = pd.DataFrame(rows, columns=[y or "", "smallest", "below"])
+    return table if y is not None else table.drop(columns="")
+
+
+def ratios(
+    result: Swept,
+    x: str,
+    y: str | None = None,
+    fixed: Mapping[str, Value] | None = None,
+    baseline: str = "QKV",
+) -> pd.DataFrame:
+    """Return the ratio of the boundary of each variant to that of a baseline.
+
+    Ratios are geometric means over the values of `y` at which the boundaries of both lie within
+    the values of the sweep.
+
+    Args:
+        result: Result of the sweep.
+        x: Axis with numbers above 0.
+        y: Another axis; None for a sweep with one axis.
+        fixed: A value for every other axis.
+        baseline: Text form of the variant with which all others are compared.
+
+    Returns:
+        One row per other variant, with columns `sharing`, `ratio`, its 95% limits `low` and `high`,
+        and `n_compared`, the number of values of `y` in the mean.
+    """
+    import pandas as pd
+
+    variants = [variant.value for variant in result.sweep.sharing]
+    logarithmic = is_logarithmic(list(result.sweep.axes[x]))
+    found = {name: boundary(result, name, x, y, fixed) for name in variants if logarithmic}
+    base = found.pop(baseline, None)
+    rows = []
+    for name in (name for name in variants if name != baseline):
+        rows.append([name, *_ratio(found.get(name), base)])
+    return pd.DataFrame(rows, columns=["sharing", "ratio", "low", "high", "n_compared"])
+
+
+def _ratio(a: Boundary | None, b: Boundary | None) -> tuple[float, float, float, int]:
+    """Return the mean ratio of two boundaries, its limits, and the number of values compared."""
+    if a is None or b is None:
+        return np.nan, np.nan, np.nan, 0
+    pairs = [
+        (i, b.at.index(at))
+        for i, at in enumerate(a.at)
+        if at in b.at and a.measured[i] and b.measured[b.at.index(at)]
+    ]
+    if not pairs:
+        return np.nan, np.nan, np.nan, 0
+    of_a, of_b = (list(indices) for indices in zip(*pairs, strict=True))
+    mid_a, low_a, high_a = _logarithms(a, of_a)
+    mid_b, low_b, high_b = _logarithms(b, of_b)
+    mean, n = float((mid_a - mid_b).mean()), len(pairs)
+    below = np.sqrt(((mid_a - low_a) ** 2 + (high_b - mid_b) ** 2).sum()) / n
+    above = np.sqrt(((high_a - mid_a) ** 2 + (mid_b - low_b) ** 2).sum()) / n
+    return 2**mean, float(2 ** (mean - below)), float(2 ** (mean + above)), n
+
+
+def _logarithms(found: Boundary, rows: list[int]) -> Float[np.ndarray, "3 y"]:
+    """Return the binary logarithms of a boundary and its limits."""
+    values = np.array([found.half[rows], found.low[rows], found.high[rows]])
+    logarithms = np.full(values.shape, -np.inf)
+    return np.log2(values, out=logarithms, where=values > 0)

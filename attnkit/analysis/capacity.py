@@ -1,0 +1,251 @@
+"""Tables of a sweep: its cells, slices, differences of two variants, frontier and equal accuracy.
+
+A cell is a variant at a point of the sweep. All statistics are over seeds; two runs form a pair if
+they have the same seed. Where half of the seeds solve the task is in `attnkit.analysis.boundary`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from attnkit.training.statistics import mean_interval, paired_difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnkit.variants import Variant
+
+Value = bool | int | float | str
+"""Value of a setting."""
+
+Cost = Literal["parameters", "kv_cache_floats_per_token", "multiply_adds_per_token"]
+"""Column with a cost of a cell."""
+
+COSTS: dict[Cost, str] = {
+    "parameters": "Parameters",
+    "kv_cache_floats_per_token": "KV-cache floats per token",
+    "multiply_adds_per_token": "Multiply-adds per token",
+}
+"""Title of each cost."""
+
+_OF_A_CELL = ("learning_rate", *COSTS)
+"""Columns that all runs of a cell have in common."""
+
+
+class Grid(Protocol):
+    """What these tables need of the specification of a sweep."""
+
+    @property
+    def axes(self) -> Mapping[str, Sequence[Value]]:
+        """Setting → values."""
+
+    @property
+    def sharing(self) -> Sequence[Variant]:
+        """Variants in their order."""
+
+
+class Swept(Protocol):
+    """What these tables need of the result of a sweep."""
+
+    @property
+    def sweep(self) -> Grid:
+        """Specification of the sweep."""
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """One row per run."""
+
+
+def cells(result: Swept) -> pd.DataFrame:
+    """Return one row per cell that was run, in the order of the sweep.
+
+    Columns: the axes and `sharing`; `n_seeds`, the number of seeds that could be trained;
+    `accuracy`, the mean over these with its 95% limits `accuracy_low` and `accuracy_high`; `solved`
+    and `n_solved`, the share and the number of seeds that reached the threshold;
+    `steps_to_threshold`, the mean over the seeds that reached it; `learning_rate`; the costs; and
+    `error`, the reason why seeds could not be trained, else None.
+    """
+    keys = [*result.sweep.axes, "sharing"]
+    common = [name for name in _OF_A_CELL if name not in keys]
+    columns = [*keys, "seed", "accuracy", "steps_to_threshold", *common, "error"]
+    runs = result.runs.reindex(columns=columns)
+    groups = runs.groupby(keys, sort=False, observed=True)
+    table = runs.drop_duplicates(keys)[keys].reset_index(drop=True)
+    accuracy, steps = (
+        _by_seed(runs, groups.ngroup().to_numpy(), len(table), name)
+        for name in ("accuracy", "steps_to_threshold")
+    )
+    interval = mean_interval(accuracy)
+    trained = groups["error"].apply(lambda errors: int(errors.isna().sum())).to_numpy()
+    n_solved = (~np.isnan(steps)).sum(-1)
+    table["n_seeds"] = trained.astype(int)
+    table["accuracy"] = interval.mean
+    table["accuracy_low"], table["accuracy_high"] = interval.low, interval.high
+    table["solved"] = np.where(trained > 0, n_solved / np.maximum(trained, 1), np.nan)
+    table["n_solved"] = n_solved
+    table["steps_to_threshold"] = mean_interval(steps).mean
+    for name in common:
+        table[name] = groups[name].first().to_numpy()
+    errors = groups["error"].first().to_numpy(object)
+    table["error"] = [error if isinstance(error, str) else None for error in errors]
+    return table
+
+
+def _by_seed(runs: pd.DataFrame, rows: np.ndarray, n_rows: int, name: str) -> np.ndarray:
+    """Return a column as (row, seed), NaN where there is no run."""
+    import pandas as pd
+
+    codes, seeds = pd.factorize(runs["seed"])
+    values = np.full((n_rows, len(seeds)), np.nan)
+    values[rows, codes] = runs[name].to_numpy(float)
+    return values
+
+
+def slice_at(table: pd.DataFrame, fixed: Mapping[str, Value]) -> pd.DataFrame:
+    """Return the rows of a table at these values of axes; their index stays the same.
+
+    Raises:
+        ValueError: If the table has no such column.
+    """
+    for name, value in fixed.items():
+        if name not in table.columns:
+            allowed = ", ".join(map(str, table.columns))
+            raise ValueError(f"fixed: got {name!r}, allowed {allowed}")
+        table = table[table[name] == value]
+    return table
+
+
+def runs_at(
+    result: Swept, fixed: Mapping[str, Value], x: str, y: str | None = None
+) -> pd.DataFrame:
+    """Return the trained runs at fixed values of all axes but `x` and `y`.
+
+    Raises:
+        ValueError: If an axis with several values is neither fixed nor shown.
+    """
+    axes = result.sweep.axes
+    for name, values in axes.items():
+        if name not in (x, y) and name not in fixed and len(values) > 1:
+            raise ValueError(f"fixed: has no {name!r}, allowed a value for every other axis")
+    for name in (x, *([y] if y is not None else [])):
+        if name not in axes:
+            raise ValueError(f"axis: got {name!r}, allowed {', '.join(axes)}")
+    others = {name: value for name, value in fixed.items() if name not in (x, y)}
+    runs = slice_at(result.runs, others)
+    return runs[runs["error"].isna()]
+
+
+def difference(result: Swept, a: str, b: str) -> pd.DataFrame:
+    """Return the paired differences of two variants, a − b, with one row per point of both.
+
+    Columns: the axes; `n_pairs`; `difference` of accuracy with its 95% limits `low` and `high`, and
+    `clear`, whether the interval excludes 0; the same for the binary logarithm of the steps to the
+    threshold over the `n_steps_pairs` seeds with which both reached it, as `steps_difference`,
+    `steps_low`, `steps_high` and `steps_clear`.
+
+    Args:
+        result: Result of the sweep.
+        a: Text form of a variant.
+        b: Text form of the variant that is subtracted.
+    """
+    axes = list(result.sweep.axes)
+    names = {"": "accuracy", "steps_": "steps_to_threshold"}
+    runs = result.runs.reindex(columns=[*axes, "sharing", "seed", *names.values(), "error"])
+    runs = runs[runs["error"].isna() & runs["sharing"].isin([a, b])]
+    both = runs.groupby(axes, sort=False)["sharing"].transform("nunique") == len({a, b})
+    runs = runs[both.to_numpy(bool)]
+    table = runs.drop_duplicates(axes)[axes].reset_index(drop=True)
+    for prefix, name in names.items():
+        sides = [_by_point(runs[runs["sharing"] == variant], axes, name) for variant in (a, b)]
+        of_a, of_b = np.log2(sides) if prefix else sides
+        interval = paired_difference(of_a, of_b)
+        table[f"n_{prefix}pairs"] = (~np.isnan(of_a - of_b)).sum(-1)
+        table[f"{prefix}difference"] = interval.mean
+        table[f"{prefix}low"], table[f"{prefix}high"] = interval.low, interval.high
+        table[f"{prefix}clear"] = (interval.low > 0) | (interval.high < 0)
+    return table
+
+
+def _by_point(runs: pd.DataFrame, axes: list[str], name: str) -> np.ndarray:
+    """Return a column of one variant's runs as (point, seed), NaN where there is no run."""
+    points = runs.groupby(axes, sort=False).ngroup().to_numpy()
+    return _by_seed(runs, points, points.max(initial=-1) + 1, name)
+
+
+def frontier(table: pd.DataFrame, cost: Cost) -> pd.DataFrame:
+    """Return the cells that no other cell beats in both accuracy and cost, by rising cost.
+
+    A cell beats another if it is at least as good in both, and better in one. The index of the
+    rows stays the same.
+
+    Args:
+        table: Cells of one task, with equal values of all settings that make it harder.
+        cost: Column with the cost.
+    """
+    known = table[table["accuracy"].notna() & table[cost].notna()]
+    known = known.sort_values([cost, "accuracy"], ascending=[True, False], kind="stable")
+    accuracy = known["accuracy"].to_numpy(float)
+    best_before = np.maximum.accumulate(np.r_[-np.inf, accuracy])[:-1]
+    equal = np.r_[False, (np.diff(accuracy) == 0) & (np.diff(known[cost].to_numpy(float)) == 0)]
+    kept = accuracy > best_before
+    for row in np.flatnonzero(equal):
+        kept[row] = kept[row - 1]
+    return known[kept]
+
+
+def matching_cost(table_a: pd.DataFrame, table_b: pd.DataFrame, cost: Cost) -> pd.DataFrame:
+    """Return the smallest cost at which A and B reach the same accuracy.
+
+    The accuracies are those of the cells on the frontiers of both. Between neighbouring cells on a
+    frontier the logarithm of the cost is interpolated. Intervals come from the seeds: the limits of
+    a cost are those at which the upper and the lower 95% limit of the accuracy reach the level.
+
+    Args:
+        table_a: Cells of A, at one task.
+        table_b: Cells of B, at the same task.
+        cost: Column with the cost.
+
+    Returns:
+        One row for each accuracy that A reaches, with columns `accuracy`; `a` and `b`, the costs
+        with limits `a_low`, `a_high`, `b_low` and `b_high`; and `ratio`, the cost of B as a
+        multiple of that of A, with limits `low` and `high`. Columns of B are NaN where it never
+        reaches the accuracy; limits are infinite where the limit of the accuracy never does.
+    """
+    import pandas as pd
+
+    best_a, best_b = frontier(table_a, cost)["accuracy"], frontier(table_b, cost)["accuracy"]
+    highest = best_a.max() if len(best_a) else -np.inf
+    accuracy = np.unique(np.r_[best_a, best_b[best_b <= highest]])
+    sides = {"a": _costs_at(accuracy, table_a, cost), "b": _costs_at(accuracy, table_b, cost)}
+    (a, a_low, a_high), (b, b_low, b_high) = (np.log2(costs) for costs in sides.values())
+    ratio = b - a
+    below = np.sqrt((b - b_low) ** 2 + (a_high - a) ** 2)
+    above = np.sqrt((b_high - b) ** 2 + (a - a_low) ** 2)
+    columns = {"accuracy": accuracy}
+    for side, (middle, low, high) in sides.items():
+        columns |= {side: middle, f"{side}_low": low, f"{side}_high": high}
+    columns |= {"ratio": 2**ratio, "low": 2 ** (ratio - below), "high": 2 ** (ratio + above)}
+    return pd.DataFrame(columns)
+
+
+def _costs_at(levels: np.ndarray, table: pd.DataFrame, cost: Cost) -> np.ndarray:
+    """Return the smallest cost of each accuracy with its limits, (3, level); NaN where never."""
+    middle = _cost_at(levels, table, cost, "accuracy")
+    low = _cost_at(levels, table, cost, "accuracy_high")
+    high = _cost_at(levels, table, cost, "accuracy_low")
+    high = np.where(np.isnan(high), np.inf, high)
+    return np.where(np.isnan(middle), np.nan, np.array([middle, low, high]))
+
+
+def _cost_at(levels: np.ndarray, table: pd.DataFrame, cost: Cost, measure: str) -> np.ndarray:
+    """Return the smallest cost at which a measure reaches each level; NaN where it never does."""
+    values = table[measure].fillna(table["accuracy"])  # a single seed has no limits
+    best = frontier(table.assign(accuracy=values), cost).drop_duplicates("accuracy")
+    if best.empty:
+        return np.full(levels.shape, np.nan)
+    reached, costs = best["accuracy"].to_numpy(float), best[cost].to_numpy(float)
+    found = np.exp2(np.interp(levels, reached, np.log2(costs)))
+    return np.where(levels <= reached[-1], found, np.nan)

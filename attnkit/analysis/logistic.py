@@ -1,0 +1,85 @@
+"""Point at which half of the runs succeed, from a penalised logistic regression, with its band.
+
+Runs that succeed at every large value and at none of the small ones are *separated*: the slope of
+the usual regression is then infinite, and a bootstrap over seeds draws the same runs every time,
+so that its band has no width. Firth's penalty, half the logarithm of the determinant of the
+information, keeps the slope finite, and the profile of the penalised likelihood covers the gap
+between the last value that fails and the first that succeeds.
+
+Source:
+    Firth, "Bias reduction of maximum likelihood estimates", Biometrika 80 (1993); Heinze and
+    Schemper, "A solution to the problem of separation in logistic regression", Statistics in
+    Medicine 21 (2002), for the profile of the penalised likelihood.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit, log_expit
+from scipy.stats import chi2
+
+_N_POINTS, _N_SLOPES = 241, 48
+"""Size of the grid of half points and slopes on which the likelihood is computed."""
+
+_SLOPES = (0.5, 128.0)
+"""Smallest and largest slope, per range of the values divided by four."""
+
+
+@dataclass(frozen=True)
+class HalfPoint:
+    """Value at which half of the runs succeed, with the limits of its band.
+
+    A number outside of the tested values is not extrapolated: it is infinite, with the sign of its
+    side. A limit is infinite only if it lies further outside than `reach`.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def half_point(
+    values: Float[np.ndarray, " x"],
+    n_solved: Float[np.ndarray, " x"],
+    n_runs: Float[np.ndarray, " x"],
+    *,
+    rises: bool = True,
+    reach: float = 1.0,
+    level: float = 0.95,
+) -> HalfPoint:
+    """Return the value at which half of the runs succeed, with its band.
+
+    The likelihood is computed on a grid, so the result is always the same.
+
+    Args:
+        values: Tested values, at least two different ones.
+        n_solved: Number of runs that succeeded at each value.
+        n_runs: Number of runs at each value.
+        rises: Whether more runs succeed at larger values.
+        reach: Distance outside of the tested values up to which limits are searched.
+        level: Probability that the band covers the true point.
+    """
+    lowest, highest = float(values.min()), float(values.max())
+    points = np.linspace(lowest - reach, highest + reach, _N_POINTS)
+    scale = 4 / (highest - lowest)
+    slopes = np.geomspace(*_SLOPES, _N_SLOPES) * (scale if rises else -scale)
+    score = slopes[:, None] * (values - points[:, None, None])  # (point, slope, x)
+    likelihood = (n_solved * log_expit(score) + (n_runs - n_solved) * log_expit(-score)).sum(-1)
+    weight = n_runs * expit(score) * expit(-score)
+    total = weight.sum(-1, keepdims=True)
+    middle = (weight * values).sum(-1, keepdims=True) / np.maximum(total, 1e-300)
+    information = total[..., 0] * (weight * (values - middle) ** 2).sum(-1)
+    penalised = likelihood + 0.5 * np.log(np.maximum(information, 1e-300))
+    profile = penalised.max(1)
+    best = int(profile.argmax())
+    value = float(points[best])
+    inside = np.flatnonzero(profile >= profile[best] - chi2.ppf(level, 1) / 2)
+    low, high = float(points[inside[0]]), float(points[inside[-1]])
+    return HalfPoint(
+        -np.inf if value < lowest else np.inf if value > highest else value,
+        -np.inf if inside[0] == 0 else low,
+        np.inf if inside[-1] == _N_POINTS - 1 else high,
+    )
