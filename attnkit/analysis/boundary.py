@@ -17,9 +17,10 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -49,6 +50,7 @@ class Boundary:
         low: Lower 95% limits of `half`; −∞ where there is none.
         high: Upper 95% limits of `half`; ∞ where there is none.
         rises: Whether larger values of `x` help.
+        has_ratios: Whether all values of `x` are above 0, so that boundaries have ratios.
     """
 
     sharing: str
@@ -59,11 +61,13 @@ class Boundary:
     low: Float[np.ndarray, " y"]
     high: Float[np.ndarray, " y"]
     rises: bool
+    has_ratios: bool
 
     @property
     def measured(self) -> Float[np.ndarray, " y"]:
         """Whether the boundary lies within the values of the sweep, for each value of `y`."""
-        return np.isfinite(self.half)
+        inside: Float[np.ndarray, " y"] = np.isfinite(self.half)
+        return inside
 
 
 def boundary(
@@ -87,7 +91,7 @@ def boundary(
     """
     runs = runs_at(result, fixed or {}, x, y)
     values = result.sweep.axes[x]
-    if len(values) < 2 or not all(map(_is_number, values)):
+    if len(values) < 2 or not all(map(is_number, values)):
         return None
     rises = _rises(runs, x)
     runs = runs[runs["sharing"] == sharing]
@@ -103,21 +107,22 @@ def boundary(
         numbers = np.log2(numbers) if logarithmic else numbers
         reach = _REACH if logarithmic else float(np.ptp(numbers)) / 2
         n_solved, n_runs = table["count"].to_numpy(float), table["size"].to_numpy(float)
-        rows.append(at)
+        rows.append(cast("Value", at))
         found.append(half_point(numbers, n_solved, n_runs, rises=rises, reach=reach))
     limits = np.array([[point.value, point.low, point.high] for point in found]).reshape(-1, 3).T
     if logarithmic:
         limits = np.where(np.isfinite(limits), np.exp2(limits), limits)
     half, low, high = limits
-    return Boundary(sharing, x, y, rows, half, low, high, rises)
+    return Boundary(sharing, x, y, rows, half, low, high, rises, logarithmic)
 
 
-def is_logarithmic(values: tuple[Value, ...] | list[Value]) -> bool:
-    """Return whether an axis is best seen by ratios: all its values are numbers above 0."""
-    return all(_is_number(value) and float(value) > 0 for value in values)
+def is_logarithmic(values: Sequence[Value]) -> bool:
+    """Return whether all values of an axis are numbers above 0, which have logarithms."""
+    return all(is_number(value) and float(value) > 0 for value in values)
 
 
-def _is_number(value: Value) -> bool:
+def is_number(value: Value) -> bool:
+    """Return whether a value is a number, neither a text nor a truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -195,37 +200,52 @@ def ratios(
     import pandas as pd
 
     variants = [variant.value for variant in result.sweep.sharing]
-    logarithmic = is_logarithmic(list(result.sweep.axes[x]))
-    found = {name: boundary(result, name, x, y, fixed) for name in variants if logarithmic}
-    base = found.pop(baseline, None)
-    rows = []
-    for name in (name for name in variants if name != baseline):
-        rows.append([name, *_ratio(found.get(name), base)])
-    return pd.DataFrame(rows, columns=["sharing", "ratio", "low", "high", "n_compared"])
+    found = {name: boundary(result, name, x, y, fixed) for name in variants}
+    others = [name for name in variants if name != baseline]
+    rows = [[name, *mean_ratio(found[name], found.get(baseline))] for name in others]
+    return pd.DataFrame(rows, columns=["sharing", *MeanRatio._fields])
 
 
-def _ratio(a: Boundary | None, b: Boundary | None) -> tuple[float, float, float, int]:
-    """Return the mean ratio of two boundaries, its limits, and the number of values compared."""
-    if a is None or b is None:
-        return np.nan, np.nan, np.nan, 0
-    pairs = [
-        (i, b.at.index(at))
-        for i, at in enumerate(a.at)
-        if at in b.at and a.measured[i] and b.measured[b.at.index(at)]
-    ]
-    if not pairs:
-        return np.nan, np.nan, np.nan, 0
-    of_a, of_b = (list(indices) for indices in zip(*pairs, strict=True))
+class MeanRatio(NamedTuple):
+    """Geometric mean of the ratios of two boundaries, over the values at which both were found.
+
+    Attributes:
+        ratio: Mean ratio; NaN if no value is common.
+        low: Lower 95% limit; 0 if there is none.
+        high: Upper 95% limit; infinite if there is none.
+        n_compared: Number of values in the mean.
+    """
+
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    n_compared: int = 0
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes 1."""
+        return self.low > 1 or self.high < 1
+
+
+def mean_ratio(a: Boundary | None, b: Boundary | None) -> MeanRatio:
+    """Return the mean ratio of the boundary of `a` to that of `b`."""
+    if a is None or b is None or not (a.has_ratios and b.has_ratios):
+        return MeanRatio()
+    places = {at: row for row, at in enumerate(b.at) if b.measured[row]}
+    of_a = [row for row, at in enumerate(a.at) if a.measured[row] and at in places]
+    if not of_a:
+        return MeanRatio()
     mid_a, low_a, high_a = _logarithms(a, of_a)
-    mid_b, low_b, high_b = _logarithms(b, of_b)
-    mean, n = float((mid_a - mid_b).mean()), len(pairs)
-    below = np.sqrt(((mid_a - low_a) ** 2 + (high_b - mid_b) ** 2).sum()) / n
-    above = np.sqrt(((high_a - mid_a) ** 2 + (mid_b - low_b) ** 2).sum()) / n
-    return 2**mean, float(2 ** (mean - below)), float(2 ** (mean + above)), n
+    mid_b, low_b, high_b = _logarithms(b, [places[a.at[row]] for row in of_a])
+    mean, n = float((mid_a - mid_b).mean()), len(of_a)
+    below = float(np.sqrt(((mid_a - low_a) ** 2 + (high_b - mid_b) ** 2).sum())) / n
+    above = float(np.sqrt(((high_a - mid_a) ** 2 + (mid_b - low_b) ** 2).sum())) / n
+    return MeanRatio(2**mean, 2 ** (mean - below), 2 ** (mean + above), n)
 
 
 def _logarithms(found: Boundary, rows: list[int]) -> Float[np.ndarray, "3 y"]:
     """Return the binary logarithms of a boundary and its limits."""
     values = np.array([found.half[rows], found.low[rows], found.high[rows]])
-    logarithms = np.full(values.shape, -np.inf)
-    return np.log2(values, out=logarithms, where=values > 0)
+    logarithms: Float[np.ndarray, "3 y"] = np.full(values.shape, -np.inf)
+    np.log2(values, out=logarithms, where=values > 0)
+    return logarithms

@@ -7,7 +7,7 @@ they have the same seed. Where half of the seeds solve the task is in `attnkit.a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 

@@ -1,11 +1,41 @@
-"""Sentence that answers a sweep: which variant needs the largest value of an axis, by how much."""
+"""Sentences that answer a sweep: which variant needs the largest value of an axis, by how much.
+
+Every sentence is computed from the runs and holds for any sweep: a variant is said to need more
+only if the 95% interval excludes equality.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from attnkit.analysis.boundary import ratios
-from attnkit.analysis.capacity import Swept, Value
+from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
+from attnkit.analysis.capacity import Swept, Value, runs_at
+from attnkit.experiment.experiment import settings
+from attnkit.tasks import TASKS
+from attnkit.training.summary import percent
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
+
+_WORDS = {
+    "d_head": ("heads", "wide", "widest"),
+    "d_model": ("models", "wide", "widest"),
+    "d_mlp": ("MLPs", "wide", "widest"),
+    "n_heads": ("heads", "many", "most"),
+    "n_layers": ("layers", "many", "most"),
+    "steps": ("steps", "many", "most"),
+}
+"""Noun, adjective and superlative of settings; others are called by their labels."""
+
+
+def label_of(setting: str) -> str:
+    """Return the label of a setting, or its name if no task has it."""
+    for task in TASKS:
+        known = settings(task)
+        if setting in known:
+            return known[setting].label
+    return "Task" if setting == "task" else setting
 
 
 def conclusion(
@@ -13,14 +43,196 @@ def conclusion(
 ) -> str:
     """Return the conclusion about the boundaries of all variants.
 
+    Ratios are to the boundary of QKV or, if QKV has none, of the first variant that has one.
+
     Args:
         result: Result of the sweep.
         x: Axis that is compared, such as the head width.
         y: Another axis, over whose values ratios are averaged; None for a sweep with one axis.
         fixed: A value for every other axis.
     """
-    rows = ratios(result, x, y, fixed).dropna()
-    texts = [
-        f"{r.sharing} {r.ratio:.1f} times ({r.low:.1f} to {r.high:.1f})" for r in rows.itertuples()
-    ]
-    return f"Relative to QKV: {', '.join(texts)}."
+    runs = runs_at(result, fixed or {}, x, y)
+    if runs.empty:
+        return "Nothing has been trained here yet."
+    trained = [v.value for v in result.sweep.sharing if (runs["sharing"] == v.value).any()]
+    shares = runs["steps_to_threshold"].notna().groupby(runs["sharing"]).mean()
+    found = {
+        name: line
+        for name in trained
+        if (line := boundary(result, name, x, y, fixed)) is not None and line.measured.any()
+    }
+    if not found:
+        each = ", ".join(f"{_title(name)} {percent(shares[name])}" for name in trained)
+        return f"Share of the runs that solve the task: {each}."
+    never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
+    sentences = [f"{_names(never)} never solve{'s' * (len(never) == 1)} the task here."] * bool(
+        never
+    )
+    base = "QKV" if "QKV" in found else next(iter(found))
+    compared = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
+    if any(ratio.n_compared for ratio in compared.values()):
+        answer = _Answer(_Words(x), base, found, compared)
+        sentences += answer.sentences(complete=not never)
+        sentences += _beyond(list(found.values()))
+    else:
+        sentences += [_boundary_in_words(line) for line in found.values()]
+    if always:
+        sentences.append(f"{_names(always)} solve{'s' * (len(always) == 1)} the task in every run.")
+    return " ".join(sentences)
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Words for an axis."""
+
+    x: str
+
+    @property
+    def label(self) -> str:
+        return f"“{label_of(self.x)}”"
+
+    def most(self, ratio: MeanRatio, base: str, *, rises: bool) -> str:
+        """Say that one variant needs the most, after its name."""
+        times = f"about {_times(ratio.ratio)} times"
+        if not rises:
+            return f"fails first as {self.label} grows: at {times} the value of {base}"
+        noun, adjective, superlative = _WORDS.get(self.x, (self.label, "large", "largest"))
+        return f"needs the {superlative} {noun}: {times} as {adjective} as {base}"
+
+    def more(self, ratio: MeanRatio, base: str, *, rises: bool) -> str:
+        """Say how much a variant needs, after its name."""
+        times = f"about {_times(ratio.ratio)} times"
+        if not rises:
+            return f"fails from {times} the {self.label} of {base} on"
+        noun, adjective, _ = _WORDS.get(self.x, (f"a value of {self.label}", "large", "largest"))
+        if adjective == "many":
+            return f"needs {times} as many {noun} as {base}"
+        return f"needs {noun} {times} as {adjective} as {base}"
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The boundaries of several variants, compared with that of one of them."""
+
+    words: _Words
+    base: str
+    found: dict[str, Boundary]
+    compared: dict[str, MeanRatio]
+
+    @property
+    def rises(self) -> bool:
+        return self.found[self.base].rises
+
+    def sentences(self, complete: bool) -> list[str]:
+        """Return the sentences on the ratios, the clear ones first.
+
+        Args:
+            complete: Whether every variant solves the task in some run; otherwise none of them is
+                said to need the most.
+        """
+        known = {name: ratio for name, ratio in self.compared.items() if ratio.n_compared}
+        by_size = sorted(known, key=lambda n: known[n].ratio, reverse=self.rises)
+        clear = [name for name in by_size if known[name].is_clear]
+        unclear = [name for name in by_size if not known[name].is_clear]
+        base, sentences, rises = _title(self.base), list[str](), self.rises
+        most = [name for name in clear if complete and self._needs_most(name)]
+        for name in most:
+            said = self.words.most(known[name], base, rises=rises)
+            sentences.append(f"{_title(name)} {said} ({_limits(known[name])} times).")
+        rest = [name for name in clear if name not in most]
+        if rest:
+            said = self.words.more(known[rest[0]], base, rises=rises)
+            texts = [f"{_title(rest[0])} {said} ({_limits(known[rest[0]])} times)"]
+            texts += [
+                f"{_title(n)} {_times(known[n].ratio)} times ({_limits(known[n])})"
+                for n in rest[1:]
+            ]
+            sentences.append(f"{', '.join(texts)}.")
+        if unclear:
+            texts = [
+                f"{_title(n)} ({_times(known[n].ratio)} times, {_limits(known[n])})"
+                for n in unclear
+            ]
+            sentences.append(f"Not clearly different from {base}: {', '.join(texts)}.")
+        return sentences
+
+    def _needs_most(self, name: str) -> bool:
+        """Return whether a variant clearly needs more than every other one."""
+        return all(
+            self._exceeds(self.found[name], other)
+            for key, other in self.found.items()
+            if key != name
+        )
+
+    def _exceeds(self, a: Boundary, b: Boundary) -> bool:
+        ratio = mean_ratio(a, b)
+        outside = math.inf if self.rises else -math.inf
+        beyond_a, beyond_b = (
+            {at for at, half in zip(line.at, line.half, strict=True) if half == outside}
+            for line in (a, b)
+        )
+        more = ratio.low > 1 if self.rises else ratio.high < 1
+        return more and beyond_b <= beyond_a
+
+
+def _boundary_in_words(line: Boundary) -> str:
+    """Return a sentence on the boundary of one variant."""
+    values = line.half[line.measured]
+    least, most = _number(values.min()), _number(values.max())
+    where = least if least == most else f"{least} to {most}"
+    if len(values) == 1:
+        row = int(line.measured.argmax())
+        where = f"{least} (95% interval {_number(line.low[row])} to {_number(line.high[row])})"
+    by = f", depending on “{label_of(line.y)}”" if line.y is not None and least != most else ""
+    order = "from" if line.rises else "up to"
+    return (
+        f"Half of the seeds of {_title(line.sharing)} solve the task {order} a value of "
+        f"“{label_of(line.x)}” of {where}{by}."
+    )
+
+
+def _beyond(found: Sequence[Boundary]) -> list[str]:
+    """Return a sentence on the rows that the ratios leave out, if there are any."""
+    texts = []
+    for line in found:
+        rows = [
+            str(at) for at, measured in zip(line.at, line.measured, strict=True) if not measured
+        ]
+        if rows and line.y is not None:
+            texts.append(f"{_title(line.sharing)} at {_listed(rows)}")
+    if not texts:
+        return []
+    x, y = label_of(found[0].x), label_of(found[0].y or "")
+    outside = f"where the boundary lies outside of the values of “{x}”"
+    return [f"Values of “{y}” {outside} are not counted: {'; '.join(texts)}."]
+
+
+def _limits(ratio: MeanRatio) -> str:
+    if not math.isfinite(ratio.high):
+        return f"at least {_times(ratio.low)}" if ratio.low > 0 else "without limits"
+    if ratio.low <= 0:
+        return f"at most {_times(ratio.high)}"
+    return f"{_times(ratio.low)} to {_times(ratio.high)}"
+
+
+def _times(ratio: float) -> str:
+    """Return a ratio with two digits, and with three if it would read as 1."""
+    text = f"{ratio:.1f}" if 0.95 <= ratio < 9.95 else f"{ratio:.2g}"
+    return f"{ratio:.2f}" if text == "1.0" and ratio != 1 else text
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"
+
+
+def _title(sharing: str) -> str:
+    return title_of(Variant(sharing))
+
+
+def _names(sharings: Sequence[str]) -> str:
+    return _listed([_title(name) for name in sharings])
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """Return texts as a list in words."""
+    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
