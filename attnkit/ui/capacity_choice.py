@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
+from attnkit.analysis.capacity import COSTS
 from attnkit.experiment.experiment import settings
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.shipped import SHIPPED
@@ -28,13 +29,6 @@ MEASURES = {
     "steps_to_threshold": "Steps to 99%",
 }
 """Title of every measure of a cell, by the name of its column."""
-
-COSTS = {
-    "parameters": "Parameters",
-    "kv_cache_floats_per_token": "KV cache per token",
-    "multiply_adds_per_token": "Multiply-adds per token",
-}
-"""Title of every cost of a cell, by the name of its column."""
 
 SECTIONS = {
     "slices": "Slices",

@@ -1,0 +1,249 @@
+"""Sections of the page Capacity below its phase diagram: each is drawn when it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, cast
+
+import pandas as pd
+import streamlit as st
+
+from attnkit.analysis.capacity import COSTS, Cost, cells, difference, matching_cost, slice_at
+from attnkit.figures.capacity import (
+    Measure,
+    describe_difference,
+    describe_slice,
+    plot_difference,
+    plot_slice,
+)
+from attnkit.figures.frontier import (
+    describe_frontier,
+    describe_matching,
+    plot_frontier,
+    plot_matching,
+)
+from attnkit.figures.panels import Figure
+from attnkit.sweeps import SweepResult
+from attnkit.sweeps.specification import Value
+from attnkit.ui import components
+from attnkit.ui.capacity_choice import (
+    MEASURES,
+    CapacityChoice,
+    axis_label,
+    text_of,
+)
+from attnkit.ui.live_sweep import parquet_of
+from attnkit.ui.live_sweep_area import on_the_command_line
+from attnkit.ui.markdown import plain
+from attnkit.variants.catalogue import title_of
+
+
+@lru_cache(maxsize=16)
+def table_of(result: SweepResult) -> pd.DataFrame:
+    """Return the cells of a result, which nobody may change; kept for the newest results."""
+    return cells(result)
+
+
+def shown_cells(choice: CapacityChoice, result: SweepResult) -> pd.DataFrame:
+    """Return the cells of the phase diagram: of the chosen variants, at the chosen other values."""
+    table = slice_at(table_of(result), choice.beside)
+    return table[table["sharing"].isin(choice.variants)]
+
+
+def measure_of(choice: CapacityChoice) -> Measure:
+    """Return the name of the chosen measure."""
+    return cast("Measure", choice.measure)
+
+
+def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the measure over one axis, a line per variant."""
+    st.subheader("Slices", anchor=False)
+    pick_other_values(choice, result, [choice.x])
+    table = slice_at(table_of(result), without(choice, [choice.x]))
+    table = table[table["sharing"].isin(choice.variants)]
+    measure = measure_of(choice)
+    title = f"{MEASURES[measure]} over {axis_label(result.sweep, choice.x).lower()}"
+    _figure(
+        "slices",
+        plot_slice(table, choice.x, measure),
+        describe_slice(table, choice.x, measure),
+        title,
+        table,
+    )
+
+
+def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the differences of two variants, seed by seed, at every point."""
+    st.subheader("One minus another", anchor=False)
+    pick_pair(choice, result, ("One", "minus"))
+    table = slice_at(difference(result, choice.one, choice.other), choice.beside)
+    names = (str(choice.one), str(choice.other))
+    measure: Any = "steps_to_threshold" if "steps" in choice.measure else "accuracy"
+    title = f"{title_of(choice.one)} minus {title_of(choice.other)}"
+    args = (table, choice.x, choice.y or None, names, measure)
+    _figure("difference", plot_difference(*args), describe_difference(*args), title, table)
+
+
+def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the accuracy of all variants against a cost."""
+    st.subheader("Accuracy and cost", anchor=False)
+    with st.container(horizontal=True):
+        pick_cost(choice)
+        pick_other_values(choice, result, [choice.x])
+    table, cost = slice_at(table_of(result), without(choice, [choice.x])), cost_of(choice)
+    title = f"Accuracy against {COSTS[cost]}"
+    _figure("frontier", plot_frontier(table, cost), describe_frontier(table, cost), title, table)
+
+
+def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw how much more one variant must cost to be as accurate as another."""
+    st.subheader("Cost of matching", anchor=False)
+    with st.container(horizontal=True):
+        pick_pair(choice, result, ("The accuracy of", "matched by"))
+        pick_cost(choice)
+    pick_other_values(choice, result, [choice.x])
+    table, cost = slice_at(table_of(result), without(choice, [choice.x])), cost_of(choice)
+    one, other = (table[table["sharing"] == variant] for variant in (choice.one, choice.other))
+    matching = matching_cost(one, other, cost)
+    names = (str(choice.one), str(choice.other))
+    title = f"{COSTS[cost]} at which {title_of(choice.other)} matches {title_of(choice.one)}"
+    _figure(
+        "matching",
+        plot_matching(matching, cost, names),
+        describe_matching(matching, cost, names),
+        title,
+        matching,
+    )
+
+
+def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the table of the cells, and the downloads of everything."""
+    st.subheader("The numbers", anchor=False)
+    table = shown_cells(choice, result)
+    titles: dict[str, str] = {name: axis_label(result.sweep, name) for name in result.sweep.axes}
+    titles |= MEASURES | {str(name): title for name, title in COSTS.items()}
+    st.dataframe(
+        table.rename(columns=titles),
+        hide_index=True,
+        height=380,
+        alt="The cells of the phase diagram",
+    )
+    st.caption(
+        "A row per cell: means over seeds, accuracy with its 95% limits. Steps to 99%: mean of "
+        "the seeds that reached it."
+    )
+    downloads(choice, result)
+    on_the_command_line(result.sweep)
+
+
+def downloads(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the buttons that download the runs, with the specification of the sweep."""
+    files: tuple[tuple[str, str, str, Callable[[], str | bytes]], ...] = (
+        ("Runs as CSV", "csv", "text/csv", lambda: result.runs.to_csv(index=False)),
+        (
+            "Result as Parquet",
+            "parquet",
+            "application/octet-stream",
+            lambda: parquet_of(result),
+        ),
+        ("Sweep as TOML", "toml", "application/toml", result.sweep.to_toml),
+    )
+    with st.container(horizontal=True, key="capacity_downloads"):
+        for label, ending, mime, write in files:
+            st.download_button(
+                label,
+                write,
+                f"attnkit-sweep-{choice.sweep}.{ending}",
+                mime,
+                icon=":material/download:",
+                on_click="ignore",
+                key=f"capacity_{ending}",
+            )
+
+
+def cost_of(choice: CapacityChoice) -> Cost:
+    """Return the name of the chosen cost."""
+    return cast("Cost", choice.cost)
+
+
+def without(choice: CapacityChoice, names: Sequence[str]) -> dict[str, Value]:
+    """Return the chosen values of all axes but some."""
+    return {name: value for name, value in choice.fixed.items() if name not in names}
+
+
+def pick_other_values(choice: CapacityChoice, result: SweepResult, drawn: Sequence[str]) -> None:
+    """Let the visitor choose the values of the axes that a figure does not draw."""
+    others = {n: values for n, values in result.sweep.axes.items() if n not in drawn}
+    if not others:
+        return
+    with st.container(horizontal=True):
+        for name, values in others.items():
+            key = f"capacity_at_{name}"
+            st.session_state[key] = choice.fixed[name]
+            st.selectbox(
+                axis_label(result.sweep, name),
+                values,
+                format_func=text_of,
+                key=key,
+                on_change=partial(_take_value, choice, name, key),
+                width=180,
+            )
+
+
+def _take_value(choice: CapacityChoice, name: str, key: str) -> None:
+    choice.fixed[name] = st.session_state[key]
+
+
+def pick_pair(choice: CapacityChoice, result: SweepResult, labels: tuple[str, str]) -> None:
+    """Let the visitor choose the two variants that are compared."""
+    with st.container(horizontal=True):
+        for side, label in zip(("one", "other"), labels, strict=True):
+            pick(choice, side, label, result.sweep.sharing, title_of, width=180)
+
+
+def pick_cost(choice: CapacityChoice) -> None:
+    """Let the visitor choose a cost."""
+    pick(choice, "cost", "Cost", list(COSTS), lambda name: COSTS[cast("Cost", name)], width=240)
+
+
+def pick(
+    choice: CapacityChoice,
+    field: str,
+    label: str,
+    options: Sequence[Any],
+    in_words: Callable[[Any], str],
+    *,
+    width: int,
+) -> None:
+    """Let the visitor choose the value of a field of their choice from a list."""
+    key = f"capacity_{field}"
+    st.session_state[key] = getattr(choice, field)
+    st.selectbox(
+        label,
+        options,
+        format_func=in_words,
+        key=key,
+        on_change=lambda: setattr(choice, field, st.session_state[key]),
+        width=width,
+    )
+
+
+def _figure(name: str, figure: Figure, finding: str, title: str, table: pd.DataFrame) -> None:
+    """Draw the figure of a section, and in words what it shows."""
+    components.saved_picture(
+        figure,
+        key=f"capacity_{name}_figure",
+        alt=finding,
+        title=title,
+        file=f"attnkit-capacity-{name}",
+        table=csv_table(table),
+    )
+    st.markdown(plain(finding))
+
+
+def csv_table(table: pd.DataFrame) -> Mapping[str, Any]:
+    """Return a table as columns and rows for a file of comma-separated values."""
+    present = table.astype(object).where(table.notna(), None)
+    rows = present.to_numpy().tolist()
+    return {"columns": [str(name) for name in table.columns], "rows": rows}
