@@ -65,9 +65,8 @@ def conclusion(
         each = ", ".join(f"{_title(name)} {percent(shares[name])}" for name in trained)
         return f"Share of the runs that solve the task: {each}."
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
-    sentences = [f"{_names(never)} never solve{'s' * (len(never) == 1)} the task here."] * bool(
-        never
-    )
+    sentences = [f"{_names(never)} never solve{'s' * (len(never) == 1)} the task here."]
+    sentences = sentences if never else []
     base = "QKV" if "QKV" in found else next(iter(found))
     compared = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
     if any(ratio.n_compared for ratio in compared.values()):
@@ -235,4 +234,4 @@ def _names(sharings: Sequence[str]) -> str:
 
 def _listed(texts: Sequence[str]) -> str:
     """Return texts as a list in words."""
-    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+    return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
