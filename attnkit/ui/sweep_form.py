@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from attnkit.experiment.experiment import DEFAULT_TASK, settings
-from attnkit.foundation.settings import Setting, shown
+from attnkit.experiment.experiment import Experiment, settings
+from attnkit.foundation.settings import InvalidExperiment, Setting, shown
 from attnkit.service.server import server_settings
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.specification import NOT_AN_AXIS, InvalidSweep, Value
 from attnkit.tasks import TASKS
+from attnkit.ui.capacity_choice import text_of
 from attnkit.ui.controls import labels_of
 from attnkit.ui.live_sweep import parts_of
 from attnkit.ui.service import training_service
@@ -42,30 +43,31 @@ class SweepForm:
         n_seeds: Number of seeds.
     """
 
-    task: str = DEFAULT_TASK
+    task: str = "phonebook"
     first: str = "d_head"
-    first_values: str = "2, 4, 8, 16"
+    first_values: str = ""
     second: str = ""
     second_values: str = ""
     sharing: list[Variant] = field(default_factory=lambda: list(_ALL))
     n_seeds: int = 3
 
     def __post_init__(self) -> None:
+        values = self.first_values
         self.set_task(self.task)
+        self.first_values = values or self.first_values
 
     def set_task(self, task: str) -> None:
-        """Choose a task, and keep the settings that it has, too."""
-        self.task = task
-        if self.first not in axes_of(task):
-            self.set_axis("first", "d_head")
-        if self.second not in axes_of(task):
-            own = [name for name in TASKS[task].model_fields if name in axes_of(task)]
-            self.set_axis("second", next((n for n in own if settings(task)[n].kind is int), ""))
+        """Choose a task, keep the settings that it has, too, and suggest their values for it."""
+        self.task, present = task, axes_of(task)
+        own = [name for name in TASKS[task].model_fields if name in present]
+        first_own = next((name for name in own if present[name].kind is int), "")
+        self.set_axis("first", self.first if self.first in present else "d_head")
+        self.set_axis("second", self.second if self.second in present else first_own)
 
     def set_axis(self, side: str, name: str) -> None:
         """Choose the setting of an axis, "first" or "second", and suggest values."""
         setattr(self, side, name)
-        setattr(self, f"{side}_values", suggested(settings(self.task)[name]) if name else "")
+        setattr(self, f"{side}_values", suggested(name, self.task) if name else "")
 
     def sweep(self) -> Sweep:
         """Return the sweep.
@@ -101,20 +103,32 @@ def axes_of(task: str) -> dict[str, Setting]:
     }
 
 
-def suggested(setting: Setting) -> str:
-    """Return values of a setting as a text: all choices, or some around the default."""
+def suggested(name: str, task: str) -> str:
+    """Return values of a setting as a text: all choices, or some around the default of a task.
+
+    Values that do not go with the other defaults of the task are left out.
+    """
+    setting = settings(task)[name]
+    values: list[Value]
     if setting.kind is bool:
-        return "false, true"
-    if setting.choices:
-        return ", ".join(setting.choices)
-    default = setting.default
-    values = [default * factor for factor in (0.5, 1, 2, 4)] if default else [0, 1, 2]
-    if setting.kind is int:
-        step = setting.multiple_of or 1
-        values = [step * round(value / step) for value in values]
-    low = float("-inf") if setting.low is None else setting.low
-    high = float("inf") if setting.high is None else setting.high
-    return ", ".join(f"{v:g}" for v in dict.fromkeys(values) if low <= v <= high)
+        values = [False, True]
+    elif setting.choices:
+        values = list(setting.choices)
+    else:
+        default, step = setting.default, setting.multiple_of or 1
+        values = [default * factor for factor in (0.5, 1, 2, 4)] if default else [0, 1, 2]
+        if setting.kind is int:
+            values = [step * round(value / step) for value in map(float, values)]
+    fitting = [value for value in dict.fromkeys(values) if _fits(task, name, value)]
+    return ", ".join(map(text_of, fitting))
+
+
+def _fits(task: str, name: str, value: Value) -> bool:
+    try:
+        Experiment(task=task, **{name: value})
+    except InvalidExperiment:
+        return False
+    return True
 
 
 def read_values(text: str, setting: Setting) -> list[Value]:
