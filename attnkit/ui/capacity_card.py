@@ -128,18 +128,17 @@ def lab_experiment(result: SweepResult, cell: Cell) -> Experiment:
     Raises:
         InvalidExperiment: If the cell is impossible.
     """
-    sweep = result.sweep
-    point = dict(zip(sweep.axes, cell.point, strict=True))
-    row, base = row_of(result, cell), row_of(result, cell._replace(variant=BASELINE))
-    columns = [cell.variant]
-    experiment = sweep.experiment(point, columns)
-    if row is not None:
-        experiment = experiment.replace(learning_rate=float(row["learning_rate"]))
-    if cell.variant != BASELINE and base is not None and base["error"] is None:
-        rate = float(base["learning_rate"])
-        same = rate == experiment.training.learning_rate
-        columns.insert(0, BASELINE if same else Variant(f"{BASELINE} learning_rate={rate:g}"))
-    return experiment.replace(sharing=columns)
+    point = dict(zip(result.sweep.axes, cell.point, strict=True))
+    variant, row = cell.variant, row_of(result, cell)
+    experiment = result.sweep.experiment(point, [variant])
+    base = None if variant == BASELINE else row_of(result, cell._replace(variant=BASELINE))
+    rate = experiment.training.learning_rate if row is None else float(row["learning_rate"])
+    if base is None or base["error"] is not None:
+        return experiment.replace(learning_rate=rate)
+    base_rate = float(base["learning_rate"])
+    if rate != base_rate:
+        variant = Variant(f"{variant} learning_rate={rate:g}")
+    return experiment.replace(learning_rate=base_rate, sharing=[BASELINE, variant])
 
 
 def open_in_lab(experiment: Experiment) -> None:

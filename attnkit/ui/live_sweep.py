@@ -26,6 +26,19 @@ PAUSED, STOPPED = "Paused.", "Stopped."
 """Problems of a live sweep that its visitor has paused or stopped."""
 
 
+_COLUMNS = (
+    "sharing",
+    "seed",
+    "accuracy",
+    "loss",
+    "steps_to_threshold",
+    "learning_rate",
+    "error",
+    "cell",
+)
+"""Columns that a result has even if nothing is trained yet."""
+
+
 class _Part(NamedTuple):
     """Variants of a sweep that are trained together at one point."""
 
@@ -75,7 +88,9 @@ class LiveSweep(Series):
     def result(self) -> SweepResult:
         """Return what is finished by now; the same object until there is more."""
         if self._drawn is None or self._drawn[0] != self.n_finished:
-            rows = pd.concat(self._tables, ignore_index=True) if self._tables else None
+            empty = pd.DataFrame(columns=_COLUMNS, dtype=object)
+            rows = pd.concat(self._tables, ignore_index=True) if self._tables else empty
+            rows = rows.reindex(columns=list(dict.fromkeys([*rows.columns, *_COLUMNS])))
             self._drawn = (self.n_finished, SweepResult.of(self.sweep, rows))
         return self._drawn[1]
 

@@ -108,7 +108,7 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
         if drawn_moving and not live.moving:
             st.rerun()
     result = result_of(choice, live)
-    if result is not None and len(result.runs):
+    if result is not None and result.runs["error"].isna().any():
         with st.container(key="conclusion"):
             text = conclusion_of(result, choice.x, choice.y, tuple(choice.beside.items()))
             st.markdown(plain(text))
@@ -179,7 +179,8 @@ def show_phase(choice: CapacityChoice) -> None:
         return
     table = shown_cells(choice, result)
     fixed = tuple(choice.beside.items())
-    found = [boundary_of(result, v, choice.x, choice.y, fixed) for v in choice.variants]
+    trained = set(table.loc[table["n_seeds"] > 0, "sharing"])
+    found = [boundary_of(result, Variant(v), choice.x, choice.y, fixed) for v in trained]
     boundaries = [one for one in found if one is not None]
     figures = phase_figures(choice, table, boundaries)
     measure = measure_of(choice)
