@@ -1,20 +1,47 @@
-"""Figures of a sweep: phase diagrams, slices through them, and differences of two variants.
+"""Figures of a sweep: phase diagrams with boundaries, and slices through them.
 
 They are plain dictionaries in Plotly's schema, with descriptions in words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+import math
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from attnkit.analysis.boundary import Boundary
-from attnkit.figures.panels import Figure
+from attnkit.analysis.capacity import Value
+from attnkit.analysis.conclusion import label_of
+from attnkit.figures.gaps import (
+    DifferenceMeasure,
+    difference_axis,
+    difference_columns,
+    difference_text,
+    difference_traces,
+)
+from attnkit.figures.grid import (
+    GridAxis,
+    PanelGrid,
+    axis_suffix,
+    cell_texts,
+    titles_of,
+    variants_in,
+)
+from attnkit.figures.groups import LEGEND, legend_text
+from attnkit.figures.panels import Figure, Title, Trace
+from attnkit.figures.phase import MEASURES, Measure, boundary_traces, cell_traces, color_axis
+from attnkit.figures.strips import OUTLINE, SYMBOLS, bare_layout
+from attnkit.training.summary import percent
+from attnkit.variants import Variant
+from attnkit.variants.palette import REFERENCE, translucent
 
-Measure = Literal["accuracy", "steps_to_threshold", "solved"]
-"""Column of `cells` that a figure shows."""
+PHASE_KEY = (
+    "Line: half of the seeds solve the task; the pale band is its 95% interval. Grey cell: no seed "
+    "reached 99%. Blank: not run. ×: could not be trained."
+)
+"""How to read `plot_phase`."""
 
 
 def plot_phase(
@@ -24,18 +51,36 @@ def plot_phase(
     measure: Measure = "accuracy",
     boundaries: Sequence[Boundary] = (),
     columns: int = 5,
+    values: Mapping[str, Sequence[Value]] | None = None,
 ) -> Figure:
     """Plot a measure over two axes, a panel per variant, with the boundaries of the variants.
+
+    All panels have one scale. `customdata` of a cell is the index of its row in the table.
 
     Args:
         table: Cells with one row per variant and point, as `cells` and `slice_at` return them.
         x: Horizontal axis.
         y: Vertical axis; None for a single row of cells.
         measure: Column that the colours show.
-        boundaries: Boundaries with the same axes.
+        boundaries: Boundaries with the same axes; others are not drawn.
         columns: Most panels beside each other.
+        values: All values of the axes, where the table still lacks some; default: those it has.
     """
-    return {"data": [], "layout": {}}
+    across, upwards = GridAxis.of(table, x, values), GridAxis.of(table, y, values)
+    sharings = variants_in(table)
+    grid = PanelGrid(max(len(sharings), 1), columns, across, upwards)
+    layout = grid.layout(titles_of(sharings))
+    layout["coloraxis"] = color_axis(table, measure, columns, grid.height)
+    traces: list[Trace] = []
+    for panel, sharing in enumerate(sharings):
+        axes = {"xaxis": f"x{axis_suffix(panel)}", "yaxis": f"y{axis_suffix(panel)}"}
+        rows = table[table["sharing"] == sharing]
+        found = [one for one in boundaries if (one.sharing, one.x, one.y) == (sharing, x, y)]
+        panel_traces = cell_traces(rows, across, upwards, measure)
+        for one in found:
+            panel_traces += boundary_traces(one, across, upwards)
+        traces += [trace | axes for trace in panel_traces]
+    return {"data": traces, "layout": layout}
 
 
 def describe_phase(
@@ -46,23 +91,128 @@ def describe_phase(
     boundaries: Sequence[Boundary] = (),
 ) -> str:
     """Describe in words what `plot_phase` shows."""
-    return ""
+    by = f" by {label_of(x)}" + (f" and {label_of(y)}" if y is not None else "")
+    texts = []
+    for sharing, title in zip(variants_in(table), titles_of(variants_in(table)), strict=True):
+        rows = table[table["sharing"] == sharing]
+        trained, values = rows[rows["n_seeds"] > 0], rows[measure].dropna()
+        text = f"{title.name}: {len(trained)} cells"
+        if len(values):
+            text += f", {_in_words(values.min(), measure)} to {_in_words(values.max(), measure)}"
+        n_whole = int((trained["n_solved"] == trained["n_seeds"]).sum())
+        text += f", all seeds solve {n_whole} of them"
+        for one in boundaries:
+            if one.sharing == sharing and one.measured.any():
+                inside = one.half[one.measured]
+                text += f", boundary at {label_of(x)} {inside.min():.2g} to {inside.max():.2g}"
+        texts.append(text)
+    return f"{MEASURES[measure]}{by}. {'; '.join(texts) or 'Nothing has been trained'}."
+
+
+def _in_words(value: float, measure: Measure) -> str:
+    return f"{value:,.0f}" if measure == "steps_to_threshold" else percent(value)
 
 
 def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Figure:
     """Plot a measure over one axis, a line per variant, with 95% intervals of accuracy.
+
+    Lines are moved sideways a little, so that equal ones can be seen.
 
     Args:
         table: Cells with one row per variant and value of `x`.
         x: Horizontal axis.
         measure: Column of the vertical axis.
     """
-    return {"data": [], "layout": {}}
+    axis = GridAxis.of(table, x)
+    sharings = variants_in(table)
+    traces: list[Trace] = []
+    for index, (sharing, title) in enumerate(zip(sharings, titles_of(sharings), strict=True)):
+        rows = table[(table["sharing"] == sharing) & (table["n_seeds"] > 0)]
+        places = [axis.values.index(value) for value in rows[x].tolist()]
+        rows = rows.iloc[np.argsort(places)]
+        shift = (index - (len(sharings) - 1) / 2) / max(len(sharings), 5)
+        values = rows[measure].to_numpy(float)
+        trace: Trace = {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": legend_text(title.name),
+            "x": axis.shifted(sorted(places), 0.4 * shift).tolist(),
+            "y": [None if value != value else float(f"{value:.5g}") for value in values],
+            "line": {"color": title.color, "width": 2},
+            "marker": {
+                "symbol": SYMBOLS[Variant(sharing).sharing],
+                "size": 9,
+                "color": title.color,
+                "line": OUTLINE,
+            },
+            "hoverinfo": "text",
+            "hovertext": cell_texts(rows, [x]),
+            "customdata": rows.index.tolist(),
+            "cliponaxis": False,
+        }
+        if measure == "accuracy":
+            low, high = (
+                rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high")
+            )
+            trace["error_y"] = {
+                "type": "data",
+                "symmetric": False,
+                "array": np.nan_to_num(high - values).round(5).tolist(),
+                "arrayminus": np.nan_to_num(values - low).round(5).tolist(),
+                "color": title.color,
+                "thickness": 1.5,
+                "width": 0,
+            }
+        traces.append(trace)
+    layout = {
+        **bare_layout(),
+        "showlegend": True,
+        "legend": LEGEND,
+        "margin": {"l": 56, "r": 14, "t": 8, "b": 48},
+        "height": 400,
+        "xaxis": {
+            **axis.layout(600),
+            "title": {"text": axis.title, "font": {"size": 13}, "standoff": 6},
+        },
+        "yaxis": _upright(table, measure),
+    }
+    return {"data": traces, "layout": layout}
+
+
+def _upright(table: pd.DataFrame, measure: Measure) -> Figure:
+    """Return the vertical axis of a measure."""
+    axis: Figure = {
+        "title": {"text": MEASURES[measure], "font": {"size": 13}, "standoff": 8},
+        "zeroline": False,
+        "gridcolor": translucent(REFERENCE, 0.3),
+        "fixedrange": True,
+    }
+    if measure == "steps_to_threshold":
+        steps = table[measure].dropna().to_numpy(float)
+        ticks = [k * 10.0**power for power in range(8) for k in (1, 2, 5)]
+        low, high = (steps.min() / 1.2, steps.max() * 1.2) if len(steps) else (1.0, 10.0)
+        ends = {"range": [math.log10(low), math.log10(high)]}
+        texts = [f"{tick:,.0f}" for tick in ticks]
+        return {**axis, **ends, "type": "log", "tickvals": ticks, "ticktext": texts}
+    ticks = [0, 0.25, 0.5, 0.75, 1]
+    texts = [f"{tick:.0%}" for tick in ticks]
+    return {**axis, "range": [-0.02, 1.04], "tickvals": ticks, "ticktext": texts}
 
 
 def describe_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> str:
     """Describe in words what `plot_slice` shows."""
-    return ""
+    texts = []
+    for sharing, title in zip(variants_in(table), titles_of(variants_in(table)), strict=True):
+        rows = table[(table["sharing"] == sharing) & (table["n_seeds"] > 0)]
+        values = [
+            f"{value:g}: {_in_words(score, measure)}"
+            if isinstance(value, int | float)
+            else f"{value}: {_in_words(score, measure)}"
+            for value, score in zip(rows[x].tolist(), rows[measure].tolist(), strict=True)
+            if not math.isnan(score)
+        ]
+        texts.append(f"{title.name} {', '.join(values) or 'none'}")
+    return f"{MEASURES[measure]} by {label_of(x)}. {'; '.join(texts)}."
 
 
 def plot_difference(
@@ -70,18 +220,30 @@ def plot_difference(
     x: str,
     y: str | None,
     names: tuple[str, str],
-    measure: Literal["accuracy", "steps_to_threshold"] = "accuracy",
+    measure: DifferenceMeasure = "accuracy",
+    values: Mapping[str, Sequence[Value]] | None = None,
 ) -> Figure:
-    """Plot the differences of two variants over two axes, marked where the interval excludes 0.
+    """Plot the differences of two variants over two axes, A − B.
+
+    Cells whose interval excludes 0 contain the difference: in percentage points of accuracy, or as
+    the ratio of the steps. `customdata` of a cell is the index of its row in the table.
 
     Args:
         table: Rows of `difference`, one per point.
         x: Horizontal axis.
         y: Vertical axis; None for a single row.
         names: Text forms of A and B.
-        measure: "accuracy" for points of accuracy, "steps_to_threshold" for factors of steps.
+        measure: "accuracy" or "steps_to_threshold".
+        values: All values of the axes, where the table still lacks some; default: those it has.
     """
-    return {"data": [], "layout": {}}
+    across, upwards = GridAxis.of(table, x, values), GridAxis.of(table, y, values)
+    a, b = (title.name for title in titles_of(names))
+    grid = PanelGrid(1, 1, across, upwards)
+    layout = grid.layout([Title(f"{a} − {b}")])
+    return {
+        "data": difference_traces(table, across, upwards, measure),
+        "layout": {**layout, "coloraxis": difference_axis(table, measure, grid.height)},
+    }
 
 
 def describe_difference(
@@ -89,7 +251,21 @@ def describe_difference(
     x: str,
     y: str | None,
     names: tuple[str, str],
-    measure: Literal["accuracy", "steps_to_threshold"] = "accuracy",
+    measure: DifferenceMeasure = "accuracy",
 ) -> str:
     """Describe in words what `plot_difference` shows."""
-    return ""
+    a, b = (title.name for title in titles_of(names))
+    column, clear = difference_columns(measure)
+    by = f"{label_of(x)}" + (f" and {label_of(y)}" if y is not None else "")
+    known = table[table[column].notna()]
+    if known.empty:
+        return f"{MEASURES[measure]}, {a} minus {b}, by {by}. No cell has both."
+    low, high = (
+        difference_text(end, measure) for end in (known[column].min(), known[column].max())
+    )
+    signs = np.sign(known.loc[known[clear], column])
+    return (
+        f"{MEASURES[measure]}, {a} minus {b}, by {by}. {len(known)} cells, {low} to {high}; the "
+        f"95% interval lies above 0 in {int((signs > 0).sum())} and below 0 in "
+        f"{int((signs < 0).sum())} of them."
+    )

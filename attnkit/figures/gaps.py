@@ -1,0 +1,148 @@
+"""Parts of the figure of differences between two variants: cells, numbers and scale of colours."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from attnkit.analysis.conclusion import label_of
+from attnkit.figures.grid import CellGrid, GridAxis, text_of
+from attnkit.figures.panels import Figure, Trace
+from attnkit.figures.phase import NEVER
+from attnkit.variants.palette import BLUE_RED
+
+DifferenceMeasure = Literal["accuracy", "steps_to_threshold"]
+"""Column of which two variants are compared."""
+
+_DARK = 0.55
+"""Share of the largest difference from which numbers are white."""
+
+
+def difference_columns(measure: DifferenceMeasure) -> tuple[str, str]:
+    """Return the columns of `difference` with a measure, and with whether its interval is clear."""
+    return ("difference", "clear") if measure == "accuracy" else ("steps_difference", "steps_clear")
+
+
+def difference_text(value: float, measure: DifferenceMeasure) -> str:
+    """Return a difference with its sign: points of accuracy, or the ratio of the steps."""
+    if math.isnan(value):
+        return "–"
+    if measure == "accuracy":
+        return f"{100 * value:+z.0f}".replace("-", "−") if round(100 * value) else "0"
+    return f"×{2**value:.2g}"
+
+
+def difference_axis(table: pd.DataFrame, measure: DifferenceMeasure, height: int) -> Figure:
+    """Return the scale of colours, white at no difference, and its bar below the cells.
+
+    Args:
+        table: Rows of `difference`.
+        measure: The measure.
+        height: Height of the figure in pixels.
+    """
+    most = _largest(table, measure)
+    title = "Difference of accuracy, percentage points"
+    if measure == "steps_to_threshold":
+        title = "Ratio of the steps to 99%"
+    ticks = [-most, 0.0, most]
+    texts = [difference_text(tick, measure) for tick in ticks]
+    return {
+        "cmin": -most,
+        "cmax": most,
+        "colorscale": [[i / (len(BLUE_RED) - 1), color] for i, color in enumerate(BLUE_RED)],
+        "colorbar": {
+            "orientation": "h",
+            "title": {"text": title, "side": "top", "font": {"size": 12}},
+            "thickness": 8,
+            "len": 0.5,
+            "x": 0.5,
+            "xanchor": "center",
+            "y": 18 / height,
+            "yref": "container",
+            "yanchor": "bottom",
+            "ypad": 0,
+            "outlinewidth": 0,
+            "tickvals": ticks,
+            "ticktext": texts,
+        },
+    }
+
+
+def _largest(table: pd.DataFrame, measure: DifferenceMeasure) -> float:
+    sizes = table[difference_columns(measure)[0]].abs()
+    largest = sizes.max()
+    return float(largest) if largest > 0 else 1.0
+
+
+def difference_traces(
+    table: pd.DataFrame, x: GridAxis, y: GridAxis, measure: DifferenceMeasure
+) -> list[Trace]:
+    """Return the cells, grey where there is no difference to take, and the numbers in them."""
+    column, clear = difference_columns(measure)
+    grid = CellGrid.of(table, x, y)
+    values = table[column].to_numpy(float)
+    base: Trace = {
+        "type": "heatmap",
+        "x": x.positions.tolist(),
+        "y": y.positions.tolist(),
+        "xgap": 1,
+        "ygap": 1,
+        "hoverongaps": False,
+        "hoverinfo": "text",
+        "hovertext": grid.texts(_tips(table, x, y, measure)),
+        "customdata": grid.index(),
+    }
+    unknown = np.where(np.isnan(values), 0.0, np.nan)
+    grey = {"colorscale": [[0, NEVER], [1, NEVER]], "showscale": False}
+    marked = table[table[clear].to_numpy(bool)]
+    most = _largest(table, measure)
+    numbers: Trace = {
+        "type": "scatter",
+        "mode": "text",
+        "x": [float(x.positions[x.values.index(value)]) for value in marked[x.name].tolist()],
+        "y": [
+            float(y.positions[y.values.index(value)])
+            for value in (marked[y.name].tolist() if y.name else [""] * len(marked))
+        ],
+        "text": [difference_text(value, measure) for value in marked[column]],
+        "textfont": {
+            "size": 12,
+            "color": [
+                "#ffffff" if abs(value) > _DARK * most else "#151413" for value in marked[column]
+            ],
+        },
+        "hoverinfo": "skip",
+    }
+    return [
+        {**base, **grey, "z": grid.numbers(unknown)},
+        {**base, "z": grid.numbers(values), "coloraxis": "coloraxis"},
+        numbers,
+    ]
+
+
+def _tips(table: pd.DataFrame, x: GridAxis, y: GridAxis, measure: DifferenceMeasure) -> list[str]:
+    """Return the texts shown on hover."""
+    prefix = "" if measure == "accuracy" else "steps_"
+    column, _ = difference_columns(measure)
+    tips = []
+    for row in table.to_dict("records"):
+        where = ", ".join(
+            f"{escape(label_of(axis.name))} {text_of(row[axis.name])}"
+            for axis in (x, y)
+            if axis.name
+        )
+        middle, low, high = (
+            difference_text(row[name], measure)
+            for name in (column, f"{prefix}low", f"{prefix}high")
+        )
+        n_pairs = row[f"n_{prefix}pairs"]
+        what = "points" if measure == "accuracy" else "the steps"
+        interval = f" (95% interval {low} to {high})" if low != "–" else ""
+        said = f"{middle} {what}{interval}" if n_pairs else "no seed with which both reached 99%"
+        pairs = f"{n_pairs} pair{'s' * (n_pairs != 1)} of seeds"
+        tips.append(f"{where}<br>{said}<br>{pairs}")
+    return tips
