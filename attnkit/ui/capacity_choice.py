@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from attnkit.analysis.capacity import COSTS
-from attnkit.experiment.experiment import settings
+from attnkit.analysis.capacity import COSTS, Cost
+from attnkit.analysis.conclusion import label_of
+from attnkit.figures.phase import MEASURES, Measure
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.shipped import SHIPPED
 from attnkit.sweeps.specification import Value
@@ -22,13 +23,6 @@ T = TypeVar("T")
 
 OWN = "own"
 """Value of `sweep` in a link for the sweep that the visitor has run."""
-
-MEASURES = {
-    "accuracy": "Accuracy",
-    "solved": "Seeds that solve it",
-    "steps_to_threshold": "Steps to 99%",
-}
-"""Title of every measure of a cell, by the name of its column."""
 
 SECTIONS = {
     "slices": "Slices",
@@ -60,7 +54,7 @@ class Cell(NamedTuple):
     def in_words(self, sweep: Sweep) -> str:
         """Return the variant and the value of every axis as text."""
         texts = [
-            f"{axis_label(sweep, name)} {text_of(value)}"
+            f"{label_of(name)} {text_of(value)}"
             for name, value in zip(sweep.axes, self.point, strict=True)
         ]
         return ", ".join([title_of(self.variant), *texts])
@@ -86,7 +80,7 @@ class CapacityChoice(Linked):
     """
 
     sweep: str = next(iter(SHIPPED))
-    measure: str = "accuracy"
+    measure: Measure = "accuracy"
     x: str = ""
     y: str = ""
     fixed: dict[str, Value] = field(default_factory=dict)
@@ -94,7 +88,7 @@ class CapacityChoice(Linked):
     section: str = ""
     one: Variant = BASELINE
     other: Variant = BASELINE
-    cost: str = "parameters"
+    cost: Cost = "parameters"
     cell: Cell | None = None
     problems: list[str] = field(default_factory=list)
     _unread: dict[str, str] = field(default_factory=dict, repr=False)
@@ -144,8 +138,7 @@ class CapacityChoice(Linked):
         known = tuple(present[name] for name in named.split(",") if name in present)
         if named and len(known) <= named.count(","):
             self._complain("variants", named, ", ".join(present))
-        kept = tuple(variant for variant in self.variants if variant in present)
-        self.variants = known or kept or sweep.sharing[:MOST_PANELS]
+        self.variants = known or sweep.sharing[:MOST_PANELS]
         if self.one == self.other or {self.one, self.other} - set(present):
             self.one, self.other = default_pair(sweep.sharing)
         self.one = self._read("one", present, self.one)
@@ -219,11 +212,6 @@ def has_cell(sweep: Sweep, cell: Cell) -> bool:
     )
 
 
-def axis_label(sweep: Sweep, name: str) -> str:
-    """Return the name of an axis on screen."""
-    return "Task" if name == "task" else settings(str(sweep.base["task"]))[name].label
-
-
 def text_of(value: Value) -> str:
     """Return a value of an axis as a link and a list on screen have it."""
     if isinstance(value, bool):
@@ -231,5 +219,5 @@ def text_of(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _names(names: Iterable[str]) -> dict[str, str]:
-    return {name: name for name in names}
+def _names(names: Iterable[T]) -> dict[str, T]:
+    return {str(name): name for name in names}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from attnkit.analysis.capacity import COSTS, Cost, cells, difference, matching_cost, slice_at
+from attnkit.analysis.capacity import COSTS, cells, difference, matching_cost, slice_at
+from attnkit.analysis.conclusion import label_of
 from attnkit.figures.capacity import (
-    Measure,
     describe_difference,
     describe_slice,
     plot_difference,
@@ -23,14 +23,14 @@ from attnkit.figures.frontier import (
     plot_frontier,
     plot_matching,
 )
+from attnkit.figures.gaps import DifferenceMeasure
 from attnkit.figures.panels import Figure
+from attnkit.figures.phase import MEASURES
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.specification import Value
 from attnkit.ui import components
 from attnkit.ui.capacity_choice import (
-    MEASURES,
     CapacityChoice,
-    axis_label,
     text_of,
 )
 from attnkit.ui.live_sweep import parquet_of
@@ -51,23 +51,17 @@ def shown_cells(choice: CapacityChoice, result: SweepResult) -> pd.DataFrame:
     return table[table["sharing"].isin(choice.variants)]
 
 
-def measure_of(choice: CapacityChoice) -> Measure:
-    """Return the name of the chosen measure."""
-    return cast("Measure", choice.measure)
-
-
 def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the measure over one axis, a line per variant."""
     st.subheader("Slices", anchor=False)
     pick_other_values(choice, result, [choice.x])
     table = slice_at(table_of(result), without(choice, [choice.x]))
     table = table[table["sharing"].isin(choice.variants)]
-    measure = measure_of(choice)
-    title = f"{MEASURES[measure]} over {axis_label(result.sweep, choice.x).lower()}"
+    title = f"{MEASURES[choice.measure]} over {label_of(choice.x).lower()}"
     _figure(
         "slices",
-        plot_slice(table, choice.x, measure),
-        describe_slice(table, choice.x, measure),
+        plot_slice(table, choice.x, choice.measure),
+        describe_slice(table, choice.x, choice.measure),
         title,
         table,
     )
@@ -79,8 +73,10 @@ def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     pick_pair(choice, result, ("One", "minus"))
     table = slice_at(difference(result, choice.one, choice.other), choice.beside)
     names = (str(choice.one), str(choice.other))
-    measure: Any = "steps_to_threshold" if "steps" in choice.measure else "accuracy"
     title = f"{title_of(choice.one)} minus {title_of(choice.other)}"
+    measure: DifferenceMeasure = "accuracy"
+    if choice.measure == "steps_to_threshold":
+        measure = choice.measure
     args = (table, choice.x, choice.y or None, names, measure)
     _figure("difference", plot_difference(*args), describe_difference(*args), title, table)
 
@@ -91,7 +87,7 @@ def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
     with st.container(horizontal=True):
         pick_cost(choice)
         pick_other_values(choice, result, [choice.x])
-    table, cost = slice_at(table_of(result), without(choice, [choice.x])), cost_of(choice)
+    table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
     title = f"Accuracy against {COSTS[cost]}"
     _figure("frontier", plot_frontier(table, cost), describe_frontier(table, cost), title, table)
 
@@ -103,7 +99,7 @@ def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
         pick_pair(choice, result, ("The accuracy of", "matched by"))
         pick_cost(choice)
     pick_other_values(choice, result, [choice.x])
-    table, cost = slice_at(table_of(result), without(choice, [choice.x])), cost_of(choice)
+    table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
     one, other = (table[table["sharing"] == variant] for variant in (choice.one, choice.other))
     matching = matching_cost(one, other, cost)
     names = (str(choice.one), str(choice.other))
@@ -121,7 +117,7 @@ def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the table of the cells, and the downloads of everything."""
     st.subheader("The numbers", anchor=False)
     table = shown_cells(choice, result)
-    titles: dict[str, str] = {name: axis_label(result.sweep, name) for name in result.sweep.axes}
+    titles: dict[str, str] = {name: label_of(name) for name in result.sweep.axes}
     titles |= MEASURES | {str(name): title for name, title in COSTS.items()}
     st.dataframe(
         table.rename(columns=titles),
@@ -162,11 +158,6 @@ def downloads(choice: CapacityChoice, result: SweepResult) -> None:
             )
 
 
-def cost_of(choice: CapacityChoice) -> Cost:
-    """Return the name of the chosen cost."""
-    return cast("Cost", choice.cost)
-
-
 def without(choice: CapacityChoice, names: Sequence[str]) -> dict[str, Value]:
     """Return the chosen values of all axes but some."""
     return {name: value for name, value in choice.fixed.items() if name not in names}
@@ -182,7 +173,7 @@ def pick_other_values(choice: CapacityChoice, result: SweepResult, drawn: Sequen
             key = f"capacity_at_{name}"
             st.session_state[key] = choice.fixed[name]
             st.selectbox(
-                axis_label(result.sweep, name),
+                label_of(name),
                 values,
                 format_func=text_of,
                 key=key,
@@ -204,7 +195,7 @@ def pick_pair(choice: CapacityChoice, result: SweepResult, labels: tuple[str, st
 
 def pick_cost(choice: CapacityChoice) -> None:
     """Let the visitor choose a cost."""
-    pick(choice, "cost", "Cost", list(COSTS), lambda name: COSTS[cast("Cost", name)], width=240)
+    pick(choice, "cost", "Cost", list(COSTS), COSTS.__getitem__, width=240)
 
 
 def pick(

@@ -8,25 +8,23 @@ import pandas as pd
 import streamlit as st
 
 from attnkit.analysis.boundary import Boundary, boundary
-from attnkit.analysis.conclusion import conclusion
-from attnkit.figures.capacity import describe_phase, plot_phase
+from attnkit.analysis.conclusion import conclusion, label_of
+from attnkit.figures.capacity import PHASE_KEY, describe_phase, plot_phase
 from attnkit.figures.panels import Figure
+from attnkit.figures.phase import MEASURES
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.shipped import SHIPPED, load_shipped
 from attnkit.sweeps.specification import InvalidSweep, Value
 from attnkit.ui import components
 from attnkit.ui.capacity_card import show_card, take_mark
 from attnkit.ui.capacity_choice import (
-    MEASURES,
     OWN,
     SECTIONS,
     CapacityChoice,
-    axis_label,
     open_capacity_choice,
 )
 from attnkit.ui.capacity_sections import (
     csv_table,
-    measure_of,
     pick,
     pick_other_values,
     show_difference,
@@ -159,7 +157,7 @@ def pick_axis(choice: CapacityChoice, result: SweepResult, side: str, label: str
     st.selectbox(
         label,
         list(result.sweep.axes),
-        format_func=partial(axis_label, result.sweep),
+        format_func=label_of,
         key=key,
         on_change=lambda: choice.take_axis(side, st.session_state[key]),
         disabled=len(result.sweep.axes) < 2,
@@ -182,30 +180,36 @@ def show_phase(choice: CapacityChoice) -> None:
     trained = set(table.loc[table["n_seeds"] > 0, "sharing"])
     found = [boundary_of(result, Variant(v), choice.x, choice.y, fixed) for v in trained]
     boundaries = [one for one in found if one is not None]
-    figures = phase_figures(choice, table, boundaries)
-    measure = measure_of(choice)
-    finding = describe_phase(table, choice.x, choice.y or None, measure, boundaries)
+    figures = phase_figures(choice, result, table, boundaries)
+    finding = describe_phase(table, choice.x, choice.y or None, choice.measure, boundaries)
     components.saved_picture(
         figures.pop(0),
         key=PHASE,
         alt=finding,
-        title=MEASURES[measure],
+        title=MEASURES[choice.measure],
         file=f"attnkit-capacity-{choice.sweep}",
         narrower=figures,
         table=csv_table(table),
         picked=lambda: take_mark(choice, result, st.session_state[PHASE].picked),
     )
+    st.caption(plain(PHASE_KEY))
     show_card(choice, result, table)
     choice.write_link()
 
 
 def phase_figures(
-    choice: CapacityChoice, table: pd.DataFrame, boundaries: list[Boundary]
+    choice: CapacityChoice, result: SweepResult, table: pd.DataFrame, boundaries: list[Boundary]
 ) -> dict[int, Figure]:
     """Return the phase diagram by the largest width at which it is drawn; 0 for all others."""
     return {
         most: plot_phase(
-            table, choice.x, choice.y or None, measure_of(choice), boundaries, columns=columns
+            table,
+            choice.x,
+            choice.y or None,
+            choice.measure,
+            boundaries,
+            columns=columns,
+            values=result.sweep.axes,
         )
         for most, columns in {0: 5, **NARROWER}.items()
     }
