@@ -34,6 +34,12 @@ SECTIONS = {
 }
 """Title of each section below the phase diagram, by its name in a link."""
 
+_OVER_ONE_AXIS = ("slices", "frontier", "matching")
+"""Sections whose figures have one axis of the sweep."""
+
+_NAMES = {"sweep", "measure", "x", "y", "variants", "show", "one", "other", "cost", "cell"}
+"""Fields of a link of this page, besides the names of axes."""
+
 BASELINE = Variant("QKV")
 
 MOST_PANELS = 6
@@ -95,8 +101,15 @@ class CapacityChoice(Linked):
     _settled_for: Sweep | None = field(default=None, repr=False)
 
     def follow(self, params: dict[str, str]) -> None:
-        """Take over a link; what depends on the sweep is left to `settle`."""
-        self.link, self.problems, self._unread = params, [], dict(params)
+        """Take over a link; what depends on the sweep is left to `settle`.
+
+        A link that names no choice of this page, as the browser's Back may bring one of the Lab,
+        changes nothing.
+        """
+        self.link, self.problems = params, []
+        if params and _NAMES.isdisjoint(params):
+            return
+        self._unread = dict(params)
         self._settled_for = None
         self.sweep = self._read("sweep", _names([*SHIPPED, OWN]), self.sweep)
         self.measure = self._read("measure", _names(MEASURES), CapacityChoice.measure)
@@ -122,7 +135,7 @@ class CapacityChoice(Linked):
             name: self._read(
                 name,
                 {text_of(value): value for value in values},
-                self.fixed[name] if self.fixed.get(name) in values else values[0],
+                self.fixed[name] if self.fixed.get(name) in values else values[len(values) // 2],
             )
             for name, values in sweep.axes.items()
         }
@@ -174,7 +187,8 @@ class CapacityChoice(Linked):
         link |= {} if self.measure == CapacityChoice.measure else {"measure": self.measure}
         if sweep is not None:
             link |= {} if [self.x, self.y] == [*sweep.axes][:2] else {"x": self.x, "y": self.y}
-            link |= {name: text_of(value) for name, value in self.beside.items()}
+            drawn = [self.x] if self.section in _OVER_ONE_AXIS else [self.x, self.y]
+            link |= {n: text_of(v) for n, v in self.fixed.items() if n not in drawn}
             if self.variants != sweep.sharing[:MOST_PANELS]:
                 link["variants"] = ",".join(self.variants)
         link |= {"show": self.section} if self.section else {}

@@ -35,8 +35,18 @@ from attnkit.ui.capacity_choice import (
 )
 from attnkit.ui.live_sweep import parquet_of
 from attnkit.ui.live_sweep_area import on_the_command_line
-from attnkit.ui.markdown import plain
 from attnkit.variants.catalogue import title_of
+
+_TITLES = {
+    "sharing": "Variant",
+    "n_seeds": "Seeds",
+    "accuracy_low": "95% from",
+    "accuracy_high": "to",
+    "n_solved": "Solved by",
+    "learning_rate": "Learning rate",
+    "error": "Why not trained",
+}
+"""Titles of columns of the table of cells, besides axes, measures and costs."""
 
 
 @lru_cache(maxsize=16)
@@ -117,12 +127,13 @@ def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the table of the cells, and the downloads of everything."""
     st.subheader("The numbers", anchor=False)
     table = shown_cells(choice, result)
-    titles: dict[str, str] = {name: label_of(name) for name in result.sweep.axes}
+    titles = {name: label_of(name) for name in result.sweep.axes} | _TITLES
     titles |= MEASURES | {str(name): title for name, title in COSTS.items()}
     st.dataframe(
-        table.rename(columns=titles),
+        table.drop(columns="solved").rename(columns=titles),
         hide_index=True,
         height=380,
+        placeholder="–",
         alt="The cells of the phase diagram",
     )
     st.caption(
@@ -221,7 +232,7 @@ def pick(
 
 
 def _figure(name: str, figure: Figure, finding: str, title: str, table: pd.DataFrame) -> None:
-    """Draw the figure of a section, and in words what it shows."""
+    """Draw the figure of a section, with a description for people who do not see it."""
     components.saved_picture(
         figure,
         key=f"capacity_{name}_figure",
@@ -230,7 +241,6 @@ def _figure(name: str, figure: Figure, finding: str, title: str, table: pd.DataF
         file=f"attnkit-capacity-{name}",
         table=csv_table(table),
     )
-    st.markdown(plain(finding))
 
 
 def csv_table(table: pd.DataFrame) -> Mapping[str, Any]:

@@ -116,7 +116,7 @@ def suggested(name: str, task: str) -> str:
         values = list(setting.choices)
     else:
         default, step = setting.default, setting.multiple_of or 1
-        values = [default * factor for factor in (0.5, 1, 2, 4)] if default else [0, 1, 2]
+        values = [default * factor for factor in (0.25, 0.5, 1, 2)] if default else [0, 1, 2]
         if setting.kind is int:
             values = [step * round(value / step) for value in map(float, values)]
     fitting = [value for value in dict.fromkeys(values) if _fits(task, name, value)]
