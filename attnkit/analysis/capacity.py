@@ -209,16 +209,18 @@ def matching_cost(table_a: pd.DataFrame, table_b: pd.DataFrame, cost: Cost) -> p
         cost: Column with the cost.
 
     Returns:
-        One row for each accuracy that A reaches, with columns `accuracy`; `a` and `b`, the costs
-        with limits `a_low`, `a_high`, `b_low` and `b_high`; and `ratio`, the cost of B as a
-        multiple of that of A, with limits `low` and `high`. Columns of B are NaN where it never
-        reaches the accuracy; limits are infinite where the limit of the accuracy never does.
+        One row for each accuracy from that of the cheapest cells to the best of A. Columns:
+        `accuracy`; `a` and `b`, the costs with limits `a_low`, `a_high`, `b_low` and `b_high`; and
+        `ratio`, the cost of B as a multiple of that of A, with limits `low` and `high`. Columns of
+        B are NaN where it never reaches the accuracy; limits are infinite where the limit of the
+        accuracy never does.
     """
     import pandas as pd
 
     best_a, best_b = frontier(table_a, cost)["accuracy"], frontier(table_b, cost)["accuracy"]
-    highest = best_a.max() if len(best_a) else -np.inf
-    accuracy = np.unique(np.r_[best_a, best_b[best_b <= highest]])
+    lowest = max(best_a.min(), best_b.min()) if len(best_a) and len(best_b) else np.inf
+    accuracy = np.unique(np.r_[best_a, best_b])
+    accuracy = accuracy[(accuracy >= lowest) & (accuracy <= best_a.max())]
     sides = {"a": _costs_at(accuracy, table_a, cost), "b": _costs_at(accuracy, table_b, cost)}
     (a, a_low, a_high), (b, b_low, b_high) = (np.log2(costs) for costs in sides.values())
     ratio = b - a

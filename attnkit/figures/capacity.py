@@ -189,7 +189,7 @@ def _upright(table: pd.DataFrame, measure: Measure) -> Figure:
     }
     if measure == "steps_to_threshold":
         steps = table[measure].dropna().to_numpy(float)
-        ticks = [k * 10.0**power for power in range(8) for k in (1, 2, 5)]
+        ticks = [k * 10.0**power for power in range(8) for k in (1, 2, 3, 5, 7)]
         low, high = (steps.min() / 1.2, steps.max() * 1.2) if len(steps) else (1.0, 10.0)
         ends = {"range": [math.log10(low), math.log10(high)]}
         texts = [f"{tick:,.0f}" for tick in ticks]
@@ -266,6 +266,6 @@ def describe_difference(
     signs = np.sign(known.loc[known[clear], column])
     return (
         f"{MEASURES[measure]}, {a} minus {b}, by {by}. {len(known)} cells, {low} to {high}; the "
-        f"95% interval lies above 0 in {int((signs > 0).sum())} and below 0 in "
+        f"95% interval is clearly higher for {a} in {int((signs > 0).sum())} and for {b} in "
         f"{int((signs < 0).sum())} of them."
     )

@@ -12,14 +12,17 @@ import pandas as pd
 from attnkit.analysis.conclusion import label_of
 from attnkit.figures.grid import CellGrid, GridAxis, text_of
 from attnkit.figures.panels import Figure, Trace
-from attnkit.figures.phase import NEVER
-from attnkit.variants.palette import BLUE_RED
+from attnkit.figures.phase import NEVER, color_bar
+from attnkit.variants.palette import BLUE_RED, REFERENCE, translucent
 
 DifferenceMeasure = Literal["accuracy", "steps_to_threshold"]
 """Column of which two variants are compared."""
 
-_DARK = 0.55
-"""Share of the largest difference from which numbers are white."""
+_NONE = translucent(REFERENCE, 0.12)
+"""Colour of no difference: nearly that of the page, which may be light or dark."""
+
+_DARK = 0.6
+"""Share of the largest difference from which numbers are white, not in the colour of text."""
 
 
 def difference_columns(measure: DifferenceMeasure) -> tuple[str, str]:
@@ -33,7 +36,8 @@ def difference_text(value: float, measure: DifferenceMeasure) -> str:
         return "–"
     if measure == "accuracy":
         return f"{100 * value:+z.0f}".replace("-", "−") if round(100 * value) else "0"
-    return f"×{2**value:.2g}"
+    ratio = 2**value
+    return f"×{ratio:.1f}" if 0.95 <= ratio < 9.95 else f"×{ratio:.2g}"
 
 
 def difference_axis(table: pd.DataFrame, measure: DifferenceMeasure, height: int) -> Figure:
@@ -53,22 +57,8 @@ def difference_axis(table: pd.DataFrame, measure: DifferenceMeasure, height: int
     return {
         "cmin": -most,
         "cmax": most,
-        "colorscale": [[i / (len(BLUE_RED) - 1), color] for i, color in enumerate(BLUE_RED)],
-        "colorbar": {
-            "orientation": "h",
-            "title": {"text": title, "side": "top", "font": {"size": 12}},
-            "thickness": 8,
-            "len": 0.5,
-            "x": 0.5,
-            "xanchor": "center",
-            "y": 18 / height,
-            "yref": "container",
-            "yanchor": "bottom",
-            "ypad": 0,
-            "outlinewidth": 0,
-            "tickvals": ticks,
-            "ticktext": texts,
-        },
+        "colorscale": [[0, BLUE_RED[0]], [0.5, _NONE], [1, BLUE_RED[-1]]],
+        "colorbar": {**color_bar(title, height), "tickvals": ticks, "ticktext": texts},
     }
 
 
@@ -99,29 +89,22 @@ def difference_traces(
     unknown = np.where(np.isnan(values), 0.0, np.nan)
     grey = {"colorscale": [[0, NEVER], [1, NEVER]], "showscale": False}
     marked = table[table[clear].to_numpy(bool)]
-    most = _largest(table, measure)
-    numbers: Trace = {
-        "type": "scatter",
-        "mode": "text",
-        "x": [float(x.positions[x.values.index(value)]) for value in marked[x.name].tolist()],
-        "y": [
-            float(y.positions[y.values.index(value)])
-            for value in (marked[y.name].tolist() if y.name else [""] * len(marked))
-        ],
-        "text": [difference_text(value, measure) for value in marked[column]],
-        "textfont": {
-            "size": 12,
-            "color": [
-                "#ffffff" if abs(value) > _DARK * most else "#151413" for value in marked[column]
-            ],
-        },
-        "hoverinfo": "skip",
-    }
+    strong = (marked[column].abs() > _DARK * _largest(table, measure)).to_numpy()
     return [
         {**base, **grey, "z": grid.numbers(unknown)},
         {**base, "z": grid.numbers(values), "coloraxis": "coloraxis"},
-        numbers,
+        {**_numbers(marked[strong], x, y, measure), "textfont": {"size": 12, "color": "#ffffff"}},
+        _numbers(marked[~strong], x, y, measure),
     ]
+
+
+def _numbers(rows: pd.DataFrame, x: GridAxis, y: GridAxis, measure: DifferenceMeasure) -> Trace:
+    """Return the differences of some rows as texts in their cells, in the colour of text."""
+    column, _ = difference_columns(measure)
+    at_x, at_y = (axis.positions_of(rows) for axis in (x, y))
+    texts = [difference_text(value, measure) for value in rows[column]]
+    trace: Trace = {"type": "scatter", "mode": "text", "x": at_x, "y": at_y, "text": texts}
+    return {**trace, "textfont": {"size": 12}, "hoverinfo": "skip"}
 
 
 def _tips(table: pd.DataFrame, x: GridAxis, y: GridAxis, measure: DifferenceMeasure) -> list[str]:

@@ -26,14 +26,14 @@ _SPREAD = 4.0
 _LABEL = 26
 """Pixels that the label of a tick needs."""
 
-_TITLE, _TICKS, _AXIS_TITLE, _COLOR_BAR = 26, 26, 22, 58
+_TITLE, _TICKS, _AXIS_TITLE, _COLOR_BAR = 26, 26, 22, 70
 """Heights in pixels: title of a panel, its ticks, the title of the axis, and the colour bar."""
 
 _LEFT, _RIGHT, _GAP = 52, 10, 14
 """Widths in pixels: left and right of all panels, and between two of them."""
 
-_WIDTH = 1040
-"""Width in pixels for which the parts are placed; narrower pages have fewer columns."""
+_WIDTH, _NARROW = 1040, 350
+"""Widths in pixels for which labels are chosen: with four columns or more, and with fewer."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,11 @@ class GridAxis:
         """Coordinates of the values."""
         values = self.values if self.logarithmic else range(len(self.values))
         return np.array(values, float)
+
+    def positions_of(self, rows: pd.DataFrame) -> list[float]:
+        """Return the coordinates of the rows of a table."""
+        places = {value: float(at) for value, at in zip(self.values, self.positions, strict=True)}
+        return [places[value] for value in (rows[self.name] if self.name else [""] * len(rows))]
 
     @property
     def limits(self) -> np.ndarray:
@@ -197,7 +202,7 @@ class PanelGrid:
     def layout(self, titles: Sequence[Title]) -> Figure:
         """Return the layout: axes, titles, margins and height."""
         columns = min(self.columns, self.n_panels)
-        width = _WIDTH if self.columns >= 4 else 175 * self.columns
+        width = _WIDTH if self.columns >= 4 else _NARROW
         inner = width - _LEFT - _RIGHT
         cell = (inner - _GAP * (columns - 1)) / columns
         top, bottom = _TITLE, _TICKS + _AXIS_TITLE + self.below

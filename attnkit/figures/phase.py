@@ -50,20 +50,34 @@ def color_axis(table: pd.DataFrame, measure: Measure, columns: int, height: int)
         "cmin": low,
         "cmax": high,
         "colorscale": scale,
-        "colorbar": {
-            "orientation": "h",
-            "title": {"text": MEASURES[measure], "side": "top", "font": {"size": 12}},
-            "thickness": 8,
-            "len": 0.3 if columns >= 4 else 0.9,
-            "x": 0.5,
-            "xanchor": "center",
-            "y": 18 / height,  # room for the labels of its ticks
-            "yref": "container",
-            "yanchor": "bottom",
-            "ypad": 0,
-            "outlinewidth": 0,
-            **ticks,
+        "colorbar": {**color_bar(MEASURES[measure], height), "len": 0.3 if columns >= 4 else 0.9}
+        | ticks,
+    }
+
+
+def color_bar(title: str, height: int) -> Figure:
+    """Return a horizontal bar of colours at the lower edge of a figure.
+
+    Args:
+        title: Text above the bar.
+        height: Height of the figure in pixels.
+    """
+    return {
+        "orientation": "h",
+        "title": {
+            "text": f'{title}<br><span style="font-size:3px"> </span>',  # a gap below the title
+            "side": "top",
+            "font": {"size": 12},
         },
+        "thickness": 8,
+        "len": 0.5,
+        "x": 0.5,
+        "xanchor": "center",
+        "y": 18 / height,  # room for the labels of its ticks
+        "yref": "container",
+        "yanchor": "bottom",
+        "ypad": 0,
+        "outlinewidth": 0,
     }
 
 
@@ -107,11 +121,8 @@ def _failed(rows: pd.DataFrame, x: GridAxis, y: GridAxis, texts: list[str]) -> T
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": [float(x.positions[x.values.index(value)]) for value in rows[x.name].tolist()],
-        "y": [
-            float(y.positions[y.values.index(value)])
-            for value in (rows[y.name].tolist() if y.name else [""] * len(rows))
-        ],
+        "x": x.positions_of(rows),
+        "y": y.positions_of(rows),
         "marker": {"symbol": "x-thin", "size": 9, "line": {"color": REFERENCE, "width": 2}},
         "hoverinfo": "text",
         "hovertext": texts,
