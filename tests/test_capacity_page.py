@@ -103,7 +103,7 @@ def test_the_page_concludes_in_one_sentence():
 def test_the_diagram_is_sent_with_figures_for_narrow_pages_and_its_numbers():
     """Its file of comma-separated values has a row per cell."""
     data = drawn(visit_at("capacity"), page.PHASE)
-    assert [narrower["most"] for narrower in data["narrower"]] == list(page.NARROWER)
+    assert [0, *(narrower["most"] for narrower in data["narrower"])] == list(page.COLUMNS)
     assert data["picks"]
     assert len(data["table"]["rows"]) == made_up().sweep.n_cells
     assert data["alt"]
@@ -116,6 +116,7 @@ def test_a_link_is_followed_and_written_again():
         "measure": "solved",
         "x": "n_entries",
         "y": "d_head",
+        "d_head": "8",
         "variants": "QKV,K=V",
         "show": "matching",
         "one": "Q=K",

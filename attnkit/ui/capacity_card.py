@@ -45,14 +45,8 @@ def row_of(result: SweepResult, cell: Cell) -> pd.Series[Any] | None:
     return table.iloc[0] if len(table) else None
 
 
-def show_card(choice: CapacityChoice, result: SweepResult, shown: pd.DataFrame) -> None:
-    """Draw a list of all cells of the diagram, the numbers of the chosen one, and its button.
-
-    Args:
-        choice: The visitor's choices.
-        result: The sweep.
-        shown: Rows of the cells in the diagram.
-    """
+def show_card(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw a list of all cells of the diagram, the numbers of the chosen one, and its button."""
     sweep = result.sweep
     beside = choice.beside
     cells = [

@@ -35,6 +35,7 @@ from attnkit.ui.capacity_choice import (
 )
 from attnkit.ui.live_sweep import parquet_of
 from attnkit.ui.live_sweep_area import on_the_command_line
+from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
 _TITLES = {
@@ -55,18 +56,19 @@ def table_of(result: SweepResult) -> pd.DataFrame:
     return cells(result)
 
 
-def shown_cells(choice: CapacityChoice, result: SweepResult) -> pd.DataFrame:
-    """Return the cells of the phase diagram: of the chosen variants, at the chosen other values."""
-    table = slice_at(table_of(result), choice.beside)
-    return table[table["sharing"].isin(choice.variants)]
+def shown_cells(
+    result: SweepResult, variants: Sequence[Variant], fixed: Mapping[str, Value]
+) -> pd.DataFrame:
+    """Return the cells of some variants at some values of axes."""
+    table = slice_at(table_of(result), fixed)
+    return table[table["sharing"].isin(variants)]
 
 
 def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the measure over one axis, a line per variant."""
     st.subheader("Slices", anchor=False)
     pick_other_values(choice, result, [choice.x])
-    table = slice_at(table_of(result), without(choice, [choice.x]))
-    table = table[table["sharing"].isin(choice.variants)]
+    table = shown_cells(result, choice.variants, without(choice, [choice.x]))
     title = f"{MEASURES[choice.measure]} over {label_of(choice.x).lower()}"
     _figure(
         "slices",
@@ -126,7 +128,7 @@ def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
 def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the table of the cells, and the downloads of everything."""
     st.subheader("The numbers", anchor=False)
-    table = shown_cells(choice, result)
+    table = shown_cells(result, choice.variants, choice.beside)
     titles = {name: label_of(name) for name in result.sweep.axes} | _TITLES
     titles |= MEASURES | {str(name): title for name, title in COSTS.items()}
     st.dataframe(

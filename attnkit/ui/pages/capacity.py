@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
-import pandas as pd
 import streamlit as st
 
-from attnkit.analysis.boundary import Boundary, boundary
+from attnkit.analysis.boundary import boundary
 from attnkit.analysis.conclusion import conclusion, label_of
 from attnkit.figures.capacity import PHASE_KEY, describe_phase, plot_phase
 from attnkit.figures.panels import Figure
-from attnkit.figures.phase import MEASURES
+from attnkit.figures.phase import MEASURES, Measure
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.shipped import SHIPPED, load_shipped
 from attnkit.sweeps.specification import InvalidSweep, Value
@@ -48,8 +49,8 @@ TICK_SECONDS = 0.5
 PHASE = "capacity_phase"
 """Key of the phase diagram."""
 
-NARROWER = {1000: 3, 640: 2, 330: 1}
-"""Panels beside each other where the figure is at most so many pixels wide; elsewhere five."""
+COLUMNS = {0: 5, 1000: 3, 640: 2, 330: 1}
+"""Panels beside each other by the largest width of the figure in pixels; 0: at all others."""
 
 
 def draw() -> None:
@@ -106,10 +107,13 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
         if drawn_moving and not live.moving:
             st.rerun()
     result = result_of(choice, live)
+    text = ""
     if result is not None and result.runs["error"].isna().any():
-        with st.container(key="conclusion"):
-            text = conclusion_of(result, choice.x, choice.y, tuple(choice.beside.items()))
-            st.markdown(plain(text))
+        text = conclusion_of(result, choice.x, choice.y, tuple(choice.beside.items()))
+        if live is not None and live.result() is result and not live.finished:
+            text = f"So far: {text}"
+    with st.container(key="conclusion"):  # also without a text: what follows keeps its place
+        st.markdown(plain(text or "The diagram fills point by point."))
     if live is not None and (choice.sweep == OWN or not live.ended):
         live_bar(live)
 
@@ -118,14 +122,6 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
 def conclusion_of(result: SweepResult, x: str, y: str, fixed: tuple[tuple[str, Value], ...]) -> str:
     """Return the conclusion of a sweep; kept for the newest results."""
     return conclusion(result, x, y or None, dict(fixed))
-
-
-@lru_cache(maxsize=128)
-def boundary_of(
-    result: SweepResult, variant: Variant, x: str, y: str, fixed: tuple[tuple[str, Value], ...]
-) -> Boundary | None:
-    """Return the boundary of a variant; kept for the newest results."""
-    return boundary(result, variant, x, y or None, dict(fixed))
 
 
 def controls(choice: CapacityChoice, result: SweepResult) -> None:
@@ -170,49 +166,73 @@ def take_variants(choice: CapacityChoice, result: SweepResult, key: str) -> None
     choice.variants = tuple(v for v in result.sweep.sharing if v in chosen) or choice.variants
 
 
+class Phase(NamedTuple):
+    """A phase diagram that is ready to be sent.
+
+    Attributes:
+        figures: Figure by the largest width in pixels at which it is drawn; 0 for all others.
+        finding: What it shows, in words.
+        numbers: Its cells, for a file of comma-separated values.
+    """
+
+    figures: dict[int, Figure]
+    finding: str
+    numbers: Mapping[str, Any]
+
+
+@lru_cache(maxsize=32)
+def phase_of(
+    result: SweepResult,
+    x: str,
+    y: str,
+    measure: Measure,
+    variants: tuple[Variant, ...],
+    fixed: tuple[tuple[str, Value], ...],
+) -> Phase:
+    """Return the phase diagram of a sweep; kept for the newest results.
+
+    Args:
+        result: The sweep.
+        x: Name of the axis across.
+        y: Name of the axis upwards; empty for none.
+        measure: Name of the measure.
+        variants: The variants that have a panel.
+        fixed: Names and values of all other axes.
+    """
+    table = shown_cells(result, variants, dict(fixed))
+    trained = [v for v in variants if (table["n_seeds"][table["sharing"] == v] > 0).any()]
+    found = [boundary(result, v, x, y or None, dict(fixed)) for v in trained]
+    boundaries = [one for one in found if one is not None]
+    figures = {
+        most: plot_phase(
+            table, x, y or None, measure, boundaries, columns=columns, values=result.sweep.axes
+        )
+        for most, columns in COLUMNS.items()
+    }
+    finding = describe_phase(table, x, y or None, measure, boundaries)
+    return Phase(figures, finding, csv_table(table))
+
+
 def show_phase(choice: CapacityChoice) -> None:
     """Draw the phase diagram, and the chosen cell below it."""
     result = result_of(choice, open_live_sweep())
     if result is None:
         return
-    table = shown_cells(choice, result)
     fixed = tuple(choice.beside.items())
-    trained = set(table.loc[table["n_seeds"] > 0, "sharing"])
-    found = [boundary_of(result, Variant(v), choice.x, choice.y, fixed) for v in trained]
-    boundaries = [one for one in found if one is not None]
-    figures = phase_figures(choice, result, table, boundaries)
-    finding = describe_phase(table, choice.x, choice.y or None, choice.measure, boundaries)
+    phase = phase_of(result, choice.x, choice.y, choice.measure, choice.variants, fixed)
     components.saved_picture(
-        figures.pop(0),
+        phase.figures[0],
         key=PHASE,
-        alt=finding,
+        alt=phase.finding,
         title=MEASURES[choice.measure],
         file=f"attnkit-capacity-{choice.sweep}",
-        narrower=figures,
-        table=csv_table(table),
+        narrower={most: figure for most, figure in phase.figures.items() if most},
+        table=phase.numbers,
         picked=lambda: take_mark(choice, result, st.session_state[PHASE].picked),
     )
     st.caption(plain(PHASE_KEY))
-    show_card(choice, result, table)
+    show_card(choice, result)
     choice.write_link()
-
-
-def phase_figures(
-    choice: CapacityChoice, result: SweepResult, table: pd.DataFrame, boundaries: list[Boundary]
-) -> dict[int, Figure]:
-    """Return the phase diagram by the largest width at which it is drawn; 0 for all others."""
-    return {
-        most: plot_phase(
-            table,
-            choice.x,
-            choice.y or None,
-            choice.measure,
-            boundaries,
-            columns=columns,
-            values=result.sweep.axes,
-        )
-        for most, columns in {0: 5, **NARROWER}.items()
-    }
 
 
 def show_section(choice: CapacityChoice, result: SweepResult) -> None:
