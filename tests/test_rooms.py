@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "attnkit"
 
 ORDER = (
-    "foundation tasks variants experiment model training analysis claims evidence realmodels "
-    "examples service figures ui bench command __main__"
+    "foundation tasks variants experiment model training analysis claims evidence sweeps "
+    "realmodels examples service figures ui bench command __main__"
 ).split()
 """The rooms from the ground up. A room may import itself and those before it."""
 

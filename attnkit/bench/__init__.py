@@ -11,6 +11,7 @@
 | `contenders` | everything that is timed, each in its own process |
 | `compare` | interleaved rounds, medians, ratios and their spread |
 | `live` | training while visitors watch the dashboard |
+| `sweep_driver` | the driver of a sweep with a million cells, without training |
 | `report` | tables |
 
 Rates are model-steps per second; one optimiser step of one model is one model-step. Contenders of a

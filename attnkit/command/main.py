@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from attnkit.command import bench, claims, code, examples, models, tasks, train, variants
+from attnkit.command import bench, claims, code, examples, models, sweep, tasks, train, variants
 from attnkit.command.arguments import BAD_INPUT, BadInput, Parser, error_line, known_name
 from attnkit.command.interrupts import INTERRUPTED, MESSAGE, interrupts
 from attnkit.command.streams import discard_output
@@ -17,7 +17,7 @@ from attnkit.foundation.plugins import import_plugins
 from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.realmodels.base import Unreadable
 
-COMMANDS = (train, tasks, variants, claims, models, code, bench, examples)
+COMMANDS = (train, tasks, variants, claims, sweep, models, code, bench, examples)
 """Modules of the commands; each adds its own parser."""
 
 

@@ -13,7 +13,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode
 
@@ -361,9 +361,12 @@ def settings(task: str) -> dict[str, Setting]:
 
 def default_settings(task: str) -> dict[str, Any]:
     """Return the flat settings of a task's default experiment."""
-    sharing = [sharing.value for sharing in Sharing]
-    values = {name: setting.default for name, setting in settings(task).items()}
-    return {"task": task, "sharing": sharing, **values}
+    return {"task": task, "sharing": [s.value for s in Sharing], **_default_values(TASKS[task])}
+
+
+@cache
+def _default_values(task: type[Task]) -> dict[str, Any]:
+    return {name: setting.default for name, setting in settings(task.name).items()}
 
 
 def problems_of(error: ValidationError, task: str = DEFAULT_TASK) -> list[Problem]:

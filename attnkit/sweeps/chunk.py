@@ -17,6 +17,7 @@ import numpy as np
 from attnkit import __version__
 from attnkit.evidence.trials import TUNING_SEED, choose_rate
 from attnkit.experiment import Experiment
+from attnkit.foundation.process import give_memory_back
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.planning import Chunk, Group, variants_of
@@ -61,6 +62,7 @@ def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> ChunkReport:
             report.seconds[variant] = spent + float(table["seconds"].sum())
             tables.append(table)
     folder.write_part(chunk.name, pd.concat(tables, ignore_index=True))
+    give_memory_back()
     return report
 
 

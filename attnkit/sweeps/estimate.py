@@ -21,7 +21,7 @@ N_SAMPLED = 200
 _MEASURED_STEPS = 6
 _MOST_MEASURED_SECONDS = 4.0
 
-WORKER_MEGABYTES = 330.0
+WORKER_MEGABYTES = 480.0
 """Memory of a worker process before it trains anything, with torch and the kernel loaded."""
 
 
@@ -106,17 +106,21 @@ class CostModel:
         return (len(group.seeds) + n_tuning) * (steps * self.per_step + billions * self.per_billion)
 
     def _work(self, point: int, variant: int) -> tuple[float, float]:
-        experiment = _possible(self.sweep, Group(point, (variant,), self.sweep.seeds))
-        return (0.0, 0.0) if experiment is None else work_of(experiment, experiment.sharing[0])
+        sweep, name = self.sweep, self.sweep.sharing[variant]
+        experiment = _experiment(sweep, point, sweep.sharing)
+        if experiment is None or name not in experiment.sharing:
+            experiment = _experiment(sweep, point, (name,))
+        return (0.0, 0.0) if experiment is None else work_of(experiment, name)
 
     def learn(self, chunk: Chunk, report: ChunkReport) -> None:
         """Correct the estimates by what a chunk has taken, for each variant."""
+        measured = {variant: spent for variant, spent in report.seconds.items() if spent}
         for group in chunk.groups:
-            for variant in group.variants:
+            for variant in measured.keys() & set(group.variants):
                 predicted = self._predict(group, variant)
                 self._predicted[variant] = self._predicted.get(variant, 0.0) + predicted
-        for variant, seconds in report.seconds.items():
-            self._measured[variant] = self._measured.get(variant, 0.0) + seconds
+        for variant, spent in measured.items():
+            self._measured[variant] = self._measured.get(variant, 0.0) + spent
 
 
 @dataclass(frozen=True)

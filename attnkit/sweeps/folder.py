@@ -21,6 +21,8 @@ from attnkit.sweeps.specification import InvalidSweep, Sweep
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnkit.sweeps.result import SweepResult
+
 _SPECIFICATION, _PARTS = "sweep.json", "parts"
 
 
@@ -80,6 +82,10 @@ class SweepFolder:
         rows.to_parquet(buffer, index=False, compression="zstd")
         self._write(self._path(_PARTS, f"{name}.parquet"), buffer.getvalue())
 
+    def write_result(self, result: SweepResult) -> None:
+        """Write all runs as one Parquet file, `runs.parquet`, which `SweepResult.load` reads."""
+        self._write(self._path("runs.parquet"), result.to_bytes())
+
     def _write(self, path: str, content: bytes) -> None:
         files = self._place[0]
         parent, _, name = path.rpartition("/")
@@ -95,6 +101,10 @@ class SweepFolder:
         files.invalidate_cache()
         names = (str(path) for path in files.ls(parts, detail=False))
         return sorted(p for p in names if p.endswith(".parquet") and "/." not in p)
+
+    def n_bytes(self) -> int:
+        """Return the size of all complete parts."""
+        return sum(int(self._place[0].size(path)) for path in self.part_paths())
 
     def read_parts(self, columns: list[str] | None = None) -> pd.DataFrame | None:
         """Return the rows of all parts, with some or all columns; None if there are no parts.
@@ -115,4 +125,6 @@ class SweepFolder:
                 raise InvalidSweep(
                     f"--out: {path} is damaged ({reason}); delete it, and --resume repeats its runs"
                 ) from None
-        return pa.concat_tables(tables, promote_options="default").to_pandas() if tables else None
+        return (
+            pa.concat_tables(tables, promote_options="permissive").to_pandas() if tables else None
+        )

@@ -84,6 +84,10 @@ class SweepResult:
         Raises:
             OSError: If the file cannot be written.
         """
+        write_file(Path(file), self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """Return the result as the content of a Parquet file, with the sweep in its metadata."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -91,7 +95,7 @@ class SweepResult:
         metadata = {**(table.schema.metadata or {}), _METADATA: self.sweep.to_json().encode()}
         buffer = io.BytesIO()
         pq.write_table(table.replace_schema_metadata(metadata), buffer, compression="zstd")
-        write_file(Path(file), buffer.getvalue())
+        return buffer.getvalue()
 
     @staticmethod
     def load(file: str | Path) -> SweepResult:

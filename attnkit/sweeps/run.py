@@ -146,6 +146,8 @@ def drive(
         for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
             chunk = in_flight.pop(future)
             error = future.exception()
+            if isinstance(error, InvalidSweep):  # the cluster cannot run any task
+                raise error
             if error is None:
                 done = future.result()
                 model.learn(chunk, done)

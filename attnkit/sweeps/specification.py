@@ -27,6 +27,7 @@ does not import torch, because pages build sweeps.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -203,28 +204,49 @@ class Sweep(BaseModel):
             raise InvalidSweep(f"sharing: got {shown(error.text, quoted=True)}, {error}") from None
 
     def _check_experiments(self) -> None:
-        """Check the base, and every value of every axis while the others have their first value.
+        """Check every value of every axis while the others have their first value.
 
-        A combination of values may still be impossible; its cells then hold the reason.
+        Every value must be possible with some variant, and every variant at some of these points.
+        Other combinations may be impossible; their cells then hold the reason.
         """
         if self.n_cells > MOST_CELLS:
             allowed = f"axes with at most {MOST_CELLS:,} cells together"
             raise InvalidSweep(_problem("axes", f"{self.n_cells:,} cells", allowed))
-        first = {name: values[0] for name, values in self.axes.items()}
         if self.rates.tunes and "learning_rate" in self.axes:
             allowed = "one multiple, because learning_rate is an axis"
             raise InvalidSweep(_problem("rates.multiples", list(self.rates.multiples), allowed))
+        first = {name: values[0] for name, values in self.axes.items()}
         points = [first]
         points += [{**first, name: v} for name, values in self.axes.items() for v in values[1:]]
+        errors: dict[Variant, InvalidExperiment] = {}
+        possible: set[Variant] = set()
         for point in points:
+            at_point = self._errors_at(point)
+            errors = {**at_point, **errors}
+            possible |= set(self.sharing) - at_point.keys()
+            if len(at_point) == len(self.sharing):
+                raise InvalidSweep(self._in_words(at_point[self.sharing[0]]))
+        for variant in self.sharing:
+            if variant not in possible:
+                raise InvalidSweep(self._in_words(errors[variant]))
+
+    def _errors_at(self, point: Mapping[str, Value]) -> dict[Variant, InvalidExperiment]:
+        """Return the errors of the variants that are impossible at a point."""
+        with contextlib.suppress(InvalidExperiment):
+            self.experiment(point, self.sharing)
+            return {}
+        errors = {}
+        for variant in self.sharing:
             try:
-                self.experiment(point, self.sharing)
+                self.experiment(point, [variant])
             except InvalidExperiment as error:
-                raise InvalidSweep(
-                    "; ".join(
-                        f"{self._key(p.field)}: {str(p).partition(': ')[2]}" for p in error.problems
-                    )
-                ) from None
+                errors[variant] = error
+        return errors
+
+    def _in_words(self, error: InvalidExperiment) -> str:
+        return "; ".join(
+            f"{self._key(p.field)}: {str(p).partition(': ')[2]}" for p in error.problems
+        )
 
     def __hash__(self) -> int:
         return hash(self.hash)
@@ -290,7 +312,7 @@ class Sweep(BaseModel):
     def settings_at(self, point: Mapping[str, Value]) -> dict[str, Any]:
         """Return all settings of the experiments at a point, without variants and seeds."""
         task = str(point.get("task", self.base["task"]))
-        every = {**_defaults(task), **self.base, **point}
+        every = {**default_settings(task), **self.base, **point}
         return {name: value for name, value in every.items() if name not in NOT_AN_AXIS}
 
     def experiment(
@@ -365,13 +387,6 @@ def read_sweep(file: str | Path) -> Sweep:
         return Sweep.from_toml(Path(file).read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise InvalidSweep("specification: not a text in UTF-8") from None
-
-
-def _defaults(task: str) -> Mapping[str, Any]:
-    return _DEFAULTS.setdefault(task, default_settings(task))
-
-
-_DEFAULTS: dict[str, Mapping[str, Any]] = {}
 
 
 def _table(key: str, value: Any) -> Mapping[str, Any]:

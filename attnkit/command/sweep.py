@@ -1,0 +1,197 @@
+"""The command `sweep`: train variants at every point of a grid of settings."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnkit.command.arguments import BadInput, Commands, known_name, reason_of, whole_number
+from attnkit.command.interrupts import interrupts
+from attnkit.command.outputs import got_path
+
+if TYPE_CHECKING:
+    from attnkit.sweeps import Sweep
+    from attnkit.sweeps.folder import SweepFolder
+    from attnkit.sweeps.repetition import Repetition
+    from attnkit.sweeps.result import SweepResult
+    from attnkit.sweeps.run import Prepared, Progress
+
+PLACES = ("local", "ray")
+
+_MOST_REPEATED = 10_000
+
+
+def add(commands: Commands) -> None:
+    """Add the parser of the command."""
+    parser = commands.add_parser("sweep", help="train variants at every point of a grid")
+    parser.set_defaults(run=_run, parser=parser)
+    parser.add_argument("specification", metavar="SPEC.toml", help="base, axes, variants, seeds")
+    parser.add_argument(
+        "--engine",
+        default="local",
+        help="where to train: local for processes on this machine, ray for a Ray cluster "
+        "(pip install 'attnkit[cluster]'; RAY_ADDRESS names it, else one starts here)",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="folder for the runs, also on other storage that fsspec knows, such as "
+        "s3://bucket/folder; default: the name of the specification without .toml",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="the folder may hold runs already: train those that are missing",
+    )
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="with --resume, try failed runs again"
+    )
+    parser.add_argument(
+        "--estimate", action="store_true", help="say what the sweep needs, and train nothing"
+    )
+    parser.add_argument(
+        "--check",
+        metavar="N",
+        help="train N random cells of the folder again on this machine, and report differences",
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from attnkit.sweeps.folder import SweepFolder
+    from attnkit.sweeps.specification import InvalidSweep, read_sweep
+
+    known_name("--engine", arguments.engine, PLACES)
+    if arguments.retry_failed and not arguments.resume:
+        raise BadInput("--retry-failed: allowed only with --resume")
+    file = Path(arguments.specification)
+    try:
+        sweep = read_sweep(file)
+        folder = SweepFolder(arguments.out or str(file.with_suffix("")))
+        if arguments.check is not None:
+            return _check(sweep, folder, arguments.check)
+        return _train(sweep, folder, arguments)
+    except InvalidSweep as error:
+        raise BadInput(str(error)) from None
+    except (OSError, ValueError) as error:
+        name = getattr(error, "filename", None) or arguments.specification
+        raise BadInput(f"{got_path('sweep', str(name))}: {reason_of(error)}") from None
+
+
+def _train(sweep: Sweep, folder: SweepFolder, arguments: argparse.Namespace) -> int:
+    from attnkit.foundation.process import prepare_for_training
+    from attnkit.sweeps.result import SweepResult
+    from attnkit.sweeps.run import prepare, train_missing
+
+    prepare_for_training()
+    prepared = prepare(sweep, folder, resume=arguments.resume, retry_failed=arguments.retry_failed)
+    print(_outlook(prepared, arguments.engine), file=sys.stderr, flush=True)
+    if arguments.estimate:
+        return 0
+    with _Bar(prepared.estimate.n_runs) as bar, interrupts:
+        train_missing(prepared, arguments.engine, bar)
+    result = SweepResult.read(folder, sweep)
+    folder.write_result(result)
+    print(_summary(result))
+    print(f"{len(result.runs)} runs in {folder.address}; all of them in runs.parquet")
+    return 0
+
+
+def _outlook(prepared: Prepared, place: str) -> str:
+    """Return what a sweep is estimated to need, in one line."""
+    from attnkit.sweeps.local import n_local_workers
+
+    estimate, sweep = prepared.estimate, prepared.sweep
+    n_finished = sweep.n_runs - estimate.n_runs
+    text = f"{estimate.n_runs} runs to train"
+    text += f", {n_finished} finished before" if n_finished else ""
+    if not estimate.n_runs:
+        return text
+    text += f": about {_duration(estimate.core_hours * 3600)} of one core"
+    if place == "local":
+        n_workers = n_local_workers(estimate.megabytes)
+        seconds = estimate.core_hours * 3600 / n_workers
+        text += f", {_duration(seconds)} on {n_workers} workers"
+    text += f"; {estimate.megabytes:.0f} MB for each worker"
+    price = sweep.budget.price_per_core_hour
+    return text + (f"; cost {estimate.core_hours * price:.2f}" if price else "")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _summary(result: SweepResult) -> str:
+    """Return a table with one row per variant: cells, solved runs, failed runs."""
+    import pandas as pd
+
+    runs = result.runs
+    solved = runs["steps_to_threshold"].notna() if len(runs) else pd.Series(dtype=bool)
+    table = (
+        runs.assign(solved=solved, failed=runs["error"].notna())
+        .groupby("sharing", sort=False)
+        .agg(runs=("seed", "size"), solved=("solved", "sum"), failed=("failed", "sum"))
+    )
+    failures = runs.loc[runs["error"].notna(), "error"].value_counts()
+    lines = [f"{count} runs failed: {reason}" for reason, count in failures.head(3).items()]
+    return "\n".join([table.reset_index().to_string(index=False), *lines])
+
+
+def _check(sweep: Sweep, folder: SweepFolder, text: str) -> int:
+    from attnkit.foundation.process import prepare_for_training
+    from attnkit.sweeps.repetition import repeat_sample
+    from attnkit.sweeps.result import SweepResult
+
+    prepare_for_training()
+    n_cells = whole_number("--check", text, 1, _MOST_REPEATED)
+    with interrupts:
+        repetition = repeat_sample(SweepResult.read(folder, sweep), n_cells)
+    print(_differences(repetition))
+    return 0
+
+
+def _differences(repetition: Repetition) -> str:
+    table = repetition.table
+    equal = int(table["equal"].sum())
+    lines = [
+        f"{len(table)} runs of {repetition.n_cells} cells were trained again on "
+        f"{repetition.processor}: {equal} equal to the bit"
+    ]
+    if equal < len(table):
+        accuracy, loss = table["accuracy_difference"].max(), table["loss_difference"].max()
+        lines.append(f"largest difference: accuracy {accuracy:.4f}, loss {loss:.2e}")
+        lines.append(table.loc[~table["equal"]].to_string(index=False))
+    return "\n".join(lines)
+
+
+class _Bar:
+    """Progress on standard error: a bar on a terminal, else a line for every tenth."""
+
+    def __init__(self, n_runs: int) -> None:
+        self._n_runs = n_runs
+        self._next_line = 0.1
+        self._bar: Any = None
+
+    def __enter__(self) -> _Bar:
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=self._n_runs, unit="run", file=sys.stderr, leave=False)
+        return self
+
+    def __call__(self, progress: Progress) -> None:
+        n_finished = progress.n_done + progress.n_failed
+        if self._bar is not None:
+            self._bar.update(n_finished - self._bar.n)
+        elif n_finished >= self._next_line * self._n_runs:
+            self._next_line = n_finished / self._n_runs + 0.1
+            left = _duration(progress.seconds_left)
+            line = f"{n_finished} of {self._n_runs} runs, {progress.n_workers} workers, {left} left"
+            print(line, file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
