@@ -28,7 +28,7 @@ SECTIONS = {
     "slices": "Slices",
     "difference": "One minus another",
     "frontier": "Accuracy and cost",
-    "matching": "Cost of matching",
+    "matching": "Cost of equal accuracy",
     "numbers": "The numbers",
     "live": "A sweep of your own",
 }

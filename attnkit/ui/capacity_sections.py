@@ -18,6 +18,7 @@ from attnkit.figures.capacity import (
     plot_slice,
 )
 from attnkit.figures.frontier import (
+    FRONTIER_KEY,
     describe_frontier,
     describe_matching,
     plot_frontier,
@@ -35,6 +36,7 @@ from attnkit.ui.capacity_choice import (
 )
 from attnkit.ui.live_sweep import parquet_of
 from attnkit.ui.live_sweep_area import on_the_command_line
+from attnkit.ui.markdown import plain
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -67,7 +69,8 @@ def shown_cells(
 def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the measure over one axis, a line per variant."""
     st.subheader("Slices", anchor=False)
-    pick_other_values(choice, result, [choice.x])
+    with st.container(horizontal=True):
+        pick_other_values(choice, result, [choice.x])
     table = shown_cells(result, choice.variants, without(choice, [choice.x]))
     title = f"{MEASURES[choice.measure]} over {label_of(choice.x).lower()}"
     _figure(
@@ -82,7 +85,8 @@ def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
 def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the differences of two variants, seed by seed, at every point."""
     st.subheader("One minus another", anchor=False)
-    pick_pair(choice, result, ("One", "minus"))
+    with st.container(horizontal=True):
+        pick_pair(choice, result, ("One", "minus"))
     table = slice_at(difference(result, choice.one, choice.other), choice.beside)
     names = (str(choice.one), str(choice.other))
     title = f"{title_of(choice.one)} minus {title_of(choice.other)}"
@@ -90,7 +94,9 @@ def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     if choice.measure == "steps_to_threshold":
         measure = choice.measure
     args = (table, choice.x, choice.y or None, names, measure)
-    _figure("difference", plot_difference(*args), describe_difference(*args), title, table)
+    finding = describe_difference(*args)
+    _figure("difference", plot_difference(*args), finding, title, table)
+    st.caption(plain(finding))
 
 
 def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
@@ -102,27 +108,24 @@ def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
     table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
     title = f"Accuracy against {COSTS[cost]}"
     _figure("frontier", plot_frontier(table, cost), describe_frontier(table, cost), title, table)
+    st.caption(plain(FRONTIER_KEY))
 
 
 def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw how much more one variant must cost to be as accurate as another."""
-    st.subheader("Cost of matching", anchor=False)
+    st.subheader("Cost of equal accuracy", anchor=False)
     with st.container(horizontal=True):
         pick_pair(choice, result, ("The accuracy of", "matched by"))
         pick_cost(choice)
-    pick_other_values(choice, result, [choice.x])
+        pick_other_values(choice, result, [choice.x])
     table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
     one, other = (table[table["sharing"] == variant] for variant in (choice.one, choice.other))
     matching = matching_cost(one, other, cost)
     names = (str(choice.one), str(choice.other))
     title = f"{COSTS[cost]} at which {title_of(choice.other)} matches {title_of(choice.one)}"
-    _figure(
-        "matching",
-        plot_matching(matching, cost, names),
-        describe_matching(matching, cost, names),
-        title,
-        matching,
-    )
+    finding = describe_matching(matching, cost, names)
+    _figure("matching", plot_matching(matching, cost, names), finding, title, matching)
+    st.caption(plain(finding))
 
 
 def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
@@ -179,20 +182,17 @@ def without(choice: CapacityChoice, names: Sequence[str]) -> dict[str, Value]:
 def pick_other_values(choice: CapacityChoice, result: SweepResult, drawn: Sequence[str]) -> None:
     """Let the visitor choose the values of the axes that a figure does not draw."""
     others = {n: values for n, values in result.sweep.axes.items() if n not in drawn}
-    if not others:
-        return
-    with st.container(horizontal=True):
-        for name, values in others.items():
-            key = f"capacity_at_{name}"
-            st.session_state[key] = choice.fixed[name]
-            st.selectbox(
-                label_of(name),
-                values,
-                format_func=text_of,
-                key=key,
-                on_change=partial(_take_value, choice, name, key),
-                width=180,
-            )
+    for name, values in others.items():
+        key = f"capacity_at_{name}"
+        st.session_state[key] = choice.fixed[name]
+        st.selectbox(
+            label_of(name),
+            values,
+            format_func=text_of,
+            key=key,
+            on_change=partial(_take_value, choice, name, key),
+            width=180,
+        )
 
 
 def _take_value(choice: CapacityChoice, name: str, key: str) -> None:
@@ -201,9 +201,8 @@ def _take_value(choice: CapacityChoice, name: str, key: str) -> None:
 
 def pick_pair(choice: CapacityChoice, result: SweepResult, labels: tuple[str, str]) -> None:
     """Let the visitor choose the two variants that are compared."""
-    with st.container(horizontal=True):
-        for side, label in zip(("one", "other"), labels, strict=True):
-            pick(choice, side, label, result.sweep.sharing, title_of, width=180)
+    for side, label in zip(("one", "other"), labels, strict=True):
+        pick(choice, side, label, result.sweep.sharing, title_of, width=180)
 
 
 def pick_cost(choice: CapacityChoice) -> None:

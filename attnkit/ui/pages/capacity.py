@@ -49,7 +49,7 @@ TICK_SECONDS = 0.5
 PHASE = "capacity_phase"
 """Key of the phase diagram."""
 
-COLUMNS = {0: 5, 1000: 3, 640: 2, 330: 1}
+COLUMNS = {0: 5, 1000: 3, 640: 2}
 """Panels beside each other by the largest width of the figure in pixels; 0: at all others."""
 
 
