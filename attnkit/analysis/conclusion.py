@@ -29,6 +29,10 @@ _WORDS = {
 """Noun, adjective and superlative of settings; others are called by their labels."""
 
 
+_MOST = 5
+"""Most variants that a sentence names."""
+
+
 def label_of(setting: str) -> str:
     """Return the label of a setting, or its name if no task has it."""
     for task in TASKS:
@@ -62,8 +66,8 @@ def conclusion(
         if (line := boundary(result, name, x, y, fixed)) is not None and line.measured.any()
     }
     if not found:
-        each = ", ".join(f"{_title(name)} {percent(shares[name])}" for name in trained)
-        return f"Share of the runs that solve the task: {each}."
+        each = _shortened([f"{_title(name)} {percent(shares[name])}" for name in trained])
+        return f"Share of the runs that solve the task: {', '.join(each)}."
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
     sentences = [f"{_names(never)} never solve{'s' * (len(never) == 1)} the task here."]
     sentences = sentences if never else []
@@ -74,7 +78,7 @@ def conclusion(
         sentences += answer.sentences(complete=not never)
         sentences += _beyond(list(found.values()))
     else:
-        sentences += [_boundary_in_words(line) for line in found.values()]
+        sentences += [_boundary_in_words(line) for line in list(found.values())[:_MOST]]
     if always:
         sentences.append(f"{_names(always)} solve{'s' * (len(always) == 1)} the task in every run.")
     return " ".join(sentences)
@@ -146,13 +150,13 @@ class _Answer:
                 f"{_title(n)} {_times(known[n].ratio)} times ({_limits(known[n])})"
                 for n in rest[1:]
             ]
-            sentences.append(f"{', '.join(texts)}.")
+            sentences.append(f"{', '.join(_shortened(texts))}.")
         if unclear:
             texts = [
                 f"{_title(n)} ({_times(known[n].ratio)} times, {_limits(known[n])})"
                 for n in unclear
             ]
-            sentences.append(f"Not clearly different from {base}: {', '.join(texts)}.")
+            sentences.append(f"Not clearly different from {base}: {', '.join(_shortened(texts))}.")
         return sentences
 
     def _needs_most(self, name: str) -> bool:
@@ -183,10 +187,9 @@ def _boundary_in_words(line: Boundary) -> str:
         row = int(line.measured.argmax())
         where = f"{least} (95% interval {_number(line.low[row])} to {_number(line.high[row])})"
     by = f", depending on “{label_of(line.y)}”" if line.y is not None and least != most else ""
-    order = "from" if line.rises else "up to"
     return (
-        f"Half of the seeds of {_title(line.sharing)} solve the task {order} a value of "
-        f"“{label_of(line.x)}” of {where}{by}."
+        f"Half of the seeds of {_title(line.sharing)} solve the task at “{label_of(line.x)}” "
+        f"{where} or {'more' if line.rises else 'less'}{by}."
     )
 
 
@@ -203,7 +206,7 @@ def _beyond(found: Sequence[Boundary]) -> list[str]:
         return []
     x, y = label_of(found[0].x), label_of(found[0].y or "")
     outside = f"where the boundary lies outside of the values of “{x}”"
-    return [f"Values of “{y}” {outside} are not counted: {'; '.join(texts)}."]
+    return [f"Values of “{y}” {outside} are not counted: {'; '.join(_shortened(texts))}."]
 
 
 def _limits(ratio: MeanRatio) -> str:
@@ -229,7 +232,14 @@ def _title(sharing: str) -> str:
 
 
 def _names(sharings: Sequence[str]) -> str:
-    return _listed([_title(name) for name in sharings])
+    return _listed(_shortened([_title(name) for name in sharings]))
+
+
+def _shortened(texts: list[str]) -> list[str]:
+    """Return the first texts and the number of all others, if there are many."""
+    if len(texts) <= _MOST:
+        return texts
+    return [*texts[: _MOST - 1], f"{len(texts) - _MOST + 1} others"]
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -15,10 +15,11 @@ Source:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import expit, log_expit
+from scipy.special import log_expit
 from scipy.stats import chi2
 
 _N_POINTS, _N_SLOPES = 241, 48
@@ -63,18 +64,14 @@ def half_point(
         level: Probability that the band covers the true point.
     """
     lowest, highest = float(values.min()), float(values.max())
-    points = np.linspace(lowest - reach, highest + reach, _N_POINTS)
-    scale = 4 / (highest - lowest)
-    slopes = np.geomspace(*_SLOPES, _N_SLOPES) * (scale if rises else -scale)
-    score = slopes[:, None] * (values - points[:, None, None])  # (point, slope, x)
-    likelihood = (n_solved * log_expit(score) + (n_runs - n_solved) * log_expit(-score)).sum(-1)
-    weight = n_runs * expit(score) * expit(-score)
-    total = weight.sum(-1, keepdims=True)
-    middle = (weight * values).sum(-1, keepdims=True) / np.maximum(total, 1e-300)
-    information = total[..., 0] * (weight * (values - middle) ** 2).sum(-1)
+    grid = _grid_of(tuple(values.tolist()), rises, reach)
+    likelihood = grid.log_success @ n_solved + grid.log_failure @ (n_runs - n_solved)
+    centred = values - (lowest + highest) / 2
+    sums = grid.weight @ np.array([n_runs, n_runs * centred, n_runs * centred**2]).T
+    information = sums[..., 0] * sums[..., 2] - sums[..., 1] ** 2
     penalised = likelihood + 0.5 * np.log(np.maximum(information, 1e-300))
     profile = penalised.max(1)
-    best = int(profile.argmax())
+    best, points = int(profile.argmax()), grid.points
     value = float(points[best])
     inside = np.flatnonzero(profile >= profile[best] - chi2.ppf(level, 1) / 2)
     low, high = float(points[inside[0]]), float(points[inside[-1]])
@@ -83,3 +80,32 @@ def half_point(
         -np.inf if inside[0] == 0 else low,
         np.inf if inside[-1] == _N_POINTS - 1 else high,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """Terms of the likelihood at every half point and slope, for runs at each value.
+
+    Attributes:
+        points: Half points, (point,).
+        log_success: Logarithm of the probability of success, (point, slope, x).
+        log_failure: Logarithm of the probability of failure, (point, slope, x).
+        weight: Variance of an outcome, (point, slope, x).
+    """
+
+    points: np.ndarray
+    log_success: np.ndarray
+    log_failure: np.ndarray
+    weight: np.ndarray
+
+
+@lru_cache(maxsize=16)
+def _grid_of(values: tuple[float, ...], rises: bool, reach: float) -> _Grid:
+    """Return the grid of some values, the same for all variants and rows of a sweep."""
+    lowest, highest = min(values), max(values)
+    points = np.linspace(lowest - reach, highest + reach, _N_POINTS)
+    scale = 4 / (highest - lowest)
+    slopes = np.geomspace(*_SLOPES, _N_SLOPES) * (scale if rises else -scale)
+    score = slopes[:, None] * (np.array(values) - points[:, None, None])
+    log_success, log_failure = log_expit(score), log_expit(-score)
+    return _Grid(points, log_success, log_failure, np.exp(log_success + log_failure))

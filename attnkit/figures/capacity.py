@@ -265,7 +265,7 @@ def describe_difference(
     )
     signs = np.sign(known.loc[known[clear], column])
     return (
-        f"{MEASURES[measure]}, {a} minus {b}, by {by}. {len(known)} cells, {low} to {high}; the "
-        f"95% interval is clearly higher for {a} in {int((signs > 0).sum())} and for {b} in "
-        f"{int((signs < 0).sum())} of them."
+        f"{MEASURES[measure]}, {a} minus {b}, by {by}. {len(known)} cells, {low} to {high}; it is "
+        f"clearly higher for {a} in {int((signs > 0).sum())} of them, and for {b} in "
+        f"{int((signs < 0).sum())}."
     )

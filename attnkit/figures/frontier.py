@@ -144,7 +144,8 @@ def describe_frontier(table: pd.DataFrame, cost: Cost) -> str:
         for sharing, at, accuracy in best[["sharing", cost, "accuracy"]].itertuples(index=False)
     ]
     return (
-        f"Accuracy against {COSTS[cost]}. On the frontier stand {len(best)} of {len(table)} cells: "
+        f"Accuracy against {COSTS[cost]}. On the frontier stand {len(best)} of "
+        f"{table['accuracy'].notna().sum()} cells: "
         f"{', '.join(texts)}."
     )
 

@@ -23,8 +23,8 @@ from attnkit.variants.palette import colors_of
 _SPREAD = 4.0
 """Smallest ratio of the largest to the smallest value of a logarithmic axis."""
 
-_LABEL = 26
-"""Pixels that the label of a tick needs."""
+_LABEL, _LINE = 26, 16
+"""Smallest width, and height, in pixels of the label of a tick."""
 
 _TITLE, _TICKS, _AXIS_TITLE, _COLOR_BAR = 26, 26, 22, 70
 """Heights in pixels: title of a panel, its ticks, the title of the axis, and the colour bar."""
@@ -101,7 +101,8 @@ class GridAxis:
             return np.array([-0.5, 0.5])
         middles = (at[1:] + at[:-1]) / 2
         limits = np.r_[2 * at[0] - middles[0], middles, 2 * at[-1] - middles[-1]]
-        return 10.0**limits if self.logarithmic else limits
+        edges: np.ndarray = 10.0**limits if self.logarithmic else limits
+        return edges
 
     @property
     def edges(self) -> tuple[float, float]:
@@ -116,7 +117,8 @@ class GridAxis:
         """
         low, high = self.edges
         if self.logarithmic:
-            return np.clip(numbers, low / 1.1, high * 1.1)
+            clipped: np.ndarray = np.clip(numbers, low / 1.1, high * 1.1)
+            return clipped
         values = np.array(self.values, float)
         inside = np.interp(numbers, values, self.positions)
         return np.where(numbers < values[0], low, np.where(numbers > values[-1], high, inside))
@@ -125,19 +127,23 @@ class GridAxis:
         """Return the coordinates of values by their places, moved by a share of a cell."""
         low, high = self.edges
         at = self.positions[list(places)]
-        if self.logarithmic:
-            return at * (high / low) ** (share / len(self.values))
-        return at + share
+        factor = (high / low) ** (share / len(self.values)) if self.logarithmic else 1.0
+        return at * factor if self.logarithmic else at + share
 
-    def layout(self, pixels: float) -> Figure:
-        """Return the axis in Plotly's schema, with as many labels as fit into its length."""
+    def layout(self, pixels: float, *, upright: bool = False) -> Figure:
+        """Return the axis in Plotly's schema, with as many labels as fit into its length.
+
+        Args:
+            pixels: Length of the axis.
+            upright: Whether labels stand above each other.
+        """
         low, high = self.edges
         ends = [math.log10(low), math.log10(high)] if self.logarithmic else [low, high]
         return {
             "type": "log" if self.logarithmic else "linear",
             "range": ends,
             "tickvals": self.positions.tolist(),
-            "ticktext": self._labels(pixels),
+            "ticktext": self._labels(pixels, upright=upright),
             "tickangle": 0,
             "ticks": "",
             "showgrid": False,
@@ -145,7 +151,7 @@ class GridAxis:
             "fixedrange": True,
         }
 
-    def _labels(self, pixels: float) -> list[str]:
+    def _labels(self, pixels: float, *, upright: bool) -> list[str]:
         """Return the labels of ticks, empty where there is no room: first for powers of two."""
         low, high = self.edges
         at, ends = self.positions, np.array([low, high])
@@ -157,7 +163,7 @@ class GridAxis:
         outer = (0, len(texts) - 1)
         shown: list[int] = []
         for index in sorted(range(len(texts)), key=lambda i: (not powers[i], i not in outer, i)):
-            room = max(_LABEL, 8 * len(texts[index]))
+            room = _LINE if upright else max(_LABEL, 8 * len(texts[index]))
             if all(abs(at[index] - at[other]) >= room for other in shown):
                 shown.append(index)
         return [text if index in shown else "" for index, text in enumerate(texts)]
@@ -229,10 +235,11 @@ class PanelGrid:
                 "domain": [start, min(1.0, start + cell / inner)],
             }
             layout[f"yaxis{suffix}"] = {
-                **self.y.layout(self.panel_height * 1.6),  # labels are wider than high
+                **self.y.layout(self.panel_height, upright=True),
                 "anchor": f"x{suffix}",
                 "domain": [max(0.0, upper - self.panel_height / area), upper],
                 "showticklabels": column == 0 and bool(self.y.name),
+                "automargin": column == 0,
                 "title": {"text": self.y.title if column == 0 else "", "standoff": 4},
             }
             layout["annotations"].append(_heading(title, suffix))

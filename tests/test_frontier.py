@@ -1,0 +1,118 @@
+"""Figures of accuracy against cost, and the costs of all variants against a real decoder."""
+
+import json
+import math
+
+import plotly.graph_objects as go
+import pytest
+import torch
+from made_sweeps import failed, from_width, made_sweep
+
+from attnkit.analysis.capacity import COSTS, cells, frontier, matching_cost, slice_at
+from attnkit.experiment import Experiment
+from attnkit.figures.frontier import (
+    describe_frontier,
+    describe_matching,
+    plot_frontier,
+    plot_matching,
+)
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.model.decode import Decoder
+from attnkit.model.model import Model
+from attnkit.variants import CATALOGUE
+
+TABLE = slice_at(
+    cells(failed(made_sweep(from_width(QKV=3, KV=6)), d_head=12, sharing="K=V")), {"n_entries": 4}
+)
+KV_CACHE = "kv_cache_floats_per_token"
+NAMES = ("QKV", "K=V")
+
+
+def accepted(figure):
+    """Return the figure as Plotly reads it; it is plain JSON without NaN."""
+    return go.Figure(json.loads(json.dumps(figure, allow_nan=False)))
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_every_cell_is_a_dot_with_the_index_of_its_row(cost):
+    """Those on the frontier are drawn last; failed cells have none."""
+    figure = plot_frontier(TABLE, cost)
+    accepted(figure)
+    others, line, best = figure["data"]
+    assert sorted(others["customdata"] + best["customdata"]) == sorted(
+        TABLE.index[TABLE["accuracy"].notna()]
+    )
+    assert best["customdata"] == frontier(TABLE, cost).index.tolist()
+    assert line["x"] == best["x"]
+
+
+def test_names_stand_at_changes_of_the_variant():
+    """They do not overlap: each is at least a line above the one before."""
+    figure = plot_frontier(TABLE, "parameters")
+    names = [note["text"] for note in figure["layout"]["annotations"]]
+    best = frontier(TABLE, "parameters")["sharing"].tolist()
+    changes = [a for a, b in zip(best, [None, *best], strict=False) if a != b]
+    assert names == changes
+
+
+@pytest.mark.parametrize("n_rows", [0, 1])
+def test_a_frontier_of_few_cells_is_drawn(n_rows):
+    """Without any, it says so."""
+    accepted(plot_frontier(TABLE[:n_rows], "parameters"))
+    text = describe_frontier(TABLE[:n_rows], "parameters")
+    assert ("Nothing has been trained" in text) == (n_rows == 0)
+
+
+def test_the_frontier_is_described():
+    """With accuracy and cost of its cells."""
+    assert describe_frontier(TABLE, KV_CACHE) == (
+        "Accuracy against KV-cache floats per token. On the frontier stand 3 of 15 cells: "
+        "QKV 0% for 2, K=V 0% for 2, QKV 100% for 6."
+    )
+
+
+@pytest.mark.parametrize("cost", COSTS)
+def test_plotly_accepts_costs_of_equal_accuracy(cost):
+    """Also where limits are infinite and where B never reaches the accuracy."""
+    of = {name: TABLE[TABLE["sharing"] == name] for name in NAMES}
+    matched = matching_cost(of["QKV"], of["K=V"], cost)
+    accepted(plot_matching(matched, cost, NAMES))
+    short = matching_cost(of["QKV"], of["K=V"][:4], cost)
+    accepted(plot_matching(short, cost, NAMES))
+    matched.loc[0, ["high", "low"]] = math.inf, 0.0
+    accepted(plot_matching(matched, cost, NAMES))
+    accepted(plot_matching(matched[:0], cost, NAMES))
+
+
+def test_costs_of_equal_accuracy_are_described():
+    """With the ratio at each accuracy, and where there is none."""
+    of = {name: TABLE[TABLE["sharing"] == name] for name in NAMES}
+    text = describe_matching(matching_cost(of["QKV"], of["K=V"], KV_CACHE), KV_CACHE, NAMES)
+    assert text.startswith("KV-cache floats per token of K=V as a multiple of those of QKV")
+    assert "100%: 2.00 times" in text
+    short = matching_cost(of["QKV"], of["K=V"][:4], KV_CACHE)
+    assert "100%: K=V never reaches it" in describe_matching(short, KV_CACHE, NAMES)
+    assert "Nothing has been trained" in describe_matching(short[:0], KV_CACHE, NAMES)
+
+
+@pytest.mark.parametrize("d_head", [2, 6, 16])
+@pytest.mark.parametrize(
+    "variant", list(dict.fromkeys(named.variant for named in CATALOGUE.values())), ids=str
+)
+def test_costs_on_the_frontier_are_those_of_a_real_decoder(variant, d_head):
+    """Floats that a decoder keeps per token and numbers of the parameters, at several widths.
+
+    Of variants that are tied later, the tied model counts.
+    """
+    settings = {"n_entries": 4, "n_layers": 2, "d_mlp": 5, "d_head": d_head, "causal": True}
+    try:
+        experiment = Experiment(task="directed", sharing=[variant], n_seeds=1, **settings)
+    except InvalidExperiment as error:
+        pytest.skip(str(error))
+    model = Model(experiment, experiment.seeds, torch.device("cpu"), tied=experiment.sharing)
+    decoder = Decoder(model, 0)
+    for token in torch.zeros(3, 2, dtype=torch.long):
+        decoder.read(token)
+    costs = experiment.costs(variant)
+    assert decoder.floats_per_token == costs.kv_cache
+    assert sum(value.numel() for value in model.run_parameters(0).values()) == costs.parameters
