@@ -28,21 +28,24 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service", "ship
 NEEDED = {"QKV": 3, "K=V": 6, "Q=K": 100}
 """Head width from which a made-up variant solves the task."""
 
+AXES = {"d_head": [2, 4, 8], "n_entries": [6, 8], "n_layers": [1, 2]}
+
 WIDE = Cell((8, 6), Variant("K=V"))
 NARROW = Cell((2, 6), Variant("K=V"))
 
 
 @cache
-def made_up(rate_of_kv=0.005, without=None):
+def made_up(rate_of_kv=0.005, without=None, n_axes=2):
     """Return a result in which a variant solves the task from a head width on.
 
     Args:
         rate_of_kv: Learning rate of K=V; that of the others is 0.005.
         without: Point (d_head, n_entries) that was not run.
+        n_axes: Number of axes: head width, entries, layers.
     """
     sweep = Sweep(
         base={k: v for k, v in TINY.items() if k != "n_names"},
-        axes={"d_head": [2, 4, 8], "n_entries": [6, 8]},
+        axes=dict(list(AXES.items())[:n_axes]),
         sharing=list(NEEDED),
         n_seeds=2,
         first_seed=40,
@@ -154,6 +157,16 @@ def test_every_section_opens_by_a_link(section):
     tab = visit_at("capacity", show=section)
     assert link(tab)["show"] == section
     assert not tab.error
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+@pytest.mark.parametrize("n_axes", [1, 3])
+def test_sections_show_sweeps_of_other_numbers_of_axes(section, n_axes, monkeypatch):
+    """A third axis has a fixed value, which the link names; a single one has a diagram, too."""
+    monkeypatch.setattr(page, "load_shipped", lambda _: made_up(n_axes=n_axes))
+    tab = visit_at("capacity", show=section, **({"n_layers": "1"} if n_axes == 3 else {}))
+    assert not tab.warning
+    assert link(tab).get("n_layers") == ("1" if n_axes == 3 else None)
 
 
 def test_a_pressed_mark_chooses_its_cell():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -70,7 +70,7 @@ def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the measure over one axis, a line per variant."""
     st.subheader("Slices", anchor=False)
     with st.container(horizontal=True):
-        pick_other_values(choice, result, [choice.x])
+        pick_values(choice, result, [choice.y])
     table = shown_cells(result, choice.variants, without(choice, [choice.x]))
     title = f"{MEASURES[choice.measure]} over {label_of(choice.x).lower()}"
     _figure(
@@ -104,7 +104,7 @@ def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
     st.subheader("Accuracy and cost", anchor=False)
     with st.container(horizontal=True):
         pick_cost(choice)
-        pick_other_values(choice, result, [choice.x])
+        pick_values(choice, result, [choice.y])
     table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
     title = f"Accuracy against {COSTS[cost]}"
     _figure("frontier", plot_frontier(table, cost), describe_frontier(table, cost), title, table)
@@ -117,7 +117,7 @@ def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
     with st.container(horizontal=True):
         pick_pair(choice, result, ("The accuracy of", "matched by"))
         pick_cost(choice)
-        pick_other_values(choice, result, [choice.x])
+        pick_values(choice, result, [choice.y])
     table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
     one, other = (table[table["sharing"] == variant] for variant in (choice.one, choice.other))
     matching = matching_cost(one, other, cost)
@@ -179,15 +179,14 @@ def without(choice: CapacityChoice, names: Sequence[str]) -> dict[str, Value]:
     return {name: value for name, value in choice.fixed.items() if name not in names}
 
 
-def pick_other_values(choice: CapacityChoice, result: SweepResult, drawn: Sequence[str]) -> None:
-    """Let the visitor choose the values of the axes that a figure does not draw."""
-    others = {n: values for n, values in result.sweep.axes.items() if n not in drawn}
-    for name, values in others.items():
+def pick_values(choice: CapacityChoice, result: SweepResult, names: Iterable[str]) -> None:
+    """Let the visitor choose the values of axes that a figure does not draw."""
+    for name in filter(None, names):
         key = f"capacity_at_{name}"
         st.session_state[key] = choice.fixed[name]
         st.selectbox(
             label_of(name),
-            values,
+            result.sweep.axes[name],
             format_func=text_of,
             key=key,
             on_change=partial(_take_value, choice, name, key),

@@ -27,7 +27,7 @@ from attnkit.ui.capacity_choice import (
 from attnkit.ui.capacity_sections import (
     csv_table,
     pick,
-    pick_other_values,
+    pick_values,
     show_difference,
     show_frontier,
     show_matching,
@@ -134,7 +134,7 @@ def controls(choice: CapacityChoice, result: SweepResult) -> None:
         with st.popover("Axes and variants", icon=":material/tune:"):
             for side, label in (("x", "Across"), ("y", "Upwards")):
                 pick_axis(choice, result, side, label)
-            pick_other_values(choice, result, [choice.x, choice.y])
+            pick_values(choice, result, choice.beside)
             key = "capacity_variants"
             st.session_state[key] = list(choice.variants)
             st.multiselect(
