@@ -8,7 +8,7 @@ from browsing import LONG, WIDER
 from playwright.sync_api import expect
 from test_board_browser import saved
 
-from attnkit.sweeps.shipped import SHIPPED, load_shipped
+from attnkit.sweeps.shipped import load_shipped
 from attnkit.ui.capacity_choice import CapacityChoice
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
@@ -59,9 +59,3 @@ def test_panels_stand_in_fewer_columns_where_the_page_is_narrow(opened):
     )
     assert opened.evaluate(WIDER) == []
     opened.set_viewport_size({"width": 1440, "height": 900})
-
-
-def test_every_shipped_sweep_has_a_title_and_a_file():
-    """No more than two megabytes each."""
-    for name in SHIPPED:
-        assert load_shipped(name).n_missing == 0

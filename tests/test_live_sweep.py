@@ -9,6 +9,7 @@ from attnkit.experiment.experiment import settings
 from attnkit.service.jobs import Watcher
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep, SweepResult, run_sweep
+from attnkit.sweeps.shipped import FOLDER, SHIPPED, load_shipped
 from attnkit.sweeps.specification import InvalidSweep
 from attnkit.tasks import TASKS
 from attnkit.ui.live_sweep import PAUSED, STOPPED, LiveSweep, parquet_of, parts_of
@@ -226,3 +227,10 @@ def test_limits_of_a_hosted_copy_are_told_before_the_start(monkeypatch):
     monkeypatch.setattr("attnkit.ui.sweep_form.server_settings", lambda: limits)
     (problem,) = problems_here(tiny_sweep(first_seed=500))
     assert "6 is not allowed" in problem
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_sweep_is_complete_and_small(name):
+    """Two megabytes at most, as everybody who installs the package downloads it."""
+    assert load_shipped(name).n_missing == 0
+    assert (FOLDER / f"{name}.parquet").stat().st_size <= 2_000_000

@@ -113,7 +113,7 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
         if live is not None and live.result() is result and not live.finished:
             text = f"So far: {text}"
     with st.container(key="conclusion"):  # also without a text: what follows keeps its place
-        st.markdown(plain(text or "The diagram fills point by point."))
+        st.markdown(plain(text or "Nothing is trained yet."))
     if live is not None and (choice.sweep == OWN or not live.ended):
         live_bar(live)
 
