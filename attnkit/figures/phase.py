@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from attnkit.analysis.boundary import Boundary
+from attnkit.analysis.boundary import Boundary, is_number
 from attnkit.figures.grid import CellGrid, GridAxis, cell_texts
 from attnkit.figures.panels import Figure, Trace
 from attnkit.variants.palette import REFERENCE, VIRIDIS, translucent
@@ -131,7 +131,11 @@ def _failed(rows: pd.DataFrame, x: GridAxis, y: GridAxis, texts: list[str]) -> T
 
 
 def boundary_traces(found: Boundary, x: GridAxis, y: GridAxis) -> list[Trace]:
-    """Return the band of a boundary, a dark line, and a white one on it."""
+    """Return the band of a boundary, a dark line, and a white one on it.
+
+    Rows are connected if they are neighbours and their values are numbers.
+    """
+    ordered = all(map(is_number, y.values))
     rows = [
         (place, found.at.index(value) if found.y else 0)
         for place, value in enumerate(y.values)
@@ -140,7 +144,7 @@ def boundary_traces(found: Boundary, x: GridAxis, y: GridAxis) -> list[Trace]:
     segments: list[list[tuple[int, int]]] = []
     for place, row in rows:
         if found.measured[row]:
-            if not segments or segments[-1][-1][0] != place - 1:
+            if not (segments and ordered and segments[-1][-1][0] == place - 1):
                 segments.append([])
             segments[-1].append((place, row))
     return [trace for segment in segments for trace in _segment(found, segment, x, y)]
