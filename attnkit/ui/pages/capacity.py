@@ -124,12 +124,16 @@ def conclusion_of(result: SweepResult, x: str, y: str, fixed: tuple[tuple[str, V
     return conclusion(result, x, y or None, dict(fixed))
 
 
+def titles() -> dict[str, str]:
+    """Return the titles of the sweeps that this visitor can choose, by name."""
+    return SHIPPED | ({OWN: "Your own sweep"} if open_live_sweep() is not None else {})
+
+
 def controls(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the widgets that choose the sweep, the measure, the axes and the variants."""
     sweep = result.sweep
-    titles = SHIPPED | ({OWN: "Your own sweep"} if open_live_sweep() is not None else {})
     with st.container(horizontal=True, vertical_alignment="bottom", key="capacity_controls"):
-        pick(choice, "sweep", "Sweep", list(titles), titles.__getitem__, width=340)
+        pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)
         pick(choice, "measure", "Measure", list(MEASURES), MEASURES.__getitem__, width=180)
         with st.popover("Axes and variants", icon=":material/tune:"):
             for side, label in (("x", "Across"), ("y", "Upwards")):
@@ -224,7 +228,7 @@ def show_phase(choice: CapacityChoice) -> None:
         phase.figures[0],
         key=PHASE,
         alt=phase.finding,
-        title=MEASURES[choice.measure],
+        title=f"{MEASURES[choice.measure]}. {titles()[choice.sweep]}",
         file=f"attnkit-capacity-{choice.sweep}",
         narrower={most: figure for most, figure in phase.figures.items() if most},
         table=phase.numbers,
