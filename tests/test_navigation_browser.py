@@ -61,7 +61,7 @@ def test_a_newcomer_sees_four_pages_and_a_switch_shows_all(page, address):
     expect(links).to_contain_text(["Lab", "Questions", "Attention", "Asymmetry"])
     expect(links).to_have_count(4)
     page.locator(".st-key-all_pages label").click()
-    expect(links).to_have_count(10)
+    expect(links).to_have_count(11)
     for section in ("Train", "Look inside", "Real models", "Reference"):
         expect(page.locator("[data-testid=stSidebarNav]")).to_contain_text(section)
     page.goto(f"{address}/variants")

@@ -26,6 +26,7 @@ PARTS = {
     "questions": ("asked_view", "conclusion", "reason", "rests_on"),
     "questions?claim=direction": ("conclusion", "claim_downloads"),
     "atlas": ("conclusion", "atlas_controls", "atlas_grid"),
+    "capacity": ("conclusion", "capacity_controls", "capacity_phase", "capacity_cell"),
     "variants": ("conclusion", "variants_search", "card"),
     "guide": ("conclusion", "glossary", "preset", "preset_card"),
 }
@@ -36,7 +37,7 @@ STILL = """() => {
   const now = JSON.stringify([innerWidth, main.scrollHeight, main.innerText.length]);
   const same = window.last === now;
   window.last = now;
-  return same && document.fonts.status === 'loaded'
+  return same && document.fonts.status === 'loaded' && document.querySelector('h1')
     && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
     && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]')
     && [...document.querySelectorAll('.ak-picture')].every((node) => node.firstChild);
@@ -101,7 +102,9 @@ def test_a_page_that_looks_inside_leads_with_its_conclusion(browser, address, na
     page.close()
 
 
-@pytest.mark.parametrize("name", ["", "questions", "atlas", "runs", "guide", "variants"])
+@pytest.mark.parametrize(
+    "name", ["", "questions", "capacity", "atlas", "runs", "guide", "variants"]
+)
 def test_a_page_is_short(browser, address, name):
     """No page but a reference table has more than 700 words; Variants is at most 2,500 px high."""
     page = visit(browser, f"{address}/{name}", WINDOWS[0])

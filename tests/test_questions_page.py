@@ -316,7 +316,7 @@ def test_a_claim_is_run_on_new_seeds_and_told_beside_the_guess(small):
     tab = watch_rerun(press(show(tab), "run_claim"))
     first = rerun_of(tab)
     assert first.finished
-    assert first.trial_index == 2
+    assert first.n_finished == 2
     assert len(first.seeds) == small.quick_seeds == 8
     assert min(first.seeds) >= claim_rerun.FIRST_SEED
     text = said(tab)

@@ -17,8 +17,9 @@ from attnkit.figures.panels import Figure
 from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.shipped import OFFSETS
+from attnkit.ui import components
 from attnkit.ui.address import Linked, open_choice, shortened
-from attnkit.ui.bundle import asset, script
+from attnkit.ui.bundle import script
 from attnkit.ui.measured_models import MOST_ATLASES, measured_models
 
 T = TypeVar("T")
@@ -268,8 +269,7 @@ def grid(
 def picture(figure: Figure, *, key: str, alt: str, title: str) -> None:
     """Draw a figure that has a height of its own, with a menu that saves it."""
     name = "attnkit-atlas-" + re.sub(r"\W+", "-", key.removeprefix("atlas_"))
-    data = {"figure": figure, "alt": alt, "title": title, "name": name}
-    _picture_component()(key=key, data=json.dumps(data, separators=(",", ":")).encode())
+    components.saved_picture(figure, key=key, alt=alt, title=title, file=name)
 
 
 @cache
@@ -277,20 +277,9 @@ def _grid_component() -> Any:
     return st.components.v2.component(
         "attnkit_atlas",
         js=script("atlas"),
-        css=_style(),
+        css=components.saved_style(),
         isolate_styles=False,
     )
-
-
-@cache
-def _picture_component() -> Any:
-    return st.components.v2.component(
-        "attnkit_saved", js=script("saved"), css=_style(), isolate_styles=False
-    )
-
-
-def _style() -> str:
-    return asset("lab.css") + asset("film.css") + asset("atlas.css")
 
 
 def numbers(name: str, table: Callable[[], pd.DataFrame], alt: str) -> None:

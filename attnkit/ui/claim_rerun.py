@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,63 +13,33 @@ from attnkit import __version__
 from attnkit.claims import Claim, Verdict
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Trial, Tuned, comparing_trials
-from attnkit.service.jobs import Job, Watcher
-from attnkit.service.service import Refused
+from attnkit.service.jobs import Watcher
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
+from attnkit.ui.series import Series
 
 FIRST_SEED, LAST_SEED = 10_000, 800_000
 """The seeds of visitors' runs, beyond those of shipped evidence and below those of tuning."""
-
-_STEPS_FOR_ESTIMATE = 20
-"""Number of steps after which a job's own speed predicts how long the rest will take."""
 
 _Scores = dict[str, dict[str, np.ndarray]]
 
 
 @dataclass
-class ClaimRerun:
-    """One claim on new seeds; its experiments train one after the other.
+class ClaimRerun(Series):
+    """One claim on new seeds.
 
     Attributes:
         claim: The claim.
-        trials: The experiments.
+        trials: Its trials, whose experiments are the series.
         tuned: Tuned learning rate by arm, of the arms whose rate is shipped.
-        watcher: The visitor, as last known.
         guess: The verdict that the visitor guessed, if any.
-        trial_index: Index of the trial that trains now; their number once all are trained.
-        job_id: The job of that trial, if it was accepted.
-        problem: Reason in words why training does not go on; empty while it does.
-        seconds: Seconds of training of the finished trials.
     """
 
     claim: Claim
     trials: list[Trial]
     tuned: Mapping[str, Tuned]
-    watcher: Watcher
     guess: Verdict | None = None
-    trial_index: int = 0
-    job_id: str | None = None
-    problem: str = ""
-    seconds: float = 0.0
     _scores: _Scores = field(default_factory=dict)
-    _begun_at: float = 0.0
     _drawn: tuple[object, Evidence] | None = None
-
-    @property
-    def finished(self) -> bool:
-        """Whether all trials are trained."""
-        return self.trial_index == len(self.trials)
-
-    @property
-    def moving(self) -> bool:
-        """Whether training goes on by itself."""
-        return not self.finished and not self.problem
-
-    @property
-    def job(self) -> Job | None:
-        """The job that trains now."""
-        return training_service().look(self.job_id, self.watcher) if self.job_id else None
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -82,43 +51,9 @@ class ClaimRerun:
         """Whether some arm has its task's own learning rate, because none is tuned."""
         return any(arm.name not in self.tuned for arm in self.claim.judged_arms)
 
-    def go_on(self) -> None:
-        """Submit the next experiment, and note the problem if it is refused."""
-        self.problem, service = "", training_service()
-        try:
-            self.job_id = service.submit(
-                self.trials[self.trial_index].experiment, kept=False, watcher=self.watcher
-            )
-        except Refused as error:
-            self.problem = f"Not accepted: {error}."
-            return
-        self._begun_at = time.monotonic()
-        service.wait(self.job_id, 0, FIRST_FRAME_SECONDS, self.watcher)
-
-    def follow(self) -> None:
-        """Take over the scores of a trial that has finished, and submit the next experiment."""
-        if not self.moving:
-            return
-        job = self.job
-        if job is None:
-            self.problem = "What was trained has been forgotten here."
-        elif job.state == "finished" and job.snapshot is not None:
-            self._scores |= self.trials[self.trial_index].scores(job.snapshot)
-            self.seconds += job.snapshot.seconds
-            self.trial_index, self.job_id = self.trial_index + 1, None
-            if not self.finished:
-                self.go_on()
-        elif job.state == "failed":
-            self.problem = f"Training failed: {job.error}."
-        elif job.state == "stopped":
-            self.problem = f"Stopped {job.error}".rstrip() + "."
-
-    def stop(self) -> None:
-        """End the run; the finished trials stay."""
-        if self.job_id:
-            training_service().turn_away(self.job_id, self.watcher)
-        if not self.finished:
-            self.problem, self.job_id = "Stopped.", None
+    def keep(self, snapshot: Snapshot) -> None:
+        """Take over the scores of the trial that has just finished."""
+        self._scores |= self.trials[self.n_finished].scores(snapshot)
 
     def evidence(self) -> Evidence:
         """Return what has been measured by now, including the experiment that trains.
@@ -129,12 +64,12 @@ class ClaimRerun:
         if job is None and not self.finished and self._drawn is not None:
             return self._drawn[1]  # the run was stopped, and its job is gone
         snapshot = None if job is None else job.snapshot
-        if self._drawn is None or self._drawn[0] != (self.trial_index, id(snapshot)):
-            self._drawn = (self.trial_index, id(snapshot)), self._evidence(snapshot)
+        if self._drawn is None or self._drawn[0] != (self.n_finished, id(snapshot)):
+            self._drawn = (self.n_finished, id(snapshot)), self._evidence(snapshot)
         return self._drawn[1]
 
     def _evidence(self, snapshot: Snapshot | None) -> Evidence:
-        unfinished = {} if snapshot is None else self.trials[self.trial_index].scores(snapshot)
+        unfinished = {} if snapshot is None else self.trials[self.n_finished].scores(snapshot)
         measured = {**self._scores, **unfinished}
         measures = sorted({"accuracy", "loss", *(s.measure for s in self.claim.statements)})
         nothing = np.zeros((1, 0))
@@ -153,33 +88,6 @@ class ClaimRerun:
             model_steps=model_steps(self.trials),
             seconds=self.seconds,
         )
-
-    def share(self, job: Job | None) -> float:
-        """Return the share of the work that is done, from 0 to 1."""
-        work = [_work(trial) for trial in self.trials]
-        running = job is not None and not self.finished
-        present = work[self.trial_index] * _share_of_steps(job) if running else 0.0
-        return (sum(work[: self.trial_index]) + present) / sum(work)
-
-    def seconds_left(self, job: Job | None) -> float | None:
-        """Return an estimate of the seconds that are left; None if there is none yet."""
-        if job is None or not job.begun or self.finished:
-            return None
-        work = [_work(trial) for trial in self.trials]
-        done = work[self.trial_index] * _share_of_steps(job)
-        left = sum(work[self.trial_index :]) - done
-        if job.step >= _STEPS_FOR_ESTIMATE:
-            return (time.monotonic() - max(job.begun_at, self._begun_at)) / done * left
-        return self.seconds / sum(work[: self.trial_index]) * left if self.trial_index else None
-
-
-def _work(trial: Trial) -> float:
-    """Return the cost of the steps of a trial, in the unit of `Job.work`."""
-    return trial.experiment.training.steps * trial.experiment.megabytes
-
-
-def _share_of_steps(job: Job | None) -> float:
-    return 0.0 if job is None else job.step / job.experiment.training.steps
 
 
 def model_steps(trials: list[Trial]) -> int:
@@ -224,7 +132,12 @@ class ClaimReruns:
         names = {arm.name for arm in claim.judged_arms}
         tuned = {} if shipped is None else {n: t for n, t in shipped.tuned.items() if n in names}
         rerun = self.known[claim.id] = self.moving = ClaimRerun(
-            claim, trials, tuned, watcher, guess
+            claim,
+            trials,
+            tuned,
+            guess,
+            experiments=[trial.experiment for trial in trials],
+            watcher=watcher,
         )
         rerun.go_on()
 

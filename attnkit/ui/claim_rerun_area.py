@@ -23,7 +23,6 @@ from attnkit.ui.evidence import (
 )
 from attnkit.ui.markdown import plain
 from attnkit.ui.presence import watcher
-from attnkit.ui.service import training_service
 
 TICK_SECONDS = 0.4
 """Seconds between two updates while a claim trains."""
@@ -145,18 +144,9 @@ def _status_line(claim: Claim, record: Evidence | None, reruns: ClaimReruns) -> 
         return _plan_text(claim, record) + busy
     if rerun.problem:
         return f":material/warning: {plain(rerun.problem)}{busy}"
-    n_trials = len(rerun.trials)
     if rerun.finished:
         return f"Trained in {rerun.seconds:.1f} s.{busy}"
-    training = f"Training {rerun.trial_index + 1} of {n_trials}" if n_trials > 1 else "Training"
-    job = rerun.job
-    if job is None or not job.begun:
-        outlook = training_service().outlook(job.id) if job is not None else None
-        place = f": place {outlook.place} in the queue" if outlook and outlook.place else ""
-        return f"{training} waits for its turn{place}."
-    left = rerun.seconds_left(job)
-    time_left = "" if left is None else f", about {max(left, 1):.0f} s left"
-    return f"{training}: step {job.step} of {job.experiment.training.steps}{time_left}."
+    return rerun.status()
 
 
 def _plan_text(claim: Claim, record: Evidence | None) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -166,6 +166,51 @@ def live_figure(
 def picture(figure: Figure, *, key: str, alt: str) -> None:
     """Draw a figure that has a height of its own; it may change at every tick."""
     _component("picture")(key=key, data=_packed({"figure": figure, "alt": alt}))
+
+
+def saved_picture(
+    figure: Figure,
+    *,
+    key: str,
+    alt: str,
+    title: str,
+    file: str,
+    narrower: Mapping[int, Figure] | None = None,
+    table: Mapping[str, Any] | None = None,
+    picked: Callable[[], None] | None = None,
+) -> None:
+    """Draw a figure that has a height of its own, with a menu that saves it.
+
+    Args:
+        figure: The figure.
+        key: Key of the component.
+        alt: Description for people who do not see the figure.
+        title: Heading of the saved figure.
+        file: Name of the files in which it is saved, without a suffix.
+        narrower: Figures for pages of at most so many pixels, from wide to narrow.
+        table: `columns` and `rows` of the file of comma-separated values; None for every mark.
+        picked: Called when a mark was pressed; `st.session_state[key].picked` is its `customdata`.
+    """
+    data: dict[str, Any] = {"figure": figure, "alt": alt, "title": title, "name": file}
+    data |= {"narrower": [{"most": most, "figure": f} for most, f in (narrower or {}).items()]}
+    data |= {} if table is None else {"table": table}
+    if picked is None:
+        _saved_component()(key=key, data=_packed(data))
+    else:
+        data |= {"picks": True}
+        _saved_component()(key=key, data=_packed(data), on_picked_change=picked)
+
+
+@cache
+def _saved_component() -> Any:
+    return st.components.v2.component(
+        "attnkit_saved", js=script("saved"), css=saved_style(), isolate_styles=False
+    )
+
+
+def saved_style() -> str:
+    """Return the style of figures with a menu that saves them, and of the atlas."""
+    return asset("lab.css") + asset("film.css") + asset("atlas.css")
 
 
 def load_board() -> None:

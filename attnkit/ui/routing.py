@@ -31,7 +31,11 @@ class _Page(NamedTuple):
 
 
 SECTIONS = {
-    "Train": (_Page("lab", "science", True), _Page("questions", "help", True)),
+    "Train": (
+        _Page("lab", "science", True),
+        _Page("questions", "help", True),
+        _Page("capacity", "grid_view"),
+    ),
     "Look inside": (
         _Page("attention", "grid_on", True),
         _Page("asymmetry", "compare_arrows", True),

@@ -43,7 +43,7 @@ class RunOnScreen:
     @property
     def watched(self) -> set[str]:
         """The jobs that go on for this visitor, whatever page they are on."""
-        trainings = (st.session_state.get(key) for key in ("operation", "reruns"))
+        trainings = (st.session_state.get(key) for key in ("operation", "reruns", "live_sweep"))
         further = [getattr(training, "job_id", None) for training in trainings]
         return {job_id for job_id in (self.job_id, self.filmed_id, *further) if job_id}
 

@@ -1,10 +1,12 @@
 // A Plotly figure that keeps its DOM node, zoom and hover while its data change, inked as the page.
-// data: {figure, alt}
+// data: {figure, alt, narrower: [{most, figure}], picks}
+// Where the page is at most `most` pixels wide, that figure is drawn instead; the last that fits.
+// With `picks`, a mark that is pressed sends its `customdata` as the trigger `picked`.
 
 import { once, onWidth, states, unpacked, whenGone, whenPlotly } from "./panels.js";
 
-export default function showPicture({ data: packed, parentElement }) {
-  const { figure, alt } = unpacked(packed);
+export default function showPicture({ data: packed, parentElement, setTriggerValue }) {
+  const { figure, alt, narrower = [], picks } = unpacked(packed);
   const root = once(parentElement, "div", "ak-chart");
   let state = states.get(root);
   if (!state) {
@@ -12,10 +14,12 @@ export default function showPicture({ data: packed, parentElement }) {
     states.set(root, state);
     state.endWidth = onWidth(root, () => whenPlotly(state, () => redraw(root, state)));
   }
-  state.figure = figure;
+  state.figureAt = (width) => narrower.filter(({ most }) => width <= most).at(-1)?.figure ?? figure;
+  state.pick = picks ? (mark) => setTriggerValue("picked", mark) : null;
   root.setAttribute("role", "img");
   root.setAttribute("aria-label", alt);
-  state.plot.style.minHeight = `${figure.layout.height ?? 300}px`;
+  root.classList.toggle("ak-picks", Boolean(picks));
+  state.plot.style.minHeight = `${state.figureAt(root.clientWidth).layout.height ?? 300}px`;
   whenPlotly(state, () => redraw(root, state));
   return whenGone(root, () => {
     state.endWidth();
@@ -26,13 +30,21 @@ export default function showPicture({ data: packed, parentElement }) {
 }
 
 function redraw(root, state) {
-  const layout = inked(root, state.figure.layout);
+  const figure = state.figureAt(root.clientWidth);
+  const layout = inked(root, figure.layout);
+  state.plot.style.minHeight = `${layout.height}px`;
   const options = { displaylogo: false, displayModeBar: false, responsive: false };
-  window.Plotly.react(state.plot, state.figure.data, layout, options).then(() => {
+  window.Plotly.react(state.plot, figure.data, layout, options).then(() => {
     if (states.get(root) !== state) return;
     state.draws += 1;
+    if (state.draws === 1) state.plot.on("plotly_click", ({ points }) => followPress(state, points));
     state.plot.dataset.draws = state.draws;
   });
+}
+
+function followPress(state, points) {
+  const mark = points.find(({ customdata }) => customdata !== undefined && customdata !== null);
+  if (mark && state.pick) state.pick(mark.customdata);
 }
 
 /** The layout as wide as the page allows, with letters and lines in the colours of its theme. */

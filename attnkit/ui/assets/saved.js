@@ -1,5 +1,6 @@
 // A picture (picture.js, whose default export is called showPicture here) under a menu to save it.
-// data: {figure, alt, title, name}
+// data: as of picture.js, and {title, name, table: {columns, rows}}; without `table` a file of
+// comma-separated values holds every mark.
 
 import { once, states, unpacked } from "./panels.js";
 import { saveMenu } from "./save.js";
@@ -20,7 +21,7 @@ export default function showSaved(component) {
         body,
         heading: state.data.title,
         name: state.data.name,
-        table: () => marksOf(state.data.figure.data),
+        table: () => state.data.table ?? marksOf(state.data.figure.data),
       };
     });
   }

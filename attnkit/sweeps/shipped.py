@@ -1,0 +1,27 @@
+"""Finished sweeps that come with the package."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from attnkit.sweeps.result import SweepResult
+
+FOLDER = Path(__file__).parent / "shipped"
+
+SHIPPED = {"width": "Phone book: head width and number of entries"}
+"""Title of every shipped sweep, by the name of its file and of its specification."""
+
+
+@cache
+def load_shipped(name: str) -> SweepResult:
+    """Return a shipped sweep.
+
+    Args:
+        name: A name in `SHIPPED`.
+
+    Raises:
+        OSError: If its file does not exist.
+        InvalidSweep: If its file is damaged.
+    """
+    return SweepResult.load(FOLDER / f"{name}.parquet")

@@ -1,0 +1,250 @@
+"""Sections of the page Capacity below its phase diagram: each is drawn when it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from attnkit.analysis.capacity import COSTS, cells, difference, matching_cost, slice_at
+from attnkit.analysis.conclusion import label_of
+from attnkit.figures.capacity import (
+    describe_difference,
+    describe_slice,
+    plot_difference,
+    plot_slice,
+)
+from attnkit.figures.frontier import (
+    FRONTIER_KEY,
+    describe_frontier,
+    describe_matching,
+    plot_frontier,
+    plot_matching,
+)
+from attnkit.figures.gaps import DifferenceMeasure
+from attnkit.figures.panels import Figure
+from attnkit.figures.phase import MEASURES
+from attnkit.sweeps import SweepResult
+from attnkit.sweeps.specification import Value
+from attnkit.ui import components
+from attnkit.ui.capacity_choice import (
+    CapacityChoice,
+    text_of,
+)
+from attnkit.ui.live_sweep import parquet_of
+from attnkit.ui.live_sweep_area import on_the_command_line
+from attnkit.ui.markdown import plain
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
+
+_TITLES = {
+    "sharing": "Variant",
+    "n_seeds": "Seeds",
+    "accuracy_low": "95% from",
+    "accuracy_high": "to",
+    "n_solved": "Solved by",
+    "learning_rate": "Learning rate",
+    "error": "Why not trained",
+}
+"""Titles of columns of the table of cells, besides axes, measures and costs."""
+
+
+@lru_cache(maxsize=16)
+def table_of(result: SweepResult) -> pd.DataFrame:
+    """Return the cells of a result, which nobody may change; kept for the newest results."""
+    return cells(result)
+
+
+def shown_cells(
+    result: SweepResult, variants: Sequence[Variant], fixed: Mapping[str, Value]
+) -> pd.DataFrame:
+    """Return the cells of some variants at some values of axes."""
+    table = slice_at(table_of(result), fixed)
+    return table[table["sharing"].isin(variants)]
+
+
+def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the measure over one axis, a line per variant."""
+    st.subheader("Slices", anchor=False)
+    with st.container(horizontal=True):
+        pick_values(choice, result, [choice.y])
+    table = shown_cells(result, choice.variants, without(choice, [choice.x]))
+    title = f"{MEASURES[choice.measure]} over {label_of(choice.x).lower()}"
+    _figure(
+        "slices",
+        plot_slice(table, choice.x, choice.measure),
+        describe_slice(table, choice.x, choice.measure),
+        title,
+        table,
+    )
+
+
+def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the differences of two variants, seed by seed, at every point."""
+    st.subheader("One minus another", anchor=False)
+    with st.container(horizontal=True):
+        pick_pair(choice, result, ("One", "minus"))
+    table = slice_at(difference(result, choice.one, choice.other), choice.beside)
+    names = (str(choice.one), str(choice.other))
+    title = f"{title_of(choice.one)} minus {title_of(choice.other)}"
+    measure: DifferenceMeasure = "accuracy"
+    if choice.measure == "steps_to_threshold":
+        measure = choice.measure
+    args = (table, choice.x, choice.y or None, names, measure)
+    finding = describe_difference(*args)
+    _figure("difference", plot_difference(*args), finding, title, table)
+    st.caption(plain(finding))
+
+
+def show_frontier(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the accuracy of all variants against a cost."""
+    st.subheader("Accuracy and cost", anchor=False)
+    with st.container(horizontal=True):
+        pick_cost(choice)
+        pick_values(choice, result, [choice.y])
+    table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
+    title = f"Accuracy against {COSTS[cost]}"
+    _figure("frontier", plot_frontier(table, cost), describe_frontier(table, cost), title, table)
+    st.caption(plain(FRONTIER_KEY))
+
+
+def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw how much more one variant must cost to be as accurate as another."""
+    st.subheader("Cost of equal accuracy", anchor=False)
+    with st.container(horizontal=True):
+        pick_pair(choice, result, ("The accuracy of", "matched by"))
+        pick_cost(choice)
+        pick_values(choice, result, [choice.y])
+    table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
+    one, other = (table[table["sharing"] == variant] for variant in (choice.one, choice.other))
+    matching = matching_cost(one, other, cost)
+    names = (str(choice.one), str(choice.other))
+    title = f"{COSTS[cost]} at which {title_of(choice.other)} matches {title_of(choice.one)}"
+    finding = describe_matching(matching, cost, names)
+    _figure("matching", plot_matching(matching, cost, names), finding, title, matching)
+    st.caption(plain(finding))
+
+
+def show_numbers(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the table of the cells, and the downloads of everything."""
+    st.subheader("The numbers", anchor=False)
+    table = shown_cells(result, choice.variants, choice.beside)
+    titles = {name: label_of(name) for name in result.sweep.axes} | _TITLES
+    titles |= MEASURES | {str(name): title for name, title in COSTS.items()}
+    st.dataframe(
+        table.drop(columns="solved").rename(columns=titles),
+        hide_index=True,
+        height=380,
+        placeholder="–",
+        alt="The cells of the phase diagram",
+    )
+    st.caption(
+        "A row per cell: means over seeds, accuracy with its 95% limits. Steps to 99%: mean of "
+        "the seeds that reached it."
+    )
+    downloads(choice, result)
+    on_the_command_line(result.sweep)
+
+
+def downloads(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the buttons that download the runs, with the specification of the sweep."""
+    files: tuple[tuple[str, str, str, Callable[[], str | bytes]], ...] = (
+        ("Runs as CSV", "csv", "text/csv", lambda: result.runs.to_csv(index=False)),
+        (
+            "Result as Parquet",
+            "parquet",
+            "application/octet-stream",
+            lambda: parquet_of(result),
+        ),
+        ("Sweep as TOML", "toml", "application/toml", result.sweep.to_toml),
+    )
+    with st.container(horizontal=True, key="capacity_downloads"):
+        for label, ending, mime, write in files:
+            st.download_button(
+                label,
+                write,
+                f"attnkit-sweep-{choice.sweep}.{ending}",
+                mime,
+                icon=":material/download:",
+                on_click="ignore",
+                key=f"capacity_{ending}",
+            )
+
+
+def without(choice: CapacityChoice, names: Sequence[str]) -> dict[str, Value]:
+    """Return the chosen values of all axes but some."""
+    return {name: value for name, value in choice.fixed.items() if name not in names}
+
+
+def pick_values(choice: CapacityChoice, result: SweepResult, names: Iterable[str]) -> None:
+    """Let the visitor choose the values of axes that a figure does not draw."""
+    for name in filter(None, names):
+        key = f"capacity_at_{name}"
+        st.session_state[key] = choice.fixed[name]
+        st.selectbox(
+            label_of(name),
+            result.sweep.axes[name],
+            format_func=text_of,
+            key=key,
+            on_change=partial(_take_value, choice, name, key),
+            width=180,
+        )
+
+
+def _take_value(choice: CapacityChoice, name: str, key: str) -> None:
+    choice.fixed[name] = st.session_state[key]
+
+
+def pick_pair(choice: CapacityChoice, result: SweepResult, labels: tuple[str, str]) -> None:
+    """Let the visitor choose the two variants that are compared."""
+    for side, label in zip(("one", "other"), labels, strict=True):
+        pick(choice, side, label, result.sweep.sharing, title_of, width=180)
+
+
+def pick_cost(choice: CapacityChoice) -> None:
+    """Let the visitor choose a cost."""
+    pick(choice, "cost", "Cost", list(COSTS), COSTS.__getitem__, width=240)
+
+
+def pick(
+    choice: CapacityChoice,
+    field: str,
+    label: str,
+    options: Sequence[Any],
+    in_words: Callable[[Any], str],
+    *,
+    width: int,
+) -> None:
+    """Let the visitor choose the value of a field of their choice from a list."""
+    key = f"capacity_{field}"
+    st.session_state[key] = getattr(choice, field)
+    st.selectbox(
+        label,
+        options,
+        format_func=in_words,
+        key=key,
+        on_change=lambda: setattr(choice, field, st.session_state[key]),
+        width=width,
+    )
+
+
+def _figure(name: str, figure: Figure, finding: str, title: str, table: pd.DataFrame) -> None:
+    """Draw the figure of a section, with a description for people who do not see it."""
+    components.saved_picture(
+        figure,
+        key=f"capacity_{name}_figure",
+        alt=finding,
+        title=title,
+        file=f"attnkit-capacity-{name}",
+        table=csv_table(table),
+    )
+
+
+def csv_table(table: pd.DataFrame) -> Mapping[str, Any]:
+    """Return a table as columns and rows for a file of comma-separated values."""
+    present = table.astype(object).where(table.notna(), None)
+    rows = present.to_numpy().tolist()
+    return {"columns": [str(name) for name in table.columns], "rows": rows}

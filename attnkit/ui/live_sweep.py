@@ -1,0 +1,164 @@
+"""A small sweep that is trained for a visitor, point by point."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import streamlit as st
+
+from attnkit import __version__
+from attnkit.experiment import Experiment
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.service.jobs import Watcher
+from attnkit.sweeps import Sweep, SweepResult
+from attnkit.sweeps.planning import Plan
+from attnkit.sweeps.specification import Value
+from attnkit.training.snapshot import Snapshot
+from attnkit.training.summary import run_table
+from attnkit.ui.series import Series
+from attnkit.variants import Variant
+
+PAUSED, STOPPED = "Paused.", "Stopped."
+"""Problems of a live sweep that its visitor has paused or stopped."""
+
+
+_COLUMNS = (
+    "sharing",
+    "seed",
+    "accuracy",
+    "loss",
+    "steps_to_threshold",
+    "learning_rate",
+    "error",
+    "cell",
+)
+"""Columns that a result has even if nothing is trained yet."""
+
+
+class _Part(NamedTuple):
+    """Variants of a sweep that are trained together at one point."""
+
+    point: dict[str, Value]
+    experiment: Experiment
+
+
+@dataclass
+class LiveSweep(Series):
+    """A sweep that is trained for a visitor, one experiment for each point.
+
+    Attributes:
+        sweep: The sweep.
+        points: The point of every experiment.
+    """
+
+    sweep: Sweep
+    points: list[dict[str, Value]]
+    _tables: list[pd.DataFrame] = field(default_factory=list, repr=False)
+    _drawn: tuple[int, SweepResult] | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, sweep: Sweep, watcher: Watcher) -> LiveSweep:
+        """Return a sweep that has not begun; cells that are impossible have failed already."""
+        parts, failed = parts_of(sweep)
+        return cls(
+            sweep,
+            [part.point for part in parts],
+            failed,
+            experiments=[part.experiment for part in parts],
+            watcher=watcher,
+        )
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Take over the rows of the point that has just finished."""
+        experiment = snapshot.experiment
+        rows = run_table(snapshot).assign(
+            learning_rate=experiment.training.learning_rate,
+            tried="{}",
+            seconds=snapshot.seconds / experiment.n_runs,
+            engine=snapshot.engine,
+            processor=snapshot.processor,
+            error=None,
+        )
+        self._tables.append(_labelled(self.sweep, self.points[self.n_finished], rows))
+
+    def result(self) -> SweepResult:
+        """Return what is finished by now; the same object until there is more."""
+        if self._drawn is None or self._drawn[0] != self.n_finished:
+            empty = pd.DataFrame(columns=_COLUMNS, dtype=object)
+            rows = pd.concat(self._tables, ignore_index=True) if self._tables else empty
+            rows = rows.reindex(columns=list(dict.fromkeys([*rows.columns, *_COLUMNS])))
+            self._drawn = (self.n_finished, SweepResult.of(self.sweep, rows))
+        return self._drawn[1]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is finished, or its visitor has stopped it."""
+        return self.finished or self.problem == STOPPED
+
+
+def parts_of(sweep: Sweep) -> tuple[list[_Part], list[pd.DataFrame]]:
+    """Return what is trained together, and rows of the cells that are impossible.
+
+    Points are in the order of `Plan`, so that a sweep shows something everywhere early.
+    """
+    parts, failed = [], []
+    for index in Plan.of(sweep).order:
+        point = sweep.point(int(index))
+        possible = []
+        for variant in sweep.sharing:
+            try:
+                possible.append((variant, sweep.experiment(point, [variant])))
+            except InvalidExperiment as error:
+                failed.append(_failed_rows(sweep, point, variant, error))
+        if not possible:
+            continue
+        try:
+            together = [sweep.experiment(point, [variant for variant, _ in possible])]
+        except InvalidExperiment:  # too large side by side
+            together = [experiment for _, experiment in possible]
+        parts += [_Part(point, experiment) for experiment in together]
+    return parts, failed
+
+
+def _failed_rows(
+    sweep: Sweep, point: dict[str, Value], variant: Variant, error: InvalidExperiment
+) -> pd.DataFrame:
+    """Return the rows of a cell that is impossible, with the reason."""
+    rows = pd.DataFrame({"sharing": str(variant), "seed": list(sweep.seeds)})
+    rate = sweep.settings_at(point)["learning_rate"]
+    return _labelled(sweep, point, rows.assign(learning_rate=rate, seconds=0.0, error=str(error)))
+
+
+def _labelled(sweep: Sweep, point: dict[str, Value], rows: pd.DataFrame) -> pd.DataFrame:
+    """Add the hashes of the cells, and the version that trained them."""
+    cells = [sweep.cell_hash(point, Variant(sharing)) for sharing in rows["sharing"]]
+    return rows.assign(cell=cells, versions=f"attnkit {__version__}")
+
+
+def parquet_of(result: SweepResult) -> bytes:
+    """Return the file that `SweepResult.save` writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "sweep.parquet")
+        result.save(file)
+        return file.read_bytes()
+
+
+def open_live_sweep() -> LiveSweep | None:
+    """Return the newest sweep that this visitor has run; None if there is none."""
+    live: LiveSweep | None = st.session_state.get("live_sweep")
+    return live
+
+
+def begin_live_sweep(sweep: Sweep, watcher: Watcher) -> LiveSweep:
+    """Train a sweep for this visitor, and stop the one that trained before."""
+    before = open_live_sweep()
+    if before is not None:
+        before.stop(STOPPED)
+    live = st.session_state["live_sweep"] = LiveSweep.of(sweep, watcher)
+    if live.moving:
+        live.go_on()
+    return live

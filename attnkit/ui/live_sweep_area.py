@@ -1,0 +1,184 @@
+"""The form of a sweep that a visitor runs, and its progress while it trains."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import streamlit as st
+
+from attnkit.sweeps import Sweep
+from attnkit.sweeps.specification import InvalidSweep
+from attnkit.tasks import TASKS
+from attnkit.ui.capacity_choice import OWN, CapacityChoice
+from attnkit.ui.controls import labels_of
+from attnkit.ui.live_sweep import PAUSED, STOPPED, LiveSweep, begin_live_sweep, open_live_sweep
+from attnkit.ui.markdown import plain
+from attnkit.ui.presence import watcher
+from attnkit.ui.sweep_form import (
+    MOST_VARIANTS,
+    SweepForm,
+    axes_of,
+    estimate_in_words,
+    on_screen,
+    problems_here,
+)
+from attnkit.variants import CATALOGUE, Variant
+from attnkit.variants.catalogue import title_of
+from attnkit.variants.sharing import Sharing
+
+MOST_SEEDS = 10
+"""Largest number of seeds of a sweep that runs live."""
+
+VALUES_HELP = "A list such as 2, 4, 8; or a range such as 2 … 64, in which each value is doubled."
+
+
+def sweep_form_area(choice: CapacityChoice) -> None:
+    """Draw the form of a sweep of the visitor's own."""
+    st.subheader("A sweep of your own", anchor=False)
+    form: SweepForm = st.session_state.setdefault("sweep_form", SweepForm())
+    with st.container(border=True, key="sweep_form_area"):
+        st.fragment(_form_area)(form, choice)
+
+
+def _form_area(form: SweepForm, choice: CapacityChoice) -> None:
+    """Draw the form, what it would train, and the button that trains it."""
+    _inputs(form)
+    message = ""
+    try:
+        sweep = form.sweep()
+        message = " ".join(problems_here(sweep))
+    except InvalidSweep as error:
+        sweep, message = None, on_screen(error, form.task)
+    if message:
+        st.error(plain(message), icon=":material/error:")
+    elif sweep is not None:
+        st.caption(
+            f"{estimate_in_words(sweep)} All variants have the task’s own learning rate, seeds "
+            "count up from 0, and all other settings are the task’s own."
+        )
+    live = open_live_sweep()
+    if live is not None and live.moving:
+        st.caption("Your other sweep is stopped if you run this one.")
+    # No callback: a button that its own press disables would not report the press.
+    if st.button(
+        "Run it now",
+        type="primary",
+        icon=":material/play_arrow:",
+        disabled=bool(message),
+        key="run_sweep",
+    ):
+        assert sweep is not None
+        begin_live_sweep(sweep, watcher())
+        choice.sweep = OWN
+        st.rerun()
+    if sweep is not None:
+        on_the_command_line(sweep)
+
+
+def _inputs(form: SweepForm) -> None:
+    """Draw the fields of the form."""
+    labels = labels_of(form.task)
+    names = list(axes_of(form.task))
+    with st.container(horizontal=True):
+        _keep("form_task", form.task)
+        st.selectbox(
+            "Task",
+            list(TASKS),
+            format_func=lambda name: TASKS[name].title,
+            key="form_task",
+            on_change=lambda: form.set_task(st.session_state["form_task"]),
+            width=260,
+        )
+        _keep("form_seeds", form.n_seeds)
+        st.number_input(
+            "Seeds",
+            1,
+            MOST_SEEDS,
+            key="form_seeds",
+            on_change=partial(_take, form, "n_seeds", "form_seeds"),
+            width=130,
+        )
+    for side, label in (("first", "Change"), ("second", "and also")):
+        with st.container(horizontal=True):
+            key = f"form_{side}"
+            _keep(key, getattr(form, side))
+            st.selectbox(
+                label,
+                names if side == "first" else ["", *names],
+                format_func=lambda name: labels.get(name, "nothing else"),
+                key=key,
+                on_change=partial(_take_axis, form, side, key),
+                width=260,
+            )
+            key = f"form_{side}_values"
+            _keep(key, getattr(form, f"{side}_values"))
+            st.text_input(
+                "Values" if side == "first" else "Its values",
+                key=key,
+                on_change=partial(_take, form, f"{side}_values", key),
+                disabled=not getattr(form, side),
+                max_chars=400,
+                help=VALUES_HELP,
+                width=300,
+            )
+    offered = [Variant(sharing.value) for sharing in Sharing]
+    offered += [named.variant for named in CATALOGUE.values() if named.variant not in offered]
+    _keep("form_sharing", form.sharing)
+    st.multiselect(
+        "Variants",
+        list(dict.fromkeys(offered)),
+        format_func=title_of,
+        key="form_sharing",
+        on_change=partial(_take, form, "sharing", "form_sharing"),
+        max_selections=MOST_VARIANTS,
+    )
+
+
+def _keep(key: str, value: object) -> None:
+    """Give a widget the value of the form; Streamlit forgets those of a page that was left."""
+    st.session_state[key] = value
+
+
+def _take(form: SweepForm, name: str, key: str) -> None:
+    setattr(form, name, st.session_state[key])
+
+
+def _take_axis(form: SweepForm, side: str, key: str) -> None:
+    form.set_axis(side, st.session_state[key])
+
+
+def on_the_command_line(sweep: Sweep) -> None:
+    """Draw a sweep as the specification that the command line reads, folded."""
+    with st.expander("For programmers: this sweep on the command line"):
+        st.markdown(
+            "Save this as `sweep.toml`, then `python -m attnkit sweep sweep.toml --out FOLDER` "
+            "trains it on all cores."
+        )
+        st.code(sweep.to_toml(), language="toml", wrap_lines=True)
+
+
+def live_bar(live: LiveSweep) -> None:
+    """Draw how far the visitor's sweep is, and the buttons that pause, resume and stop it."""
+    with st.container(border=True, key="live_bar"):
+        n_points, n_done = len(live.experiments), live.n_finished
+        if live.finished:
+            st.markdown(f"**Your sweep** is finished: {n_points} points in {live.seconds:.0f} s.")
+            return
+        if live.problem:
+            text = f"{live.problem} {n_done} of {n_points} points are trained."
+        else:
+            text = live.status("point")
+        st.markdown(f"**Your sweep.** {plain(text)}")
+        st.progress(live.share(live.job))
+        with st.container(horizontal=True):
+            if live.problem:
+                if st.button("Go on", icon=":material/resume:", key="go_on_sweep"):
+                    live.watcher = watcher()
+                    live.go_on()
+                    st.rerun()
+            elif st.button("Pause", icon=":material/pause:", key="pause_sweep"):
+                live.stop(PAUSED)
+                st.rerun()
+            if st.button("Stop", icon=":material/stop:", disabled=live.ended, key="stop_sweep"):
+                live.stop(STOPPED)
+                st.rerun()

@@ -1,0 +1,264 @@
+"""Capacity: how large a model must be for each sharing, and what sharing saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import streamlit as st
+
+from attnkit.analysis.boundary import boundary
+from attnkit.analysis.conclusion import conclusion, label_of
+from attnkit.figures.capacity import PHASE_KEY, describe_phase, plot_phase
+from attnkit.figures.panels import Figure
+from attnkit.figures.phase import MEASURES, Measure
+from attnkit.sweeps import SweepResult
+from attnkit.sweeps.shipped import SHIPPED, load_shipped
+from attnkit.sweeps.specification import InvalidSweep, Value
+from attnkit.ui import components
+from attnkit.ui.capacity_card import show_card, take_mark
+from attnkit.ui.capacity_choice import (
+    OWN,
+    SECTIONS,
+    CapacityChoice,
+    open_capacity_choice,
+)
+from attnkit.ui.capacity_sections import (
+    csv_table,
+    pick,
+    pick_values,
+    show_difference,
+    show_frontier,
+    show_matching,
+    show_numbers,
+    show_slices,
+    shown_cells,
+)
+from attnkit.ui.live_sweep import LiveSweep, open_live_sweep
+from attnkit.ui.live_sweep_area import live_bar, sweep_form_area
+from attnkit.ui.markdown import plain
+from attnkit.ui.presence import watcher
+from attnkit.ui.routing import require_route
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
+
+TICK_SECONDS = 0.5
+"""Seconds between two updates while the visitor's own sweep trains."""
+
+PHASE = "capacity_phase"
+"""Key of the phase diagram."""
+
+COLUMNS = {0: 5, 1000: 3, 640: 2}
+"""Panels beside each other by the largest width of the figure in pixels; 0: at all others."""
+
+
+def draw() -> None:
+    """Draw the page."""
+    require_route()
+    choice, live = open_capacity_choice(), open_live_sweep()
+    st.title("How much capacity does sharing need?", anchor=False)
+    result = result_of(choice, live)
+    if result is not None:
+        choice.settle(result.sweep)
+    if choice.problems:
+        st.warning(plain(" ".join(choice.problems)), icon=":material/warning:")
+        choice.problems = []
+    moving = live is not None and live.moving
+    tick = TICK_SECONDS if moving else None
+    if live is not None or result is not None:
+        st.fragment(show_top, run_every=tick)(choice, moving)
+    if result is not None:
+        controls(choice, result)
+        st.fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
+        show_section(choice, result)
+    else:
+        sweep_form_area(choice)
+    choice.write_link()
+    components.load_plotly()
+
+
+def result_of(choice: CapacityChoice, live: LiveSweep | None) -> SweepResult | None:
+    """Return the chosen sweep; None, with a message, if it cannot be read."""
+    if choice.sweep == OWN and live is not None:
+        return live.result()
+    if choice.sweep == OWN:
+        choice.sweep = CapacityChoice.sweep
+        choice.problems.append(
+            "The link shows a sweep that its sender has run, and only they can see it. "
+            "Shown is one that comes with this copy."
+        )
+    try:
+        return load_shipped(choice.sweep)
+    except (OSError, InvalidSweep):
+        st.error("The sweep that ships with this copy cannot be read.", icon=":material/error:")
+        return None
+
+
+def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
+    """Draw what the sweep concludes, and how far the visitor's own one is.
+
+    This also submits the next point of the visitor's sweep, whichever sweep is on screen.
+    """
+    live = open_live_sweep()
+    if live is not None:
+        live.watcher = watcher()
+        live.follow()
+        if drawn_moving and not live.moving:
+            st.rerun()
+    result = result_of(choice, live)
+    text = ""
+    if result is not None and result.runs["error"].isna().any():
+        text = conclusion_of(result, choice.x, choice.y, tuple(choice.beside.items()))
+        if live is not None and live.result() is result and not live.finished:
+            text = f"So far: {text}"
+    with st.container(key="conclusion"):  # also without a text: what follows keeps its place
+        st.markdown(plain(text or "Nothing is trained yet."))
+    if live is not None and (choice.sweep == OWN or not live.ended):
+        live_bar(live)
+
+
+@lru_cache(maxsize=32)
+def conclusion_of(result: SweepResult, x: str, y: str, fixed: tuple[tuple[str, Value], ...]) -> str:
+    """Return the conclusion of a sweep; kept for the newest results."""
+    return conclusion(result, x, y or None, dict(fixed))
+
+
+def titles() -> dict[str, str]:
+    """Return the titles of the sweeps that this visitor can choose, by name."""
+    return SHIPPED | ({OWN: "Your own sweep"} if open_live_sweep() is not None else {})
+
+
+def controls(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the widgets that choose the sweep, the measure, the axes and the variants."""
+    sweep = result.sweep
+    with st.container(horizontal=True, vertical_alignment="bottom", key="capacity_controls"):
+        pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)
+        pick(choice, "measure", "Measure", list(MEASURES), MEASURES.__getitem__, width=180)
+        with st.popover("Axes and variants", icon=":material/tune:"):
+            for side, label in (("x", "Across"), ("y", "Upwards")):
+                pick_axis(choice, result, side, label)
+            pick_values(choice, result, choice.beside)
+            key = "capacity_variants"
+            st.session_state[key] = list(choice.variants)
+            st.multiselect(
+                "Variants",
+                sweep.sharing,
+                format_func=title_of,
+                key=key,
+                on_change=partial(take_variants, choice, result, key),
+            )
+
+
+def pick_axis(choice: CapacityChoice, result: SweepResult, side: str, label: str) -> None:
+    """Let the visitor choose the axis of a side; the axis of the other side changes places."""
+    key = f"capacity_{side}"
+    st.session_state[key] = getattr(choice, side)
+    st.selectbox(
+        label,
+        list(result.sweep.axes),
+        format_func=label_of,
+        key=key,
+        on_change=lambda: choice.take_axis(side, st.session_state[key]),
+        disabled=len(result.sweep.axes) < 2,
+    )
+
+
+def take_variants(choice: CapacityChoice, result: SweepResult, key: str) -> None:
+    """Show the chosen variants in the order of the sweep; at least one of them stays."""
+    chosen = st.session_state[key]
+    choice.variants = tuple(v for v in result.sweep.sharing if v in chosen) or choice.variants
+
+
+class Phase(NamedTuple):
+    """A phase diagram that is ready to be sent.
+
+    Attributes:
+        figures: Figure by the largest width in pixels at which it is drawn; 0 for all others.
+        finding: What it shows, in words.
+        numbers: Its cells, for a file of comma-separated values.
+    """
+
+    figures: dict[int, Figure]
+    finding: str
+    numbers: Mapping[str, Any]
+
+
+@lru_cache(maxsize=32)
+def phase_of(
+    result: SweepResult,
+    x: str,
+    y: str,
+    measure: Measure,
+    variants: tuple[Variant, ...],
+    fixed: tuple[tuple[str, Value], ...],
+) -> Phase:
+    """Return the phase diagram of a sweep; kept for the newest results.
+
+    Args:
+        result: The sweep.
+        x: Name of the axis across.
+        y: Name of the axis upwards; empty for none.
+        measure: Name of the measure.
+        variants: The variants that have a panel.
+        fixed: Names and values of all other axes.
+    """
+    table = shown_cells(result, variants, dict(fixed))
+    trained = [v for v in variants if (table["n_seeds"][table["sharing"] == v] > 0).any()]
+    found = [boundary(result, v, x, y or None, dict(fixed)) for v in trained]
+    boundaries = [one for one in found if one is not None]
+    figures = {
+        most: plot_phase(
+            table, x, y or None, measure, boundaries, columns=columns, values=result.sweep.axes
+        )
+        for most, columns in COLUMNS.items()
+    }
+    finding = describe_phase(table, x, y or None, measure, boundaries)
+    return Phase(figures, finding, csv_table(table))
+
+
+def show_phase(choice: CapacityChoice) -> None:
+    """Draw the phase diagram, and the chosen cell below it."""
+    result = result_of(choice, open_live_sweep())
+    if result is None:
+        return
+    fixed = tuple(choice.beside.items())
+    phase = phase_of(result, choice.x, choice.y, choice.measure, choice.variants, fixed)
+    components.saved_picture(
+        phase.figures[0],
+        key=PHASE,
+        alt=phase.finding,
+        title=f"{MEASURES[choice.measure]}. {titles()[choice.sweep]}",
+        file=f"attnkit-capacity-{choice.sweep}",
+        narrower={most: figure for most, figure in phase.figures.items() if most},
+        table=phase.numbers,
+        picked=lambda: take_mark(choice, result, st.session_state[PHASE].picked),
+    )
+    st.caption(plain(PHASE_KEY))
+    show_card(choice, result)
+    choice.write_link()
+
+
+def show_section(choice: CapacityChoice, result: SweepResult) -> None:
+    """Draw the buttons that open a section, and the open section."""
+    key = "capacity_section"
+    st.session_state[key] = choice.section or None
+    st.segmented_control(
+        "Look closer",
+        list(SECTIONS),
+        format_func=SECTIONS.__getitem__,
+        key=key,
+        on_change=lambda: setattr(choice, "section", st.session_state[key] or ""),
+        wrap=True,
+    )
+    sections = {
+        "slices": show_slices,
+        "difference": show_difference,
+        "frontier": show_frontier,
+        "matching": show_matching,
+        "numbers": show_numbers,
+    }
+    if choice.section in sections and len(result.runs):
+        sections[choice.section](choice, result)
+    elif choice.section == "live":
+        sweep_form_area(choice)
