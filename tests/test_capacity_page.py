@@ -14,7 +14,7 @@ from visiting import PATIENCE, drawn, press, show
 from attnkit.analysis.conclusion import conclusion
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep, SweepResult
-from attnkit.sweeps.specification import InvalidSweep
+from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import sweep_form
 from attnkit.ui.capacity_card import lab_experiment, numbers_of, row_of, take_mark
 from attnkit.ui.capacity_choice import OWN, SECTIONS, CapacityChoice, Cell, cells_of

@@ -10,7 +10,7 @@ from attnkit.service.jobs import Watcher
 from attnkit.service.service import Refused, TrainingService
 from attnkit.sweeps import Sweep, SweepResult, run_sweep
 from attnkit.sweeps.shipped import FOLDER, SHIPPED, load_shipped
-from attnkit.sweeps.specification import InvalidSweep
+from attnkit.sweeps.values import InvalidSweep
 from attnkit.tasks import TASKS
 from attnkit.ui.live_sweep import PAUSED, STOPPED, LiveSweep, parquet_of, parts_of
 from attnkit.ui.service import training_service

@@ -14,7 +14,7 @@ from attnkit.analysis.conclusion import label_of
 from attnkit.figures.phase import MEASURES, Measure
 from attnkit.sweeps import Sweep
 from attnkit.sweeps.shipped import SHIPPED
-from attnkit.sweeps.specification import Value
+from attnkit.sweeps.values import Value
 from attnkit.ui.address import Linked, open_choice, shortened
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of

@@ -28,7 +28,7 @@ from attnkit.figures.gaps import DifferenceMeasure
 from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES
 from attnkit.sweeps import SweepResult
-from attnkit.sweeps.specification import Value
+from attnkit.sweeps.values import Value
 from attnkit.ui import components
 from attnkit.ui.capacity_choice import (
     CapacityChoice,

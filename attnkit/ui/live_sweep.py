@@ -16,7 +16,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.service.jobs import Watcher
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.planning import Plan
-from attnkit.sweeps.specification import Value
+from attnkit.sweeps.values import Value
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import run_table
 from attnkit.ui.series import Series

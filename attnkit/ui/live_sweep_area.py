@@ -7,7 +7,7 @@ from functools import partial
 import streamlit as st
 
 from attnkit.sweeps import Sweep
-from attnkit.sweeps.specification import InvalidSweep
+from attnkit.sweeps.values import InvalidSweep
 from attnkit.tasks import TASKS
 from attnkit.ui.capacity_choice import OWN, CapacityChoice
 from attnkit.ui.controls import labels_of

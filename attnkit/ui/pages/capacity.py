@@ -15,7 +15,7 @@ from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES, Measure
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.shipped import SHIPPED, load_shipped
-from attnkit.sweeps.specification import InvalidSweep, Value
+from attnkit.sweeps.values import InvalidSweep, Value
 from attnkit.ui import components
 from attnkit.ui.capacity_card import show_card, take_mark
 from attnkit.ui.capacity_choice import (
