@@ -30,6 +30,7 @@ class Question:
             visitors can run it again.
         guess: Question about the first claim, for a visitor who has not seen the answer.
         guesses: Possible answer to `guess` → the verdict that it predicts.
+        sweep: Name of the shipped sweep that says more; empty if there is none.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Question:
     claims: tuple[str, ...]
     guess: str
     guesses: Mapping[str, Verdict]
+    sweep: str = ""
 
 
 def short_answer(
@@ -340,6 +342,7 @@ QUESTIONS: tuple[Question, ...] = (
             "No, in both or in neither": "did not hold",
             _UNDECIDED: "undecided",
         },
+        sweep="width_tuned",
     ),
     Question(
         id="one_matrix",

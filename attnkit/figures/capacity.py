@@ -37,12 +37,6 @@ from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.palette import REFERENCE, translucent
 
-PHASE_KEY = (
-    "Line: half of the seeds solve the task; the pale band is its 95% interval. Grey cell: no seed "
-    "reached 99%. Blank: not run. ×: could not be trained."
-)
-"""How to read `plot_phase`."""
-
 
 def plot_phase(
     table: pd.DataFrame,
@@ -81,6 +75,30 @@ def plot_phase(
             panel_traces += boundary_traces(one, across, upwards)
         traces += [trace | axes for trace in panel_traces]
     return {"data": traces, "layout": layout}
+
+
+def phase_key(
+    table: pd.DataFrame,
+    n_points: int,
+    measure: Measure = "accuracy",
+    boundaries: Sequence[Boundary] = (),
+) -> str:
+    """Return how to read `plot_phase`, without the marks that this figure does not have.
+
+    Args:
+        table: The cells that are drawn.
+        n_points: Number of cells of each variant that the sweep plans.
+        measure: Column that the colours show.
+        boundaries: Boundaries that are drawn.
+    """
+    trained = table["n_seeds"] > 0
+    marks = {
+        "Line: half of the seeds solve the task; the pale band is its 95% interval.": boundaries,
+        "Grey: no seed reached 99%.": table.loc[trained, measure].isna().any(),
+        "×: could not be trained.": not trained.all(),
+        "Blank: not trained yet.": len(table) < n_points * table["sharing"].nunique(),
+    }
+    return " ".join(text for text, is_there in marks.items() if is_there)
 
 
 def describe_phase(

@@ -9,7 +9,10 @@ from attnkit.sweeps.result import SweepResult
 
 FOLDER = Path(__file__).parent / "shipped"
 
-SHIPPED = {"width": "Phone book: head width and number of entries"}
+SHIPPED = {
+    "width_tuned": "Phone book: head width and entries, tuned",
+    "width": "Phone book: head width and entries, as in the Lab",
+}
 """Title of every shipped sweep, by the name of its file and of its specification."""
 
 

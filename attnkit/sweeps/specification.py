@@ -55,6 +55,7 @@ from attnkit.sweeps.values import (
     read_value,
     table_of,
 )
+from attnkit.tasks import TASKS
 from attnkit.variants import InvalidVariant, Sharing, Variant, read_variants
 
 MOST_CELLS = 10_000_000
@@ -232,6 +233,23 @@ class Sweep(BaseModel):
     def seeds(self) -> range:
         """Seeds of the runs of each cell."""
         return range(self.first_seed, self.first_seed + self.n_seeds)
+
+    @property
+    def conditions(self) -> str:
+        """What all cells have in common, such as "Phone book, 600 steps, 5 seeds for each cell"."""
+        common = self.settings_at(self.point(0))
+        parts = {
+            "task": TASKS[common["task"]].title,
+            "steps": f"{common['steps']:,} steps",
+            "n_seeds": "1 seed for each cell"
+            if self.n_seeds == 1
+            else f"{self.n_seeds} seeds for each cell",
+            "learning_rate": "the best of "
+            f"{len(self.rates.multiples)} learning rates for each cell, chosen on other seeds"
+            if self.rates.tunes
+            else "the same learning rate for all",
+        }
+        return ", ".join(text for name, text in parts.items() if name not in self.axes)
 
     def cell_hash(self, point: Mapping[str, Value], variant: Variant) -> str:
         """Return the content hash of a cell: of all that decides its numbers, except the seeds."""

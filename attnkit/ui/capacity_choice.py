@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from attnkit.analysis.capacity import COSTS, Cost
-from attnkit.analysis.conclusion import label_of
+from attnkit.analysis.conclusion import conclusion, label_of
 from attnkit.figures.phase import MEASURES, Measure
-from attnkit.sweeps import Sweep
+from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.shipped import SHIPPED
 from attnkit.sweeps.values import Value
 from attnkit.ui.address import Linked, open_choice, shortened
@@ -235,3 +236,9 @@ def text_of(value: Value) -> str:
 
 def _names(names: Iterable[T]) -> dict[str, T]:
     return {str(name): name for name in names}
+
+
+@lru_cache(maxsize=32)
+def conclusion_of(result: SweepResult, x: str, y: str, fixed: tuple[tuple[str, Value], ...]) -> str:
+    """Return the conclusion of a sweep; kept for the newest results."""
+    return conclusion(result, x, y or None, dict(fixed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -9,8 +10,8 @@ from typing import Any, NamedTuple
 import streamlit as st
 
 from attnkit.analysis.boundary import boundary
-from attnkit.analysis.conclusion import conclusion, label_of
-from attnkit.figures.capacity import PHASE_KEY, describe_phase, plot_phase
+from attnkit.analysis.conclusion import label_of
+from attnkit.figures.capacity import describe_phase, phase_key, plot_phase
 from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES, Measure
 from attnkit.sweeps import SweepResult
@@ -22,6 +23,7 @@ from attnkit.ui.capacity_choice import (
     OWN,
     SECTIONS,
     CapacityChoice,
+    conclusion_of,
     open_capacity_choice,
 )
 from attnkit.ui.capacity_sections import (
@@ -118,12 +120,6 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
         live_bar(live)
 
 
-@lru_cache(maxsize=32)
-def conclusion_of(result: SweepResult, x: str, y: str, fixed: tuple[tuple[str, Value], ...]) -> str:
-    """Return the conclusion of a sweep; kept for the newest results."""
-    return conclusion(result, x, y or None, dict(fixed))
-
-
 def titles() -> dict[str, str]:
     """Return the titles of the sweeps that this visitor can choose, by name."""
     return SHIPPED | ({OWN: "Your own sweep"} if open_live_sweep() is not None else {})
@@ -177,11 +173,13 @@ class Phase(NamedTuple):
         figures: Figure by the largest width in pixels at which it is drawn; 0 for all others.
         finding: What it shows, in words.
         numbers: Its cells, for a file of comma-separated values.
+        key: How to read it.
     """
 
     figures: dict[int, Figure]
     finding: str
     numbers: Mapping[str, Any]
+    key: str
 
 
 @lru_cache(maxsize=32)
@@ -214,7 +212,9 @@ def phase_of(
         for most, columns in COLUMNS.items()
     }
     finding = describe_phase(table, x, y or None, measure, boundaries)
-    return Phase(figures, finding, csv_table(table))
+    n_points = math.prod(len(result.sweep.axes[axis]) for axis in (x, y) if axis)
+    key = phase_key(table, n_points, measure, boundaries)
+    return Phase(figures, finding, csv_table(table), key)
 
 
 def show_phase(choice: CapacityChoice) -> None:
@@ -234,7 +234,7 @@ def show_phase(choice: CapacityChoice) -> None:
         table=phase.numbers,
         picked=lambda: take_mark(choice, result, st.session_state[PHASE].picked),
     )
-    st.caption(plain(PHASE_KEY))
+    st.caption(plain(f"{result.sweep.conditions}. {phase.key}"))
     show_card(choice, result)
     choice.write_link()
 

@@ -23,7 +23,10 @@ from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, p
 from attnkit.figures.evidence import EVIDENCE_KEY
 from attnkit.figures.evidence_report import to_html
 from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
+from attnkit.sweeps.shipped import load_shipped
+from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
+from attnkit.ui.capacity_choice import conclusion_of
 from attnkit.ui.claim_rerun import open_reruns
 from attnkit.ui.claim_rerun_area import claim_rerun_area, show_picture
 from attnkit.ui.evidence import (
@@ -157,8 +160,26 @@ def show_answer(
         numbers = number_sentences(question, shipped.records)
         if numbers:
             st.markdown("\n".join(["**The numbers**\n", *(f"- {plain(text)}" for text in numbers)]))
+        if question.sweep:
+            show_sweep(question.sweep)
     st.caption("The answer rests on these claims. Press one to see its evidence.")
     claim_buttons(question.claims, choice, shipped)
+
+
+def show_sweep(name: str) -> None:
+    """Draw what a shipped sweep concludes, and a link to its phase diagram."""
+    try:
+        result = load_shipped(name)
+    except (OSError, InvalidSweep):  # the answer stands without it
+        return
+    x, y = list(result.sweep.axes)[:2]
+    st.markdown(f"**How far it goes.** {plain(conclusion_of(result, x, y, ()))}")
+    st.page_link(
+        "pages/capacity.py",
+        label="See it at every size",
+        icon=":material/grid_view:",
+        query_params={"sweep": name},
+    )
 
 
 def claim_buttons(names: Sequence[str], choice: QuestionChoice, shipped: ShippedEvidence) -> None:
