@@ -115,7 +115,7 @@ def test_the_diagram_is_sent_with_figures_for_narrow_pages_and_its_numbers():
 def test_a_link_is_followed_and_written_again():
     """All choices are in it."""
     params = {
-        "sweep": "width",
+        "sweep": CapacityChoice.sweep,
         "measure": "solved",
         "x": "n_entries",
         "y": "d_head",
@@ -140,7 +140,7 @@ def test_a_wrong_link_is_repaired_and_reported():
     (warning,) = (re.sub(r"\\(\W|_)", r"\1", one.value) for one in tab.warning)
     for name, text in wrong.items():
         assert f"{name}={text!r}" in warning
-    assert link(tab) == {"sweep": "width", "variants": "QKV"}
+    assert link(tab) == {"sweep": CapacityChoice.sweep, "variants": "QKV"}
     assert not show(tab).warning
 
 
@@ -148,7 +148,7 @@ def test_choices_stay_while_another_page_is_open():
     """The address has lost them on the way."""
     tab = visit_at("capacity", measure="solved", cell="8/6/K=V")
     tab = turn_to(turn_to(tab, "guide"), "capacity")
-    assert link(tab) == {"sweep": "width", "measure": "solved", "cell": "8/6/K=V"}
+    assert link(tab) == {"sweep": CapacityChoice.sweep, "measure": "solved", "cell": "8/6/K=V"}
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -260,7 +260,7 @@ def test_the_sweep_of_another_visitor_is_told_to_be_theirs():
     """A shipped one is shown instead."""
     tab = visit_at("capacity", sweep=OWN)
     assert "only they can see it" in tab.warning[0].value
-    assert chosen(tab).sweep == "width"
+    assert chosen(tab).sweep == CapacityChoice.sweep
 
 
 def test_axes_change_places():
