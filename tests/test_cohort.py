@@ -132,3 +132,23 @@ def test_what_was_learned_in_a_batch_of_few_answers_is_not_lost():
     cohort.advance(60)
     first, last = (evaluation.metrics["loss"] for evaluation in cohort.evaluations)
     assert (last < first).all()
+
+
+def test_attention_may_be_measured_at_the_end_only():
+    """Everything else, and the last evaluation, have the same bits as with all curves."""
+    experiment = tiny("directed", steps=6, evaluate_every=2)
+    device = torch.device("cpu")
+    full = Cohort(experiment, [0, 1], device)
+    short = Cohort(experiment, [0, 1], device, attention_curves=False)
+    full.advance(6)
+    short.advance(6)
+    for complete, reduced in zip(full.evaluations, short.evaluations, strict=True):
+        last = complete.step == 6
+        for name, values in complete.metrics.items():
+            curve = name in ("accuracy", "training_accuracy", "loss")
+            wanted = values if last or curve else np.full_like(values, np.nan)
+            np.testing.assert_array_equal(reduced.metrics[name], wanted)
+        assert np.isnan(reduced.head_symmetry).all() == (not last)
+    np.testing.assert_array_equal(
+        full.evaluations[-1].head_symmetry, short.evaluations[-1].head_symmetry
+    )

@@ -161,7 +161,7 @@ def _train(
     }
     experiment = base.replace(sharing=list(by_variant), first_seed=seeds.start, n_seeds=len(seeds))
     device = "cuda" if sweep.engine == "torch" and torch.cuda.is_available() else "cpu"
-    training = Training(experiment, device, sweep.engine)
+    training = Training(experiment, device, sweep.engine, attention_curves=False)
     if training.engine != sweep.engine:
         raise RuntimeError(f"the engine {sweep.engine!r} of this sweep cannot be used here")
     training.advance(experiment.training.steps)

@@ -28,6 +28,7 @@ from attnkit.tasks import Examples, Task
 from attnkit.training import metrics
 from attnkit.training.data import TrainingData, held_out_examples, stack, unstack
 from attnkit.training.engine import Engine, kernel_knows
+from attnkit.training.snapshot import METRICS
 from attnkit.variants import Variant
 from attnkit.variants.sharing import ROLES
 from attnkit.variants.size import ALIGNED
@@ -66,6 +67,8 @@ class Cohort:
         sharing: Variants of the experiment that this cohort trains. None: all.
         engine: Engine to train with. "kernel" requires that the kernel can train all variants;
             otherwise torch trains them.
+        attention_curves: Whether every evaluation measures attention. If not, only the last one
+            does, and these metrics are NaN in the others.
 
     Attributes:
         step: Optimiser steps taken.
@@ -80,9 +83,12 @@ class Cohort:
         device: torch.device,
         sharing: Sequence[Variant] | None = None,
         engine: Engine = "torch",
+        *,
+        attention_curves: bool = True,
     ) -> None:
         self.experiment = experiment
         self.engine = engine
+        self._attention_curves = attention_curves
         self.sharing = experiment.sharing if sharing is None else tuple(sharing)
         self.seeds = list(seeds)
         self.device = device
@@ -249,25 +255,38 @@ class Cohort:
         logits, layers = self._answer_and_record(first)  # attention on the first examples only
         logits = torch.cat([logits, *map(self.model.logits, others)], 1)
         labels = self._for_runs(examples.labels)
-        symmetry = self._by_head(_head_symmetry, layers)  # (r, l, h)
-        errors = self._by_layer(_symmetry_error, layers)
         measured = {
             "accuracy": metrics.accuracy(logits, labels),
             "training_accuracy": self._training_accuracy(),
             "loss": metrics.loss(logits, labels),
-            "score_symmetry": symmetry.nanmean((1, 2)),
-            "symmetry_error": errors.nan_to_num(0.0).amax(1),
-            "weight_symmetry": self._weight_symmetry(),
-            "mass_on_target": self._attention_mass(layers, examples.target),
-            "mass_on_reverse": self._attention_mass(layers, examples.reverse),
         }
-        row = {name: _as_numpy(values) for name, values in measured.items()}
+        if self._attention_curves or self.step == self.experiment.training.steps:
+            symmetry = self._by_head(_head_symmetry, layers)  # (r, l, h)
+            measured |= self._attention_metrics(layers, symmetry)
+        else:
+            n_layers = len(self.model.layer_specs)
+            symmetry = torch.full((self.model.n_runs, n_layers, self._n_heads), torch.nan)
+        undefined = torch.full((self.model.n_runs,), torch.nan)
+        row = {name: _as_numpy(measured.get(name, undefined)) for name in METRICS}
         self.diverged_at[~np.isfinite(row["loss"]) & (self.diverged_at < 0)] = self.step
         head_symmetry = _as_numpy(symmetry)
         slice_accuracy = _as_numpy(self._slice_accuracy(logits, labels))
         for values in (*row.values(), head_symmetry, slice_accuracy):
             values[self.diverged_at >= 0] = np.nan
         self.evaluations.append(Evaluation(self.step, row, head_symmetry, slice_accuracy))
+
+    def _attention_metrics(
+        self, layers: list[_LayerOfRuns], symmetry: Float[Tensor, "r l h"]
+    ) -> dict[str, Tensor]:
+        """Return the metrics of scores, patterns and weights, (r,) by name."""
+        errors = self._by_layer(_symmetry_error, layers)
+        return {
+            "score_symmetry": symmetry.nanmean((1, 2)),
+            "symmetry_error": errors.nan_to_num(0.0).amax(1),
+            "weight_symmetry": self._weight_symmetry(),
+            "mass_on_target": self._attention_mass(layers, self._held_out.target),
+            "mass_on_reverse": self._attention_mass(layers, self._held_out.reverse),
+        }
 
     def _slice_accuracy(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the accuracy on each group of answers, (r, slices); NaN on an earlier task."""
