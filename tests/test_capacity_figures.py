@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from attnkit.figures.capacity import (
     describe_difference,
     describe_phase,
     describe_slice,
+    phase_key,
     plot_difference,
     plot_phase,
     plot_slice,
@@ -102,6 +104,14 @@ def test_cells_in_which_no_seed_reached_the_threshold_are_grey():
     column = grey["x"].index(1)
     assert [line[column] for line in grey["z"]] == [0.0] * len(ENTRIES)
     assert [line[grey["x"].index(16)] for line in grey["z"]] == [None] * len(ENTRIES)
+
+
+def test_the_key_explains_only_what_is_drawn():
+    """Lines, grey, crossed and blank cells are named where the diagram has them."""
+    n_cells = len(WIDTHS) * len(ENTRIES)
+    assert phase_key(cells(WHOLE), n_cells) == ""
+    key = phase_key(TABLE, n_cells, "steps_to_threshold", BOUNDARIES)
+    assert re.findall(r"(\w+|×):", key) == ["Line", "Grey", "×", "Blank"]
 
 
 def test_boundaries_lie_where_they_are():

@@ -161,3 +161,14 @@ def test_a_value_that_no_experiment_allows_is_an_error_in_python_too():
     """The class raises its own error, whose message names the key."""
     with pytest.raises(InvalidSweep, match=r"axes\.d_head: got 65, allowed"):
         Sweep(axes={"d_head": [65]})
+
+
+def test_conditions_are_what_all_cells_have_in_common():
+    """What an axis varies is not among them."""
+    sweep = Sweep(base={"task": "phonebook"}, axes={"d_head": [2]}, rates={"multiples": [1, 2]})
+    assert sweep.conditions == (
+        "Phone book, 600 steps, 5 seeds for each cell, the best of 2 learning rates for each cell, "
+        "chosen on other seeds"
+    )
+    other = Sweep(axes={"steps": [30], "learning_rate": [0.1], "task": ["phonebook"]}, n_seeds=1)
+    assert other.conditions == "1 seed for each cell"
