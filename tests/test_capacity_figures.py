@@ -212,7 +212,8 @@ def test_the_text_of_a_cell_has_all_its_numbers():
         "accuracy 100%",
         "5 of 5 seeds solve it, after 202 steps on average",
         "learning rate 0.005",
-        "Parameters 1,640",
+        "Attention parameters 640",
+        "Parameters of the whole model 1,640",
         "KV-cache floats per token 32",
         "Multiply-adds per token 1,600",
     ]

@@ -259,7 +259,7 @@ def test_a_damaged_file_is_told_and_a_sweep_can_still_run(monkeypatch):
 def test_the_sweep_of_another_visitor_is_told_to_be_theirs():
     """A shipped one is shown instead."""
     tab = visit_at("capacity", sweep=OWN)
-    assert "only they can see it" in tab.warning[0].value
+    assert "only while their page stays open" in tab.warning[0].value
     assert chosen(tab).sweep == CapacityChoice.sweep
 
 

@@ -12,7 +12,7 @@ from attnkit.sweeps import Sweep, SweepResult, run_sweep
 from attnkit.sweeps.shipped import FOLDER, SHIPPED, load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.tasks import TASKS
-from attnkit.ui.live_sweep import PAUSED, STOPPED, LiveSweep, parquet_of, parts_of
+from attnkit.ui.live_sweep import PAUSED, STOPPED, LiveSweep, parts_of
 from attnkit.ui.service import training_service
 from attnkit.ui.sweep_form import (
     MOST_POINTS,
@@ -206,7 +206,7 @@ def test_the_download_is_the_result(pages_service, tmp_path):
     """It can be loaded as every result of a sweep."""
     live = train(LiveSweep.of(tiny_sweep(axes={"d_head": [3]}, first_seed=400), VISITOR))
     file = tmp_path / "sweep.parquet"
-    file.write_bytes(parquet_of(live.result()))
+    file.write_bytes(live.result().to_bytes())
     loaded = SweepResult.load(file)
     assert loaded.sweep == live.sweep
     assert loaded.runs.equals(live.result().runs)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import Executor, Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,7 @@ class Inline(Executor):
         future = Future()
         self.chunks.append(chunk)
         if self.gives_up(chunk):
-            future.set_exception(RuntimeError("the worker ended"))
+            future.set_exception(BrokenProcessPool("the worker ended"))
         else:
             future.set_result(fn(sweep, chunk, folder))
         return future
@@ -203,6 +204,49 @@ def test_a_chunk_that_is_given_up_is_divided_into_its_cells(tmp_path):
     assert len(result.runs) == SMALL.n_runs
 
 
+def test_a_cell_that_is_given_up_beside_others_is_trained_alone(tmp_path):
+    """Not the cell but what trained beside it may have ended the worker."""
+    attempts = []
+
+    def gives_up(chunk):
+        holds = any(group.point == 2 and 1 in group.variants for group in chunk.groups)
+        attempts.extend([chunk] * holds)
+        return holds and len(attempts) < 3
+
+    _, result = run_inline(SMALL, tmp_path / "sweep", workers=Inline(gives_up))
+    assert len(attempts) == 3
+    assert result.runs["error"].isna().all()
+
+
+def test_an_error_of_a_task_ends_the_sweep(tmp_path):
+    """A full disk is not the fault of a cell, and is not recorded as one."""
+
+    class Full(Inline):
+        def submit(self, fn, sweep, chunk, folder):
+            """Return a future with the error of a full disk."""
+            future = Future()
+            future.set_exception(OSError(28, "No space left on device"))
+            return future
+
+    with pytest.raises(OSError, match="No space left"):
+        run_inline(SMALL, tmp_path / "sweep", workers=Full())
+
+
+def test_a_folder_below_a_hidden_one_is_read(tmp_path):
+    """Only the names of temporary parts begin with a dot."""
+    folder = tmp_path / ".hidden" / "sweep"
+    assert len(run_inline(SMALL, folder)[1].runs) == SMALL.n_runs
+    assert run_inline(SMALL, folder)[0] == 0
+
+
+def test_a_rate_of_an_axis_is_used_to_its_last_digit(tmp_path):
+    """Rows lie where the axis has them."""
+    rates = [0.00310723, 0.01]
+    sweep = Sweep(**{**SMALL.to_dict(), "axes": {"learning_rate": rates}})
+    _, result = run_inline(sweep, tmp_path / "sweep")
+    assert sorted(set(result.runs["learning_rate"])) == rates
+
+
 def test_a_folder_may_be_any_that_fsspec_knows():
     """Nothing depends on files of this machine."""
     address = f"memory://{os.getpid()}/sweep"
@@ -326,7 +370,7 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
         process.kill()
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert not alive
-    assert 0 < len(SweepResult.read(SweepFolder(str(folder)), sweep).runs) < sweep.n_runs
+    assert 0 < len(SweepResult.read(SweepFolder(str(folder)), sweep).runs) <= sweep.n_runs
     again = subprocess.run([*command, "--resume"], env=environment, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     result = SweepResult.load(folder / "runs.parquet")

@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 Value = bool | int | float | str
 """Value of a setting."""
 
-Cost = Literal["parameters", "kv_cache_floats_per_token", "multiply_adds_per_token"]
+Cost = Literal[
+    "attention_parameters", "parameters", "kv_cache_floats_per_token", "multiply_adds_per_token"
+]
 """Column with a cost of a cell."""
 
 COSTS: dict[Cost, str] = {
-    "parameters": "Parameters",
+    "attention_parameters": "Attention parameters",
+    "parameters": "Parameters of the whole model",
     "kv_cache_floats_per_token": "KV-cache floats per token",
     "multiply_adds_per_token": "Multiply-adds per token",
 }
@@ -196,7 +199,9 @@ def frontier(table: pd.DataFrame, cost: Cost) -> pd.DataFrame:
     return known[kept]
 
 
-def matching_cost(table_a: pd.DataFrame, table_b: pd.DataFrame, cost: Cost) -> pd.DataFrame:
+def matching_cost(
+    table_a: pd.DataFrame, table_b: pd.DataFrame, cost: Cost, least: float = 0.0
+) -> pd.DataFrame:
     """Return the smallest cost at which A and B reach the same accuracy.
 
     The accuracies are those of the cells on the frontiers of both. Between neighbouring cells on a
@@ -207,6 +212,8 @@ def matching_cost(table_a: pd.DataFrame, table_b: pd.DataFrame, cost: Cost) -> p
         table_a: Cells of A, at one task.
         table_b: Cells of B, at the same task.
         cost: Column with the cost.
+        least: Smallest accuracy. Near chance, small differences of accuracy are large differences
+            of cost.
 
     Returns:
         One row for each accuracy from that of the cheapest cells to the best of A. Columns:
@@ -218,7 +225,7 @@ def matching_cost(table_a: pd.DataFrame, table_b: pd.DataFrame, cost: Cost) -> p
     import pandas as pd
 
     best_a, best_b = frontier(table_a, cost)["accuracy"], frontier(table_b, cost)["accuracy"]
-    lowest = max(best_a.min(), best_b.min()) if len(best_a) and len(best_b) else np.inf
+    lowest = max(best_a.min(), best_b.min(), least) if len(best_a) and len(best_b) else np.inf
     accuracy = np.unique(np.r_[best_a, best_b])
     accuracy = accuracy[(accuracy >= lowest) & (accuracy <= best_a.max())]
     sides = {"a": _costs_at(accuracy, table_a, cost), "b": _costs_at(accuracy, table_b, cost)}

@@ -181,11 +181,13 @@ class _Answer:
 def _boundary_in_words(line: Boundary) -> str:
     """Return a sentence on the boundary of one variant."""
     values = line.half[line.measured]
-    least, most = _number(values.min()), _number(values.max())
+    least, most = two_digits(values.min()), two_digits(values.max())
     where = least if least == most else f"{least} to {most}"
     if len(values) == 1:
         row = int(line.measured.argmax())
-        where = f"{least} (95% interval {_number(line.low[row])} to {_number(line.high[row])})"
+        where = (
+            f"{least} (95% interval {two_digits(line.low[row])} to {two_digits(line.high[row])})"
+        )
     by = f", depending on “{label_of(line.y)}”" if line.y is not None and least != most else ""
     return (
         f"Half of the seeds of {_title(line.sharing)} solve the task at “{label_of(line.x)}” "
@@ -219,12 +221,13 @@ def _limits(ratio: MeanRatio) -> str:
 
 def _times(ratio: float) -> str:
     """Return a ratio with two digits, and with three if it would read as 1."""
-    text = f"{ratio:.1f}" if 0.95 <= ratio < 9.95 else f"{ratio:.2g}"
+    text = f"{ratio:.1f}" if 0.95 <= ratio < 9.95 else two_digits(ratio)
     return f"{ratio:.2f}" if text == "1.0" and ratio != 1 else text
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2g}"
+def two_digits(value: float) -> str:
+    """Return a number with two significant digits, or as a whole number from 10 on."""
+    return f"{value:,.0f}" if abs(value) >= 9.95 else f"{value:.2g}"
 
 
 def _title(sharing: str) -> str:

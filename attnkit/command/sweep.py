@@ -48,10 +48,11 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--retry-failed", action="store_true", help="with --resume, try failed runs again"
     )
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--estimate", action="store_true", help="say what the sweep needs, and train nothing"
     )
-    parser.add_argument(
+    instead.add_argument(
         "--check",
         metavar="N",
         help="train N random cells of the folder again on this machine, and report differences",
@@ -75,6 +76,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _train(sweep, folder, arguments)
     except InvalidSweep as error:
         raise BadInput(str(error)) from None
+    except BadInput:
+        raise
     except (OSError, ValueError) as error:
         name = getattr(error, "filename", None) or arguments.specification
         raise BadInput(f"{got_path('sweep', str(name))}: {reason_of(error)}") from None

@@ -13,7 +13,7 @@ import pandas as pd
 
 from attnkit.analysis.boundary import Boundary
 from attnkit.analysis.capacity import Value
-from attnkit.analysis.conclusion import label_of
+from attnkit.analysis.conclusion import label_of, two_digits
 from attnkit.figures.gaps import (
     DifferenceMeasure,
     difference_axis,
@@ -93,7 +93,9 @@ def phase_key(
     """
     trained = table["n_seeds"] > 0
     marks = {
-        "Line: half of the seeds solve the task; the pale band is its 95% interval.": boundaries,
+        "Line: half of the seeds reach 99%; the pale band is its 95% interval.": any(
+            one.measured.any() for one in boundaries
+        ),
         "Grey: no seed reached 99%.": table.loc[trained, measure].isna().any(),
         "×: could not be trained.": not trained.all(),
         "Blank: not trained yet.": len(table) < n_points * table["sharing"].nunique(),
@@ -122,7 +124,8 @@ def describe_phase(
         for one in boundaries:
             if one.sharing == sharing and one.measured.any():
                 inside = one.half[one.measured]
-                text += f", boundary at {label_of(x)} {inside.min():.2g} to {inside.max():.2g}"
+                text += f", boundary at {label_of(x)} {two_digits(inside.min())}"
+                text += f" to {two_digits(inside.max())}"
         texts.append(text)
     return f"{MEASURES[measure]}{by}. {'; '.join(texts) or 'Nothing has been trained'}."
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from attnkit.analysis.conclusion import label_of
+from attnkit.analysis.conclusion import label_of, two_digits
 from attnkit.figures.grid import CellGrid, GridAxis, text_of
 from attnkit.figures.panels import Figure, Trace
 from attnkit.figures.phase import NEVER, color_bar
@@ -37,7 +37,7 @@ def difference_text(value: float, measure: DifferenceMeasure) -> str:
     if measure == "accuracy":
         return f"{100 * value:+z.0f}".replace("-", "−") if round(100 * value) else "0"
     ratio = 2**value
-    return f"×{ratio:.1f}" if 0.95 <= ratio < 9.95 else f"×{ratio:.2g}"
+    return f"×{ratio:.1f}" if 0.95 <= ratio < 9.95 else f"×{two_digits(ratio)}"
 
 
 def difference_axis(table: pd.DataFrame, measure: DifferenceMeasure, height: int) -> Figure:

@@ -108,7 +108,7 @@ def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.Dat
     """
     base = sweep.experiment(sweep.point(group.point), variants)
     rate = base.training.learning_rate
-    rates = [float(f"{multiple * rate:.3g}") for multiple in sweep.rates.multiples]
+    rates = [rate if m == 1 else float(f"{m * rate:.3g}") for m in sweep.rates.multiples]
     chosen = dict.fromkeys(variants, rates[0])
     tried: dict[Variant, Mapping[float, float]] = {variant: {} for variant in variants}
     started = time.perf_counter()

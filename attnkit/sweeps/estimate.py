@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.process import n_cores
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.chunk import ChunkReport
 from attnkit.sweeps.planning import Chunk, Group, Plan, variants_of
@@ -72,7 +73,7 @@ class CostModel:
         for index in sorted(chosen):
             if rows and time.perf_counter() - started > _MOST_MEASURED_SECONDS:
                 break
-            experiment = experiments[index]
+            experiment = experiments[index].replace(n_seeds=1)
             training = Training(experiment, "cpu", sweep.engine)
             training.advance(2)
             before = time.perf_counter()
@@ -81,7 +82,8 @@ class CostModel:
             steps, billions = work_of(experiment, experiment.sharing[0])
             share = _MEASURED_STEPS / experiment.training.steps
             rows.append([steps * share, billions * share])
-            seconds.append(elapsed / len(experiment.sharing))
+            n_threads = min(n_cores(), len(training.cohorts))
+            seconds.append(elapsed * n_threads / experiment.n_runs)
         weights = 1 / np.array(seconds)  # relative errors count
         solution, _ = nnls(np.array(rows) * weights[:, None], np.ones(len(rows)))
         model.per_step, model.per_billion = max(solution[0], 1e-6), max(solution[1], 1e-4)
@@ -145,6 +147,9 @@ class Estimate:
         seconds = sum(model.seconds(group) for group in groups)
         experiments = [e for group in groups if (e := _possible(plan.sweep, group))]
         largest = max((experiment.megabytes for experiment in experiments), default=0.0)
+        rates, n_seeds = plan.sweep.rates, plan.sweep.n_seeds
+        if rates.tunes:  # all learning rates of a variant are tried together
+            largest *= max(1.0, rates.tuning_seeds * len(rates.multiples) / n_seeds)
         n_runs = plan.n_missing
         hours = seconds / 3600 * n_runs / n_sampled if n_sampled else 0.0
         return Estimate(n_runs, hours, WORKER_MEGABYTES + largest)

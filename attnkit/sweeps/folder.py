@@ -102,7 +102,9 @@ class SweepFolder:
             return []
         files.invalidate_cache()
         names = (str(path) for path in files.ls(parts, detail=False))
-        return sorted(p for p in names if p.endswith(".parquet") and "/." not in p)
+        return sorted(
+            p for p in names if p.endswith(".parquet") and not p.rpartition("/")[2].startswith(".")
+        )
 
     def n_bytes(self) -> int:
         """Return the size of all complete parts."""

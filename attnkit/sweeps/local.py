@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -49,7 +49,8 @@ class LocalExecutor(Executor):
 
     def _new_pool(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
-        return ProcessPoolExecutor(self.n_workers, context, _prepare_worker)
+        n_workers = min(self.n_workers, 61) if os.name == "nt" else self.n_workers
+        return ProcessPoolExecutor(n_workers, context, _prepare_worker)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Start a task, which may be repeated; return its future."""
@@ -65,16 +66,19 @@ class LocalExecutor(Executor):
         attempt: int,
     ) -> None:
         with self._lock:
+            if self._closed:
+                outer.set_exception(RuntimeError("the workers have ended"))
+                return
             pool = self._pool
             try:
                 inner = submit(pool)
-            except BrokenProcessPool:  # found before any of its tasks has told
+            except BrokenProcessPool:  # its tasks have not reported it yet
                 pool = self._pool = self._new_pool()
                 inner = submit(pool)
 
         def finish(inner: Future[Any]) -> None:
             if inner.cancelled():
-                outer.cancel()
+                outer.set_exception(CancelledError())
                 return
             error = inner.exception()
             if not isinstance(error, BrokenProcessPool) or self._closed:
@@ -91,8 +95,8 @@ class LocalExecutor(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the workers, at once if futures are cancelled."""
-        self._closed = True
         with self._lock:
+            self._closed = True
             pool = self._pool
         processes = list((getattr(pool, "_processes", None) or {}).values())
         pool.shutdown(wait=False, cancel_futures=cancel_futures)

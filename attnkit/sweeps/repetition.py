@@ -66,6 +66,8 @@ def repeat_sample(result: SweepResult, n_cells: int, seed: int = 0) -> Repetitio
         span = range(int(seeds.min()), int(seeds.max()) + 1)
         tables += train_group(sweep, Group(int(point), (int(variant),), span))
     again = pd.concat(tables, ignore_index=True)
+    if again["error"].notna().all():
+        raise InvalidSweep(f"--check: nothing can be trained here ({again['error'].iloc[0]})")
     pairs = recorded.merge(again, on=["cell", "seed"], suffixes=("", "_again"))
     equal = np.ones(len(pairs), bool)
     for column in COMPARED:

@@ -58,9 +58,10 @@ class SweepResult:
         if rows is None:
             rows = pd.DataFrame({"cell": [], "sharing": [], "seed": [], "error": []}, dtype=object)
         rows = rows[rows["seed"].isin(list(sweep.seeds))]
-        rows = rows.sort_values("error", na_position="first").drop_duplicates(["cell", "seed"])
-        known = cells.drop_duplicates("cell")
-        runs = known.merge(rows, on="cell").sort_values(["point", "variant", "seed"])
+        rows = rows.sort_values("error", na_position="first", kind="stable").drop_duplicates(
+            ["cell", "seed"]
+        )
+        runs = cells.merge(rows, on="cell").sort_values(["point", "variant", "seed"])
         columns = [*(n for n in sweep.axes if n != "learning_rate"), "sharing", "seed"]
         others = [n for n in runs.columns if n not in (*columns, "point", "variant", "cell")]
         return SweepResult(sweep, runs[[*columns, *others, "cell"]].reset_index(drop=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -95,9 +96,14 @@ def prepare(
 
     Raises:
         InvalidSweep: If the folder holds a sweep and `resume` is false, or one with another
-            engine; or if the sweep is estimated to need more than its budget.
+            engine; if this machine does not have the engine; or if the sweep is estimated to need
+            more than its budget.
         OSError: If the folder cannot be read.
     """
+    import torch
+
+    from attnkit.training.engine import ready_engine
+
     before = folder.read_specification()
     if before is not None and not resume:
         raise InvalidSweep(f"--out: {folder.address} holds a sweep already; --resume continues it")
@@ -105,6 +111,10 @@ def prepare(
         raise InvalidSweep(
             f"engine: got {sweep.engine!r}, allowed {before.engine!r}, with which "
             f"{folder.address} was begun"
+        )
+    if ready_engine(torch.device("cpu"), sweep.engine) != sweep.engine:
+        raise InvalidSweep(
+            f"engine: got {sweep.engine!r}, which cannot be used here, allowed 'torch'"
         )
     finished = folder.read_parts(["cell", "seed", "error"])
     if finished is not None and retry_failed:
@@ -126,8 +136,8 @@ def drive(
 ) -> Progress:
     """Train everything that is missing.
 
-    A chunk that the executor gives up is divided into its cells. A cell that it gives up, too, is
-    recorded as failed.
+    A chunk whose worker is lost too often is divided into its cells. Such a cell is trained once
+    more at the end, with no other beside it, and then recorded as failed.
 
     Args:
         prepared: The sweep.
@@ -138,6 +148,8 @@ def drive(
     progress = Progress(prepared.plan.n_missing)
     started = time.monotonic()
     waiting: list[Chunk] = []
+    suspects: list[Chunk] = []  # cells that were given up while others trained beside them
+    alone: Chunk | None = None
     chunks = prepared.plan.chunks(model.seconds, workers.n_workers)
     in_flight: dict[Future[ChunkReport], Chunk] = {}
     while True:
@@ -147,11 +159,14 @@ def drive(
                 break
             in_flight[workers.submit(train_chunk, sweep, chunk, folder)] = chunk
         if not in_flight:
-            return progress
+            if not suspects:
+                return progress
+            alone = suspects.pop()
+            in_flight[workers.submit(train_chunk, sweep, alone, folder)] = alone
         for future in wait(in_flight, _PATIENCE, FIRST_COMPLETED).done:
             chunk = in_flight.pop(future)
             error = future.exception()
-            if isinstance(error, InvalidSweep):  # the cluster cannot run any task
+            if error is not None and not _is_lost(error):
                 raise error
             if error is None:
                 done = future.result()
@@ -160,12 +175,19 @@ def drive(
                 progress.n_failed += done.n_failed
             elif len(cells := chunk.split()) > 1:
                 waiting += cells
+            elif chunk is not alone:
+                suspects.append(chunk)
             else:
                 _record_failure(sweep, chunk, folder, error)
                 progress.n_failed += chunk.n_runs
         progress.seconds, progress.n_workers = time.monotonic() - started, workers.n_workers
         if report is not None:
             report(progress)
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Return whether an error means that a worker was lost, and not that its task failed."""
+    return isinstance(error, BrokenProcessPool) or type(error).__module__.startswith("ray.")
 
 
 def _record_failure(sweep: Sweep, chunk: Chunk, folder: SweepFolder, error: BaseException) -> None:
@@ -232,11 +254,12 @@ def train_missing(
     Raises:
         InvalidSweep: See `start_workers`.
     """
-    prepared.folder.write_specification(prepared.sweep)
     if not prepared.plan.n_missing:
+        prepared.folder.write_specification(prepared.sweep)
         return
     workers = start_workers(place, prepared.estimate.megabytes)
     try:
+        prepared.folder.write_specification(prepared.sweep)
         drive(prepared, workers, report)
     except BaseException:
         workers.shutdown(cancel_futures=True)

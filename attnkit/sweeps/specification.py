@@ -169,9 +169,13 @@ class Sweep(BaseModel):
         if self.n_cells > MOST_CELLS:
             allowed = f"axes with at most {MOST_CELLS:,} cells together"
             raise InvalidSweep(problem("axes", f"{self.n_cells:,} cells", allowed))
-        if self.rates.tunes and "learning_rate" in self.axes:
-            allowed = "one multiple, because learning_rate is an axis"
+        if self.rates.multiples != (1.0,) and "learning_rate" in self.axes:
+            allowed = "[1], because learning_rate is an axis"
             raise InvalidSweep(problem("rates.multiples", list(self.rates.multiples), allowed))
+        for variant in self.sharing:
+            if "learning_rate" in variant.given:
+                allowed = "a variant without a learning rate; rates or an axis may vary it"
+                raise InvalidSweep(problem("sharing", str(variant), allowed))
         first = {name: values[0] for name, values in self.axes.items()}
         points = [first]
         points += [{**first, name: v} for name, values in self.axes.items() for v in values[1:]]
@@ -238,9 +242,10 @@ class Sweep(BaseModel):
     def conditions(self) -> str:
         """What all cells have in common, such as "Phone book, 600 steps, 5 seeds for each cell"."""
         common = self.settings_at(self.point(0))
+        own_steps = "task" in self.axes and "steps" not in self.base
         parts = {
             "task": TASKS[common["task"]].title,
-            "steps": f"{common['steps']:,} steps",
+            "steps": "" if own_steps else f"{common['steps']:,} steps",
             "n_seeds": "1 seed for each cell"
             if self.n_seeds == 1
             else f"{self.n_seeds} seeds for each cell",
@@ -249,7 +254,7 @@ class Sweep(BaseModel):
             if self.rates.tunes
             else "the same learning rate for all",
         }
-        return ", ".join(text for name, text in parts.items() if name not in self.axes)
+        return ", ".join(text for name, text in parts.items() if text and name not in self.axes)
 
     def cell_hash(self, point: Mapping[str, Value], variant: Variant) -> str:
         """Return the content hash of a cell: of all that decides its numbers, except the seeds."""

@@ -19,6 +19,9 @@ Value = bool | int | float | str
 NOT_AN_AXIS = ("sharing", "n_seeds", "first_seed", "equal")
 """Settings of an experiment that neither the base nor an axis of a sweep has."""
 
+_LARGEST = 1e300
+"""Numbers beyond this are refused before they are converted."""
+
 MOST_VALUES = 1000
 """Largest number of values of an axis."""
 
@@ -36,8 +39,8 @@ class Axis(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    start: float = dial(..., "From", "First value.", alias="from", allow_inf_nan=False)
-    to: float = dial(..., "To", "Last value.", allow_inf_nan=False)
+    start: float = dial(..., "From", "First value.", alias="from", ge=-1e9, le=1e9)
+    to: float = dial(..., "To", "Last value.", ge=-1e9, le=1e9)
     count: int = dial(..., "Values", "Number of values.", ge=2, le=MOST_VALUES)
     scale: Literal["linear", "log"] = dial("linear", "Scale", "Equal differences or equal ratios.")
 
@@ -108,6 +111,7 @@ def read_value(key: str, value: Any, setting: Setting) -> Value:
         InvalidSweep: If the value has another type.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = is_number and abs(value) < _LARGEST
     if setting.kind is bool and isinstance(value, bool):
         return value
     if setting.kind is str and isinstance(value, str):
@@ -127,9 +131,9 @@ def read_axis(name: str, values: Any, task: str) -> tuple[Value, ...]:
     """
     key = f"axes.{name}"
     if name == "task":
-        texts = values if isinstance(values, list | tuple) else [values]
+        texts = values if isinstance(values, list | tuple) and values else [values]
         for text in texts:
-            if text not in TASKS:
+            if not isinstance(text, str) or text not in TASKS:
                 raise InvalidSweep(problem(key, text, allowed_names(TASKS, str(text))))
         return tuple(dict.fromkeys(texts))
     setting = known_setting("axes", name, task)

@@ -29,6 +29,7 @@ def run_table(snapshot: Snapshot) -> pd.DataFrame:
     table.insert(5, "asymmetry", asymmetry.astype(np.float64))
     table.insert(4, "steps_to_threshold", snapshot.steps_to_threshold())
     table["diverged_at"] = np.where(snapshot.diverged_at < 0, np.nan, snapshot.diverged_at)
+    table["attention_parameters"] = [experiment.costs(v).attention for v, _ in experiment.runs]
     table["parameters"] = [experiment.costs(sharing).parameters for sharing, _ in experiment.runs]
     table["kv_cache_floats_per_token"] = [
         experiment.costs(sharing).kv_cache for sharing, _ in experiment.runs

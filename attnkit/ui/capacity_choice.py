@@ -95,7 +95,7 @@ class CapacityChoice(Linked):
     section: str = ""
     one: Variant = BASELINE
     other: Variant = BASELINE
-    cost: Cost = "parameters"
+    cost: Cost = "attention_parameters"
     cell: Cell | None = None
     problems: list[str] = field(default_factory=list)
     _unread: dict[str, str] = field(default_factory=dict, repr=False)
@@ -116,6 +116,10 @@ class CapacityChoice(Linked):
         self.measure = self._read("measure", _names(MEASURES), CapacityChoice.measure)
         self.section = self._read("show", _names(SECTIONS), "")
         self.cost = self._read("cost", _names(COSTS), CapacityChoice.cost)
+
+    def forget_link(self) -> None:
+        """Leave out what a link says about a sweep that is not shown."""
+        self._unread = {}
 
     def settle(self, sweep: Sweep) -> None:
         """Read the rest of the link, and replace what a sweep does not have by defaults.

@@ -34,7 +34,6 @@ from attnkit.ui.capacity_choice import (
     CapacityChoice,
     text_of,
 )
-from attnkit.ui.live_sweep import parquet_of
 from attnkit.ui.live_sweep_area import on_the_command_line
 from attnkit.ui.markdown import plain
 from attnkit.variants import Variant
@@ -56,6 +55,10 @@ _TITLES = {
 def table_of(result: SweepResult) -> pd.DataFrame:
     """Return the cells of a result, which nobody may change; kept for the newest results."""
     return cells(result)
+
+
+LEAST_ACCURACY = 0.5
+"""Smallest accuracy at which costs are compared: below it, differences are mostly noise."""
 
 
 def shown_cells(
@@ -120,7 +123,7 @@ def show_matching(choice: CapacityChoice, result: SweepResult) -> None:
         pick_values(choice, result, [choice.y])
     table, cost = slice_at(table_of(result), without(choice, [choice.x])), choice.cost
     one, other = (table[table["sharing"] == variant] for variant in (choice.one, choice.other))
-    matching = matching_cost(one, other, cost)
+    matching = matching_cost(one, other, cost, LEAST_ACCURACY)
     names = (str(choice.one), str(choice.other))
     title = f"{COSTS[cost]} at which {title_of(choice.other)} matches {title_of(choice.one)}"
     finding = describe_matching(matching, cost, names)
@@ -157,7 +160,7 @@ def downloads(choice: CapacityChoice, result: SweepResult) -> None:
             "Result as Parquet",
             "parquet",
             "application/octet-stream",
-            lambda: parquet_of(result),
+            result.to_bytes,
         ),
         ("Sweep as TOML", "toml", "application/toml", result.sweep.to_toml),
     )

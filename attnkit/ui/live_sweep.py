@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -137,14 +135,6 @@ def _labelled(sweep: Sweep, point: dict[str, Value], rows: pd.DataFrame) -> pd.D
     """Add the hashes of the cells, and the version that trained them."""
     cells = [sweep.cell_hash(point, Variant(sharing)) for sharing in rows["sharing"]]
     return rows.assign(cell=cells, versions=f"attnkit {__version__}")
-
-
-def parquet_of(result: SweepResult) -> bytes:
-    """Return the file that `SweepResult.save` writes."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "sweep.parquet")
-        result.save(file)
-        return file.read_bytes()
 
 
 def open_live_sweep() -> LiveSweep | None:

@@ -29,6 +29,9 @@ from attnkit.variants.sharing import Sharing
 MOST_SEEDS = 10
 """Largest number of seeds of a sweep that runs live."""
 
+MOST_STEPS = 5_000
+"""Largest number of steps of a sweep that runs live."""
+
 VALUES_HELP = "A list such as 2, 4, 8; or a range such as 2 … 64, in which each value is doubled."
 
 
@@ -58,7 +61,7 @@ def _form_area(form: SweepForm, choice: CapacityChoice) -> None:
         )
     live = open_live_sweep()
     if live is not None and live.moving:
-        st.caption("Your other sweep is stopped if you run this one.")
+        st.caption("A sweep of yours is training. It stops if you run this one.")
     # No callback: a button that its own press disables would not report the press.
     if st.button(
         "Run it now",
@@ -69,7 +72,7 @@ def _form_area(form: SweepForm, choice: CapacityChoice) -> None:
     ):
         assert sweep is not None
         begin_live_sweep(sweep, watcher())
-        choice.sweep = OWN
+        choice.sweep, choice.section = OWN, ""  # its diagram comes into sight
         st.rerun()
     if sweep is not None:
         on_the_command_line(sweep)
@@ -88,6 +91,16 @@ def _inputs(form: SweepForm) -> None:
             key="form_task",
             on_change=lambda: form.set_task(st.session_state["form_task"]),
             width=260,
+        )
+        _keep("form_steps", form.steps)
+        st.number_input(
+            "Steps",
+            1,
+            MOST_STEPS,
+            key="form_steps",
+            on_change=partial(_take, form, "steps", "form_steps"),
+            disabled="steps" in (form.first, form.second),
+            width=130,
         )
         _keep("form_seeds", form.n_seeds)
         st.number_input(
@@ -166,6 +179,8 @@ def live_bar(live: LiveSweep) -> None:
             return
         if live.problem:
             text = f"{live.problem} {n_done} of {n_points} points are trained."
+            if live.problem == PAUSED:
+                text += " The point that was training begins again."
         else:
             text = live.status("point")
         st.markdown(f"**Your sweep.** {plain(text)}")

@@ -41,6 +41,7 @@ class SweepForm:
         second_values: Its values, as typed.
         sharing: The variants.
         n_seeds: Number of seeds.
+        steps: Steps of every run, unless they are an axis.
     """
 
     task: str = "phonebook"
@@ -50,6 +51,7 @@ class SweepForm:
     second_values: str = ""
     sharing: list[Variant] = field(default_factory=lambda: list(_ALL))
     n_seeds: int = 3
+    steps: int = 0
 
     def __post_init__(self) -> None:
         values = self.first_values
@@ -59,6 +61,7 @@ class SweepForm:
     def set_task(self, task: str) -> None:
         """Choose a task, keep the settings that it has, too, and suggest their values for it."""
         self.task, present = task, axes_of(task)
+        self.steps = present["steps"].default
         own = [name for name in TASKS[task].model_fields if name in present]
         first_own = next((name for name in own if present[name].kind is int), "")
         self.set_axis("first", self.first if self.first in present else "d_head")
@@ -83,9 +86,10 @@ class SweepForm:
                 axes[name] = read_values(text, settings(self.task)[name])
         if not self.sharing:
             raise InvalidSweep(f"sharing: is empty, allowed 1 to {MOST_VARIANTS} variants")
-        sweep = Sweep(
-            base={"task": self.task}, axes=axes, sharing=self.sharing, n_seeds=self.n_seeds
-        )
+        base: dict[str, Value] = {"task": self.task}
+        if self.steps != settings(self.task)["steps"].default and "steps" not in axes:
+            base["steps"] = self.steps
+        sweep = Sweep(base=base, axes=axes, sharing=self.sharing, n_seeds=self.n_seeds)
         if sweep.n_points > MOST_POINTS:
             raise InvalidSweep(
                 f"axes: got {sweep.n_points:,} combinations of values, allowed at most "

@@ -75,6 +75,7 @@ def draw() -> None:
         st.fragment(show_phase, run_every=tick if choice.sweep == OWN else None)(choice)
         show_section(choice, result)
     else:
+        pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)
         sweep_form_area(choice)
     choice.write_link()
     components.load_plotly()
@@ -87,13 +88,14 @@ def result_of(choice: CapacityChoice, live: LiveSweep | None) -> SweepResult | N
     if choice.sweep == OWN:
         choice.sweep = CapacityChoice.sweep
         choice.problems.append(
-            "The link shows a sweep that its sender has run, and only they can see it. "
+            "A sweep that somebody has run here is kept only while their page stays open. "
             "Shown is one that comes with this copy."
         )
+        choice.forget_link()
     try:
         return load_shipped(choice.sweep)
     except (OSError, InvalidSweep):
-        st.error("The sweep that ships with this copy cannot be read.", icon=":material/error:")
+        st.error("This sweep cannot be read. Choose another.", icon=":material/error:")
         return None
 
 
@@ -116,6 +118,8 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
             text = f"So far: {text}"
     with st.container(key="conclusion"):  # also without a text: what follows keeps its place
         st.markdown(plain(text or "Nothing is trained yet."))
+    if result is not None:
+        st.caption(plain(f"Tiny models. {result.sweep.conditions}."))
     if live is not None and (choice.sweep == OWN or not live.ended):
         live_bar(live)
 
@@ -130,7 +134,7 @@ def controls(choice: CapacityChoice, result: SweepResult) -> None:
     sweep = result.sweep
     with st.container(horizontal=True, vertical_alignment="bottom", key="capacity_controls"):
         pick(choice, "sweep", "Sweep", list(titles()), titles().__getitem__, width=340)
-        pick(choice, "measure", "Measure", list(MEASURES), MEASURES.__getitem__, width=180)
+        pick(choice, "measure", "Measure", list(MEASURES), MEASURES.__getitem__, width=250)
         with st.popover("Axes and variants", icon=":material/tune:"):
             for side, label in (("x", "Across"), ("y", "Upwards")):
                 pick_axis(choice, result, side, label)
@@ -220,7 +224,7 @@ def phase_of(
 def show_phase(choice: CapacityChoice) -> None:
     """Draw the phase diagram, and the chosen cell below it."""
     result = result_of(choice, open_live_sweep())
-    if result is None:
+    if result is None or not result.runs["error"].isna().any():
         return
     fixed = tuple(choice.beside.items())
     phase = phase_of(result, choice.x, choice.y, choice.measure, choice.variants, fixed)
@@ -234,7 +238,7 @@ def show_phase(choice: CapacityChoice) -> None:
         table=phase.numbers,
         picked=lambda: take_mark(choice, result, st.session_state[PHASE].picked),
     )
-    st.caption(plain(f"{result.sweep.conditions}. {phase.key}"))
+    st.caption(plain(phase.key))
     show_card(choice, result)
     choice.write_link()
 
