@@ -39,7 +39,7 @@ _OF_A_CELL = ("learning_rate", *COSTS)
 
 
 class Grid(Protocol):
-    """What these tables need of the specification of a sweep."""
+    """Part of a sweep's specification that these tables read."""
 
     @property
     def axes(self) -> Mapping[str, Sequence[Value]]:
@@ -51,7 +51,7 @@ class Grid(Protocol):
 
 
 class Swept(Protocol):
-    """What these tables need of the result of a sweep."""
+    """Part of a sweep's result that these tables read."""
 
     @property
     def sweep(self) -> Grid:

@@ -151,12 +151,14 @@ class _Answer:
                 for n in rest[1:]
             ]
             sentences.append(f"{', '.join(_shortened(texts))}.")
-        if unclear:
+        if len(unclear) > _MOST:
+            sentences.append(f"{len(unclear)} others are not clearly different from {base}.")
+        elif unclear:
             texts = [
                 f"{_title(n)} ({_times(known[n].ratio)} times, {_limits(known[n])})"
                 for n in unclear
             ]
-            sentences.append(f"Not clearly different from {base}: {', '.join(_shortened(texts))}.")
+            sentences.append(f"Not clearly different from {base}: {', '.join(texts)}.")
         return sentences
 
     def _needs_most(self, name: str) -> bool:

@@ -8,6 +8,7 @@ about the size of real ones; writing them is the work of workers and is not coun
 from __future__ import annotations
 
 import argparse
+import resource
 import tempfile
 import time
 from concurrent.futures import Future
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit.foundation.machine import megabytes_of
 from attnkit.sweeps.chunk import ChunkReport
 from attnkit.sweeps.estimate import CostModel, Estimate
 from attnkit.sweeps.folder import SweepFolder
@@ -38,7 +38,7 @@ _METRICS = ("accuracy", "loss", "steps_to_threshold", "score_symmetry", "mass_on
 
 @dataclass(frozen=True)
 class Simulation:
-    """What a driver without training needs.
+    """Time and memory of a driver without training.
 
     Attributes:
         n_cells: Cells of the sweep, with one seed each.
@@ -47,7 +47,7 @@ class Simulation:
         drive_seconds: Seconds of the driver for all chunks, without the workers.
         resume_seconds: Seconds until the missing runs were known again.
         part_megabytes: Size of all parts, in MiB.
-        peak_megabytes: Largest memory of this process after the imports, in MiB.
+        peak_megabytes: Largest memory of this process, in MiB (on Linux).
     """
 
     n_cells: int
@@ -109,7 +109,6 @@ def simulate(n_cells: int, folder: SweepFolder) -> Simulation:
     workers = _Idle()
     drive(prepared, workers)
     driven = time.perf_counter()
-    peak = megabytes_of() or 0.0
     folder.write_specification(sweep)
     for chunk in workers.chunks[: int(_WRITTEN * len(workers.chunks))]:
         folder.write_part(chunk.name, _simulated_rows(sweep, chunk))
@@ -127,7 +126,7 @@ def simulate(n_cells: int, folder: SweepFolder) -> Simulation:
         drive_seconds=driven - planned,
         resume_seconds=seconds,
         part_megabytes=n_bytes / 2**20,
-        peak_megabytes=max(peak, megabytes_of() or 0.0),
+        peak_megabytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 
 

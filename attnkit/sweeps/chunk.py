@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ChunkReport:
-    """What a worker reports about a chunk.
+    """Report of a worker about a chunk.
 
     Attributes:
         n_runs: Runs that were trained.

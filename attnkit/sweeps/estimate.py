@@ -127,7 +127,7 @@ class CostModel:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the missing runs of a sweep are estimated to need.
+    """Estimated needs of the missing runs of a sweep.
 
     Attributes:
         n_runs: Runs that count and are missing.

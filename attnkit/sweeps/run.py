@@ -47,7 +47,7 @@ class Workers(Protocol):
 
 @dataclass
 class Progress:
-    """How far a sweep is.
+    """Progress of a sweep.
 
     Attributes:
         n_runs: Runs that the plan had at the start.

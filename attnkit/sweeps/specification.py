@@ -65,7 +65,7 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class RateRule(BaseModel):
-    """How the learning rate of a cell is found.
+    """Rule for the learning rate of a cell.
 
     By default every variant has the learning rate of the base. With several multiples each cell
     is trained at each of them on tuning seeds, and the best is chosen by `choose_rate`, as in
@@ -91,7 +91,7 @@ class RateRule(BaseModel):
 
 
 class Budget(BaseModel):
-    """What a sweep may cost; by default there is no limit."""
+    """Limit and price of a sweep; by default there is no limit."""
 
     model_config = _FROZEN
 
@@ -240,7 +240,7 @@ class Sweep(BaseModel):
 
     @property
     def conditions(self) -> str:
-        """What all cells have in common, such as "Phone book, 600 steps, 5 seeds for each cell"."""
+        """Conditions that all cells have in common: task, steps, seeds, learning rate."""
         common = self.settings_at(self.point(0))
         own_steps = "task" in self.axes and "steps" not in self.base
         parts = {

@@ -27,7 +27,7 @@ MOST_VALUES = 1000
 
 
 class InvalidSweep(ValueError):
-    """Error for a sweep that is not allowed; the message names the key, the value, what is."""
+    """Error for a sweep that cannot be used; its message names the key and what is allowed."""
 
 
 class Axis(BaseModel):

@@ -31,7 +31,7 @@ _ALL = tuple(Variant(sharing.value) for sharing in Sharing)
 
 @dataclass
 class SweepForm:
-    """What a visitor has entered.
+    """Form of a sweep as a visitor has filled it in.
 
     Attributes:
         task: Name of the task.
