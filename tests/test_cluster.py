@@ -108,6 +108,17 @@ def test_a_cluster_of_another_version_of_ray(head, monkeypatch):
     assert "Ray: 2.0.0" in one_line(head.address)
 
 
+def listens_on(process):
+    """Return the addresses on which a process listens; none if it has ended by now."""
+    with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError):
+        return [
+            connection.laddr.ip
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+    return []
+
+
 @pytest.mark.parametrize("end", ["returns", "is killed"])
 def test_a_new_cluster_is_silent_listens_on_loopback_and_ends_with_its_process(end):
     """Also if that process is killed."""
@@ -127,10 +138,7 @@ def test_a_new_cluster_is_silent_listens_on_loopback_and_ends_with_its_process(e
             owned = psutil.Process(process.pid).children(recursive=True)
             agents = [one for one in owned if "Agent" in one.name()]
             listening = [
-                connection.laddr.ip
-                for owner in [*owned, psutil.Process(process.pid)]
-                for connection in owner.net_connections("tcp")
-                if connection.status == psutil.CONN_LISTEN
+                ip for owner in [*owned, psutil.Process(process.pid)] for ip in listens_on(owner)
             ]
             if end == "is killed":
                 process.kill()

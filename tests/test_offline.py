@@ -59,7 +59,7 @@ def test_no_page_asks_a_foreign_host_or_needs_what_the_policy_forbids(page, addr
     """Icons, fonts, scripts: all pages of the navigation, and the owner's, which stands in none."""
     open_page(page, address)
     page.locator(".st-key-all_pages label").click()
-    expect(page.locator(LINKS)).to_have_count(10)
+    expect(page.locator(LINKS)).to_have_count(11)
     for path in [link.get_attribute("href") for link in page.locator(LINKS).all()]:
         open_page(page, path)
     open_page(page, f"{address}/owner")

@@ -110,7 +110,7 @@ class Budget(BaseModel):
 class Sweep(BaseModel):
     """Settings of a sweep: variants × seeds at every point of a grid of settings.
 
-    Args:
+    Attributes:
         base: Task and settings of the experiments, by name; those left out take the defaults.
         axes: Setting → values, or an `Axis`. Every combination of values is a point.
         sharing: Variants, as in an experiment.
