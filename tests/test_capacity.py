@@ -172,7 +172,7 @@ def test_no_other_cell_beats_those_on_the_frontier():
 
 
 def test_cells_without_accuracy_are_on_no_frontier():
-    """Those that could not be trained beat nobody."""
+    """Cells that could not be trained beat no other cell."""
     table = frame(parameters=[1, 2], accuracy=[math.nan, 0.5])
     assert frontier(table, "parameters").index.tolist() == [1]
 
@@ -208,7 +208,7 @@ def test_an_accuracy_that_is_never_reached_has_no_cost():
 
 
 def test_the_interval_of_a_cost_comes_from_the_limits_of_the_accuracy():
-    """Where the lower limit never reaches the level, there is no upper limit."""
+    """A cost has no upper limit if the lower limit of the accuracy never reaches the level."""
     a = frame(parameters=[100, 400], accuracy=[0.0, 0.9])
     b = frame(parameters=[100, 400, 1600], accuracy=[0.0, 0.9, 0.95])
     b["accuracy_low"], b["accuracy_high"] = b["accuracy"] - 0.1, b["accuracy"] + 0.1

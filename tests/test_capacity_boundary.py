@@ -27,7 +27,7 @@ def test_a_known_half_point_is_found():
 
 
 def test_bands_cover_the_true_point_about_as_often_as_they_say():
-    """Of 200 draws with five seeds each, between 180 and 200."""
+    """Between 180 and 200 of 200 draws with five seeds each are covered."""
     generator, values = np.random.default_rng(0), np.log2(WIDTHS)
     n_covered = 0
     for _ in range(200):
@@ -343,7 +343,7 @@ def test_nothing_is_concluded_from_nothing():
 
 
 def test_settings_have_their_labels():
-    """Those of any task; a name that is no setting stays as it is."""
+    """Labels of all tasks are known; a name that is no setting stays as it is."""
     assert label_of("d_head") == "Head width"
     assert label_of("n_hops") == "Hops"
     assert label_of("task") == "Task"

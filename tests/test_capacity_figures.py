@@ -47,7 +47,7 @@ def heatmaps(figure, colored=True):
 @pytest.mark.parametrize("measure", ["accuracy", "steps_to_threshold", "solved"])
 @pytest.mark.parametrize(("x", "y"), [(X, Y), (Y, X)])
 def test_plotly_accepts_phase_diagrams(x, y, measure):
-    """Of every measure, and with the axes exchanged."""
+    """Plotly accepts every measure, also with the axes exchanged."""
     figure = plot_phase(TABLE, x, y, measure, BOUNDARIES)
     assert accepted(figure).layout.height == figure["layout"]["height"]
 

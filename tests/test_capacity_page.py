@@ -202,7 +202,7 @@ def test_numbers_of_a_cell_are_those_of_its_row():
 
 
 def test_a_cell_that_was_not_run_says_so():
-    """In place of numbers."""
+    """The card shows a sentence instead of numbers."""
     result = made_up(without=(8, 6))
     assert row_of(result, WIDE) is None
     assert numbers_of(result, None).startswith("Not run")

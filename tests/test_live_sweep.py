@@ -161,7 +161,7 @@ def test_a_live_sweep_has_the_numbers_of_the_same_sweep_on_the_command_line(
 
 @pytest.mark.server
 def test_a_live_sweep_fills_point_by_point(pages_service):
-    """The same object is returned until there is more."""
+    """The result stays the same object until another point is finished."""
     live = LiveSweep.of(tiny_sweep(first_seed=100), VISITOR)
     assert live.result().runs.empty
     train(live)

@@ -170,7 +170,7 @@ def test_a_value_that_no_experiment_allows_is_an_error_in_python_too():
 
 
 def test_conditions_are_what_all_cells_have_in_common():
-    """What an axis varies is not among them."""
+    """Settings that an axis varies are not among them."""
     sweep = Sweep(base={"task": "phonebook"}, axes={"d_head": [2]}, rates={"multiples": [1, 2]})
     assert sweep.conditions == (
         "Phone book, 600 steps, 5 seeds for each cell, the best of 2 learning rates for each cell, "

@@ -159,6 +159,15 @@ def test_only_what_is_missing_is_trained(tmp_path):
     assert len(result.runs) == more_seeds.n_runs == 36
 
 
+def test_a_sweep_with_other_cells_replaces_no_part(tmp_path):
+    """Cells that have the same place in another grid are other cells."""
+    folder = tmp_path / "sweep"
+    run_inline(SMALL, folder)
+    axes = {"d_head": [5, 7], "n_entries": [2, 5]}
+    run_inline(Sweep(**{**SMALL.to_dict(), "axes": axes}), folder)
+    assert run_inline(SMALL, folder)[0] == 0
+
+
 def test_an_axis_that_is_new_repeats_nothing_at_the_value_it_had(tmp_path):
     """A cell is known by all its settings, whether or not an axis names them."""
     folder = tmp_path / "sweep"

@@ -111,7 +111,7 @@ def simulate(n_cells: int, folder: SweepFolder) -> Simulation:
     driven = time.perf_counter()
     folder.write_specification(sweep)
     for chunk in workers.chunks[: int(_WRITTEN * len(workers.chunks))]:
-        folder.write_part(chunk.name, _simulated_rows(sweep, chunk))
+        folder.write_part(_simulated_rows(sweep, chunk))
     n_bytes = folder.n_bytes()
     resumed = time.perf_counter()
     finished = folder.read_parts(["cell", "seed", "error"])

@@ -61,7 +61,7 @@ def train_chunk(sweep: Sweep, chunk: Chunk, folder: SweepFolder) -> ChunkReport:
             spent = report.seconds.get(variant, 0.0)
             report.seconds[variant] = spent + float(table["seconds"].sum())
             tables.append(table)
-    folder.write_part(chunk.name, pd.concat(tables, ignore_index=True))
+    folder.write_part(pd.concat(tables, ignore_index=True))
     give_memory_back()
     return report
 

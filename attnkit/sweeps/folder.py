@@ -7,6 +7,7 @@ name and then renamed: a part that is there is complete.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import uuid
@@ -73,13 +74,17 @@ class SweepFolder:
         self._place[0].makedirs(self._path(_PARTS), exist_ok=True)
         self._write(self._path(_SPECIFICATION), (sweep.to_json() + "\n").encode())
 
-    def write_part(self, name: str, rows: pd.DataFrame) -> None:
-        """Write the rows of a chunk as one Parquet file.
+    def write_part(self, rows: pd.DataFrame) -> None:
+        """Write the rows of a chunk as one Parquet file, and replace one of the same runs.
+
+        The name is a hash of the runs' cells and seeds: a place in the grid would name other cells
+        after an axis has changed.
 
         Args:
-            name: Name of the chunk; a part of the same name is replaced.
             rows: One row per run.
         """
+        runs = rows[["cell", "seed"]].to_numpy().tolist()
+        name = hashlib.blake2b(repr(runs).encode(), digest_size=12).hexdigest()
         buffer = io.BytesIO()
         rows.to_parquet(buffer, index=False, compression="zstd")
         self._write(self._path(_PARTS, f"{name}.parquet"), buffer.getvalue())

@@ -5,7 +5,6 @@ Cells stay numbers until they are trained, so that a plan of a million cells fit
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -52,11 +51,6 @@ class Chunk:
     """Groups that one worker trains, and whose results it writes as one part."""
 
     groups: tuple[Group, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the part: a hash of the groups."""
-        return hashlib.blake2b(repr(self.groups).encode(), digest_size=12).hexdigest()
 
     @property
     def n_runs(self) -> int:

@@ -26,7 +26,6 @@ from attnkit.sweeps.values import InvalidSweep
 _IN_FLIGHT_PER_WORKER = 2
 """Number of chunks per worker that are submitted and unfinished: no worker waits for the next."""
 
-
 _PATIENCE = 10.0
 """Seconds after which the driver looks for new workers, though no chunk is finished."""
 
@@ -195,7 +194,7 @@ def _record_failure(sweep: Sweep, chunk: Chunk, folder: SweepFolder, error: Base
     (group,) = chunk.groups
     reason = str(error).strip() or "its process was ended, most likely because memory was short"
     (variant,) = variants_of(sweep, group)
-    folder.write_part(f"failed-{chunk.name}", failed_rows(sweep, group, variant, reason))
+    folder.write_part(failed_rows(sweep, group, variant, reason))
 
 
 def start_workers(place: str, megabytes: float) -> Workers:
