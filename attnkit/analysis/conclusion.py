@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
-from attnkit.analysis.capacity import Swept, Value, runs_at
+from attnkit.analysis.capacity import Swept, runs_at
 from attnkit.experiment.experiment import settings
+from attnkit.foundation.settings import Value
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent
 from attnkit.variants import Variant

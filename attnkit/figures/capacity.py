@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from attnkit.analysis.boundary import Boundary
-from attnkit.analysis.capacity import Value
 from attnkit.analysis.conclusion import label_of, two_digits
 from attnkit.figures.gaps import (
     DifferenceMeasure,
@@ -33,6 +32,7 @@ from attnkit.figures.groups import LEGEND, legend_text
 from attnkit.figures.panels import Figure, Title, Trace
 from attnkit.figures.phase import MEASURES, Measure, boundary_traces, cell_traces, color_axis
 from attnkit.figures.strips import OUTLINE, SYMBOLS, bare_layout
+from attnkit.foundation.settings import Value
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.palette import REFERENCE, translucent
@@ -151,40 +151,9 @@ def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Fi
         rows = table[(table["sharing"] == sharing) & (table["n_seeds"] > 0)]
         places = [axis.values.index(value) for value in rows[x].tolist()]
         rows = rows.iloc[np.argsort(places)]
-        shift = (index - (len(sharings) - 1) / 2) / max(len(sharings), 5)
-        values = rows[measure].to_numpy(float)
-        trace: Trace = {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": legend_text(title.name),
-            "x": axis.shifted(sorted(places), 0.4 * shift).tolist(),
-            "y": [None if value != value else float(f"{value:.5g}") for value in values],
-            "line": {"color": title.color, "width": 2},
-            "marker": {
-                "symbol": SYMBOLS[Variant(sharing).sharing],
-                "size": 9,
-                "color": title.color,
-                "line": OUTLINE,
-            },
-            "hoverinfo": "text",
-            "hovertext": cell_texts(rows, [x]),
-            "customdata": rows.index.tolist(),
-            "cliponaxis": False,
-        }
-        if measure == "accuracy":
-            low, high = (
-                rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high")
-            )
-            trace["error_y"] = {
-                "type": "data",
-                "symmetric": False,
-                "array": np.nan_to_num(high - values).round(5).tolist(),
-                "arrayminus": np.nan_to_num(values - low).round(5).tolist(),
-                "color": title.color,
-                "thickness": 1.5,
-                "width": 0,
-            }
-        traces.append(trace)
+        shift = 0.4 * (index - (len(sharings) - 1) / 2) / max(len(sharings), 5)
+        at_x = axis.shifted(sorted(places), shift).tolist()
+        traces.append({"x": at_x, **_line(rows, x, measure, sharing, title)})
     layout = {
         **bare_layout(),
         "showlegend": True,
@@ -198,6 +167,40 @@ def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Fi
         "yaxis": _upright(table, measure),
     }
     return {"data": traces, "layout": layout}
+
+
+def _line(rows: pd.DataFrame, x: str, measure: Measure, sharing: str, title: Title) -> Trace:
+    """Return the line of a variant without its places, with 95% intervals of accuracy."""
+    values = rows[measure].to_numpy(float)
+    trace: Trace = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": legend_text(title.name),
+        "y": [None if value != value else float(f"{value:.5g}") for value in values],
+        "line": {"color": title.color, "width": 2},
+        "marker": {
+            "symbol": SYMBOLS[Variant(sharing).sharing],
+            "size": 9,
+            "color": title.color,
+            "line": OUTLINE,
+        },
+        "hoverinfo": "text",
+        "hovertext": cell_texts(rows, [x]),
+        "customdata": rows.index.tolist(),
+        "cliponaxis": False,
+    }
+    if measure == "accuracy":
+        low, high = (rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high"))
+        trace["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": np.nan_to_num(high - values).round(5).tolist(),
+            "arrayminus": np.nan_to_num(values - low).round(5).tolist(),
+            "color": title.color,
+            "thickness": 1.5,
+            "width": 0,
+        }
+    return trace
 
 
 def _upright(table: pd.DataFrame, measure: Measure) -> Figure:

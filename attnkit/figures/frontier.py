@@ -190,8 +190,14 @@ def plot_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -> Fi
             "cliponaxis": False,
         },
     ]
+    note = _note(f"{COSTS[cost]}: {b.name} as a multiple of {a.name}")
+    return {"data": traces, "layout": _matching_layout(bottom, top, note)}
+
+
+def _matching_layout(bottom: float, top: float, note: Figure) -> Figure:
+    """Return the layout for ratios from 10**bottom to 10**top."""
     ticks = _ratio_ticks(10**bottom, 10**top)
-    layout = {
+    return {
         **bare_layout(),
         "margin": {"l": 56, "r": 20, "t": 34, "b": 48},
         "height": 380,
@@ -220,11 +226,8 @@ def plot_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -> Fi
                 "layer": "below",
             }
         ],
-        "annotations": [
-            _note(f"{COSTS[cost]}: {b.name} as a multiple of {a.name}"),
-        ],
+        "annotations": [note],
     }
-    return {"data": traces, "layout": layout}
 
 
 def _matching_text(row: dict[object, float], a: str, b: str) -> str:

@@ -27,8 +27,8 @@ from attnkit.figures.frontier import (
 from attnkit.figures.gaps import DifferenceMeasure
 from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES
+from attnkit.foundation.settings import Value
 from attnkit.sweeps import SweepResult
-from attnkit.sweeps.values import Value
 from attnkit.ui import components
 from attnkit.ui.capacity_choice import (
     CapacityChoice,

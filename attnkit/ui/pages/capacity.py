@@ -14,9 +14,10 @@ from attnkit.analysis.conclusion import label_of
 from attnkit.figures.capacity import describe_phase, phase_key, plot_phase
 from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES, Measure
+from attnkit.foundation.settings import Value
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.shipped import SHIPPED, load_shipped
-from attnkit.sweeps.values import InvalidSweep, Value
+from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
 from attnkit.ui.capacity_card import show_card, take_mark
 from attnkit.ui.capacity_choice import (
