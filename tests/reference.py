@@ -121,13 +121,16 @@ COMPOSITIONS = """
     Q=K=V skew=4 unit_key positions=relative
     Q=K sum skew=2
     Q=K skew=2 positions=rope
+    K=V n_heads=4 kv_heads=2 exclusive
+    QKV diff exclusive
+    QKV kv_every=2 exclusive
     Q=K positions=learned_plus
 """.strip().split("\n")
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
     "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
     "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
-    "tie", "tie_by", "tie_at", "skew",
+    "tie", "tie_by", "tie_at", "skew", "exclusive",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
 VARIANTS = list(dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)]))
@@ -293,6 +296,8 @@ class Reference:
         z = pattern[:, :, 0] @ v
         if "diff" in self.given:
             z = z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 - initial)
+        if "exclusive" in self.given:
+            z = z - (z * v).sum(-1, keepdim=True) / (v * v).sum(-1, keepdim=True) * v
         self.scores.append(scores.flatten(1, 2))
         self.patterns.append(pattern[:, :, 0])
         self.stages[-1] |= {"q": q, "k": k, "v": v, "products": products, "scores": scores}

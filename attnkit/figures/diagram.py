@@ -63,6 +63,7 @@ _NOTES: dict[str, Callable[[Option], str]] = {
     "start": lambda option: f"starts as {option.value}",
     "tie": lambda option: "untied at first",
     "self_mask": lambda option: "no self-mask" if option.value == "no" else "self-mask",
+    "exclusive": lambda option: "output ⊥ own value",
     "temperature": lambda option: f"scores / {option.written}",
 }
 """Notes for other options; an option that is missing here is written in its text form."""
