@@ -67,6 +67,7 @@ COMPOSED = (
     "K=V kv_rank=m/4 kv_every=2 unit_key",
     "Q=V keyless n_heads=3 d_head=5 positions=alibi",
     "Q=K sum signed d_head=7",
+    "Q=K=V skew=4 unit_key d_head=6",
     "QKV d_k=3 d_v=11 d_mlp=13 shared_layers",
     "Q=K=V scaled positions=key_bias learning_rate=0.02",
     "QKV qk_norm positions=learned_plus",

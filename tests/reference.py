@@ -117,13 +117,20 @@ COMPOSITIONS = """
     K=V kv_rank=3 kv_every=3 positions=plus
     QKV shared_layers kv_every=2
     QKV n_heads=2 d_head=7 d_mlp=11 positions=learned
+    Q=K skew=d
+    Q=K=V skew=4 unit_key positions=relative
+    Q=K sum skew=2
+    Q=K skew=2 positions=rope
+    K=V n_heads=4 kv_heads=2 exclusive
+    QKV diff exclusive
+    QKV kv_every=2 exclusive
     Q=K positions=learned_plus
 """.strip().split("\n")
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
     "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
     "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
-    "tie", "tie_by", "tie_at",
+    "tie", "tie_by", "tie_at", "skew", "exclusive",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
 VARIANTS = list(dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)]))
@@ -163,6 +170,7 @@ class Reference:
         letters = {"m": size.d_model, "d": size.d_head, "": 1}
         letters["d"] = self.width("d_head", size.d_head, letters)
         self.d_k, self.d_v = (self.width(name, letters["d"], letters) for name in ("d_k", "d_v"))
+        self.letters = letters
         self.d_mlp = int(given.get("d_mlp", size.d_mlp))
         self.standard, self.final_norm = size.blocks != "lean", size.blocks != "standard"
         self.answers_from = experiment.task.answers_from
@@ -248,6 +256,8 @@ class Reference:
             k = self.heads(linear(x, w, "B"), w, "K", self.d_k)
         else:
             k = self.heads(narrow, w, "K", self.d_k)
+        if "skew" in self.given:
+            k = k @ skew(self.d_k, self.width("skew", 0, self.letters))
         if "scaled" in self.given:
             k, v = k * w["D_K"], v * w["D_V"]
         if "signed" in self.given:
@@ -286,6 +296,8 @@ class Reference:
         z = pattern[:, :, 0] @ v
         if "diff" in self.given:
             z = z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 - initial)
+        if "exclusive" in self.given:
+            z = z - (z * v).sum(-1, keepdim=True) / (v * v).sum(-1, keepdim=True) * v
         self.scores.append(scores.flatten(1, 2))
         self.patterns.append(pattern[:, :, 0])
         self.stages[-1] |= {"q": q, "k": k, "v": v, "products": products, "scores": scores}
@@ -313,6 +325,15 @@ class Reference:
 def linear(x, w, name):
     """x W, plus its bias where there is one."""
     return x @ w[f"W_{name}"] + w.get(f"b_{name}", 0)
+
+
+def skew(n, rank):
+    """Return the matrix that exchanges both halves of the last `rank` numbers, one negated."""
+    made, half = torch.eye(n, dtype=torch.float64), rank // 2
+    made[n - rank :, n - rank :] = 0
+    for first in range(n - rank, n - half):
+        made[first + half, first], made[first, first + half] = 1, -1
+    return made
 
 
 def norm(x):

@@ -245,7 +245,7 @@ def test_role_weights_of_low_rank_are_products(blocks):
 ALLOWED = [
     named.variant
     for named in CATALOGUE.values()
-    if not {"shared_layers", "kv_every"} & named.variant.given.keys()
+    if not {"shared_layers", "kv_every", "exclusive"} & named.variant.given.keys()
 ]
 
 

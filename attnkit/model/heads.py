@@ -92,13 +92,23 @@ class Heads:
             pattern = rule.combine(pattern, self.weights, self.layer)
         return pattern
 
-    def mix(self, pattern: Tensor, v: Tensor) -> Float[Tensor, "s b h i d"]:
-        """Return the values of every head, weighted by its pattern and summed."""
+    def mix(
+        self, pattern: Tensor, v: Tensor, own: Tensor | None, positions: Tensor
+    ) -> Float[Tensor, "s b h i d"]:
+        """Return the values of every head, weighted by its pattern and summed, after all rules.
+
+        Args:
+            pattern: Pattern of every head.
+            v: Values of the tokens that are seen, after all rules.
+            own: Values among them of the tokens that ask; None if these are not seen.
+            positions: Positions of the tokens that ask, (i,).
+        """
         v = self.for_all_heads(v)
         z = product(pattern.flatten(0, 2), v.flatten(0, 2))
         z = z.view(*pattern.shape[:4], v.shape[-1])
+        own = None if own is None else self.for_all_heads(own)
         for rule in self.wiring.rules:
-            z = rule.finish(z, self.weights, self.layer)
+            z = rule.finish(z, own, self.weights, positions, self.wiring, self.layer)
         return z
 
     def output(self, z: Float[Tensor, "s b h i d"]) -> Float[Tensor, "s b i m"]:

@@ -20,6 +20,7 @@ from attnkit.variants.position_rules import RotaryPositions
 from attnkit.variants.rules import HOOKS, Rule
 from attnkit.variants.scaling import ScaledOption, SignedOption
 from attnkit.variants.scores import UnitKeyOption
+from attnkit.variants.skew import SkewOption
 from attnkit.variants.wiring import TOKEN
 
 if TYPE_CHECKING:
@@ -98,7 +99,14 @@ def _knows(wiring: Wiring) -> bool:
     )
 
 
-KERNEL_RULES = (NormalisedOption, RotaryPositions, ScaledOption, SignedOption, UnitKeyOption)
+KERNEL_RULES = (
+    NormalisedOption,
+    RotaryPositions,
+    ScaledOption,
+    SignedOption,
+    SkewOption,
+    UnitKeyOption,
+)
 """Rules that the kernel implements, besides those that change only sizes and weights."""
 
 
