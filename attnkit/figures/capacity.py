@@ -93,14 +93,48 @@ def phase_key(
     """
     trained = table["n_seeds"] > 0
     marks = {
-        "Line: half of the seeds reach 99%; the pale band is its 95% interval.": any(
+        "On the line half of the seeds reach 99%; the pale band is its 95% interval.": any(
             one.measured.any() for one in boundaries
         ),
+        "Some seeds fail beyond the band, too.": any(_fails_beyond(table, b) for b in boundaries),
         "Grey: no seed reached 99%.": table.loc[trained, measure].isna().any(),
         "×: could not be trained.": not trained.all(),
         "Blank: not trained yet.": len(table) < n_points * table["sharing"].nunique(),
     }
     return " ".join(text for text, is_there in marks.items() if is_there)
+
+
+def _fails_beyond(table: pd.DataFrame, line: Boundary) -> bool:
+    """Return whether a seed fails in a cell that the band of its row leaves on the solved side."""
+    rows = table[(table["sharing"] == line.sharing) & (table["n_solved"] < table["n_seeds"])]
+    edges = dict(zip(line.at, line.high if line.rises else line.low, strict=True))
+    ends = rows[line.y].map(edges) if line.y else pd.Series(next(iter(edges.values())), rows.index)
+    beyond = rows[line.x] > ends if line.rises else rows[line.x] < ends
+    return bool(beyond.any())
+
+
+_RING = {"symbol": "circle-open", "size": 11}
+
+
+def with_mark(figure: Figure, index: int) -> Figure:
+    """Return a phase diagram with a ring in one cell.
+
+    Args:
+        figure: The diagram.
+        index: Index of the cell's row in the table from which the diagram was drawn.
+    """
+    for trace in figure["data"]:
+        for y, row in zip(trace["y"], trace.get("customdata", ()), strict=False):
+            if trace["type"] == "heatmap" and index in row:
+                ring: Trace = {name: trace[name] for name in ("xaxis", "yaxis")}
+                ring |= {"type": "scatter", "mode": "markers", "hoverinfo": "skip"}
+                ring |= {"x": [trace["x"][row.index(index)]], "y": [y]}
+                rings = [
+                    {**ring, "marker": {**_RING, "color": color, "line": {"width": width}}}
+                    for color, width in (("#000000", 5), ("#ffffff", 2))
+                ]
+                return {**figure, "data": [*figure["data"], *rings]}
+    return figure
 
 
 def describe_phase(

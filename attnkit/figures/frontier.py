@@ -269,14 +269,27 @@ def describe_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -
     a, b = (title.name for title in titles_of(names))
     if table.empty:
         return f"{COSTS[cost]} of {b} and {a} at the same accuracy. Nothing has been trained."
+    known = table[table["ratio"].notna()]
+    if known.empty:
+        verdict = f"{b} never reaches the accuracy of {a}"
+    elif (known["low"] > 1).all():
+        verdict = f"{b} needs more for the same accuracy"
+    elif (known["high"] < 1).all():
+        verdict = f"{b} needs less for the same accuracy"
+    elif ((known["low"] <= 1) & (known["high"] >= 1)).all():
+        verdict = "No clear difference: every interval includes 1"
+    else:
+        verdict = "It depends on the accuracy"
     texts = []
     for row in table.to_dict("records"):
         at = percent(row["accuracy"])
         if math.isnan(row["ratio"]):
             texts.append(f"{at}: {b} never reaches it")
         else:
-            texts.append(f"{at}: {row['ratio']:.2f} times")
-    return f"{COSTS[cost]} of {b} as a multiple of those of {a}, by accuracy. {'; '.join(texts)}."
+            limits = f"{row['low']:.2f} to {row['high']:.2f}"
+            texts.append(f"{at}: {row['ratio']:.2f} times ({limits})")
+    what = f"{COSTS[cost]} of {b} as a multiple of those of {a}, by accuracy, with 95% intervals"
+    return f"{verdict}. {what}: {'; '.join(texts)}."
 
 
 def _cost_axis(costs: np.ndarray, title: str) -> Figure:

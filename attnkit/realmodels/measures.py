@@ -335,7 +335,7 @@ def _measure_form(
 def _skew_spectrum(
     gram_q: _Gram, gram_k: _Gram, cross: Float[Array, "h d d"]
 ) -> Float[Array, "h e"]:
-    """Return the singular values of (M − Mᵀ) / 2, where W_Q and W_K have norm 1; `cross` is W_KᵀW_Q.
+    """Return the singular values of (M − Mᵀ) / 2 for W_Q and W_K of norm 1; `cross` is W_KᵀW_Q.
 
     With B = [W_Q, W_K] and BᵀB = R Rᵀ they are those of (R_Qᵀ R_K − R_Kᵀ R_Q) / 2, where R_Q and
     R_K are the first and the last half of the rows of R. Values that rounding can make are 0.

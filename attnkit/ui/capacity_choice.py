@@ -27,7 +27,7 @@ OWN = "own"
 
 SECTIONS = {
     "slices": "Slices",
-    "difference": "One minus another",
+    "difference": "Difference of two variants",
     "frontier": "Accuracy and cost",
     "matching": "Cost of equal accuracy",
     "numbers": "The numbers",

@@ -87,7 +87,7 @@ def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the differences of two variants, seed by seed, at every point."""
-    st.subheader("One minus another", anchor=False)
+    st.subheader("Difference of two variants", anchor=False)
     with st.container(horizontal=True):
         pick_pair(choice, result, ("One", "minus"))
     table = slice_at(difference(result, choice.one, choice.other), choice.beside)
