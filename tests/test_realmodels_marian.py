@@ -1,6 +1,9 @@
 """Marian's *.bin and *.npz against their writer, and against CTranslate2's own converter."""
 
+import struct
+
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from ctranslate2.converters import MarianConverter
@@ -16,11 +19,13 @@ from marian_files import (
     transformer,
 )
 
+from attnkit.__main__ import main
 from attnkit.realmodels.base import Kind, Unreadable
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.marian_file import marian_model, open_marian
 from attnkit.realmodels.marian_settings import parse_settings
 from attnkit.realmodels.notes import REPEATED
+from attnkit.realmodels.sources import find_files, open_model
 
 ARRAYS = ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "gain_q", "gain_kv")
 
@@ -215,8 +220,8 @@ def test_a_language_model_has_causal_layers_only(tmp_path):
         ({"transformer_heads": 0}, "transformer-heads is 0"),
         ({"transformer_heads": "three"}, "transformer-heads is 'three'"),
         ({"transformer_decoder_autoreg": "mamba"}, "autoreg is 'mamba'; it must be one of"),
-        ({"transformer_tied_layers": [1, 3]}, "must be a list of 2 numbers of layers"),
-        ({"transformer_tied_layers": "one"}, "must be a list of 2 numbers of layers"),
+        ({"transformer_tied_layers": [1, 3]}, "is [1, 3]; it must list a layer from 1 to 2"),
+        ({"transformer_tied_layers": "one"}, "is 'one'; it must list a layer from 1 to 2"),
         ({"transformer_preprocess": ["n"]}, "transformer-preprocess is ['n']"),
         ({"enc_depth": 3}, "no weights of the layers 'encoder_l3_self'"),
         ({"dec_depth": 1}, "does not state the layers 'decoder_l2_context', 'decoder_l2_self'"),
@@ -226,7 +231,9 @@ def test_a_language_model_has_causal_layers_only(tmp_path):
 )
 def test_a_wrong_option_is_named(tmp_path, options, words):
     """The message names the option, its value and what is allowed."""
-    assert words in refusal(tmp_path, transformer(), **options)
+    message = refusal(tmp_path, transformer(), **options)
+    assert words in message
+    assert message.startswith("model.bin")
 
 
 def test_wrong_shapes_are_named_when_a_layer_is_read(tmp_path):
@@ -246,3 +253,61 @@ def test_options_are_those_that_yaml_reads():
     expected = yaml.safe_load(text)
     assert len(expected) > len(OPTIONS)
     assert parse_settings("model.bin", "model.yml", text).values == expected
+
+
+# where files come from
+
+
+@pytest.mark.parametrize("name", ["model.enfr.intgemm.alphas.bin", "model.bin", "best-bleu.npz"])
+def test_a_file_is_found_under_any_name(tmp_path, name):
+    """A file, or the folder with it, is one model, which is named by its folder."""
+    folder = tmp_path / "enfr"
+    folder.mkdir()
+    path = written(folder, name, transformer())
+    (folder / "lex.50.50.enfr.s2t.bin").write_bytes(struct.pack("<Q", 0xF11A48D5013417F5))
+    np.savez(folder / "model.npz.optimizer.npz", adam_mt=np.ones(3))
+    for source in (path, folder):
+        model = open_model(str(source))
+        assert (model.name, model.format, len(model.layers)) == ("enfr", "Marian", 6)
+
+
+def test_one_of_several_models_must_be_named(tmp_path):
+    """The message lists the models and leaves out other files."""
+    for name in ("model.npz", "model.npz.best-bleu.npz"):
+        written(tmp_path, name, transformer())
+    np.savez(tmp_path / "arrays.npz", ones=np.ones(3))
+    with pytest.raises(Unreadable, match=r"2 Marian models; name the one .*best-bleu\.npz'$"):
+        open_model(str(tmp_path))
+
+
+def test_a_package_that_holds_a_model_is_found(tmp_path, monkeypatch):
+    """A package is searched for Marian's files; its other arrays are no models."""
+    folder = tmp_path / "holds_a_translator" / "models" / "deen"
+    folder.mkdir(parents=True)
+    np.savez(tmp_path / "holds_a_translator" / "arrays.npz", ones=np.ones(3))
+    path = written(folder, "model.deen.intgemm8.bin", transformer(), INTGEMM8)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_files("holds_a_translator") == path
+    assert open_model("holds_a_translator").name == "holds_a_translator"
+
+
+def test_arrays_that_are_no_model_are_refused(tmp_path):
+    """The messages say what is missing, and never that the file is a pickle."""
+    np.savez(tmp_path / "arrays.npz", ones=np.ones(3))
+    with pytest.raises(Unreadable, match=r"arrays\.npz has no special:model\.yml"):
+        open_model(str(tmp_path / "arrays.npz"))
+    with pytest.raises(Unreadable, match=r"'arrays\.npz', which is not read; allowed are"):
+        open_model(str(tmp_path))
+
+
+def test_the_command_measures_a_quantised_model(tmp_path):
+    """The table has a row per head, and quantisation changes the cosines by little."""
+    cosines = []
+    for number in (None, INTGEMM8):
+        path = written(tmp_path, "model.bin", transformer(), number)
+        table = tmp_path / "atlas.parquet"
+        assert main(["models", str(path), "--out", str(table)]) == 0
+        heads = pd.read_parquet(table).query("head.notna()")
+        cosines.append(heads["cos_qk"].to_numpy())
+    assert len(cosines[0]) == 6 * 3
+    np.testing.assert_allclose(cosines[1], cosines[0], atol=0.005)

@@ -110,7 +110,7 @@ class MarianFile:
                 values = raw.view(dtype_of(entry.type)).astype(np.float32).reshape(entry.shape)
             else:
                 raise Unreadable(
-                    f"{self.path.name} has {quote(name)} in {entry.type}, which are no weights"
+                    f"{self.path.name} has {quote(name)} in {entry.type}, which no weights have"
                 )
         return check_finite(values, self.path.name, name)
 
@@ -124,7 +124,7 @@ class MarianFile:
         value = default if value is None else value
         if not isinstance(value, str) or (allowed and value not in allowed):
             raise Unreadable(
-                f"{self.path.name}: {CONFIGURATION}: {option} is {quote(value)}; it must be "
+                f"{self.settings.file}: {option} is {quote(value)}; it must be "
                 + (f"one of {', '.join(allowed)}" if allowed else "a word")
             )
         return value
@@ -219,8 +219,8 @@ def _tied_layers(file: MarianFile, n_layers: int) -> list[int]:
     is_list = isinstance(tied, list) and len(tied) == n_layers
     if not is_list or not all(type(i) is int and 1 <= i <= n_layers for i in tied):
         raise Unreadable(
-            f"{file.path.name}: {CONFIGURATION}: transformer-tied-layers is {quote(tied)}; it must "
-            f"be a list of {n_layers:,} numbers of layers"
+            f"{file.settings.file}: transformer-tied-layers is {quote(tied)}; it must list a layer "
+            f"from 1 to {n_layers:,} for each of the decoder's {n_layers:,} layers"
         )
     return list(tied)
 

@@ -163,7 +163,9 @@ def _read_bin(cursor: Cursor) -> dict[str, TensorEntry]:
     shapes = []
     for name, (_, _, rank, _) in zip(names, headers, strict=True):
         if rank > MAX_AXES:
-            raise damaged(cursor.name, f"{quote(name)} has rank {rank:,}; at most {MAX_AXES}")
+            raise damaged(
+                cursor.name, f"{quote(name)} has rank {rank:,}; allowed are 0 to {MAX_AXES}"
+            )
         shapes.append(cursor.numbers("i", rank, f"the shape of {quote(name)}"))
     cursor.skip(cursor.number(U64, "the length of the padding"), "the padding")
     entries: dict[str, TensorEntry] = {}

@@ -55,7 +55,8 @@ def parse_settings(file: str, name: str, text: str) -> Configuration:
             current.append(line.strip())
         else:
             raise damaged(file, f"line {i} of its {name} is {quote(line)} and not an option")
-    return Configuration({field: _value(lines) for field, lines in lines_of.items()}, name)
+    values = {field: _value(lines) for field, lines in lines_of.items()}
+    return Configuration(values, f"{file}: {name}")
 
 
 def _value(lines: list[str]) -> Any:
