@@ -178,6 +178,17 @@ def test_keys_are_normalised_from_version_1_11_on(tmp_path, version, has_gain):
     assert any("before version 1.11" in note for note in model.notes) != has_gain
 
 
+def test_gains_of_rms_norms_are_read(tmp_path):
+    """The letter r stands for an RMS norm, whose gain has another name."""
+    tensors = {
+        name.replace("_ln_", "_rms_"): value for name, value in transformer(suffix="_pre").items()
+    }
+    options = pre_norm_options(transformer_preprocess="rd", transformer_postprocess_top="r")
+    cross = marian_model(written(tmp_path, "model.bin", tensors, **options)).layers[-1].read()
+    np.testing.assert_array_equal(cross.gain_q, tensors["decoder_l2_context_Wo_rms_scale_pre"][0])
+    np.testing.assert_array_equal(cross.gain_kv, tensors["encoder_top_rms_scale"][0])
+
+
 @pytest.mark.parametrize(
     ("autoreg", "words"), [("rnn", "recurrent unit"), ("average-attention", "averages")]
 )
@@ -202,6 +213,13 @@ def test_tied_layers_are_shown_once(tmp_path):
         Kind.CROSS,
     ]
     assert model.notes == (REPEATED,)
+
+
+def test_pooling_leaves_no_cross_attention(tmp_path):
+    """A decoder that reads the encoder's first vector has self-attention only."""
+    tensors = without(transformer(), "context")
+    model = marian_model(written(tmp_path, "model.bin", tensors, transformer_pool=True))
+    assert [layer.kind for layer in model.layers] == [Kind.ENCODER] * 2 + [Kind.CAUSAL] * 2
 
 
 def test_a_language_model_has_causal_layers_only(tmp_path):

@@ -33,7 +33,8 @@ READ = (
 )
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-"""Endings of files that are never opened, because opening them can run any program."""
+"""Endings of pickles, which are never opened because that can run any program; a *.bin is one
+unless its first bytes are those of CTranslate2 or Marian."""
 
 NOT_READ = (".h5", ".msgpack", ".npz", ".onnx")
 """Endings of files that are not read, because they do not say which tensors are projections."""
