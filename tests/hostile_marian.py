@@ -169,7 +169,7 @@ def _bin_cases(folder: Path) -> Iterator[Case]:
                 "number": INTGEMM8,
                 "raw": b"\1" * 36 + struct.pack("<f", value),
             }
-            for value in (0.0, NAN, 1e-45)
+            for value in (0.0, -8.0, NAN, INF, 1e-45)
         },
     }.items():
         is_padded = damage != "no-multiplier"

@@ -96,7 +96,7 @@ def numbers_and_multiplier(weight: np.ndarray, number: int) -> tuple[np.ndarray,
 
 
 def encoded(name: str, value: np.ndarray, number: int) -> bytes:
-    """Return the bytes of a tensor, without zeros behind it."""
+    """Return the bytes of a tensor, without padding."""
     if number == FLOAT32:
         return value.astype("<f4").tobytes()
     if number == INT8:
@@ -131,7 +131,7 @@ def bin_file(
         tensors: Values of each tensor.
         text: The configuration.
         number: Number of the type of all weights `_W…` and `Wemb`; other tensors are float32.
-        alignment: Bytes to which every tensor's data is filled up with zeros.
+        alignment: Bytes to which every tensor's data is filled up; the configuration's is not.
         version: Version of the format.
         n_tensors: Number of tensors that the header claims.
         padding: Length of the padding that the header claims.
@@ -144,7 +144,7 @@ def bin_file(
         is_weight = name.find("_W") in (len(name) - 3, len(name) - 2) or name == "Wemb"
         true_number = INT8 if value.dtype == np.int8 else number if is_weight else FLOAT32
         raw = claimed.get("raw", encoded(name, value, true_number))
-        raw += bytes(-len(raw) % alignment)
+        raw += b"\xaa" * (-len(raw) % alignment if value.dtype != np.int8 else 0)
         said = claimed.get("name", name.encode() + b"\0")
         shape = claimed.get("shape", value.shape)
         entries += [

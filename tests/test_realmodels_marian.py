@@ -129,8 +129,8 @@ def test_embeddings_are_not_transposed(tmp_path):
 
 
 @pytest.mark.parametrize("alignment", [1, 256])
-def test_zeros_behind_a_tensor_are_skipped(tmp_path, alignment):
-    """Files with and without zeros after each tensor hold the same weights."""
+def test_bytes_behind_a_tensor_are_skipped(tmp_path, alignment):
+    """Files with and without padding after each tensor hold the same weights."""
     tensors = transformer()
     path = tmp_path / "model.bin"
     path.write_bytes(bin_file(tensors, configuration(), alignment=alignment, number=INTGEMM8))

@@ -103,9 +103,9 @@ class MarianFile:
                 f"{self.path.name} has no tensor {quote(name)}; it has {listing(self.entries)}"
             )
         raw = read_bytes(self.path, entry.offset, entry.n_bytes, name)
-        with np.errstate(all="ignore"):  # `check_finite` finds a damaged multiplier
+        with np.errstate(all="ignore"):  # `check_finite` finds values that are too large
             if entry.type.startswith("intgemm"):
-                values = _dequantised(raw, entry, transposed="Wemb" not in name)
+                values = self._dequantised(raw, entry, name)
             elif entry.type.startswith("float"):
                 values = raw.view(dtype_of(entry.type)).astype(np.float32).reshape(entry.shape)
             else:
@@ -113,6 +113,20 @@ class MarianFile:
                     f"{self.path.name} has {quote(name)} in {entry.type}, which no weights have"
                 )
         return check_finite(values, self.path.name, name)
+
+    def _dequantised(self, raw: np.ndarray, entry: TensorEntry, name: str) -> Array:
+        """Return the weights that a quantised tensor stands for, in the tensor's shape."""
+        multiplier = raw[-MULTIPLIER_BYTES:].view("<f4")
+        if not 0 < multiplier < np.inf:
+            raise damaged(
+                self.path.name,
+                f"the multiplier of {quote(name)} is {multiplier[0]:g}; it must be a finite number "
+                "above 0",
+            )
+        values = raw[:-MULTIPLIER_BYTES].view(dtype_of(entry.type)).astype(np.float32)
+        values /= multiplier
+        is_transposed = "Wemb" not in name
+        return values.reshape(entry.shape[::-1]).T if is_transposed else values.reshape(entry.shape)
 
     def word(self, option: str, default: str, allowed: Iterable[str] = ()) -> str:
         """Return an option that is a text, and one of the allowed ones if any are given.
@@ -128,14 +142,6 @@ class MarianFile:
                 + (f"one of {', '.join(allowed)}" if allowed else "a word")
             )
         return value
-
-
-def _dequantised(raw: np.ndarray, entry: TensorEntry, *, transposed: bool) -> Array:
-    """Return the weights that a quantised tensor stands for, in the tensor's shape."""
-    multiplier = raw[-MULTIPLIER_BYTES:].view("<f4")
-    values = raw[:-MULTIPLIER_BYTES].view(dtype_of(entry.type)).astype(np.float32)
-    values /= multiplier
-    return values.reshape(entry.shape[::-1]).T if transposed else values.reshape(entry.shape)
 
 
 def open_marian(path: Path) -> MarianFile:

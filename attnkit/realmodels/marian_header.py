@@ -5,7 +5,7 @@
     version, number of tensors
     per tensor: length of its name, type, rank, size in bytes
     names, each with a closing zero; dimensions i32; length of the padding, padding
-    data of the tensors, one after the other; each may be followed by zeros
+    data of the tensors, one after the other; each may be followed by bytes without a meaning
 
 *.npz, which Marian's training writes: a zip file of uncompressed arrays of NumPy.
 
