@@ -121,7 +121,7 @@ COMPOSITIONS = """
     Q=K sum skew=d positions=rope
     QKV diff kv_every=2 exclusive
     K=V n_heads=4 kv_heads=2 positions=rope rope_width=2 rotate_values
-    Q=K=V signed positions=rope exclusive rotate_values
+    K=V positions=rope exclusive rotate_values
     QKV d_k=3 d_v=5 v_norm positions=rope rope_width=2 rotate_values=only kv_every=2
 """.strip().split("\n")
 KNOWN = {

@@ -35,6 +35,7 @@ def stages_of(model, tokens=None):
         "K=V kv_rank=3 unit_key kv_every=2 positions=rope rotate_values",
         "QKV positions=rope rope_width=d rotate_values diff",
         "Q=V keyless positions=rope rotate_values",
+        "Q=K=V signed exclusive positions=rope rotate_values",
         "Q=K=V qk_norm exclusive positions=rope rope_width=2 rotate_values",
     ],
 )

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import NEEDS_ONE_SIDE
 from searching import briefly
 
 from attnkit.experiment.experiment import Experiment, InvalidExperiment
@@ -397,7 +398,7 @@ def test_an_entry_goes_with_the_default_sizes_of_every_task(named, task):
     Those are refused with a reason.
     """
     error = refusal(Experiment, task=task, sharing=[named.variant])
-    needs_one_side = {"shared_layers", "kv_every", "exclusive"} & named.variant.given.keys()
+    needs_one_side = NEEDS_ONE_SIDE & named.variant.given.keys()
     if needs_one_side and TASKS[task]().n_source:
         (problem,) = error.problems
         assert "not go with an encoder and a decoder" in problem.allowed

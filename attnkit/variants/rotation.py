@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import ChoiceOption, Option, WidthOption, refuse, register_option
+from attnkit.variants.options import Option, WidthOption, refuse, register_option
 from attnkit.variants.position_rules import POSITIONS, rotated
 from attnkit.variants.rules import Code
 from attnkit.variants.wiring import Wiring
@@ -47,7 +47,7 @@ class RopeWidthOption(WidthOption):
 
 
 @register_option
-class RotateValuesOption(ChoiceOption):
+class RotateValuesOption(Option):
     """Values rotated by the position of their token as keys are, and outputs rotated back.
 
     A head then reads out the sum over j of p_ij R(j − i) v_j, where R is the rotation of RoPE. With
@@ -64,7 +64,6 @@ class RotateValuesOption(ChoiceOption):
         "RoPE rotates values, too, and outputs are rotated back by the position of the query; "
         "with `only` they are not rotated back."
     )
-    choices = ("only",)
     allowed = "only; or the bare word"
     samples = (None, "only")
     place = 41
@@ -72,7 +71,11 @@ class RotateValuesOption(ChoiceOption):
     @classmethod
     def read(cls, text: str | None) -> RotateValuesOption:
         """Read `only`, or nothing."""
-        return _RotateValuesAndBack() if text is None else super().read(text)
+        if text is None:
+            return _RotateValuesAndBack()
+        if text.lower() != "only":
+            raise ValueError(cls.allowed)
+        return cls("only")
 
     def check(self, variant: Variant) -> None:
         """Refuse rules of values if the values are the keys."""
@@ -140,8 +143,8 @@ register(
 register(
     "Rotated values (RoVE)",
     "QKV positions=rope rotate_values",
-    "Values are rotated by their position as keys are, and outputs are rotated back: what a token "
-    "reads depends on its distance, not only how strongly it reads.",
+    "Values are rotated by their position as keys are, and outputs are rotated back. So not only "
+    "the weight of a token that is seen depends on its distance, but also what is read.",
     "García-Castellanos et al. 2026, arXiv 2606.11275",
     FAMILY,
     aliases=("rotary value embeddings", "attentive convolution"),
