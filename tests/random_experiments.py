@@ -68,6 +68,8 @@ COMPOSED = (
     "Q=V keyless n_heads=3 d_head=5 positions=alibi",
     "Q=K sum signed d_head=7",
     "Q=K=V skew=4 unit_key d_head=6",
+    "K=V qk_norm d_head=6 positions=rope rope_width=4",
+    "K=V d_head=6 exclusive positions=rope rotate_values",
     "QKV d_k=3 d_v=11 d_mlp=13 shared_layers",
     "Q=K=V scaled positions=key_bias learning_rate=0.02",
     "QKV qk_norm positions=learned_plus",

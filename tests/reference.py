@@ -117,20 +117,19 @@ COMPOSITIONS = """
     K=V kv_rank=3 kv_every=3 positions=plus
     QKV shared_layers kv_every=2
     QKV n_heads=2 d_head=7 d_mlp=11 positions=learned
-    Q=K skew=d
     Q=K=V skew=4 unit_key positions=relative
-    Q=K sum skew=2
-    Q=K skew=2 positions=rope
-    K=V n_heads=4 kv_heads=2 exclusive
-    QKV diff exclusive
-    QKV kv_every=2 exclusive
-    Q=K positions=learned_plus
+    Q=K sum skew=d positions=rope
+    QKV diff kv_every=2 exclusive
+    K=V n_heads=4 kv_heads=2 positions=rope rope_width=2 rotate_values
+    K=V positions=rope exclusive rotate_values
+    QKV d_k=3 d_v=5 v_norm positions=rope rope_width=2 rotate_values=only kv_every=2
 """.strip().split("\n")
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
     "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
     "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
     "tie", "tie_by", "tie_at", "skew", "exclusive",
+    "v_norm", "rope_width", "rotate_values",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
 VARIANTS = list(dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)]))
@@ -266,15 +265,23 @@ class Reference:
             k = norm(k) * w["g_K"]
         if "unit_key" in self.given:
             k = k / k.norm(dim=-1, keepdim=True)
-        return self.turned(k, self.at_j) if self.positions == "rope" else k, v
+        if "v_norm" in self.given:
+            v = norm(v)
+        if self.positions == "rope":
+            k = self.turned(k, self.at_j)
+        if "rotate_values" in self.given:
+            v = k if self.source["K"] == self.source["V"] else self.turned(v, self.at_j)
+        return k, v
 
     def turned(self, rows, at):
         """RoPE: a pair is a complex number, turned by its position times 10000^(−2i/d)."""
+        width = self.width("rope_width", rows.shape[-1], self.letters)
+        rows, rest = rows[..., :width], rows[..., width:]
         first, second = rows.chunk(2, -1)
-        rate = 10000.0 ** (-torch.arange(0, self.d_k, 2, dtype=torch.float64) / self.d_k)
+        rate = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
         angle = at[:, None] * rate
         turned = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle)
-        return torch.cat([turned.real, turned.imag], -1)
+        return torch.cat([turned.real, turned.imag, rest], -1)
 
     def read_out(self, q, k, v, w, layer, mask):
         """softmax(q kᵀ · scale + bias + mask) v W_O, with two maps per head where there are."""
@@ -298,6 +305,8 @@ class Reference:
             z = z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 - initial)
         if "exclusive" in self.given:
             z = z - (z * v).sum(-1, keepdim=True) / (v * v).sum(-1, keepdim=True) * v
+        if self.given.get("rotate_values") == "":
+            z = self.turned(z, -self.at_i)
         self.scores.append(scores.flatten(1, 2))
         self.patterns.append(pattern[:, :, 0])
         self.stages[-1] |= {"q": q, "k": k, "v": v, "products": products, "scores": scores}
@@ -443,6 +452,16 @@ def looks_at(experiment):
     before = InspectedExample(cohort.model, experiment)
     cohort.advance(3)
     return before, InspectedExample(cohort.model, experiment)
+
+
+def check_formulas(experiment):
+    """Compare answers and gradients of an experiment's only variant, after one step."""
+    cohort = Cohort(experiment, [0, 1], CPU)
+    shake(cohort.model)
+    cohort.advance(1)
+    looked = InspectedExample(cohort.model, experiment)
+    looked.check_logits(experiment.sharing[0])
+    looked.check_gradients(experiment.sharing[0])
 
 
 def two_models(one, other, **given):

@@ -97,7 +97,7 @@ def test_costs_of_equal_accuracy_are_described():
     assert "Nothing has been trained" in describe_matching(short[:0], KV_CACHE, NAMES)
 
 
-@pytest.mark.parametrize("d_head", [2, 6, 16])
+@pytest.mark.parametrize("d_head", [4, 6, 16])
 @pytest.mark.parametrize(
     "variant", list(dict.fromkeys(named.variant for named in CATALOGUE.values())), ids=str
 )

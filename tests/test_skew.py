@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reference import embedded, norm, recorded_by, two_models
+from reference import TINY, check_formulas, embedded, norm, recorded_by, two_models
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
@@ -13,6 +13,12 @@ from attnkit.variants import Variant
 def scores_of(model):
     """Scores of the first layer in double precision, (b, h, i, j)."""
     return recorded_by(model)[0].scores[0].double()
+
+
+@pytest.mark.parametrize("text", ["Q=K skew=2 positions=rope", "Q=K=I d_head=m/h skew=d"])
+def test_compositions_compute_their_formula(text):
+    """Answers and gradients are those of tests/reference.py, in two layers of two heads."""
+    check_formulas(Experiment(sharing=text, n_layers=2, n_heads=2, d_head=6, **TINY))
 
 
 @pytest.mark.parametrize("rank", [2, 4, 10])

@@ -44,6 +44,8 @@ class Heads:
     def keys_and_values(self, store: dict[str, Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values of the stored tokens, after all rules.
 
+        Both are the same tensor if keys enter the scores as values enter the output.
+
         Args:
             store: Vectors of the tokens, as returned by `store`.
             positions: Positions of the stored tokens, (j,).
@@ -51,7 +53,8 @@ class Heads:
         source, roles = self.source, self.wiring.roles
         k = source._project(roles["K"], None, store)
         v = k if roles["V"] == roles["K"] else source._project(roles["V"], None, store)
-        return source._adjust("K", k, positions), source._adjust("V", v, positions)
+        k = source._adjust("K", k, positions)
+        return k, k if self.wiring.value_is_key else source._adjust("V", v, positions)
 
     def queries(
         self, x: Float[Tensor, "s b i m"], store: dict[str, Tensor], positions: Tensor
@@ -125,6 +128,7 @@ class Heads:
         Several maps count as heads, unless their scores are added. Keys and values of grouped heads
         are repeated.
         """
+        role = "K" if role == "V" and self.wiring.value_is_key else role
         source = self if role == "Q" else self.source
         weight = next(iter(source.weights.values()), torch.empty(1))
         d_model = self.wiring.sizes.d_model

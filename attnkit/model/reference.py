@@ -61,7 +61,7 @@ class Stages:
         scores: Scaled scores with biases, before masks.
         masked: Scores plus mask, the input of the softmax.
         pattern: Attention pattern.
-        z: Sum of the values of every head, weighted by its pattern.
+        z: Sum of the values of every head, weighted by its pattern, after all rules.
         added: Output of the layer, which is added to the residual stream at the query positions.
     """
 

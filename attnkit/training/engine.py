@@ -92,6 +92,7 @@ def _knows(wiring: Wiring) -> bool:
     return (
         all(_has_no_hooks(rule) or type(rule) in KERNEL_RULES for rule in wiring.rules)
         and wiring.reuse == 1
+        and not wiring.rotation.values
         and len(latents) <= 1
         and all(wiring.vectors[name].reads == TOKEN for name in latents)
         and not latents & set(wiring.roles.values())

@@ -59,10 +59,13 @@ class Rule:
         plain: Whether attention is computed as without this rule.
         linear: Whether `adjust` multiplies vectors by a fixed matrix, which can then be applied
             to weights.
+        rotates_back: Whether `finish` rotates the output of the heads by the position of the
+            query, in the opposite direction of RoPE.
     """
 
     plain: bool = False
     linear: bool = False
+    rotates_back: bool = False
 
     def resize(self, sizes: Sizes) -> None:
         """Change the sizes before the wiring is built. Raises ValueError if they disagree."""

@@ -198,7 +198,7 @@ class _Writer:
     def _rotations(self) -> dict[str, int]:
         """Return the offset and the size of the cosines and sines of rotary positions."""
         n_rotations = self.task.n_ctx if self._has(RotaryPositions) else 0
-        width = self.wiring.sizes.d_k
+        width = self.wiring.rotation.width or self.wiring.sizes.d_k
         offset = self.memory.take(max(n_rotations, 1), width)
         return {"rotations": offset, "n_rotations": n_rotations, "d_rotation": width}
 
