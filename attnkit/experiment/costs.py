@@ -37,7 +37,11 @@ class Costs:
     Attributes:
         attention: Parameters of the attention layers.
         parameters: Parameters of the whole model.
-        kv_cache: Floats that a decoder keeps per token, summed over layers.
+        kv_cache: Floats that a decoder keeps per token, summed over layers: the vectors from
+            which keys and values are computed.
+        ready_cache: Floats that a decoder keeps per token, summed over layers, if it caches keys
+            and values as they enter the scores and the output, after norms and rotations. A vector
+            that is key and value counts once.
         multiply_adds: Multiply-adds of the matrix products in the forward pass of one token among
             n_ctx tokens. In an encoder and a decoder it is the mean over all tokens.
     """
@@ -45,6 +49,7 @@ class Costs:
     attention: int
     parameters: int
     kv_cache: int
+    ready_cache: int
     multiply_adds: int
 
 
@@ -77,8 +82,13 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
             names = wiring.names(layer).keys()
             multiply_adds += _matrix_multiply_adds(wiring, ROLES, names)
             multiply_adds += task.n_ctx * _score_multiply_adds(wiring)
-    parameters = attention + other_parameters
-    return Costs(attention, parameters, n_caches * cached_per_layer, multiply_adds)
+    return Costs(
+        attention=attention,
+        parameters=attention + other_parameters,
+        kv_cache=n_caches * cached_per_layer,
+        ready_cache=n_caches * wiring.n_ready,
+        multiply_adds=multiply_adds,
+    )
 
 
 def _encoder_decoder_multiply_adds(wiring: Wiring, n_source: int, n_decoder: int) -> int:

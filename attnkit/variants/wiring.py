@@ -243,6 +243,17 @@ class Wiring:
                 names.append(name)
         return names
 
+    @property
+    def n_ready(self) -> int:
+        """Number of floats per token of keys and values as they enter the scores and the output.
+
+        They count once if no rule makes keys and values of one vector different.
+        """
+        n_keys, n_values = (self.vectors[self.roles[role]].n_numbers for role in ("K", "V"))
+        adjusted = {role for rule in self.rules for role in rule.code(self).adjust}
+        same = self.roles["K"] == self.roles["V"] and not adjusted & {"K", "V"}
+        return n_keys if same or self.value_is_key else n_keys + n_values
+
     def project(self, name: str, reads: str, n_heads: int, width: int) -> None:
         """Add a vector and its matrix W_name."""
         n_read = self.sizes.d_model if reads == TOKEN else self.vectors[reads].n_numbers
