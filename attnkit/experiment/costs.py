@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from attnkit.variants.options import WidthOption
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import ROLES, Role
-from attnkit.variants.wiring import TOKEN, WIDEST, Width
+from attnkit.variants.wiring import WIDEST, Width
 
 if TYPE_CHECKING:
     from attnkit.tasks import Task
@@ -109,10 +109,7 @@ def _matrix_multiply_adds(wiring: Wiring, roles: Iterable[Role], names: Collecti
     """
     used = {"W_O"} if "Q" in roles else set()
     for role in roles:
-        name = wiring.roles[role]
-        while name != TOKEN:
-            used.add(wiring.vectors[name].weight or "")
-            name = wiring.vectors[name].reads
+        used |= {wiring.vectors[name].weight or "" for name in wiring.chain(wiring.roles[role])}
     return sum(wiring.weights[name].n_numbers for name in used & set(names))
 
 

@@ -160,7 +160,15 @@ class Heads:
         else:
             rows = self._project(vector.reads, x, known, biased=biased)  # (s, b, h, i, d)
             if vector.per_head:
-                return self._through_heads(rows, vector.weight)
+                rows = self._through_heads(rows, vector.weight)
+            if vector.adds:
+                rows = rows + self._project(vector.adds, x, known, biased=biased)
+            if vector.joins:
+                first = self._project(vector.joins, x, known, biased=biased)
+                first = first.expand(-1, -1, vector.n_heads, -1, -1)
+                rows = torch.cat([first, rows[..., : vector.width - first.shape[-1]]], -1)
+            if vector.per_head or vector.joins:
+                return rows
             inputs = rows.transpose(2, 3).flatten(3)
         n_seeds, n_batch, n_ctx, _ = inputs.shape
         if vector.weight is not None:

@@ -148,6 +148,9 @@ class Vector:
         width: Width per head.
         per_head: Whether each head reads the same head of the other vector, with its own matrix.
         bias: Name of the bias that is added; None if there is none.
+        adds: Name of a vector of one head that is added to every head; None if there is none.
+        joins: Name of a vector of one head that stands first in every head, before as many numbers
+            of the vector that is read as there is space for; None if there is none.
     """
 
     reads: str
@@ -156,11 +159,18 @@ class Vector:
     width: int
     per_head: bool = False
     bias: str | None = None
+    adds: str | None = None
+    joins: str | None = None
 
     @property
     def n_numbers(self) -> int:
         """Number of its elements over all heads."""
         return self.n_heads * self.width
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of all vectors from which it is computed."""
+        return self.reads, *(name for name in (self.adds, self.joins) if name is not None)
 
 
 @dataclass(frozen=True)
@@ -234,14 +244,8 @@ class Wiring:
     @property
     def stored(self) -> list[str]:
         """Names of the vectors that a decoder must cache for each token to compute K and V."""
-        names: list[str] = []
-        for role in ("K", "V"):
-            name = self.roles[role]
-            while self.vectors[name].reads != TOKEN:
-                name = self.vectors[name].reads
-            if name not in names:
-                names.append(name)
-        return names
+        names = [name for role in ("K", "V") for name in self.chain(self.roles[role])]
+        return [name for name in dict.fromkeys(names) if self.vectors[name].reads == TOKEN]
 
     @property
     def n_ready(self) -> int:
@@ -253,6 +257,11 @@ class Wiring:
         adjusted = {role for rule in self.rules for role in rule.code(self).adjust}
         same = self.roles["K"] == self.roles["V"] and not adjusted & {"K", "V"}
         return n_keys if same or self.value_is_key else n_keys + n_values
+
+    def chain(self, name: str) -> list[str]:
+        """Return the names of a vector and of all vectors from which it is computed."""
+        sources = [source for source in self.vectors[name].sources if source != TOKEN]
+        return [name, *(before for source in sources for before in self.chain(source))]
 
     def project(self, name: str, reads: str, n_heads: int, width: int) -> None:
         """Add a vector and its matrix W_name."""

@@ -192,27 +192,38 @@ class LayerSource:
         if name in variables:
             return
         vector = self._wiring.vectors[name]
-        operand = source
-        if vector.reads != TOKEN:
-            yield from self._vector(vector.reads, roles, source, variables)
-            operand = variables[vector.reads]
+        for other in vector.sources:
+            if other != TOKEN:
+                yield from self._vector(other, roles, source, variables)
+        operand = variables.get(vector.reads, source)
         of_roles = [role.lower() for role in roles if self._wiring.roles[role] == name]
         targets = of_roles or [name.lower()]
         variables[name] = targets[-1]
         if vector.per_head:
             rows = f"{operand} @ self.{vector.weight}"
+            rows = f"{variables[vector.adds]} + {rows}" if vector.adds else rows
+        elif vector.joins:
+            first, width = variables[vector.joins], self._wiring.vectors[vector.joins].width
+            first += f".expand(-1, {vector.n_heads}, -1, -1)" if vector.n_heads > 1 else ""
+            rows = f"torch.cat([{first}, {operand}[..., :{vector.width - width}]], -1)"
         else:
             if vector.reads != TOKEN and self._wiring.vectors[vector.reads].n_heads > 1:
                 operand = f"{operand}.transpose(1, 2).flatten(2)"
             rows = operand if vector.weight is None else f"self.{vector.weight}({operand})"
             if vector.n_heads > 1:
                 rows += f".unflatten(-1, ({vector.n_heads}, {vector.width})).transpose(1, 2)"
-            elif of_roles and self._sizes.n_heads > 1:
+            elif self._sizes.n_heads > 1 and (of_roles or name in self._read_by_heads()):
                 rows += ".unsqueeze(1)"
         line = f"{' = '.join(targets)} = {rows}"
         commented = f"{line}  # (b, {self._heads}i, d)"
         with_comment = "q" in of_roles and self._sizes.n_heads > 1 and fits(commented)
         yield commented if with_comment else line
+
+    def _read_by_heads(self) -> set[str]:
+        """Return the names of vectors that every head reads, and not their concatenated heads."""
+        vectors = self._wiring.vectors.values()
+        by_heads = [vector for vector in vectors if vector.per_head or vector.joins]
+        return {name for vector in by_heads for name in vector.sources}
 
     def _scores(self) -> Iterator[str]:
         """Yield lines from queries and keys to the scores before the softmax."""
