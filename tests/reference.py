@@ -130,6 +130,7 @@ KNOWN = {
     "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
     "tie", "tie_by", "tie_at", "skew", "exclusive",
     "v_norm", "rope_width", "rotate_values", "kv_residual", "shared_half",
+    "kv_from",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
 VARIANTS = list(dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)]))
@@ -193,7 +194,7 @@ class Reference:
 
     def logits(self, own, tokens):
         """Every layer adds what its heads read out, then its MLP."""
-        self.scores, self.patterns, self.stages = [], [], []
+        self.scores, self.patterns, self.stages, kept = [], [], [], []
         x = own["W_E"][tokens].sum(2) + own.get("b_E", 0)  # (b, i, m)
         if self.positions in ("learned", "learned_plus"):
             x = x + own["W_pos"]
@@ -207,8 +208,12 @@ class Reference:
             self.stages.append({"x": x, "rows": rows})
             self.at = (torch.arange(len(side), dtype=torch.float64) for side in (asks, looks))
             self.at_i, self.at_j = self.at  # each side counts by itself
-            if layer % int(self.given.get("kv_every", 1)) == 0:
+            n_own = len(self.layers) - len(self.layers) // 2  # that many have their own k and v
+            if "kv_from" in self.given and layer >= n_own:
+                k, v = kept[n_own - 1][0], kept[0][1]
+            elif layer % int(self.given.get("kv_every", 1)) == 0:
                 k, v = self.keys_and_values(rows[:, list(looks)], w)
+            kept.append((k, v))
             mask = torch.zeros(len(asks), len(looks), dtype=torch.float64)
             if causal:
                 mask[torch.ones_like(mask).triu(1) == 1] = -math.inf

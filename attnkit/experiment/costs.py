@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from attnkit.variants.options import WidthOption
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import ROLES, Role
-from attnkit.variants.wiring import WIDEST, Width
+from attnkit.variants.width import WIDEST, Width
 
 if TYPE_CHECKING:
     from attnkit.tasks import Task

@@ -62,6 +62,7 @@ _NOTES: dict[str, Callable[[Option], str]] = {
     "sum": lambda option: "two maps, added",
     "diff": lambda option: "two maps, subtracted",
     "kv_every": lambda option: f"K, V every {_ordinal(option.value)} layer",
+    "kv_from": lambda option: "V bottom, K middle layer",
     "shared_layers": lambda option: "same in all layers",
     "start": lambda option: f"starts as {option.value}",
     "tie": lambda option: "untied at first",

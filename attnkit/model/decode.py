@@ -77,22 +77,26 @@ class Decoder:
         wiring, store = self._wiring, dict[str, Tensor]()
         key_positions = torch.arange(position + 1, device=token.device)
         query_positions = key_positions[-1:]
-        leader = wiring.leader(layer)
-        cache = self.cache[leader]
-        if leader == layer:
+        if wiring.leader(layer) == layer:
+            cache = self.cache[layer]
             store = kept = heads.store(token)
             if self._ready:
                 new_k, new_v = heads.keys_and_values(store, query_positions)
                 kept = {"K": new_k} if new_v is new_k else {"K": new_k, "V": new_v}
             for name, rows in kept.items():
                 cache[name] = torch.cat([cache[name], rows], 3) if name in cache else rows
-        if self._ready:
-            k, v = cache["K"], cache.get("V", cache["K"])
-        else:
-            k, v = heads.keys_and_values(cache, key_positions)
+        k, _ = self._cached(wiring.leader(layer, "K"), key_positions)
+        _, v = self._cached(wiring.leader(layer, "V"), key_positions)
         q = heads.queries(token, store, query_positions)
         scores = heads.scores(q, k, query_positions, key_positions)
         if wiring.sizes.self_mask:
             scores[..., -1] += SELF_MASK
         z = heads.mix(heads.pattern(scores), v, v[:, :, :, -1:], query_positions)
         return heads.output(z)
+
+    def _cached(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of all tokens in a layer that computes its own."""
+        cache = self.cache[layer]
+        if self._ready:
+            return cache["K"], cache.get("V", cache["K"])
+        return self._heads[layer].keys_and_values(cache, positions)

@@ -54,13 +54,16 @@ class LayerSource:
         self._sizes = wiring.sizes
         self._ln = ("self.ln1", "self.ln2") if self._sizes.standard else ("norm", "norm")
         self._some_mlps = self._sizes.two_sided and self._sizes.d_mlp > 0
-        self.lends = self._sizes.n_layers > 1 and wiring.reuse > 1
+        self.lends = wiring.layers_share
         self.codes = [_code_of(rule, wiring) for rule in wiring.rules]
         self.arguments: dict[str, tuple[str, str]] = {}
         if any(code.setup for code in self.codes):
             self.arguments["layer"] = ("int", "n")
         if self.lends:
-            self.arguments["leads"] = ("bool", f"n % {wiring.reuse} == 0")
+            leads = (
+                f"n < {wiring.n_leading}" if wiring.bottom_middle else f"n % {wiring.reuse} == 0"
+            )
+            self.arguments["leads"] = ("bool", leads)
         if self._some_mlps:  # every encoder layer and every cross-attention
             n_encoders = self._sizes.n_layers // 3
             condition = f"n < {n_encoders} or n % 2 == {(n_encoders + 1) % 2}"
@@ -104,7 +107,11 @@ class LayerSource:
             created[f"self.{name}"] = f"nn.Parameter({_initial(wiring.weights[name])})"
         lent = set[str]()
         if self.lends:
-            lent = {f"self.{name}" for name in wiring.names(0).keys() - wiring.names(1).keys()}
+            n_layers = self._sizes.n_layers
+            reusing = next(n for n in range(n_layers) if wiring.leader(n) != n)
+            lent = {
+                f"self.{name}" for name in wiring.names(0).keys() - wiring.names(reusing).keys()
+            }
         yield from self._created({name: created[name] for name in created if name not in lent})
         if lent:
             yield "self.leads = leads"
