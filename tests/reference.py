@@ -127,10 +127,9 @@ COMPOSITIONS = """
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
     "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
-    "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
-    "tie", "tie_by", "tie_at", "skew", "exclusive",
-    "v_norm", "rope_width", "rotate_values", "kv_residual", "shared_half",
-    "kv_from",
+    "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate", "skew",
+    "exclusive", "v_norm", "rope_width", "rotate_values", "kv_residual", "shared_half", "kv_from",
+    "tie", "tie_by", "tie_at",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
 VARIANTS = list(dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)]))

@@ -113,8 +113,8 @@ register(
 register(
     "FusedKV-Lite",
     "QKV kv_from=bottom_middle",
-    "The upper half of the layers computes no keys and values: it uses the values of the bottom "
-    "layer and the keys of the middle layer, which halves the cache. With two layers it is CLA.",
+    "The upper half of the layers uses the values of the bottom layer and the keys of the middle "
+    "layer. This halves the cache. With two layers it is CLA.",
     "Lin et al. 2025, arXiv 2512.03870",
     FAMILY,
     aliases=("FusedKV", "cross-layer fusion of the KV cache"),
