@@ -123,11 +123,11 @@ def test_angles_of_older_configurations_of_gpt_neox():
 
 
 def test_positions_scaled_by_another_rule_are_left_out_and_said():
-    """YaRN and longrope are no formula of the frequency."""
-    config = _LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
+    """The rule "longrope" has other frequencies for long texts than for short ones."""
+    config = _LLAMA | {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}
     _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
     assert [layer.read().rope for layer in layers] == [None] * 3
-    assert any("'yarn'" in note for note in notes)
+    assert any("'longrope'" in note for note in notes)
 
 
 def test_layers_without_positions():

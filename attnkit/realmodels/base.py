@@ -133,6 +133,7 @@ class AttentionLayer:
         n_heads: Number of query heads.
         n_kv_heads: Number of key and value heads.
         read: Function that reads the weights; it raises Unreadable.
+        kv_index: Index of the layer whose keys and values it reuses; None if it has its own.
     """
 
     kind: Kind
@@ -140,6 +141,7 @@ class AttentionLayer:
     n_heads: int
     n_kv_heads: int
     read: Callable[[], Projections]
+    kv_index: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

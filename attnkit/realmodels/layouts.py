@@ -6,11 +6,22 @@ weights that are read with what the library computes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from attnkit.realmodels.base import Kind
-from attnkit.realmodels.notes import BIASED, CAPPED, REPEATED, SLOPED, UNDIVIDED, WINDOWED
+from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.notes import (
+    BIASED,
+    CAPPED,
+    CLIPPED,
+    NORMED_VALUES,
+    REPEATED,
+    SINK,
+    SLOPED,
+    UNDIVIDED,
+    WINDOWED,
+)
 from attnkit.realmodels.rotary import Rotary
 
 
@@ -27,14 +38,20 @@ class Stack:
         modules: Name of each linear layer and the roles of its outputs: "q", "k", "v", or several
             of them, whose rows follow one another.
         norm: Name of the norm right before the projections; "" in a post-norm model.
+        other_norm: Name of the norm that some models of the family have instead of `norm`.
         source_norm: Name of the norm at the end of the encoder, which cross-attention reads.
-        per_head: Whether the outputs of a linear layer with several roles are ordered by head:
-            first q, k and v of head 0.
+        grouped: Whether the outputs of a linear layer with all roles are ordered by key and value
+            head: first the queries that share key and value head 0, then its key and its value.
         transposed: Whether weights are stored as (inputs, outputs).
         n_layers: Fields with the number of layers.
         n_heads: Fields with the number of query heads.
         n_kv_heads: Fields with the number of key and value heads, by default `n_heads`.
+        count_kv_heads: Function that returns the number of key and value heads from the
+            configuration and the number of heads, if that takes more than one field; or None.
         d_head: Fields with the width of a head, by default the model's width / `n_heads`.
+        layer_sizes: Whether layers that attend to all tokens can have heads of another width and
+            number, use W_K as W_V, or reuse the keys and values of an earlier layer.
+        latent: Whether queries, keys and values are projected from a latent vector each.
         switches: Fields that change the kind, as (field, value, new kind).
         norm_flags: Fields that must not be false for the norm to exist and have a gain.
         first_norm: Index of the first layer that has the norm.
@@ -49,14 +66,18 @@ class Stack:
     prefix: str
     modules: tuple[tuple[str, str], ...]
     norm: str = ""
+    other_norm: str = ""
     source_norm: str = ""
-    per_head: bool = False
+    grouped: bool = False
     transposed: bool = False
     n_layers: tuple[str, ...] = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
     n_heads: tuple[str, ...] = ("num_attention_heads", "n_head", "n_heads", "num_heads")
     n_kv_heads: tuple[str, ...] = ()
+    count_kv_heads: Callable[[Configuration, int], int] | None = None
     d_head: tuple[str, ...] = ()
-    switches: tuple[tuple[str, bool, Kind], ...] = ()
+    layer_sizes: bool = False
+    latent: bool = False
+    switches: tuple[tuple[str, bool | str, Kind], ...] = ()
     norm_flags: tuple[str, ...] = ()
     first_norm: int = 0
     gain_offset: float = 0.0
@@ -156,9 +177,44 @@ _GPT_NEOX = Stack(
     "layers.{}.",
     (("attention.query_key_value", "qkv"),),
     norm="input_layernorm",
-    per_head=True,
+    grouped=True,
     rotary=Rotary(fraction=0.25),
 )
+
+_GPT_J = Stack(
+    Kind.CAUSAL,
+    "h.{}.",
+    _separate("attn.", *_PROJ),
+    norm="ln_1",
+    rotary=Rotary(interleaved=True, n_dims=64),
+)
+
+_BLOOM = Stack(
+    Kind.CAUSAL,
+    "h.{}.",
+    (("self_attention.query_key_value", "qkv"),),
+    norm="input_layernorm",
+    grouped=True,
+    notes=(SLOPED,),
+)
+
+
+def _count_falcon_kv_heads(config: Configuration, n_heads: int) -> int:
+    """Return the number of key and value heads of a Falcon, which two flags decide."""
+    if config.flag("new_decoder_architecture", default=False):
+        return config.count("num_kv_heads", "n_head_kv", default=n_heads)
+    return 1 if config.flag("multi_query", default=True) else n_heads
+
+
+_FALCON = replace(
+    _BLOOM,
+    other_norm="ln_attn",
+    count_kv_heads=_count_falcon_kv_heads,
+    rotary=Rotary(),
+    notes=(),
+)
+
+_MPT = Stack(Kind.CAUSAL, "blocks.{}.", (("attn.Wqkv", "qkv"),), norm="norm_1", notes=(SLOPED,))
 
 _LLAMA = Stack(
     Kind.CAUSAL,
@@ -185,6 +241,22 @@ _GEMMA_3 = replace(
         theta=1e6, local_theta=10_000.0, global_every=6, global_offset=-1, local_scaling=False
     ),
     defaults=(("num_attention_heads", 8), ("num_key_value_heads", 4), ("head_dim", 256)),
+)
+
+_GEMMA_4 = replace(
+    _LLAMA,
+    layer_sizes=True,
+    switches=(("use_bidirectional_attention", "all", Kind.ENCODER),),
+    rotary=Rotary(
+        theta=1e6, local_theta=10_000.0, global_every=6, global_offset=-1, local_scaling=False
+    ),
+    notes=(UNDIVIDED, NORMED_VALUES),
+)
+
+_GPT_OSS = replace(_LLAMA, rotary=Rotary(theta=150_000.0), notes=(SINK,))
+
+_DEEPSEEK = replace(
+    _LLAMA, modules=(("self_attn.kv_a_proj_with_mqa", "kv"),), latent=True, switches=()
 )
 
 
@@ -259,19 +331,26 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "bert-generation": _BERT,
     "blenderbot": _encoder_decoder(pre_norm=True),
     "blenderbot-small": _encoder_decoder(pre_norm=False),
+    "bloom": (_BLOOM,),
     "camembert": _BERT,
     "cohere": (_INTERLEAVED,),
     "deberta-v2": (_DEBERTA,),
+    "deepseek_v2": (_DEEPSEEK,),
+    "deepseek_v3": (_DEEPSEEK,),
     "distilbert": (_DISTILBERT,),
     "electra": _BERT,
     "ernie": _BERT,
     "eurobert": (replace(_LLAMA, kind=Kind.ENCODER, switches=()),),
+    "falcon": (_FALCON,),
     "gemma": (_GEMMA,),
     "gemma2": (_GEMMA,),
     "gemma3_text": (_GEMMA_3,),
+    "gemma4_text": (_GEMMA_4,),
     "glm": (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),),
     "gpt2": _GPT2,
     "gpt_neox": (_GPT_NEOX,),
+    "gpt_oss": (_GPT_OSS,),
+    "gptj": (_GPT_J,),
     "granite": (_LLAMA,),
     "helium": (_INTERLEAVED,),
     "llama": (_LLAMA,),
@@ -287,6 +366,7 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
         replace(_MODERNBERT, kind=Kind.CAUSAL, modules=_separate("attn.", *_PROJ)),
     ),
     "mpnet": (_MPNET,),
+    "mpt": (_MPT,),
     "mt5": _T5,
     "nomic_bert": (_NOMIC,),
     "olmo": (replace(_LLAMA, norm=""),),
@@ -315,8 +395,10 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
 """Attention layers by the model_type of a configuration: encoder, then causal, then cross."""
 
 FIELD_NOTES: Mapping[str, str] = {
+    "alibi": SLOPED,
     "attn_logit_softcapping": CAPPED,
+    "clip_qkv": CLIPPED,
     "sliding_window": WINDOWED,
     "local_attention": WINDOWED,
 }
-"""Notes on a model by the configuration field whose presence calls for the note."""
+"""Notes on a model by the configuration field that calls for the note, unless it is false."""

@@ -7,9 +7,22 @@ from collections.abc import Iterable
 NORMED = "Queries and keys are normalised after the projection, which is not shown."
 BIASED = "Self-attention's scores also get a learned bias per distance, which is not shown."
 SLOPED = "Scores also get terms of the distance between tokens, which are not shown."
+NORMED_VALUES = "Values are normalised after the projection, which is not shown."
+CLIPPED = "Queries, keys and values are clipped at a bound, which is not shown."
+SINK = "Every head can also attend to a learned sink, which is no token and is not shown."
 CAPPED = "Scores are capped by a tanh before the softmax."
 UNDIVIDED = "Scores are not divided by the square root of the width of a head."
 WINDOWED = "Some or all layers attend only to tokens within a window."
+K_IS_V = (
+    "In layers that attend to all tokens, one matrix serves as W_K and as W_V, so V is compared "
+    "with nothing there."
+)
+KV_REUSED = "The last layers reuse the keys and values of an earlier layer; W_K and W_V are its."
+LATENT = (
+    "Queries, keys and values are projected from normalised latent vectors: each matrix is the "
+    "product of both projections and the norm's gain. Only the part of queries and keys without "
+    "rotary positions is shown."
+)
 REPEATED = "All layers of a group share their weights, which are shown once."
 UNTURNED = "Some layers have no rotary positions."
 STRETCHED = (

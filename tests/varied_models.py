@@ -1,0 +1,210 @@
+"""Thirty small models of each newer family, whose settings are drawn at random.
+
+The numbers are drawn once per family and index, so that a model that fails can be built again.
+"""
+
+import random
+
+from library_models import D_VOCAB, Case
+
+N_MODELS = 30
+
+
+def _draw(family, index):
+    return random.Random(f"{family} {index}")
+
+
+def _grouped(draw):
+    """Numbers of query heads and of key and value heads."""
+    n_kv_heads = draw.choice([1, 2, 3])
+    return n_kv_heads * draw.choice([1, 2, 3]), n_kv_heads
+
+
+def _sizes(draw, d_head_step=2):
+    n_heads, n_kv_heads = _grouped(draw)
+    return {
+        "vocab_size": D_VOCAB,
+        "hidden_size": draw.choice([10, 14, 22, 26]),
+        "num_hidden_layers": draw.choice([1, 2, 3]),
+        "num_attention_heads": n_heads,
+        "num_key_value_heads": n_kv_heads,
+        "head_dim": d_head_step * draw.choice([1, 2, 3, 5]),
+        "intermediate_size": 6,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+    }
+
+
+def _equal_heads(draw):
+    """Numbers of heads and their width, for models whose heads share the residual stream."""
+    n_heads, d_head = draw.choice([1, 2, 3, 5]), draw.choice([2, 4, 6])
+    return n_heads, d_head, n_heads * d_head
+
+
+def _yarn(draw):
+    return {
+        "rope_type": "yarn",
+        "rope_theta": draw.choice([100.0, 1e4, 150_000.0]),
+        "factor": draw.choice([2.0, 32.0]),
+        "beta_fast": draw.choice([4.0, 32.0]),
+        "original_max_position_embeddings": draw.choice([16, 64, 4096]),
+        "truncate": draw.choice([True, False]),
+    }
+
+
+def gemma4(index):
+    """Wider heads in global layers, with or without W_V, and reused keys and values."""
+    draw = _draw("gemma4", index)
+    kinds = ["sliding_attention", "full_attention"]
+    layer_types = [*kinds, *draw.choices(kinds, k=draw.choice([0, 1, 2])), "full_attention"]
+    n_heads, n_kv_heads = _grouped(draw)
+    settings = _sizes(draw) | {
+        "num_hidden_layers": len(layer_types),
+        "layer_types": layer_types,
+        "num_attention_heads": n_heads,
+        "num_key_value_heads": n_kv_heads,
+        "global_head_dim": draw.choice([8, 16, 24]),
+        "num_global_key_value_heads": draw.choice([None, 1, n_heads]),
+        "attention_k_eq_v": draw.choice([True, True, False]),
+        "num_kv_shared_layers": draw.choice([0, 0, 1, len(layer_types) - 2]),
+        "attention_bias": draw.choice([True, False]),
+        "vocab_size_per_layer_input": D_VOCAB,
+        "hidden_size_per_layer_input": draw.choice([0, 4]),
+        "sliding_window": 4,
+    }
+    name = draw.choice(["Gemma4ForCausalLM", "Gemma4TextModel"])
+    return Case(name, settings, {"causal": "self_attn"}, "gemma4_text", pre_norm=True)
+
+
+def gpt_oss(index):
+    """Learned sinks, with and without biases, YaRN."""
+    draw = _draw("gpt_oss", index)
+    settings = _sizes(draw) | {
+        "num_local_experts": 2,
+        "num_experts_per_tok": 1,
+        "attention_bias": draw.choice([True, False]),
+        "sliding_window": 4,
+        "rope_parameters": draw.choice([{"rope_type": "default", "rope_theta": 77.0}, _yarn(draw)]),
+    }
+    name = draw.choice(["GptOssForCausalLM", "GptOssModel"])
+    return Case(name, settings, {"causal": "self_attn"}, "gpt_oss", pre_norm=True)
+
+
+def deepseek(version, index):
+    """Queries through a latent vector or not, five widths, biases."""
+    draw = _draw(version, index)
+    n_heads = draw.choice([1, 2, 3, 5])
+    n_layers = draw.choice([1, 2, 3])
+    settings = {
+        "vocab_size": D_VOCAB,
+        "hidden_size": n_heads * draw.choice([6, 10]),
+        "num_hidden_layers": n_layers,
+        "first_k_dense_replace": n_layers,
+        "num_attention_heads": n_heads,
+        "num_key_value_heads": n_heads,
+        "q_lora_rank": draw.choice([None, 5, 7]),
+        "kv_lora_rank": draw.choice([3, 11]),
+        "qk_nope_head_dim": draw.choice([2, 6, 10]),
+        "qk_rope_head_dim": draw.choice([2, 4, 8]),
+        "v_head_dim": draw.choice([2, 6, 7]),
+        "attention_bias": draw.choice([True, False]),
+        "intermediate_size": 6,
+        "moe_intermediate_size": 6,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "rope_parameters": draw.choice([{"rope_type": "default", "rope_theta": 77.0}, _yarn(draw)]),
+    }
+    name = draw.choice([f"DeepseekV{version[-1]}{end}" for end in ("ForCausalLM", "Model")])
+    return Case(name, settings, {"causal": "self_attn"}, version, pre_norm=True)
+
+
+def falcon(index):
+    """Both architectures of the decoder, one or more key heads, rotary positions or ALiBi."""
+    draw = _draw("falcon", index)
+    n_heads, n_kv_heads = _grouped(draw)
+    new = draw.choice([True, False])
+    settings = {
+        "vocab_size": D_VOCAB,
+        "hidden_size": n_heads * draw.choice([2, 4, 6]),
+        "num_hidden_layers": draw.choice([1, 2, 3]),
+        "num_attention_heads": n_heads,
+        "new_decoder_architecture": new,
+        "num_kv_heads": n_kv_heads if new else None,
+        "num_ln_in_parallel_attn": draw.choice([None, 1, 2]) if new else None,
+        "multi_query": draw.choice([True, False]),
+        "parallel_attn": new or draw.choice([True, False]),
+        "bias": draw.choice([True, False]),
+        "alibi": draw.choice([True, False, False]),
+        "ffn_hidden_size": 6,
+        "max_position_embeddings": 64,
+    }
+    name = draw.choice(["FalconForCausalLM", "FalconModel"])
+    kinds = {"causal": "self_attention"}
+    return Case(name, settings, kinds, "falcon", pre_norm=True, products=True)
+
+
+def gptj(index):
+    """A few or all of a head's dimensions rotate, in pairs of neighbours."""
+    draw = _draw("gptj", index)
+    n_heads, d_head, d_model = _equal_heads(draw)
+    settings = {
+        "vocab_size": D_VOCAB,
+        "n_embd": d_model,
+        "n_layer": draw.choice([1, 2, 3]),
+        "n_head": n_heads,
+        "rotary_dim": draw.choice([2, d_head]),
+        "n_inner": 6,
+        "n_positions": 64,
+    }
+    name = draw.choice(["GPTJForCausalLM", "GPTJModel"])
+    return Case(name, settings, {"causal": r"\.attn"}, "gptj", pre_norm=True, products=True)
+
+
+def bloom(index):
+    """Rows ordered by head."""
+    draw = _draw("bloom", index)
+    n_heads, _, d_model = _equal_heads(draw)
+    settings = {
+        "vocab_size": D_VOCAB,
+        "hidden_size": d_model,
+        "n_layer": draw.choice([1, 2, 3]),
+        "n_head": n_heads,
+    }
+    name = draw.choice(["BloomForCausalLM", "BloomModel"])
+    kinds = {"causal": "self_attention"}
+    return Case(name, settings, kinds, "bloom", pre_norm=True, products=True)
+
+
+def mpt(index):
+    """Queries, keys and values clipped or not."""
+    draw = _draw("mpt", index)
+    n_heads, _, d_model = _equal_heads(draw)
+    settings = {
+        "vocab_size": D_VOCAB,
+        "d_model": d_model,
+        "n_layers": draw.choice([1, 2, 3]),
+        "n_heads": n_heads,
+        "max_seq_len": 64,
+        "attn_config": {"clip_qkv": draw.choice([None, 0.5, 6.0])},
+    }
+    name = draw.choice(["MptForCausalLM", "MptModel"])
+    return Case(name, settings, {"causal": r"\.attn"}, "mpt", pre_norm=True, products=True)
+
+
+FAMILIES = {
+    "gemma4": gemma4,
+    "gpt_oss": gpt_oss,
+    "deepseek_v2": lambda index: deepseek("deepseek_v2", index),
+    "deepseek_v3": lambda index: deepseek("deepseek_v3", index),
+    "falcon": falcon,
+    "gptj": gptj,
+    "bloom": bloom,
+    "mpt": mpt,
+}
+"""Function that makes a family's model of an index."""
+
+CASES = {
+    f"{family}-{index}": make(index)
+    for family, make in FAMILIES.items()
+    for index in range(N_MODELS)
+}
