@@ -116,7 +116,7 @@ def computed(model, case):
     with contextlib.ExitStack() as hooks:
         for name, module in modules.items():
             for part, linear in module.named_children():
-                if type(linear).__name__ in ("Linear", "Conv1D"):
+                if type(linear).__name__ in ("Linear", "Conv1D", "FalconLinear"):
                     hooks.enter_context(_kept(linear, given[name], part))
                 elif "Norm" in type(linear).__name__:
                     hooks.enter_context(_kept(linear, inner[name], part))
@@ -169,7 +169,8 @@ class _Products(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func.__name__ in ("matmul", "__matmul__", "bmm", "baddbmm"):
             tensors = [x for x in (*args, *(kwargs or {}).values()) if torch.is_tensor(x)]
-            self._kept.append(tensors[-2:])
+            if tensors[-1].ndim > 2:  # otherwise, it is a linear layer's weight
+                self._kept.append(tensors[-2:])
         return func(*args, **(kwargs or {}))
 
 

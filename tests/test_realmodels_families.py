@@ -383,7 +383,7 @@ def _same(ours, theirs):
 
 
 def _per_token(module, given):
-    """What a norm of the library multiplies every token by, apart from its gain; 1 if it is None."""
+    """What a norm of the library multiplies every token by, apart from its gain; 1 if None."""
     if module is None:
         return 1.0
     x = given.numpy().astype(float)

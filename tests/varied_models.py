@@ -20,16 +20,16 @@ def _grouped(draw):
     return n_kv_heads * draw.choice([1, 2, 3]), n_kv_heads
 
 
-def _sizes(draw, d_head_step=2):
+def _sizes(draw):
     n_heads, n_kv_heads = _grouped(draw)
     return {
         "vocab_size": D_VOCAB,
-        "hidden_size": draw.choice([10, 14, 22, 26]),
+        "hidden_size": draw.choice([12, 20, 28]),
         "num_hidden_layers": draw.choice([1, 2, 3]),
         "num_attention_heads": n_heads,
         "num_key_value_heads": n_kv_heads,
-        "head_dim": d_head_step * draw.choice([1, 2, 3, 5]),
-        "intermediate_size": 6,
+        "head_dim": draw.choice([2, 4, 6, 10]),
+        "intermediate_size": 8,
         "max_position_embeddings": 64,
         "pad_token_id": 0,
     }
@@ -69,7 +69,7 @@ def gemma4(index):
         "num_kv_shared_layers": draw.choice([0, 0, 1, len(layer_types) - 2]),
         "attention_bias": draw.choice([True, False]),
         "vocab_size_per_layer_input": D_VOCAB,
-        "hidden_size_per_layer_input": draw.choice([0, 4]),
+        "hidden_size_per_layer_input": 4,
         "sliding_window": 4,
     }
     name = draw.choice(["Gemma4ForCausalLM", "Gemma4TextModel"])
@@ -103,7 +103,7 @@ def deepseek(version, index):
         "num_attention_heads": n_heads,
         "num_key_value_heads": n_heads,
         "q_lora_rank": draw.choice([None, 5, 7]),
-        "kv_lora_rank": draw.choice([3, 11]),
+        "kv_lora_rank": draw.choice([4, 12]),
         "qk_nope_head_dim": draw.choice([2, 6, 10]),
         "qk_rope_head_dim": draw.choice([2, 4, 8]),
         "v_head_dim": draw.choice([2, 6, 7]),
@@ -203,8 +203,5 @@ FAMILIES = {
 }
 """Function that makes a family's model of an index."""
 
-CASES = {
-    f"{family}-{index}": make(index)
-    for family, make in FAMILIES.items()
-    for index in range(N_MODELS)
-}
+CASES = {f"{name}-{i}": make(i) for name, make in FAMILIES.items() for i in range(N_MODELS)}
+"""Models by family and index."""
