@@ -18,6 +18,9 @@ from jaxtyping import Float
 
 Array = np.ndarray
 
+TRAINED_HERE = "attnkit"
+"""Format of models that attnkit has trained itself, whose sharing is known."""
+
 CONVERT = (
     "pickles, such as PyTorch's files, can run any program when they are opened, so they are never "
     "opened; if you trust the file, convert it to safetensors with transformers: "
@@ -122,6 +125,11 @@ class Projections:
     gain_kv: Float[Array, " m"] | None = None
     rope: Rope | None = None
 
+    @property
+    def k_is_v(self) -> bool:
+        """Whether one matrix serves as W_K and as W_V."""
+        return np.array_equal(self.W_K, self.W_V)
+
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:
@@ -151,8 +159,8 @@ class RealModel:
     Attributes:
         name: Name in tables, such as "SmolLM2-135M-Instruct".
         family: Architecture as the model's configuration names it, such as "llama".
-        format: Format of the file: "safetensors", "GGUF" or "CTranslate2"; "attnkit" for models
-            that were trained here.
+        format: Format of the file: "safetensors", "GGUF" or "CTranslate2"; `TRAINED_HERE` for
+            models without a file.
         layers: Encoder layers first, then causal layers, then cross-attention.
         notes: Complete sentences on what limits the numbers, such as quantisation.
     """

@@ -35,6 +35,7 @@ from attnkit.realmodels.rotary import ropes
 from attnkit.realmodels.tensor_checks import check_shape, contents
 
 _OTHER_MODALITIES = ("vision", "visual", "image", "audio", "speech")
+_PREDICTING = ("num_nextn_predict_layers", "num_mtp_layers")
 _QK_NORM = re.compile(r"(q|k|query|key)_?(layer)?norm")
 _MAX_NAME_LENGTH = 300
 
@@ -237,12 +238,17 @@ def _layer_spec(
 
 
 def _n_layers(stack: Stack, model_prefix: str, config: Configuration, tensors: TensorFile) -> int:
-    """Return the configured number of layers if the file has exactly these layers."""
+    """Return the configured number of layers if the file has exactly these layers.
+
+    It may also have layers after them that only predict later tokens in training.
+    """
     n_layers = config.count(*stack.n_layers)
     pattern = _first_weight(stack, re.escape(model_prefix))
     matches = (pattern.fullmatch(name[:_MAX_NAME_LENGTH]) for name in tensors.shapes)
     indices = {match["layer"] for match in matches if match}
-    if len(indices) != n_layers or not all(str(i) in indices for i in range(n_layers)):
+    n_predicting = config.count(*_PREDICTING) if config.find(*_PREDICTING)[1] else 0
+    in_order = all(str(i) in indices for i in range(len(indices)))
+    if len(indices) not in (n_layers, n_layers + n_predicting) or not in_order:
         raise Unreadable(
             f"config.json: {config.find(*stack.n_layers)[0]} is {n_layers}, "
             f"but the file holds {len(indices)} layers {quote(model_prefix + stack.prefix)}"

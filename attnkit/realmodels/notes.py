@@ -14,8 +14,8 @@ CAPPED = "Scores are capped by a tanh before the softmax."
 UNDIVIDED = "Scores are not divided by the square root of the width of a head."
 WINDOWED = "Some or all layers attend only to tokens within a window."
 K_IS_V = (
-    "In layers that attend to all tokens, one matrix serves as W_K and as W_V, so V is compared "
-    "with nothing there."
+    "In some or all layers, one matrix serves as W_K and as W_V, so V is compared with nothing "
+    "there."
 )
 KV_REUSED = "The last layers reuse the keys and values of an earlier layer; W_K and W_V are its."
 LATENT = (
