@@ -16,6 +16,7 @@ from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
 from attnkit.ui.atlas import SECTIONS, Head
+from attnkit.ui.head_portrait import TIED
 from attnkit.ui.measured_models import measured_models
 from attnkit.ui.model_measurement import ModelMeasurement
 
@@ -323,6 +324,19 @@ def test_a_model_without_the_measure_is_named(local_copy, monkeypatch):
     expected = f"Not measured: {READER}, which was not run."
     assert text_with(open_atlas(measure="act_cka_qk"), "Not measured") == expected
     assert "Not measured" not in " ".join(texts(open_atlas(measure="cos_qk")))
+
+
+def test_layers_whose_keys_are_values_are_named(local_copy, monkeypatch):
+    """The page says it below the grid, and beside a head of such a layer."""
+    table = made_atlas().table.copy()
+    tied = (table["model"] == WRITER) & (table["kind"] == "causal") & (table["layer"] == 1)
+    table.loc[tied, "tied"] = "K=V"
+    table.loc[tied, [name for name in MEASURES if name.endswith(("_qv", "_kv"))]] = np.nan
+    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
+    tab = open_atlas(measure="cos_kv", head=f"{WRITER}/causal/1/2")
+    assert f"in 1 of 4 layers of {WRITER}: V is compared" in text_with(tab, "W_V in 1 of")
+    text_with(tab, TIED)
+    assert TIED not in texts(open_atlas(head=f"{WRITER}/causal/0/2"))
 
 
 def test_the_table_of_a_head_names_its_columns(local_copy):

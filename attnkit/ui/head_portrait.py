@@ -23,7 +23,10 @@ from attnkit.realmodels.atlas import K_IS_V
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.portraits import Portrait
 from attnkit.ui.atlas import Head, numbers, picture
-from attnkit.ui.markdown import plain
+from attnkit.ui.markdown import plain, with_formulas
+
+TIED = "One matrix serves as W_K and as W_V here, so V is compared with nothing."
+"""Caption of a head whose layer has no W_V."""
 
 
 def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
@@ -84,7 +87,7 @@ def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> Non
             "it. The last column is of all heads of this kind in this model."
         )
         if row["tied"] == K_IS_V:
-            st.caption("One matrix serves as W_K and as W_V here, so V is compared with nothing.")
+            st.caption(with_formulas(TIED))
     with right:
         if portrait is None:
             st.info("No pictures of this head: only its numbers were kept.")

@@ -207,7 +207,7 @@ def show_grid(choice: AtlasChoice, heads: pd.DataFrame, head: Head, measure: Mea
     st.caption("Rows are layers, columns heads, counted from 0. Press a cell to look at its head.")
     grid(panels, head, partial(take_cell, choice), key=GRID)
     for sentence in filter(None, (describe_lacking(heads, measure), describe_tied(heads))):
-        st.caption(plain(sentence))
+        st.caption(with_formulas(sentence))
     look = " [Look at it](#head)" if choice.section == "head" else ""
     st.markdown(f"Outlined: {plain(head_in_words(heads, head, measure.name))}.{look}")
     numbers("grid", lambda: heads_table(heads, [measure.name]), f"{measure.title} of every head")
