@@ -213,6 +213,18 @@ _LLAMA_3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+_OLMO_3_ROPE = {
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "full_attention": {
+            "rope_type": "yarn",
+            "rope_theta": 500.0,
+            "factor": 8.0,
+            "attention_factor": 1.0,
+            "original_max_position_embeddings": 32,
+        },
+    }
+}
 _EXPERTS = {"hidden_size": 32, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8}
 _VISION = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 _GEMMA_TEXT = _llama("", "")[0].settings | {"sliding_window_pattern": 2, "num_hidden_layers": 5}
@@ -287,6 +299,13 @@ CASES = [
         use_bidirectional_attention=True,
     ),
     Case(
+        "Gemma4TextModel",
+        varied_models.CASES["gemma4_text-0"].settings | {"use_bidirectional_attention": "all"},
+        {"encoder": "self_attn"},
+        "gemma4_text",
+        pre_norm=True,
+    ),
+    Case(
         "Gemma3ForConditionalGeneration",
         {
             "text_config": _GEMMA_TEXT,
@@ -299,6 +318,8 @@ CASES = [
     *_llama("SmolLM3Model", "smollm3", num_hidden_layers=5),
     *_llama("OlmoModel", "olmo", pre_norm=False),
     *_llama("Olmo2Model", "olmo2", pre_norm=False),
+    *_llama("Olmo3Model", "olmo3", pre_norm=False, num_hidden_layers=5),
+    *_llama("Olmo3Model", "olmo3", pre_norm=False, num_hidden_layers=5, **_OLMO_3_ROPE),
     *_llama("GraniteModel", "granite"),
     *_llama("Starcoder2Model", "starcoder2"),
     *_llama("StableLmModel", "stablelm", head_dim=None, hidden_size=96, use_qkv_bias=True),

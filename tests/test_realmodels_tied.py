@@ -65,10 +65,19 @@ def test_averages_are_of_the_other_layers_only():
     both, free = (measure_model(_model(flag, False)).table for flag in (True, False))
     free = free[free["layer"] == 1]
     value = f"{free.loc[free['head'].notna(), 'overlap_kv'].mean():.3f}"
-    assert f"/{value} (" in summary(both).splitlines()[-1]
+    assert f"/{value} (" in summary(both)
     (group,) = groups_of(both[both["head"].notna()], "overlap_kv", once=True)
     assert len(group.values) == N_KV_HEADS
     assert group.values.max() < 1
+
+
+def test_each_overlap_has_the_chance_of_the_heads_that_it_averages():
+    """Tied heads may be wider than others, and wider heads overlap more by chance."""
+    table = measure_model(_model(True, False)).table
+    table.loc[table["layer"] == 0, "overlap_qk_random"] *= 2
+    chance = D_HEAD / D_MODEL
+    assert f"({1.5 * chance:.3f}/{chance:.3f}/{chance:.3f})" in summary(table)
+    assert f"({chance:.3f})" in summary(measure_model(_model(False)).table)
 
 
 def test_a_model_that_is_tied_throughout_has_no_such_averages():

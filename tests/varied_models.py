@@ -52,9 +52,9 @@ def _yarn(draw):
     }
 
 
-def gemma4(index):
+def gemma4(family, index):
     """Wider heads in global layers, with or without W_V, and reused keys and values."""
-    draw = _draw("gemma4", index)
+    draw = _draw(family, index)
     kinds = ["sliding_attention", "full_attention"]
     layer_types = [*kinds, *draw.choices(kinds, k=draw.choice([0, 1, 2])), "full_attention"]
     n_heads, n_kv_heads = _grouped(draw)
@@ -72,8 +72,9 @@ def gemma4(index):
         "hidden_size_per_layer_input": 4,
         "sliding_window": 4,
     }
-    name = draw.choice(["Gemma4ForCausalLM", "Gemma4TextModel"])
-    return Case(name, settings, {"causal": "self_attn"}, "gemma4_text", pre_norm=True)
+    unified = "Unified" if family == "gemma4_unified_text" else ""
+    name = draw.choice([f"Gemma4{unified}{end}" for end in ("ForCausalLM", "TextModel")])
+    return Case(name, settings, {"causal": "self_attn"}, family, pre_norm=True)
 
 
 def gpt_oss(index):
@@ -90,9 +91,9 @@ def gpt_oss(index):
     return Case(name, settings, {"causal": "self_attn"}, "gpt_oss", pre_norm=True)
 
 
-def deepseek(version, index):
+def deepseek(family, index):
     """Queries through a latent vector or not, five widths, biases."""
-    draw = _draw(version, index)
+    draw = _draw(family, index)
     n_heads = draw.choice([1, 2, 3, 5])
     n_layers = draw.choice([1, 2, 3])
     settings = {
@@ -114,8 +115,8 @@ def deepseek(version, index):
         "pad_token_id": 0,
         "rope_parameters": draw.choice([{"rope_type": "default", "rope_theta": 77.0}, _yarn(draw)]),
     }
-    name = draw.choice([f"DeepseekV{version[-1]}{end}" for end in ("ForCausalLM", "Model")])
-    return Case(name, settings, {"causal": "self_attn"}, version, pre_norm=True)
+    name = draw.choice([f"DeepseekV{family[-1]}{end}" for end in ("ForCausalLM", "Model")])
+    return Case(name, settings, {"causal": "self_attn"}, family, pre_norm=True)
 
 
 def falcon(index):
@@ -192,7 +193,8 @@ def mpt(index):
 
 
 FAMILIES = {
-    "gemma4": gemma4,
+    "gemma4_text": lambda index: gemma4("gemma4_text", index),
+    "gemma4_unified_text": lambda index: gemma4("gemma4_unified_text", index),
     "gpt_oss": gpt_oss,
     "deepseek_v2": lambda index: deepseek("deepseek_v2", index),
     "deepseek_v3": lambda index: deepseek("deepseek_v3", index),

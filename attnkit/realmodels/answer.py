@@ -238,12 +238,17 @@ def summary(table: pd.DataFrame) -> str:
         heads, layers = rows[rows["head"].notna()], rows[rows["head"].isna()]
         name = f"{model} {kind}" + (" folded" if folded else "")
         name += f" offset {offset}" if offset else ""
-        overlaps = "/".join(_number(heads[f"overlap_{pair}"].mean(), 3) for pair in PAIRS)
+        overlaps, chances = (
+            [_number(heads[name.format(pair)].mean(), 3) for pair in PAIRS]
+            for name in ("overlap_{}", "overlap_{}_random")
+        )
+        # They differ if heads of one width have no W_V, so that their overlap with V is missing.
+        chances = chances[:1] if len(set(chances)) == 1 else chances
         lines.append(
             f"| {name} ({len(heads)}) | {_mean_and_interval(heads['cos_qk'])} "
             f"| {_number(heads['cos_qv'].abs().mean(), 3)}; "
             f"{_number(heads['cos_kv'].abs().mean(), 3)} "
-            f"| {overlaps} ({heads['overlap_qk_random'].mean():.3f}) "
+            f"| {'/'.join(overlaps)} ({'/'.join(chances)}) "
             f"| {_mean_and_interval(heads['symmetry'])} "
             f"| {_number(layers['symmetry'].median())} {_interval(layers['symmetry'])} |"
         )

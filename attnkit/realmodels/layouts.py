@@ -247,10 +247,16 @@ _GEMMA_4 = replace(
     _LLAMA,
     layer_sizes=True,
     switches=(("use_bidirectional_attention", "all", Kind.ENCODER),),
-    rotary=Rotary(
-        theta=1e6, local_theta=10_000.0, global_every=6, global_offset=-1, local_scaling=False
-    ),
+    rotary=_GEMMA_3.rotary,
     notes=(UNDIVIDED, NORMED_VALUES),
+)
+
+_OLMO_3 = replace(
+    _LLAMA,
+    norm="",
+    rotary=Rotary(
+        theta=5e5, local_theta=5e5, global_every=4, global_offset=-1, local_scaling=False
+    ),
 )
 
 _GPT_OSS = replace(_LLAMA, rotary=Rotary(theta=150_000.0), notes=(SINK,))
@@ -346,6 +352,7 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "gemma2": (_GEMMA,),
     "gemma3_text": (_GEMMA_3,),
     "gemma4_text": (_GEMMA_4,),
+    "gemma4_unified_text": (_GEMMA_4,),
     "glm": (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),),
     "gpt2": _GPT2,
     "gpt_neox": (_GPT_NEOX,),
@@ -371,6 +378,7 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "nomic_bert": (_NOMIC,),
     "olmo": (replace(_LLAMA, norm=""),),
     "olmo2": (replace(_LLAMA, norm=""),),
+    "olmo3": (_OLMO_3,),
     "opt": (_OPT,),
     "pegasus": _encoder_decoder(pre_norm=True),
     "phi": (replace(_LLAMA, rotary=Rotary(fraction=0.5)),),
