@@ -123,7 +123,7 @@ def falcon(index):
     """Both architectures of the decoder, one or more key heads, rotary positions or ALiBi."""
     draw = _draw("falcon", index)
     n_heads, n_kv_heads = _grouped(draw)
-    new = draw.choice([True, False])
+    new = index % 2 == 1
     settings = {
         "vocab_size": D_VOCAB,
         "hidden_size": n_heads * draw.choice([2, 4, 6]),
@@ -131,7 +131,7 @@ def falcon(index):
         "num_attention_heads": n_heads,
         "new_decoder_architecture": new,
         "num_kv_heads": n_kv_heads if new else None,
-        "num_ln_in_parallel_attn": draw.choice([None, 1, 2]) if new else None,
+        "num_ln_in_parallel_attn": (None, 1, 2)[index // 2 % 3] if new else None,
         "multi_query": draw.choice([True, False]),
         "parallel_attn": new or draw.choice([True, False]),
         "bias": draw.choice([True, False]),
