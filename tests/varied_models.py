@@ -4,6 +4,7 @@ The numbers are drawn once per family and index, so that a model that fails can 
 """
 
 import random
+from functools import partial
 
 from library_models import D_VOCAB, Case
 
@@ -91,7 +92,17 @@ def gpt_oss(index):
     return Case(name, settings, {"causal": "self_attn"}, "gpt_oss", pre_norm=True)
 
 
-def deepseek(family, index):
+_LATENT = {
+    "deepseek_v2": "DeepseekV2",
+    "deepseek_v3": "DeepseekV3",
+    "glm4_moe_lite": "Glm4MoeLite",
+    "minicpm3": "MiniCPM3",
+    "youtu": "Youtu",
+}
+"""Start of the names of the library's classes, by family."""
+
+
+def latent(family, index):
     """Queries through a latent vector or not, five widths, biases."""
     draw = _draw(family, index)
     n_heads = draw.choice([1, 2, 3, 5])
@@ -111,11 +122,12 @@ def deepseek(family, index):
         "attention_bias": draw.choice([True, False]),
         "intermediate_size": 6,
         "moe_intermediate_size": 6,
+        "mlp_layer_types": ["dense"] * n_layers,
         "max_position_embeddings": 64,
         "pad_token_id": 0,
         "rope_parameters": draw.choice([{"rope_type": "default", "rope_theta": 77.0}, _yarn(draw)]),
     }
-    name = draw.choice([f"DeepseekV{family[-1]}{end}" for end in ("ForCausalLM", "Model")])
+    name = draw.choice([f"{_LATENT[family]}{end}" for end in ("ForCausalLM", "Model")])
     return Case(name, settings, {"causal": "self_attn"}, family, pre_norm=True)
 
 
@@ -193,11 +205,9 @@ def mpt(index):
 
 
 FAMILIES = {
-    "gemma4_text": lambda index: gemma4("gemma4_text", index),
-    "gemma4_unified_text": lambda index: gemma4("gemma4_unified_text", index),
+    **{name: partial(gemma4, name) for name in ("gemma4_text", "gemma4_unified_text")},
     "gpt_oss": gpt_oss,
-    "deepseek_v2": lambda index: deepseek("deepseek_v2", index),
-    "deepseek_v3": lambda index: deepseek("deepseek_v3", index),
+    **{family: partial(latent, family) for family in _LATENT},
     "falcon": falcon,
     "gptj": gptj,
     "bloom": bloom,

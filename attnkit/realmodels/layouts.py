@@ -261,7 +261,7 @@ _OLMO_3 = replace(
 
 _GPT_OSS = replace(_LLAMA, rotary=Rotary(theta=150_000.0), notes=(SINK,))
 
-_DEEPSEEK = replace(
+_LATENT = replace(
     _LLAMA, modules=(("self_attn.kv_a_proj_with_mqa", "kv"),), latent=True, switches=()
 )
 
@@ -341,8 +341,8 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "camembert": _BERT,
     "cohere": (_INTERLEAVED,),
     "deberta-v2": (_DEBERTA,),
-    "deepseek_v2": (_DEEPSEEK,),
-    "deepseek_v3": (_DEEPSEEK,),
+    "deepseek_v2": (_LATENT,),
+    "deepseek_v3": (_LATENT,),
     "distilbert": (_DISTILBERT,),
     "electra": _BERT,
     "ernie": _BERT,
@@ -354,6 +354,7 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "gemma4_text": (_GEMMA_4,),
     "gemma4_unified_text": (_GEMMA_4,),
     "glm": (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),),
+    "glm4_moe_lite": (_LATENT,),
     "gpt2": _GPT2,
     "gpt_neox": (_GPT_NEOX,),
     "gpt_oss": (_GPT_OSS,),
@@ -365,6 +366,7 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "marian": _encoder_decoder(pre_norm=False),
     "mbart": _encoder_decoder(pre_norm=True),
     "megatron-bert": _with_norms(_BERT, "attention.ln", "crossattention.ln"),
+    "minicpm3": (_LATENT,),
     "ministral": (_LLAMA,),
     "mistral": (_LLAMA,),
     "mixtral": (_LLAMA,),
@@ -399,6 +401,7 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "xlm-roberta-xl": _with_norms(
         _BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"
     ),
+    "youtu": (_LATENT,),
 }
 """Attention layers by the model_type of a configuration: encoder, then causal, then cross."""
 
