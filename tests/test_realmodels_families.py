@@ -10,6 +10,7 @@ import pytest
 import torch
 import varied_models
 from library_models import D_VOCAB, Case, built, computed
+from safetensors.torch import load_file, save_file
 
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.layouts import FAMILIES
@@ -487,6 +488,22 @@ def test_heads_are_the_librarys_own(case, tmp_path):
 def test_heads_of_varied_models_are_the_librarys_own(name, tmp_path):
     """The same holds for models of newer families with settings drawn at random."""
     _compare_with_library(varied_models.CASES[name], tmp_path)
+
+
+def test_experts_in_another_number_format_do_not_matter(tmp_path):
+    """The published gpt-oss has experts of four bits, and attention in bfloat16."""
+    built(varied_models.CASES["gpt_oss-0"], tmp_path)
+    _, (layer, *_), _ = _opened(tmp_path)
+    wanted = layer.read().W_Q
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.layers.0.mlp.experts.gate_up_proj_blocks"] = torch.zeros(2, 3).to(torch.uint8)
+    save_file(tensors, tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    _, (layer, *_), notes = _opened(tmp_path)
+    np.testing.assert_array_equal(layer.read().W_Q, wanted)
+    assert any("learned sink" in note for note in notes)
 
 
 def test_every_family_has_two_models_here():
