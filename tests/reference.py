@@ -117,13 +117,19 @@ COMPOSITIONS = """
     K=V kv_rank=3 kv_every=3 positions=plus
     QKV shared_layers kv_every=2
     QKV n_heads=2 d_head=7 d_mlp=11 positions=learned
-    Q=K positions=learned_plus
+    Q=K=V skew=4 unit_key positions=relative
+    Q=K sum skew=d positions=rope
+    QKV diff kv_every=2 exclusive
+    K=V n_heads=4 kv_heads=2 positions=rope rope_width=2 rotate_values
+    K=V positions=rope exclusive rotate_values
+    QKV d_k=3 d_v=5 v_norm positions=rope rope_width=2 rotate_values=only kv_every=2
 """.strip().split("\n")
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
     "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
     "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
-    "tie", "tie_by", "tie_at",
+    "tie", "tie_by", "tie_at", "skew", "exclusive",
+    "v_norm", "rope_width", "rotate_values",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
 VARIANTS = list(dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)]))
@@ -163,6 +169,7 @@ class Reference:
         letters = {"m": size.d_model, "d": size.d_head, "": 1}
         letters["d"] = self.width("d_head", size.d_head, letters)
         self.d_k, self.d_v = (self.width(name, letters["d"], letters) for name in ("d_k", "d_v"))
+        self.letters = letters
         self.d_mlp = int(given.get("d_mlp", size.d_mlp))
         self.standard, self.final_norm = size.blocks != "lean", size.blocks != "standard"
         self.answers_from = experiment.task.answers_from
@@ -248,6 +255,8 @@ class Reference:
             k = self.heads(linear(x, w, "B"), w, "K", self.d_k)
         else:
             k = self.heads(narrow, w, "K", self.d_k)
+        if "skew" in self.given:
+            k = k @ skew(self.d_k, self.width("skew", 0, self.letters))
         if "scaled" in self.given:
             k, v = k * w["D_K"], v * w["D_V"]
         if "signed" in self.given:
@@ -256,15 +265,23 @@ class Reference:
             k = norm(k) * w["g_K"]
         if "unit_key" in self.given:
             k = k / k.norm(dim=-1, keepdim=True)
-        return self.turned(k, self.at_j) if self.positions == "rope" else k, v
+        if "v_norm" in self.given:
+            v = norm(v)
+        if self.positions == "rope":
+            k = self.turned(k, self.at_j)
+        if "rotate_values" in self.given:
+            v = k if self.source["K"] == self.source["V"] else self.turned(v, self.at_j)
+        return k, v
 
     def turned(self, rows, at):
         """RoPE: a pair is a complex number, turned by its position times 10000^(−2i/d)."""
+        width = self.width("rope_width", rows.shape[-1], self.letters)
+        rows, rest = rows[..., :width], rows[..., width:]
         first, second = rows.chunk(2, -1)
-        rate = 10000.0 ** (-torch.arange(0, self.d_k, 2, dtype=torch.float64) / self.d_k)
+        rate = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
         angle = at[:, None] * rate
         turned = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle)
-        return torch.cat([turned.real, turned.imag], -1)
+        return torch.cat([turned.real, turned.imag, rest], -1)
 
     def read_out(self, q, k, v, w, layer, mask):
         """softmax(q kᵀ · scale + bias + mask) v W_O, with two maps per head where there are."""
@@ -286,6 +303,10 @@ class Reference:
         z = pattern[:, :, 0] @ v
         if "diff" in self.given:
             z = z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 - initial)
+        if "exclusive" in self.given:
+            z = z - (z * v).sum(-1, keepdim=True) / (v * v).sum(-1, keepdim=True) * v
+        if self.given.get("rotate_values") == "":
+            z = self.turned(z, -self.at_i)
         self.scores.append(scores.flatten(1, 2))
         self.patterns.append(pattern[:, :, 0])
         self.stages[-1] |= {"q": q, "k": k, "v": v, "products": products, "scores": scores}
@@ -313,6 +334,15 @@ class Reference:
 def linear(x, w, name):
     """x W, plus its bias where there is one."""
     return x @ w[f"W_{name}"] + w.get(f"b_{name}", 0)
+
+
+def skew(n, rank):
+    """Return the matrix that exchanges both halves of the last `rank` numbers, one negated."""
+    made, half = torch.eye(n, dtype=torch.float64), rank // 2
+    made[n - rank :, n - rank :] = 0
+    for first in range(n - rank, n - half):
+        made[first + half, first], made[first, first + half] = 1, -1
+    return made
 
 
 def norm(x):
@@ -422,6 +452,16 @@ def looks_at(experiment):
     before = InspectedExample(cohort.model, experiment)
     cohort.advance(3)
     return before, InspectedExample(cohort.model, experiment)
+
+
+def check_formulas(experiment):
+    """Compare answers and gradients of an experiment's only variant, after one step."""
+    cohort = Cohort(experiment, [0, 1], CPU)
+    shake(cohort.model)
+    cohort.advance(1)
+    looked = InspectedExample(cohort.model, experiment)
+    looked.check_logits(experiment.sharing[0])
+    looked.check_gradients(experiment.sharing[0])
 
 
 def two_models(one, other, **given):

@@ -40,10 +40,13 @@ class _Mark:
 
 _MARKS: dict[str, _Mark] = {
     "scaled": _Mark("D", ROLES, "every role scaled by factors of its own"),
+    "skew": _Mark("⇄", ("K",), "a part of the key exchanged and negated"),
     "signed": _Mark("±D", ("K",), "keys times factors of both signs"),
     "qk_norm": _Mark("N", ("Q", "K"), "queries and keys normalised"),
+    "v_norm": _Mark("N", ("V",), "values normalised"),
     "unit_key": _Mark("|1|", ("K",), "keys of length 1"),
     "rope": _Mark("↻", ("Q", "K"), "queries and keys turned by position"),
+    "rotate_values": _Mark("↻", ("V",), "values turned by position"),
 }
 """Marks by name of the option, or of the position encoding."""
 
@@ -62,14 +65,19 @@ _NOTES: dict[str, Callable[[Option], str]] = {
     "start": lambda option: f"starts as {option.value}",
     "tie": lambda option: "untied at first",
     "self_mask": lambda option: "no self-mask" if option.value == "no" else "self-mask",
+    "rope_width": lambda option: f"first {option.value} numbers turned",
+    "rotate_values": lambda option: (
+        "output not turned back" if option.value == "only" else "output turned back"
+    ),
+    "exclusive": lambda option: "output ⊥ own value",
     "temperature": lambda option: f"scores / {option.written}",
 }
 """Notes for other options; an option that is missing here is written in its text form."""
 
 LEGEND = (
     "**W** a matrix, **x** the token itself, **D** learnt factors, **±D** of both signs, "
-    "**N** normalised, **|1|** scaled to length 1, **↻** turned by position, **×4** heads, "
-    "**d4** numbers per head."
+    "**⇄** a part exchanged, **N** normalised, **|1|** scaled to length 1, **↻** turned by "
+    "position, **×4** heads, **d4** numbers per head."
 )
 """Meaning of the signs in diagrams; Markdown."""
 

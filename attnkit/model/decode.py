@@ -80,4 +80,5 @@ class Decoder:
         scores = heads.scores(q, k, query_positions, key_positions)
         if wiring.sizes.self_mask:
             scores[..., -1] += SELF_MASK
-        return heads.output(heads.mix(heads.pattern(scores), v))
+        z = heads.mix(heads.pattern(scores), v, v[:, :, :, -1:], query_positions)
+        return heads.output(z)

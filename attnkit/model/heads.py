@@ -44,6 +44,8 @@ class Heads:
     def keys_and_values(self, store: dict[str, Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values of the stored tokens, after all rules.
 
+        Both are the same tensor if keys enter the scores as values enter the output.
+
         Args:
             store: Vectors of the tokens, as returned by `store`.
             positions: Positions of the stored tokens, (j,).
@@ -51,7 +53,8 @@ class Heads:
         source, roles = self.source, self.wiring.roles
         k = source._project(roles["K"], None, store)
         v = k if roles["V"] == roles["K"] else source._project(roles["V"], None, store)
-        return source._adjust("K", k, positions), source._adjust("V", v, positions)
+        k = source._adjust("K", k, positions)
+        return k, k if self.wiring.value_is_key else source._adjust("V", v, positions)
 
     def queries(
         self, x: Float[Tensor, "s b i m"], store: dict[str, Tensor], positions: Tensor
@@ -92,13 +95,23 @@ class Heads:
             pattern = rule.combine(pattern, self.weights, self.layer)
         return pattern
 
-    def mix(self, pattern: Tensor, v: Tensor) -> Float[Tensor, "s b h i d"]:
-        """Return the values of every head, weighted by its pattern and summed."""
+    def mix(
+        self, pattern: Tensor, v: Tensor, own: Tensor | None, positions: Tensor
+    ) -> Float[Tensor, "s b h i d"]:
+        """Return the values of every head, weighted by its pattern and summed, after all rules.
+
+        Args:
+            pattern: Pattern of every head.
+            v: Values of the tokens that are seen, after all rules.
+            own: Values among them of the tokens that ask; None if these are not seen.
+            positions: Positions of the tokens that ask, (i,).
+        """
         v = self.for_all_heads(v)
         z = product(pattern.flatten(0, 2), v.flatten(0, 2))
         z = z.view(*pattern.shape[:4], v.shape[-1])
+        own = None if own is None else self.for_all_heads(own)
         for rule in self.wiring.rules:
-            z = rule.finish(z, self.weights, self.layer)
+            z = rule.finish(z, own, self.weights, positions, self.wiring, self.layer)
         return z
 
     def output(self, z: Float[Tensor, "s b h i d"]) -> Float[Tensor, "s b i m"]:
@@ -115,6 +128,7 @@ class Heads:
         Several maps count as heads, unless their scores are added. Keys and values of grouped heads
         are repeated.
         """
+        role = "K" if role == "V" and self.wiring.value_is_key else role
         source = self if role == "Q" else self.source
         weight = next(iter(source.weights.values()), torch.empty(1))
         d_model = self.wiring.sizes.d_model

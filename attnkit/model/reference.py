@@ -61,7 +61,7 @@ class Stages:
         scores: Scaled scores with biases, before masks.
         masked: Scores plus mask, the input of the softmax.
         pattern: Attention pattern.
-        z: Sum of the values of every head, weighted by its pattern.
+        z: Sum of the values of every head, weighted by its pattern, after all rules.
         added: Output of the layer, which is added to the residual stream at the query positions.
     """
 
@@ -182,7 +182,8 @@ class Transformer:
         scores = heads.scores(q, k, q_numbers, k_numbers)  # (s, b, h, p, i, j)
         masked = scores if mask is None else scores + mask[skipped:]
         pattern = heads.pattern(masked)  # (s, b, h, i, j)
-        z = heads.mix(pattern, v)  # (s, b, h, i, d)
+        own = v[:, :, :, skipped:] if spec.square else None
+        z = heads.mix(pattern, v, own, q_numbers)  # (s, b, h, i, d)
         added = heads.output(z)  # (s, b, i, m)
         return Stages(
             spec, query_positions, heads, x, rows, q, k, v, scores, masked, pattern, z, added

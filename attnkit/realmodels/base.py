@@ -159,8 +159,8 @@ class RealModel:
     Attributes:
         name: Name in tables, such as "SmolLM2-135M-Instruct".
         family: Architecture as the model's configuration names it, such as "llama".
-        format: Format of the file: "safetensors", "GGUF" or "CTranslate2"; `TRAINED_HERE` for
-            models without a file.
+        format: Format of the file: "safetensors", "GGUF", "CTranslate2" or "Marian"; `TRAINED_HERE`
+            for models without a file.
         layers: Encoder layers first, then causal layers, then cross-attention.
         notes: Complete sentences on what limits the numbers, such as quantisation.
     """

@@ -163,6 +163,19 @@ class Vector:
         return self.n_heads * self.width
 
 
+@dataclass(frozen=True)
+class Rotation:
+    """What rotary positions rotate, besides whole queries and keys.
+
+    Attributes:
+        width: Number of rotated numbers of each vector, which are the first ones; 0 if all are.
+        values: Whether values are rotated as keys are.
+    """
+
+    width: int = 0
+    values: bool = False
+
+
 @dataclass
 class Wiring:
     """Vectors, weights and roles of one variant's attention layer at its sizes.
@@ -180,6 +193,7 @@ class Wiring:
         adds_maps: Whether the maps are added before the softmax, and so are one bilinear form.
         reuse: Number of layers that share the keys and values of the first of them.
         shared_layers: Whether all layers use the parameters of the first.
+        rotation: What rotary positions rotate, if the variant has them.
         rules: Rules of the variant in the order of application.
     """
 
@@ -194,6 +208,7 @@ class Wiring:
     adds_maps: bool = False
     reuse: int = 1
     shared_layers: bool = False
+    rotation: Rotation = Rotation()
     rules: list[Rule] = field(default_factory=list)
 
     @property
@@ -205,6 +220,11 @@ class Wiring:
             and self.sizes.kv_heads == self.sizes.n_heads
             and self.sizes.d_k == self.sizes.d_v == self.sizes.d_head
         )
+
+    @property
+    def value_is_key(self) -> bool:
+        """Whether values are the keys as they enter the scores, after all rules of keys."""
+        return self.rotation.values and self.roles["V"] == self.roles["K"]
 
     @property
     def n_inner(self) -> int:
