@@ -334,7 +334,7 @@ def test_layers_whose_keys_are_values_are_named(local_copy, monkeypatch):
     table.loc[tied, [name for name in MEASURES if name.endswith(("_qv", "_kv"))]] = np.nan
     monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
     tab = open_atlas(measure="cos_kv", head=f"{WRITER}/causal/1/2")
-    assert f"in 1 of 4 layers of {WRITER}: V is compared" in text_with(tab, "W_V in 1 of")
+    assert f"in 1 of 4 layers of {WRITER}: comparisons" in text_with(tab, "W_V in 1 of")
     text_with(tab, TIED)
     assert TIED not in texts(open_atlas(head=f"{WRITER}/causal/0/2"))
 

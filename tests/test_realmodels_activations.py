@@ -157,6 +157,22 @@ def test_a_model_of_few_positions_gets_shorter_pieces(tmp_path, kind):
     assert found["act_cka_qk"].nunique() == N_LAYERS * N_HEADS
 
 
+@pytest.mark.parametrize("q_lora_rank", [None, 5])
+def test_latent_attention_is_run(tmp_path, q_lora_rank):
+    """Its inputs are found, whether queries come from a latent vector or not."""
+    config = T.DeepseekV3Config(
+        **sizes(num_key_value_heads=N_HEADS, first_k_dense_replace=N_LAYERS),
+        q_lora_rank=q_lora_rank,
+        kv_lora_rank=4,
+        qk_nope_head_dim=6,
+        qk_rope_head_dim=2,
+        v_head_dim=5,
+    )
+    found = with_activations(heads("causal"), save(tmp_path, T.DeepseekV3Model, config))
+    assert found["act_cka_qk"].between(0, 1).all()
+    assert found["act_cka_qk"].nunique() == N_LAYERS * N_HEADS
+
+
 def test_layers_with_the_same_weights_are_not_run(tmp_path):
     """ALBERT's run three times, and are read once."""
     config = T.AlbertConfig(**sizes(embedding_size=11, num_hidden_groups=1))

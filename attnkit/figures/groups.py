@@ -218,8 +218,8 @@ def describe_tied(heads: pd.DataFrame) -> str:
     if not tied:
         return ""
     return (
-        f"One matrix serves as W_K and as W_V {' and '.join(tied)}: V is compared with nothing "
-        "there, so these heads enter no average of such comparisons."
+        f"One matrix serves as W_K and as W_V {' and '.join(tied)}: comparisons with W_V are left "
+        "out there, and out of all averages."
     )
 
 

@@ -30,6 +30,9 @@ WINDOW, N_WINDOWS = 128, 8
 _QUERY_MODULES = {"query", "q_proj", "q_lin", "c_attn", "Wqkv", "qkv_proj", "query_key_value", "q"}
 """Names of the module that computes queries, in the families that are read."""
 
+_LATENT_MODULE = "kv_a_proj_with_mqa"
+"""Name of a module that reads the same inputs in latent attention, with or without `q_proj`."""
+
 _WITH_VALUES = tuple(name for name in WITH_VALUES if name.startswith("act_"))
 
 _BAND_WIDTH = 2 * 1.959964
@@ -176,8 +179,10 @@ def _record_inputs(network: Any, windows: list[list[int]]) -> list[Float[Array, 
             raise Unreadable(f"a layer gets inputs of shape {tuple(inputs.shape)}")
         recorded.append(inputs[:, 1:].flatten(0, 1).float().numpy())
 
-    for name, module in network.named_modules():
-        if name.rpartition(".")[2] in _QUERY_MODULES and not list(module.children()):
+    modules = [(name.rpartition(".")[2], module) for name, module in network.named_modules()]
+    latent = any(name == _LATENT_MODULE for name, _ in modules)
+    for name, module in modules:
+        if name in ({_LATENT_MODULE} if latent else _QUERY_MODULES) and not list(module.children()):
             module.register_forward_pre_hook(record)
     with torch.inference_mode():
         network(input_ids=tokens)

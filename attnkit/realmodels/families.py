@@ -29,9 +29,10 @@ from attnkit.realmodels.base import (
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.latent import latent_layers
 from attnkit.realmodels.layer_sizes import WIDTH_FIELDS, LayerSize, layer_sizes
-from attnkit.realmodels.layouts import FAMILIES, FIELD_NOTES, Stack
+from attnkit.realmodels.layouts import FAMILIES, FIELD_NOTES
 from attnkit.realmodels.notes import K_IS_V, KV_REUSED, NO_ENCODER, NORMED, SLOPED, TEXT_ONLY
 from attnkit.realmodels.rotary import ropes
+from attnkit.realmodels.stack import Stack
 from attnkit.realmodels.tensor_checks import check_shape, contents
 
 _OTHER_MODALITIES = ("vision", "visual", "image", "audio", "speech")

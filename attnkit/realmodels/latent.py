@@ -1,13 +1,14 @@
 """Multi-head latent attention: queries, keys and values that are projected in two steps.
 
-The input is projected to a latent vector, which is normalised, and that to all heads. A head's
-matrices are therefore products: W_Q = A_Q diag(g_Q) B_Q, and W_K and W_V are A diag(g) B_K and
-A diag(g) B_V with one A for both. What is left out is the number by which the norm divides the
-latent vector of each token.
+The input is projected to a latent vector, the latent vector is normalised, and the result is
+projected to all heads. A head's matrices are therefore products: W_Q = A_Q diag(g_Q) B_Q with the
+gain g_Q of the norm, and W_K = A diag(g) B_K and W_V = A diag(g) B_V with one A for both. The norm
+also divides each token's latent vector by its size. This division is left out. In some models
+queries are projected in one step.
 
-Queries and keys have a second part, which alone carries rotary positions. Its keys are one head for
-all queries and are not normalised, so that no single matrix W_Q W_Kᵀ holds both parts. Only the
-first part is read.
+Queries and keys have a second part, which alone has rotary positions. Its key is the same for all
+heads and is not normalised, so no single matrix W_Q W_Kᵀ describes both parts. Only the first part
+is read.
 
 Source:
     DeepSeek-AI 2024, "DeepSeek-V2", arXiv 2405.04434.
@@ -23,8 +24,8 @@ import numpy as np
 from attnkit.realmodels.base import Array, AttentionLayer, Projections, TensorFile, per_head
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.layer_sizes import WIDTH_FIELDS
-from attnkit.realmodels.layouts import Stack
 from attnkit.realmodels.notes import LATENT
+from attnkit.realmodels.stack import Stack
 from attnkit.realmodels.tensor_checks import check_shape
 
 _Q, _Q_A, _Q_NORM, _Q_B = "q_proj", "q_a_proj", "q_a_layernorm", "q_b_proj"
@@ -127,25 +128,24 @@ def _read(tensors: TensorFile, attention: str, norm: str, widths: _Widths) -> Pr
         name = f"{attention}{module}.bias"
         return tensors.read(name)[:n] if name in tensors.shapes else None
 
-    n_heads = widths.n_heads
+    n_heads, n = widths.n_heads, widths.plain
     if widths.q_latent:
-        second = per_head(read(_Q_B), n_heads)
+        second = per_head(read(_Q_B), n_heads)[..., :n]
         w_q, b_q = _product(read(_Q_A), bias(_Q_A, widths.q_latent), read(_Q_NORM), second)
     else:
-        w_q, b_q = per_head(read(_Q), n_heads), None
+        w_q, b_q = per_head(read(_Q), n_heads)[..., :n], None
     w_kv, b_kv = _product(
         read(_KV_A)[: widths.kv_latent],
         bias(_KV_A, widths.kv_latent),
         read(_KV_NORM),
         per_head(read(_KV_B), n_heads),
     )
-    n = widths.plain
     gain = tensors.read(norm)
     return Projections(
-        w_q[..., :n],
+        w_q,
         w_kv[..., :n],
         w_kv[..., n:],
-        None if b_q is None else b_q[..., :n],
+        b_q,
         None if b_kv is None else b_kv[..., :n],
         None if b_kv is None else b_kv[..., n:],
         gain,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from attnkit.realmodels.base import Unreadable, quote
 from attnkit.realmodels.configuration import Configuration
-from attnkit.realmodels.layouts import Stack
 from attnkit.realmodels.rotary import FULL, layer_types_of
+from attnkit.realmodels.stack import Stack
 
 WIDTH_FIELDS = ("hidden_size", "d_model", "n_embd", "n_embed", "dim")
 

@@ -14,14 +14,17 @@ CAPPED = "Scores are capped by a tanh before the softmax."
 UNDIVIDED = "Scores are not divided by the square root of the width of a head."
 WINDOWED = "Some or all layers attend only to tokens within a window."
 K_IS_V = (
-    "In some or all layers, one matrix serves as W_K and as W_V, so V is compared with nothing "
+    "In some or all layers, one matrix serves as W_K and as W_V; comparisons with W_V are left out "
     "there."
 )
-KV_REUSED = "The last layers reuse the keys and values of an earlier layer; W_K and W_V are its."
+KV_REUSED = (
+    "The last layers reuse the keys and values of an earlier layer, and are shown with its W_K and "
+    "W_V."
+)
 LATENT = (
-    "Queries, keys and values are projected from normalised latent vectors: each matrix is the "
-    "product of both projections and the norm's gain. Only the part of queries and keys without "
-    "rotary positions is shown."
+    "Keys and values, and in most models queries, come from latent vectors: their matrices are "
+    "products of two projections and the gain of the norm between them. Only the part of queries "
+    "and keys without rotary positions is shown."
 )
 REPEATED = "All layers of a group share their weights, which are shown once."
 UNTURNED = "Some layers have no rotary positions."

@@ -155,11 +155,7 @@ def _proportional(theta: float, n_dims: int, d_head: int) -> np.ndarray:
 
 
 def _yarn_factor(fields: Configuration, config: Configuration) -> tuple[float, float]:
-    """Return how many times as long as the first training texts were texts may be, and that length.
-
-    Raises:
-        Unreadable: If a field is missing.
-    """
+    """Return the factor by which YaRN extends the length of texts, and the length before it."""
     trained = fields.number("original_max_position_embeddings", default=0.0) or config.number(
         "original_max_position_embeddings", "max_position_embeddings"
     )

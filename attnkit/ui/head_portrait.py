@@ -25,7 +25,7 @@ from attnkit.realmodels.portraits import Portrait
 from attnkit.ui.atlas import Head, numbers, picture
 from attnkit.ui.markdown import plain, with_formulas
 
-TIED = "One matrix serves as W_K and as W_V here, so V is compared with nothing."
+TIED = "One matrix serves as W_K and as W_V here, so comparisons with W_V are left out."
 """Caption of a head whose layer has no W_V."""
 
 
