@@ -170,7 +170,6 @@ def test_latent_attention_is_run(tmp_path, q_lora_rank):
     )
     found = with_activations(heads("causal"), save(tmp_path, T.DeepseekV3Model, config))
     assert found["act_cka_qk"].between(0, 1).all()
-    assert found["act_cka_qk"].nunique() == N_LAYERS * N_HEADS
 
 
 def test_layers_with_the_same_weights_are_not_run(tmp_path):
