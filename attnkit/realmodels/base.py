@@ -113,6 +113,9 @@ class Projections:
             no gain.
         gain_kv: Gain of the norm right before `W_K` and `W_V`, or None.
         rope: Rotary positions of queries and keys, or None.
+        latent_q: Width of the latent vector from which `W_Q` of all heads is projected; 0 if none.
+        latent_kv: Width of the latent vector from which `W_K` and `W_V` of all heads are projected,
+            which makes the two alike; 0 if none.
     """
 
     W_Q: Float[Array, "h m d"]
@@ -124,6 +127,8 @@ class Projections:
     gain_q: Float[Array, " m"] | None = None
     gain_kv: Float[Array, " m"] | None = None
     rope: Rope | None = None
+    latent_q: int = 0
+    latent_kv: int = 0
 
     @property
     def k_is_v(self) -> bool:

@@ -150,6 +150,8 @@ def _read(tensors: TensorFile, attention: str, norm: str, widths: _Widths) -> Pr
         None if b_kv is None else b_kv[..., n:],
         gain,
         gain,
+        latent_q=widths.q_latent,
+        latent_kv=widths.kv_latent,
     )
 
 

@@ -23,8 +23,9 @@ KV_REUSED = (
 )
 LATENT = (
     "Keys and values, and in most models queries, come from latent vectors: their matrices are "
-    "products of two projections and the gain of the norm between them. Only the part of queries "
-    "and keys without rotary positions is shown."
+    "products of two projections and the gain of the norm between them. Keys and values share the "
+    "first projection, which makes W_K and W_V alike, and so do the random matrices beside them. "
+    "Only the part of queries and keys without rotary positions is shown."
 )
 REPEATED = "All layers of a group share their weights, which are shown once."
 UNTURNED = "Some layers have no rotary positions."
