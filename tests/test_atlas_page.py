@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from idle import PATIENCE, idle_service, show, visit
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
@@ -430,6 +430,20 @@ def test_a_folder_is_measured_and_joins_the_figures(with_measured_model):
     assert "send it on" not in " ".join(texts(tab))
     tab.selectbox(key="atlas_head_model").set_value(READER)
     text_with(show(tab), "names this head: send it on")
+
+
+def test_a_measured_model_with_one_matrix_for_keys_and_values(local_copy, tiny_model):
+    """Its file stores the matrix under two names; the page says what follows."""
+    tensors = load_file(tiny_model / "model.safetensors")
+    place = "encoder.layer.0.attention.self"
+    tensors[f"{place}.value.weight"] = tensors[f"{place}.key.weight"].copy()
+    save_file(tensors, tiny_model / "model.safetensors")
+    tab = open_atlas(measure="cos_qk", show="own")
+    tab.text_input(key="own_source").set_value(str(tiny_model))
+    tab = measured(press(tab, "own_measure"))
+    message = text_with(tab, "Measured: tiny-bert, 2 heads")
+    assert "On its numbers: In some or all layers, one matrix serves as W_K and as W_V" in message
+    text_with(tab, "in all layers of tiny-bert")
 
 
 def test_a_measured_model_is_there_after_a_reload(with_measured_model):

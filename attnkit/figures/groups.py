@@ -214,7 +214,8 @@ def describe_tied(heads: pd.DataFrame) -> str:
         layers = rows.drop_duplicates(["kind", "layer"])
         n_tied = int((layers["tied"] == K_IS_V).sum())
         if n_tied:
-            tied.append(f"in {n_tied} of {len(layers)} layers of {model}")
+            share = "all" if n_tied == len(layers) else f"{n_tied} of {len(layers)}"
+            tied.append(f"in {share} layers of {model}")
     if not tied:
         return ""
     return (
