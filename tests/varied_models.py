@@ -16,7 +16,7 @@ def _draw(family, index):
 
 
 def _grouped(draw):
-    """Numbers of query heads and of key and value heads."""
+    """Return numbers of query heads and of key and value heads."""
     n_kv_heads = draw.choice([1, 2, 3])
     return n_kv_heads * draw.choice([1, 2, 3]), n_kv_heads
 
@@ -37,7 +37,7 @@ def _sizes(draw):
 
 
 def _equal_heads(draw):
-    """Numbers of heads and their width, for models whose heads share the residual stream."""
+    """Return the number of heads, their width, and the product of the two."""
     n_heads, d_head = draw.choice([1, 2, 3, 5]), draw.choice([2, 4, 6])
     return n_heads, d_head, n_heads * d_head
 
@@ -54,7 +54,7 @@ def _yarn(draw):
 
 
 def gemma4(family, index):
-    """Wider heads in global layers, with or without W_V, and reused keys and values."""
+    """Return a Gemma 4: wide heads in global layers, with or without W_V, reused keys and values."""
     draw = _draw(family, index)
     kinds = ["sliding_attention", "full_attention"]
     layer_types = [*kinds, *draw.choices(kinds, k=draw.choice([0, 1, 2])), "full_attention"]
@@ -79,7 +79,7 @@ def gemma4(family, index):
 
 
 def gpt_oss(index):
-    """Learned sinks, with and without biases, YaRN."""
+    """Return a gpt-oss: learned sinks, with or without biases and YaRN."""
     draw = _draw("gpt_oss", index)
     settings = _sizes(draw) | {
         "num_local_experts": 2,
@@ -103,7 +103,7 @@ _LATENT = {
 
 
 def latent(family, index):
-    """Queries through a latent vector or not, five widths, biases."""
+    """Return a model with latent attention: five widths, queries in one step or two, biases."""
     draw = _draw(family, index)
     n_heads = draw.choice([1, 2, 3, 5])
     n_layers = draw.choice([1, 2, 3])
@@ -132,7 +132,7 @@ def latent(family, index):
 
 
 def falcon(index):
-    """Both architectures of the decoder, one or more key heads, rotary positions or ALiBi."""
+    """Return a Falcon of one of its architectures, with rotary positions or ALiBi."""
     draw = _draw("falcon", index)
     n_heads, n_kv_heads = _grouped(draw)
     new = index % 2 == 1
@@ -157,7 +157,7 @@ def falcon(index):
 
 
 def gptj(index):
-    """A few or all of a head's dimensions rotate, in pairs of neighbours."""
+    """Return a GPT-J, in which some or all of a head's dimensions rotate, in pairs of neighbours."""
     draw = _draw("gptj", index)
     n_heads, d_head, d_model = _equal_heads(draw)
     settings = {
@@ -174,7 +174,7 @@ def gptj(index):
 
 
 def bloom(index):
-    """Rows ordered by head."""
+    """Return a Bloom, whose rows of queries, keys and values are ordered by head."""
     draw = _draw("bloom", index)
     n_heads, _, d_model = _equal_heads(draw)
     settings = {
@@ -189,7 +189,7 @@ def bloom(index):
 
 
 def mpt(index):
-    """Queries, keys and values clipped or not."""
+    """Return an MPT, which may clip queries, keys and values."""
     draw = _draw("mpt", index)
     n_heads, _, d_model = _equal_heads(draw)
     settings = {
