@@ -54,7 +54,7 @@ def _yarn(draw):
 
 
 def gemma4(family, index):
-    """Return a Gemma 4: wide heads in global layers, with or without W_V, reused keys and values."""
+    """Return a Gemma 4: wide heads in global layers, with or without W_V, and reused keys."""
     draw = _draw(family, index)
     kinds = ["sliding_attention", "full_attention"]
     layer_types = [*kinds, *draw.choices(kinds, k=draw.choice([0, 1, 2])), "full_attention"]
@@ -157,7 +157,7 @@ def falcon(index):
 
 
 def gptj(index):
-    """Return a GPT-J, in which some or all of a head's dimensions rotate, in pairs of neighbours."""
+    """Return a GPT-J, in which some or all dimensions rotate, in pairs of neighbours."""
     draw = _draw("gptj", index)
     n_heads, d_head, d_model = _equal_heads(draw)
     settings = {
