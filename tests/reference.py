@@ -127,9 +127,9 @@ COMPOSITIONS = """
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
     "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
-    "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
-    "tie", "tie_by", "tie_at", "skew", "exclusive",
-    "v_norm", "rope_width", "rotate_values",
+    "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate", "skew",
+    "exclusive", "v_norm", "rope_width", "rotate_values", "kv_residual", "shared_half", "kv_from",
+    "tie", "tie_by", "tie_at",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
 VARIANTS = list(dict.fromkeys([*NAMED, *map(Variant, COMPOSITIONS)]))
@@ -193,7 +193,7 @@ class Reference:
 
     def logits(self, own, tokens):
         """Every layer adds what its heads read out, then its MLP."""
-        self.scores, self.patterns, self.stages = [], [], []
+        self.scores, self.patterns, self.stages, kept = [], [], [], []
         x = own["W_E"][tokens].sum(2) + own.get("b_E", 0)  # (b, i, m)
         if self.positions in ("learned", "learned_plus"):
             x = x + own["W_pos"]
@@ -207,8 +207,12 @@ class Reference:
             self.stages.append({"x": x, "rows": rows})
             self.at = (torch.arange(len(side), dtype=torch.float64) for side in (asks, looks))
             self.at_i, self.at_j = self.at  # each side counts by itself
-            if layer % int(self.given.get("kv_every", 1)) == 0:
+            n_own = len(self.layers) - len(self.layers) // 2  # that many have their own k and v
+            if "kv_from" in self.given and layer >= n_own:
+                k, v = kept[n_own - 1][0], kept[0][1]
+            elif layer % int(self.given.get("kv_every", 1)) == 0:
                 k, v = self.keys_and_values(rows[:, list(looks)], w)
+            kept.append((k, v))
             mask = torch.zeros(len(asks), len(looks), dtype=torch.float64)
             if causal:
                 mask[torch.ones_like(mask).triu(1) == 1] = -math.inf
@@ -248,8 +252,16 @@ class Reference:
     def keys_and_values(self, x, w):
         """k = x W_K, v = x W_V, or what stands in their place, and what acts on them."""
         narrow = linear(x, w, "C") if "kv_rank" in self.given else x
-        v = self.heads(narrow, w, "V", self.d_v)
-        if "keyless" in self.given:
+        if "kv_residual" in self.given:
+            k, v = (self.with_residual(x, w, self.source[role]) for role in "KV")
+        else:
+            v = self.heads(narrow, w, "V", self.d_v)
+        if "kv_residual" in self.given:
+            pass
+        elif "shared_half" in self.given:
+            shared = linear(x, w, "R")[:, None].expand(*v.shape[:3], -1)
+            k = torch.cat([shared, v[..., : self.d_k // 2]], -1)
+        elif "keyless" in self.given:
             k = torch.einsum("bhid,hde->bhie", v, w["W_VK"])
         elif "k_rank" in self.given:
             k = self.heads(linear(x, w, "B"), w, "K", self.d_k)
@@ -273,9 +285,16 @@ class Reference:
             v = k if self.source["K"] == self.source["V"] else self.turned(v, self.at_j)
         return k, v
 
+    def with_residual(self, x, w, name):
+        """Return what all heads share plus the residual of each, x S + (x A_h) B_h."""
+        of_heads = linear(x, w, f"A_{name}").unflatten(-1, (len(w[f"W_B_{name}"]), -1))
+        residual = torch.einsum("bihr,hrd->bhid", of_heads, w[f"W_B_{name}"])
+        return linear(x, w, f"S_{name}")[:, None] + residual
+
     def turned(self, rows, at):
         """RoPE: a pair is a complex number, turned by its position times 10000^(−2i/d)."""
         width = self.width("rope_width", rows.shape[-1], self.letters)
+        width = width // 2 if "shared_half" in self.given else width
         rows, rest = rows[..., :width], rows[..., width:]
         first, second = rows.chunk(2, -1)
         rate = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)

@@ -91,7 +91,7 @@ def _knows(wiring: Wiring) -> bool:
     latents = {v.reads for v in wiring.vectors.values() if v.reads != TOKEN}
     return (
         all(_has_no_hooks(rule) or type(rule) in KERNEL_RULES for rule in wiring.rules)
-        and wiring.reuse == 1
+        and not wiring.layers_share
         and not wiring.rotation.values
         and len(latents) <= 1
         and all(wiring.vectors[name].reads == TOKEN for name in latents)
