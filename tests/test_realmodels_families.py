@@ -490,6 +490,17 @@ def test_heads_of_varied_models_are_the_librarys_own(name, tmp_path):
     _compare_with_library(varied_models.CASES[name], tmp_path)
 
 
+@pytest.mark.parametrize("index", range(3))
+def test_latent_vectors_are_named_for_the_random_level(index, tmp_path):
+    """W_K and W_V of one latent vector are alike by construction, which their level must know."""
+    case = varied_models.CASES[f"deepseek_v2-{index}"]
+    built(case, tmp_path)
+    _, (layer, *_), _ = _opened(tmp_path)
+    read = layer.read()
+    assert read.latent_q == (case.settings["q_lora_rank"] or 0)
+    assert read.latent_kv == case.settings["kv_lora_rank"]
+
+
 def test_experts_in_another_number_format_do_not_matter(tmp_path):
     """The published gpt-oss has experts of four bits, and attention in bfloat16."""
     built(varied_models.CASES["gpt_oss-0"], tmp_path)
