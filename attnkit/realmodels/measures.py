@@ -30,6 +30,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnkit.realmodels.base import Array, Projections
+from attnkit.realmodels.gram import Gram, effective_rank, ratio, sum_of_squares
 
 PAIRS = {"qk": "W_Q and W_K", "qv": "W_Q and W_V", "kv": "W_K and W_V"}
 """Compared matrices, by the suffix of a measure's name."""
@@ -148,9 +149,6 @@ OF_WEIGHTS = tuple(name for name in MEASURES if name not in OF_ACTIVATIONS)
 WITH_VALUES = tuple(name for name in MEASURES if name.endswith(("_qv", "_kv")))
 """Comparisons with W_V; where W_K serves as W_V, they are 1, or those with W_K once more."""
 
-_MIN_EIGENVALUE = 1e-14
-"""Eigenvalues of WᵀW below this share of the largest count as zero."""
-
 _MIN_SKEW = 1e-7
 """Singular values of the skew part of W_Q W_Kᵀ below this count as zero; both have norm 1."""
 
@@ -218,7 +216,7 @@ def _measure_group(
     """
     n_heads = len(q)
     weights = {"q": q, "k": k[None], "v": v[None]}
-    grams = {role: _Gram.of(w) for role, w in weights.items()}
+    grams = {role: Gram.of(w) for role, w in weights.items()}
     values: dict[str, Array] = {}
     for role, gram in grams.items():
         values[f"norm_{role}"] = np.broadcast_to(gram.norm, n_heads)
@@ -231,69 +229,8 @@ def _measure_group(
     return values
 
 
-@dataclass(frozen=True, eq=False)
-class _Gram:
-    """Gram matrices WᵀW of some heads, and values that follow from them.
-
-    Attributes:
-        matrix: WᵀW.
-        norm: Frobenius norm of W.
-        effective_rank: Effective rank of W.
-        whiten: W @ whiten has orthonormal columns, and zeros beyond the rank of W.
-        root: A matrix R with R Rᵀ = WᵀW.
-        rank: Rank of W.
-    """
-
-    matrix: Float[Array, "h d d"]
-    norm: Float[Array, " h"]
-    effective_rank: Float[Array, " h"]
-    whiten: Float[Array, "h d d"]
-    root: Float[Array, "h d d"]
-    rank: Float[Array, " h"]
-
-    @staticmethod
-    def of(w: Float[Array, "h m d"]) -> _Gram:
-        matrix = w.swapaxes(1, 2) @ w
-        values, vectors = np.linalg.eigh(matrix)
-        values = values.clip(0)
-        positive = values > _MIN_EIGENVALUE * values[:, -1:]
-        inverse = np.where(positive, 1 / np.sqrt(np.where(positive, values, 1)), 0)
-        return _Gram(
-            matrix,
-            norm=np.sqrt(np.trace(matrix, axis1=1, axis2=2)),
-            effective_rank=effective_rank(np.sqrt(values)),
-            whiten=vectors * inverse[:, None, :],
-            root=vectors * np.sqrt(values)[:, None, :],
-            rank=positive.sum(1),
-        )
-
-
-def bases_of(w: Float[Array, "h m d"]) -> Float[Array, "h m d"]:
-    """Return orthonormal bases of the subspaces that matrices read, as columns; zeros beyond rank.
-
-    Ten times as fast as `attnkit.analysis.similarity.column_space`, but less accurate for matrices
-    that nearly lose a dimension, because WᵀW has the square of their condition number.
-    """
-    w = w.astype(np.float64)
-    bases: Array = w @ _Gram.of(w).whiten
-    return bases
-
-
-def effective_rank(singular: Float[Array, "*n d"]) -> Float[Array, " *n"]:
-    """Return exp of the entropy of singular values as shares of their sum; NaN if all are 0.
-
-    Source:
-        Roy & Vetterli 2007, "The effective rank: a measure of effective dimensionality".
-    """
-    total = singular.sum(-1, keepdims=True)
-    shares = np.divide(singular, total, out=np.full_like(singular, np.nan), where=total > 0)
-    logs = np.log(np.where(shares > 0, shares, 1))
-    rank: Array = np.exp(-(shares * logs).sum(-1))
-    return rank
-
-
 def _compare(
-    a: Float[Array, "h m d"], b: Float[Array, "h m e"], gram_a: _Gram, gram_b: _Gram
+    a: Float[Array, "h m d"], b: Float[Array, "h m e"], gram_a: Gram, gram_b: Gram
 ) -> dict[str, Float[Array, " h"]]:
     """Compute the pairwise measures of two matrices; NaN if they read streams of two widths."""
     names = ("cos", "overlap", "rotated", "cka", "inner")
@@ -304,18 +241,18 @@ def _compare(
     same_width = a.shape[2] == b.shape[2]
     inner = np.trace(cross, axis1=1, axis2=2) if same_width else np.full(len(cross), np.nan)
     whitened = gram_a.whiten.swapaxes(1, 2) @ cross @ gram_b.whiten
-    gram_norms = np.sqrt(_sum_of_squares(gram_a.matrix) * _sum_of_squares(gram_b.matrix))
+    gram_norms = np.sqrt(sum_of_squares(gram_a.matrix) * sum_of_squares(gram_b.matrix))
     return {
-        "cos": _ratio(inner, norms),
-        "overlap": _ratio(_sum_of_squares(whitened), np.minimum(gram_a.rank, gram_b.rank)),
-        "rotated": _ratio(np.linalg.svd(cross, compute_uv=False).sum(-1), norms),
-        "cka": _ratio(_sum_of_squares(cross), gram_norms),
+        "cos": ratio(inner, norms),
+        "overlap": ratio(sum_of_squares(whitened), np.minimum(gram_a.rank, gram_b.rank)),
+        "rotated": ratio(np.linalg.svd(cross, compute_uv=False).sum(-1), norms),
+        "cka": ratio(sum_of_squares(cross), gram_norms),
         "inner": inner,
     }
 
 
 def _measure_form(
-    q: Float[Array, "h m d"], k: Float[Array, "1 m d"], gram_q: _Gram, gram_k: _Gram
+    q: Float[Array, "h m d"], k: Float[Array, "1 m d"], gram_q: Gram, gram_k: Gram
 ) -> dict[str, Float[Array, " h"]]:
     """Compute the measures of M = W_Q W_Kᵀ without computing M."""
     singular = np.linalg.svd(gram_q.root.swapaxes(1, 2) @ gram_k.root, compute_uv=False)
@@ -330,14 +267,12 @@ def _measure_form(
     return {
         "rank_qk": rank,
         "rank_skew": effective_rank(_skew_spectrum(gram_q, gram_k, cross)),
-        "symmetry": _ratio((cross * cross.swapaxes(1, 2)).sum((1, 2)), size),
+        "symmetry": ratio((cross * cross.swapaxes(1, 2)).sum((1, 2)), size),
         "directionality": directionality_of(np.sqrt(rows.clip(0)), np.sqrt(columns.clip(0))),
     }
 
 
-def _skew_spectrum(
-    gram_q: _Gram, gram_k: _Gram, cross: Float[Array, "h d d"]
-) -> Float[Array, "h e"]:
+def _skew_spectrum(gram_q: Gram, gram_k: Gram, cross: Float[Array, "h d d"]) -> Float[Array, "h e"]:
     """Return the singular values of (M − Mᵀ) / 2 for W_Q and W_K of norm 1; `cross` is W_KᵀW_Q.
 
     With B = [W_Q, W_K] and BᵀB = R Rᵀ they are those of (R_Qᵀ R_K − R_Kᵀ R_Q) / 2, where R_Q and
@@ -406,17 +341,3 @@ def _measure_whole_layer(
         ]
         values["directionality"] = float(directionality_of(*norms))
     return values
-
-
-def _sum_of_squares(matrices: Float[Array, "*n i j"]) -> Float[Array, " *n"]:
-    squares: Array = np.einsum("...ij,...ij->...", matrices, matrices)
-    return squares
-
-
-def _ratio(numerator: Array, denominator: Array) -> Array:
-    """Divide; NaN where the denominator is not positive."""
-    shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
-    quotient: Array = np.divide(
-        numerator, denominator, out=np.full(shape, np.nan), where=np.greater(denominator, 0)
-    )
-    return quotient

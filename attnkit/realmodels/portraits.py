@@ -9,7 +9,8 @@ from jaxtyping import Float
 
 from attnkit.analysis.similarity import cosines_between
 from attnkit.realmodels.base import Array, Projections
-from attnkit.realmodels.measures import PAIRS, bases_of
+from attnkit.realmodels.gram import bases_of
+from attnkit.realmodels.measures import PAIRS
 
 AXES = 16
 """Maximum number of rows and columns of `Portrait.matrix`."""
