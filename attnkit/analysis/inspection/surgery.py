@@ -136,18 +136,21 @@ class Tying:
         text = self.text if self.repeatable else ""
         return {"tie": self.sharing.value, "by": self.by, "text": text}
 
-    def model(self, parameters: Sequence[dict[str, np.ndarray]]) -> Model:
+    def model(
+        self, parameters: Sequence[dict[str, np.ndarray]], model_class: type[Model] = Model
+    ) -> Model:
         """Return the tied models of some runs of the variant.
 
         Args:
             parameters: Parameters of each untied model.
+            model_class: Class of the tied models.
 
         Raises:
             InvalidVariant, InvalidExperiment: If it cannot be tied in this way; says why.
         """
         variant = Variant(f"{self.text} tie_at=0")
         experiment = self.experiment.replace(sharing=[variant])
-        model = Model(
+        model = model_class(
             experiment,
             [experiment.first_seed] * len(parameters),
             torch.device("cpu"),

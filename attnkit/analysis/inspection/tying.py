@@ -33,6 +33,7 @@ from attnkit.model.model import Model
 from attnkit.model.reference import Transformer
 from attnkit.training import metrics
 from attnkit.training.data import TrainingData, held_out_examples
+from attnkit.training.engine import choose_engine, is_ready, kernel_knows
 from attnkit.training.film import Film
 from attnkit.training.results import Result
 from attnkit.training.training import train
@@ -105,7 +106,7 @@ def measure_tying(
     Raises:
         ValueError: If its keys and values cannot be tied in this way; says why.
     """
-    model = Model(
+    model = _model_class(experiment, variant)(
         experiment,
         experiment.seeds,
         torch.device("cpu"),
@@ -176,6 +177,16 @@ def inspect_tying(
     return InspectionResult(header, with_accuracy(last), fixed)
 
 
+def _model_class(experiment: Experiment, variant: Variant) -> type[Model]:
+    """Return the class of models that computes a variant fastest, without compiling anything."""
+    engine = choose_engine(torch.device("cpu"))
+    if engine == "kernel" and is_ready(engine) and kernel_knows(experiment, variant):
+        from attnkit.model.kernel.model import KernelModel
+
+        return KernelModel
+    return Model
+
+
 def _tied_to_key(
     experiment: Experiment,
     variant: Variant,
@@ -197,7 +208,7 @@ def _tied_to_key(
         if tying.sharing is Sharing.K_V and tying.by == "keep_K"
     )
     try:
-        tied = tying.model(parameters)
+        tied = tying.model(parameters, type(model))
     except (InvalidVariant, InvalidExperiment) as error:
         raise _refusal(variant, refusal_of(error, Sharing.K_V)) from None
     if reason := _why_not_absorbed(model.wirings[variant]):
@@ -206,9 +217,11 @@ def _tied_to_key(
 
 
 def _refusal(variant: Variant, reason: str) -> ValueError:
-    reason = reason.removesuffix(".")
-    allowed = "a variant of QKV whose keys and values can be tied, with a map from keys to values"
-    return ValueError(f"sharing: got {variant}, allowed {allowed}: {reason}")
+    """Return the error for a variant whose keys and values cannot be tied here, with the reason."""
+    return ValueError(
+        f"sharing: got {variant}, allowed QKV, or a variant of it such as RoPE or MQA: "
+        f"{reason.removesuffix('.')}"
+    )
 
 
 def _why_not_absorbed(wiring: Wiring) -> str:
