@@ -54,6 +54,9 @@ _MOST_NUMBERS = 2**25
 Parameters: TypeAlias = dict[str, np.ndarray]
 """Parameters of one run by name."""
 
+Runs: TypeAlias = tuple[Experiment, list[Parameters], int]
+"""Experiment of a variant, the parameters of all its seeds, and their training step."""
+
 TokensAndLabels: TypeAlias = tuple[Int64[Tensor, "s b n fields"], Int64[Tensor, "s b a"]]
 """Held-out examples of every seed."""
 
@@ -145,7 +148,7 @@ def measure_tying(
 def inspect_tying(
     film: Film,
     inspection: Inspection,
-    runs: Sequence[tuple[Experiment, list[Parameters], int]] | None = None,
+    runs: Sequence[Runs] | None = None,
 ) -> InspectionResult:
     """Return the accuracies at the last frame after keys and values are tied in many ways.
 
@@ -155,8 +158,7 @@ def inspect_tying(
     Args:
         film: Film of one seed.
         inspection: The request.
-        runs: For every variant the experiment, the parameters of all its seeds, and their step, if
-            more seeds than that of the film are known.
+        runs: Runs of every variant, if more seeds than that of the film are known.
     """
     last = film.at(film.steps[-1])
     if runs is None:
