@@ -152,14 +152,14 @@ class TyingResult:
             last += 1
         most = percent_of(mean_interval(self.mixed[:, best]))
         if last - first == len(ALPHAS) - 1:
-            return f"Every mixture serves equally well: {most}, before tying {before}."
-        where = f"α from {ALPHAS[first]:g} to {ALPHAS[last]:g}"
-        where = where if first < last else f"α = {ALPHAS[best]:g}"
+            return f"Every mixture serves equally well: {most}, against {before} before tying."
+        where = f"mixtures have α from {ALPHAS[first]:g} to {ALPHAS[last]:g}"
+        where = where if first < last else f"mixture has α = {ALPHAS[best]:g}"
         ends = ", ".join(
             f"{name} {percent(float(mean[ALPHAS.index(alpha)]))}"
-            for alpha, name in ((0.5, "the average"), (0.0, "keep W_V"), (1.0, "keep W_K"))
+            for alpha, name in ((0.5, "the average has"), (0.0, "keep W_V"), (1.0, "keep W_K"))
         )
-        return f"Best is {where}: {most} of answers are right, before tying {before}. {_cap(ends)}."
+        return f"The best {where}: {most} right, against {before} before tying. {_cap(ends)}."
 
     @property
     def repair_finding(self) -> str:
