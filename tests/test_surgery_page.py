@@ -86,7 +86,7 @@ def test_a_visitor_who_comes_here_first_sees_both_operations():
     assert "Reported, not measured here" in text
     assert {"ways_table", "heads_table"} <= keys(tab)
     assert "recovery" not in keys(tab)
-    assert len(tab.get("download_button")) == 2
+    assert len(tab.get("download_button")) == 3
 
 
 def test_the_chosen_way_is_marked_and_told():

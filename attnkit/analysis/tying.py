@@ -171,13 +171,17 @@ class TyingResult:
         if lost <= SAME:
             return f"Keeping W_K loses nothing ({percent(kept)}): there is nothing to repair."
         full = self.repairs[0]
-        parts = [f"a linear map from keys to values brings back {self._gain(full)}"]
         half = Repair("linear", full.rank // 2)
-        if half in self.repairs:
-            parts.append(f"half of its rank {self._gain(half)}")
-        parts.append(f"an orthogonal map {self._gain(Repair('orthogonal', full.rank))}")
-        parts.append(f"a random one {self._gain(Repair('random', full.rank))}")
-        return f"Of the {_points(lost)} that keeping W_K loses, {', '.join(parts)}."
+        others = [
+            ("cut to half of its rank, it brings back", half),
+            ("an orthogonal map", Repair("orthogonal", full.rank)),
+            ("a random orthogonal map", Repair("random", full.rank)),
+        ]
+        gains = [f"{name} {self._gain(r)}" for name, r in others if r in self.repairs]
+        return (
+            f"Keeping W_K loses {_points(lost)}. A linear map from keys to values brings back "
+            f"{self._gain(full)} of them; {'; '.join(gains)}."
+        )
 
     def _gain(self, repair: Repair) -> str:
         """Return the gain of a repair over W_K for both, in points, with its interval."""

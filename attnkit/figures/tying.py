@@ -130,7 +130,7 @@ def _name_of(repair: Repair, result: TyingResult) -> str:
     """Return the name of a repair on screen."""
     if repair.kind != "linear":
         return f"{repair.kind} map"
-    return "linear map" if repair == result.repairs[0] else f"its rank {repair.rank}"
+    return "linear map" if repair == result.repairs[0] else f"cut to rank {repair.rank}"
 
 
 def tying_csv(results: Sequence[TyingResult]) -> str:
