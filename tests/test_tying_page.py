@@ -1,13 +1,8 @@
-"""The part of Surgery about mixtures of W_K and W_V: without a browser, and in a real Chromium."""
-
-import csv
-import re
-from pathlib import Path
+"""The part of Surgery about mixtures of W_K and W_V: without a browser."""
 
 import pytest
-from playwright.sync_api import expect
 from test_inspection_page import small_link, turn_to, visit_at, watch_film
-from test_surgery_page import LONG, WIDER, keys, operated, said
+from test_surgery_page import keys, operated, said
 from visiting import drawn, press, show, visit, watch
 
 from attnkit.service.service import TrainingService
@@ -23,20 +18,18 @@ def mark_of(tab):
 
 
 def test_all_seeds_of_the_run_are_measured():
-    """The curve, the repairs, and how they were measured; the other seeds are not trained again."""
-    tab = operated(n_seeds="2")
+    """The curve, the repairs, and how they were measured, whichever seed the page looks into."""
+    link = small_link(n_seeds="2")
+    tab = watch_film(visit_at("surgery", **link))
     text = said(tab)
     assert {"mixtures", "repairs_table"} <= keys(tab)
     assert "Mean of 2 seeds, with 95% intervals, 16 held-out examples each, after step 40" in text
     assert "they cost no parameters and no cache" in text
     assert "CKA of keys and values: 0." in text
     assert drawn(tab, "repairs_table")["diagram"].count("<tr>") == 6
-    seed = int(tab.query_params["first_seed"][0]) + 1
-    n_jobs = len(training_service().overview())
-    tab.selectbox(key=f"inspected_seed_{seed - 1}_2").set_value(seed)
-    tab = watch_film(show(tab))
-    assert "Mean of 2 seeds" in said(tab)
-    assert len(training_service().overview()) == n_jobs + 1  # the film of this seed
+    first_seed = int(link["first_seed"])
+    tab.selectbox(key=f"inspected_seed_{first_seed}_2").set_value(first_seed + 1)
+    assert "Mean of 2 seeds" in said(watch_film(show(tab)))
 
 
 def test_the_slider_moves_the_mark_and_nothing_is_computed_again(monkeypatch):
@@ -88,35 +81,3 @@ def test_mixtures_wait_for_the_end_of_training():
         assert "The mixtures appear when the training has ended." in text
     finally:
         training_service().stop(tab.session_state["lab"].job_id)
-
-
-@pytest.mark.browser
-def test_the_curve_in_a_browser(browser, address):
-    """By keyboard: the mark follows on one node; the file has all ways; nothing is cut."""
-    link = "&".join(f"{name}={value}" for name, value in small_link(n_seeds="2").items())
-    page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
-    page.set_default_timeout(LONG)
-    page.goto(f"{address}/surgery?{link}")
-    page.locator(".st-key-train_here button").click()
-    plot = page.locator(".st-key-mixtures .ak-plot[data-draws]")
-    expect(plot).to_be_visible()
-    plot.evaluate("node => node.dataset.mine = 'yes'")
-    page.locator(".st-key-tying_alpha input[type=range]").focus()
-    for _ in range(2):
-        page.keyboard.press("ArrowRight")
-    expect(page.locator(".st-key-tying_chosen")).to_have_text(re.compile(r"^α = 0\.6: \d+%"))
-    expect(plot).to_have_attribute("data-mine", "yes")
-    expect(page.locator(".st-key-mixtures [role=img]")).to_have_attribute(
-        "aria-label", re.compile(r"α = 0\.6: ")
-    )
-    with page.expect_download() as download:
-        page.locator(".st-key-tying_csv button").click()
-    rows = list(csv.DictReader(Path(download.value.path()).read_text("utf-8").splitlines()))
-    assert {row["way"] for row in rows} >= {"mixture", "linear map"}
-    page.set_viewport_size({"width": 640, "height": 1400})
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        expect(plot).to_be_visible()
-        assert page.evaluate(WIDER) == []
-    expect(page.locator("[data-testid=stException]")).to_have_count(0)
-    page.close()

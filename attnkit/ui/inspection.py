@@ -212,7 +212,8 @@ def remember(key: str, options: Sequence[Any], default: Any, name: str = "") -> 
     if key in st.session_state:
         memory[name or key] = st.session_state[key]
     value = memory.get(name or key, default)
-    if memory.get(f"{key} on") != page or value not in options:
+    is_new = key not in st.session_state or memory.get(f"{key} on") != page
+    if is_new or value not in options:
         st.session_state[key] = value if value in options else default
     memory[f"{key} on"] = page
 
