@@ -11,6 +11,7 @@ from reference import Reference
 from trained_runs import trained
 
 from attnkit.analysis import Inspection, inspect, measure_tying, tying_table
+from attnkit.analysis.inspection import tying
 from attnkit.analysis.inspection.tying import FITTED_EXAMPLES, absorbed
 from attnkit.analysis.linear_maps import random_orthogonal_maps
 from attnkit.analysis.similarity import linear_cka
@@ -116,6 +117,17 @@ def cut(rank):
     return solve
 
 
+def reduced(rank):
+    """The function that fits the best map of this rank."""
+
+    def solve(keys, values):
+        full = least_squares(keys, values)
+        right = np.linalg.svd(keys @ full, full_matrices=False)[2][:rank]
+        return full @ right.T @ right
+
+    return solve
+
+
 def procrustes(keys, values):
     """The nearest orthogonal map of one head."""
     left, _, right = np.linalg.svd(keys.T @ values)
@@ -130,7 +142,8 @@ def maps_of(case, seed, repair):
             random_orthogonal_maps([seed, layer], len(heads), repair.rank)
             for layer, heads in enumerate(linear)
         ]
-    return fitted(case, seed, procrustes if repair.kind == "orthogonal" else cut(repair.rank))
+    solve = {"linear": cut(repair.rank), "reduced": reduced(repair.rank), "orthogonal": procrustes}
+    return fitted(case, seed, solve[repair.kind])
 
 
 def with_map(own, maps):
@@ -241,7 +254,9 @@ def test_the_table_has_a_row_for_every_seed_and_way():
     assert list(table.columns) == list(COLUMNS)
     assert len(table) == 2 * 2 * ways
     assert list(table["sharing"].unique()) == ["QKV", "QKV n_heads=2 kv_heads=1"]
-    assert set(table["way"]) == {"mixture", "linear map", "orthogonal map", "random map"}
+    assert set(table["way"]) == {
+        "mixture", "linear map", "reduced map", "orthogonal map", "random map",
+    }  # fmt: skip
     assert table["alpha"].isna().tolist() == table["rank"].notna().tolist()
     before = table.groupby(["sharing", "seed"])["accuracy_before"].nunique()
     assert (before == 1).all()
@@ -282,10 +297,21 @@ def test_a_view_names_the_reason_of_every_variant_that_has_none():
     assert "Q=K has no W_K and W_V" in refusals[0]
 
 
+def test_a_page_measures_the_first_seeds_only(monkeypatch):
+    """Those are enough for an interval, and a visitor does not wait for many."""
+    monkeypatch.setattr(tying, "MOST_SEEDS", 1)
+    result = result_of("one head")
+    film = record(result.experiment)
+    runs = [(result.experiment, result.parameters, 8)]
+    ((found,), _) = tying_results(tying.inspect_tying(film, Inspection("tying"), runs))
+    assert found.seeds == (0,)
+    assert found.before[0] == pytest.approx(measured("one head").before[0], abs=1e-6)
+
+
 def test_ranks_are_different_and_smaller_than_the_head():
     """Narrow heads have fewer truncations."""
-    assert [repair.rank for repair in repairs_for(16)] == [16, 8, 4, 2, 1, 16, 16]
-    assert [repair.rank for repair in repairs_for(3)] == [3, 2, 1, 3, 3]
+    assert [repair.rank for repair in repairs_for(16)] == [16, 8, 4, 2, 1, 16, 16, 8, 4, 2, 1]
+    assert [repair.rank for repair in repairs_for(3)] == [3, 2, 1, 3, 3, 2, 1]
     assert repairs_for(1)[0] == Repair("linear", 1)
 
 

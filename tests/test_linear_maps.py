@@ -7,6 +7,7 @@ from attnkit.analysis.linear_maps import (
     linear_map,
     orthogonal_map,
     random_orthogonal_maps,
+    reduced_map,
     truncated,
 )
 
@@ -50,6 +51,17 @@ def test_truncation_keeps_the_largest_singular_values(rank):
         left, singular, right = np.linalg.svd(maps[at])
         parts = (singular[i] * np.outer(left[:, i], right[i]) for i in range(rank))
         np.testing.assert_allclose(truncated(maps, rank)[at], sum(parts), atol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5, 7])
+def test_the_reduced_map_fits_best_of_its_rank(rank):
+    """K M is the truncation of the full fit, so no other map of this rank has a smaller error."""
+    reduced, full = reduced_map(KEYS, VALUES, rank), linear_map(KEYS, VALUES)
+    for at in HEADS:
+        left, singular, right = np.linalg.svd(KEYS[at] @ full[at], full_matrices=False)
+        expected = (left[:, :rank] * singular[:rank]) @ right[:rank]
+        np.testing.assert_allclose(KEYS[at] @ reduced[at], expected, atol=1e-9)
+        assert np.linalg.matrix_rank(reduced[at]) == rank
 
 
 def test_the_orthogonal_map_solves_the_procrustes_problem():

@@ -31,14 +31,16 @@ RESULT = TyingResult(
     repairs=repairs_for(8),
     before=np.array([0.99, 1.0, 0.98]),
     mixed=np.stack([HILL, HILL + 0.01, HILL - 0.01]).clip(0, 1),
-    repaired=np.array([[full, 0.7, 0.5, 0.3, 0.4, 0.0] for full in (0.8, 0.82, 0.78)]),
+    repaired=np.array(
+        [[full, 0.7, 0.5, 0.3, 0.4, 0.0, 0.75, 0.6, 0.35] for full in (0.8, 0.82, 0.78)]
+    ),
     cka=np.full((3, 2, 1), 0.25),
 )
 
 
 def flat(level, before=0.9):
     """A result with one accuracy everywhere."""
-    mixed, repaired = np.full((1, 21), level), np.full((1, 6), level)
+    mixed, repaired = np.full((1, 21), level), np.full((1, 9), level)
     changed = {"mixed": mixed, "repaired": repaired, "before": np.array([before])}
     return replace(RESULT, seeds=(0,), cka=np.full((1, 2, 1), 0.5), **changed)
 
@@ -97,7 +99,7 @@ def test_repairs_are_told_in_points_of_what_is_lost():
 
 def test_one_seed_has_no_intervals():
     """Neither in words nor in the figure."""
-    result = replace(flat(0.5), repaired=np.array([[0.8, 0.7, 0.5, 0.3, 0.4, 0.5]]))
+    result = replace(flat(0.5), repaired=np.linspace(0.8, 0.5, 9)[None])
     assert "[" not in result.mixture_finding + result.repair_finding
 
 
@@ -143,6 +145,6 @@ def test_the_file_has_the_rows_of_all_variants():
     """As the tables have them."""
     other = replace(RESULT, variant="MQA")
     table = pd.read_csv(io.StringIO(tying_csv([RESULT, other])))
-    assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 6)
+    assert len(table) == 2 * len(RESULT.table) == 2 * 3 * (21 + 9)
     assert table["sharing"].unique().tolist() == ["QKV", "MQA"]
     assert table.loc[table["way"] == "linear map", "rank"].unique().tolist() == [8, 4, 2, 1]

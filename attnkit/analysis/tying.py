@@ -31,7 +31,9 @@ SAME = 0.01
 _NEAR_CHANCE = 0.05
 """Distance from chance below which a model has learnt little that tying could cost."""
 
-MapKind = Literal["linear", "orthogonal", "random"]
+MapKind = Literal["linear", "reduced", "orthogonal", "random"]
+"""Kind of map: of least squares, truncated; of least squares among those of its rank; the nearest
+orthogonal one; a random orthogonal one."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Repair:
     """A map by which the values are multiplied after keys and values were tied to W_K.
 
     Attributes:
-        kind: The least-squares map, the nearest orthogonal map, or a random orthogonal map.
-        rank: Rank of the map, from 1 to d_head; only linear maps are truncated.
+        kind: Kind of the map.
+        rank: Rank of the map, from 1 to d_head.
     """
 
     kind: MapKind
@@ -50,8 +52,13 @@ class Repair:
 def repairs_for(d_head: int) -> tuple[Repair, ...]:
     """Return the repairs of heads of this width: the full linear map first, then smaller ranks."""
     ranks = {rank for rank in (d_head // 2, d_head // 4, 2, 1) if 1 <= rank < d_head}
-    linear = [Repair("linear", rank) for rank in (d_head, *sorted(ranks, reverse=True))]
-    return (*linear, Repair("orthogonal", d_head), Repair("random", d_head))
+    smaller = sorted(ranks, reverse=True)
+    return (
+        *(Repair("linear", rank) for rank in (d_head, *smaller)),
+        Repair("orthogonal", d_head),
+        Repair("random", d_head),
+        *(Repair("reduced", rank) for rank in smaller),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +122,9 @@ class TyingResult:
     def table(self) -> pd.DataFrame:
         """Table with one row per seed and way to tie.
 
-        Columns: `task`, `sharing`, `seed`, `way` (mixture, linear map, orthogonal map, random map),
-        `alpha` (NaN for maps), `rank` (NaN for mixtures), `accuracy_before`, `accuracy_after`, and
-        `cka`, the mean over layers and heads.
+        Columns: `task`, `sharing`, `seed`, `way` (mixture, or the `MapKind` and "map"), `alpha`
+        (NaN for maps), `rank` (NaN for mixtures), `accuracy_before`, `accuracy_after`, and `cka`,
+        the mean over layers and heads.
         """
         import pandas as pd
 

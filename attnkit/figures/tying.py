@@ -109,11 +109,16 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
 def repairs_table(result: TyingResult) -> str:
     """Return an HTML table with a row for W_K alone and for every repair: name, bar, accuracy.
 
+    Of the maps of low rank, it has the truncated ones; the file of the page has the others, too.
     The legend below it explains the levels of the curve, too.
     """
     before = float(mean_interval(result.before).mean)
     rows = [("no map", result.kept_key)]
-    rows += [(_name_of(repair, result), result.of_repair(repair)) for repair in result.repairs]
+    rows += [
+        (_name_of(repair, result), result.of_repair(repair))
+        for repair in result.repairs
+        if repair.kind != "reduced"
+    ]
     body = "".join(
         f'<tr><th scope="row">{escape(name)}</th>'
         f"{accuracy_cells(float(mean_interval(values).mean), before, result.chance, COLOR)}</tr>"

@@ -6,7 +6,7 @@ map: with the values K M, the heads read out (P K) M W_O, so each head's rows of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,10 +22,12 @@ from attnkit.analysis.linear_maps import (
     linear_map,
     orthogonal_map,
     random_orthogonal_maps,
+    reduced_map,
     truncated,
 )
+from attnkit.analysis.recovery import MOST_SEEDS
 from attnkit.analysis.similarity import linear_cka
-from attnkit.analysis.tying import ALPHAS, Repair, TyingResult, repairs_for
+from attnkit.analysis.tying import ALPHAS, MapKind, Repair, TyingResult, repairs_for
 from attnkit.experiment import Experiment
 from attnkit.experiment.training_settings import MEASURED_TOGETHER
 from attnkit.foundation.settings import InvalidExperiment
@@ -158,7 +160,8 @@ def inspect_tying(
     Args:
         film: Film of one seed.
         inspection: The request.
-        runs: Runs of every variant, if more seeds than that of the film are known.
+        runs: Runs of every variant, if more seeds than that of the film are known; the first
+            `MOST_SEEDS` are measured.
     """
     last = film.at(film.steps[-1])
     if runs is None:
@@ -167,6 +170,8 @@ def inspect_tying(
     entries, fixed = list[dict[str, Any]](), dict[str, np.ndarray]()
     for index, (variant, run) in enumerate(zip(film.experiment.sharing, runs, strict=True)):
         experiment, parameters, step = run
+        experiment = experiment.replace(n_seeds=min(MOST_SEEDS, experiment.n_seeds))
+        parameters = parameters[:MOST_SEEDS]
         entry: dict[str, Any] = {"variant": variant.value, "refusal": ""}
         try:
             result = measure_tying(experiment, variant, parameters, step, MOST_EXAMPLES)
@@ -337,11 +342,13 @@ def _maps(
     n_heads, d_head = keys.shape[1], keys.shape[-1]
     linear = linear_map(keys, values)
     random = [random_orthogonal_maps([seed, layer], n_heads, d_head) for seed in seeds]
-    whole = {"orthogonal": orthogonal_map(keys, values), "random": np.stack(random)}
-    return [
-        truncated(linear, repair.rank) if repair.kind == "linear" else whole[repair.kind]
-        for repair in repairs
-    ]
+    of_kind: dict[MapKind, Callable[[int], np.ndarray]] = {
+        "linear": lambda rank: truncated(linear, rank),
+        "reduced": lambda rank: reduced_map(keys, values, rank),
+        "orthogonal": lambda _: orthogonal_map(keys, values),
+        "random": lambda _: np.stack(random),
+    }
+    return [of_kind[repair.kind](repair.rank) for repair in repairs]
 
 
 def _training_tokens(experiment: Experiment, step: int) -> Int64[Tensor, "s b n fields"]:
