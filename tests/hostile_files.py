@@ -1,4 +1,4 @@
-"""Small model files of three formats: intact, with one fault each, or changed at random.
+"""Small model files of all formats: intact, with one fault each, or changed at random.
 
 `whole`, `hostile` and `mutated` write them into a folder, and return name and path of each.
 """
@@ -13,7 +13,9 @@ import numpy as np
 from hostile_case import Case, write_case
 from hostile_ctranslate2 import ctranslate2_cases, model_bin
 from hostile_gguf import gguf_cases, gguf_file
+from hostile_marian import TEXT, marian_cases, small
 from hostile_safetensors import BERT, bert_file, bert_tensors, safetensors_cases
+from marian_files import INTGEMM8, bin_file, npz_file
 
 
 def whole(folder: Path) -> list[Case]:
@@ -25,6 +27,14 @@ def whole(folder: Path) -> list[Case]:
         write_case(
             folder, "whole-bin", "model.bin", model_bin(aliases={"other": "decoder/num_heads"})
         ),
+        write_case(folder, "whole-marian-bin", "model.bin", bin_file(small(), TEXT)),
+        write_case(
+            folder,
+            "whole-marian-int8",
+            "model.int8.bin",
+            bin_file(small(), TEXT, number=INTGEMM8),
+        ),
+        write_case(folder, "whole-marian-npz", "model.npz", npz_file(small(), TEXT)),
         write_case(
             folder,
             "whole-index",
@@ -38,8 +48,13 @@ def whole(folder: Path) -> list[Case]:
 
 def hostile(folder: Path) -> list[Case]:
     """Write all damaged files, and pipes, links and folders in place of files."""
-    cases = [*safetensors_cases(folder), *gguf_cases(folder), *ctranslate2_cases(folder)]
-    for name in ("model.safetensors", "model.gguf", "model.bin"):
+    cases = [
+        *safetensors_cases(folder),
+        *gguf_cases(folder),
+        *ctranslate2_cases(folder),
+        *marian_cases(folder),
+    ]
+    for name in ("model.safetensors", "model.gguf", "model.bin", "model.npz"):
         home = folder / f"pipe-{name}"
         home.mkdir()
         (home / "config.json").write_text(json.dumps(BERT))
@@ -59,7 +74,7 @@ def mutated(folder: Path, n: int) -> list[Case]:
     """Write intact files in which some bytes are changed at random; some may stay readable."""
     rng = np.random.default_rng(11)
     cases = []
-    for name, path in whole(folder)[:3]:
+    for name, path in whole(folder)[:-1]:
         file = path.read_bytes()
         config = {} if path.suffix != ".safetensors" else {"config__json": BERT}
         for i in range(n):

@@ -22,6 +22,9 @@ KINDS = {
     "language": {"length": 16, **_SIZES},
 }
 
+NEEDS_ONE_SIDE = {"shared_layers", "kv_every", "kv_from", "exclusive"}
+"""Words that do not go with an encoder and a decoder."""
+
 every_task = pytest.mark.parametrize(
     "task",
     [task if task in KINDS else pytest.param(task, marks=pytest.mark.long) for task in TASKS],

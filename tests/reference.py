@@ -117,12 +117,18 @@ COMPOSITIONS = """
     K=V kv_rank=3 kv_every=3 positions=plus
     QKV shared_layers kv_every=2
     QKV n_heads=2 d_head=7 d_mlp=11 positions=learned
-    Q=K positions=learned_plus
+    Q=K=V skew=4 unit_key positions=relative
+    Q=K sum skew=d positions=rope
+    QKV diff kv_every=2 exclusive
+    K=V n_heads=4 kv_heads=2 positions=rope rope_width=2 rotate_values
+    K=V positions=rope exclusive rotate_values
+    QKV d_k=3 d_v=5 v_norm positions=rope rope_width=2 rotate_values=only kv_every=2
 """.strip().split("\n")
 KNOWN = {
     "QKV", "Q", "K", "V", "O", "n_heads", "d_head", "d_k", "d_v", "kv_heads", "d_mlp", "kv_rank",
     "k_rank", "keyless", "scaled", "signed", "qk_norm", "unit_key", "temperature", "self_mask",
-    "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate",
+    "positions", "sum", "diff", "shared_layers", "kv_every", "start", "learning_rate", "skew",
+    "exclusive", "v_norm", "rope_width", "rotate_values", "kv_residual", "shared_half", "kv_from",
     "tie", "tie_by", "tie_at",
 }  # fmt: skip
 NAMED = [named.variant for named in CATALOGUE.values()]
@@ -163,6 +169,7 @@ class Reference:
         letters = {"m": size.d_model, "d": size.d_head, "": 1}
         letters["d"] = self.width("d_head", size.d_head, letters)
         self.d_k, self.d_v = (self.width(name, letters["d"], letters) for name in ("d_k", "d_v"))
+        self.letters = letters
         self.d_mlp = int(given.get("d_mlp", size.d_mlp))
         self.standard, self.final_norm = size.blocks != "lean", size.blocks != "standard"
         self.answers_from = experiment.task.answers_from
@@ -186,7 +193,7 @@ class Reference:
 
     def logits(self, own, tokens):
         """Every layer adds what its heads read out, then its MLP."""
-        self.scores, self.patterns, self.stages = [], [], []
+        self.scores, self.patterns, self.stages, kept = [], [], [], []
         x = own["W_E"][tokens].sum(2) + own.get("b_E", 0)  # (b, i, m)
         if self.positions in ("learned", "learned_plus"):
             x = x + own["W_pos"]
@@ -200,8 +207,12 @@ class Reference:
             self.stages.append({"x": x, "rows": rows})
             self.at = (torch.arange(len(side), dtype=torch.float64) for side in (asks, looks))
             self.at_i, self.at_j = self.at  # each side counts by itself
-            if layer % int(self.given.get("kv_every", 1)) == 0:
+            n_own = len(self.layers) - len(self.layers) // 2  # that many have their own k and v
+            if "kv_from" in self.given and layer >= n_own:
+                k, v = kept[n_own - 1][0], kept[0][1]
+            elif layer % int(self.given.get("kv_every", 1)) == 0:
                 k, v = self.keys_and_values(rows[:, list(looks)], w)
+            kept.append((k, v))
             mask = torch.zeros(len(asks), len(looks), dtype=torch.float64)
             if causal:
                 mask[torch.ones_like(mask).triu(1) == 1] = -math.inf
@@ -241,13 +252,23 @@ class Reference:
     def keys_and_values(self, x, w):
         """k = x W_K, v = x W_V, or what stands in their place, and what acts on them."""
         narrow = linear(x, w, "C") if "kv_rank" in self.given else x
-        v = self.heads(narrow, w, "V", self.d_v)
-        if "keyless" in self.given:
+        if "kv_residual" in self.given:
+            k, v = (self.with_residual(x, w, self.source[role]) for role in "KV")
+        else:
+            v = self.heads(narrow, w, "V", self.d_v)
+        if "kv_residual" in self.given:
+            pass
+        elif "shared_half" in self.given:
+            shared = linear(x, w, "R")[:, None].expand(*v.shape[:3], -1)
+            k = torch.cat([shared, v[..., : self.d_k // 2]], -1)
+        elif "keyless" in self.given:
             k = torch.einsum("bhid,hde->bhie", v, w["W_VK"])
         elif "k_rank" in self.given:
             k = self.heads(linear(x, w, "B"), w, "K", self.d_k)
         else:
             k = self.heads(narrow, w, "K", self.d_k)
+        if "skew" in self.given:
+            k = k @ skew(self.d_k, self.width("skew", 0, self.letters))
         if "scaled" in self.given:
             k, v = k * w["D_K"], v * w["D_V"]
         if "signed" in self.given:
@@ -256,15 +277,30 @@ class Reference:
             k = norm(k) * w["g_K"]
         if "unit_key" in self.given:
             k = k / k.norm(dim=-1, keepdim=True)
-        return self.turned(k, self.at_j) if self.positions == "rope" else k, v
+        if "v_norm" in self.given:
+            v = norm(v)
+        if self.positions == "rope":
+            k = self.turned(k, self.at_j)
+        if "rotate_values" in self.given:
+            v = k if self.source["K"] == self.source["V"] else self.turned(v, self.at_j)
+        return k, v
+
+    def with_residual(self, x, w, name):
+        """Return what all heads share plus the residual of each, x S + (x A_h) B_h."""
+        of_heads = linear(x, w, f"A_{name}").unflatten(-1, (len(w[f"W_B_{name}"]), -1))
+        residual = torch.einsum("bihr,hrd->bhid", of_heads, w[f"W_B_{name}"])
+        return linear(x, w, f"S_{name}")[:, None] + residual
 
     def turned(self, rows, at):
         """RoPE: a pair is a complex number, turned by its position times 10000^(−2i/d)."""
+        width = self.width("rope_width", rows.shape[-1], self.letters)
+        width = width // 2 if "shared_half" in self.given else width
+        rows, rest = rows[..., :width], rows[..., width:]
         first, second = rows.chunk(2, -1)
-        rate = 10000.0 ** (-torch.arange(0, self.d_k, 2, dtype=torch.float64) / self.d_k)
+        rate = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
         angle = at[:, None] * rate
         turned = torch.complex(first, second) * torch.polar(torch.ones_like(angle), angle)
-        return torch.cat([turned.real, turned.imag], -1)
+        return torch.cat([turned.real, turned.imag, rest], -1)
 
     def read_out(self, q, k, v, w, layer, mask):
         """softmax(q kᵀ · scale + bias + mask) v W_O, with two maps per head where there are."""
@@ -286,6 +322,10 @@ class Reference:
         z = pattern[:, :, 0] @ v
         if "diff" in self.given:
             z = z / (z.square().mean(-1, keepdim=True) + 1e-5).sqrt() * (1 - initial)
+        if "exclusive" in self.given:
+            z = z - (z * v).sum(-1, keepdim=True) / (v * v).sum(-1, keepdim=True) * v
+        if self.given.get("rotate_values") == "":
+            z = self.turned(z, -self.at_i)
         self.scores.append(scores.flatten(1, 2))
         self.patterns.append(pattern[:, :, 0])
         self.stages[-1] |= {"q": q, "k": k, "v": v, "products": products, "scores": scores}
@@ -313,6 +353,15 @@ class Reference:
 def linear(x, w, name):
     """x W, plus its bias where there is one."""
     return x @ w[f"W_{name}"] + w.get(f"b_{name}", 0)
+
+
+def skew(n, rank):
+    """Return the matrix that exchanges both halves of the last `rank` numbers, one negated."""
+    made, half = torch.eye(n, dtype=torch.float64), rank // 2
+    made[n - rank :, n - rank :] = 0
+    for first in range(n - rank, n - half):
+        made[first + half, first], made[first, first + half] = 1, -1
+    return made
 
 
 def norm(x):
@@ -422,6 +471,16 @@ def looks_at(experiment):
     before = InspectedExample(cohort.model, experiment)
     cohort.advance(3)
     return before, InspectedExample(cohort.model, experiment)
+
+
+def check_formulas(experiment):
+    """Compare answers and gradients of an experiment's only variant, after one step."""
+    cohort = Cohort(experiment, [0, 1], CPU)
+    shake(cohort.model)
+    cohort.advance(1)
+    looked = InspectedExample(cohort.model, experiment)
+    looked.check_logits(experiment.sharing[0])
+    looked.check_gradients(experiment.sharing[0])
 
 
 def two_models(one, other, **given):

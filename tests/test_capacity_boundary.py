@@ -216,9 +216,9 @@ def test_the_conclusion_names_the_variant_that_needs_the_widest_heads():
     result = made_sweep(lambda sharing, point: float(point[X] >= widths[sharing]), sharing=FIVE)
     text = conclusion(result, X, Y)
     assert re.match(
-        r"Q=K=V needs the widest heads: about 4\.0 times as wide as QKV \(\d\.\d to \d\.\d times\)"
-        r"\. K=V needs heads about 2\.0 times as wide as QKV \(.* times\), Q=V 1\.\d times "
-        r"\(.*\)\. Not clearly different from QKV: Q=K \(1\.0 times, .*\)\.$",
+        r"Q=K=V needs the widest heads: about 4\.0 times as wide as QKV \(95% interval \d\.\d to "
+        r"\d\.\d times\)\. K=V needs heads about 2\.0 times as wide as QKV \(.* times\), Q=V 1\.\d "
+        r"times \(.*\)\. Not clearly different from QKV: Q=K \(1\.0 times, .*\)\.$",
         text,
     )
 

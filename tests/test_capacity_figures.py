@@ -20,6 +20,7 @@ from attnkit.figures.capacity import (
     plot_difference,
     plot_phase,
     plot_slice,
+    with_mark,
 )
 from attnkit.figures.gaps import difference_text
 from attnkit.figures.grid import GridAxis, cell_texts
@@ -111,7 +112,36 @@ def test_the_key_explains_only_what_is_drawn():
     n_cells = len(WIDTHS) * len(ENTRIES)
     assert phase_key(cells(WHOLE), n_cells) == ""
     key = phase_key(TABLE, n_cells, "steps_to_threshold", BOUNDARIES)
-    assert re.findall(r"(\w+|×):", key) == ["Line", "Grey", "×", "Blank"]
+    assert re.findall(r"(\w+|×):", key) == ["Grey", "×", "Blank"]
+    assert key.startswith("On the line half of the seeds reach 99%")
+
+
+def test_the_key_names_failures_beyond_the_band():
+    """They would be overlooked otherwise: a wide head that fails is rare."""
+    text = "Some seeds fail beyond the band, too."
+    n_cells = len(WIDTHS) * len(ENTRIES)
+    assert text not in phase_key(TABLE, n_cells, "accuracy", BOUNDARIES)
+    unlucky = TABLE.copy()
+    wide = unlucky.index[(unlucky[X] == WIDTHS[-1]) & (unlucky["n_seeds"] > 0)][0]
+    unlucky.loc[wide, "n_solved"] -= 1
+    assert text in phase_key(unlucky, n_cells, "accuracy", BOUNDARIES)
+
+
+def test_a_chosen_cell_has_a_ring():
+    """The ring lies in the panel of its variant, at the values of its axes."""
+    figure = plot_phase(TABLE, X, Y)
+    row = TABLE[(TABLE["sharing"] == "K=V") & (TABLE[X] == 2) & (TABLE[Y] == 4)]
+    *before, dark, pale = with_mark(figure, row.index[0])["data"]
+    assert before == figure["data"]
+    (cells_of_variant,) = {
+        (trace["xaxis"], trace["yaxis"])
+        for trace in before
+        if trace["type"] == "heatmap" and any(row.index[0] in line for line in trace["customdata"])
+    }
+    for ring in (dark, pale):
+        assert (ring["x"], ring["y"]) == ([2], [4])
+        assert (ring["xaxis"], ring["yaxis"]) == cells_of_variant
+    assert with_mark(figure, -1) == figure
 
 
 def test_boundaries_lie_where_they_are():

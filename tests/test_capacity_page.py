@@ -196,7 +196,7 @@ def test_numbers_of_a_cell_are_those_of_its_row():
     text = numbers_of(result, row_of(result, WIDE))
     row = row_of(result, WIDE)
     assert "Accuracy 100%" in text
-    assert "solved by 2 of 2 seeds, after 100 steps" in text
+    assert "solved by 2 of 2 seeds, these after 100 steps" in text
     assert f"{row['parameters']:,} parameters" in text
     assert "Learning rate 0.005" in text
 

@@ -84,7 +84,7 @@ def test_ray_may_be_missing(monkeypatch):
     """The message says how to install it."""
     monkeypatch.setitem(sys.modules, "ray", None)
     assert one_line() == (
-        "--engine: got 'ray', allowed 'local', or 'ray' after pip install 'attnkit[cluster]'"
+        "place: got 'ray', allowed 'local', or 'ray' after pip install 'attnkit[cluster]'"
     )
 
 

@@ -18,6 +18,8 @@ COMPOSED = (
     "K=V kv_rank=5 unit_key d_mlp=7",
     "QKV V=I d_head=m/h kv_every=3 self_mask",
     "Q=K sum signed positions=relative self_mask",
+    "K=V kv_rank=5 n_heads=4 kv_heads=2 positions=rope rotate_values=only kv_every=2",
+    "K=V scaled positions=alibi exclusive",
 )
 every_variant = pytest.mark.parametrize(
     "variant", [*(named.variant for named in CATALOGUE.values()), *COMPOSED]
@@ -34,15 +36,19 @@ def shaken(experiment):
     return model
 
 
+ready_or_not = pytest.mark.parametrize("ready", [False, True])
+
+
 @every_variant
-def test_decoding_gives_the_logits_of_the_whole_sequence(variant):
+@ready_or_not
+def test_decoding_gives_the_logits_of_the_whole_sequence(variant, ready):
     """Every position of one example, after the tokens up to it."""
     experiment = Experiment(task="directed", sharing=[variant], n_seeds=2, d_head=4, **SIZES)
     model = shaken(experiment)
     generator = torch.Generator().manual_seed(1)
     tokens = torch.stack([model.task.make_examples(1, generator).tokens for _ in model.seeds])
     expected = model.logits(tokens)  # the relation answers at every position
-    decoder = Decoder(model, 1)
+    decoder = Decoder(model, 1, ready=ready)
     found = torch.stack([decoder.read(token) for token in tokens[1, 0]])
     assert_close(found, expected[1, 0], atol=1e-5, rtol=1e-4)
 
@@ -58,15 +64,38 @@ def test_standard_blocks_are_decoded_too():
 
 
 @every_variant
-def test_the_cache_is_as_large_as_the_accounting_says(variant):
+@ready_or_not
+def test_the_cache_is_as_large_as_the_accounting_says(variant, ready):
     """Floats that are really kept per token, over all layers."""
     experiment = Experiment(task="directed", sharing=[variant], n_seeds=1, d_head=4, **SIZES)
-    decoder = Decoder(shaken(experiment), 0)
+    decoder = Decoder(shaken(experiment), 0, ready=ready)
     for token in torch.zeros(3, 2, dtype=torch.long):
         decoder.read(token)
     assert decoder.n_tokens == 3
     final = experiment.sharing[0].stages[0]
-    assert decoder.floats_per_token == experiment.costs(final).kv_cache
+    costs = experiment.costs(final)
+    assert decoder.floats_per_token == (costs.ready_cache if ready else costs.kv_cache)
+
+
+@pytest.mark.parametrize(
+    ("variant", "kv_cache", "ready_cache"),
+    [
+        ("QKV", 16, 16),
+        ("K=V", 8, 8),
+        ("K=V positions=rope", 8, 16),
+        ("K=V before rotation (Gemma 4)", 8, 16),
+        ("K=V after rotation (DeepSeek V4)", 8, 8),
+        ("K=V kv_heads=1 positions=rope", 4, 8),
+        ("K=V unit_key", 8, 16),
+        ("QKV kv_rank=3", 3, 16),
+        ("QKV keyless", 8, 16),
+        ("Q=K=V positions=alibi", 8, 8),
+    ],
+)
+def test_what_each_cache_holds_by_hand(variant, kv_cache, ready_cache):
+    """One layer of two heads of four numbers: a raw key that is rotated is not the value."""
+    costs = Experiment(sharing=[variant], n_heads=2, d_head=4).costs(variant)
+    assert (costs.kv_cache, costs.ready_cache) == (kv_cache, ready_cache)
 
 
 def test_a_model_that_sees_later_tokens_cannot_be_decoded():

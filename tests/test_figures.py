@@ -387,12 +387,12 @@ def test_diagram_shows_every_matrix_of_the_catalogue_within_its_frame(named):
     assert len(boxes) == len({v.weight for v in wiring.vectors.values()} - {None})
     assert len(svg.findall("circle")) == 3
     _, _, width, height = map(float, svg.attrib["viewBox"].split())
-    spots = [(float(box.attrib["x"]), float(box.attrib["y"])) for box in boxes]
-    assert all(0 <= x <= width - 30 and 0 <= y <= height - 18 for x, y in spots)
+    spots = [[float(box.attrib[name]) for name in ("x", "y", "width")] for box in boxes]
+    assert all(0 <= x <= width - broad and 0 <= y <= height - 18 for x, y, broad in spots)
     assert all(
-        abs(x - other_x) >= 30 or abs(y - other_y) >= 18
-        for i, (x, y) in enumerate(spots)
-        for other_x, other_y in spots[:i]
+        abs(x - other_x) >= broad or abs(y - other_y) >= 18
+        for i, (x, y, broad) in enumerate(spots)
+        for other_x, other_y, _ in spots[:i]
     )
 
 
@@ -415,6 +415,10 @@ def test_boxes_that_would_touch_are_moved_apart_within_the_drawing(wanted):
         ("QKV d_k=d/2", ["d4", "d8"], "Q d4, K d4, V d8"),
         ("QKV kv_rank=m/4", [], "K made from a narrow vector"),
         ("QKV keyless", [], "K made from V"),
+        ("K=V shared_half", ["&"], "K made from V and a vector that all heads share"),
+        ("QKV exclusive", ["output ⊥ own value"], "output ⊥ own value"),
+        ("Q=K skew=2", ["⇄"], "a part of the key exchanged and negated"),
+        ("K=V positions=rope rotate_values", ["output turned back"], "values turned by position"),
         ("Q=K signed", ["±D"], "keys times factors of both signs"),
         ("Q=K unit_key self_mask", ["|1|", "self-mask"], "keys of length 1"),
         ("Q=K positions=rope", ["↻"], "turned by position"),

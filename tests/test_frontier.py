@@ -87,14 +87,17 @@ def test_costs_of_equal_accuracy_are_described():
     """With the ratio at each accuracy, and where there is none."""
     of = {name: TABLE[TABLE["sharing"] == name] for name in NAMES}
     text = describe_matching(matching_cost(of["QKV"], of["K=V"], KV_CACHE), KV_CACHE, NAMES)
-    assert text.startswith("KV-cache floats per token of K=V as a multiple of those of QKV")
-    assert "100%: 2.00 times" in text
+    assert "KV-cache floats per token of K=V as a multiple of those of QKV" in text
+    assert "100%: 2.00 times (2.00 to 2.00)" in text
+    assert text.startswith("It depends on the accuracy.")
+    dear = matching_cost(of["QKV"], of["K=V"], KV_CACHE, 0.5)
+    assert describe_matching(dear, KV_CACHE, NAMES).startswith("K=V needs more for the same")
     short = matching_cost(of["QKV"], of["K=V"][:4], KV_CACHE)
     assert "100%: K=V never reaches it" in describe_matching(short, KV_CACHE, NAMES)
     assert "Nothing has been trained" in describe_matching(short[:0], KV_CACHE, NAMES)
 
 
-@pytest.mark.parametrize("d_head", [2, 6, 16])
+@pytest.mark.parametrize("d_head", [4, 6, 16])
 @pytest.mark.parametrize(
     "variant", list(dict.fromkeys(named.variant for named in CATALOGUE.values())), ids=str
 )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kinds import tiny
+from kinds import NEEDS_ONE_SIDE, tiny
 from random_experiments import COMPOSED, TINY, mixed, sizes
 from searching import briefly
 from trained_runs import bits, differing_names, every_kind, one_cohort, trained
@@ -104,7 +104,7 @@ def test_the_catalogue_trains_as_one_cohort_on_two_sides():
     variants = [
         named.variant
         for named in CATALOGUE.values()
-        if not {"shared_layers", "kv_every"} & named.variant.given.keys()
+        if not NEEDS_ONE_SIDE & named.variant.given.keys()
     ]
     check_independence(tiny("dictionary", sharing=variants, **sizes), 1)
 

@@ -126,10 +126,19 @@ def test_uploads_get_names_of_our_own():
     assert found == {"config.json": b"{}", "model.safetensors": b"weights"}
 
 
-def test_a_gguf_is_named_by_its_file():
-    """A GGUF file alone is a model, named by its file."""
-    kept, source = keep_upload([_File("a model.gguf")], "a model")
-    assert Path(source) == kept / "a-model" / "a-model.gguf"
+@pytest.mark.parametrize("ending", ["gguf", "bin", "npz"])
+def test_a_file_that_is_a_model_alone_is_named_by_its_file(ending):
+    """A GGUF or Marian file alone is a model, named by its file."""
+    kept, source = keep_upload([_File(f"a model.{ending}")], "a model")
+    assert Path(source) == kept / "a-model" / f"a-model.{ending}"
+
+
+def test_an_uploaded_pickle_is_refused_by_its_content():
+    """A pickle called *.bin is kept as bytes only, and the message says how to convert it."""
+    kept, source = keep_upload([_File("a.bin", b"\x80\x02cposix\nsystem\n.")], "a")
+    measuring = ModelMeasurement(source, name="a.bin", folder=kept)
+    measuring._process.wait(PATIENCE)
+    assert "a.bin is a pickle" in measuring.problem
 
 
 @pytest.mark.parametrize(
@@ -139,7 +148,10 @@ def test_a_gguf_is_named_by_its_file():
         (["a.safetensors", "config.json"], True),
         (["a.safetensors"], False),
         (["a.gguf", "b.gguf"], False),
-        (["a.bin"], False),
+        (["a.bin"], True),
+        (["a.npz"], True),
+        (["a.bin", "a.npz"], False),
+        (["a.pt"], False),
     ],
 )
 def test_what_can_be_no_model_is_refused_before_it_is_kept(names, good):
@@ -148,5 +160,5 @@ def test_what_can_be_no_model_is_refused_before_it_is_kept(names, good):
 
 
 def test_uploads_are_of_kinds_that_are_read():
-    """Uploads are limited to the formats that are read, so pickles are excluded."""
-    assert set(ENDINGS) == {"safetensors", "json", "gguf"}
+    """Uploads are limited to the formats that are read."""
+    assert set(ENDINGS) == {"safetensors", "json", "gguf", "bin", "npz"}

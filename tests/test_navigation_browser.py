@@ -54,18 +54,18 @@ def test_first_visitor_of_a_server_may_come_by_an_inner_link(browser):
         page.close()
 
 
-def test_a_newcomer_sees_four_pages_and_a_switch_shows_all(page, address):
+def test_a_newcomer_sees_five_pages_and_a_switch_shows_all(page, address):
     """The switch adds the other pages, in sections; the page on screen is always listed."""
     open_lab(page, address)
     links = page.locator("[data-testid=stSidebarNavLink]")
-    expect(links).to_contain_text(["Lab", "Questions", "Attention", "Asymmetry"])
-    expect(links).to_have_count(4)
+    expect(links).to_contain_text(["Lab", "Questions", "Capacity", "Attention", "Asymmetry"])
+    expect(links).to_have_count(5)
     page.locator(".st-key-all_pages label").click()
     expect(links).to_have_count(11)
     for section in ("Train", "Look inside", "Real models", "Reference"):
         expect(page.locator("[data-testid=stSidebarNav]")).to_contain_text(section)
     page.goto(f"{address}/variants")
-    expect(links).to_have_count(5)
+    expect(links).to_have_count(6)
     expect(links.last).to_contain_text("Variants")
 
 

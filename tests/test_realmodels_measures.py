@@ -56,9 +56,13 @@ def test_the_form_agrees_with_the_definitions():
     assert found["symmetry"] == pytest.approx(metrics.weight_symmetry(q, k).numpy())
     assert found["directionality"] == pytest.approx(metrics.directionality(q, k).numpy())
     for head in range(H):
-        sizes = svdvals(w["q"][head] @ w["k"][head].T)
+        m = w["q"][head] @ w["k"][head].T
+        sizes = svdvals(m)
         shares = sizes[:D] / sizes[:D].sum()
         assert found["rank_qk"][head] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()))
+        skew = svdvals(m - m.T)[: 2 * D]
+        shares = skew / skew.sum()
+        assert found["rank_skew"][head] == pytest.approx(np.exp(-(shares * np.log(shares)).sum()))
         assert found["norm_v"][head] == pytest.approx(np.linalg.norm(w["v"][head]))
 
 
@@ -91,6 +95,7 @@ def test_tied_matrices_are_one():
     for name in ("cos_qk", "overlap_qk", "rotated_qk", "cka_qk", "symmetry"):
         assert found[name] == pytest.approx(np.ones(H)), name
     assert found["directionality"] == pytest.approx(np.zeros(H))
+    assert np.isnan(found["rank_skew"]).all()
 
 
 def test_a_skew_form_is_minus_one():
@@ -106,7 +111,7 @@ def test_a_skew_form_is_minus_one():
 TURNS = {
     "v": {"cos_qv", "cos_kv"},
     "qk": {"cos_qv", "cos_kv"},
-    "q": {"cos_qk", "cos_qv", "symmetry", "directionality", "rank_qk"},
+    "q": {"cos_qk", "cos_qv", "symmetry", "directionality", "rank_qk", "rank_skew"},
 }
 """Which measures change when bases are turned alike. No head changes, but for W_Q alone."""
 
@@ -137,7 +142,7 @@ def test_very_small_and_very_large_weights_are_measured(scale):
 def test_streams_of_two_widths_are_not_compared():
     """Cross-attention on another width: sizes and ranks, but no cosine and no symmetry."""
     measured = measure_layer(made(d_kv=M + 6))
-    for name in ("cos_qk", "overlap_qv", "symmetry", "directionality"):
+    for name in ("cos_qk", "overlap_qv", "symmetry", "directionality", "rank_skew"):
         assert np.isnan(measured.heads[name]).all(), name
     for name in ("cos_kv", "overlap_kv", "rank_qk", "norm_q"):
         assert np.isfinite(measured.heads[name]).all(), name

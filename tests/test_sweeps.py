@@ -267,7 +267,7 @@ def test_a_folder_may_be_any_that_fsspec_knows():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({}, "--out: .* holds a sweep already"),
+        ({}, "out: .* holds a sweep already"),
         ({"engine": "torch"}, "engine: got 'torch', allowed 'kernel'"),
         ({"budget": {"core_hours": 1e-9}, "n_seeds": 3}, "budget.core_hours: got 1e-09, but"),
     ],
@@ -289,7 +289,7 @@ def test_a_damaged_part_is_named(tmp_path):
     run_inline(SMALL, folder)
     part = min((folder / "parts").iterdir())
     part.write_bytes(part.read_bytes()[:100])
-    with pytest.raises(InvalidSweep, match=rf"{part.name} is damaged .*; delete it, and --resume"):
+    with pytest.raises(InvalidSweep, match=rf"{part.name} is damaged .*; delete it, and `resume`"):
         run_inline(SMALL, folder)
 
 
@@ -388,3 +388,17 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
     _, alone = run_inline(sweep, tmp_path / "alone")
     numbers = ["cell", "seed", "accuracy", "loss", "score_symmetry"]
     pd.testing.assert_frame_equal(result.runs[numbers], alone.runs[numbers])
+
+
+@pytest.mark.server
+def test_a_script_whose_workers_start_it_again_is_told_why(tmp_path):
+    """Without `if __name__ == "__main__":` no worker starts, and no cell is recorded as failed."""
+    script = tmp_path / "script.py"
+    script.write_text("from attnkit.sweeps.run import start_workers\nstart_workers('local', 10**6)")
+    environment = environment_with_package()
+    ended = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True
+    )
+    message = ended.stderr.splitlines()[-1]
+    assert "InvalidSweep: place: no worker process can start here" in message
+    assert 'if __name__ == "__main__":' in message

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from kinds import tiny
+from kinds import NEEDS_ONE_SIDE, tiny
 from torch.testing import assert_close
 
 from attnkit.experiment.layer_specs import layer_specs_of
@@ -243,9 +243,7 @@ def test_role_weights_of_low_rank_are_products(blocks):
 
 
 ALLOWED = [
-    named.variant
-    for named in CATALOGUE.values()
-    if not {"shared_layers", "kv_every"} & named.variant.given.keys()
+    named.variant for named in CATALOGUE.values() if not NEEDS_ONE_SIDE & named.variant.given.keys()
 ]
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kinds import NEEDS_ONE_SIDE
 from searching import briefly
 
 from attnkit.experiment.experiment import Experiment, InvalidExperiment
@@ -208,6 +209,21 @@ IMPOSSIBLE = [
     ("QKV signed", "keys must be queries"),
     ("Q=K signed unit_key", "does not go with unit_key"),
     ("Q=K unit_key qk_norm", "both set the length of keys"),
+    ("K=V skew=2", "keys must be queries"),
+    ("Q=K skew=2 qk_norm", "would mix the symmetric and the antisymmetric part"),
+    ("K=V scaled rotate_values", "with K=V and rotated values, values are the keys"),
+    ("Q=K=V v_norm rotate_values", "with Q=K=V and rotated values, values are the keys"),
+    ("QKV rotate_values=back", "only; or the bare word"),
+    ("Q=K kv_from=bottom_middle", "queries are computed in every layer"),
+    ("QKV kv_from=bottom_middle kv_every=2", "both choose layers for keys and values"),
+    ("QKV kv_from=top", "kv_from: got 'top', allowed one of bottom_middle"),
+    ("Q=K kv_residual=2", "keys and values share one"),
+    ("QKV K=I kv_residual=2", "they must have matrices"),
+    ("QKV kv_residual=2 kv_rank=3", "how keys are computed"),
+    ("QKV kv_residual=2 tie=K=V", "several matrices each"),
+    ("QKV shared_half", "keys must be tied to values only, K=V"),
+    ("K=V shared_half rope_width=2", "RoPE rotates the shared half"),
+    ("K=V shared_half kv_residual=2", "how keys are computed"),
     ("QKV sum diff", "two keys per head"),
     ("K=V diff", "one value"),
     ("QKV Q=I sum", "both maps would be one"),
@@ -255,6 +271,19 @@ UNFIT = [
     ("QKV positions=rope", {"d_head": 7}, "an even d_k, not 7"),
     ("QKV d_k=3 positions=rope", {}, "an even d_k, not 3"),
     ("QKV", {"d_head": 7, "positions": "rope"}, "an even d_k, not 7"),
+    ("Q=K skew=3", {}, "skew=3 is 3 here, allowed an even number up to d_k, which is 16"),
+    ("Q=K skew=d d_k=d/2", {}, "skew=d is 16 here, allowed an even number up to d_k, which is 8"),
+    ("QKV rotate_values", {}, "rotate_values needs positions=rope, but positions are none"),
+    ("QKV rope_width=4 positions=learned", {}, "rope_width needs positions=rope, but positions"),
+    ("QKV rope_width=3", {"positions": "rope"}, "rope_width=3 is 3 here, allowed an even number"),
+    ("QKV rope_width=8 d_k=4", {"positions": "rope"}, "even number up to d_k, which is 4"),
+    ("QKV rope_width=8 d_v=4 rotate_values", {"positions": "rope"}, "up to d_v, which is 4"),
+    ("QKV d_v=3 rotate_values", {"positions": "rope"}, "needs an even d_v, not 3"),
+    ("QKV kv_residual=9m", {}, "allowed 1 to 256"),
+    ("K=V shared_half", {"d_head": 7}, "needs a d_k divisible by 2, not 7"),
+    ("K=V shared_half", {"d_head": 6, "positions": "rope"}, "divisible by 4, not 6"),
+    ("QKV exclusive", {"task": "dictionary"}, "no value of its own among those that it sees"),
+    ("QKV exclusive d_v=1", {}, "exclusive needs d_v of at least 2"),
     ("QKV d_head=9m", {}, "allowed 1 to 256"),
     ("QKV d_v=5d", {"d_head": 64}, "allowed 1 to 256"),
     ("QKV kv_rank=9m", {}, "allowed 1 to 256"),
@@ -377,15 +406,15 @@ def test_a_name_is_typed_in_any_case(named, typed):
 @every_entry
 @pytest.mark.parametrize("task", TASKS)
 def test_an_entry_goes_with_the_default_sizes_of_every_task(named, task):
-    """So that the Lab can offer it; save layers that share with others, where there are two sides.
+    """So that the Lab can offer it; except those that need one side, where there are two.
 
     Those are refused with a reason.
     """
     error = refusal(Experiment, task=task, sharing=[named.variant])
-    shares = {"shared_layers", "kv_every"} & named.variant.given.keys()
-    if shares and TASKS[task]().n_source:
+    needs_one_side = NEEDS_ONE_SIDE & named.variant.given.keys()
+    if needs_one_side and TASKS[task]().n_source:
         (problem,) = error.problems
-        assert problem.allowed.startswith("but layers that share with others do not go with")
+        assert "not go with an encoder and a decoder" in problem.allowed
     else:
         assert error is None
 

@@ -8,7 +8,7 @@ from reference import (
     KNOWN,
     SHAPES,
     TINY,
-    InspectedExample,
+    check_formulas,
     every_shape,
     every_variant,
     looked_at,
@@ -87,16 +87,6 @@ def compositions(draw):
         return Experiment(sharing=" ".join(words), **{**TINY, **sizes})
     except InvalidExperiment:
         return None
-
-
-def check_formulas(experiment):
-    """The only variant of an experiment: answers and gradients, after one step."""
-    cohort = Cohort(experiment, [0, 1], CPU)
-    shake(cohort.model)
-    cohort.advance(1)
-    looked = InspectedExample(cohort.model, experiment)
-    looked.check_logits(experiment.sharing[0])
-    looked.check_gradients(experiment.sharing[0])
 
 
 @given(compositions())

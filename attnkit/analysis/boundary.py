@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 from jaxtyping import Float
 
-from attnkit.analysis.capacity import Swept, Value, runs_at
+from attnkit.analysis.capacity import Swept, runs_at
 from attnkit.analysis.logistic import half_point
+from attnkit.foundation.settings import Value
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from attnkit.foundation.settings import Value
 from attnkit.training.statistics import mean_interval, paired_difference
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from attnkit.variants import Variant
-
-Value = bool | int | float | str
-"""Value of a setting."""
 
 Cost = Literal[
     "attention_parameters", "parameters", "kv_cache_floats_per_token", "multiply_adds_per_token"

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
-from attnkit.analysis.capacity import Swept, Value, runs_at
+from attnkit.analysis.capacity import Swept, runs_at
 from attnkit.experiment.experiment import settings
+from attnkit.foundation.settings import Value
 from attnkit.tasks import TASKS
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
@@ -138,14 +140,17 @@ class _Answer:
         clear = [name for name in by_size if known[name].is_clear]
         unclear = [name for name in by_size if not known[name].is_clear]
         base, sentences, rises = _title(self.base), list[str](), self.rises
+        kinds = chain(["95% interval "], repeat(""))  # the first interval says what it is
         most = [name for name in clear if complete and self._needs_most(name)]
         for name in most:
             said = self.words.most(known[name], base, rises=rises)
-            sentences.append(f"{_title(name)} {said} ({_limits(known[name])} times).")
+            limits = f"{next(kinds)}{_limits(known[name])}"
+            sentences.append(f"{_title(name)} {said} ({limits} times).")
         rest = [name for name in clear if name not in most]
         if rest:
             said = self.words.more(known[rest[0]], base, rises=rises)
-            texts = [f"{_title(rest[0])} {said} ({_limits(known[rest[0]])} times)"]
+            limits = f"{next(kinds)}{_limits(known[rest[0]])}"
+            texts = [f"{_title(rest[0])} {said} ({limits} times)"]
             texts += [
                 f"{_title(n)} {_times(known[n].ratio)} times ({_limits(known[n])})"
                 for n in rest[1:]
@@ -155,7 +160,7 @@ class _Answer:
             sentences.append(f"{len(unclear)} others are not clearly different from {base}.")
         elif unclear:
             texts = [
-                f"{_title(n)} ({_times(known[n].ratio)} times, {_limits(known[n])})"
+                f"{_title(n)} ({_times(known[n].ratio)} times, {next(kinds)}{_limits(known[n])})"
                 for n in unclear
             ]
             sentences.append(f"Not clearly different from {base}: {', '.join(texts)}.")

@@ -32,7 +32,7 @@ def add(commands: Commands) -> None:
         nargs="*",
         metavar="MODEL",
         help="a folder, a file (*.safetensors beside its config.json, *.gguf, CTranslate2's "
-        "model.bin), an installed package, or owner/name on the hub",
+        "model.bin, Marian's *.bin or *.npz), an installed package, or owner/name on the hub",
     )
     parser.add_argument("--out", metavar="FILE.parquet", help="write a row per head and per layer")
     parser.add_argument(

@@ -22,6 +22,9 @@ PLACES = ("local", "ray")
 
 _MOST_REPEATED = 10_000
 
+_OPTIONS = {"out": "--out", "place": "--engine"}
+"""Options of the command by the names that the library's messages begin with."""
+
 
 def add(commands: Commands) -> None:
     """Add the parser of the command."""
@@ -75,7 +78,8 @@ def _run(arguments: argparse.Namespace) -> int:
             return _check(sweep, folder, arguments.check)
         return _train(sweep, folder, arguments)
     except InvalidSweep as error:
-        raise BadInput(str(error)) from None
+        key, colon, rest = str(error).partition(":")
+        raise BadInput(f"{_OPTIONS.get(key, key)}{colon}{rest}") from None
     except BadInput:
         raise
     except (OSError, ValueError) as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from attnkit.variants.options import WidthOption
 from attnkit.variants.position_rules import POSITIONS
 from attnkit.variants.sharing import ROLES, Role
-from attnkit.variants.wiring import TOKEN, WIDEST, Width
+from attnkit.variants.width import WIDEST, Width
 
 if TYPE_CHECKING:
     from attnkit.tasks import Task
@@ -37,7 +37,11 @@ class Costs:
     Attributes:
         attention: Parameters of the attention layers.
         parameters: Parameters of the whole model.
-        kv_cache: Floats that a decoder keeps per token, summed over layers.
+        kv_cache: Floats that a decoder keeps per token, summed over layers: the vectors from
+            which keys and values are computed.
+        ready_cache: Floats that a decoder keeps per token, summed over layers, if it caches keys
+            and values as they enter the scores and the output, after norms and rotations. A vector
+            that is key and value counts once.
         multiply_adds: Multiply-adds of the matrix products in the forward pass of one token among
             n_ctx tokens. In an encoder and a decoder it is the mean over all tokens.
     """
@@ -45,6 +49,7 @@ class Costs:
     attention: int
     parameters: int
     kv_cache: int
+    ready_cache: int
     multiply_adds: int
 
 
@@ -77,8 +82,13 @@ def count_costs(wiring: Wiring, task: Task) -> Costs:
             names = wiring.names(layer).keys()
             multiply_adds += _matrix_multiply_adds(wiring, ROLES, names)
             multiply_adds += task.n_ctx * _score_multiply_adds(wiring)
-    parameters = attention + other_parameters
-    return Costs(attention, parameters, n_caches * cached_per_layer, multiply_adds)
+    return Costs(
+        attention=attention,
+        parameters=attention + other_parameters,
+        kv_cache=n_caches * cached_per_layer,
+        ready_cache=n_caches * wiring.n_ready,
+        multiply_adds=multiply_adds,
+    )
 
 
 def _encoder_decoder_multiply_adds(wiring: Wiring, n_source: int, n_decoder: int) -> int:
@@ -99,10 +109,7 @@ def _matrix_multiply_adds(wiring: Wiring, roles: Iterable[Role], names: Collecti
     """
     used = {"W_O"} if "Q" in roles else set()
     for role in roles:
-        name = wiring.roles[role]
-        while name != TOKEN:
-            used.add(wiring.vectors[name].weight or "")
-            name = wiring.vectors[name].reads
+        used |= {wiring.vectors[name].weight or "" for name in wiring.chain(wiring.roles[role])}
     return sum(wiring.weights[name].n_numbers for name in used & set(names))
 
 

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from attnkit.analysis.boundary import Boundary
-from attnkit.analysis.capacity import Value
 from attnkit.analysis.conclusion import label_of, two_digits
 from attnkit.figures.gaps import (
     DifferenceMeasure,
@@ -33,6 +32,7 @@ from attnkit.figures.groups import LEGEND, legend_text
 from attnkit.figures.panels import Figure, Title, Trace
 from attnkit.figures.phase import MEASURES, Measure, boundary_traces, cell_traces, color_axis
 from attnkit.figures.strips import OUTLINE, SYMBOLS, bare_layout
+from attnkit.foundation.settings import Value
 from attnkit.training.summary import percent
 from attnkit.variants import Variant
 from attnkit.variants.palette import REFERENCE, translucent
@@ -93,14 +93,48 @@ def phase_key(
     """
     trained = table["n_seeds"] > 0
     marks = {
-        "Line: half of the seeds reach 99%; the pale band is its 95% interval.": any(
+        "On the line half of the seeds reach 99%; the pale band is its 95% interval.": any(
             one.measured.any() for one in boundaries
         ),
+        "Some seeds fail beyond the band, too.": any(_fails_beyond(table, b) for b in boundaries),
         "Grey: no seed reached 99%.": table.loc[trained, measure].isna().any(),
         "×: could not be trained.": not trained.all(),
         "Blank: not trained yet.": len(table) < n_points * table["sharing"].nunique(),
     }
     return " ".join(text for text, is_there in marks.items() if is_there)
+
+
+def _fails_beyond(table: pd.DataFrame, line: Boundary) -> bool:
+    """Return whether a seed fails in a cell that the band of its row leaves on the solved side."""
+    rows = table[(table["sharing"] == line.sharing) & (table["n_solved"] < table["n_seeds"])]
+    edges = dict(zip(line.at, line.high if line.rises else line.low, strict=True))
+    ends = rows[line.y].map(edges) if line.y else pd.Series(next(iter(edges.values())), rows.index)
+    beyond = rows[line.x] > ends if line.rises else rows[line.x] < ends
+    return bool(beyond.any())
+
+
+_RING = {"symbol": "circle-open", "size": 11}
+
+
+def with_mark(figure: Figure, index: int) -> Figure:
+    """Return a phase diagram with a ring in one cell.
+
+    Args:
+        figure: The diagram.
+        index: Index of the cell's row in the table from which the diagram was drawn.
+    """
+    for trace in figure["data"]:
+        for y, row in zip(trace["y"], trace.get("customdata", ()), strict=False):
+            if trace["type"] == "heatmap" and index in row:
+                ring: Trace = {name: trace[name] for name in ("xaxis", "yaxis")}
+                ring |= {"type": "scatter", "mode": "markers", "hoverinfo": "skip"}
+                ring |= {"x": [trace["x"][row.index(index)]], "y": [y]}
+                rings = [
+                    {**ring, "marker": {**_RING, "color": color, "line": {"width": width}}}
+                    for color, width in (("#000000", 5), ("#ffffff", 2))
+                ]
+                return {**figure, "data": [*figure["data"], *rings]}
+    return figure
 
 
 def describe_phase(
@@ -151,40 +185,9 @@ def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Fi
         rows = table[(table["sharing"] == sharing) & (table["n_seeds"] > 0)]
         places = [axis.values.index(value) for value in rows[x].tolist()]
         rows = rows.iloc[np.argsort(places)]
-        shift = (index - (len(sharings) - 1) / 2) / max(len(sharings), 5)
-        values = rows[measure].to_numpy(float)
-        trace: Trace = {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": legend_text(title.name),
-            "x": axis.shifted(sorted(places), 0.4 * shift).tolist(),
-            "y": [None if value != value else float(f"{value:.5g}") for value in values],
-            "line": {"color": title.color, "width": 2},
-            "marker": {
-                "symbol": SYMBOLS[Variant(sharing).sharing],
-                "size": 9,
-                "color": title.color,
-                "line": OUTLINE,
-            },
-            "hoverinfo": "text",
-            "hovertext": cell_texts(rows, [x]),
-            "customdata": rows.index.tolist(),
-            "cliponaxis": False,
-        }
-        if measure == "accuracy":
-            low, high = (
-                rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high")
-            )
-            trace["error_y"] = {
-                "type": "data",
-                "symmetric": False,
-                "array": np.nan_to_num(high - values).round(5).tolist(),
-                "arrayminus": np.nan_to_num(values - low).round(5).tolist(),
-                "color": title.color,
-                "thickness": 1.5,
-                "width": 0,
-            }
-        traces.append(trace)
+        shift = 0.4 * (index - (len(sharings) - 1) / 2) / max(len(sharings), 5)
+        at_x = axis.shifted(sorted(places), shift).tolist()
+        traces.append({"x": at_x, **_line(rows, x, measure, sharing, title)})
     layout = {
         **bare_layout(),
         "showlegend": True,
@@ -198,6 +201,40 @@ def plot_slice(table: pd.DataFrame, x: str, measure: Measure = "accuracy") -> Fi
         "yaxis": _upright(table, measure),
     }
     return {"data": traces, "layout": layout}
+
+
+def _line(rows: pd.DataFrame, x: str, measure: Measure, sharing: str, title: Title) -> Trace:
+    """Return the line of a variant without its places, with 95% intervals of accuracy."""
+    values = rows[measure].to_numpy(float)
+    trace: Trace = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": legend_text(title.name),
+        "y": [None if value != value else float(f"{value:.5g}") for value in values],
+        "line": {"color": title.color, "width": 2},
+        "marker": {
+            "symbol": SYMBOLS[Variant(sharing).sharing],
+            "size": 9,
+            "color": title.color,
+            "line": OUTLINE,
+        },
+        "hoverinfo": "text",
+        "hovertext": cell_texts(rows, [x]),
+        "customdata": rows.index.tolist(),
+        "cliponaxis": False,
+    }
+    if measure == "accuracy":
+        low, high = (rows[f"accuracy_{end}"].clip(0, 1).to_numpy(float) for end in ("low", "high"))
+        trace["error_y"] = {
+            "type": "data",
+            "symmetric": False,
+            "array": np.nan_to_num(high - values).round(5).tolist(),
+            "arrayminus": np.nan_to_num(values - low).round(5).tolist(),
+            "color": title.color,
+            "thickness": 1.5,
+            "width": 0,
+        }
+    return trace
 
 
 def _upright(table: pd.DataFrame, measure: Measure) -> Figure:

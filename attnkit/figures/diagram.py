@@ -40,15 +40,19 @@ class _Mark:
 
 _MARKS: dict[str, _Mark] = {
     "scaled": _Mark("D", ROLES, "every role scaled by factors of its own"),
+    "skew": _Mark("⇄", ("K",), "a part of the key exchanged and negated"),
     "signed": _Mark("±D", ("K",), "keys times factors of both signs"),
     "qk_norm": _Mark("N", ("Q", "K"), "queries and keys normalised"),
+    "v_norm": _Mark("N", ("V",), "values normalised"),
     "unit_key": _Mark("|1|", ("K",), "keys of length 1"),
     "rope": _Mark("↻", ("Q", "K"), "queries and keys turned by position"),
+    "rotate_values": _Mark("↻", ("V",), "values turned by position"),
 }
 """Marks by name of the option, or of the position encoding."""
 
 _DRAWN = {
     "n_heads", "d_head", "d_k", "d_v", "kv_heads", "kv_rank", "k_rank", "keyless", "d_mlp",
+    "kv_residual", "shared_half",
     "learning_rate", "tie_by", "tie_at", "positions", *_MARKS,
 }  # fmt: skip
 """Options without a note: boxes or marks show them, or they are no part of attention."""
@@ -58,18 +62,24 @@ _NOTES: dict[str, Callable[[Option], str]] = {
     "sum": lambda option: "two maps, added",
     "diff": lambda option: "two maps, subtracted",
     "kv_every": lambda option: f"K, V every {_ordinal(option.value)} layer",
+    "kv_from": lambda option: "V bottom, K middle layer",
     "shared_layers": lambda option: "same in all layers",
     "start": lambda option: f"starts as {option.value}",
     "tie": lambda option: "untied at first",
     "self_mask": lambda option: "no self-mask" if option.value == "no" else "self-mask",
+    "rope_width": lambda option: f"first {option.value} numbers turned",
+    "rotate_values": lambda option: (
+        "output not turned back" if option.value == "only" else "output turned back"
+    ),
+    "exclusive": lambda option: "output ⊥ own value",
     "temperature": lambda option: f"scores / {option.written}",
 }
 """Notes for other options; an option that is missing here is written in its text form."""
 
 LEGEND = (
-    "**W** a matrix, **x** the token itself, **D** learnt factors, **±D** of both signs, "
-    "**N** normalised, **|1|** scaled to length 1, **↻** turned by position, **×4** heads, "
-    "**d4** numbers per head."
+    "**W** a matrix, **x** the token itself, **&** two vectors side by side, **D** learnt factors, "
+    "**±D** of both signs, **⇄** a part exchanged, **N** normalised, **|1|** scaled to length 1, "
+    "**↻** turned by position, **×4** heads, **d4** numbers per head."
 )
 """Meaning of the signs in diagrams; Markdown."""
 
@@ -87,15 +97,17 @@ def variant_diagram(variant: Variant, wiring: Wiring, color: str) -> str:
     text_y = role_y + _RADIUS + 2
     parts: list[str] = []
     for name, (x, y) in boxes.items():
-        source = wiring.vectors[name].reads
-        if source != TOKEN:
-            parts.append(_line(boxes[source], (x, y), last_row, color))
+        sources = [source for source in wiring.vectors[name].sources if source != TOKEN]
+        parts += [_line(boxes[source], (x, y), last_row, color) for source in sources]
     parts += [
         _line(boxes[wiring.roles[role]], (x, line_end), last_row, color)
         for role, x in _ROLE_X.items()
     ]
     for name, (x, y) in boxes.items():
-        parts.append(_box(x, y, color) if wiring.vectors[name].weight else _token(x, y))
+        vector = wiring.vectors[name]
+        sign = "&" if vector.joins else "x"
+        n_in_row = [row for _, row in boxes.values()].count(y)
+        parts.append(_box(x, y, color, n_in_row) if vector.weight else _token(x, y, sign))
     for role, role_marks in marks.items():
         parts += _mark_nodes(role_marks, boxes[wiring.roles[role]], _ROLE_X[role], line_end, color)
     for role, x in _ROLE_X.items():
@@ -135,14 +147,15 @@ def _in_words(variant: Variant, wiring: Wiring) -> str:
     for name in dict.fromkeys(wiring.roles.values()):
         vector = wiring.vectors[name]
         roles = [role for role in ROLES if wiring.roles[role] == name]
-        if vector.weight is None:
+        if vector.weight is None and vector.reads == TOKEN:
             parts.append(f"{_listed(roles)} {'is' if len(roles) == 1 else 'are'} the token itself")
         elif len(roles) > 1:
             parts.append(f"{_listed(roles)} share one")
         if vector.reads != TOKEN:
             source_roles = [role for role in ROLES if wiring.roles[role] == vector.reads]
             source = _listed(source_roles) if source_roles else "a narrow vector"
-            parts.append(f"{_listed(roles)} made from {source}")
+            shared = " and a vector that all heads share" * bool(vector.adds or vector.joins)
+            parts.append(f"{_listed(roles)} made from {source}{shared}")
     parts += [mark.words for name, mark in _MARKS.items() if name in _operations(variant, wiring)]
     if sizes := _role_sizes(wiring):
         parts.append(", ".join(f"{role} {size}" for role, size in sizes.items()))
@@ -153,8 +166,9 @@ def _box_positions(wiring: Wiring) -> dict[str, tuple[float, float]]:
     """Return centre and upper edge of every vector's box, above the vectors that read it."""
     readers: dict[str, list[str]] = {name: [] for name in wiring.vectors}
     for name, vector in wiring.vectors.items():
-        if vector.reads != TOKEN:
-            readers[vector.reads].append(name)
+        for source in vector.sources:
+            if source != TOKEN:
+                readers[source].append(name)
 
     def height(name: str) -> int:
         return 1 + max(map(height, readers[name]), default=-1)
@@ -178,10 +192,10 @@ def _spread(centres: list[float]) -> list[float]:
     """Return the centres of boxes, moved apart within the diagram if boxes would touch."""
     if all(right - left >= _NEAREST for left, right in pairwise(centres)):
         return centres
-    n_gaps = len(centres) - 1
-    step = min(_APART, (_WIDTH - _BOX_WIDTH - 4) / n_gaps)
+    n_gaps, width = len(centres) - 1, _box_width(len(centres))
+    step = min(_APART, (_WIDTH - width - 4) / n_gaps)
     first = sum(centres) / len(centres) - step * n_gaps / 2
-    first = max(_BOX_WIDTH / 2 + 2, min(first, _WIDTH - _BOX_WIDTH / 2 - 2 - step * n_gaps))
+    first = max(width / 2 + 2, min(first, _WIDTH - width / 2 - 2 - step * n_gaps))
     return [first + step * i for i in range(len(centres))]
 
 
@@ -199,15 +213,21 @@ def _line(start: tuple[float, float], end: tuple[float, float], last_row: float,
     )
 
 
-def _box(x: float, y: float, color: str) -> str:
+def _box_width(n_boxes: int) -> int:
+    """Return the width of each of some boxes in a row; more than three are narrower."""
+    return min(_BOX_WIDTH, (_WIDTH - 4) // n_boxes - 3)
+
+
+def _box(x: float, y: float, color: str, n_in_row: int) -> str:
+    width = _box_width(n_in_row)
     return (
-        f'<rect x="{x - _BOX_WIDTH / 2:g}" y="{y:g}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" '
+        f'<rect x="{x - width / 2:g}" y="{y:g}" width="{width}" height="{_BOX_HEIGHT}" '
         f'rx="3" fill="{color}"/><text x="{x:g}" y="{y + 13.5:g}" class="ak-matrix">W</text>'
     )
 
 
-def _token(x: float, y: float) -> str:
-    return f'<text x="{x:g}" y="{y + 13.5:g}" class="ak-token">x</text>'
+def _token(x: float, y: float, sign: str) -> str:
+    return f'<text x="{x:g}" y="{y + 13.5:g}" class="ak-token">{escape(sign)}</text>'
 
 
 def _small(x: float, y: float, text: str) -> str:

@@ -190,8 +190,14 @@ def plot_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -> Fi
             "cliponaxis": False,
         },
     ]
+    note = _note(f"{COSTS[cost]}: {b.name} as a multiple of {a.name}")
+    return {"data": traces, "layout": _matching_layout(bottom, top, note)}
+
+
+def _matching_layout(bottom: float, top: float, note: Figure) -> Figure:
+    """Return the layout for ratios from 10**bottom to 10**top."""
     ticks = _ratio_ticks(10**bottom, 10**top)
-    layout = {
+    return {
         **bare_layout(),
         "margin": {"l": 56, "r": 20, "t": 34, "b": 48},
         "height": 380,
@@ -220,11 +226,8 @@ def plot_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -> Fi
                 "layer": "below",
             }
         ],
-        "annotations": [
-            _note(f"{COSTS[cost]}: {b.name} as a multiple of {a.name}"),
-        ],
+        "annotations": [note],
     }
-    return {"data": traces, "layout": layout}
 
 
 def _matching_text(row: dict[object, float], a: str, b: str) -> str:
@@ -266,14 +269,27 @@ def describe_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -
     a, b = (title.name for title in titles_of(names))
     if table.empty:
         return f"{COSTS[cost]} of {b} and {a} at the same accuracy. Nothing has been trained."
+    known = table[table["ratio"].notna()]
+    if known.empty:
+        verdict = f"{b} never reaches the accuracy of {a}"
+    elif (known["low"] > 1).all():
+        verdict = f"{b} needs more for the same accuracy"
+    elif (known["high"] < 1).all():
+        verdict = f"{b} needs less for the same accuracy"
+    elif ((known["low"] <= 1) & (known["high"] >= 1)).all():
+        verdict = "No clear difference: every interval includes 1"
+    else:
+        verdict = "It depends on the accuracy"
     texts = []
     for row in table.to_dict("records"):
         at = percent(row["accuracy"])
         if math.isnan(row["ratio"]):
             texts.append(f"{at}: {b} never reaches it")
         else:
-            texts.append(f"{at}: {row['ratio']:.2f} times")
-    return f"{COSTS[cost]} of {b} as a multiple of those of {a}, by accuracy. {'; '.join(texts)}."
+            limits = f"{row['low']:.2f} to {row['high']:.2f}"
+            texts.append(f"{at}: {row['ratio']:.2f} times ({limits})")
+    what = f"{COSTS[cost]} of {b} as a multiple of those of {a}, by accuracy, with 95% intervals"
+    return f"{verdict}. {what}: {'; '.join(texts)}."
 
 
 def _cost_axis(costs: np.ndarray, title: str) -> Figure:

@@ -12,7 +12,7 @@ import pandas as pd
 from attnkit.analysis.conclusion import label_of, two_digits
 from attnkit.figures.grid import CellGrid, GridAxis, text_of
 from attnkit.figures.panels import Figure, Trace
-from attnkit.figures.phase import NEVER, color_bar
+from attnkit.figures.phase import UNKNOWN, color_bar
 from attnkit.variants.palette import BLUE_RED, REFERENCE, translucent
 
 DifferenceMeasure = Literal["accuracy", "steps_to_threshold"]
@@ -75,23 +75,12 @@ def difference_traces(
     column, clear = difference_columns(measure)
     grid = CellGrid.of(table, x, y)
     values = table[column].to_numpy(float)
-    base: Trace = {
-        "type": "heatmap",
-        "x": x.positions.tolist(),
-        "y": y.positions.tolist(),
-        "xgap": 1,
-        "ygap": 1,
-        "hoverongaps": False,
-        "hoverinfo": "text",
-        "hovertext": grid.texts(_tips(table, x, y, measure)),
-        "customdata": grid.index(),
-    }
+    base = grid.heatmap(_tips(table, x, y, measure))
     unknown = np.where(np.isnan(values), 0.0, np.nan)
-    grey = {"colorscale": [[0, NEVER], [1, NEVER]], "showscale": False}
     marked = table[table[clear].to_numpy(bool)]
     strong = (marked[column].abs() > _DARK * _largest(table, measure)).to_numpy()
     return [
-        {**base, **grey, "z": grid.numbers(unknown)},
+        {**base, **UNKNOWN, "z": grid.numbers(unknown)},
         {**base, "z": grid.numbers(values), "coloraxis": "coloraxis"},
         {**_numbers(marked[strong], x, y, measure), "textfont": {"size": 12, "color": "#ffffff"}},
         _numbers(marked[~strong], x, y, measure),

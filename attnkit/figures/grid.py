@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from attnkit.analysis.boundary import is_logarithmic
-from attnkit.analysis.capacity import COSTS, Value
+from attnkit.analysis.capacity import COSTS
 from attnkit.analysis.conclusion import label_of
-from attnkit.figures.panels import Figure, Title
+from attnkit.figures.panels import Figure, Title, Trace
+from attnkit.foundation.settings import Value
 from attnkit.training.summary import percent, percent_interval
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
@@ -302,10 +303,14 @@ class CellGrid:
     Attributes:
         rows: (y, x) numbers of rows of `table`, −1 where there is none.
         table: The table.
+        x: Axis from left to right.
+        y: Axis upwards.
     """
 
     rows: np.ndarray
     table: pd.DataFrame
+    x: GridAxis
+    y: GridAxis
 
     @classmethod
     def of(cls, table: pd.DataFrame, x: GridAxis, y: GridAxis) -> CellGrid:
@@ -316,19 +321,29 @@ class CellGrid:
         ys = table[y.name].tolist() if y.name else [""] * len(table)
         for row, (at_x, at_y) in enumerate(zip(table[x.name].tolist(), ys, strict=True)):
             rows[lines[at_y], columns[at_x]] = row
-        return cls(rows, table)
+        return cls(rows, table, x, y)
 
     def numbers(self, values: np.ndarray) -> list[list[float | None]]:
         """Return one number per row of the table as a grid, None where there is none."""
         return self._laid_out([None if v != v else float(f"{v:.5g}") for v in values.tolist()])
 
-    def texts(self, texts: Sequence[str]) -> list[list[str | None]]:
-        """Return one text per row of the table as a grid."""
-        return self._laid_out(texts)
+    def heatmap(self, texts: Sequence[str]) -> Trace:
+        """Return a trace of the cells without their numbers.
 
-    def index(self) -> list[list[Hashable | None]]:
-        """Return the index of the rows of the table as a grid."""
-        return self._laid_out(self.table.index.tolist())
+        Args:
+            texts: What is shown while the pointer is on a cell, one text per row of the table.
+        """
+        return {
+            "type": "heatmap",
+            "x": self.x.positions.tolist(),
+            "y": self.y.positions.tolist(),
+            "xgap": 1,
+            "ygap": 1,
+            "hoverongaps": False,
+            "hoverinfo": "text",
+            "hovertext": self._laid_out(texts),
+            "customdata": self._laid_out(self.table.index.tolist()),
+        }
 
     def _laid_out(self, values: Sequence[Any]) -> list[list[Any]]:
         return [[values[row] if row >= 0 else None for row in line] for line in self.rows.tolist()]

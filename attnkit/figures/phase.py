@@ -22,7 +22,10 @@ MEASURES: dict[Measure, str] = {
 }
 """Title of each measure."""
 
-NEVER = translucent(REFERENCE, 0.3)
+UNKNOWN: Trace = {
+    "colorscale": [[i, translucent(REFERENCE, 0.3)] for i in (0, 1)],
+    "showscale": False,
+}
 """Colour of cells that were trained but have no value of the measure."""
 
 
@@ -90,22 +93,11 @@ def cell_traces(rows: pd.DataFrame, x: GridAxis, y: GridAxis, measure: Measure) 
         values = np.log10(values)
     axes = [name for name in (x.name, y.name) if name]
     texts = cell_texts(rows, axes)
-    base: Trace = {
-        "type": "heatmap",
-        "x": x.positions.tolist(),
-        "y": y.positions.tolist(),
-        "xgap": 1,
-        "ygap": 1,
-        "hoverongaps": False,
-        "hoverinfo": "text",
-        "hovertext": grid.texts(texts),
-        "customdata": grid.index(),
-    }
+    base = grid.heatmap(texts)
     without = np.where(trained & np.isnan(values), 0.0, np.nan)
     traces = []
     if not np.isnan(without).all():
-        grey = {"colorscale": [[0, NEVER], [1, NEVER]], "showscale": False}
-        traces.append({**base, **grey, "z": grid.numbers(without)})
+        traces.append({**base, **UNKNOWN, "z": grid.numbers(without)})
     traces.append({**base, "z": grid.numbers(values), "coloraxis": "coloraxis"})
     if not trained.all():
         traces.append(

@@ -16,6 +16,10 @@ PREFIX = "ATTNKIT_"
 """Prefix of the environment variables that hold settings."""
 
 
+Value = bool | int | float | str
+"""A value of a setting."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One wrong setting of an experiment.

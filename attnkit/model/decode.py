@@ -1,7 +1,11 @@
-"""Decoding of one token at a time with a cache, whose size `kv_cache` counts.
+"""Decoding of one token at a time with a cache, whose size `kv_cache` or `ready_cache` counts.
 
 Training does not use it and it is not fast: it lets tests compare the counted size with a real
 cache, and lets you see what a variant's cache contains.
+
+A decoder can cache two things. The vectors from which keys and values are computed are often fewer
+numbers, but all rules, such as norms and rotations, are then applied to every cached token at every
+step. Keys and values that are ready for use need no further computation.
 """
 
 from __future__ import annotations
@@ -20,17 +24,21 @@ class Decoder:
     Args:
         model: Model with the run.
         run: Index of the run in the model.
+        ready: Whether it caches keys and values as they enter the scores and the output. If both
+            are the same tensor, it is cached once.
 
     Attributes:
-        cache: For every layer, the cached vectors: name → (1, 1, heads, tokens so far, width).
-            Layers that use another layer's keys and values have an empty cache.
+        cache: For every layer, the cached vectors: name → (1, 1, heads, tokens so far, width). If
+            they are ready, the names are K and V, or only K. Layers that use another layer's keys
+            and values have an empty cache.
 
     Raises:
         ValueError: If the model is not causal, because its earlier tokens would see later ones; or
             if its task has a source sequence.
     """
 
-    def __init__(self, model: Model, run: int) -> None:
+    def __init__(self, model: Model, run: int, *, ready: bool = False) -> None:
+        self._ready = ready
         variant = model.variants[run // len(model.seeds)]
         self._wiring = model.wirings[variant]
         if not self._wiring.sizes.causal:
@@ -69,15 +77,26 @@ class Decoder:
         wiring, store = self._wiring, dict[str, Tensor]()
         key_positions = torch.arange(position + 1, device=token.device)
         query_positions = key_positions[-1:]
-        leader = wiring.leader(layer)
-        if leader == layer:
-            store = heads.store(token)
+        if wiring.leader(layer) == layer:
             cache = self.cache[layer]
-            for name, rows in store.items():
+            store = kept = heads.store(token)
+            if self._ready:
+                new_k, new_v = heads.keys_and_values(store, query_positions)
+                kept = {"K": new_k} if new_v is new_k else {"K": new_k, "V": new_v}
+            for name, rows in kept.items():
                 cache[name] = torch.cat([cache[name], rows], 3) if name in cache else rows
-        k, v = heads.keys_and_values(self.cache[leader], key_positions)
+        k, _ = self._cached(wiring.leader(layer, "K"), key_positions)
+        _, v = self._cached(wiring.leader(layer, "V"), key_positions)
         q = heads.queries(token, store, query_positions)
         scores = heads.scores(q, k, query_positions, key_positions)
         if wiring.sizes.self_mask:
             scores[..., -1] += SELF_MASK
-        return heads.output(heads.mix(heads.pattern(scores), v))
+        z = heads.mix(heads.pattern(scores), v, v[:, :, :, -1:], query_positions)
+        return heads.output(z)
+
+    def _cached(self, layer: int, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the keys and values of all tokens in a layer that computes its own."""
+        cache = self.cache[layer]
+        if self._ready:
+            return cache["K"], cache.get("V", cache["K"])
+        return self._heads[layer].keys_and_values(cache, positions)

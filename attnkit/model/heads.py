@@ -25,17 +25,19 @@ class Heads:
         wiring: Vectors, roles and rules of the variant.
         layer: Index of the layer, from 0.
         weights: Parameters of this layer by the wiring's names, with a leading axis of seeds.
-        leader: Heads whose keys and values this layer uses; None if it computes its own.
-
-    Attributes:
-        source: Heads whose keys and values this layer uses: `leader` or this layer's own.
+        leaders: For keys and for values, the heads of the layer whose keys or values this layer
+            uses, if it does not compute its own.
     """
 
     def __init__(
-        self, wiring: Wiring, layer: int, weights: dict[str, Tensor], leader: Heads | None = None
+        self,
+        wiring: Wiring,
+        layer: int,
+        weights: dict[str, Tensor],
+        leaders: dict[Role, Heads] | None = None,
     ) -> None:
         self.wiring, self.layer, self.weights = wiring, layer, weights
-        self.source = leader or self
+        self._leaders = leaders or {}
 
     def store(self, x: Float[Tensor, "s b i m"]) -> dict[str, Tensor]:
         """Return the vectors of these tokens that a decoder caches: name → (s, b, h, i, d)."""
@@ -44,14 +46,18 @@ class Heads:
     def keys_and_values(self, store: dict[str, Tensor], positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the keys and values of the stored tokens, after all rules.
 
+        Both are the same tensor if keys enter the scores as values enter the output. This layer
+        must compute its own keys and values.
+
         Args:
             store: Vectors of the tokens, as returned by `store`.
             positions: Positions of the stored tokens, (j,).
         """
-        source, roles = self.source, self.wiring.roles
-        k = source._project(roles["K"], None, store)
-        v = k if roles["V"] == roles["K"] else source._project(roles["V"], None, store)
-        return source._adjust("K", k, positions), source._adjust("V", v, positions)
+        roles = self.wiring.roles
+        k = self._project(roles["K"], None, store)
+        v = k if roles["V"] == roles["K"] else self._project(roles["V"], None, store)
+        k = self._adjust("K", k, positions)
+        return k, k if self.wiring.value_is_key else self._adjust("V", v, positions)
 
     def queries(
         self, x: Float[Tensor, "s b i m"], store: dict[str, Tensor], positions: Tensor
@@ -92,13 +98,23 @@ class Heads:
             pattern = rule.combine(pattern, self.weights, self.layer)
         return pattern
 
-    def mix(self, pattern: Tensor, v: Tensor) -> Float[Tensor, "s b h i d"]:
-        """Return the values of every head, weighted by its pattern and summed."""
+    def mix(
+        self, pattern: Tensor, v: Tensor, own: Tensor | None, positions: Tensor
+    ) -> Float[Tensor, "s b h i d"]:
+        """Return the values of every head, weighted by its pattern and summed, after all rules.
+
+        Args:
+            pattern: Pattern of every head.
+            v: Values of the tokens that are seen, after all rules.
+            own: Values among them of the tokens that ask; None if these are not seen.
+            positions: Positions of the tokens that ask, (i,).
+        """
         v = self.for_all_heads(v)
         z = product(pattern.flatten(0, 2), v.flatten(0, 2))
         z = z.view(*pattern.shape[:4], v.shape[-1])
+        own = None if own is None else self.for_all_heads(own)
         for rule in self.wiring.rules:
-            z = rule.finish(z, self.weights, self.layer)
+            z = rule.finish(z, own, self.weights, positions, self.wiring, self.layer)
         return z
 
     def output(self, z: Float[Tensor, "s b h i d"]) -> Float[Tensor, "s b i m"]:
@@ -115,7 +131,8 @@ class Heads:
         Several maps count as heads, unless their scores are added. Keys and values of grouped heads
         are repeated.
         """
-        source = self if role == "Q" else self.source
+        source = self._leaders.get(role, self)
+        role = "K" if role == "V" and self.wiring.value_is_key else role
         weight = next(iter(source.weights.values()), torch.empty(1))
         d_model = self.wiring.sizes.d_model
         n_seeds = len(weight) if source.weights else 1
@@ -146,7 +163,15 @@ class Heads:
         else:
             rows = self._project(vector.reads, x, known, biased=biased)  # (s, b, h, i, d)
             if vector.per_head:
-                return self._through_heads(rows, vector.weight)
+                rows = self._through_heads(rows, vector.weight)
+            if vector.adds:
+                rows = rows + self._project(vector.adds, x, known, biased=biased)
+            if vector.joins:
+                first = self._project(vector.joins, x, known, biased=biased)
+                first = first.expand(-1, -1, vector.n_heads, -1, -1)
+                rows = torch.cat([first, rows[..., : vector.width - first.shape[-1]]], -1)
+            if vector.per_head or vector.joins:
+                return rows
             inputs = rows.transpose(2, 3).flatten(3)
         n_seeds, n_batch, n_ctx, _ = inputs.shape
         if vector.weight is not None:

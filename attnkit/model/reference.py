@@ -30,6 +30,7 @@ from attnkit.model.heads import Heads
 from attnkit.model.products import project
 from attnkit.tasks.base import NOTHING
 from attnkit.variants import Wiring
+from attnkit.variants.sharing import Role
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,11 @@ class Stages:
         q: Queries after all rules.
         k: Keys after all rules, repeated for the query heads that share them.
         v: Values after all rules, repeated for the query heads that share them.
+        bottom_v: Values of the first layer, which upper layers may use.
         scores: Scaled scores with biases, before masks.
         masked: Scores plus mask, the input of the softmax.
         pattern: Attention pattern.
-        z: Sum of the values of every head, weighted by its pattern.
+        z: Sum of the values of every head, weighted by its pattern, after all rules.
         added: Output of the layer, which is added to the residual stream at the query positions.
     """
 
@@ -73,6 +75,7 @@ class Stages:
     q: Float[Tensor, "s b hp i d"]
     k: Float[Tensor, "s b hp j d"]
     v: Float[Tensor, "s b h j d"]
+    bottom_v: Float[Tensor, "s b h j d"]
     scores: Float[Tensor, "s b h p i j"]
     masked: Float[Tensor, "s b h p i j"]
     pattern: Float[Tensor, "s b h i j"]
@@ -170,23 +173,25 @@ class Transformer:
         q_numbers, k_numbers = numbers[skipped : spec.n_queries], numbers[: spec.n_keys]
         rows = self.norm(x, f"{layer}.ln1")  # (s, b, n, m)
         query_store: dict[str, Tensor] = {}
-        if heads.source is heads:
+        if self.wiring.leader(layer) == layer:
             store = heads.store(rows[:, :, slice(*spec.key_positions)])
             k, v = map(heads.for_all_heads, heads.keys_and_values(store, k_numbers))
             if spec.square:  # tied queries are the stored keys or values of the same positions
                 query_store = {name: vectors[:, :, :, skipped:] for name, vectors in store.items()}
-        else:  # the previous layer has the leader's keys and values
+        else:  # the previous layer has the leader's keys, and the values unless these change
             assert previous is not None
-            k, v = previous.k, previous.v
+            same = self.wiring.leader(layer, "V") == self.wiring.leader(layer - 1, "V")
+            k, v = previous.k, previous.v if same else previous.bottom_v
+        bottom_v = v if previous is None else previous.bottom_v
         q = heads.queries(rows[:, :, query_positions], query_store, q_numbers)  # (s, b, h, i, d)
         scores = heads.scores(q, k, q_numbers, k_numbers)  # (s, b, h, p, i, j)
         masked = scores if mask is None else scores + mask[skipped:]
         pattern = heads.pattern(masked)  # (s, b, h, i, j)
-        z = heads.mix(pattern, v)  # (s, b, h, i, d)
+        own = v[:, :, :, skipped:] if spec.square else None
+        z = heads.mix(pattern, v, own, q_numbers)  # (s, b, h, i, d)
         added = heads.output(z)  # (s, b, i, m)
-        return Stages(
-            spec, query_positions, heads, x, rows, q, k, v, scores, masked, pattern, z, added
-        )
+        attended = q, k, v, bottom_v, scores, masked, pattern, z, added
+        return Stages(spec, query_positions, heads, x, rows, *attended)
 
     def stream_after(self, layer: int, stages: Stages) -> Float[Tensor, "s b n m"]:
         """Return the residual stream after a layer's attention and MLP.
@@ -230,8 +235,10 @@ class Transformer:
     def heads(self, layer: int) -> Heads:
         """Return the attention heads of a layer."""
         weights = {name: self.weights[full] for name, full in self.wiring.names(layer).items()}
-        leader = self.wiring.leader(layer)
-        return Heads(self.wiring, layer, weights, None if leader == layer else self.heads(leader))
+        roles: tuple[Role, ...] = ("K", "V")
+        leaders = {role: self.wiring.leader(layer, role) for role in roles}
+        lend = {role: self.heads(leader) for role, leader in leaders.items() if leader != layer}
+        return Heads(self.wiring, layer, weights, lend)
 
 
 def cross_entropy(

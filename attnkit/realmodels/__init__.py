@@ -8,7 +8,9 @@
 | `base`, `notes` | classes that all readers return, and notes on a model's numbers |
 | `sources` | finds a model in a folder, a package or the hub |
 | `safetensors_file`, `families`, `layouts`, `configuration`, `rotary` | read Hugging Face models |
-| `gguf_file`, `gguf_header`, `ctranslate2_file`, `cursor`, `rows` | read the two other formats |
+| `gguf_file`, `gguf_header`, `ctranslate2_file` | read the files of llama.cpp and CTranslate2 |
+| `marian_file`, `marian_header`, `marian_settings` | read Marian's files |
+| `cursor`, `rows` | parts of the readers of all formats but safetensors |
 | `measures`, `chance`, `portraits` | measures of one layer, their random levels, drawing data |
 | `atlas` | table of all heads and layers of models |
 | `activations` | similarity of queries, keys and values when a model reads text |

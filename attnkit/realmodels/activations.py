@@ -184,8 +184,8 @@ def _folder_and_gguf(source: str) -> tuple[Path, str | None]:
     path = find_files(source)
     if path.suffix == ".gguf":
         return path.parent, path.name
-    if path.suffix == ".bin":
-        raise Unreadable(f"{source}: CTranslate2 files hold weights only and cannot be run")
+    if path.suffix in (".bin", ".npz"):
+        raise Unreadable(f"{source}: models of CTranslate2 and Marian cannot be run here")
     return (path if path.is_dir() else path.parent), None
 
 

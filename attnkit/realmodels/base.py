@@ -149,8 +149,8 @@ class RealModel:
     Attributes:
         name: Name in tables, such as "SmolLM2-135M-Instruct".
         family: Architecture as the model's configuration names it, such as "llama".
-        format: Format of the file: "safetensors", "GGUF" or "CTranslate2"; "attnkit" for models
-            that were trained here.
+        format: Format of the file: "safetensors", "GGUF", "CTranslate2" or "Marian"; "attnkit"
+            for models that were trained here.
         layers: Encoder layers first, then causal layers, then cross-attention.
         notes: Complete sentences on what limits the numbers, such as quantisation.
     """

@@ -1,4 +1,4 @@
-"""Access to the fields of a model's config.json, each checked when it is read.
+"""Access to the fields of a model's configuration, each checked when it is read.
 
 A configuration comes from the same source as the weights and may be damaged or hostile. The error
 for a wrong value names the field, the value and what is allowed.
@@ -18,13 +18,18 @@ _MAX_COUNT = 1_000_000
 
 @dataclass(frozen=True)
 class Configuration:
-    """Fields of a config.json; a field that is null counts as missing.
+    """Fields of a configuration; a field that is null counts as missing.
 
     Where a method takes several names, it reads the first of these fields that is present. All
     methods but `find` raise Unreadable if the value is not of the kind they return.
+
+    Attributes:
+        values: Values of the fields, by name.
+        file: Name of the configuration in messages.
     """
 
     values: Mapping[str, Any]
+    file: str = "config.json"
 
     def find(self, *names: str) -> tuple[str, Any]:
         """Return the name and value of the first field that is present, or ("", None)."""
@@ -39,12 +44,12 @@ class Configuration:
         if not name:
             if default is None:
                 raise Unreadable(
-                    f"config.json: {' or '.join(names)} is missing; it must be a whole number"
+                    f"{self.file}: {' or '.join(names)} is missing; it must be a whole number"
                 )
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_COUNT:
             raise Unreadable(
-                f"config.json: {name} is {quote(value)}; "
+                f"{self.file}: {name} is {quote(value)}; "
                 f"it must be a whole number from 1 to {_MAX_COUNT:,}"
             )
         return value
@@ -55,7 +60,7 @@ class Configuration:
         if not name:
             if default is None:
                 raise Unreadable(
-                    f"config.json: {' or '.join(names)} is missing; it must be a number"
+                    f"{self.file}: {' or '.join(names)} is missing; it must be a number"
                 )
             return default
         if (
@@ -64,7 +69,7 @@ class Configuration:
             or not 0 < value <= 1e30
             or not math.isfinite(value)
         ):
-            raise Unreadable(f"config.json: {name} is {quote(value)}; it must be a number above 0")
+            raise Unreadable(f"{self.file}: {name} is {quote(value)}; it must be a number above 0")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -73,7 +78,7 @@ class Configuration:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise Unreadable(f"config.json: {name} is {quote(value)}; it must be true or false")
+            raise Unreadable(f"{self.file}: {name} is {quote(value)}; it must be true or false")
         return value
 
     def words(self, name: str, n_layers: int) -> tuple[str, ...] | None:
@@ -87,7 +92,7 @@ class Configuration:
             or not all(isinstance(word, str) for word in value)
         ):
             raise Unreadable(
-                f"config.json: {name} is {quote(value)}; "
+                f"{self.file}: {name} is {quote(value)}; "
                 f"it must be a list of {n_layers} words, one per layer"
             )
         return tuple(value)
@@ -98,5 +103,5 @@ class Configuration:
         if not name:
             return None
         if not isinstance(value, dict):
-            raise Unreadable(f"config.json: {name} is {quote(value)}; it must be an object")
-        return Configuration(value)
+            raise Unreadable(f"{self.file}: {name} is {quote(value)}; it must be an object")
+        return Configuration(value, self.file)

@@ -197,8 +197,8 @@ def _check_version(cursor: Cursor) -> None:
     version = cursor.number(U32, "the version")
     if version > MAX_PLAUSIBLE_VERSION:  # it may be text, or a pickle of the oldest protocol
         raise Unreadable(
-            f"{cursor.name} is not a file of CTranslate2, which would begin with a version, nor "
-            f"safetensors; if it was saved by PyTorch: {CONVERT}"
+            f"{cursor.name} is a file of neither CTranslate2 nor Marian, which would begin with a "
+            f"version; if it was saved by PyTorch: {CONVERT}"
         )
     if version not in VERSIONS:
         raise Unreadable(

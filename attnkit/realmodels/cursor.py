@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +96,20 @@ def open_header(path: Path) -> Iterator[Cursor]:
         if isinstance(error, Unreadable):
             raise
         raise Unreadable(f"{path.name} is empty; copy or download it again") from error
+
+
+def check_disjoint(file: str, places: Mapping[str, tuple[int, int]]) -> None:
+    """Raise Unreadable if two tensors share bytes.
+
+    Args:
+        file: Name of the file in messages.
+        places: First byte and number of bytes of every tensor, by name.
+    """
+    end, previous = 0, ""
+    for name, (start, n_bytes) in sorted(places.items(), key=lambda item: item[1]):
+        if start < end:
+            raise damaged(file, f"{quote(previous)} and {quote(name)} share bytes")
+        end, previous = start + n_bytes, name
 
 
 def read_bytes(path: Path, start: int, n_bytes: int, tensor: str) -> np.ndarray:

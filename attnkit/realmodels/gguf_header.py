@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from attnkit.realmodels.base import Unreadable, quote
-from attnkit.realmodels.cursor import Cursor, damaged, open_header
+from attnkit.realmodels.cursor import Cursor, check_disjoint, damaged, open_header
 
 Value = int | float | bool | str | tuple[int | float | bool, ...]
 """Value of a key; long texts, long lists and lists of texts are skipped."""
@@ -86,11 +86,7 @@ def read_header(
             cursor.position = min(start, len(cursor.data))
             cursor.skip(start + entry.n_bytes - cursor.position, quote(name))
             entries[name] = replace(entry, offset=start)
-    end, previous = 0, ""
-    for name, entry in sorted(entries.items(), key=lambda item: item[1].offset):
-        if entry.offset < end:
-            raise damaged(path.name, f"{quote(previous)} and {quote(name)} share bytes")
-        end, previous = entry.offset + entry.n_bytes, name
+    check_disjoint(path.name, {name: (e.offset, e.n_bytes) for name, e in entries.items()})
     return metadata, entries
 
 

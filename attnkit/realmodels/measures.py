@@ -8,13 +8,13 @@
 | `cka_qk` … | W Wᵀ of two matrices | 0 … 1 | depends on shape |
 | `symmetry` | W_Q W_Kᵀ | −1 skew … 1 symmetric | about 0 |
 | `directionality` | rows and columns of W_Q W_Kᵀ | −1 … 1 | 0 |
-| `norm_q` …, `rank_q` …, `rank_qk` | one matrix, or W_Q W_Kᵀ | 0 … | – |
+| `norm_q` …, `rank_q` …, `rank_qk`, `rank_skew` | one matrix, W_Q W_Kᵀ, its skew part | 0 … | – |
 
 A head's computation depends on W_Q W_Kᵀ and W_V W_O only. The same rotation of the bases of W_Q and
 W_K changes neither the head nor any measure. A rotation of W_V's basis, undone in W_O, does not
 change the head, but it does change the cosines with W_V, so these say nothing about the head. Other
-changes of basis (W_Q A with W_K A⁻ᵀ) keep only `overlap_qk`, `symmetry`, `directionality` and
-`rank_qk`; every cosine assumes that training does not use them.
+changes of basis (W_Q A with W_K A⁻ᵀ) keep only `overlap_qk`, `symmetry`, `directionality`,
+`rank_qk` and `rank_skew`; every cosine assumes that training does not use them.
 
 The measures are computed from products of thin matrices, head by head in double precision, so that
 they need little more memory than the layer itself. The definitions are those of
@@ -127,6 +127,13 @@ _ALL = [
         )
         for role, name in {"q": "W_Q", "k": "W_K", "v": "W_V", "qk": "W_Q W_Kᵀ"}.items()
     ),
+    Measure(
+        "rank_skew",
+        "Effective rank of the skew part of W_Q W_Kᵀ",
+        "exp of the entropy of the singular values of A = (M − Mᵀ) / 2, M = W_Q W_Kᵀ. They come in "
+        "pairs, so it lies between 2 and 2 d_head. The skew part makes the score of a for b differ "
+        "from that of b for a.",
+    ),
 ]
 
 MEASURES = {measure.name: measure for measure in _ALL}
@@ -140,6 +147,9 @@ OF_WEIGHTS = tuple(name for name in MEASURES if name not in OF_ACTIVATIONS)
 
 _MIN_EIGENVALUE = 1e-14
 """Eigenvalues of WᵀW below this share of the largest count as zero."""
+
+_MIN_SKEW = 1e-7
+"""Singular values of the skew part of W_Q W_Kᵀ below this count as zero; both have norm 1."""
 
 _ROUNDING = 1e-5
 """Norms whose relative difference is smaller count as equal."""
@@ -309,16 +319,40 @@ def _measure_form(
     rank = effective_rank(singular)
     if q.shape[1] != k.shape[1]:
         nan = np.full(len(q), np.nan)
-        return {"rank_qk": rank, "symmetry": nan, "directionality": nan}
+        return {"rank_qk": rank, "rank_skew": nan, "symmetry": nan, "directionality": nan}
     cross = k.swapaxes(1, 2) @ q
     size = (gram_q.matrix * gram_k.matrix).sum((1, 2))  # ‖M‖²
     rows = (q @ gram_k.matrix * q).sum(-1)
     columns = (k @ gram_q.matrix * k).sum(-1)
     return {
         "rank_qk": rank,
+        "rank_skew": effective_rank(_skew_spectrum(gram_q, gram_k, cross)),
         "symmetry": _ratio((cross * cross.swapaxes(1, 2)).sum((1, 2)), size),
         "directionality": directionality_of(np.sqrt(rows.clip(0)), np.sqrt(columns.clip(0))),
     }
+
+
+def _skew_spectrum(
+    gram_q: _Gram, gram_k: _Gram, cross: Float[Array, "h d d"]
+) -> Float[Array, "h e"]:
+    """Return the singular values of (M − Mᵀ) / 2 for W_Q and W_K of norm 1; `cross` is W_KᵀW_Q.
+
+    With B = [W_Q, W_K] and BᵀB = R Rᵀ they are those of (R_Qᵀ R_K − R_Kᵀ R_Q) / 2, where R_Q and
+    R_K are the first and the last half of the rows of R. Values that rounding can make are 0.
+    """
+    d = cross.shape[1]
+    size_q, size_k = (
+        np.where(gram.norm > 0, gram.norm, 1)[:, None, None] for gram in (gram_q, gram_k)
+    )
+    cross = cross / size_q / size_k
+    key_block = np.broadcast_to(gram_k.matrix / size_k**2, cross.shape)
+    both = np.block([[gram_q.matrix / size_q**2, cross.swapaxes(1, 2)], [cross, key_block]])
+    values, vectors = np.linalg.eigh(both)
+    root = vectors * np.sqrt(values.clip(0))[:, None, :]
+    product = root[:, :d].swapaxes(1, 2) @ root[:, d:]
+    spectrum = np.linalg.svd((product - product.swapaxes(1, 2)) / 2, compute_uv=False)
+    rounded: Array = np.where(spectrum > _MIN_SKEW, spectrum, 0)
+    return rounded
 
 
 def directionality_of(

@@ -1,4 +1,4 @@
-"""Projections of one layer from the rows of its linear layers, for GGUF and CTranslate2 files.
+"""Projections of one layer from the rows of its linear layers, for files other than safetensors.
 
 Shapes are compared with what the file's header says before anything is reshaped.
 """

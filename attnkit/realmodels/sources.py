@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from attnkit.realmodels.base import CONVERT, RealModel, Unreadable, folder_name,
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.gguf_file import gguf_model
+from attnkit.realmodels.marian_file import marian_model
+from attnkit.realmodels.marian_header import is_marian
 from attnkit.realmodels.notes import others
 from attnkit.realmodels.safetensors_file import open_safetensors
 
@@ -23,19 +27,33 @@ NAMES = {
 
 MODEL_BIN = "model.bin"
 
-READ = "*.safetensors with a config.json beside it, *.gguf, and CTranslate2's model.bin"
+READ = (
+    "*.safetensors with a config.json beside it, *.gguf, CTranslate2's model.bin, and Marian's "
+    "*.bin and *.npz"
+)
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-"""Endings of files that are never opened, because opening them can run any program."""
+"""Endings of pickles, which are never opened because that can run any program; a *.bin is one
+unless its first bytes are those of CTranslate2 or Marian."""
 
 NOT_READ = (".h5", ".msgpack", ".npz", ".onnx")
 """Endings of files that are not read, because they do not say which tensors are projections."""
 
 _PATTERNS = ("*.safetensors", "*.gguf", MODEL_BIN)
 
+_MARIAN_PATTERNS = ("*.bin", "*.npz")
+"""Names that Marian's models have, like files of other kinds; their first bytes are compared."""
+
 _TOKENIZER = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "added_tokens*", "*.model")
 
-_DOWNLOADED = ("*.safetensors", "*.safetensors.index.json", "config.json", *_TOKENIZER)
+_DOWNLOADED = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "*.intgemm*.bin",
+    "model.npz",
+    *_TOKENIZER,
+)
 """Files of a model on the hub that are downloaded; running the model needs its tokenizer."""
 
 _MAX_CONFIG_BYTES = 2**22
@@ -56,6 +74,8 @@ def open_model(source: str) -> RealModel:
     path, notes = _locate(source)
     if path.suffix == ".gguf":
         model = gguf_model(path)
+    elif path.suffix == ".npz" or is_marian(path):
+        model = replace(marian_model(path), name=_model_name(source, path))
     elif path.suffix == ".bin":
         model = replace(ctranslate2_model(path), name=_model_name(source, path))
     else:
@@ -67,15 +87,14 @@ def find_files(source: str) -> Path:
     """Return the path of the model's files that a source names.
 
     Args:
-        source: An existing path: a GGUF file, a CTranslate2 model.bin, a safetensors file beside
-            its config.json, or a folder with one of these. Otherwise the name of an installed
-            package that holds one of these; the model nearest to the package's top folder is
-            taken. Otherwise "owner/name" on the hub, which needs huggingface_hub and, the first
-            time, a network.
+        source: An existing path: a GGUF file, a CTranslate2 or Marian *.bin, a Marian *.npz, a
+            safetensors file beside its config.json, or a folder with one of these. Otherwise the
+            name of an installed package that holds one of these; the model nearest to the
+            package's top folder is taken. Otherwise "owner/name" on the hub, which needs
+            huggingface_hub and, the first time, a network.
 
     Returns:
-        A GGUF file, a CTranslate2 model.bin, a safetensors file or index, or a folder with
-        safetensors.
+        A GGUF file, a *.bin, a *.npz, a safetensors file or index, or a folder with safetensors.
 
     Raises:
         Unreadable: If there is no model that can be read; the message says what you can do.
@@ -125,14 +144,17 @@ def _in_folder(folder: Path) -> Path:
         return folder
     if (folder / MODEL_BIN).is_file():
         return folder / MODEL_BIN
-    ggufs = sorted(folder.glob("*.gguf"))
-    if len(ggufs) == 1:
-        return ggufs[0]
-    if ggufs:
-        raise Unreadable(
-            f"{folder_name(folder)}: {len(ggufs)} GGUF files; name the one that is meant: "
-            + listing(path.name for path in ggufs)
-        )
+    for kind, paths in (
+        ("GGUF files", sorted(folder.glob("*.gguf"))),
+        ("Marian models", sorted(filter(is_marian, folder.iterdir()))),
+    ):
+        if len(paths) == 1:
+            return paths[0]
+        if paths:
+            raise Unreadable(
+                f"{folder_name(folder)}: {len(paths)} {kind}; name the one that is meant: "
+                + listing(path.name for path in paths)
+            )
     names = sorted(path.name for path in folder.iterdir())
     if pickled := [name for name in names if name.endswith(PICKLED)]:
         raise Unreadable(f"{folder_name(folder)}: {listing(pickled)} cannot be read; {CONVERT}")
@@ -146,7 +168,7 @@ def _in_folder(folder: Path) -> Path:
 
 def _file(path: Path) -> Path:
     """Return the path of a file if its name is that of a format that is read."""
-    if path.suffix in (".gguf", ".safetensors") or path.name == MODEL_BIN:
+    if path.suffix in (".gguf", ".safetensors", ".bin", ".npz"):
         return path
     if path.name.endswith(".safetensors.index.json"):
         return path
@@ -204,8 +226,7 @@ def _in_package(package_folders: list[Path], package: str) -> tuple[Path, tuple[
     relative = {
         path.parent: path.parent.relative_to(package_folder)
         for package_folder in package_folders
-        for pattern in _PATTERNS
-        for path in package_folder.rglob(pattern)
+        for path in _weight_files(package_folder)
     }
     if not relative:
         raise Unreadable(f"{package}: an installed package without weights; allowed are {READ}")
@@ -216,8 +237,15 @@ def _in_package(package_folders: list[Path], package: str) -> tuple[Path, tuple[
     return _in_folder(first), (others(paths),)
 
 
+def _weight_files(folder: Path) -> Iterator[Path]:
+    """Yield the files with weights in a folder and the folders within it."""
+    for pattern in _PATTERNS:
+        yield from folder.rglob(pattern)
+    yield from filter(is_marian, chain.from_iterable(map(folder.rglob, _MARIAN_PATTERNS)))
+
+
 def _download(name: str) -> Path:
-    """Download a model's configuration, tokenizer and safetensors, or find them in the cache."""
+    """Download a model's weights, configuration and tokenizer, or find them in the cache."""
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnkit import __version__
 from attnkit.evidence.trials import TUNING_SEED, choose_rate
 from attnkit.experiment import Experiment
 from attnkit.foundation.process import give_memory_back
 from attnkit.foundation.settings import InvalidExperiment
 from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.planning import Chunk, Group, variants_of
+from attnkit.sweeps.rows import failed_rows, labelled
 from attnkit.sweeps.specification import Sweep
 from attnkit.variants import Variant
 
@@ -75,7 +75,7 @@ def train_group(sweep: Sweep, group: Group) -> list[pd.DataFrame]:
             sweep.experiment(point, [variant])
             possible.append(variant)
         except InvalidExperiment as error:
-            tables.append(failed_rows(sweep, group, variant, str(error)))
+            tables.append(failed_rows(sweep, point, variant, group.seeds, str(error)))
     if not possible:
         return tables
     try:
@@ -87,17 +87,7 @@ def train_group(sweep: Sweep, group: Group) -> list[pd.DataFrame]:
                 tables += train_group(sweep, alone)
             return tables
         reason = f"{type(error).__name__}: {error}"
-        return [*tables, failed_rows(sweep, group, possible[0], reason)]
-
-
-def failed_rows(sweep: Sweep, group: Group, variant: Variant, reason: str) -> pd.DataFrame:
-    """Return the rows of a cell that cannot be trained, with the reason."""
-    import pandas as pd
-
-    rows = pd.DataFrame({"sharing": variant.value, "seed": list(group.seeds)})
-    rate = sweep.settings_at(sweep.point(group.point))["learning_rate"]
-    rows = rows.assign(learning_rate=rate, seconds=0.0, error=" ".join(reason.split()))
-    return _labelled(sweep, group, variant, rows)
+        return [*tables, failed_rows(sweep, point, possible[0], group.seeds, reason)]
 
 
 def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.DataFrame]:
@@ -106,7 +96,8 @@ def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.Dat
     Raises:
         InvalidExperiment: If the variants together need too much memory.
     """
-    base = sweep.experiment(sweep.point(group.point), variants)
+    point = sweep.point(group.point)
+    base = sweep.experiment(point, variants)
     rate = base.training.learning_rate
     rates = [rate if m == 1 else float(f"{m * rate:.3g}") for m in sweep.rates.multiples]
     chosen = dict.fromkeys(variants, rates[0])
@@ -129,7 +120,7 @@ def _trained(sweep: Sweep, group: Group, variants: list[Variant]) -> list[pd.Dat
     result = []
     for variant in variants:
         share = work[variant] / sum(work.values()) / len(group.seeds)
-        rows = _labelled(sweep, group, variant, tables[variant, chosen[variant]])
+        rows = labelled(sweep, point, variant, tables[variant, chosen[variant]])
         result.append(
             rows.assign(
                 sharing=variant.value,
@@ -152,6 +143,7 @@ def _train(
     """
     import torch
 
+    from attnkit.training.summary import run_table
     from attnkit.training.training import Training
 
     rate = base.training.learning_rate
@@ -166,22 +158,8 @@ def _train(
         raise RuntimeError(f"the engine {sweep.engine!r} of this sweep cannot be used here")
     training.advance(experiment.training.steps)
     snapshot = training.snapshot()
-    from attnkit.training.summary import run_table
-
     table = run_table(snapshot).assign(engine=snapshot.engine, processor=snapshot.processor)
     return {by_variant[Variant(str(name))]: rows for name, rows in table.groupby("sharing")}
-
-
-def _labelled(sweep: Sweep, group: Group, variant: Variant, rows: pd.DataFrame) -> pd.DataFrame:
-    """Add the hash of the cell and the versions that trained it."""
-    cell = sweep.cell_hash(sweep.point(group.point), variant)
-    return rows.assign(cell=cell, versions=_versions())
-
-
-def _versions() -> str:
-    import torch
-
-    return f"attnkit {__version__}, torch {torch.__version__}, numpy {np.__version__}"
 
 
 def _plain(mean: float) -> Any:

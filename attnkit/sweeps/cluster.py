@@ -222,7 +222,7 @@ class _TaskFuture(Future[Any]):
         lost = (known.WorkerCrashedError, known.OutOfMemoryError, known.NodeDiedError)
         if isinstance(cause, ImportError | known.RayError) and not isinstance(cause, lost):
             reason = shorten(str(cause), _MESSAGE)
-            cause = ClusterUnavailable(f"--engine: the cluster cannot run tasks ({reason})")
+            cause = ClusterUnavailable(f"place: the cluster cannot run tasks ({reason})")
         self.set_exception(cause)
 
 
@@ -246,7 +246,7 @@ def _import_ray() -> Any:
         import ray
     except ImportError as error:
         raise ClusterUnavailable(
-            "--engine: got 'ray', allowed 'local', or 'ray' after pip install 'attnkit[cluster]'"
+            "place: got 'ray', allowed 'local', or 'ray' after pip install 'attnkit[cluster]'"
         ) from error
     return ray
 

@@ -44,7 +44,7 @@ class SweepFolder:
             files, path = fsspec.core.url_to_fs(self.address)
         except (ImportError, ValueError) as error:
             reason = f"which cannot be used: {error}"
-            raise InvalidSweep(f"--out: got {self.address!r}, {reason}") from None
+            raise InvalidSweep(f"out: got {self.address!r}, {reason}") from None
         return files, str(path)
 
     def _path(self, *names: str) -> str:
@@ -67,7 +67,7 @@ class SweepFolder:
         try:
             return Sweep(**json.loads(files.cat_file(path)))
         except (ValueError, TypeError) as error:
-            raise InvalidSweep(f"--out: {path} is not the file of a sweep ({error})") from None
+            raise InvalidSweep(f"out: {path} is not the file of a sweep ({error})") from None
 
     def write_specification(self, sweep: Sweep) -> None:
         """Write the specification, and make the folder of the parts."""
@@ -132,7 +132,7 @@ class SweepFolder:
             except (pa.ArrowException, OSError) as error:
                 reason = str(error).splitlines()[0]
                 raise InvalidSweep(
-                    f"--out: {path} is damaged ({reason}); delete it, and --resume repeats its runs"
+                    f"out: {path} is damaged ({reason}); delete it, and `resume` repeats its runs"
                 ) from None
         return (
             pa.concat_tables(tables, promote_options="permissive").to_pandas() if tables else None

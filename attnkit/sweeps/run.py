@@ -6,6 +6,7 @@ write them into the sweep's folder, and whatever ends, the next start trains wha
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -14,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from attnkit.sweeps.chunk import ChunkReport, failed_rows, train_chunk
+from attnkit.sweeps.chunk import ChunkReport, train_chunk
 from attnkit.sweeps.estimate import CostModel, Estimate
 from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.local import LocalExecutor, n_local_workers
 from attnkit.sweeps.planning import Chunk, Plan, variants_of
 from attnkit.sweeps.result import SweepResult
+from attnkit.sweeps.rows import failed_rows
 from attnkit.sweeps.specification import Sweep
 from attnkit.sweeps.values import InvalidSweep
 
@@ -105,7 +107,7 @@ def prepare(
 
     before = folder.read_specification()
     if before is not None and not resume:
-        raise InvalidSweep(f"--out: {folder.address} holds a sweep already; --resume continues it")
+        raise InvalidSweep(f"out: {folder.address} holds a sweep already; `resume` continues it")
     if before is not None and before.engine != sweep.engine:
         raise InvalidSweep(
             f"engine: got {sweep.engine!r}, allowed {before.engine!r}, with which "
@@ -194,7 +196,8 @@ def _record_failure(sweep: Sweep, chunk: Chunk, folder: SweepFolder, error: Base
     (group,) = chunk.groups
     reason = str(error).strip() or "its process was ended, most likely because memory was short"
     (variant,) = variants_of(sweep, group)
-    folder.write_part(failed_rows(sweep, group, variant, reason))
+    point = sweep.point(group.point)
+    folder.write_part(failed_rows(sweep, point, variant, group.seeds, reason))
 
 
 def start_workers(place: str, megabytes: float) -> Workers:
@@ -205,12 +208,21 @@ def start_workers(place: str, megabytes: float) -> Workers:
         megabytes: Memory that one worker needs, in MiB.
 
     Raises:
-        InvalidSweep: If there is no such place, or if the cluster cannot be used.
+        InvalidSweep: If there is no such place, or if no worker can start there.
     """
     if place == "local":
-        return LocalExecutor(n_local_workers(megabytes))
+        local = LocalExecutor(n_local_workers(megabytes))
+        try:
+            local.submit(os.getpid).result()
+        except BrokenProcessPool:
+            local.shutdown(cancel_futures=True)
+            raise InvalidSweep(
+                "place: no worker process can start here; in a script, train below the line "
+                'if __name__ == "__main__":, because every worker imports the script'
+            ) from None
+        return local
     if place != "ray":
-        raise InvalidSweep(f"--engine: got {place!r}, allowed local or ray")
+        raise InvalidSweep(f"place: got {place!r}, allowed local or ray")
     from attnkit.sweeps.cluster import RayExecutor
 
     return RayExecutor(n_workers=n_local_workers(megabytes))

@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent / "shipped"
 SHIPPED = {
     "width_tuned": "Phone book: head width and entries, tuned",
     "width": "Phone book: head width and entries, as in the Lab",
-    "direction": "Reports to: heads, head width and layers",
+    "direction": "Directed relation (who reports to whom): heads, head width, layers",
     "catalogue": "Phone book of 16 entries: 41 variants by head width",
 }
 """Title of every shipped sweep, by the name of its file and of its specification."""

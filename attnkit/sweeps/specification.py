@@ -42,11 +42,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 from attnkit.experiment.experiment import Experiment, default_settings
-from attnkit.foundation.settings import InvalidExperiment, dial, shown
+from attnkit.foundation.settings import InvalidExperiment, Value, dial, shown
 from attnkit.sweeps.values import (
     NOT_AN_AXIS,
     InvalidSweep,
-    Value,
     error_in_words,
     known_setting,
     problem,

@@ -10,11 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from attnkit.experiment.experiment import DEFAULT_TASK, settings
-from attnkit.foundation.settings import Setting, allowed_names, dial, setting_of, shown
+from attnkit.foundation.settings import Setting, Value, allowed_names, dial, setting_of, shown
 from attnkit.tasks import TASKS
-
-Value = bool | int | float | str
-"""A value of a setting."""
 
 NOT_AN_AXIS = ("sharing", "n_seeds", "first_seed", "equal")
 """Settings of an experiment that neither the base nor an axis of a sweep has."""

@@ -20,6 +20,7 @@ from attnkit.variants.position_rules import RotaryPositions
 from attnkit.variants.rules import HOOKS, Rule
 from attnkit.variants.scaling import ScaledOption, SignedOption
 from attnkit.variants.scores import UnitKeyOption
+from attnkit.variants.skew import SkewOption
 from attnkit.variants.wiring import TOKEN
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ def _knows(wiring: Wiring) -> bool:
     latents = {v.reads for v in wiring.vectors.values() if v.reads != TOKEN}
     return (
         all(_has_no_hooks(rule) or type(rule) in KERNEL_RULES for rule in wiring.rules)
-        and wiring.reuse == 1
+        and not wiring.layers_share
+        and not wiring.rotation.values
         and len(latents) <= 1
         and all(wiring.vectors[name].reads == TOKEN for name in latents)
         and not latents & set(wiring.roles.values())
@@ -98,7 +100,14 @@ def _knows(wiring: Wiring) -> bool:
     )
 
 
-KERNEL_RULES = (NormalisedOption, RotaryPositions, ScaledOption, SignedOption, UnitKeyOption)
+KERNEL_RULES = (
+    NormalisedOption,
+    RotaryPositions,
+    ScaledOption,
+    SignedOption,
+    SkewOption,
+    UnitKeyOption,
+)
 """Rules that the kernel implements, besides those that change only sizes and weights."""
 
 

@@ -102,7 +102,7 @@ def numbers_of(result: SweepResult, row: pd.Series[Any] | None) -> str:
     seeds = int(row["n_seeds"])
     solved = f"solved by {int(row['n_solved'])} of {seeds} seeds"
     steps = row["steps_to_threshold"]
-    after = "" if pd.isna(steps) else f", after {steps:,.0f} steps on average"
+    after = "" if pd.isna(steps) else f", these after {steps:,.0f} steps on average"
     tuned = " (tuned)" if result.sweep.rates.tunes else ""
     lines = (
         f"**Accuracy {percent(row['accuracy'])}**{plain(interval)}, {solved}{after}",

@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeVar
 from attnkit.analysis.capacity import COSTS, Cost
 from attnkit.analysis.conclusion import conclusion, label_of
 from attnkit.figures.phase import MEASURES, Measure
+from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.shipped import SHIPPED
-from attnkit.sweeps.values import Value
 from attnkit.ui.address import Linked, open_choice, shortened
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
@@ -27,7 +27,7 @@ OWN = "own"
 
 SECTIONS = {
     "slices": "Slices",
-    "difference": "One minus another",
+    "difference": "Difference of two variants",
     "frontier": "Accuracy and cost",
     "matching": "Cost of equal accuracy",
     "numbers": "The numbers",

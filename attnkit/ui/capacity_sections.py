@@ -27,8 +27,8 @@ from attnkit.figures.frontier import (
 from attnkit.figures.gaps import DifferenceMeasure
 from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES
+from attnkit.foundation.settings import Value
 from attnkit.sweeps import SweepResult
-from attnkit.sweeps.values import Value
 from attnkit.ui import components
 from attnkit.ui.capacity_choice import (
     CapacityChoice,
@@ -87,7 +87,7 @@ def show_slices(choice: CapacityChoice, result: SweepResult) -> None:
 
 def show_difference(choice: CapacityChoice, result: SweepResult) -> None:
     """Draw the differences of two variants, seed by seed, at every point."""
-    st.subheader("One minus another", anchor=False)
+    st.subheader("Difference of two variants", anchor=False)
     with st.container(horizontal=True):
         pick_pair(choice, result, ("One", "minus"))
     table = slice_at(difference(result, choice.one, choice.other), choice.beside)

@@ -157,7 +157,7 @@ def _plan_text(claim: Claim, record: Evidence | None) -> str:
     if record is None or not record.model_steps:
         return f"{text}, each at its task’s own learning rate: none is tuned yet."
     seconds = record.seconds / record.model_steps * model_steps(trials)
-    return f"{text}. That took some {max(seconds, 1):.0f} s on the machine of the record."
+    return f"{text}. That took about {max(seconds, 1):.0f} s when we recorded it."
 
 
 def _show_outcome(rerun: ClaimRerun, shipped: ShippedEvidence, reason: str) -> None:

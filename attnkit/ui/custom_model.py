@@ -74,8 +74,9 @@ def _area(choice: AtlasChoice, shipped: frozenset[str]) -> None:
             "Model",
             placeholder="sentence-transformers/all-MiniLM-L6-v2",
             help="A name on the Hugging Face hub, an installed package, or a folder or file on the "
-            "machine that runs this page. It reads safetensors with `config.json`, GGUF, and "
-            "CTranslate2’s `model.bin`. Pickles (`.bin`, `.pt`) are never opened.",
+            "machine that runs this page. It reads safetensors with `config.json`, GGUF, "
+            "CTranslate2’s `model.bin`, and Marian’s `.bin` and `.npz`. Pickles "
+            "(`pytorch_model.bin`, `.pt`) are never opened.",
             max_chars=LONGEST_SOURCE,
             key="own_source",
             width=420,
@@ -95,7 +96,8 @@ def _area(choice: AtlasChoice, shipped: frozenset[str]) -> None:
     _status(running)
     limit = min(MOST_MEGABYTES, st.get_option("server.maxUploadSize"))
     st.file_uploader(
-        f"Or upload a `.gguf`, or a `.safetensors` and `config.json`: {limit} MB at most",
+        f"Or upload a `.gguf`, `.bin` or `.npz`, or a `.safetensors` and `config.json`: "
+        f"{limit} MB at most",
         type=list(ENDINGS),
         accept_multiple_files=True,
         max_upload_size=limit,

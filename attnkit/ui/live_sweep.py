@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import pandas as pd
 import streamlit as st
 
-from attnkit import __version__
 from attnkit.experiment import Experiment
-from attnkit.foundation.settings import InvalidExperiment
+from attnkit.foundation.settings import InvalidExperiment, Value
 from attnkit.service.jobs import Watcher
 from attnkit.sweeps import Sweep, SweepResult
 from attnkit.sweeps.planning import Plan
-from attnkit.sweeps.values import Value
+from attnkit.sweeps.rows import failed_rows, labelled
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import run_table
 from attnkit.ui.series import Series
@@ -65,7 +65,7 @@ class LiveSweep(Series):
         return cls(
             sweep,
             [part.point for part in parts],
-            failed,
+            list(failed),
             experiments=[part.experiment for part in parts],
             watcher=watcher,
         )
@@ -81,7 +81,11 @@ class LiveSweep(Series):
             processor=snapshot.processor,
             error=None,
         )
-        self._tables.append(_labelled(self.sweep, self.points[self.n_finished], rows))
+        point = self.points[self.n_finished]
+        self._tables += [
+            labelled(self.sweep, point, Variant(str(name)), table)
+            for name, table in rows.groupby("sharing", sort=False)
+        ]
 
     def result(self) -> SweepResult:
         """Return what is finished by now; the same object until there is more."""
@@ -98,12 +102,14 @@ class LiveSweep(Series):
         return self.finished or self.problem == STOPPED
 
 
-def parts_of(sweep: Sweep) -> tuple[list[_Part], list[pd.DataFrame]]:
+@lru_cache(maxsize=16)
+def parts_of(sweep: Sweep) -> tuple[tuple[_Part, ...], tuple[pd.DataFrame, ...]]:
     """Return what is trained together, and rows of the cells that are impossible.
 
     Points are in the order of `Plan`, so that a sweep shows something everywhere early.
     """
-    parts, failed = [], []
+    parts: list[_Part] = []
+    failed: list[pd.DataFrame] = []
     for index in Plan.of(sweep).order:
         point = sweep.point(int(index))
         possible = []
@@ -111,7 +117,7 @@ def parts_of(sweep: Sweep) -> tuple[list[_Part], list[pd.DataFrame]]:
             try:
                 possible.append((variant, sweep.experiment(point, [variant])))
             except InvalidExperiment as error:
-                failed.append(_failed_rows(sweep, point, variant, error))
+                failed.append(failed_rows(sweep, point, variant, sweep.seeds, str(error)))
         if not possible:
             continue
         try:
@@ -119,22 +125,7 @@ def parts_of(sweep: Sweep) -> tuple[list[_Part], list[pd.DataFrame]]:
         except InvalidExperiment:  # too large side by side
             together = [experiment for _, experiment in possible]
         parts += [_Part(point, experiment) for experiment in together]
-    return parts, failed
-
-
-def _failed_rows(
-    sweep: Sweep, point: dict[str, Value], variant: Variant, error: InvalidExperiment
-) -> pd.DataFrame:
-    """Return the rows of a cell that is impossible, with the reason."""
-    rows = pd.DataFrame({"sharing": str(variant), "seed": list(sweep.seeds)})
-    rate = sweep.settings_at(point)["learning_rate"]
-    return _labelled(sweep, point, rows.assign(learning_rate=rate, seconds=0.0, error=str(error)))
-
-
-def _labelled(sweep: Sweep, point: dict[str, Value], rows: pd.DataFrame) -> pd.DataFrame:
-    """Add the hashes of the cells, and the version that trained them."""
-    cells = [sweep.cell_hash(point, Variant(sharing)) for sharing in rows["sharing"]]
-    return rows.assign(cell=cells, versions=f"attnkit {__version__}")
+    return tuple(parts), tuple(failed)
 
 
 def open_live_sweep() -> LiveSweep | None:

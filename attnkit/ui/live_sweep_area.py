@@ -80,8 +80,6 @@ def _form_area(form: SweepForm, choice: CapacityChoice) -> None:
 
 def _inputs(form: SweepForm) -> None:
     """Draw the fields of the form."""
-    labels = labels_of(form.task)
-    names = list(axes_of(form.task))
     with st.container(horizontal=True):
         _keep("form_task", form.task)
         st.selectbox(
@@ -111,6 +109,23 @@ def _inputs(form: SweepForm) -> None:
             on_change=partial(_take, form, "n_seeds", "form_seeds"),
             width=130,
         )
+    _axis_inputs(form)
+    offered = [Variant(sharing.value) for sharing in Sharing]
+    offered += [named.variant for named in CATALOGUE.values() if named.variant not in offered]
+    _keep("form_sharing", form.sharing)
+    st.multiselect(
+        "Variants",
+        list(dict.fromkeys(offered)),
+        format_func=title_of,
+        key="form_sharing",
+        on_change=partial(_take, form, "sharing", "form_sharing"),
+        max_selections=MOST_VARIANTS,
+    )
+
+
+def _axis_inputs(form: SweepForm) -> None:
+    """Draw the fields for the settings that change, and for their values."""
+    labels, names = labels_of(form.task), list(axes_of(form.task))
     for side, label in (("first", "Change"), ("second", "and also")):
         with st.container(horizontal=True):
             key = f"form_{side}"
@@ -134,17 +149,6 @@ def _inputs(form: SweepForm) -> None:
                 help=VALUES_HELP,
                 width=300,
             )
-    offered = [Variant(sharing.value) for sharing in Sharing]
-    offered += [named.variant for named in CATALOGUE.values() if named.variant not in offered]
-    _keep("form_sharing", form.sharing)
-    st.multiselect(
-        "Variants",
-        list(dict.fromkeys(offered)),
-        format_func=title_of,
-        key="form_sharing",
-        on_change=partial(_take, form, "sharing", "form_sharing"),
-        max_selections=MOST_VARIANTS,
-    )
 
 
 def _keep(key: str, value: object) -> None:

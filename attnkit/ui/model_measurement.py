@@ -23,8 +23,11 @@ from attnkit.realmodels.base import Unreadable
 MOST_MEGABYTES = 500
 """Size of one uploaded file, at most; larger models are named by their path."""
 
-ENDINGS = ("safetensors", "json", "gguf")
+ENDINGS = ("safetensors", "json", "gguf", "bin", "npz")
 """Endings of files that can be uploaded."""
+
+_ALONE = (".gguf", ".bin", ".npz")
+"""Endings of files that are models by themselves."""
 
 _ERROR = "attnkit: error: "
 """Beginning of a line in which the command reports an error."""
@@ -185,11 +188,11 @@ def new_folder() -> Path:
 def upload_problem(names: Iterable[str]) -> str:
     """Return why uploaded files are no model, in words; empty if they can be one."""
     endings = sorted(Path(name).suffix for name in names)
-    if endings in ([".gguf"], [".json", ".safetensors"]):
+    if endings in (*([ending] for ending in _ALONE), [".json", ".safetensors"]):
         return ""
     return (
-        "Upload one .gguf file, or one .safetensors file and its config.json. Of a model in "
-        "several files give the folder’s path instead."
+        "Upload one file .gguf, .bin or .npz, or one .safetensors file and its config.json. Of a "
+        "model in several files give the folder’s path instead."
     )
 
 
@@ -212,7 +215,7 @@ def keep_upload(files: Iterable[Uploaded], name: str) -> tuple[Path, str]:
         ending = Path(file.name).suffix
         stem = {".json": "config", ".safetensors": "model"}.get(ending, folder.name)
         (folder / (stem + ending)).write_bytes(file.getbuffer())
-        if ending == ".gguf":
+        if ending in _ALONE:
             source = folder / (stem + ending)
     return parent, str(source)
 

@@ -34,7 +34,7 @@ SECTIONS = {
     "Train": (
         _Page("lab", "science", True),
         _Page("questions", "help", True),
-        _Page("capacity", "grid_view"),
+        _Page("capacity", "grid_view", True),
     ),
     "Look inside": (
         _Page("attention", "grid_on", True),

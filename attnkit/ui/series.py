@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +18,7 @@ _STEPS_FOR_ESTIMATE = 20
 
 
 @dataclass(kw_only=True)
-class Series:
+class Series(ABC):
     """Experiments of one visitor; the next is submitted when the one before it has finished.
 
     Attributes:
@@ -56,9 +57,9 @@ class Series:
         """The job that trains now."""
         return training_service().look(self.job_id, self.watcher) if self.job_id else None
 
+    @abstractmethod
     def keep(self, snapshot: Snapshot) -> None:
         """Take over what is measured of the experiment that has just finished."""
-        raise NotImplementedError
 
     def go_on(self) -> None:
         """Submit the next experiment, and note the problem if it is refused."""

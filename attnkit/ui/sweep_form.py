@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from attnkit.experiment.experiment import Experiment, settings
-from attnkit.foundation.settings import InvalidExperiment, Setting, shown
+from attnkit.foundation.settings import InvalidExperiment, Setting, Value, shown
 from attnkit.service.server import server_settings
 from attnkit.sweeps import Sweep
-from attnkit.sweeps.values import NOT_AN_AXIS, InvalidSweep, Value
+from attnkit.sweeps.values import NOT_AN_AXIS, InvalidSweep
 from attnkit.tasks import TASKS
 from attnkit.ui.capacity_choice import text_of
 from attnkit.ui.controls import labels_of

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import CountOption, Option, register_option
+from attnkit.variants.options import (
+    ChoiceOption,
+    CountOption,
+    Option,
+    refuse,
+    register_option,
+)
 from attnkit.variants.sharing import Sharing
 from attnkit.variants.wiring import Wiring
 
@@ -54,6 +60,39 @@ class ReuseOption(CountOption):
         wiring.reuse = self.value
 
 
+@register_option
+class SourceLayersOption(ChoiceOption):
+    """Values of the bottom layer and keys of the middle layer, in the upper half of the layers.
+
+    Of n layers, the first n/2 (rounded up) compute keys and values. The last of these is the
+    middle layer.
+
+    Source:
+        Lin et al. 2025, arXiv 2512.03870 (FusedKV-Lite).
+    """
+
+    name = "kv_from"
+    help = "Upper layers use the values of the bottom layer and the keys of the middle layer."
+    choices = ("bottom_middle",)
+    allowed = "bottom_middle"
+    samples = choices
+    least_layers = 4
+    place = 62
+
+    def check(self, variant: Variant) -> None:
+        """Refuse tied queries, and another choice of layers."""
+        if variant.sharing not in (Sharing.QKV, Sharing.K_V):
+            raise ValueError(
+                f"kv_from does not go with {variant.sharing}: queries are computed in every layer, "
+                "keys and values are not"
+            )
+        refuse(variant, self.name, "kv_every", because="both choose layers for keys and values")
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Let the upper half of the layers use keys and values of layers below."""
+        wiring.bottom_middle = True
+
+
 register(
     "ALBERT",
     "QKV shared_layers",
@@ -70,6 +109,15 @@ register(
     "Brandon et al. 2024, arXiv 2405.12981",
     FAMILY,
     aliases=("cross-layer attention",),
+)
+register(
+    "FusedKV-Lite",
+    "QKV kv_from=bottom_middle",
+    "The upper half of the layers uses the values of the bottom layer and the keys of the middle "
+    "layer. This halves the cache. With two layers it is CLA.",
+    "Lin et al. 2025, arXiv 2512.03870",
+    FAMILY,
+    aliases=("FusedKV", "cross-layer fusion of the KV cache"),
 )
 register(
     "CLA with K=V",

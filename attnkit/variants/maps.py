@@ -104,7 +104,15 @@ class DifferentialOption(_TwoMaps):
         strength = first - second + self.initial(layer)  # λ, (s,)
         return pattern[:, :, :, 0] - strength.view(-1, 1, 1, 1, 1) * pattern[:, :, :, 1]
 
-    def finish(self, z: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
+    def finish(
+        self,
+        z: Tensor,
+        own: Tensor | None,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
+        layer: int,
+    ) -> Tensor:
         """Normalise the output of every head and multiply it by 1 − λ_init."""
         mean_square = z.square().mean(-1, keepdim=True) + 1e-5
         return z * mean_square.rsqrt() * (1 - self.initial(layer))

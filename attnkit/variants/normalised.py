@@ -1,4 +1,4 @@
-"""Normalised queries and keys, so that scores do not grow without bound."""
+"""Normalised queries, keys and values, so that neither scores nor outputs grow without bound."""
 
 from __future__ import annotations
 
@@ -58,6 +58,36 @@ class NormalisedOption(Option):
         normed = "nn.functional.rms_norm({}, ({},), self.g_{}, 1e-6)".format
         width = wiring.sizes.d_k
         return Code(adjust={"Q": normed("q", width, "Q"), "K": normed("k", width, "K")})
+
+
+@register_option
+class ValueNormOption(Option):
+    """RMSNorm of values without gains.
+
+    Source:
+        Gemma 4's code, which normalises the values of every layer.
+    """
+
+    name = "v_norm"
+    help = "Values are normalised, without gains."
+    place = 32
+
+    def adjust(
+        self,
+        role: Role,
+        rows: Tensor,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
+    ) -> Tensor:
+        """Divide values by their root mean square."""
+        if role != "V":
+            return rows
+        return rows * (rows.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+
+    def code(self, wiring: Wiring) -> Code:
+        """Return the code that normalises values."""
+        return Code(adjust={"V": f"nn.functional.rms_norm(v, ({wiring.sizes.d_v},), eps=1e-6)"})
 
 
 register(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from attnkit.foundation.registry import name_taken, origin_of
 from attnkit.variants.rules import Rule
-from attnkit.variants.wiring import Width
+from attnkit.variants.width import Width
 
 if TYPE_CHECKING:
     from attnkit.variants.text import Variant

@@ -45,7 +45,8 @@ class LearnedPositions(Positions):
 class RotaryPositions(Positions):
     """Rotation of queries and keys by angles that grow with their position.
 
-    Components c and c + d/2 are a pair, rotated by the angle position · 10000^(−2c/d).
+    Components c and c + d/2 are a pair, rotated by the angle position · 10000^(−2c/d). The words
+    of `attnkit.variants.rotation` choose how many components are rotated, and whether values are.
 
     Source:
         Su et al. 2021, arXiv 2104.09864, with the pairs of GPT-NeoX.
@@ -57,9 +58,17 @@ class RotaryPositions(Positions):
     plain = False
 
     def rewire(self, wiring: Wiring) -> None:
-        """Refuse an odd width, because components are rotated in pairs."""
-        if wiring.sizes.d_k % 2:
-            raise ValueError(f"positions=rope needs an even d_k, not {wiring.sizes.d_k}")
+        """Refuse an odd width, because components are rotated in pairs, and one that is small."""
+        sizes, rotation = wiring.sizes, wiring.rotation
+        widths = {"d_k": sizes.d_k} | ({"d_v": sizes.d_v} if rotation.values else {})
+        for name, width in widths.items():
+            if rotation.width == 0 and width % 2:
+                raise ValueError(f"positions=rope needs an even {name}, not {width}")
+            if rotation.width > width:
+                raise ValueError(
+                    f"rope_width is {rotation.width} here, allowed an even number up to {name}, "
+                    f"which is {width}"
+                )
 
     def adjust(
         self,
@@ -69,30 +78,57 @@ class RotaryPositions(Positions):
         positions: Tensor,
         wiring: Wiring,
     ) -> Tensor:
-        """Rotate queries and keys."""
-        import torch
-
-        if role == "V":
+        """Rotate queries and keys, and values if the wiring says so."""
+        if role == "V" and not wiring.rotation.values:
             return rows
-        half = rows.shape[-1] // 2
-        rates = 10000 ** (-torch.arange(half, device=rows.device, dtype=rows.dtype) / half)
-        angles = positions.to(rows.dtype)[:, None] * rates  # (i, d/2)
-        first, second = rows[..., :half], rows[..., half:]
-        cos, sin = angles.cos(), angles.sin()
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+        return rotated(rows, positions, wiring.rotation.width)
 
     def code(self, wiring: Wiring) -> Code:
-        """Return the code that rotates queries and keys, with a function."""
-        return Code(functions=(_ROTATE,), adjust={"Q": "rotate(q)", "K": "rotate(k)"})
+        """Return the code that rotates queries, keys and perhaps values, with a function."""
+        values = wiring.rotation.values and not wiring.value_is_key
+        adjusted: dict[Role, str] = {"Q": "rotate(q)", "K": "rotate(k)"}
+        return Code(
+            functions=(_rotate_function(wiring),),
+            adjust=adjusted | ({"V": "rotate(v)"} if values else {}),
+        )
 
 
-_ROTATE = '''
-def rotate(rows: Tensor) -> Tensor:
-    """Rotate components c and c + d/2 by the angle position * 10000^(-2c/d)."""
-    position, half = torch.arange(rows.shape[-2]).to(rows), rows.shape[-1] // 2
-    angle = position[:, None] * 10000 ** (-torch.arange(half).to(rows) / half)  # (i, d/2)
-    (a, b), cos, sin = rows.chunk(2, -1), angle.cos(), angle.sin()
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+def rotated(rows: Tensor, positions: Tensor, width: int = 0) -> Tensor:
+    """Return rows of which components c and c + width/2 are rotated as a pair.
+
+    Args:
+        rows: Vectors, (…, i, d).
+        positions: Position of each row, (i,); a negative position rotates the other way.
+        width: Number of components that are rotated, which are the first ones; 0 for all.
+    """
+    import torch
+
+    half = (width or rows.shape[-1]) // 2
+    rates = 10000 ** (-torch.arange(half, device=rows.device, dtype=rows.dtype) / half)
+    angles = positions.to(rows.dtype)[:, None] * rates  # (i, width/2)
+    first, second, rest = rows.tensor_split((half, 2 * half), -1)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([first * cos - second * sin, second * cos + first * sin, rest], -1)
+
+
+def _rotate_function(wiring: Wiring) -> str:
+    """Return the source of `rotate`, with a sign if outputs are rotated back."""
+    width, rest = wiring.rotation.width, ""
+    half, parts = "rows.shape[-1] // 2", "(a, b), cos, sin = rows.chunk(2, -1)"
+    name = "d"
+    if width:
+        half, name, rest = str(width // 2), str(width), ", rest"
+        parts = f"(a, b, rest), cos, sin = rows.tensor_split(({half}, {width}), -1)"
+    back = any(rule.rotates_back for rule in wiring.rules)
+    parameter, sign = (", sign: int = 1", "sign * ") if back else ("", "")
+    angle = "position[:, None] * 10000 ** (-torch.arange(half).to(rows) / half)"
+    return f'''
+def rotate(rows: Tensor{parameter}) -> Tensor:
+    """Rotate components c and c + {name}/2 by the angle position * 10000^(-2c/{name})."""
+    position, half = {sign}torch.arange(rows.shape[-2]).to(rows), {half}
+    angle = {angle}  # (i, {name}/2)
+    {parts}, angle.cos(), angle.sin()
+    return torch.cat([a * cos - b * sin, b * cos + a * sin{rest}], -1)
 '''
 
 

@@ -35,7 +35,7 @@ class Code:
         merge: Lines that replace the `scores` of several maps by one.
         bias: Lines that add a bias to `scores`.
         combine: Lines that replace the `pattern` of several maps by one.
-        finish: Lines that change `z`, the output of the heads.
+        finish: Lines that change `z`, the output of the heads; `v` holds the values of all tokens.
     """
 
     functions: tuple[str, ...] = ()
@@ -59,10 +59,13 @@ class Rule:
         plain: Whether attention is computed as without this rule.
         linear: Whether `adjust` multiplies vectors by a fixed matrix, which can then be applied
             to weights.
+        rotates_back: Whether `finish` rotates the output of the heads by the position of the
+            query, in the opposite direction of RoPE.
     """
 
     plain: bool = False
     linear: bool = False
+    rotates_back: bool = False
 
     def resize(self, sizes: Sizes) -> None:
         """Change the sizes before the wiring is built. Raises ValueError if they disagree."""
@@ -99,8 +102,26 @@ class Rule:
         """Return one pattern, (s, b, h, i, j), for those of several maps, (s, b, h, maps, i, j)."""
         return pattern
 
-    def finish(self, z: Tensor, weights: dict[str, Tensor], layer: int) -> Tensor:
-        """Return the changed output of the heads before W_O, (s, b, h, i, d)."""
+    def finish(
+        self,
+        z: Tensor,
+        own: Tensor | None,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
+        layer: int,
+    ) -> Tensor:
+        """Return the changed output of the heads before W_O, (s, b, h, i, d).
+
+        Args:
+            z: Output of the heads.
+            own: Values of the tokens that ask, after all rules, of the same shape as `z`. None if
+                the tokens that ask are not among those that are seen, as in cross-attention.
+            weights: Weights of the layer.
+            positions: Positions of the tokens that ask, (i,).
+            wiring: Wiring of the variant.
+            layer: Index of the layer, from 0.
+        """
         return z
 
     def code(self, wiring: Wiring) -> Code:

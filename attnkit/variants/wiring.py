@@ -9,9 +9,8 @@ pass; it is constant afterwards.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from attnkit.variants.sharing import Role, Sharing
 
@@ -20,64 +19,6 @@ if TYPE_CHECKING:
 
 TOKEN = "x"
 """Name of the normalised residual stream, from which the first vectors are computed."""
-
-WIDEST = 256
-"""Largest width of a vector, per head."""
-
-
-@dataclass(frozen=True)
-class Width:
-    """A width as typed: a number, or a multiple or fraction of `m` (d_model) or `d` (d_head).
-
-    `m/h` is d_model divided by the number of heads, the usual width of a head.
-    """
-
-    count: int
-    letter: str = ""
-    divisor: int | str = 1
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """Read a width such as `12`, `m`, `m/4`, `2d` or `m/h`.
-
-        Raises:
-            ValueError: If the text is no width.
-        """
-        match = re.fullmatch(r"([1-9]\d{0,2})?([md])?(?:/([1-9]\d{0,2}|h))?", text.strip().lower())
-        if match is None or not (match[1] or match[2]) or (match[3] and not match[2]):
-            raise ValueError("a width: a number, or m (model width), d (head width), m/4, 2d, m/h")
-        count, letter, divisor = int(match[1] or 1), match[2] or "", match[3] or "1"
-        if divisor == "h":
-            return cls(count, letter, "h")
-        common = math.gcd(count, int(divisor))
-        return cls(count // common, letter, int(divisor) // common)
-
-    def __str__(self) -> str:
-        if not self.letter:
-            return str(self.count)
-        divisor = "" if self.divisor == 1 else f"/{self.divisor}"
-        return f"{self.count if self.count > 1 else ''}{self.letter}{divisor}"
-
-    def resolve(self, name: str, sizes: Sizes) -> int:
-        """Return the width at these sizes.
-
-        Args:
-            name: Name of the option for error messages.
-            sizes: Sizes of the variant.
-
-        Raises:
-            ValueError: If it is no whole number from 1 to `WIDEST`.
-        """
-        dividend = self.count * {"": 1, "m": sizes.d_model, "d": sizes.d_head}[self.letter]
-        divisor = sizes.n_heads if isinstance(self.divisor, str) else self.divisor
-        width, remainder = divmod(dividend, divisor)
-        if remainder:
-            raise ValueError(
-                f"{name}={self} is {dividend}/{divisor} here, which is no whole number"
-            )
-        if not 1 <= width <= WIDEST:
-            raise ValueError(f"{name}={self} is {width} here, allowed 1 to {WIDEST}")
-        return width
 
 
 @dataclass
@@ -148,6 +89,9 @@ class Vector:
         width: Width per head.
         per_head: Whether each head reads the same head of the other vector, with its own matrix.
         bias: Name of the bias that is added; None if there is none.
+        adds: Name of a vector of one head that is added to every head; None if there is none.
+        joins: Name of a vector of one head that stands first in every head, before as many numbers
+            of the vector that is read as there is space for; None if there is none.
     """
 
     reads: str
@@ -156,11 +100,31 @@ class Vector:
     width: int
     per_head: bool = False
     bias: str | None = None
+    adds: str | None = None
+    joins: str | None = None
 
     @property
     def n_numbers(self) -> int:
         """Number of its elements over all heads."""
         return self.n_heads * self.width
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of all vectors from which it is computed."""
+        return self.reads, *(name for name in (self.adds, self.joins) if name is not None)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What rotary positions rotate, besides whole queries and keys.
+
+    Attributes:
+        width: Number of rotated numbers of each vector, which are the first ones; 0 if all are.
+        values: Whether values are rotated as keys are.
+    """
+
+    width: int = 0
+    values: bool = False
 
 
 @dataclass
@@ -179,7 +143,10 @@ class Wiring:
         n_maps: Number of score maps per head.
         adds_maps: Whether the maps are added before the softmax, and so are one bilinear form.
         reuse: Number of layers that share the keys and values of the first of them.
+        bottom_middle: Whether the upper half of the layers uses the values of the bottom layer and
+            the keys of the middle layer.
         shared_layers: Whether all layers use the parameters of the first.
+        rotation: What rotary positions rotate, if the variant has them.
         rules: Rules of the variant in the order of application.
     """
 
@@ -193,7 +160,9 @@ class Wiring:
     n_maps: int = 1
     adds_maps: bool = False
     reuse: int = 1
+    bottom_middle: bool = False
     shared_layers: bool = False
+    rotation: Rotation = Rotation()
     rules: list[Rule] = field(default_factory=list)
 
     @property
@@ -207,6 +176,11 @@ class Wiring:
         )
 
     @property
+    def value_is_key(self) -> bool:
+        """Whether values are the keys as they enter the scores, after all rules of keys."""
+        return self.rotation.values and self.roles["V"] == self.roles["K"]
+
+    @property
     def n_inner(self) -> int:
         """Width of the concatenated outputs of the heads."""
         return self.sizes.n_heads * self.sizes.d_v
@@ -214,14 +188,24 @@ class Wiring:
     @property
     def stored(self) -> list[str]:
         """Names of the vectors that a decoder must cache for each token to compute K and V."""
-        names: list[str] = []
-        for role in ("K", "V"):
-            name = self.roles[role]
-            while self.vectors[name].reads != TOKEN:
-                name = self.vectors[name].reads
-            if name not in names:
-                names.append(name)
-        return names
+        names = [name for role in ("K", "V") for name in self.chain(self.roles[role])]
+        return [name for name in dict.fromkeys(names) if self.vectors[name].reads == TOKEN]
+
+    @property
+    def n_ready(self) -> int:
+        """Number of floats per token of keys and values as they enter the scores and the output.
+
+        They count once if no rule makes keys and values of one vector different.
+        """
+        n_keys, n_values = (self.vectors[self.roles[role]].n_numbers for role in ("K", "V"))
+        adjusted = {role for rule in self.rules for role in rule.code(self).adjust}
+        same = self.roles["K"] == self.roles["V"] and not adjusted & {"K", "V"}
+        return n_keys if same or self.value_is_key else n_keys + n_values
+
+    def chain(self, name: str) -> list[str]:
+        """Return the names of a vector and of all vectors from which it is computed."""
+        sources = [source for source in self.vectors[name].sources if source != TOKEN]
+        return [name, *(before for source in sources for before in self.chain(source))]
 
     def project(self, name: str, reads: str, n_heads: int, width: int) -> None:
         """Add a vector and its matrix W_name."""
@@ -235,8 +219,21 @@ class Wiring:
         if weight is not None:
             del self.weights[weight]
 
-    def leader(self, layer: int) -> int:
-        """Return the layer whose keys and values this layer uses."""
+    @property
+    def n_leading(self) -> int:
+        """Number of layers below those that use the values of the bottom layer."""
+        n_layers = self.sizes.n_layers
+        return (n_layers + 1) // 2 if self.bottom_middle else n_layers
+
+    @property
+    def layers_share(self) -> bool:
+        """Whether some layers use the keys and values of others."""
+        return any(self.leader(layer) != layer for layer in range(self.sizes.n_layers))
+
+    def leader(self, layer: int, role: Role = "K") -> int:
+        """Return the layer whose keys, or whose values, this layer uses."""
+        if layer >= self.n_leading:
+            return 0 if role == "V" else self.n_leading - 1
         return layer - layer % self.reuse
 
     def names(self, layer: int) -> dict[str, str]:
@@ -323,7 +320,7 @@ def build_wiring(
     wiring.rules = rules
     for rule in rules:
         rule.rewire(wiring)
-    if sizes.two_sided and (wiring.reuse > 1 or wiring.shared_layers):
+    if sizes.two_sided and (wiring.reuse > 1 or wiring.bottom_middle or wiring.shared_layers):
         raise ValueError("layers that share with others do not go with an encoder and a decoder")
     if sizes.standard:
         _make_standard(wiring)

@@ -54,13 +54,16 @@ class LayerSource:
         self._sizes = wiring.sizes
         self._ln = ("self.ln1", "self.ln2") if self._sizes.standard else ("norm", "norm")
         self._some_mlps = self._sizes.two_sided and self._sizes.d_mlp > 0
-        self.lends = self._sizes.n_layers > 1 and wiring.reuse > 1
+        self.lends = wiring.layers_share
         self.codes = [_code_of(rule, wiring) for rule in wiring.rules]
         self.arguments: dict[str, tuple[str, str]] = {}
         if any(code.setup for code in self.codes):
             self.arguments["layer"] = ("int", "n")
         if self.lends:
-            self.arguments["leads"] = ("bool", f"n % {wiring.reuse} == 0")
+            leads = (
+                f"n < {wiring.n_leading}" if wiring.bottom_middle else f"n % {wiring.reuse} == 0"
+            )
+            self.arguments["leads"] = ("bool", leads)
         if self._some_mlps:  # every encoder layer and every cross-attention
             n_encoders = self._sizes.n_layers // 3
             condition = f"n < {n_encoders} or n % 2 == {(n_encoders + 1) % 2}"
@@ -104,7 +107,11 @@ class LayerSource:
             created[f"self.{name}"] = f"nn.Parameter({_initial(wiring.weights[name])})"
         lent = set[str]()
         if self.lends:
-            lent = {f"self.{name}" for name in wiring.names(0).keys() - wiring.names(1).keys()}
+            n_layers = self._sizes.n_layers
+            reusing = next(n for n in range(n_layers) if wiring.leader(n) != n)
+            lent = {
+                f"self.{name}" for name in wiring.names(0).keys() - wiring.names(reusing).keys()
+            }
         yield from self._created({name: created[name] for name in created if name not in lent})
         if lent:
             yield "self.leads = leads"
@@ -170,6 +177,8 @@ class LayerSource:
         for code in self.codes:
             adjusted = {role.lower(): code.adjust[role] for role in roles if role in code.adjust}
             yield from assignments(adjusted, packed=True)
+        if self._wiring.value_is_key and "V" in roles:
+            yield "v = k"
         shared = {role.lower(): self._n_sharing(role) for role in roles}
         repeated = {
             name: f"{name}.repeat_interleave({n}, 1)" for name, n in shared.items() if n > 1
@@ -190,27 +199,38 @@ class LayerSource:
         if name in variables:
             return
         vector = self._wiring.vectors[name]
-        operand = source
-        if vector.reads != TOKEN:
-            yield from self._vector(vector.reads, roles, source, variables)
-            operand = variables[vector.reads]
+        for other in vector.sources:
+            if other != TOKEN:
+                yield from self._vector(other, roles, source, variables)
+        operand = variables.get(vector.reads, source)
         of_roles = [role.lower() for role in roles if self._wiring.roles[role] == name]
         targets = of_roles or [name.lower()]
         variables[name] = targets[-1]
         if vector.per_head:
             rows = f"{operand} @ self.{vector.weight}"
+            rows = f"{variables[vector.adds]} + {rows}" if vector.adds else rows
+        elif vector.joins:
+            first, width = variables[vector.joins], self._wiring.vectors[vector.joins].width
+            first += f".expand(-1, {vector.n_heads}, -1, -1)" if vector.n_heads > 1 else ""
+            rows = f"torch.cat([{first}, {operand}[..., :{vector.width - width}]], -1)"
         else:
             if vector.reads != TOKEN and self._wiring.vectors[vector.reads].n_heads > 1:
                 operand = f"{operand}.transpose(1, 2).flatten(2)"
             rows = operand if vector.weight is None else f"self.{vector.weight}({operand})"
             if vector.n_heads > 1:
                 rows += f".unflatten(-1, ({vector.n_heads}, {vector.width})).transpose(1, 2)"
-            elif of_roles and self._sizes.n_heads > 1:
+            elif self._sizes.n_heads > 1 and (of_roles or name in self._read_by_heads()):
                 rows += ".unsqueeze(1)"
         line = f"{' = '.join(targets)} = {rows}"
         commented = f"{line}  # (b, {self._heads}i, d)"
         with_comment = "q" in of_roles and self._sizes.n_heads > 1 and fits(commented)
         yield commented if with_comment else line
+
+    def _read_by_heads(self) -> set[str]:
+        """Return the names of vectors that every head reads, and not their concatenated heads."""
+        vectors = self._wiring.vectors.values()
+        by_heads = [vector for vector in vectors if vector.per_head or vector.joins]
+        return {name for vector in by_heads for name in vector.sources}
 
     def _scores(self) -> Iterator[str]:
         """Yield lines from queries and keys to the scores before the softmax."""

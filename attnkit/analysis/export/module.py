@@ -159,6 +159,10 @@ class _Module:
         if sizes.two_sided:
             yield from self._two_sides()
             last, first = "target", first - task.n_source
+        elif self._layer.lends and self._wiring.bottom_middle:
+            yield "x, k, bottom = self.layers[0](x, x, x)  # its values are also those of the top"
+            yield "for layer in self.layers[1:]:"
+            yield "    x, k, _ = layer(x, k, bottom)"
         elif self._layer.lends:
             yield "k = v = x  # the first layer replaces them"
             yield "for layer in self.layers:"

@@ -1,9 +1,9 @@
-"""Adjustments of queries, keys and values by rules of variants: factors, norms and rotations.
+"""Adjustments of queries, keys and values by rules: factors, skew parts, norms, rotations.
 
 Rows belong to one role, and the rows of each example are adjacent. Every head of a row is adjusted
-separately: multiplied by learnt factors, divided by its length or its root mean square (then
-multiplied by learnt gains), and rotated by its position (RoPE). `attnkit.variants` has the same
-rules in PyTorch.
+separately: multiplied by learnt factors, partly exchanged and negated (skew), divided by its length
+or its root mean square (then multiplied by learnt gains), and rotated by its position (RoPE).
+`attnkit.variants` has the same rules in PyTorch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EPSILON_OF_UNIT, _EPSILON_OF_RMS = np.float32(1e-12), np.float32(1e-6)
 
 @njit(**OPTIONS)
 def write_rotations(run, scratch):
-    """Write the cosines, then the sines, of the angles of all positions, (n_rotations, d)."""
+    """Write the cosines, then the sines, of the angles of all positions, (n_rotations, r)."""
     if run.n_rotations == 0:
         return
     rotations = carray(address(scratch, run.rotations), (run.n_rotations, run.d_rotation))
@@ -34,7 +34,7 @@ def write_rotations(run, scratch):
 
 
 @njit(**OPTIONS)
-def adjust(out, raw, rows, width, factors, gains, unit, rotations, numbers):
+def adjust(out, raw, rows, width, factors, skew, gains, unit, rotations, numbers):
     """Write the adjusted rows of one role.
 
     Args:
@@ -44,13 +44,14 @@ def adjust(out, raw, rows, width, factors, gains, unit, rotations, numbers):
             adjusted, beginning with row `first`, whose position is `position`.
         width: Width d of a head.
         factors: Offset of the factors in `numbers`, (h, d); negative for none.
+        skew: Width of the part [a, b] at the end of a head that becomes [b, −a]; 0 for none.
         gains: Offset of the gains in `numbers`, (d,); negative for none.
         unit: Whether heads are divided by their length.
-        rotations: Cosines and sines, (positions, d), or no rows.
+        rotations: Cosines and sines, (positions, r), or no rows; the first r numbers are rotated.
         numbers: Parameters of the run.
     """
     n_raw, first, n, position = rows
-    half = width // 2
+    half = rotations.shape[1] // 2
     for row in range(len(out)):
         source, target = raw[row // n * n_raw + first + row % n], out[row]
         for start in range(0, len(target), width):
@@ -58,6 +59,9 @@ def adjust(out, raw, rows, width, factors, gains, unit, rotations, numbers):
             for c in range(start, start + width):
                 target[c] = source[c] * numbers[factors + c] if factors >= 0 else source[c]
                 square += target[c] * target[c]
+            for a in range(start + width - skew, start + width - skew // 2):
+                b = a + skew // 2
+                target[a], target[b] = target[b], -target[a]
             if unit or gains >= 0:
                 inverse = _inverse(square, width, unit)
                 for c in range(width):
@@ -72,7 +76,7 @@ def adjust(out, raw, rows, width, factors, gains, unit, rotations, numbers):
 
 
 @njit(**OPTIONS)
-def adjust_back(d_raw, d_out, raw, rows, width, factors, gains, unit, rotations, parameters):
+def adjust_back(d_raw, d_out, raw, rows, width, factors, skew, gains, unit, rotations, parameters):
     """Add to the gradients of the raw rows, factors and gains; `d_out` is overwritten.
 
     Args:
@@ -80,7 +84,7 @@ def adjust_back(d_raw, d_out, raw, rows, width, factors, gains, unit, rotations,
     """
     n_raw, first, n, position = rows
     numbers, gradient = parameters
-    half = width // 2
+    half = rotations.shape[1] // 2
     for row in range(len(d_out)):
         raw_row = row // n * n_raw + first + row % n
         source, d_source, d_target = raw[raw_row], d_raw[raw_row], d_out[row]
@@ -91,6 +95,10 @@ def adjust_back(d_raw, d_out, raw, rows, width, factors, gains, unit, rotations,
                     x, y = d_target[start + c], d_target[start + half + c]
                     d_target[start + c] = x * rotation[c] + y * rotation[half + c]
                     d_target[start + half + c] = y * rotation[c] - x * rotation[half + c]
+            # The exchange is undone first, because it does not change the length of a head.
+            for a in range(start + width - skew, start + width - skew // 2):
+                b = a + skew // 2
+                d_target[a], d_target[b] = -d_target[b], d_target[a]
             if unit or gains >= 0:
                 square, projection = _ZERO, _ZERO
                 for c in range(start, start + width):

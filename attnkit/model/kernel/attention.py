@@ -290,32 +290,32 @@ def _clear_adjusted(layer, d_adjusted):
 
 @njit(**OPTIONS)
 def _adjust(run, layer, q, k, v, numbers, scratch, n):
-    """Return the roles after factors, norms and rotations."""
+    """Return the roles after factors, skew parts, norms and rotations."""
     adjusted = _adjusted(
         layer, scratch, q, k, v, layer.q_adjusted, layer.k_adjusted, layer.v_adjusted, n
     )
-    all_rotations = view(scratch, run.rotations, run.n_rotations, layer.d_k)
+    all_rotations = view(scratch, run.rotations, run.n_rotations, run.d_rotation)
     nothing = all_rotations[:0]
     rotations = all_rotations if layer.rotates else nothing
     n_keys, n_queries, position = layer.n_keys, layer.n_queries, layer.position
     if layer.q_adjusted != NONE:
         rows = layer.n_q_rows, layer.first_q_row, n_queries, position
-        adjust(adjusted[0], q, rows, layer.d_k, layer.D_Q, layer.g_Q, 0, rotations, numbers)
+        adjust(adjusted[0], q, rows, layer.d_k, layer.D_Q, 0, layer.g_Q, 0, rotations, numbers)
     if layer.k_adjusted != NONE:
         rows = n_keys, 0, n_keys, 0
-        unit = layer.unit_key
-        adjust(adjusted[1], k, rows, layer.d_k, layer.D_K, layer.g_K, unit, rotations, numbers)
+        factors, skew, gains, unit = layer.D_K, layer.skew, layer.g_K, layer.unit_key
+        adjust(adjusted[1], k, rows, layer.d_k, factors, skew, gains, unit, rotations, numbers)
     if layer.v_adjusted != NONE:
         rows = n_keys, 0, n_keys, 0
         factors = layer.D_V
-        adjust(adjusted[2], v, rows, layer.d_v, factors, run.no_gain, 0, nothing, numbers)
+        adjust(adjusted[2], v, rows, layer.d_v, factors, 0, run.no_gain, 0, nothing, numbers)
     return adjusted
 
 
 @njit(**OPTIONS)
 def _adjust_back(run, layer, q, k, v, dq, dk, dv, d_adjusted, numbers, gradient, scratch, n):
     """Add to the gradients of the roles before their adjustment, and of factors and gains."""
-    all_rotations = view(scratch, run.rotations, run.n_rotations, layer.d_k)
+    all_rotations = view(scratch, run.rotations, run.n_rotations, run.d_rotation)
     nothing = all_rotations[:0]
     rotations = all_rotations if layer.rotates else nothing
     n_keys, n_queries, position = layer.n_keys, layer.n_queries, layer.position
@@ -324,12 +324,14 @@ def _adjust_back(run, layer, q, k, v, dq, dk, dv, d_adjusted, numbers, gradient,
     if layer.q_adjusted != NONE:
         rows = layer.n_q_rows, layer.first_q_row, n_queries, position
         factors, gains = layer.D_Q, layer.g_Q
-        adjust_back(dq, dq_out, q, rows, layer.d_k, factors, gains, 0, rotations, parameters)
+        adjust_back(dq, dq_out, q, rows, layer.d_k, factors, 0, gains, 0, rotations, parameters)
     if layer.k_adjusted != NONE:
         rows = n_keys, 0, n_keys, 0
-        factors, gains, unit = layer.D_K, layer.g_K, layer.unit_key
-        adjust_back(dk, dk_out, k, rows, layer.d_k, factors, gains, unit, rotations, parameters)
+        factors, skew, gains, unit = layer.D_K, layer.skew, layer.g_K, layer.unit_key
+        adjust_back(
+            dk, dk_out, k, rows, layer.d_k, factors, skew, gains, unit, rotations, parameters
+        )
     if layer.v_adjusted != NONE:
         rows = n_keys, 0, n_keys, 0
         factors, gains = layer.D_V, run.no_gain
-        adjust_back(dv, dv_out, v, rows, layer.d_v, factors, gains, 0, nothing, parameters)
+        adjust_back(dv, dv_out, v, rows, layer.d_v, factors, 0, gains, 0, nothing, parameters)

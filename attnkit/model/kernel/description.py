@@ -22,6 +22,7 @@ from attnkit.variants.rules import Rule
 from attnkit.variants.scores import UnitKeyOption
 from attnkit.variants.sharing import ROLES, Role
 from attnkit.variants.size import ALIGNED
+from attnkit.variants.skew import SkewOption
 from attnkit.variants.wiring import TOKEN, Wiring
 
 ROWS_TOGETHER = 64
@@ -197,7 +198,7 @@ class _Writer:
     def _rotations(self) -> dict[str, int]:
         """Return the offset and the size of the cosines and sines of rotary positions."""
         n_rotations = self.task.n_ctx if self._has(RotaryPositions) else 0
-        width = self.wiring.sizes.d_k
+        width = self.wiring.rotation.width or self.wiring.sizes.d_k
         offset = self.memory.take(max(n_rotations, 1), width)
         return {"rotations": offset, "n_rotations": n_rotations, "d_rotation": width}
 
@@ -322,7 +323,9 @@ class _Writer:
         """Yield the adjustments of roles by rules, and the offsets of the adjusted rows."""
         sizes = self.wiring.sizes
         rotates, unit = self._has(RotaryPositions), self._has(UnitKeyOption)
-        yield from {"rotates": int(rotates), "unit_key": int(unit)}.items()
+        rules = self.wiring.rules
+        skew = sum(rule.width(self.wiring) for rule in rules if isinstance(rule, SkewOption))
+        yield from {"skew": skew, "rotates": int(rotates), "unit_key": int(unit)}.items()
         shapes: dict[Role, tuple[int, int, int]] = {
             "Q": (query_rows, sizes.n_heads, sizes.d_k),
             "K": (key_rows, sizes.kv_heads, sizes.d_k),
@@ -332,7 +335,7 @@ class _Writer:
             factors, gains = f"D_{role}", f"g_{role}"
             if role == "K" and "D" in names:  # `signed` has factors for keys only
                 factors = "D"
-            adjusts = (rotates and role != "V") or (unit and role == "K")
+            adjusts = (rotates and role != "V") or ((unit or skew) and role == "K")
             if factors in names:
                 yield f"D_{role}", self._offset(names[factors], (n_heads, 1, width))
                 adjusts = True

@@ -37,9 +37,9 @@ LAYER = np.dtype(
             *("W_Q", "W_K", "W_V", "W_O", "W_in", "W_out"),
             # narrow vector between the token and its keys, values or both
             *("W_narrow", "narrow", "d_narrow", "narrow_K", "narrow_V"),
-            # offsets of learnt factors and gains of roles; whether keys have length 1, and whether
-            # queries and keys are rotated
-            *("D_Q", "D_K", "D_V", "g_Q", "g_K", "unit_key", "rotates"),
+            # offsets of learnt factors and gains of roles; width of the skew part of keys; whether
+            # keys have length 1, and whether queries and keys are rotated
+            *("D_Q", "D_K", "D_V", "g_Q", "g_K", "skew", "unit_key", "rotates"),
             # offsets in scratch memory of adjusted roles
             *("q_adjusted", "k_adjusted", "v_adjusted"),
             *("dq_adjusted", "dk_adjusted", "dv_adjusted"),

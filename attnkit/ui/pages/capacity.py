@@ -11,14 +11,15 @@ import streamlit as st
 
 from attnkit.analysis.boundary import boundary
 from attnkit.analysis.conclusion import label_of
-from attnkit.figures.capacity import describe_phase, phase_key, plot_phase
+from attnkit.figures.capacity import describe_phase, phase_key, plot_phase, with_mark
 from attnkit.figures.panels import Figure
 from attnkit.figures.phase import MEASURES, Measure
+from attnkit.foundation.settings import Value
 from attnkit.sweeps import SweepResult
 from attnkit.sweeps.shipped import SHIPPED, load_shipped
-from attnkit.sweeps.values import InvalidSweep, Value
+from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
-from attnkit.ui.capacity_card import show_card, take_mark
+from attnkit.ui.capacity_card import row_of, show_card, take_mark
 from attnkit.ui.capacity_choice import (
     OWN,
     SECTIONS,
@@ -114,12 +115,16 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
     text = ""
     if result is not None and result.runs["error"].isna().any():
         text = conclusion_of(result, choice.x, choice.y, tuple(choice.beside.items()))
-        if live is not None and live.result() is result and not live.finished:
-            text = f"So far: {text}"
+    moves = live is not None and live.moving and choice.sweep == OWN
     with st.container(key="conclusion"):  # also without a text: what follows keeps its place
-        st.markdown(plain(text or "Nothing is trained yet."))
+        st.markdown(plain(text or ("Training …" if moves else "Nothing is trained yet.")))
     if result is not None:
-        st.caption(plain(f"Tiny models. {result.sweep.conditions}."))
+        conditions = f"Tiny models. {result.sweep.conditions}."
+        if choice.y and " times" in text:
+            conditions += f" Factors are averaged over all values of “{label_of(choice.y)}”."
+        if live is not None and live.result() is result and not live.finished:
+            conditions = f"Not finished yet. {conditions}"
+        st.caption(plain(conditions))
     if live is not None and (choice.sweep == OWN or not live.ended):
         live_bar(live)
 
@@ -228,13 +233,17 @@ def show_phase(choice: CapacityChoice) -> None:
         return
     fixed = tuple(choice.beside.items())
     phase = phase_of(result, choice.x, choice.y, choice.measure, choice.variants, fixed)
+    row = None if choice.cell is None else row_of(result, choice.cell)
+    figures = phase.figures
+    if row is not None:
+        figures = {most: with_mark(one, int(str(row.name))) for most, one in figures.items()}
     components.saved_picture(
-        phase.figures[0],
+        figures[0],
         key=PHASE,
         alt=phase.finding,
         title=f"{MEASURES[choice.measure]}. {titles()[choice.sweep]}",
         file=f"attnkit-capacity-{choice.sweep}",
-        narrower={most: figure for most, figure in phase.figures.items() if most},
+        narrower={most: figure for most, figure in figures.items() if most},
         table=phase.numbers,
         picked=lambda: take_mark(choice, result, st.session_state[PHASE].picked),
     )

@@ -114,7 +114,7 @@ def costs_note(recorded: RecordedVariants | None) -> str:
     size, title = experiment.size, TASKS[TASK].title
     sizes = (
         f"Costs at the default sizes of “{title}”: {size.n_heads} head of width {size.d_head}, "
-        f"model width {size.d_model}, {size.n_layers} layer; two layers where layers share."
+        f"model width {size.d_model}, {size.n_layers} layer; two or four layers where layers share."
     )
     if recorded is None:
         return sizes

@@ -1,0 +1,42 @@
+"""Values that are keys before or after norm and rotation."""
+
+from typing import Any
+
+from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
+
+_SETTINGS: dict[str, Any] = {"task": "mqar"}
+
+BEFORE = "K=V qk_norm v_norm positions=rope"
+AFTER = "K=V qk_norm positions=rope rotate_values"
+
+register_claim(
+    Claim(
+        id="kv_after_rotation",
+        title="K=V works before and after norm and rotation, if outputs are rotated back",
+        question="Keys are normalised and rotated by their position. Which of them may serve as "
+        "values: those before, or those after?",
+        source="the codes of Gemma 4 (global layers: before) and of DeepSeek V4 (after, with the "
+        "output rotated back); no ablation is published",
+        says="Gemma 4 takes values before norm and rotation; DeepSeek V4 takes the very vectors "
+        "that serve as keys, and rotates the output back.",
+        prediction="It holds: on recall both are at most 5 points worse than QKV. Without rotating "
+        "back, values taken after rotation are worse by more than 5 points at first, and catch up "
+        "within 8 times the steps.",
+        expected="held",
+        seen="nothing",
+        seen_note="None of the arms with K=V had been trained when the prediction was committed.",
+        arms=(
+            arm("QKV qk_norm positions=rope", "QKV", **_SETTINGS),
+            arm(BEFORE, "K=V before", **_SETTINGS),
+            arm(AFTER, "K=V after, rotated back", **_SETTINGS),
+            arm(f"{AFTER}=only", "K=V after, not rotated back", up_to=8, **_SETTINGS),
+        ),
+        statements=(
+            no_worse("K=V after, rotated back", "QKV"),
+            no_worse("K=V before", "QKV"),
+            worse("K=V after, not rotated back", "K=V after, rotated back"),
+        ),
+        n_seeds=20,
+        family="What papers say",
+    )
+)

@@ -1,0 +1,35 @@
+"""Rotation of a part of each vector only."""
+
+from typing import Any
+
+from attnkit.claims.base import Claim, arm, no_worse, register_claim
+
+_SETTINGS: dict[str, Any] = {"task": "mqar"}
+
+register_claim(
+    Claim(
+        id="partial_rope",
+        title="A quarter of each vector is enough for RoPE, with and without K=V",
+        question="How much of queries and keys must RoPE rotate?",
+        source="practice: GPT-NeoX (arXiv 2204.06745) rotates a quarter, Gemma 4 and DeepSeek V4 "
+        "a part of each vector",
+        says="Large models rotate only a part of queries and keys.",
+        prediction="It holds: on recall, rotating a quarter of each vector is at most 5 points "
+        "worse than rotating all of it, with three matrices and with K=V.",
+        expected="held",
+        seen="nothing",
+        seen_note="The variant had not been trained when the prediction was committed.",
+        arms=(
+            arm("QKV positions=rope rope_width=d/4", "QKV, a quarter", **_SETTINGS),
+            arm("QKV positions=rope", "QKV, all", **_SETTINGS),
+            arm("K=V positions=rope rope_width=d/4", "K=V, a quarter", **_SETTINGS),
+            arm("K=V positions=rope", "K=V, all", **_SETTINGS),
+        ),
+        statements=(
+            no_worse("QKV, a quarter", "QKV, all"),
+            no_worse("K=V, a quarter", "K=V, all"),
+        ),
+        n_seeds=20,
+        family="What papers say",
+    )
+)

@@ -1,0 +1,42 @@
+"""How large the skew part of symmetric scores must be to find who reports to whom."""
+
+from typing import Any
+
+from attnkit.claims.base import Claim, arm, better, no_worse, register_claim, worse
+
+_SETTINGS: dict[str, Any] = {"task": "directed", "up_to": 8}
+
+RANKS = (2, 4, 6, 8, 12, 16)
+
+ARMS = (
+    arm("Q=K", **_SETTINGS),
+    *(arm(f"Q=K skew={rank}", f"skew part of rank {rank}", **_SETTINGS) for rank in RANKS),
+    arm("QKV", **_SETTINGS),
+)
+
+register_claim(
+    Claim(
+        id="skew_part",
+        title="A skew part of rank 2 is not enough to tell direction, one of rank 8 is",
+        question="How asymmetric must scores be to find who reports to whom?",
+        source="the question: arXiv 2605.18826 (the skew part of trained models has a low rank); "
+        "the construction is attnkit's own",
+        says="The skew part of W_Q W_Kᵀ, which makes the score of a for b differ from that of b "
+        "for a, has a low rank: 2 in the first layer.",
+        prediction="It holds. In one head 16 wide, a part of rank 2 raises Q=K from 50% to more "
+        "than 60%, but not to 99%. Accuracy rises step by step, and rank 8 is the smallest of 2, "
+        "4, 6, 8, 12, 16 with which every seed reaches 99%. Purely skew scores (rank 16) solve "
+        "the task, too.",
+        expected="held",
+        seen="nothing",
+        seen_note="The variant had not been trained when the prediction was committed.",
+        arms=ARMS,
+        statements=(
+            no_worse("skew part of rank 8", "QKV"),
+            better("skew part of rank 2", "Q=K", 0.1),
+            worse("skew part of rank 2", "QKV"),
+        ),
+        n_seeds=20,
+        family="Our own",
+    )
+)

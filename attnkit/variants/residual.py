@@ -1,0 +1,75 @@
+"""Keys and values that all heads share, with a low-rank residual for each head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import WidthOption, refuse, register_option
+from attnkit.variants.sharing import Sharing
+from attnkit.variants.wiring import TOKEN, Vector, Weight, Wiring
+
+if TYPE_CHECKING:
+    from attnkit.variants.text import Variant
+
+
+@register_option
+class ResidualOption(WidthOption):
+    """Keys k_h = x (W_S + W_A,h W_B,h), and values likewise; the value of the option is the rank.
+
+    All heads share x W_S, as in MQA. The residual of a head is computed from the narrow vector
+    x W_A,h. A decoder caches the shared vector and the narrow vectors.
+
+    Source:
+        Low-rank key-value attention, arXiv 2601.11471. Initial values are those of other matrices.
+    """
+
+    name = "kv_residual"
+    adjustable = True
+    help = "All heads share keys and values, and each head adds a low-rank residual of its own."
+    samples = ("2", "3", "m/4")
+    place = 23
+
+    def check(self, variant: Variant) -> None:
+        """Refuse tied queries, identities, and options that compute or tie keys otherwise."""
+        if variant.sharing not in (Sharing.QKV, Sharing.K_V):
+            raise ValueError(
+                f"kv_residual does not go with {variant.sharing}: queries have a matrix for each "
+                "head, keys and values share one"
+            )
+        if {"K", "V"} & set(variant.identity):
+            raise ValueError("kv_residual does not go with K=I or V=I: they must have matrices")
+        others = ("kv_rank", "k_rank", "keyless", "sum", "diff")
+        refuse(variant, self.name, *others, because="both define how keys are computed")
+        refuse(variant, self.name, "tie", because="keys and values have several matrices each")
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Replace keys and values by the sum of a shared vector and of residuals."""
+        rank = self.value.resolve(self.name, wiring.sizes)
+        for name in dict.fromkeys((wiring.roles["K"], wiring.roles["V"])):
+            vector = wiring.vectors[name]
+            wiring.drop(name)
+            wiring.project(f"S_{name}", TOKEN, 1, vector.width)
+            wiring.project(f"A_{name}", TOKEN, vector.n_heads, rank)
+            wiring.vectors[name] = Vector(
+                f"A_{name}",
+                f"W_B_{name}",
+                vector.n_heads,
+                vector.width,
+                per_head=True,
+                adds=f"S_{name}",
+            )
+            shape = (vector.n_heads, rank, vector.width)
+            wiring.weights[f"W_B_{name}"] = Weight(shape, rank**-0.5)
+
+
+register(
+    "LRKV",
+    "QKV n_heads=4 kv_residual=4",
+    "Low-rank key-value attention: all heads share one key and one value, and each head adds a "
+    "residual of rank 4 to both. It stands between MQA and full heads, and a decoder keeps the "
+    "shared vectors and the narrow ones.",
+    "arXiv 2601.11471",
+    "Low rank",
+    aliases=("low-rank key-value attention", "low-rank residuals"),
+)

@@ -1,0 +1,68 @@
+"""Grouped tied attention: half of a key is half of the value, the other half is shared by heads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import Option, refuse, register_option
+from attnkit.variants.position_rules import POSITIONS
+from attnkit.variants.sharing import Sharing
+from attnkit.variants.wiring import TOKEN, Vector, Wiring
+
+if TYPE_CHECKING:
+    from attnkit.variants.text import Variant
+
+
+@register_option
+class SharedHalfOption(Option):
+    """Keys [r, t/2], where t is the value of the head and r is one vector for all heads.
+
+    The vector r is half as wide as a key. RoPE rotates r, and the same half of queries, only, so
+    that values are not rotated. A decoder caches r and the values.
+
+    Source:
+        Zadouri et al. 2025, arXiv 2505.21487 (grouped tied attention), with r first and not last.
+    """
+
+    name = "shared_half"
+    help = "Half of each key is half of the value; the other half is one vector for all heads."
+    place = 24
+
+    def check(self, variant: Variant) -> None:
+        """Refuse keys that are not tied to values, and other choices of what is rotated."""
+        if variant.sharing is not Sharing.K_V:
+            raise ValueError(
+                f"shared_half does not go with {variant.sharing}: keys must be tied to values "
+                "only, K=V"
+            )
+        refuse(variant, self.name, "kv_residual", because="both define how keys are computed")
+        because = "RoPE rotates the shared half of keys"
+        refuse(variant, self.name, "rope_width", "rotate_values", because=because)
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Add the shared half, and build keys from it and from values."""
+        d_k, rotates = wiring.sizes.d_k, POSITIONS[wiring.sizes.positions].rotates
+        divisor = 4 if rotates else 2
+        if d_k % divisor:
+            scheme = " with positions=rope" if rotates else ""
+            raise ValueError(f"shared_half{scheme} needs a d_k divisible by {divisor}, not {d_k}")
+        values = wiring.roles["V"]
+        wiring.project("R", TOKEN, 1, d_k // 2)
+        wiring.vectors["RT"] = Vector(values, None, wiring.sizes.kv_heads, d_k, joins="R")
+        wiring.roles["K"] = "RT"
+        if rotates:
+            wiring.rotation = replace(wiring.rotation, width=d_k // 2)
+
+
+register(
+    "Grouped tied",
+    "K=V n_heads=4 kv_heads=2 shared_half",
+    "Grouped tied attention: half of a key is half of the value of its group, and the other half "
+    "is one vector for all heads. With RoPE only this half is rotated, so values are not, and a "
+    "decoder keeps one value per group and one half.",
+    "Zadouri et al. 2025, arXiv 2505.21487 (openreview 8ixiZ1b8rr)",
+    "Heads and widths",
+    aliases=("GTA", "grouped-tied attention"),
+)

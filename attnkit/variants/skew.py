@@ -1,0 +1,100 @@
+"""Keys that are the queries with a skew part, so that tied scores become partly antisymmetric."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnkit.variants.catalogue import register
+from attnkit.variants.options import WidthOption, refuse, register_option
+from attnkit.variants.rules import Code
+from attnkit.variants.sharing import Role
+from attnkit.variants.wiring import Wiring
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from attnkit.variants.text import Variant
+
+
+@register_option
+class SkewOption(WidthOption):
+    """Antisymmetric part of tied scores, without a parameter; the value is its rank.
+
+    The query is q = [s, a, b], where a and b are half as wide as the value of the option. The key
+    is k = [s, b, −a]. The score s_i·s_j + a_i·b_j − b_i·a_j is the sum of a symmetric part and an
+    antisymmetric part. Tied values are q, not k.
+
+    RoPE rotates q and k afterwards, so scores depend on the offset of two tokens only. It rotates
+    the exchanged numbers with others, though, so the antisymmetric part may have a higher rank,
+    unless the skew part is as wide as the key: then the exchange and the rotation commute.
+
+    Source:
+        The question is that of arXiv 2605.18826; the construction is the project's own.
+    """
+
+    name = "skew"
+    help = "A part of each key is exchanged and negated, so that a part of the scores is skew."
+    allowed = f"an even number, or {WidthOption.allowed.removeprefix('a number, ')}"
+    samples = ("2", "4", "d")
+    asymmetric = True
+    linear = True
+    place = 29
+
+    def check(self, variant: Variant) -> None:
+        """Refuse keys that are not tied to queries, and options that give keys other factors."""
+        if not variant.sharing.symmetric:
+            raise ValueError(
+                f"skew does not go with {variant.sharing}: keys must be queries, Q=K or Q=K=V"
+            )
+        because = "its factors would mix the symmetric and the antisymmetric part of the scores"
+        refuse(variant, self.name, "scaled", "signed", "qk_norm", because=because)
+
+    def rewire(self, wiring: Wiring) -> None:
+        """Refuse a width that is odd or wider than keys."""
+        width, d_k = self.width(wiring), wiring.sizes.d_k
+        if width % 2 or width > d_k:
+            raise ValueError(
+                f"skew={self.value} is {width} here, allowed an even number up to d_k, which is "
+                f"{d_k}"
+            )
+
+    def width(self, wiring: Wiring) -> int:
+        """Return the width of the skew part, which is the rank of its scores."""
+        return self.value.resolve(self.name, wiring.sizes)
+
+    def adjust(
+        self,
+        role: Role,
+        rows: Tensor,
+        weights: dict[str, Tensor],
+        positions: Tensor,
+        wiring: Wiring,
+    ) -> Tensor:
+        """Replace keys [s, a, b] by [s, b, −a]."""
+        import torch
+
+        if role != "K":
+            return rows
+        half = self.width(wiring) // 2
+        s, a, b = rows.split([rows.shape[-1] - 2 * half, half, half], -1)
+        return torch.cat([s, b, -a], -1)
+
+    def code(self, wiring: Wiring) -> Code:
+        """Return the code that exchanges both halves of the skew part and negates one."""
+        d_k, width = wiring.sizes.d_k, self.width(wiring)
+        first, second = d_k - width, d_k - width // 2
+        parts = [f"k[..., :{first}]"] if first else []
+        parts += [f"k[..., {second}:]", f"-k[..., {first or ''}:{second}]"]
+        return Code(adjust={"K": f"torch.cat([{', '.join(parts)}], -1)"})
+
+
+register(
+    "Q=K with a skew part",
+    "Q=K skew=2",
+    "Queries and keys share a matrix, but two numbers of each key are exchanged, and one of them "
+    "is negated. This adds an antisymmetric part of rank 2 to the symmetric scores, without any "
+    "parameter. It shows how much asymmetry a task needs.",
+    "the question: arXiv 2605.18826; the construction is the project's own",
+    "Scores",
+    aliases=("antisymmetric part", "skew-symmetric scores", "how much asymmetry"),
+)

@@ -1,0 +1,331 @@
+"""Marian's *.bin and *.npz against their writer, and against CTranslate2's own converter."""
+
+import struct
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from ctranslate2.converters import MarianConverter
+from marian_files import (
+    INTGEMM8,
+    INTGEMM16,
+    OPTIONS,
+    PRE_NORM,
+    bin_file,
+    configuration,
+    npz_file,
+    numbers_and_multiplier,
+    transformer,
+)
+
+from attnkit.__main__ import main
+from attnkit.realmodels.base import Kind, Unreadable
+from attnkit.realmodels.ctranslate2_file import ctranslate2_model
+from attnkit.realmodels.marian_file import marian_model, open_marian
+from attnkit.realmodels.marian_settings import parse_settings
+from attnkit.realmodels.notes import REPEATED
+from attnkit.realmodels.sources import find_files, open_model
+
+ARRAYS = ("W_Q", "W_K", "W_V", "b_Q", "b_K", "b_V", "gain_q", "gain_kv")
+
+
+def written(folder, name, tensors, number=None, **options):
+    """Return the path of a model file with these tensors and options."""
+    path = folder / name
+    text = configuration(**options)
+    if path.suffix == ".npz":
+        path.write_bytes(npz_file(tensors, text))
+    else:
+        path.write_bytes(bin_file(tensors, text, **({} if number is None else {"number": number})))
+    return path
+
+
+def without(tensors, part):
+    """Return the tensors whose names do not hold a part."""
+    return {name: value for name, value in tensors.items() if part not in name}
+
+
+def refusal(folder, tensors, **options):
+    """Return the message, one line, that refuses a model with these tensors and options."""
+    with pytest.raises(Unreadable) as caught:
+        marian_model(written(folder, "model.bin", tensors, **options))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def pre_norm_options(**more):
+    """Return the options of a pre-norm model as keywords."""
+    return {name.replace("-", "_"): value for name, value in PRE_NORM.items()} | more
+
+
+@pytest.mark.parametrize("name", ["model.bin", "model.npz"])
+def test_every_layer_has_its_own_weights(tmp_path, name):
+    """Columns are outputs, head by head: q of head h is x @ W[:, 14 h : 14 h + 14]."""
+    tensors = transformer()
+    model = marian_model(written(tmp_path, name, tensors))
+    assert (model.family, model.format, model.notes) == ("marian", "Marian", ())
+    scopes = [f"encoder_l{i}_self" for i in (1, 2)]
+    scopes += [f"decoder_l{i}_{attention}" for attention in ("self", "context") for i in (1, 2)]
+    kinds = [Kind.ENCODER] * 2 + [Kind.CAUSAL] * 2 + [Kind.CROSS] * 2
+    assert [(layer.kind, layer.index) for layer in model.layers] == list(
+        zip(kinds, [0, 1] * 3, strict=True)
+    )
+    for scope, layer in zip(scopes, model.layers, strict=True):
+        read = layer.read()
+        assert layer.n_heads == layer.n_kv_heads == 3
+        for role in "qkv":
+            w, b = getattr(read, f"W_{role.upper()}"), getattr(read, f"b_{role.upper()}")
+            for h in range(3):
+                columns = slice(14 * h, 14 * h + 14)
+                np.testing.assert_array_equal(w[h], tensors[f"{scope}_W{role}"][:, columns])
+                np.testing.assert_array_equal(b[h], tensors[f"{scope}_b{role}"][0, columns])
+        assert read.gain_q is read.gain_kv is read.rope is None
+
+
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_ctranslate2_converts_the_same_layers(tmp_path, pre_norm):
+    """The converter of CTranslate2, by others, finds the same weights, biases and gains."""
+    tensors = transformer(suffix="_pre" if pre_norm else "")
+    path = written(tmp_path, "model.npz", tensors, **(pre_norm_options() if pre_norm else {}))
+    vocabulary = tmp_path / "vocab.yml"
+    vocabulary.write_text("".join(f"word{i}: {i}\n" for i in range(61)))
+    converter = MarianConverter(str(path), [str(vocabulary)] * 2)
+    converter.convert(str(tmp_path / "converted"))
+    theirs = ctranslate2_model(tmp_path / "converted" / "model.bin")
+    ours = marian_model(path)
+    assert [(layer.kind, layer.n_heads) for layer in ours.layers] == [
+        (layer.kind, layer.n_heads) for layer in theirs.layers
+    ]
+    for our_layer, their_layer in zip(ours.layers, theirs.layers, strict=True):
+        our, their = our_layer.read(), their_layer.read()
+        assert (our.gain_q is not None) == pre_norm
+        for name in ARRAYS:
+            np.testing.assert_array_equal(getattr(our, name), getattr(their, name), name)
+
+
+@pytest.mark.parametrize("number", [INTGEMM8, INTGEMM16, 0x10001, 0x10002])
+def test_quantised_weights_are_divided_by_their_multiplier(tmp_path, number):
+    """Each weight is its integer divided by the multiplier, so at most half a step is lost."""
+    tensors = transformer()
+    model = marian_model(written(tmp_path, "model.bin", tensors, number))
+    for scope, layer in zip(("encoder_l1_self", "encoder_l2_self"), model.layers[:2], strict=True):
+        weight = tensors[f"{scope}_Wk"]
+        integers, multiplier = numbers_and_multiplier(weight, number)
+        read = layer.read().W_K.swapaxes(0, 1).reshape(weight.shape)
+        np.testing.assert_allclose(read, integers / np.float64(multiplier), rtol=1e-7)
+        assert np.abs(read - weight).max() <= 0.501 / multiplier
+        assert np.abs(read - weight).max() > 0
+    (note,) = model.notes
+    assert f"intgemm{8 * (number % 256)}" in note
+
+
+def test_embeddings_are_not_transposed(tmp_path):
+    """Marian transposes every quantised matrix but the embeddings."""
+    tensors = transformer()
+    file = open_marian(written(tmp_path, "model.bin", tensors, INTGEMM8))
+    integers, multiplier = numbers_and_multiplier(tensors["Wemb"], INTGEMM8)
+    np.testing.assert_allclose(file.read("Wemb"), integers / np.float64(multiplier), rtol=1e-7)
+
+
+@pytest.mark.parametrize("alignment", [1, 256])
+def test_bytes_behind_a_tensor_are_skipped(tmp_path, alignment):
+    """Files with and without padding after each tensor hold the same weights."""
+    tensors = transformer()
+    path = tmp_path / "model.bin"
+    path.write_bytes(bin_file(tensors, configuration(), alignment=alignment, number=INTGEMM8))
+    read = marian_model(path).layers[-1].read().W_V
+    integers, multiplier = numbers_and_multiplier(tensors["decoder_l2_context_Wv"], INTGEMM8)
+    np.testing.assert_allclose(
+        read.swapaxes(0, 1).reshape(42, 42), integers / np.float64(multiplier), rtol=1e-7
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (0x1801, "packed8avx2"),
+        (0x802, "packed16"),
+        (0x11001, "intgemm8avx2"),
+        (0x13001, "intgemm8avx512vnni"),
+        (0x18001, "intgemm8ssse3"),
+        (0x14002, "intgemm16sse2"),
+    ],
+)
+def test_weights_for_one_kind_of_processor_are_refused(tmp_path, number, name):
+    """The message names the type and the command that writes a type that is read."""
+    path = tmp_path / "model.bin"
+    claims = {"encoder_l1_self_Wq": {"number": number}}
+    path.write_bytes(bin_file(transformer(), configuration(), claims=claims))
+    with pytest.raises(Unreadable, match=f"in {name}: .* --gemm-type intgemm8$"):
+        marian_model(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "has_gain"),
+    [("v1.9.56 4a2b 2022", False), ("v1.10.0 6f6d", False), ("v1.11.0 f00a", True), (None, True)],
+)
+def test_keys_are_normalised_from_version_1_11_on(tmp_path, version, has_gain):
+    """Earlier versions normalised only what the queries of self-attention read."""
+    tensors = transformer(suffix="_pre")
+    options = pre_norm_options(version=version)
+    model = marian_model(written(tmp_path, "model.bin", tensors, **options))
+    encoder, cross = model.layers[0].read(), model.layers[-1].read()
+    np.testing.assert_array_equal(encoder.gain_q, tensors["encoder_l1_self_Wo_ln_scale_pre"][0])
+    assert (encoder.gain_kv is not None) == has_gain
+    np.testing.assert_array_equal(cross.gain_q, tensors["decoder_l2_context_Wo_ln_scale_pre"][0])
+    np.testing.assert_array_equal(cross.gain_kv, tensors["encoder_top_ln_scale"][0])
+    assert any("before version 1.11" in note for note in model.notes) != has_gain
+
+
+def test_gains_of_rms_norms_are_read(tmp_path):
+    """The letter r stands for an RMS norm, whose gain has another name."""
+    tensors = {
+        name.replace("_ln_", "_rms_"): value for name, value in transformer(suffix="_pre").items()
+    }
+    options = pre_norm_options(transformer_preprocess="rd", transformer_postprocess_top="r")
+    cross = marian_model(written(tmp_path, "model.bin", tensors, **options)).layers[-1].read()
+    np.testing.assert_array_equal(cross.gain_q, tensors["decoder_l2_context_Wo_rms_scale_pre"][0])
+    np.testing.assert_array_equal(cross.gain_kv, tensors["encoder_top_rms_scale"][0])
+
+
+@pytest.mark.parametrize(
+    ("autoreg", "words"), [("rnn", "recurrent unit"), ("average-attention", "averages")]
+)
+def test_a_decoder_without_self_attention_has_no_causal_layer(tmp_path, autoreg, words):
+    """Bergamot's decoders are recurrent: a note says why no causal layer is shown."""
+    tensors = without(transformer(), "decoder_l1_self") | {"decoder_l1_rnn_W": np.ones((42, 42))}
+    tensors = without(tensors, "decoder_l2_self")
+    path = written(tmp_path, "model.bin", tensors, transformer_decoder_autoreg=autoreg)
+    model = marian_model(path)
+    assert [layer.kind for layer in model.layers] == [Kind.ENCODER] * 2 + [Kind.CROSS] * 2
+    assert any(words in note for note in model.notes)
+
+
+def test_tied_layers_are_shown_once(tmp_path):
+    """Both layers of the decoder use the weights of its first layer."""
+    tensors = without(transformer(), "decoder_l2")
+    model = marian_model(written(tmp_path, "model.bin", tensors, transformer_tied_layers=[1, 1]))
+    assert [layer.kind for layer in model.layers] == [
+        Kind.ENCODER,
+        Kind.ENCODER,
+        Kind.CAUSAL,
+        Kind.CROSS,
+    ]
+    assert model.notes == (REPEATED,)
+
+
+def test_pooling_leaves_no_cross_attention(tmp_path):
+    """A decoder that reads the encoder's first vector has self-attention only."""
+    tensors = without(transformer(), "context")
+    model = marian_model(written(tmp_path, "model.bin", tensors, transformer_pool=True))
+    assert [layer.kind for layer in model.layers] == [Kind.ENCODER] * 2 + [Kind.CAUSAL] * 2
+
+
+def test_a_language_model_has_causal_layers_only(tmp_path):
+    """A decoder alone has neither an encoder nor cross-attention."""
+    tensors = without(without(transformer(), "encoder"), "context")
+    path = written(tmp_path, "model.npz", tensors, type="lm-transformer", enc_depth=None)
+    assert [layer.kind for layer in marian_model(path).layers] == [Kind.CAUSAL] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"type": "s2s"}, "type is 's2s'; it must be one of transformer, lm-transformer"),
+        ({"type": None}, "type is ''"),
+        ({"transformer_heads": None}, "transformer-heads is missing"),
+        ({"transformer_heads": 0}, "transformer-heads is 0"),
+        ({"transformer_heads": "three"}, "transformer-heads is 'three'"),
+        ({"transformer_decoder_autoreg": "mamba"}, "autoreg is 'mamba'; it must be one of"),
+        ({"transformer_tied_layers": [1, 3]}, "is [1, 3]; it must list a layer from 1 to 2"),
+        ({"transformer_tied_layers": "one"}, "is 'one'; it must list a layer from 1 to 2"),
+        ({"transformer_preprocess": ["n"]}, "transformer-preprocess is ['n']"),
+        ({"enc_depth": 3}, "no weights of the layers 'encoder_l3_self'"),
+        ({"dec_depth": 1}, "does not state the layers 'decoder_l2_context', 'decoder_l2_self'"),
+        ({"transformer_decoder_autoreg": "rnn"}, "does not state the layers 'decoder_l1_self'"),
+        ({"dec_depth": 10**6}, "names 2,000,002 attention layers"),
+    ],
+)
+def test_a_wrong_option_is_named(tmp_path, options, words):
+    """The message names the option, its value and what is allowed."""
+    message = refusal(tmp_path, transformer(), **options)
+    assert words in message
+    assert message.startswith("model.bin")
+
+
+def test_wrong_shapes_are_named_when_a_layer_is_read(tmp_path):
+    """Heads that cannot share the weights equally are refused, and so is a missing gain."""
+    path = written(tmp_path, "model.bin", transformer(), transformer_heads=5)
+    with pytest.raises(Unreadable, match="5 heads cannot share equally"):
+        marian_model(path).layers[0].read()
+    path = written(tmp_path, "model.npz", transformer(), transformer_preprocess="n")
+    with pytest.raises(Unreadable, match="no tensor 'encoder_l1_self_Wo_ln_scale_pre'"):
+        marian_model(path).layers[0].read()
+
+
+def test_options_are_those_that_yaml_reads():
+    """The parser of a few lines agrees with a library for YAML."""
+    text = configuration(**{"name": "'quoted'", "mask": '"[MASK]"', "tied": [2, 1], "none": "~"})
+    text = f"# written by Marian\n---\n{text}\ninline: [4, 5]\nfirst:\n- a\n- b\n"
+    expected = yaml.safe_load(text)
+    assert len(expected) > len(OPTIONS)
+    assert parse_settings("model.bin", "model.yml", text).values == expected
+
+
+# where files come from
+
+
+@pytest.mark.parametrize("name", ["model.enfr.intgemm.alphas.bin", "model.bin", "best-bleu.npz"])
+def test_a_file_is_found_under_any_name(tmp_path, name):
+    """A file, or the folder with it, is one model, which is named by its folder."""
+    folder = tmp_path / "enfr"
+    folder.mkdir()
+    path = written(folder, name, transformer())
+    (folder / "lex.50.50.enfr.s2t.bin").write_bytes(struct.pack("<Q", 0xF11A48D5013417F5))
+    np.savez(folder / "model.npz.optimizer.npz", adam_mt=np.ones(3))
+    for source in (path, folder):
+        model = open_model(str(source))
+        assert (model.name, model.format, len(model.layers)) == ("enfr", "Marian", 6)
+
+
+def test_one_of_several_models_must_be_named(tmp_path):
+    """The message lists the models and leaves out other files."""
+    for name in ("model.npz", "model.npz.best-bleu.npz"):
+        written(tmp_path, name, transformer())
+    np.savez(tmp_path / "arrays.npz", ones=np.ones(3))
+    with pytest.raises(Unreadable, match=r"2 Marian models; name the one .*best-bleu\.npz'$"):
+        open_model(str(tmp_path))
+
+
+def test_a_package_that_holds_a_model_is_found(tmp_path, monkeypatch):
+    """A package is searched for Marian's files; its other arrays are no models."""
+    folder = tmp_path / "holds_a_translator" / "models" / "deen"
+    folder.mkdir(parents=True)
+    np.savez(tmp_path / "holds_a_translator" / "arrays.npz", ones=np.ones(3))
+    path = written(folder, "model.deen.intgemm8.bin", transformer(), INTGEMM8)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_files("holds_a_translator") == path
+    assert open_model("holds_a_translator").name == "holds_a_translator"
+
+
+def test_arrays_that_are_no_model_are_refused(tmp_path):
+    """The messages say what is missing, and never that the file is a pickle."""
+    np.savez(tmp_path / "arrays.npz", ones=np.ones(3))
+    with pytest.raises(Unreadable, match=r"arrays\.npz has no special:model\.yml"):
+        open_model(str(tmp_path / "arrays.npz"))
+    with pytest.raises(Unreadable, match=r"'arrays\.npz', which is not read; allowed are"):
+        open_model(str(tmp_path))
+
+
+def test_the_command_measures_a_quantised_model(tmp_path):
+    """The table has a row per head, and quantisation changes the cosines by little."""
+    cosines = []
+    for number in (None, INTGEMM8):
+        path = written(tmp_path, "model.bin", transformer(), number)
+        table = tmp_path / "atlas.parquet"
+        assert main(["models", str(path), "--out", str(table)]) == 0
+        heads = pd.read_parquet(table).query("head.notna()")
+        cosines.append(heads["cos_qk"].to_numpy())
+    assert len(cosines[0]) == 6 * 3
+    np.testing.assert_allclose(cosines[1], cosines[0], atol=0.005)
