@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from kinds import tiny
-from reference import Reference
+from reference import SHAPES, VARIANTS, Reference, sized
 from trained_runs import trained
 
 from attnkit.analysis import Inspection, inspect, measure_tying, tying_table
@@ -17,6 +17,7 @@ from attnkit.analysis.linear_maps import random_orthogonal_maps
 from attnkit.analysis.similarity import linear_cka
 from attnkit.analysis.tying import ALPHAS, COLUMNS, Repair, repairs_for
 from attnkit.figures.tying import tying_results
+from attnkit.model.model import Model
 from attnkit.training import metrics
 from attnkit.training.camera import record
 from attnkit.training.data import TrainingData, held_out_examples
@@ -199,6 +200,37 @@ def test_a_map_costs_nothing_because_the_output_matrix_takes_it_up(case):
     torch.testing.assert_close(reference.logits(tied, examples.tokens[0]), untied)
 
 
+def test_every_variant_is_refused_or_repaired_as_the_formula_says():
+    """A random map, which needs no fit, shows whether W_O can take up what the values lack."""
+    refused, wrong = {}, {}
+    for variant in VARIANTS:
+        experiment = sized([variant], SHAPES["three heads"] | {"n_seeds": 1, "n_eval": 16})
+        model = Model(experiment, [0], CPU)
+        parameters = {name: value.numpy() for name, value in model.run_parameters(0).items()}
+        for value in parameters.values():
+            value += 0.1 * np.random.default_rng(value.size).standard_normal(value.shape)
+        try:
+            result = measure_tying(experiment, variant, [parameters], 0)
+        except ValueError as error:
+            refused[variant.value] = str(error)
+            continue
+        n_heads, d_head = result.cka.shape[2], result.repairs[0].rank
+        maps = [random_orthogonal_maps([0, layer], n_heads, d_head) for layer in (0, 1)]
+        own = {name: torch.from_numpy(value).double() for name, value in parameters.items()}
+        reference, examples = (
+            Reference(experiment, variant),
+            held_out_examples(experiment, [0], CPU),
+        )
+        expected = accuracy(reference, with_map(own, maps), examples)
+        found = result.of_repair(Repair("random", d_head))[0]
+        if found != pytest.approx(expected, abs=1e-6):
+            wrong[variant.value] = found, expected
+    assert wrong == {}
+    assert all(f"got {variant}, allowed QKV" in text for variant, text in refused.items())
+    assert {"QKV exclusive", "QKV positions=rope rotate_values", "Q=K", "K=V"} <= refused.keys()
+    assert not {"QKV", "QKV positions=rope", "QKV qk_norm"} & refused.keys()
+
+
 @pytest.mark.parametrize("case", ["one head", "standard blocks"])
 def test_the_ends_and_the_middle_are_the_ways_that_are_shown_already(case):
     """α = 0 keeps W_V, α = 1 keeps W_K, and α = 0.5 is the average."""
@@ -267,8 +299,8 @@ def test_the_table_has_a_row_for_every_seed_and_way():
 @pytest.mark.parametrize(
     ("variant", "reason"),
     [
-        ("K=V", "K=V has no W_K and W_V that no other role uses"),
-        ("Q=K", "Q=K has no W_K and W_V that no other role uses"),
+        ("K=V", "K=V does not have separate matrices W_Q, W_K and W_V"),
+        ("Q=K", "Q=K does not have separate matrices W_Q, W_K and W_V"),
         ("QKV V=I d_head=m/h", "A role that is the token has no matrix"),
         ("QKV d_k=3", "values that are tied to queries or keys have the same width"),
         ("QKV scaled", "a rule changes the values after W_V"),
@@ -294,7 +326,7 @@ def test_a_view_names_the_reason_of_every_variant_that_has_none():
     results, refusals = tying_results(inspect(film, Inspection("tying")))
     assert [result.variant for result in results] == ["QKV"]
     assert len(refusals) == 1
-    assert "Q=K has no W_K and W_V" in refusals[0]
+    assert "Q=K does not have separate matrices" in refusals[0]
 
 
 def test_a_page_measures_the_first_seeds_only(monkeypatch):

@@ -68,7 +68,7 @@ def test_where_nothing_can_be_tied_the_reason_is_told():
     """Instead of a curve."""
     tab = operated(sharing="Q=K,K=V")
     assert "None of these models can be tied in this way." in said(tab)
-    assert "Q=K has no W_K and W_V that no other role uses" in said(tab)
+    assert "Q=K does not have separate matrices W_Q, W_K and W_V" in said(tab)
     assert "mixtures" not in keys(tab)
 
 

@@ -208,7 +208,7 @@ def _tied_to_key(
     """
     sharing = model.forms[0].sharing
     if sharing is not Sharing.QKV:
-        raise _refusal(variant, f"{sharing} has no W_K and W_V that no other role uses")
+        raise _refusal(variant, f"{sharing} does not have separate matrices W_Q, W_K and W_V")
     tying = next(
         tying
         for tying in tyings(experiment, variant, step)
@@ -234,10 +234,12 @@ def _refusal(variant: Variant, reason: str) -> ValueError:
 def _why_not_absorbed(wiring: Wiring) -> str:
     """Return the reason why W_O cannot take up a map of the values; empty if it can."""
     vectors = [wiring.vectors[wiring.roles[role]] for role in ("K", "V")]
-    if any(vector.reads != TOKEN or vector.per_head for vector in vectors):
+    if any(vector.sources != (TOKEN,) or vector.per_head for vector in vectors):
         return "keys or values are computed in two steps"
-    if wiring.reuse > 1 or wiring.shared_layers:
+    if wiring.layers_share or wiring.shared_layers:
         return "layers share matrices"
+    if wiring.rotation.values:
+        return "values are rotated"
     if not wiring.has_output:
         return "there is no W_O"
     if any(type(rule).finish is not Rule.finish for rule in wiring.rules):
