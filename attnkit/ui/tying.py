@@ -108,13 +108,16 @@ def _pick(results: list[TyingResult]) -> TyingResult:
 
 def _method(result: TyingResult) -> str:
     """Return how the accuracies were measured."""
-    n_seeds = len(result.seeds)
-    seeds = f"Mean of {n_seeds} seeds, with 95% intervals" if n_seeds > 1 else "One seed"
+    first, *others = result.seeds
+    examples = f"{result.n_examples} held-out examples"
+    runs = f"Seed {first}, {examples}"
+    if others:
+        runs = f"Mean of {1 + len(others)} seeds, with 95% intervals, {examples} each"
     with np.errstate(invalid="ignore"):
         cka = float(np.nanmean(result.cka)) if np.isfinite(result.cka).any() else np.nan
     return (
-        f"{seeds}, {result.n_examples} held-out examples each, after step {result.step}. The maps "
-        "are fitted to the keys and values of training examples, for each head by itself. They "
+        f"{runs}, after step {result.step}. The maps are fitted to the "
+        "keys and values of training examples, for each head by itself. They "
         "become part of W_O, so they cost no parameters and no cache. CKA of keys and values: "
         f"{cka:.2f}."
     )
