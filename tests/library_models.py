@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 N_TOKENS = 11
 N_TOKENS_OUT = 9
@@ -31,6 +32,8 @@ class Case:
         pre_norm: whether a norm with a gain stands right before every projection.
         divided: whether queries are divided by √d_head before they enter the scores.
         linear: whether its attention cannot be replaced, so that its projections are taken.
+        products: whether its attention cannot be replaced, so that the operands of its two products
+            are taken.
         first_bare: whether the first layer has no norm of its own.
         saving: what the library is told when it saves, beside the folder.
         dtype: of the numbers in the file.
@@ -43,6 +46,7 @@ class Case:
     pre_norm: bool = False
     divided: bool = False
     linear: bool = False
+    products: bool = False
     first_bare: bool = False
     saving: dict = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
@@ -88,6 +92,7 @@ class Seen:
         x_q, x_kv: what was projected.
         norm_q, norm_kv: the norm whose output that is, and what it was given; or None.
         module: the attention module.
+        inner: what each norm inside of it was given, by the norm's name.
     """
 
     q: torch.Tensor
@@ -98,19 +103,26 @@ class Seen:
     norm_q: tuple | None
     norm_kv: tuple | None
     module: torch.nn.Module
+    inner: dict
 
 
 def computed(model, case):
     """What the library's modules compute for random text, by kind, in the model's order."""
     modules = {name: m for name, m in model.named_modules() if _kind(case, name)}
     given = {name: {} for name in modules}
+    inner = {name: {} for name in modules}
     norms = []
     heads = {}
     with contextlib.ExitStack() as hooks:
         for name, module in modules.items():
             for part, linear in module.named_children():
-                if type(linear).__name__ in ("Linear", "Conv1D"):
+                if type(linear).__name__ in ("Linear", "Conv1D", "FalconLinear"):
                     hooks.enter_context(_kept(linear, given[name], part))
+                elif "Norm" in type(linear).__name__:
+                    hooks.enter_context(_kept(linear, inner[name], part))
+            if case.products:
+                heads[id(module)] = []
+                hooks.enter_context(_operands(module, heads[id(module)]))
         for module in model.modules():
             if "Norm" in type(module).__name__:
                 hooks.enter_context(_kept(module, norms))
@@ -122,7 +134,9 @@ def computed(model, case):
         parts = list(given[name].values())
         x_q, x_kv = parts[0][0], parts[1 if _kind(case, name) == "cross" else 0][0]
         split = [_by_head(y, case) for _, y in parts[:3]] if case.linear else heads[id(module)]
-        seen = Seen(*split, x_q, x_kv, _norm(norms, x_q), _norm(norms, x_kv), module)
+        split = _of_products(split, len(x_q)) if case.products else split
+        before = {part: x for part, (x, _) in inner[name].items()}
+        seen = Seen(*split, x_q, x_kv, _norm(norms, x_q), _norm(norms, x_kv), module, before)
         out[_kind(case, name)].append(seen)
     return out
 
@@ -146,6 +160,39 @@ def _kept(module, where, name=None):
     hook.remove()
 
 
+class _Products(TorchFunctionMode):
+    """Keeps the last two operands of every product of matrices by head."""
+
+    def __init__(self, kept):
+        self._kept = kept
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func.__name__ in ("matmul", "__matmul__", "bmm", "baddbmm"):
+            tensors = [x for x in (*args, *(kwargs or {}).values()) if torch.is_tensor(x)]
+            if tensors[-1].ndim > 2:  # otherwise, it is a linear layer's weight
+                self._kept.append(tensors[-2:])
+        return func(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def _operands(module, kept):
+    """Keep the operands of the products of matrices within a module."""
+    mode = _Products(kept)
+    hooks = [
+        module.register_forward_pre_hook(lambda *_: mode.__enter__() and None),
+        module.register_forward_hook(lambda *_: mode.__exit__(None, None, None)),
+    ]
+    yield
+    for hook in hooks:
+        hook.remove()
+
+
+def _of_products(kept, n_sequences):
+    """Queries, keys and values, (sequence, head, token, d_head), of scores and of what is read."""
+    (q, keys), (_, v) = kept
+    return [x.reshape(n_sequences, -1, *x.shape[-2:]) for x in (q, keys.transpose(-1, -2), v)]
+
+
 def _by_head(y, case):
     n = case.settings["num_attention_heads"]
     return y.view(*y.shape[:2], n, -1).transpose(1, 2)
@@ -159,7 +206,7 @@ def _norm(norms, x):
 @contextlib.contextmanager
 def _recorded(model, heads, case):
     """The library's attention replaced by one that keeps what every head is given."""
-    if case.linear:
+    if case.linear or case.products:
         yield
         return
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from idle import PATIENCE, idle_service, show, visit
 from made_atlas import READER, TOYS, WRITER, heads_of, made_atlas, made_toys
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from attnkit.figures.groups import number_text
 from attnkit.realmodels import shipped, toys
@@ -16,6 +16,7 @@ from attnkit.realmodels.atlas import PLACE, Atlas
 from attnkit.realmodels.base import Unreadable
 from attnkit.realmodels.measures import MEASURES, OF_ACTIVATIONS
 from attnkit.ui.atlas import SECTIONS, Head
+from attnkit.ui.head_portrait import TIED
 from attnkit.ui.measured_models import measured_models
 from attnkit.ui.model_measurement import ModelMeasurement
 
@@ -325,6 +326,19 @@ def test_a_model_without_the_measure_is_named(local_copy, monkeypatch):
     assert "Not measured" not in " ".join(texts(open_atlas(measure="cos_qk")))
 
 
+def test_layers_whose_keys_are_values_are_named(local_copy, monkeypatch):
+    """The page says it below the grid, and beside a head of such a layer."""
+    table = made_atlas().table.copy()
+    tied = (table["model"] == WRITER) & (table["kind"] == "causal") & (table["layer"] == 1)
+    table.loc[tied, "tied"] = "K=V"
+    table.loc[tied, [name for name in MEASURES if name.endswith(("_qv", "_kv"))]] = np.nan
+    monkeypatch.setattr(shipped, "load_atlas", lambda: Atlas(table, made_atlas().arrays))
+    tab = open_atlas(measure="cos_kv", head=f"{WRITER}/causal/1/2")
+    assert f"in 1 of 4 layers of {WRITER}: comparisons" in text_with(tab, "W_V in 1 of")
+    text_with(tab, TIED)
+    assert TIED not in texts(open_atlas(head=f"{WRITER}/causal/0/2"))
+
+
 def test_the_table_of_a_head_names_its_columns(local_copy):
     """The table of a head has the median of its kind as a column."""
     tab = open_atlas(show="head")
@@ -416,6 +430,20 @@ def test_a_folder_is_measured_and_joins_the_figures(with_measured_model):
     assert "send it on" not in " ".join(texts(tab))
     tab.selectbox(key="atlas_head_model").set_value(READER)
     text_with(show(tab), "names this head: send it on")
+
+
+def test_a_measured_model_with_one_matrix_for_keys_and_values(local_copy, tiny_model):
+    """Its file stores the matrix under two names; the page says what follows."""
+    tensors = load_file(tiny_model / "model.safetensors")
+    place = "encoder.layer.0.attention.self"
+    tensors[f"{place}.value.weight"] = tensors[f"{place}.key.weight"].copy()
+    save_file(tensors, tiny_model / "model.safetensors")
+    tab = open_atlas(measure="cos_qk", show="own")
+    tab.text_input(key="own_source").set_value(str(tiny_model))
+    tab = measured(press(tab, "own_measure"))
+    message = text_with(tab, "Measured: tiny-bert, 2 heads")
+    assert "On its numbers: In some or all layers, one matrix serves as W_K and as W_V" in message
+    text_with(tab, "in all layers of tiny-bert")
 
 
 def test_a_measured_model_is_there_after_a_reload(with_measured_model):

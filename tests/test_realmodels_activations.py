@@ -87,6 +87,35 @@ def test_chance_is_that_of_the_same_inputs(layer):
     assert alike[0] == pytest.approx(projected_bands(narrow, narrow, D, D)[1].mean)
 
 
+def test_reused_keys_are_those_of_the_inputs_of_their_layer(layer):
+    """A layer that reuses W_K and W_V of an earlier one compares what that one computed."""
+    rows, earlier = np.random.default_rng(6).standard_normal((2, N_TOKENS, M))
+    found = activation_cka(layer, rows, earlier)
+    q, k = rows @ layer.W_Q[4], earlier @ layer.W_K[2]
+    assert found["act_cka_qk"][4] == pytest.approx(linear_cka(q, k))
+    again = activation_cka(layer, earlier)
+    assert found["act_cka_kv"] == pytest.approx(again["act_cka_kv"])
+    assert found["act_cka_kv_random"] == pytest.approx(again["act_cka_kv_random"])
+
+
+def test_a_model_whose_keys_are_values_is_run(tmp_path):
+    """Gemma 4 has such layers, and layers that reuse keys; V is compared with nothing there."""
+    config = T.Gemma4TextConfig(
+        **sizes(num_hidden_layers=N_LAYERS, num_attention_heads=N_HEADS),
+        layer_types=["sliding_attention", "full_attention", "full_attention"],
+        num_kv_shared_layers=0,
+        attention_k_eq_v=True,
+        num_key_value_heads=N_HEADS,
+        head_dim=4,
+        global_head_dim=6,
+        hidden_size_per_layer_input=4,
+        vocab_size_per_layer_input=N_WORDS,
+    )
+    found = with_activations(heads("causal"), save(tmp_path, T.Gemma4TextModel, config))
+    assert found["act_cka_qk"].between(0, 1).all()
+    assert found.groupby("layer")["act_cka_kv"].count().tolist() == [N_HEADS, 0, 0]
+
+
 @pytest.mark.parametrize("source", ["nosuchmodel", "json"])
 def test_what_cannot_be_run_is_told(source):
     """In one line."""
@@ -126,6 +155,21 @@ def test_a_model_of_few_positions_gets_shorter_pieces(tmp_path, kind):
     found = with_activations(heads(kind), source)
     assert found["act_cka_qk"].between(0, 1).all()
     assert found["act_cka_qk"].nunique() == N_LAYERS * N_HEADS
+
+
+@pytest.mark.parametrize("q_lora_rank", [None, 5])
+def test_latent_attention_is_run(tmp_path, q_lora_rank):
+    """Its inputs are found, whether queries come from a latent vector or not."""
+    config = T.DeepseekV3Config(
+        **sizes(num_key_value_heads=N_HEADS, first_k_dense_replace=N_LAYERS),
+        q_lora_rank=q_lora_rank,
+        kv_lora_rank=4,
+        qk_nope_head_dim=6,
+        qk_rope_head_dim=2,
+        v_head_dim=5,
+    )
+    found = with_activations(heads("causal"), save(tmp_path, T.DeepseekV3Model, config))
+    assert found["act_cka_qk"].between(0, 1).all()
 
 
 def test_layers_with_the_same_weights_are_not_run(tmp_path):

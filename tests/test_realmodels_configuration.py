@@ -123,11 +123,42 @@ def test_angles_of_older_configurations_of_gpt_neox():
 
 
 def test_positions_scaled_by_another_rule_are_left_out_and_said():
-    """YaRN and longrope are no formula of the frequency."""
-    config = _LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}
+    """The rule "longrope" has other frequencies for long texts than for short ones."""
+    config = _LLAMA | {"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}
     _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
     assert [layer.read().rope for layer in layers] == [None] * 3
+    assert any("'longrope'" in note for note in notes)
+
+
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+
+
+def test_yarn_slows_pairs_by_their_number_of_turns():
+    """Pairs that turn often within the trained length keep their frequency; others are slowed."""
+    (first, second), *_ = _frequencies(rope_scaling=_YARN)
+    assert first == 1.0
+    assert second == pytest.approx(0.01 / 4)
+    assert _frequencies(rope_scaling=_YARN | {"factor": None}, max_position_embeddings=64)[0][
+        1
+    ] == (pytest.approx(0.01 / 2))
+
+
+def test_yarn_that_weighs_a_part_of_a_head_is_left_out_and_said():
+    """If some dimensions do not rotate, its factor changes more than the size of scores."""
+    config = _LLAMA | {"partial_rotary_factor": 0.5, "rope_scaling": _YARN}
+    _, layers, notes = hugging_face_layers(Named(_llama_file()), config)
+    assert layers[0].read().rope is None
     assert any("'yarn'" in note for note in notes)
+    config["rope_scaling"] = _YARN | {"attention_factor": 1.0}
+    _, layers, _ = hugging_face_layers(Named(_llama_file()), config)
+    assert layers[0].read().rope is not None
+
+
+def test_layers_that_predict_later_tokens_are_left_out():
+    """DeepSeek V3's file has one more layer than its configuration counts."""
+    fields = {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
+    _, layers, _ = hugging_face_layers(Named(_llama_file(3)), _LLAMA | fields)
+    assert [layer.index for layer in layers] == [0, 1]
 
 
 def test_layers_without_positions():
@@ -210,6 +241,7 @@ def test_shared_layers_are_read_once():
         ({"rope_theta": -1.0}, "rope_theta is -1.0; it must be a number above 0"),
         ({"rope_theta": float("nan")}, "rope_theta is nan"),
         ({"rope_theta": 10**400}, "rope_theta is"),
+        ({"rope_theta": 1.0, "rope_scaling": _YARN}, "with YaRN it must be above 1"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
         ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor is 0"),

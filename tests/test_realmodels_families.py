@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import varied_models
 from library_models import D_VOCAB, Case, built, computed
+from safetensors.torch import load_file, save_file
 
 from attnkit.realmodels.families import hugging_face_layers
 from attnkit.realmodels.layouts import FAMILIES
@@ -29,6 +31,8 @@ _T5 = {
 _DECODER = {"is_decoder": True, "add_cross_attention": True}
 _TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
 _SIZES = (0, 1)
+N_QUICK = 12
+"""Models of each newer family that are compared by default; `--long` compares all."""
 
 
 def _bert(name, family, kinds=_SELF, pre_norm=False, linear=False, **settings):
@@ -210,6 +214,18 @@ _LLAMA_3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+_OLMO_3_ROPE = {
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "full_attention": {
+            "rope_type": "yarn",
+            "rope_theta": 500.0,
+            "factor": 8.0,
+            "attention_factor": 1.0,
+            "original_max_position_embeddings": 32,
+        },
+    }
+}
 _EXPERTS = {"hidden_size": 32, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8}
 _VISION = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 _GEMMA_TEXT = _llama("", "")[0].settings | {"sliding_window_pattern": 2, "num_hidden_layers": 5}
@@ -284,6 +300,13 @@ CASES = [
         use_bidirectional_attention=True,
     ),
     Case(
+        "Gemma4TextModel",
+        varied_models.CASES["gemma4_text-0"].settings | {"use_bidirectional_attention": "all"},
+        {"encoder": "self_attn"},
+        "gemma4_text",
+        pre_norm=True,
+    ),
+    Case(
         "Gemma3ForConditionalGeneration",
         {
             "text_config": _GEMMA_TEXT,
@@ -296,6 +319,8 @@ CASES = [
     *_llama("SmolLM3Model", "smollm3", num_hidden_layers=5),
     *_llama("OlmoModel", "olmo", pre_norm=False),
     *_llama("Olmo2Model", "olmo2", pre_norm=False),
+    *_llama("Olmo3Model", "olmo3", pre_norm=False, num_hidden_layers=5),
+    *_llama("Olmo3Model", "olmo3", pre_norm=False, num_hidden_layers=5, **_OLMO_3_ROPE),
     *_llama("GraniteModel", "granite"),
     *_llama("Starcoder2Model", "starcoder2"),
     *_llama("StableLmModel", "stablelm", head_dim=None, hidden_size=96, use_qkv_bias=True),
@@ -339,10 +364,10 @@ def _opened(folder):
     )
 
 
-def _projected(x, w, b):
+def _projected(x, w, b, per_token=1.0):
     """As the library: (sequence, head, token, d_head)."""
     out = np.einsum("bim,hmd->bhid", x.numpy().astype(float), w.astype(float))
-    return out if b is None else out + b[:, None, :].astype(float)
+    return (out if b is None else out + b[:, None, :].astype(float)) * per_token
 
 
 def _normalised(heads, norm):
@@ -351,7 +376,7 @@ def _normalised(heads, norm):
         return heads
     with torch.no_grad():
         heads = torch.from_numpy(heads).float()
-        if norm.weight.numel() == heads.shape[-1]:
+        if getattr(norm, "weight", None) is None or norm.weight.numel() == heads.shape[-1]:
             return norm(heads).numpy()
         flat = heads.transpose(1, 2)
         return norm(flat.flatten(2)).view(flat.shape).transpose(1, 2).numpy()
@@ -379,12 +404,55 @@ def _same(ours, theirs):
     np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4 * np.abs(theirs).max())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_heads_are_the_librarys_own(case, tmp_path):
-    """Queries, keys and values of every layer, head and token, positions included; gains too."""
-    model = built(case, tmp_path)
+def _per_token(module, given):
+    """What a norm of the library multiplies every token by, apart from its gain; 1 if None."""
+    if module is None:
+        return 1.0
+    x = given.numpy().astype(float)
+    return 1 / np.sqrt((x**2).mean(-1) + module.variance_epsilon)[:, None, :, None]
+
+
+def _expected(layer, one, source, case):
+    """Queries, keys and values of the library's layer from our weights, positions included."""
+    read, module = layer.read(), source.module
+    latent = [getattr(one.module, f"{part}_a_layernorm", None) for part in ("q", "kv")]
+    per_token = [
+        _per_token(norm, one.inner.get(f"{part}_a_layernorm"))
+        for part, norm in zip(("q", "kv"), latent, strict=True)
+    ]
+    q = _projected(one.x_q, read.W_Q, read.b_Q, per_token[0])
+    k = _projected(source.x_kv, read.W_K, read.b_K, per_token[1])
+    v = _projected(source.x_kv, read.W_V, read.b_V, per_token[1])
+    if bound := getattr(module, "clip_qkv", None):
+        q, k, v = (np.clip(x, -bound, bound) for x in (q, k, v))
+    q = _normalised(q, getattr(one.module, "q_norm", None))
+    k = _normalised(k, getattr(module, "k_norm", None))
+    v = _normalised(v, getattr(module, "v_norm", None))
+    scale = math.sqrt(read.W_Q.shape[-1]) if case.divided else 1.0
+    return _turned(q, read.rope) / scale, _turned(k, read.rope), v
+
+
+def _check_gains(case, layer, one, source):
+    """Compare the gains with what the library's norms do to their input."""
+    read = layer.read()
+    wanted = case.pre_norm and not (case.first_bare and layer.index == 0)
+    for gain, x, norm, present in (
+        (read.gain_q, one.x_q, one.norm_q, wanted),
+        (read.gain_kv, source.x_kv, source.norm_kv, wanted and bool(source.norm_kv)),
+    ):
+        assert (gain is not None) == present
+        if gain is not None:
+            module, given = norm
+            bias = getattr(module, "bias", None)
+            _same(_without_gain(module, given) * gain, x if bias is None else x - bias)
+
+
+def _compare_with_library(case, folder):
+    """Compare queries, keys and values of every layer, head and token, and the gains."""
+    model = built(case, folder)
     seen = computed(model, case)
-    family, layers, _ = _opened(tmp_path)
+    scaling = getattr(getattr(model.base_model, "rotary_emb", None), "attention_scaling", 1.0)
+    family, layers, _ = _opened(folder)
     assert family == case.family
     order = [kind for kind in ("encoder", "causal", "cross") if kind in seen]
     assert [(layer.kind, layer.index) for layer in layers] == [
@@ -392,29 +460,65 @@ def test_heads_are_the_librarys_own(case, tmp_path):
     ]
     for layer in layers:
         one, read = seen[layer.kind][layer.index], layer.read()
+        source = one if layer.kv_index is None else seen[layer.kind][layer.kv_index]
         assert read.W_Q.shape[0] == layer.n_heads == one.q.shape[1]
-        assert read.W_K.shape[0] == read.W_V.shape[0] == layer.n_kv_heads == one.k.shape[1]
-        scale = math.sqrt(read.W_Q.shape[-1]) if case.divided else 1.0
-        q = _projected(one.x_q, read.W_Q, read.b_Q)
-        q = _normalised(q, getattr(one.module, "q_norm", None))
-        k = _projected(one.x_kv, read.W_K, read.b_K)
-        k = _normalised(k, getattr(one.module, "k_norm", None))
-        _same(_turned(q, read.rope), one.q * scale)
-        _same(_turned(k, read.rope), one.k)
-        _same(_projected(one.x_kv, read.W_V, read.b_V), one.v)
-        bare = case.first_bare and layer.index == 0
-        for gain, x, norm, wanted in (
-            (read.gain_q, one.x_q, one.norm_q, case.pre_norm and not bare),
-            (read.gain_kv, one.x_kv, one.norm_kv, case.pre_norm and not bare and bool(one.norm_kv)),
-        ):
-            assert (gain is not None) == wanted
-            if gain is not None:
-                module, given = norm
-                bias = getattr(module, "bias", None)
-                _same(_without_gain(module, given) * gain, x if bias is None else x - bias)
+        assert read.W_K.shape[0] == read.W_V.shape[0] == layer.n_kv_heads
+        scales = (scaling, scaling, 1.0) if read.rope else (1.0, 1.0, 1.0)
+        expected = _expected(layer, one, source, case)
+        for ours, theirs, scale in zip(expected, (one.q, one.k, one.v), scales, strict=True):
+            n_repeats = theirs.shape[1] // ours.shape[1]
+            d = ours.shape[-1]  # the library adds the part with rotary positions after it
+            _same(scale * ours.repeat(n_repeats, 1), theirs[..., :d])
+        _check_gains(case, layer, one, source)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_heads_are_the_librarys_own(case, tmp_path):
+    """Queries, keys and values of every layer, head and token, positions included; gains too."""
+    _compare_with_library(case, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if i % varied_models.N_MODELS < N_QUICK else pytest.mark.long)
+        for i, name in enumerate(varied_models.CASES)
+    ],
+)
+def test_heads_of_varied_models_are_the_librarys_own(name, tmp_path):
+    """The same holds for models of newer families with settings drawn at random."""
+    _compare_with_library(varied_models.CASES[name], tmp_path)
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_latent_vectors_are_named_for_the_random_level(index, tmp_path):
+    """W_K and W_V of one latent vector are alike by construction, which their level must know."""
+    case = varied_models.CASES[f"deepseek_v2-{index}"]
+    built(case, tmp_path)
+    _, (layer, *_), _ = _opened(tmp_path)
+    read = layer.read()
+    assert read.latent_q == (case.settings["q_lora_rank"] or 0)
+    assert read.latent_kv == case.settings["kv_lora_rank"]
+
+
+def test_experts_in_another_number_format_do_not_matter(tmp_path):
+    """The published gpt-oss has experts of four bits, and attention in bfloat16."""
+    built(varied_models.CASES["gpt_oss-0"], tmp_path)
+    _, (layer, *_), _ = _opened(tmp_path)
+    wanted = layer.read().W_Q
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.layers.0.mlp.experts.gate_up_proj_blocks"] = torch.zeros(2, 3).to(torch.uint8)
+    save_file(tensors, tmp_path / "model.safetensors")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "mxfp4"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    _, (layer, *_), notes = _opened(tmp_path)
+    np.testing.assert_array_equal(layer.read().W_Q, wanted)
+    assert any("learned sink" in note for note in notes)
 
 
 def test_every_family_has_two_models_here():
     """A family that is added is compared with its library."""
-    models = {name: {str(c.settings) for c in CASES if c.family == name} for name in FAMILIES}
+    cases = [*CASES, *varied_models.CASES.values()]
+    models = {name: {str(c.settings) for c in cases if c.family == name} for name in FAMILIES}
     assert [name for name, found in models.items() if len(found) < 2] == []

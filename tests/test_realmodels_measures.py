@@ -253,6 +253,23 @@ def test_folded_gains_are_in_the_chance_too():
     assert chance_levels(made(), fold=True) == chance_levels(made())
 
 
+@pytest.mark.parametrize("name", ["cos_kv", "overlap_kv", "overlap_qk", "cka_kv", "rank_k"])
+def test_random_layers_with_a_latent_vector_are_at_their_chance(name):
+    """W_K and W_V of one latent vector are alike by construction; so are those of chance."""
+    n_latent, n_heads = 11, 4
+
+    def draw(seed):
+        rng = np.random.default_rng(seed)
+        first, q = rng.standard_normal((M, n_latent)), rng.standard_normal((n_heads, M, D))
+        k, v = (first @ rng.standard_normal((n_heads, n_latent, D)) for _ in "kv")
+        return Projections(q, k, v, latent_kv=n_latent)
+
+    mean, sd = chance_levels(draw(0))[0][name]
+    drawn = np.array([measure_layer(draw(seed)).heads[name].mean() for seed in range(1, 41)])
+    assert abs(drawn.mean() - mean) < 5 * sd / np.sqrt(len(drawn))
+    assert chance_levels(draw(0))[0]["overlap_kv"][0] > 2 * D / M
+
+
 def test_chance_is_always_the_same():
     """The draws hang on the shape alone."""
     layer = made(n_heads=2, n_kv_heads=1, gain_q=np.arange(1, M + 1, dtype=np.float32))

@@ -88,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _measure(sources: list[str], arguments: argparse.Namespace, atlases: list[Atlas]) -> None:
     """Measure models; each finished atlas is appended, so that an interrupt does not lose it."""
-    from attnkit.realmodels.atlas import Atlas, measure_model
+    from attnkit.realmodels.atlas import Atlas, measure_model, notes_on
     from attnkit.realmodels.sources import open_model
 
     settings = _settings(arguments)
@@ -101,7 +101,7 @@ def _measure(sources: list[str], arguments: argparse.Namespace, atlases: list[At
                 portraits=bool(arguments.portraits or arguments.ship),
                 progress=progress,
             )
-        for note in model.notes:
+        for note in dict.fromkeys([*model.notes, *notes_on(atlas.table)]):
             print(f"{model.name}: {note}", file=sys.stderr)
         if arguments.activations or arguments.ship:
             atlas = Atlas(_with_activations(atlas.table, source), atlas.arrays)

@@ -13,6 +13,7 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 
+from attnkit.realmodels.atlas import K_IS_V, KV_PLACE
 from attnkit.realmodels.measures import OF_ACTIVATIONS, Measure
 from attnkit.variants.palette import COLORS, FURTHER
 
@@ -161,7 +162,7 @@ def counted(heads: pd.DataFrame, measure: str, once: bool) -> pd.DataFrame:
     """
     if not once or not measure.endswith(_OF_KEYS_AND_VALUES):
         return heads
-    return heads.drop_duplicates(["model", "kind", "layer", "kv_head"])
+    return heads.drop_duplicates(KV_PLACE)
 
 
 def groups_of(heads: pd.DataFrame, measure: str, once: bool = False) -> list[Group]:
@@ -204,6 +205,23 @@ def describe_groups(groups: list[Group], title: str) -> str:
     """Describe in words what grids and strips of the groups show, for screen readers."""
     texts = [f"{group.name}: {group.in_words}" for group in groups]
     return f"{title}. {'. '.join(texts)}." if texts else f"{title}: 0 heads have it."
+
+
+def describe_tied(heads: pd.DataFrame) -> str:
+    """Name the models in which W_K serves as W_V in some layers; may be empty."""
+    tied = []
+    for model, rows in heads.groupby("model", sort=False):
+        layers = rows.drop_duplicates(["kind", "layer"])
+        n_tied = int((layers["tied"] == K_IS_V).sum())
+        if n_tied:
+            share = "all" if n_tied == len(layers) else f"{n_tied} of {len(layers)}"
+            tied.append(f"in {share} layers of {model}")
+    if not tied:
+        return ""
+    return (
+        f"One matrix serves as W_K and as W_V {' and '.join(tied)}: comparisons with W_V are left "
+        "out there, and out of all averages."
+    )
 
 
 def describe_lacking(heads: pd.DataFrame, measure: Measure) -> str:

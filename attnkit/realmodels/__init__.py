@@ -8,6 +8,7 @@
 | `base`, `notes` | classes that all readers return, and notes on a model's numbers |
 | `sources` | finds a model in a folder, a package or the hub |
 | `safetensors_file`, `families`, `layouts`, `configuration`, `rotary` | read Hugging Face models |
+| `stack`, `layer_sizes`, `latent`, `tensor_checks` | what a family's layers must have, and checks |
 | `gguf_file`, `gguf_header`, `ctranslate2_file` | read the files of llama.cpp and CTranslate2 |
 | `marian_file`, `marian_header`, `marian_settings` | read Marian's files |
 | `cursor`, `rows` | parts of the readers of all formats but safetensors |

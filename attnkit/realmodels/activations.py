@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from attnkit.analysis.similarity import Band, linear_cka, projected_bands
 from attnkit.realmodels.base import Array, Projections, Unreadable
-from attnkit.realmodels.measures import PAIRS
+from attnkit.realmodels.measures import PAIRS, WITH_VALUES
 from attnkit.realmodels.sources import find_files, open_model
 
 WINDOW, N_WINDOWS = 128, 8
@@ -29,6 +29,11 @@ WINDOW, N_WINDOWS = 128, 8
 
 _QUERY_MODULES = {"query", "q_proj", "q_lin", "c_attn", "Wqkv", "qkv_proj", "query_key_value", "q"}
 """Names of the module that computes queries, in the families that are read."""
+
+_LATENT_MODULE = "kv_a_proj_with_mqa"
+"""Name of a module that reads the same inputs in latent attention, with or without `q_proj`."""
+
+_WITH_VALUES = tuple(name for name in WITH_VALUES if name.startswith("act_"))
 
 _BAND_WIDTH = 2 * 1.959964
 """Standard deviations between the limits of a band."""
@@ -39,8 +44,9 @@ def with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
 
     The text is the help on Python's topics, in windows of `WINDOW` tokens without special tokens.
     The first token of a window is left out, because many heads attend to it when they find nothing
-    else. Queries and keys are taken before rotary positions and norms of queries and keys. Rows
-    with folded gains get the same values, because the inputs of the projections are the same.
+    else. Queries and keys are taken before rotary positions, and nothing is divided by the norm of
+    queries, keys or latent vectors. Rows with folded gains get the same values, because the inputs
+    of the projections are the same.
 
     Raises:
         Unreadable: If the model cannot be run here; the message says why.
@@ -55,15 +61,19 @@ def with_activations(table: pd.DataFrame, source: str) -> pd.DataFrame:
                 f"{source}: when the model runs, the inputs of layer {layer.index} are not finite, "
                 f"or their width is not that of its weights, {weights.W_Q.shape[1]}"
             )
+        source_layer = layer.index if layer.kv_index is None else layer.kv_index
         in_layer = (table["kind"] == str(layer.kind)) & (table["layer"] == layer.index)
-        for name, values in activation_cka(weights, inputs).items():
+        values_of = activation_cka(weights, inputs, inputs_of_layers[source_layer])
+        for name, values in values_of.items():
+            if weights.k_is_v and name.startswith(_WITH_VALUES):
+                continue
             for head in range(layer.n_heads):
                 table.loc[in_layer & (table["head"] == head), name] = np.float32(values[head])
     return table
 
 
 def activation_cka(
-    layer: Projections, inputs: Float[Array, "t m"]
+    layer: Projections, inputs: Float[Array, "t m"], inputs_kv: Float[Array, "t m"] | None = None
 ) -> dict[str, Float[Array, " h"]]:
     """Compute `act_cka_qk` … of every query head, with `…_random` and `…_random_sd`.
 
@@ -72,21 +82,24 @@ def activation_cka(
     Args:
         layer: The layer's weights.
         inputs: Inputs of the projections, a row per token.
+        inputs_kv: Inputs of W_K and W_V, if the layer reuses those of another one.
     """
+    inputs_kv = inputs if inputs_kv is None else inputs_kv
     per_group = len(layer.W_Q) // len(layer.W_K)
     projected = {
         "q": inputs @ layer.W_Q,
-        "k": np.repeat(inputs @ layer.W_K, per_group, 0),
-        "v": np.repeat(inputs @ layer.W_V, per_group, 0),
+        "k": np.repeat(inputs_kv @ layer.W_K, per_group, 0),
+        "v": np.repeat(inputs_kv @ layer.W_V, per_group, 0),
     }
     columns = {}
-    bands: dict[tuple[int, int], Band] = {}
+    bands: dict[tuple[bool, int, int], Band] = {}
     for pair in PAIRS:
         a, b = projected[pair[0]], projected[pair[1]]
-        widths = a.shape[-1], b.shape[-1]
-        if widths not in bands:
-            _, bands[widths] = projected_bands(inputs, inputs, *widths)
-        band = bands[widths]
+        shape = pair == "kv", a.shape[-1], b.shape[-1]
+        if shape not in bands:
+            first = inputs_kv if pair == "kv" else inputs
+            _, bands[shape] = projected_bands(first, inputs_kv, *shape[1:])
+        band = bands[shape]
         name = f"act_cka_{pair}"
         columns[name] = linear_cka(a, b)
         columns[f"{name}_random"] = np.full(len(a), band.mean)
@@ -166,8 +179,10 @@ def _record_inputs(network: Any, windows: list[list[int]]) -> list[Float[Array, 
             raise Unreadable(f"a layer gets inputs of shape {tuple(inputs.shape)}")
         recorded.append(inputs[:, 1:].flatten(0, 1).float().numpy())
 
-    for name, module in network.named_modules():
-        if name.rpartition(".")[2] in _QUERY_MODULES and not list(module.children()):
+    modules = [(name.rpartition(".")[2], module) for name, module in network.named_modules()]
+    latent = any(name == _LATENT_MODULE for name, _ in modules)
+    for name, module in modules:
+        if name in ({_LATENT_MODULE} if latent else _QUERY_MODULES) and not list(module.children()):
             module.register_forward_pre_hook(record)
     with torch.inference_mode():
         network(input_ids=tokens)

@@ -6,6 +6,7 @@ import math
 
 import pandas as pd
 
+from attnkit.realmodels.atlas import KV_PLACE
 from attnkit.realmodels.base import Kind
 from attnkit.realmodels.measures import PAIRS
 
@@ -44,7 +45,9 @@ def conclusion(table: pd.DataFrame) -> str:
         keys = f"W_Q and W_K are related in {n_related} of {len(q_k)} kinds of layers"
     else:
         keys = "W_Q and W_K are as unrelated as random matrices"
-    if not (q_v["related"].any() or k_v["related"].any()):
+    if q_v.empty:
+        values = "W_K serves as W_V"
+    elif not (q_v["related"].any() or k_v["related"].any()):
         values = "W_V is unrelated to both"
     elif all((other["position"] < q_k["position"]).all() for other in (q_v, k_v)):
         values = "W_V is less related to either of them"
@@ -71,17 +74,20 @@ def _self_attention(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the heads of self-attention as they stand, and one row per key and value head."""
     rows = as_they_stand(table)
     heads = rows[rows["head"].notna() & (rows["kind"] != Kind.CROSS)]
-    return heads, heads.drop_duplicates(["model", "kind", "layer", "kv_head"])
+    return heads, heads.drop_duplicates(KV_PLACE)
 
 
 def _overlaps(heads: pd.DataFrame, kv_heads: pd.DataFrame, pair: str) -> pd.DataFrame:
     """Return the mean overlap of a pair of matrices, a row per model and kind of layer.
+
+    Heads without a value are left out, such as those whose W_K serves as W_V.
 
     Returns:
         `ratio`, to random matrices; `position`, from 0 for random to 1 for equal matrices; and
         `related`, whether it is above that of random matrices by more than chance.
     """
     rows = kv_heads if pair == "kv" else heads
+    rows = rows[rows[f"overlap_{pair}"].notna()]
     records = {}
     for group, members in rows.groupby(["model", "kind"], sort=False):
         random = float(members[f"overlap_{pair}_random"].mean())
@@ -91,7 +97,8 @@ def _overlaps(heads: pd.DataFrame, kv_heads: pd.DataFrame, pair: str) -> pd.Data
             "position": float(above.mean()) / (1 - random) if random < 1 else 0.0,
             "related": _standard_errors(above) >= _MIN_STANDARD_ERRORS,
         }
-    return pd.DataFrame.from_dict(records, orient="index")
+    columns = ["ratio", "position", "related"]
+    return pd.DataFrame.from_dict(records, orient="index", columns=columns)
 
 
 def _standard_errors(differences: pd.Series[float]) -> float:
@@ -132,7 +139,7 @@ def _overlap_sentence(heads: pd.DataFrame, kv_heads: pd.DataFrame) -> str:
 
 
 def _ratios(overlaps: pd.DataFrame) -> str:
-    low, high = (f"{ratio:.1f}" for ratio in (overlaps["ratio"].min(), overlaps["ratio"].max()))
+    low, high = (_number(ratio, 1) for ratio in (overlaps["ratio"].min(), overlaps["ratio"].max()))
     return low if low == high else f"{low} to {high}"
 
 
@@ -231,11 +238,17 @@ def summary(table: pd.DataFrame) -> str:
         heads, layers = rows[rows["head"].notna()], rows[rows["head"].isna()]
         name = f"{model} {kind}" + (" folded" if folded else "")
         name += f" offset {offset}" if offset else ""
-        overlaps = "/".join(f"{heads[f'overlap_{pair}'].mean():.3f}" for pair in ("qk", "qv", "kv"))
+        overlaps, chances = (
+            [_number(heads[name.format(pair)].mean(), 3) for pair in PAIRS]
+            for name in ("overlap_{}", "overlap_{}_random")
+        )
+        # They differ if heads of one width have no W_V, so that their overlap with V is missing.
+        chances = chances[:1] if len(set(chances)) == 1 else chances
         lines.append(
             f"| {name} ({len(heads)}) | {_mean_and_interval(heads['cos_qk'])} "
-            f"| {heads['cos_qv'].abs().mean():.3f}; {heads['cos_kv'].abs().mean():.3f} "
-            f"| {overlaps} ({heads['overlap_qk_random'].mean():.3f}) "
+            f"| {_number(heads['cos_qv'].abs().mean(), 3)}; "
+            f"{_number(heads['cos_kv'].abs().mean(), 3)} "
+            f"| {'/'.join(overlaps)} ({'/'.join(chances)}) "
             f"| {_mean_and_interval(heads['symmetry'])} "
             f"| {_number(layers['symmetry'].median())} {_interval(layers['symmetry'])} |"
         )
@@ -251,7 +264,9 @@ def _interval(values: pd.Series[float]) -> str:
 
 
 def _number(value: float, digits: int = 2) -> str:
-    """Format a number with a minus sign instead of a hyphen, and 0 without a sign."""
+    """Format a number with a minus sign instead of a hyphen, and 0 without a sign; NaN as –."""
+    if math.isnan(value):
+        return "–"
     return f"{round(float(value), digits) + 0.0:.{digits}f}".replace("-", "−")
 
 

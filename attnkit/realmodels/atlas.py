@@ -13,9 +13,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from attnkit.foundation.files import replace_file
-from attnkit.realmodels.base import AttentionLayer, Projections, RealModel, Unreadable
+from attnkit.realmodels import notes
+from attnkit.realmodels.base import (
+    TRAINED_HERE,
+    AttentionLayer,
+    Projections,
+    RealModel,
+    Unreadable,
+)
 from attnkit.realmodels.chance import Levels, chance_levels
-from attnkit.realmodels.measures import MEASURES, PAIRS, measure_layer, prepared
+from attnkit.realmodels.measures import MEASURES, PAIRS, WITH_VALUES, measure_layer, prepared
 from attnkit.realmodels.portraits import Portrait, portraits_of
 
 if TYPE_CHECKING:
@@ -23,6 +30,12 @@ if TYPE_CHECKING:
 
 PLACE = ("model", "kind", "layer", "head")
 """Columns that identify a head; rows of whole layers have no head."""
+
+KV_PLACE = ["model", "kind", "kv_layer", "kv_head"]
+"""Columns that identify a key and value head, which several heads, and layers, may share."""
+
+K_IS_V = "K=V"
+"""Value of the column `tied` in layers in which one matrix serves as W_K and as W_V."""
 
 Progress = Callable[[int, int], None]
 """Function called with the number of measured layers and the number of all layers."""
@@ -119,6 +132,9 @@ class Atlas:
                     arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (ValueError, SafetensorError) as error:
             raise Unreadable(f"{table.name}: not an atlas ({error})") from error
+        for name, values in (("kv_layer", rows.get("layer")), ("tied", "")):
+            if name not in rows:  # written before there was this column
+                rows[name] = values
         return Atlas(rows, arrays)
 
 
@@ -140,10 +156,12 @@ def measure_model(
 
     Returns:
         Rows with the columns `model`, `family`, `format`, `kind`, `layer`, `head` (null on rows of
-        whole layers), `kv_head`, `n_heads`, `n_kv_heads`, `d_model`, `d_head`, `folded`, `offset`,
-        and the names of `MEASURES`. Most measures have columns `…_random` and `…_random_sd`, too:
-        mean and standard deviation for random matrices of the same shape. NaN where a measure is
-        not defined.
+        whole layers), `kv_layer` (the layer whose keys and values are used), `kv_head`, `n_heads`,
+        `n_kv_heads`, `d_model`, `d_head`, `tied`, `folded`, `offset`, and the names of `MEASURES`.
+        Most measures have columns `…_random` and `…_random_sd`, too: mean and standard deviation
+        for random matrices of the same shape. NaN where a measure is not defined. `tied` is "K=V"
+        where one matrix serves as W_K and as W_V, and "" elsewhere. Comparisons with W_V are NaN
+        there, except in models that attnkit has trained, which show what tied matrices give.
 
     Raises:
         Unreadable: If a layer cannot be read, or if all offsets differ from 0 and no layer has
@@ -153,12 +171,14 @@ def measure_model(
     arrays: dict[str, np.ndarray] = {}
     for n_measured, layer in enumerate(model.layers, 1):
         as_read = layer.read()
+        tied = model.format != TRAINED_HERE and as_read.k_is_v
         levels = {fold: chance_levels(as_read, fold=fold) for fold in {s.fold for s in settings}}
         for setting in settings:
             if setting.offset and as_read.rope is None:
                 continue
             weights = prepared(as_read, fold=setting.fold, offset=setting.offset)
-            rows += _rows(model, layer, weights, setting, levels[setting.fold])
+            measured = _rows(model, layer, weights, setting, levels[setting.fold])
+            rows += map(_without_comparisons, measured) if tied else measured
             if portraits and not setting.offset:
                 prefix = f"{model.name}/{layer.kind}/{layer.index}/{int(setting.fold)}"
                 arrays |= {f"{prefix}/{name}": array for name, array in _arrays(weights).items()}
@@ -169,6 +189,11 @@ def measure_model(
             f"{model.name}: no layer has rotary positions; the only allowed offset is 0"
         )
     return Atlas(_table(rows), arrays)
+
+
+def notes_on(table: pd.DataFrame) -> tuple[str, ...]:
+    """Return notes on a model's numbers that only its weights show, not its configuration."""
+    return (notes.K_IS_V,) if (table["tied"] == K_IS_V).any() else ()
 
 
 def _rows(
@@ -191,6 +216,8 @@ def _rows(
         "n_kv_heads": n_kv_heads,
         "d_model": d_model,
         "d_head": d_head,
+        "kv_layer": layer.index if layer.kv_index is None else layer.kv_index,
+        "tied": "",
         "folded": setting.fold,
         "offset": setting.offset,
     }
@@ -200,6 +227,12 @@ def _rows(
         indices = {"head": head, "kv_head": head // (n_heads // n_kv_heads)}
         yield {**shared_columns, **indices, **values, **head_levels}
     yield {**shared_columns, "head": None, "kv_head": None, **measured.whole, **layer_levels}
+
+
+def _without_comparisons(row: dict[str, object]) -> dict[str, object]:
+    """Return the row of a layer in which W_K serves as W_V, without comparisons with W_V."""
+    left_out = [f"{name}{end}" for name in WITH_VALUES for end in ("", "_random", "_random_sd")]
+    return {**row, "tied": K_IS_V, **{name: np.nan for name in left_out if name in row}}
 
 
 def _random_columns(levels: Levels) -> dict[str, object]:
@@ -235,8 +268,8 @@ def _table(rows: list[dict[str, object]]) -> pd.DataFrame:
             table[name] = np.nan
     table = table.astype({"head": "Int64", "kv_head": "Int64"})
     descriptions = [
-        *("model", "family", "format", "kind", "layer", "head", "kv_head"),
-        *("n_heads", "n_kv_heads", "d_model", "d_head", "folded", "offset"),
+        *("model", "family", "format", "kind", "layer", "head", "kv_layer", "kv_head"),
+        *("n_heads", "n_kv_heads", "d_model", "d_head", "tied", "folded", "offset"),
     ]
     numbers = [*MEASURES, *(name for name in levels if name in table)]
     return table[[*descriptions, *numbers]].astype(dict.fromkeys(numbers, np.float32))

@@ -18,6 +18,9 @@ from jaxtyping import Float
 
 Array = np.ndarray
 
+TRAINED_HERE = "attnkit"
+"""Format of models that attnkit has trained itself, whose sharing is known."""
+
 CONVERT = (
     "pickles, such as PyTorch's files, can run any program when they are opened, so they are never "
     "opened; if you trust the file, convert it to safetensors with transformers: "
@@ -110,6 +113,9 @@ class Projections:
             no gain.
         gain_kv: Gain of the norm right before `W_K` and `W_V`, or None.
         rope: Rotary positions of queries and keys, or None.
+        latent_q: Width of the latent vector from which `W_Q` of all heads is projected; 0 if none.
+        latent_kv: Width of the latent vector from which `W_K` and `W_V` of all heads are projected,
+            which makes the two alike; 0 if none.
     """
 
     W_Q: Float[Array, "h m d"]
@@ -121,6 +127,13 @@ class Projections:
     gain_q: Float[Array, " m"] | None = None
     gain_kv: Float[Array, " m"] | None = None
     rope: Rope | None = None
+    latent_q: int = 0
+    latent_kv: int = 0
+
+    @property
+    def k_is_v(self) -> bool:
+        """Whether one matrix serves as W_K and as W_V."""
+        return np.array_equal(self.W_K, self.W_V)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +146,7 @@ class AttentionLayer:
         n_heads: Number of query heads.
         n_kv_heads: Number of key and value heads.
         read: Function that reads the weights; it raises Unreadable.
+        kv_index: Index of the layer whose keys and values it reuses; None if it has its own.
     """
 
     kind: Kind
@@ -140,6 +154,7 @@ class AttentionLayer:
     n_heads: int
     n_kv_heads: int
     read: Callable[[], Projections]
+    kv_index: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +164,8 @@ class RealModel:
     Attributes:
         name: Name in tables, such as "SmolLM2-135M-Instruct".
         family: Architecture as the model's configuration names it, such as "llama".
-        format: Format of the file: "safetensors", "GGUF", "CTranslate2" or "Marian"; "attnkit"
-            for models that were trained here.
+        format: Format of the file: "safetensors", "GGUF", "CTranslate2" or "Marian"; `TRAINED_HERE`
+            for models without a file.
         layers: Encoder layers first, then causal layers, then cross-attention.
         notes: Complete sentences on what limits the numbers, such as quantisation.
     """

@@ -2,9 +2,12 @@
 
 Two levels are exact: the cosine of independent Gaussian matrices is 0 ± 1/√(number of entries), and
 the mean overlap of random subspaces is d/m. All others are measured on random matrices, which
-depend on the layer's shape only, so that they are the same in every run. Folded gains make even
-random matrices similar, because both read the same directions with a large gain; therefore random
-matrices get the gains of the layer, too.
+depend on the layer's shape only, so that they are the same in every run.
+
+Folded gains make even random matrices similar, because both read the same directions with a large
+gain; therefore random matrices get the gains of the layer, too. W_K and W_V are similar if both are
+projected from one latent vector; therefore those of the random matrices are, too, and then no level
+is exact.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ class Shape(NamedTuple):
         d_kv: Width of the residual stream that W_K and W_V read.
         d_head: Width of a query head and of a key head.
         d_value: Width of a value head.
+        latent_q: Width of the latent vector of queries; 0 if there is none.
+        latent_kv: Width of the latent vector of keys and values; 0 if there is none.
     """
 
     n_heads: int
@@ -46,12 +51,16 @@ class Shape(NamedTuple):
     d_kv: int
     d_head: int
     d_value: int
+    latent_q: int = 0
+    latent_kv: int = 0
 
     @staticmethod
     def of(layer: Projections) -> Shape:
         """Return the shape of a layer."""
         n_heads, d_q, d_head = layer.W_Q.shape
-        return Shape(n_heads, len(layer.W_K), d_q, layer.W_K.shape[1], d_head, layer.W_V.shape[2])
+        n_kv_heads, d_kv, _ = layer.W_K.shape
+        widths = d_q, d_kv, d_head, layer.W_V.shape[2]
+        return Shape(n_heads, n_kv_heads, *widths, layer.latent_q, layer.latent_kv)
 
 
 def chance_levels(layer: Projections, *, fold: bool = False) -> tuple[Levels, Levels]:
@@ -75,6 +84,8 @@ def chance_levels(layer: Projections, *, fold: bool = False) -> tuple[Levels, Le
 @lru_cache(64)
 def _levels_without_gains(shape: Shape) -> tuple[Levels, Levels]:
     heads, whole = _levels_of_draws(shape, _N_NUMBERS, None, None)
+    if shape.latent_q or shape.latent_kv:
+        return heads, whole
     for pair in PAIRS:
         mean, sd = heads[f"overlap_{pair}"]
         if np.isfinite(mean):
@@ -116,14 +127,20 @@ def _levels_of_draws(
 def _measure_random_layers(
     shape: Shape, n_layers: int, gain_q: Array | None, gain_kv: Array | None
 ) -> Iterator[LayerMeasures]:
-    generator = np.random.default_rng(shape)
-    shapes = (
-        (shape.n_heads, shape.d_q, shape.d_head),
-        (shape.n_kv_heads, shape.d_kv, shape.d_head),
-        (shape.n_kv_heads, shape.d_kv, shape.d_value),
-    )
+    generator = np.random.default_rng([n for n in shape if n])
+
+    def draw(*size: int) -> Array:
+        return generator.standard_normal(size, np.float32)
+
+    def project(n: int, d: int, first: Array | None, d_input: int) -> Array:
+        return draw(n, d_input, d) if first is None else first @ draw(n, first.shape[1], d)
+
     for _ in range(n_layers):
-        q, k, v = (generator.standard_normal(size, np.float32) for size in shapes)
+        first_q = draw(shape.d_q, shape.latent_q) if shape.latent_q else None
+        first_kv = draw(shape.d_kv, shape.latent_kv) if shape.latent_kv else None
+        q = project(shape.n_heads, shape.d_head, first_q, shape.d_q)
+        k = project(shape.n_kv_heads, shape.d_head, first_kv, shape.d_kv)
+        v = project(shape.n_kv_heads, shape.d_value, first_kv, shape.d_kv)
         layer = Projections(q, k, v, gain_q=gain_q, gain_kv=gain_kv)
         yield measure_layer(prepared(layer, fold=True))
 

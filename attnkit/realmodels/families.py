@@ -27,43 +27,47 @@ from attnkit.realmodels.base import (
     quote,
 )
 from attnkit.realmodels.configuration import Configuration
-from attnkit.realmodels.layouts import FAMILIES, FIELD_NOTES, Stack
-from attnkit.realmodels.notes import NO_ENCODER, NORMED, SLOPED, TEXT_ONLY
+from attnkit.realmodels.latent import latent_layers
+from attnkit.realmodels.layer_sizes import WIDTH_FIELDS, LayerSize, layer_sizes
+from attnkit.realmodels.layouts import FAMILIES, FIELD_NOTES
+from attnkit.realmodels.notes import K_IS_V, KV_REUSED, NO_ENCODER, NORMED, SLOPED, TEXT_ONLY
 from attnkit.realmodels.rotary import ropes
+from attnkit.realmodels.stack import Stack
+from attnkit.realmodels.tensor_checks import check_shape, contents
 
-_WIDTH_FIELDS = ("hidden_size", "d_model", "n_embd", "dim")
 _OTHER_MODALITIES = ("vision", "visual", "image", "audio", "speech")
-_ATTENTION_WORDS = ("attn", "attention", "q_proj", "query", "qkv")
-_QUANTISED_ENDINGS = ("qweight", "weight_packed", "scb", "weight_scale", "weight_format", "absmax")
+_PREDICTING = ("num_nextn_predict_layers", "num_mtp_layers")
 _QK_NORM = re.compile(r"(q|k|query|key)_?(layer)?norm")
 _MAX_NAME_LENGTH = 300
 
 
 @dataclass(frozen=True)
 class _LayerSpec:
-    """Names and shapes that the tensors of one attention layer must have."""
+    """Names and shapes that the tensors of one attention layer must have.
+
+    Attributes:
+        stack: Names of the family.
+        modules: Full name and roles of each linear layer.
+        size: Heads of the layer.
+        d_model: Width of the residual stream.
+        norm: Full name of the norm before the queries; "" if there is none.
+        kv_norm: Full name of the norm before keys and values; "" if there is none.
+        rope: Rotary positions, or None.
+    """
 
     stack: Stack
-    prefix: str
-    n_heads: int
-    n_kv_heads: int
+    modules: tuple[tuple[str, str], ...]
+    size: LayerSize
     d_model: int
-    d_head: int
     norm: str
-    source_norm: str
+    kv_norm: str
     rope: Rope | None
 
-    def weight(self, module: str) -> str:
-        return f"{self.prefix}{module}.weight"
-
-    def bias(self, module: str) -> str:
-        return f"{self.prefix}{module}.bias"
-
     def n_heads_of(self, role: str) -> int:
-        return self.n_heads if role == "q" else self.n_kv_heads
+        return self.size.n_heads if role == "q" else self.size.n_kv_heads
 
     def n_outputs(self, roles: str) -> int:
-        return sum(self.n_heads_of(role) for role in roles) * self.d_head
+        return sum(self.n_heads_of(role) for role in roles) * self.size.d_head
 
 
 def hugging_face_layers(
@@ -90,19 +94,17 @@ def hugging_face_layers(
         if (model_prefix := _model_prefix(stack, tensors)) is None:
             continue
         configuration = Configuration({**dict(stack.defaults), **present_fields})
-        specs, stack_notes = _layer_specs(stack, model_prefix, configuration, tensors)
-        kind = _kind(stack, configuration)
-        layers += [
-            AttentionLayer(kind, i, spec.n_heads, spec.n_kv_heads, partial(_read, tensors, spec))
-            for i, spec in enumerate(specs)
-        ]
+        find = latent_layers if stack.latent else _stack_layers
+        n_layers = _n_layers(stack, model_prefix, configuration, tensors)
+        stack_layers, stack_notes = find(stack, model_prefix, configuration, tensors, n_layers)
+        layers += stack_layers
         notes += (*stack.notes, *stack_notes)
     if not layers:
         stack = FAMILIES[family][0]
         name = f"{stack.prefix.format(0)}{stack.modules[0][0]}.weight"
         raise Unreadable(
             f"no attention found where a model of type {family} has it, for example {name}; "
-            + _contents(tensors.shapes, fields)
+            + contents(tensors.shapes, fields)
         )
     kinds = {layer.kind for layer in layers}
     if Kind.CROSS in kinds and len(FAMILIES[family]) == len(Kind) > len(kinds):
@@ -124,19 +126,7 @@ def _family(tensors: TensorFile, config: Mapping[str, Any]) -> tuple[str, Mappin
             return family, fields
     raise Unreadable(
         f"config.json: model_type is {quote(config.get('model_type'))}; it must be one of "
-        f"{', '.join(FAMILIES)}; {_contents(tensors.shapes, config)}"
-    )
-
-
-def _contents(names: Iterable[str], config: Mapping[str, Any]) -> str:
-    """Return what the file holds instead of the expected tensors, for an error message."""
-    names = list(names)
-    similar = [name for name in names if any(word in name.lower() for word in _ATTENTION_WORDS)]
-    quantised = "quantization_config" in config or any(
-        name.lower().endswith(_QUANTISED_ENDINGS) for name in names
-    )
-    return f"the file holds {listing(similar or names)}" + (
-        " and is quantised: take the unquantised model" if quantised else ""
+        f"{', '.join(FAMILIES)}; {contents(tensors.shapes, config)}"
     )
 
 
@@ -173,61 +163,93 @@ def _has_other_modality(names: Iterable[str]) -> bool:
 
 def _kind(stack: Stack, config: Configuration) -> Kind:
     for field, value, kind in stack.switches:
-        if config.flag(field, default=not value) == value:
+        if isinstance(value, str):
+            found = config.find(field)[1] == value
+        else:
+            found = config.flag(field, default=not value) == value
+        if found:
             return kind
     return stack.kind
 
 
-def _layer_specs(
-    stack: Stack, model_prefix: str, config: Configuration, tensors: TensorFile
-) -> tuple[list[_LayerSpec], list[str]]:
-    """Return the checked specifications of all layers of a stack, and notes on them."""
+def _stack_layers(
+    stack: Stack, model_prefix: str, config: Configuration, tensors: TensorFile, n_layers: int
+) -> tuple[list[AttentionLayer], list[str]]:
+    """Return all layers of a stack, whose tensors have been checked, and notes on them."""
     for field, value in stack.required:
         if config.count(field, default=value) != value:
             raise Unreadable(f"config.json: {field} must be {value}; other values are not read")
-    n_layers = _n_layers(stack, model_prefix, config, tensors)
-    d_model, n_heads = config.count(*_WIDTH_FIELDS), config.count(*stack.n_heads)
-    n_kv_heads = config.count(*stack.n_kv_heads, default=n_heads) if stack.n_kv_heads else n_heads
-    d_head = _d_head(stack, config, d_model, n_heads)
-    if n_heads % n_kv_heads:
-        raise Unreadable(
-            f"config.json: {n_heads} heads cannot share {n_kv_heads} key and value heads equally"
-        )
-    rope_of_layer: list[Rope | None] = [None] * n_layers
+    sizes = layer_sizes(stack, config, n_layers)
+    rope_of_layer: list[Rope | None] = [None] * len(sizes)
     notes: list[str] = []
-    if stack.rotary:
-        rope_of_layer, notes = ropes(stack.rotary, config, n_layers, d_head)
-    normed = bool(stack.norm) and all(config.flag(name, default=True) for name in stack.norm_flags)
-    source_norm = f"{model_prefix}{stack.source_norm}.weight" if stack.source_norm else ""
-    specs = []
-    for i in range(n_layers):
-        prefix = model_prefix + stack.prefix.format(i)
-        spec = _LayerSpec(
-            stack,
-            prefix,
-            n_heads,
-            n_kv_heads,
-            d_model,
-            d_head,
-            norm=f"{prefix}{stack.norm}.weight" if normed and i >= stack.first_norm else "",
-            source_norm=source_norm if source_norm in tensors.shapes else "",
-            rope=rope_of_layer[i],
-        )
+    if stack.rotary and not config.flag("alibi", default=False):
+        rope_of_layer, notes = ropes(stack.rotary, config, [size.d_head for size in sizes])
+    kind = _kind(stack, config)
+    layers = []
+    for i, (size, rope) in enumerate(zip(sizes, rope_of_layer, strict=True)):
+        spec = _layer_spec(stack, model_prefix, config, tensors, i, size, rope)
         _check(spec, tensors)
-        specs.append(spec)
-    parents = {specs[0].prefix + module.rpartition(".")[0] + "." for module, _ in stack.modules}
+        layers.append(
+            AttentionLayer(
+                kind,
+                i,
+                size.n_heads,
+                size.n_kv_heads,
+                partial(_read, tensors, spec),
+                kv_index=None if size.kv_layer == i else size.kv_layer,
+            )
+        )
+    first = model_prefix + stack.prefix.format(0)
+    parents = {first + module.rpartition(".")[0] + "." for module, _ in stack.modules}
     if any(_QK_NORM.match(name.removeprefix(p)) for name in tensors.shapes for p in parents):
         notes.append(NORMED)
-    return specs, notes
+    notes += [K_IS_V] if any(size.k_is_v for size in sizes) else []
+    notes += [KV_REUSED] if any(layer.kv_index is not None for layer in layers) else []
+    return layers, notes
+
+
+def _layer_spec(
+    stack: Stack,
+    model_prefix: str,
+    config: Configuration,
+    tensors: TensorFile,
+    layer: int,
+    size: LayerSize,
+    rope: Rope | None,
+) -> _LayerSpec:
+    """Return the names and shapes that the tensors of one layer must have."""
+    normed = bool(stack.norm) and all(config.flag(name, default=True) for name in stack.norm_flags)
+    prefix, kv_prefix = (model_prefix + stack.prefix.format(i) for i in (layer, size.kv_layer))
+    other = f"{prefix}{stack.other_norm}.weight"
+    norm = stack.other_norm if stack.other_norm and other in tensors.shapes else stack.norm
+    q_norm, kv_norm = (
+        f"{start}{norm}.weight" if normed and i >= stack.first_norm else ""
+        for start, i in ((prefix, layer), (kv_prefix, size.kv_layer))
+    )
+    if stack.kind is Kind.CROSS:
+        source_norm = f"{model_prefix}{stack.source_norm}.weight" if stack.source_norm else ""
+        kv_norm = source_norm if source_norm in tensors.shapes else ""
+    d_model = config.count(*WIDTH_FIELDS)
+    modules = [
+        ((prefix if "q" in roles else kv_prefix) + module, roles)
+        for module, roles in stack.modules
+        if not (size.k_is_v and roles == "v")
+    ]
+    return _LayerSpec(stack, tuple(modules), size, d_model, q_norm, kv_norm, rope)
 
 
 def _n_layers(stack: Stack, model_prefix: str, config: Configuration, tensors: TensorFile) -> int:
-    """Return the configured number of layers if the file has exactly these layers."""
+    """Return the configured number of layers if the file has exactly these layers.
+
+    It may also have layers after them that only predict later tokens in training.
+    """
     n_layers = config.count(*stack.n_layers)
     pattern = _first_weight(stack, re.escape(model_prefix))
     matches = (pattern.fullmatch(name[:_MAX_NAME_LENGTH]) for name in tensors.shapes)
     indices = {match["layer"] for match in matches if match}
-    if len(indices) != n_layers or not all(str(i) in indices for i in range(n_layers)):
+    n_predicting = config.count(*_PREDICTING) if config.find(*_PREDICTING)[1] else 0
+    in_order = all(str(i) in indices for i in range(len(indices)))
+    if len(indices) not in (n_layers, n_layers + n_predicting) or not in_order:
         raise Unreadable(
             f"config.json: {config.find(*stack.n_layers)[0]} is {n_layers}, "
             f"but the file holds {len(indices)} layers {quote(model_prefix + stack.prefix)}"
@@ -235,78 +257,61 @@ def _n_layers(stack: Stack, model_prefix: str, config: Configuration, tensors: T
     return n_layers
 
 
-def _d_head(stack: Stack, config: Configuration, d_model: int, n_heads: int) -> int:
-    if stack.d_head and config.find(*stack.d_head)[0]:
-        return config.count(*stack.d_head)
-    if d_model % n_heads:
-        raise Unreadable(
-            f"config.json: the width {d_model} cannot be divided among {n_heads} heads"
-        )
-    return d_model // n_heads
-
-
 def _check(spec: _LayerSpec, tensors: TensorFile) -> None:
     """Raise Unreadable unless the layer's tensors are present and have the specified shapes."""
-    m = spec.d_model
+    m, size = spec.d_model, spec.size
     reason = (
-        f"{spec.n_heads} heads, {spec.n_kv_heads} key and value heads, "
-        f"{spec.d_head} wide, of {m} inputs"
+        f"{size.n_heads} heads, {size.n_kv_heads} key and value heads, "
+        f"{size.d_head} wide, of {m} inputs"
     )
-    for module, roles in spec.stack.modules:
+    for module, roles in spec.modules:
         n_outputs = spec.n_outputs(roles)
         shape = (m, n_outputs) if spec.stack.transposed else (n_outputs, m)
-        _check_shape(tensors, spec.weight(module), shape, reason)
-        if spec.bias(module) in tensors.shapes:
-            _check_shape(tensors, spec.bias(module), (n_outputs,), reason)
-    for norm in (spec.norm, spec.source_norm):
+        check_shape(tensors, f"{module}.weight", shape, reason)
+        if f"{module}.bias" in tensors.shapes:
+            check_shape(tensors, f"{module}.bias", (n_outputs,), reason)
+    for norm in (spec.norm, spec.kv_norm):
         if norm:
-            _check_shape(tensors, norm, (m,), f"a width of {m}")
-
-
-def _check_shape(tensors: TensorFile, name: str, shape: tuple[int, ...], reason: str) -> None:
-    actual = tensors.shapes.get(name)
-    if actual is None:
-        raise Unreadable(f"there is no tensor {quote(name)}; {_contents(tensors.shapes, {})}")
-    if actual != shape:
-        raise Unreadable(
-            f"tensor {quote(name)} is of shape {quote(actual)}; "
-            f"the configuration says {shape} ({reason})"
-        )
+            check_shape(tensors, norm, (m,), f"a width of {m}")
 
 
 def _read(tensors: TensorFile, spec: _LayerSpec) -> Projections:
     """Read the weights of one layer."""
     weights: dict[str, np.ndarray] = {}
     biases: dict[str, np.ndarray] = {}
-    for module, roles in spec.stack.modules:
-        weight = tensors.read(spec.weight(module))
+    for module, roles in spec.modules:
+        weight = tensors.read(f"{module}.weight")
         for role, rows in _split(spec, roles, weight.T if spec.stack.transposed else weight):
             weights[role] = per_head(rows, spec.n_heads_of(role))
         del weight  # it takes as much memory as its copies by head
-        if spec.bias(module) in tensors.shapes:
-            for role, rows in _split(spec, roles, tensors.read(spec.bias(module))):
+        if f"{module}.bias" in tensors.shapes:
+            for role, rows in _split(spec, roles, tensors.read(f"{module}.bias")):
                 biases[role] = bias_per_head(rows, spec.n_heads_of(role))
-    gain_q = _gain(tensors, spec, spec.norm)
-    cross = spec.stack.kind is Kind.CROSS
+    value = "k" if spec.size.k_is_v else "v"
     return Projections(
         weights["q"],
         weights["k"],
-        weights["v"],
+        weights[value],
         biases.get("q"),
         biases.get("k"),
-        biases.get("v"),
-        gain_q,
-        _gain(tensors, spec, spec.source_norm) if cross else gain_q,
+        biases.get(value),
+        _gain(tensors, spec, spec.norm),
+        _gain(tensors, spec, spec.kv_norm),
         spec.rope,
     )
 
 
 def _split(spec: _LayerSpec, roles: str, rows: np.ndarray) -> list[tuple[str, np.ndarray]]:
     """Split the rows of a linear layer among its roles; within a role they are ordered by head."""
-    if spec.stack.per_head:
-        by_head = rows.reshape(spec.n_heads, len(roles), spec.d_head, *rows.shape[1:])
-        return [(role, by_head[:, i].reshape(-1, *rows.shape[1:])) for i, role in enumerate(roles)]
-    ends = np.cumsum([spec.n_heads_of(role) * spec.d_head for role in roles])
+    n_kv_heads, d_head = spec.size.n_kv_heads, spec.size.d_head
+    if spec.stack.grouped:
+        of_groups = rows.reshape(n_kv_heads, -1, d_head, *rows.shape[1:])
+        parts = (of_groups[:, :-2], of_groups[:, -2], of_groups[:, -1])
+        return [
+            (role, part.reshape(-1, *rows.shape[1:]))
+            for role, part in zip("qkv", parts, strict=True)
+        ]
+    ends = np.cumsum([spec.n_heads_of(role) * d_head for role in roles])
     return list(zip(roles, np.split(rows, ends[:-1]), strict=True))
 
 
@@ -315,10 +320,12 @@ def _gain(tensors: TensorFile, spec: _LayerSpec, norm: str) -> np.ndarray | None
 
 
 def _field_notes(config: Configuration) -> list[str]:
+    """Return the notes that fields of the configuration, or of its attention, call for."""
     notes = [
         note
+        for fields in (config, config.section("attn_config") or Configuration({}))
         for field, note in FIELD_NOTES.items()
-        if config.find(field)[0]
+        if fields.find(field)[1] not in (None, False)
         and not (field == "sliding_window" and not config.flag("use_sliding_window", True))
     ]
     _, positions = config.find("position_embedding_type")

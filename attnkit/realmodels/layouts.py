@@ -7,63 +7,23 @@ weights that are read with what the library computes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from attnkit.realmodels.base import Kind
-from attnkit.realmodels.notes import BIASED, CAPPED, REPEATED, SLOPED, UNDIVIDED, WINDOWED
+from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.notes import (
+    BIASED,
+    CAPPED,
+    CLIPPED,
+    NORMED_VALUES,
+    REPEATED,
+    SINK,
+    SLOPED,
+    UNDIVIDED,
+    WINDOWED,
+)
 from attnkit.realmodels.rotary import Rotary
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Attention layers of one kind in a model family: names of tensors, and configuration fields.
-
-    Where an attribute has several fields, the first one in the configuration counts.
-
-    Attributes:
-        kind: Positions that its queries attend to.
-        prefix: Start of a layer's tensor names, after the prefix that all names of a model share;
-            {} is the layer's index.
-        modules: Name of each linear layer and the roles of its outputs: "q", "k", "v", or several
-            of them, whose rows follow one another.
-        norm: Name of the norm right before the projections; "" in a post-norm model.
-        source_norm: Name of the norm at the end of the encoder, which cross-attention reads.
-        per_head: Whether the outputs of a linear layer with several roles are ordered by head:
-            first q, k and v of head 0.
-        transposed: Whether weights are stored as (inputs, outputs).
-        n_layers: Fields with the number of layers.
-        n_heads: Fields with the number of query heads.
-        n_kv_heads: Fields with the number of key and value heads, by default `n_heads`.
-        d_head: Fields with the width of a head, by default the model's width / `n_heads`.
-        switches: Fields that change the kind, as (field, value, new kind).
-        norm_flags: Fields that must not be false for the norm to exist and have a gain.
-        first_norm: Index of the first layer that has the norm.
-        gain_offset: Number to add to a norm's stored weight.
-        rotary: Rotary positions, or None.
-        notes: Notes on the family's scores.
-        defaults: Values of fields that configurations of this family leave out.
-        required: Values that fields must have if they are present.
-    """
-
-    kind: Kind
-    prefix: str
-    modules: tuple[tuple[str, str], ...]
-    norm: str = ""
-    source_norm: str = ""
-    per_head: bool = False
-    transposed: bool = False
-    n_layers: tuple[str, ...] = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-    n_heads: tuple[str, ...] = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-    n_kv_heads: tuple[str, ...] = ()
-    d_head: tuple[str, ...] = ()
-    switches: tuple[tuple[str, bool, Kind], ...] = ()
-    norm_flags: tuple[str, ...] = ()
-    first_norm: int = 0
-    gain_offset: float = 0.0
-    rotary: Rotary | None = None
-    notes: tuple[str, ...] = ()
-    defaults: tuple[tuple[str, int], ...] = ()
-    required: tuple[tuple[str, int], ...] = ()
+from attnkit.realmodels.stack import Stack
 
 
 def _separate(parent: str, q: str, k: str, v: str) -> tuple[tuple[str, str], ...]:
@@ -156,9 +116,44 @@ _GPT_NEOX = Stack(
     "layers.{}.",
     (("attention.query_key_value", "qkv"),),
     norm="input_layernorm",
-    per_head=True,
+    grouped=True,
     rotary=Rotary(fraction=0.25),
 )
+
+_GPT_J = Stack(
+    Kind.CAUSAL,
+    "h.{}.",
+    _separate("attn.", *_PROJ),
+    norm="ln_1",
+    rotary=Rotary(interleaved=True, n_dims=64),
+)
+
+_BLOOM = Stack(
+    Kind.CAUSAL,
+    "h.{}.",
+    (("self_attention.query_key_value", "qkv"),),
+    norm="input_layernorm",
+    grouped=True,
+    notes=(SLOPED,),
+)
+
+
+def _count_falcon_kv_heads(config: Configuration, n_heads: int) -> int:
+    """Return the number of key and value heads of a Falcon, which two flags decide."""
+    if config.flag("new_decoder_architecture", default=False):
+        return config.count("num_kv_heads", "n_head_kv", default=n_heads)
+    return 1 if config.flag("multi_query", default=True) else n_heads
+
+
+_FALCON = replace(
+    _BLOOM,
+    other_norm="ln_attn",
+    count_kv_heads=_count_falcon_kv_heads,
+    rotary=Rotary(),
+    notes=(),
+)
+
+_MPT = Stack(Kind.CAUSAL, "blocks.{}.", (("attn.Wqkv", "qkv"),), norm="norm_1", notes=(SLOPED,))
 
 _LLAMA = Stack(
     Kind.CAUSAL,
@@ -185,6 +180,38 @@ _GEMMA_3 = replace(
         theta=1e6, local_theta=10_000.0, global_every=6, global_offset=-1, local_scaling=False
     ),
     defaults=(("num_attention_heads", 8), ("num_key_value_heads", 4), ("head_dim", 256)),
+)
+
+_GEMMA_4 = replace(
+    _LLAMA,
+    layer_sizes=True,
+    switches=(("use_bidirectional_attention", "all", Kind.ENCODER),),
+    rotary=_GEMMA_3.rotary,
+    notes=(UNDIVIDED, NORMED_VALUES),
+    defaults=(
+        ("global_head_dim", 512),
+        (
+            "rope_parameters",
+            {
+                "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+                "sliding_attention": {"rope_type": "default"},
+            },
+        ),
+    ),
+)
+
+_OLMO_3 = replace(
+    _LLAMA,
+    norm="",
+    rotary=Rotary(
+        theta=5e5, local_theta=5e5, global_every=4, global_offset=-1, local_scaling=False
+    ),
+)
+
+_GPT_OSS = replace(_LLAMA, rotary=Rotary(theta=150_000.0), notes=(SINK,))
+
+_LATENT = replace(
+    _LLAMA, modules=(("self_attn.kv_a_proj_with_mqa", "kv"),), latent=True, switches=()
 )
 
 
@@ -259,19 +286,28 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "bert-generation": _BERT,
     "blenderbot": _encoder_decoder(pre_norm=True),
     "blenderbot-small": _encoder_decoder(pre_norm=False),
+    "bloom": (_BLOOM,),
     "camembert": _BERT,
     "cohere": (_INTERLEAVED,),
     "deberta-v2": (_DEBERTA,),
+    "deepseek_v2": (_LATENT,),
+    "deepseek_v3": (_LATENT,),
     "distilbert": (_DISTILBERT,),
     "electra": _BERT,
     "ernie": _BERT,
     "eurobert": (replace(_LLAMA, kind=Kind.ENCODER, switches=()),),
+    "falcon": (_FALCON,),
     "gemma": (_GEMMA,),
     "gemma2": (_GEMMA,),
     "gemma3_text": (_GEMMA_3,),
+    "gemma4_text": (_GEMMA_4,),
+    "gemma4_unified_text": (_GEMMA_4,),
     "glm": (replace(_LLAMA, rotary=Rotary(interleaved=True, fraction=0.5)),),
+    "glm4_moe_lite": (_LATENT,),
     "gpt2": _GPT2,
     "gpt_neox": (_GPT_NEOX,),
+    "gpt_oss": (_GPT_OSS,),
+    "gptj": (_GPT_J,),
     "granite": (_LLAMA,),
     "helium": (_INTERLEAVED,),
     "llama": (_LLAMA,),
@@ -279,6 +315,7 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "marian": _encoder_decoder(pre_norm=False),
     "mbart": _encoder_decoder(pre_norm=True),
     "megatron-bert": _with_norms(_BERT, "attention.ln", "crossattention.ln"),
+    "minicpm3": (_LATENT,),
     "ministral": (_LLAMA,),
     "mistral": (_LLAMA,),
     "mixtral": (_LLAMA,),
@@ -287,10 +324,12 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
         replace(_MODERNBERT, kind=Kind.CAUSAL, modules=_separate("attn.", *_PROJ)),
     ),
     "mpnet": (_MPNET,),
+    "mpt": (_MPT,),
     "mt5": _T5,
     "nomic_bert": (_NOMIC,),
     "olmo": (replace(_LLAMA, norm=""),),
     "olmo2": (replace(_LLAMA, norm=""),),
+    "olmo3": (_OLMO_3,),
     "opt": (_OPT,),
     "pegasus": _encoder_decoder(pre_norm=True),
     "phi": (replace(_LLAMA, rotary=Rotary(fraction=0.5)),),
@@ -311,12 +350,15 @@ FAMILIES: Mapping[str, tuple[Stack, ...]] = {
     "xlm-roberta-xl": _with_norms(
         _BERT, "attention.self_attn_layer_norm", "crossattention.self_attn_layer_norm"
     ),
+    "youtu": (_LATENT,),
 }
 """Attention layers by the model_type of a configuration: encoder, then causal, then cross."""
 
 FIELD_NOTES: Mapping[str, str] = {
+    "alibi": SLOPED,
     "attn_logit_softcapping": CAPPED,
+    "clip_qkv": CLIPPED,
     "sliding_window": WINDOWED,
     "local_attention": WINDOWED,
 }
-"""Notes on a model by the configuration field whose presence calls for the note."""
+"""Notes on a model by the configuration field that calls for the note, unless it is false."""

@@ -145,6 +145,9 @@ OF_ACTIVATIONS = tuple(name for name in MEASURES if name.startswith("act_"))
 OF_WEIGHTS = tuple(name for name in MEASURES if name not in OF_ACTIVATIONS)
 """Measures that need the weights only."""
 
+WITH_VALUES = tuple(name for name in MEASURES if name.endswith(("_qv", "_kv")))
+"""Comparisons with W_V; where W_K serves as W_V, they are 1, or those with W_K once more."""
+
 _MIN_EIGENVALUE = 1e-14
 """Eigenvalues of WᵀW below this share of the largest count as zero."""
 

@@ -7,9 +7,26 @@ from collections.abc import Iterable
 NORMED = "Queries and keys are normalised after the projection, which is not shown."
 BIASED = "Self-attention's scores also get a learned bias per distance, which is not shown."
 SLOPED = "Scores also get terms of the distance between tokens, which are not shown."
+NORMED_VALUES = "Values are normalised after the projection, which is not shown."
+CLIPPED = "Queries, keys and values are clipped at a bound, which is not shown."
+SINK = "Every head can also attend to a learned sink, which is no token and is not shown."
 CAPPED = "Scores are capped by a tanh before the softmax."
 UNDIVIDED = "Scores are not divided by the square root of the width of a head."
 WINDOWED = "Some or all layers attend only to tokens within a window."
+K_IS_V = (
+    "In some or all layers, one matrix serves as W_K and as W_V; comparisons with W_V are left out "
+    "there."
+)
+KV_REUSED = (
+    "The last layers reuse the keys and values of an earlier layer, and are shown with its W_K and "
+    "W_V."
+)
+LATENT = (
+    "Keys and values, and in most models queries, come from latent vectors: their matrices are "
+    "products of two projections and the gain of the norm between them. Keys and values share the "
+    "first projection, which makes W_K and W_V alike, and so do the random matrices beside them. "
+    "Only the part of queries and keys without rotary positions is shown."
+)
 REPEATED = "All layers of a group share their weights, which are shown once."
 UNTURNED = "Some layers have no rotary positions."
 STRETCHED = (

@@ -1,12 +1,14 @@
 """Rotary frequencies of every layer, from the configuration of a Hugging Face model.
 
-The formulas are those of transformers (modeling_rope_utils). The scalings "linear" and "llama3" are
-computed, because they depend on the frequency alone; a model with another one gets a note.
+The formulas are those of transformers (modeling_rope_utils). The rules "linear", "llama3", "yarn"
+and "proportional" are computed, because they are one formula for texts of all lengths; a model with
+another rule gets a note.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +17,8 @@ from attnkit.realmodels.base import Rope, Unreadable, quote
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.notes import STRETCHED, UNTURNED, scaled
 
-_SLIDING = "sliding_attention"
-_FULL = "full_attention"
+SLIDING = "sliding_attention"
+FULL = "full_attention"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Rotary:
     Attributes:
         interleaved: Whether the two dimensions of a pair are neighbours; see `Rope`.
         fraction: Fraction of a head's dimensions that rotate.
+        n_dims: Number of a head's dimensions that rotate, where the configuration has a field
+            rotary_dim for it; 0 in other families.
         theta: Base of the frequencies.
         local_theta: Base in layers with a sliding window; None if it is the same.
         global_every: One of every so many layers attends globally, the others within a sliding
@@ -37,6 +41,7 @@ class Rotary:
 
     interleaved: bool = False
     fraction: float = 1.0
+    n_dims: int = 0
     theta: float = 10_000.0
     local_theta: float | None = None
     global_every: int = 0
@@ -45,51 +50,56 @@ class Rotary:
 
 
 def ropes(
-    rotary: Rotary, config: Configuration, n_layers: int, d_head: int
+    rotary: Rotary, config: Configuration, d_heads: Sequence[int]
 ) -> tuple[list[Rope | None], list[str]]:
     """Return the rotary positions of every layer, and notes on them.
 
     A layer has None if it has no rotary positions or their scaling is not computed.
+
+    Args:
+        rotary: Rotary positions of the family.
+        config: The model's configuration.
+        d_heads: Width of a head in every layer.
     """
-    layer_types = _layer_types(rotary, config, n_layers)
+    n_layers = len(d_heads)
+    layer_types = layer_types_of(rotary, config, n_layers)
     _, has_rope = config.find("no_rope_layers")  # in spite of its name, true for layers with rope
     if has_rope is not None and (not isinstance(has_rope, list) or len(has_rope) != n_layers):
         raise Unreadable(
             f"config.json: no_rope_layers is {quote(has_rope)}; "
             f"it must be a list of {n_layers} numbers"
         )
-    ropes_by_type = {
-        layer_type: _rope(rotary, config, layer_type, d_head)
-        for layer_type in dict.fromkeys(layer_types)
-    }
+    shapes = list(zip(layer_types, d_heads, strict=True))
+    ropes_by_shape = {shape: _rope(rotary, config, *shape) for shape in dict.fromkeys(shapes)}
     layers = [
-        ropes_by_type[layer_type][0] if has_rope is None or has_rope[layer] else None
-        for layer, layer_type in enumerate(layer_types)
+        ropes_by_shape[shape][0] if has_rope is None or has_rope[layer] else None
+        for layer, shape in enumerate(shapes)
     ]
-    notes = [note for _, note in ropes_by_type.values() if note]
+    notes = [note for _, note in ropes_by_shape.values() if note]
     if has_rope is not None and not all(has_rope):
         notes.append(UNTURNED)
     return layers, notes
 
 
-def _layer_types(rotary: Rotary, config: Configuration, n_layers: int) -> tuple[str, ...]:
+def layer_types_of(rotary: Rotary, config: Configuration, n_layers: int) -> tuple[str, ...]:
+    """Return the word of every layer on how far it attends, `SLIDING`, `FULL` or another one."""
     layer_types = config.words("layer_types", n_layers)
     if layer_types is not None:
         return layer_types
     if not rotary.global_every:
-        return (_FULL,) * n_layers
+        return (FULL,) * n_layers
     every = config.count(
         "sliding_window_pattern", "global_attn_every_n_layers", default=rotary.global_every
     )
     first = rotary.global_offset % every
-    return tuple(_FULL if layer % every == first else _SLIDING for layer in range(n_layers))
+    return tuple(FULL if layer % every == first else SLIDING for layer in range(n_layers))
 
 
 def _rope(
     rotary: Rotary, config: Configuration, layer_type: str, d_head: int
 ) -> tuple[Rope | None, str]:
     """Return the rotary positions of one layer type, and a note or ""."""
-    local = layer_type == _SLIDING and rotary.local_theta is not None
+    local = layer_type == SLIDING and rotary.local_theta is not None
     fields = config.section("rope_parameters", "rope_scaling") or Configuration({})
     if nested := fields.section(layer_type):
         fields = nested
@@ -106,21 +116,22 @@ def _rope(
         "partial_rotary_factor", "rotary_pct", default=rotary.fraction
     )
     n_dims = int(d_head * fraction)
+    if rotary.n_dims:
+        n_dims = config.count("rotary_dim", default=rotary.n_dims)
     if not 0 < n_dims <= d_head - n_dims % 2:
         raise Unreadable(
             f"config.json: {quote(n_dims)} of a head's {d_head} dimensions would rotate, in pairs; "
             f"allowed are 1 to {d_head - d_head % 2}"
         )
-    frequencies = theta ** (-np.arange(0, n_dims, 2) / n_dims)
-    scaled_frequencies, note = _scale(frequencies, fields, config)
-    rope = None if scaled_frequencies is None else Rope(scaled_frequencies, rotary.interleaved)
-    return rope, note
+    frequencies, note = _frequencies(theta, n_dims, d_head, fields, config)
+    return (None if frequencies is None else Rope(frequencies, rotary.interleaved)), note
 
 
-def _scale(
-    frequencies: np.ndarray, fields: Configuration, config: Configuration
+def _frequencies(
+    theta: float, n_dims: int, d_head: int, fields: Configuration, config: Configuration
 ) -> tuple[np.ndarray | None, str]:
-    """Return the frequencies scaled for longer texts, and a note; None if not computed here."""
+    """Return the frequencies by their rule, and a note; None if the rule is not computed here."""
+    frequencies = theta ** (-np.arange(0, n_dims, 2) / n_dims)
     _, rope_type = fields.find("rope_type", "type")
     if rope_type in (None, "default"):
         return frequencies, ""
@@ -128,9 +139,65 @@ def _scale(
         return frequencies / fields.number("factor"), ""
     if rope_type == "llama3":
         return _scale_as_llama3(frequencies, fields, config), ""
+    if rope_type == "proportional":
+        return _proportional(theta, n_dims, d_head) / fields.number("factor", default=1.0), ""
     if rope_type == "dynamic":
         return frequencies, STRETCHED
+    if rope_type == "yarn" and (n_dims == d_head or _yarn_gain(fields, config) == 1):
+        return _scale_as_yarn(frequencies, theta, fields, config), ""
     return None, scaled(quote(rope_type))
+
+
+def _proportional(theta: float, n_dims: int, d_head: int) -> np.ndarray:
+    """Return a frequency for every pair of a head; those of pairs that do not rotate are 0."""
+    rotating = theta ** (-np.arange(0, n_dims - 1, 2) / d_head)
+    return np.concatenate([rotating, np.zeros(d_head // 2 - len(rotating))])
+
+
+def _yarn_factor(fields: Configuration, config: Configuration) -> tuple[float, float]:
+    """Return the factor by which YaRN extends the length of texts, and the length before it."""
+    trained = fields.number("original_max_position_embeddings", default=0.0) or config.number(
+        "original_max_position_embeddings", "max_position_embeddings"
+    )
+    factor = fields.number("factor", default=0.0)
+    return factor or config.number("max_position_embeddings") / trained, trained
+
+
+def _yarn_gain(fields: Configuration, config: Configuration) -> float:
+    """Return the number by which YaRN multiplies the rotating dimensions.
+
+    If all dimensions rotate, it changes the size of scores only and is left out.
+    """
+    factor, _ = _yarn_factor(fields, config)
+    log = math.log(max(factor, 1.0)) / 10
+    gains = [log * fields.number(name, default=0.0) + 1 for name in ("mscale", "mscale_all_dim")]
+    default = gains[0] / gains[1] if min(gains) > 1 else log + 1
+    return fields.number("attention_factor", default=default)
+
+
+def _scale_as_yarn(
+    frequencies: np.ndarray, theta: float, fields: Configuration, config: Configuration
+) -> np.ndarray:
+    """Divide low frequencies by a factor, keep high ones, and interpolate by the index of the pair.
+
+    Source:
+        Peng et al. 2023, "YaRN: efficient context window extension", arXiv 2309.00071.
+    """
+    if theta <= 1:
+        raise Unreadable(f"config.json: rope_theta is {theta}; with YaRN it must be above 1")
+    factor, trained = _yarn_factor(fields, config)
+    n_dims = 2 * len(frequencies)
+    rotations = (fields.number("beta_fast", default=32.0), fields.number("beta_slow", default=1.0))
+    low, high = (
+        n_dims * math.log(trained / (2 * math.pi * n)) / (2 * math.log(theta)) for n in rotations
+    )
+    if fields.flag("truncate", default=True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, n_dims - 1)
+    high += 0.001 * (high == low)
+    divided = np.clip((np.arange(len(frequencies)) - low) / (high - low), 0, 1)
+    slowed: np.ndarray = frequencies * (1 - divided + divided / factor)
+    return slowed
 
 
 def _scale_as_llama3(

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from attnkit.realmodels.atlas import Atlas, measure_model
-from attnkit.realmodels.base import AttentionLayer, Kind, Projections, RealModel
+from attnkit.realmodels.base import (
+    TRAINED_HERE,
+    AttentionLayer,
+    Kind,
+    Projections,
+    RealModel,
+)
 from attnkit.realmodels.shipped import FOLDER
 
 if TYPE_CHECKING:
@@ -82,7 +88,7 @@ def toy_model(result: Result, variant: Variant) -> RealModel:
         q, k, v = (model.role_weights(i, role)[0].flatten(0, 1).numpy() for role in ROLES)
         layers.append(_layer(kind, next(indices[kind]), Projections(q, k, v)))
     name = f"toy {experiment.task.title.lower()}, {variant}"
-    return RealModel(name, FAMILY, "attnkit", tuple(layers))
+    return RealModel(name, FAMILY, TRAINED_HERE, tuple(layers))
 
 
 def _layer(kind: Kind, index: int, weights: Projections) -> AttentionLayer:

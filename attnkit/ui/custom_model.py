@@ -156,6 +156,7 @@ def _finish(running: ModelMeasurement, choice: AtlasChoice, shipped: frozenset[s
         return
     try:
         atlas = running.atlas()
+        notes = running.notes_on(atlas.table["model"].unique())
     except (OSError, Unreadable) as error:
         st.session_state[OUTCOME] = ("bad", running.problem_of(error))
         return
@@ -171,5 +172,6 @@ def _finish(running: ModelMeasurement, choice: AtlasChoice, shipped: frozenset[s
     st.session_state[OUTCOME] = (
         "good",
         f"Measured: {names}, {n_heads} heads. It is in all figures. Choose it under One head and "
-        f"Two models. {LINK_SHOWS if choice.mine else ONLY_HERE}",
+        f"Two models. {LINK_SHOWS if choice.mine else ONLY_HERE}"
+        + (f" On its numbers: {' '.join(notes)}" if notes else ""),
     )

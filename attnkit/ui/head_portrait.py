@@ -19,10 +19,14 @@ from attnkit.figures.portrait import (
     plot_split,
     random_squares,
 )
+from attnkit.realmodels.atlas import K_IS_V
 from attnkit.realmodels.measures import MEASURES
 from attnkit.realmodels.portraits import Portrait
 from attnkit.ui.atlas import Head, numbers, picture
-from attnkit.ui.markdown import plain
+from attnkit.ui.markdown import plain, with_formulas
+
+TIED = "One matrix serves as W_K and as W_V here, so comparisons with W_V are left out."
+"""Caption of a head whose layer has no W_V."""
 
 
 def row_of(heads: pd.DataFrame, head: Head) -> pd.Series:
@@ -82,6 +86,8 @@ def show_head(heads: pd.DataFrame, head: Head, portrait: Portrait | None) -> Non
             "Random: matrices of the same shape, mean ± SD; then how many SDs this head is from "
             "it. The last column is of all heads of this kind in this model."
         )
+        if row["tied"] == K_IS_V:
+            st.caption(with_formulas(TIED))
     with right:
         if portrait is None:
             st.info("No pictures of this head: only its numbers were kept.")

@@ -158,6 +158,20 @@ class ModelMeasurement:
         except Unreadable as error:
             raise Unreadable("its numbers were cut short; measure it again") from error
 
+    def notes_on(self, models: Iterable[str]) -> list[str]:
+        """Return the notes of the command on models that it has measured, as sentences.
+
+        They are gone once the measurement is closed. Progress bars, which begin with the name of
+        the model, too, have no full stop at their end.
+        """
+        lines = [line.strip() for line in re.split(r"[\r\n]+", self._tail())]
+        return [
+            line.removeprefix(f"{model}: ")
+            for model in models
+            for line in lines
+            if line.startswith(f"{model}: ") and line.endswith(".")
+        ]
+
     def _tail(self) -> str:
         """Return the end of the process's messages; empty once its files are removed."""
         try:

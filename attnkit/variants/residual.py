@@ -21,7 +21,7 @@ class ResidualOption(WidthOption):
     x W_A,h. A decoder caches the shared vector and the narrow vectors.
 
     Source:
-        Low-rank key-value attention, arXiv 2601.11471. Initial values are those of other matrices.
+        O'Neill et al. 2026, arXiv 2601.11471. Initial values are those of other matrices here.
     """
 
     name = "kv_residual"
@@ -69,7 +69,7 @@ register(
     "Low-rank key-value attention: all heads share one key and one value, and each head adds a "
     "residual of rank 4 to both. It stands between MQA and full heads, and a decoder keeps the "
     "shared vectors and the narrow ones.",
-    "arXiv 2601.11471",
+    "O'Neill et al. 2026, arXiv 2601.11471",
     "Low rank",
     aliases=("low-rank key-value attention", "low-rank residuals"),
 )

@@ -125,7 +125,8 @@ register(
     "K=V qk_norm v_norm positions=rope",
     "Keys and values share a matrix, and values are taken before the norm and the rotation of "
     "keys. A decoder that keeps what it uses keeps two vectors per token, unless it computes the "
-    "keys again at every step.",
+    "keys again at every step. Other choices of Gemma 4, such as scores without √d and the "
+    "rotation of only a part, are left out here.",
     f"Gemma 4's code (global layers); K=V: {_KAYYAM}",
     FAMILY,
     aliases=("attention_k_eq_v", "shared key-value with RoPE"),
@@ -135,7 +136,8 @@ register(
     "K=V qk_norm positions=rope rotate_values",
     "The very vector that serves as key, after its norm and its rotation, serves as value. The "
     "output is rotated back by the position of the query, so it depends on distances only, and a "
-    "decoder keeps one vector per token.",
+    "decoder keeps one vector per token. Other choices of DeepSeek V4, such as one key for all "
+    "heads and the rotation of only a part, are left out here.",
     f"DeepSeek V4's code; K=V: {_KAYYAM}",
     FAMILY,
     aliases=("shared key-value with RoPE", "inverse RoPE"),

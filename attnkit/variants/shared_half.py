@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @register_option
 class SharedHalfOption(Option):
-    """Keys [r, t/2], where t is the value of the head and r is one vector for all heads.
+    """Keys of two halves: one vector r for all heads, and the first half of the head's value.
 
     The vector r is half as wide as a key. RoPE rotates r, and the same half of queries, only, so
     that values are not rotated. A decoder caches r and the values.

@@ -33,7 +33,10 @@ class SkewOption(WidthOption):
     """
 
     name = "skew"
-    help = "A part of each key is exchanged and negated, so that a part of the scores is skew."
+    help = (
+        "In a part of each key both halves are exchanged and one is negated, which makes a part of "
+        "the scores antisymmetric."
+    )
     allowed = f"an even number, or {WidthOption.allowed.removeprefix('a number, ')}"
     samples = ("2", "4", "d")
     asymmetric = True

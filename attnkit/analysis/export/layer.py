@@ -178,7 +178,7 @@ class LayerSource:
             adjusted = {role.lower(): code.adjust[role] for role in roles if role in code.adjust}
             yield from assignments(adjusted, packed=True)
         if self._wiring.value_is_key and "V" in roles:
-            yield "v = k"
+            yield "v = k  # the key, as the scores use it, is the value"
         shared = {role.lower(): self._n_sharing(role) for role in roles}
         repeated = {
             name: f"{name}.repeat_interleave({n}, 1)" for name, n in shared.items() if n > 1

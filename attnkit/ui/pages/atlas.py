@@ -8,7 +8,14 @@ import pandas as pd
 import streamlit as st
 
 from attnkit.figures.atlas import atlas_panels, plot_distribution
-from attnkit.figures.groups import KINDS, Group, describe_groups, describe_lacking, groups_of
+from attnkit.figures.groups import (
+    KINDS,
+    Group,
+    describe_groups,
+    describe_lacking,
+    describe_tied,
+    groups_of,
+)
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import conclusion, overlap_line
 from attnkit.realmodels.atlas import Atlas
@@ -199,8 +206,8 @@ def show_grid(choice: AtlasChoice, heads: pd.DataFrame, head: Head, measure: Mea
         return
     st.caption("Rows are layers, columns heads, counted from 0. Press a cell to look at its head.")
     grid(panels, head, partial(take_cell, choice), key=GRID)
-    if lacking := describe_lacking(heads, measure):
-        st.caption(plain(lacking))
+    for sentence in filter(None, (describe_lacking(heads, measure), describe_tied(heads))):
+        st.caption(with_formulas(sentence))
     look = " [Look at it](#head)" if choice.section == "head" else ""
     st.markdown(f"Outlined: {plain(head_in_words(heads, head, measure.name))}.{look}")
     numbers("grid", lambda: heads_table(heads, [measure.name]), f"{measure.title} of every head")

@@ -1,0 +1,126 @@
+"""Number and width of the heads of every layer, and whose keys and values it uses.
+
+In most families all layers are alike. In Gemma 4, layers that attend to all tokens have wider heads
+than others and may use W_K as W_V, and the last layers may reuse the keys and values of an earlier
+layer of the same type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from attnkit.realmodels.base import Unreadable, quote
+from attnkit.realmodels.configuration import Configuration
+from attnkit.realmodels.rotary import FULL, layer_types_of
+from attnkit.realmodels.stack import Stack
+
+WIDTH_FIELDS = ("hidden_size", "d_model", "n_embd", "n_embed", "dim")
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """Heads of one layer.
+
+    Attributes:
+        n_heads: Number of query heads.
+        n_kv_heads: Number of key and value heads.
+        d_head: Width of a head.
+        kv_layer: Index of the layer whose keys and values it uses, in most cases its own.
+        k_is_v: Whether the layer has no W_V, because W_K serves as W_V.
+    """
+
+    n_heads: int
+    n_kv_heads: int
+    d_head: int
+    kv_layer: int
+    k_is_v: bool = False
+
+
+def layer_sizes(stack: Stack, config: Configuration, n_layers: int) -> list[LayerSize]:
+    """Return the heads of every layer.
+
+    Raises:
+        Unreadable: If a field is missing or wrong, or fields contradict each other.
+    """
+    n_heads = config.count(*stack.n_heads)
+    n_kv_heads = config.count(*stack.n_kv_heads, default=n_heads) if stack.n_kv_heads else n_heads
+    if stack.count_kv_heads is not None:
+        n_kv_heads = stack.count_kv_heads(config, n_heads)
+    size = LayerSize(n_heads, n_kv_heads, _d_head(stack, config, n_heads), 0)
+    sizes = [replace(size, kv_layer=layer) for layer in range(n_layers)]
+    if stack.layer_sizes and stack.rotary:
+        layer_types = layer_types_of(stack.rotary, config, n_layers)
+        sizes = _reused(config, layer_types, _overridden(config, layer_types, sizes))
+    for size in sizes:
+        if size.n_heads % size.n_kv_heads:
+            raise Unreadable(
+                f"config.json: {size.n_heads} heads cannot share {size.n_kv_heads} key and value "
+                "heads equally"
+            )
+    return sizes
+
+
+def _d_head(stack: Stack, config: Configuration, n_heads: int) -> int:
+    if stack.d_head and config.find(*stack.d_head)[0]:
+        return config.count(*stack.d_head)
+    d_model = config.count(*WIDTH_FIELDS)
+    if d_model % n_heads:
+        raise Unreadable(
+            f"config.json: the width {d_model} cannot be divided among {n_heads} heads"
+        )
+    return d_model // n_heads
+
+
+def _overridden(
+    config: Configuration, layer_types: tuple[str, ...], sizes: list[LayerSize]
+) -> list[LayerSize]:
+    """Return the sizes with those of layers that attend to all tokens.
+
+    Newer configurations have an object of fields for every such layer, and older ones have fields
+    of the model.
+    """
+    k_is_v = config.flag("attention_k_eq_v", default=False)
+    by_layer = config.section("per_layer_config")
+    overridden = []
+    for layer, (layer_type, size) in enumerate(zip(layer_types, sizes, strict=True)):
+        d_head, n_kv_heads = size.d_head, size.n_kv_heads
+        if by_layer is not None:
+            fields = by_layer.section(str(layer)) or Configuration({})
+            d_head = fields.count("head_dim", default=d_head)
+            n_kv_heads = fields.count("num_key_value_heads", default=n_kv_heads)
+        elif layer_type == FULL:
+            d_head = config.count("global_head_dim", default=d_head)
+            if k_is_v:
+                n_kv_heads = config.count("num_global_key_value_heads", default=n_kv_heads)
+        overridden.append(
+            replace(
+                size,
+                d_head=d_head,
+                n_kv_heads=n_kv_heads,
+                k_is_v=k_is_v and layer_type == FULL,
+            )
+        )
+    return overridden
+
+
+def _reused(
+    config: Configuration, layer_types: tuple[str, ...], sizes: list[LayerSize]
+) -> list[LayerSize]:
+    """Return the sizes with the keys and values that the last layers reuse.
+
+    A layer reuses those of the last layer of its type that has its own.
+    """
+    name, n_reusing = config.find("num_kv_shared_layers")
+    if n_reusing in (None, 0):
+        return sizes
+    n_own = max(0, len(sizes) - config.count(name))
+    last_of_type = {layer_type: layer for layer, layer_type in enumerate(layer_types[:n_own])}
+    reused = list(sizes)
+    for layer in range(n_own, len(sizes)):
+        if layer_types[layer] not in last_of_type:
+            raise Unreadable(
+                f"config.json: {name} is {n_reusing}, so that no layer has keys and values for "
+                f"layer {layer}, whose type is {quote(layer_types[layer])}"
+            )
+        reused[layer] = replace(sizes[layer], kv_layer=last_of_type[layer_types[layer]])
+    return reused
