@@ -12,6 +12,7 @@ from waiting import assert_same_bits, unending, wait_until, wait_until_still
 from attnkit.analysis.inspection.request import Inspection
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.experiment import Experiment
+from attnkit.figures.tying import tying_results
 from attnkit.service import ended_jobs, worker
 from attnkit.service.service import TrainingService
 from attnkit.service.store import ResultStore
@@ -161,6 +162,19 @@ def test_joined_variants_are_looked_into_together(service, told):
     ]
     assert found.header["steps"] == [0, 11, 22, 33]
     assert len([c for c in told if c["do"] == "start"]) == trained
+
+
+def test_joined_variants_are_tied_with_all_their_seeds(service):
+    """Each with the weights of its own training, which the film of one seed does not have."""
+    known = finished(service, experiment("QKV", "Q=K", first_seed=75, n_seeds=2))
+    new = finished(service, known.experiment.replace(sharing=["QKV", "Q=K", WIDE]), reuse=True)
+    before, after = (
+        tying_results(InspectionResult.from_bytes(service.inspect(job.id, Inspection("tying"))))
+        for job in (known, new)
+    )
+    assert [result.variant for result in after[0]] == ["QKV", WIDE]
+    assert [result.seeds for result in after[0]] == [(75, 76), (75, 76)]
+    np.testing.assert_array_equal(before[0][0].mixed, after[0][0].mixed)
 
 
 def test_joined_variants_answer_a_book_together(service):

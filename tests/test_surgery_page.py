@@ -86,7 +86,7 @@ def test_a_visitor_who_comes_here_first_sees_both_operations():
     assert "Reported, not measured here" in text
     assert {"ways_table", "heads_table"} <= keys(tab)
     assert "recovery" not in keys(tab)
-    assert len(tab.get("download_button")) == 2
+    assert len(tab.get("download_button")) == 3
 
 
 def test_the_chosen_way_is_marked_and_told():
@@ -119,7 +119,7 @@ def test_what_is_tied_is_trained_on_and_told():
     assert "Tied at step 40: " in said(tab)
     assert "40 steps later" in said(tab)
     assert "40 steps later" in drawn(tab, "recovery")["alt"]
-    assert len(tab.get("download_button")) == 3
+    assert len(tab.get("download_button")) == 4
     links = {link.proto.label: link.proto.query_string for link in tab.get("page_link")}
     assert "tie" in links["Open it in the Lab"]
 
@@ -293,15 +293,21 @@ def test_a_failure_is_told_and_can_be_tried_again():
 
 @pytest.mark.browser
 def test_tied_trained_on_and_taken_away_in_a_browser(browser, address):
-    """By keyboard: choose, train on, see the curve grow on one node; download; nothing is cut."""
+    """By keyboard: move α, choose, train on, see the curve grow on one node; nothing is cut."""
     link = "&".join(f"{name}={value}" for name, value in small_link(steps="400").items())
     page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
     page.set_default_timeout(LONG)
     page.goto(f"{address}/surgery?{link}")
     page.locator(".st-key-train_here button").click()
-    expect(page.locator(".ak-ways caption")).to_have_count(4)
+    expect(page.locator(".st-key-ways_table caption")).to_have_count(4)
     expect(page.locator(".ak-heads tbody")).to_have_count(2)
     expect(page.get_by_text("Trained for 400 steps")).to_be_visible()
+    page.locator(".st-key-tying_alpha input[type=range]").focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    expect(page.locator(".st-key-tying_chosen")).to_have_text(re.compile(r"^α = 0\.6: \d+%"))
+    mixtures = page.locator(".st-key-mixtures [role=img]")
+    expect(mixtures).to_have_attribute("aria-label", re.compile(r"α = 0\.6: "))
     page.get_by_role("radio", name="K=V", exact=True).last.focus()
     page.keyboard.press("Enter")
     expect(page.locator(".ak-ways tr[aria-current]")).to_contain_text("average")
@@ -324,6 +330,7 @@ def test_tied_trained_on_and_taken_away_in_a_browser(browser, address):
     assert finding in page.locator(".st-key-recovery [role=img]").get_attribute("aria-label")
     for key, header in (
         ("ways_csv", "by"),
+        ("tying_csv", "alpha"),
         ("heads_csv", "head_off"),
         ("recovery_csv", "seed"),
     ):

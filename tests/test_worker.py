@@ -129,13 +129,16 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
     assert not in_memory._archive.weights
 
 
-def test_weights_are_kept_of_tasks_that_can_be_asked_only():
-    """Weights are kept only of tasks that answer a phone book."""
+def test_weights_of_all_seeds_are_kept_of_every_task():
+    """Inspections that compare seeds need them after the job has ended."""
+    experiment = small(5).replace(n_seeds=2)
     commands = queue.Queue()
-    commands.put({"do": "start", "job": "a", "experiment": small(5).to_json(), **RUN})
+    commands.put({"do": "start", "job": "a", "experiment": experiment.to_json(), **RUN})
     in_memory = Worker(Frames(commands, 1))
     in_memory.run(commands)
-    assert not in_memory._archive.weights
+    kept = in_memory._archive.weights["a"]
+    assert kept.experiment == experiment
+    assert [len(kept.of_variant(variant)) for variant in experiment.sharing] == [2, 2]
 
 
 def test_signs_of_life_come_in_the_middle_of_a_step(monkeypatch):

@@ -9,11 +9,17 @@ from attnkit.foundation.lazy import import_on_use
 
 if TYPE_CHECKING:
     from attnkit.analysis.inspection.request import Inspection
+    from attnkit.analysis.inspection.tying import measure_tying, tying_table
     from attnkit.analysis.inspection.views import inspect
 
-_HOMES = {"Inspection": "inspection.request", "inspect": "inspection.views"}
+_HOMES = {
+    "Inspection": "inspection.request",
+    "inspect": "inspection.views",
+    "measure_tying": "inspection.tying",
+    "tying_table": "inspection.tying",
+}
 
-__all__ = ["Inspection", "inspect"]
+__all__ = ["Inspection", "inspect", "measure_tying", "tying_table"]
 
 
 __getattr__ = import_on_use(__name__, _HOMES)

@@ -25,7 +25,7 @@ from attnkit.variants.catalogue import title_of
 from attnkit.variants.tying import TieAtOption
 
 MOST_SEEDS = 5
-"""Most seeds of such an experiment: enough for an interval, few enough to wait for."""
+"""Most seeds that a page ties: enough for an interval, few enough to wait for."""
 
 NEAR = 0.01
 """Largest distance below the accuracy before tying at which accuracy counts as recovered."""

@@ -126,12 +126,8 @@ def ways_table(ways: Sequence[Way], chosen: Way, chance: float) -> str:
     """Return an HTML table for each tie of one variant: name of the way, bar, accuracy."""
     ties = dict.fromkeys(way.tie for way in ways)
     groups = "".join(_group(tie, ways, chosen, chance) for tie in ties)
-    legend = (
-        f"<span>{_SAMPLE.format('ak-before')} before tying {percent(ways[0].before)}</span>"
-        f"<span>{_SAMPLE.format('ak-chance')} chance {percent(chance)}</span>"
-        "<span>▸ chosen</span>"
-    )
-    return f'<div class="ak-ways">{groups}</div><div class="ak-legend">{legend}</div>'
+    legend = legend_of_levels(ways[0].before, chance, "<span>▸ chosen</span>")
+    return f'<div class="ak-ways">{groups}</div>{legend}'
 
 
 def ways_csv(ways: Sequence[Way]) -> str:
@@ -149,6 +145,33 @@ _SAMPLE = '<i class="ak-sample {}" aria-hidden="true"></i>'
 """Sample of a line in the legend; the class selects the line."""
 
 
+def legend_of_levels(before: float, chance: float, more: str = "") -> str:
+    """Return the HTML legend of the lines for the accuracy before tying and by chance.
+
+    Args:
+        before: Accuracy before tying.
+        chance: Accuracy of a simple guess.
+        more: HTML of further entries.
+    """
+    return (
+        '<div class="ak-legend">'
+        f"<span>{_SAMPLE.format('ak-before')} before tying {percent(before)}</span>"
+        f"<span>{_SAMPLE.format('ak-chance')} chance {percent(chance)}</span>{more}</div>"
+    )
+
+
+def accuracy_cells(accuracy: float, before: float, chance: float, color: str) -> str:
+    """Return the HTML cells of one accuracy: a bar with both levels, and the number."""
+    bar = (
+        f'<i style="width:{accuracy:.1%};background:{color}"></i>'
+        f'<i class="ak-chance" style="left:{chance:.1%}"></i>'
+        f'<i class="ak-before" style="left:{before:.1%}"></i>'
+    )
+    return (
+        f'<td><div class="ak-bar" aria-hidden="true">{bar}</div></td><td>{percent(accuracy)}</td>'
+    )
+
+
 def _group(tie: str, ways: Sequence[Way], chosen: Way, chance: float) -> str:
     color = COLORS[Sharing(tie)]
     rows = "".join(_row(way, way == chosen, color, chance) for way in ways if way.tie == tie)
@@ -161,12 +184,4 @@ def _row(way: Way, is_chosen: bool, color: str, chance: float) -> str:
     name = f'<th scope="row">{mark}{escape(way.how)}</th>'
     if way.refusal:
         return f'<tr{current}>{name}<td colspan="2" class="ak-not">{escape(way.refusal)}</td></tr>'
-    bar = (
-        f'<i style="width:{way.at_once:.1%};background:{color}"></i>'
-        f'<i class="ak-chance" style="left:{chance:.1%}"></i>'
-        f'<i class="ak-before" style="left:{way.before:.1%}"></i>'
-    )
-    return (
-        f'<tr{current}>{name}<td><div class="ak-bar" aria-hidden="true">{bar}</div></td>'
-        f"<td>{percent(way.at_once)}</td></tr>"
-    )
+    return f"<tr{current}>{name}{accuracy_cells(way.at_once, way.before, chance, color)}</tr>"

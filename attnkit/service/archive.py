@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from attnkit.analysis.custom_phone_book import is_phone_book
 from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.tying import Runs, inspect_tying
 from attnkit.analysis.inspection.views import inspect
 from attnkit.analysis.responses import Answers
-from attnkit.experiment import from_text
+from attnkit.experiment import Experiment, from_text
 from attnkit.service.book_answers import (
     Weights,
     WeightsGone,
@@ -25,7 +25,7 @@ from attnkit.training.film import Film
 from attnkit.training.joining import join_films
 
 KEPT_BYTES = 2**26
-"""Size of the weights of ended phone book jobs that are kept; the oldest are dropped first."""
+"""Size of the weights of ended jobs that are kept; the oldest are dropped first."""
 
 FILM_BYTES = 2**27
 """Size of the films of ended jobs that are kept; the least recently inspected go first."""
@@ -45,7 +45,7 @@ class Archive:
         jobs: Running jobs by id; the training process changes them.
 
     Attributes:
-        weights: Weights of ended phone book jobs by id, the newest last.
+        weights: Weights of ended jobs by id, the newest last.
         films: Films of ended jobs by id, the last inspected one last.
     """
 
@@ -55,11 +55,10 @@ class Archive:
         self.films: dict[str, Film] = {}
 
     def keep(self, name: str, job: TrainingJob) -> None:
-        """Keep the film of a job that ends, and its weights if it can answer phone books."""
-        if is_phone_book(job.training.experiment.task):
-            with contextlib.suppress(MemoryError, RuntimeError):
-                self.weights[name] = Weights.of(job.training)
-            drop_oldest(self.weights, KEPT_BYTES)
+        """Keep the film of a job that ends, and the last weights of all its seeds."""
+        with contextlib.suppress(MemoryError, RuntimeError):
+            self.weights[name] = Weights.of(job.training)
+        drop_oldest(self.weights, KEPT_BYTES)
         self.films[name] = job.camera.film
         drop_oldest(self.films, FILM_BYTES, least=1)
 
@@ -96,9 +95,30 @@ class Archive:
         film = films[names[0]]
         if "trainers" in command:
             film = join_films(from_text(command["experiment"]), [films[name] for name in names])
-        result = inspect(film, Inspection.from_dict(command["asked"]))
+        inspection = Inspection.from_dict(command["asked"])
+        if inspection.view == "tying":
+            result = inspect_tying(film, inspection, self._all_seeds(film.experiment, names))
+        else:
+            result = inspect(film, inspection)
         result.header["film"] = command["job"]
         return result.to_bytes()
+
+    def _all_seeds(self, experiment: Experiment, names: list[str]) -> list[Runs] | None:
+        """Return the runs of all seeds of every variant; None if their weights were dropped.
+
+        Args:
+            experiment: The experiment with all variants.
+            names: The job that trained them, or for every variant the one that trained it.
+        """
+        try:
+            weights = [self._weights_of(name) for name in names]
+        except WeightsGone:
+            return None
+        of_variants = weights if len(weights) > 1 else weights * len(experiment.sharing)
+        return [
+            (of_job.experiment, of_job.of_variant(variant), of_job.step)
+            for variant, of_job in zip(experiment.sharing, of_variants, strict=True)
+        ]
 
     def _weights_of(self, name: str) -> Weights:
         job = self._jobs.get(name)

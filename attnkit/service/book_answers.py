@@ -19,6 +19,7 @@ from attnkit.model.model import Model
 from attnkit.model.reference import Layer
 from attnkit.training import Training
 from attnkit.training.data import draw_probe
+from attnkit.variants import Variant
 from attnkit.variants.size import ALIGNED
 
 
@@ -63,6 +64,11 @@ class Weights:
         """Return the weights of a task's shipped example, which has the first seed only."""
         experiment, parameters = load_weights(task)
         return Weights(experiment, experiment.training.steps, parameters)
+
+    def of_variant(self, variant: Variant) -> list[dict[str, np.ndarray]]:
+        """Return the parameters of one variant, a dictionary for each seed."""
+        n_seeds, index = self.experiment.n_seeds, self.experiment.sharing.index(variant)
+        return self.parameters[index * n_seeds : (index + 1) * n_seeds]
 
     @property
     def n_bytes(self) -> int:
@@ -130,8 +136,7 @@ def _answer(weights: Weights, experiment: Experiment, index: int, batch: Tensor)
     seeds, task, variant = list(experiment.seeds), experiment.task, experiment.sharing[index]
     tied = {variant} if is_tied(weights.experiment, variant, weights.step) else set()
     model = Model(experiment, seeds, torch.device("cpu"), sharing=[variant], tied=tied)
-    for run in range(len(seeds)):
-        trained = weights.parameters[index * len(seeds) + run]
+    for run, trained in enumerate(weights.of_variant(variant)):
         for name, value in model.run_parameters(run).items():
             if name not in trained or trained[name].shape != tuple(value.shape):
                 return _no_answers(size_refusal(weights.experiment, experiment, variant))

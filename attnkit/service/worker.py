@@ -8,7 +8,7 @@ whose turn it is, so that the server knows this if the process dies.
 
 Between turns it also answers requests, because pages never import torch: it draws examples of
 tasks, lets trained models answer phone books, and inspects them. For these it keeps the last
-weights of phone book jobs, and films the first seed of every job.
+weights of every job, and films its first seed.
 
 If the kernel has to be compiled first, a thread does that, and jobs begin on torch in the meantime.
 A job keeps the engine that it began with.
@@ -224,7 +224,7 @@ class Worker:
             self._send(name, job, "running")
 
     def _end(self, name: str, state: str, reason: str = "") -> None:
-        """End a job and send its last snapshot; keep its film, and the weights of a phone book."""
+        """End a job and send its last snapshot; keep its film and its weights."""
         job = self._jobs.pop(name)
         if state == "stopped" and not reason:
             self._hold(name, job)

@@ -91,8 +91,19 @@ class Subject:
         A text says why there is none; None means that the run has no film yet, or has failed.
         """
         job = self.ask_for_film()
-        if job is None:
-            return f"Not taken: {self.refusal}"
+        return f"Not taken: {self.refusal}" if job is None else self._inspect(job, inspection)
+
+    def inspect_all_seeds(self, inspection: Inspection) -> bytes | str | None:
+        """Return the result of an inspection of all seeds of the run, if it still has its weights.
+
+        If not, the one seed is inspected, which may be trained again for its film.
+        """
+        job = self.lab.job
+        result = self._inspect(job, inspection) if job is not None and job.over else None
+        return result if isinstance(result, bytes) else self.inspect(inspection)
+
+    def _inspect(self, job: Job, inspection: Inspection) -> bytes | str | None:
+        """Return the result of an inspection of a job; see `inspect`."""
         if not job.begun or job.snapshot is None or job.state == "failed":
             return None
         key = (job.id, job.state, job.step, inspection)
@@ -201,7 +212,8 @@ def remember(key: str, options: Sequence[Any], default: Any, name: str = "") -> 
     if key in st.session_state:
         memory[name or key] = st.session_state[key]
     value = memory.get(name or key, default)
-    if memory.get(f"{key} on") != page or value not in options:
+    is_new = key not in st.session_state or memory.get(f"{key} on") != page
+    if is_new or value not in options:
         st.session_state[key] = value if value in options else default
     memory[f"{key} on"] = page
 

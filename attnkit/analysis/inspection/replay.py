@@ -9,7 +9,7 @@ Index letters as in `attnkit.model.reference`, with `f` frame in place of run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -69,16 +69,7 @@ class Replay:
             drawn=False,
         )
         self._transformer = self.model.transformer(variant)
-        self.fill([frame.parameters[index] for frame in frames])
-
-    def fill(self, parameters: list[dict[str, np.ndarray]]) -> None:
-        """Load the parameters of each model, in the order of the frames."""
-        for run, arrays in enumerate(parameters):
-            for name, value in self.model.run_parameters(run).items():
-                if name not in arrays or arrays[name].shape != tuple(value.shape):
-                    shape = arrays[name].shape if name in arrays else "none"
-                    raise ValueError(f"{name}: got {shape}, allowed {tuple(value.shape)}")
-                value.copy_(torch.from_numpy(arrays[name]))
+        fill(self.model, [frame.parameters[index] for frame in frames])
 
     @torch.no_grad()
     def forward(self, tokens: Int64[Tensor, "b n fields"]) -> Replayed:
@@ -102,6 +93,20 @@ class Replay:
             stages.append(self._transformer.attend(len(stages), x, stages[-1]))
             x = self._transformer.stream_after(len(stages) - 1, stages[-1])
         return Replayed(stages, self._transformer.read_out(x))
+
+
+def fill(model: Model, parameters: Sequence[dict[str, np.ndarray]]) -> None:
+    """Load the parameters of each run of a model, in the order of its runs.
+
+    Raises:
+        ValueError: If the weights do not fit the model.
+    """
+    for run, arrays in enumerate(parameters):
+        for name, value in model.run_parameters(run).items():
+            if name not in arrays or arrays[name].shape != tuple(value.shape):
+                shape = arrays[name].shape if name in arrays else "none"
+                raise ValueError(f"{name}: got {shape}, allowed {tuple(value.shape)}")
+            value.copy_(torch.from_numpy(arrays[name]))
 
 
 def replays(film: Film, variant: Variant, experiment: Experiment | None = None) -> Iterator[Replay]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-View = Literal["examples", "attention", "symmetry", "similarity", "heads", "ties", "weights"]
+View = Literal[
+    "examples", "attention", "symmetry", "similarity", "heads", "ties", "tying", "weights"
+]
 """Kind of request; `attnkit.analysis.inspection.views` has a function for each."""
 
 

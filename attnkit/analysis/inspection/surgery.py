@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,13 +93,13 @@ def inspect_ties(film: Film, inspection: Inspection) -> InspectionResult:
     for index, variant in enumerate(film.experiment.sharing):
         (replay,) = replays(last, variant)
         untied.append(_accuracy(replay.model, examples))
-        for tying in _tyings(last, variant):
+        for tying in tyings(film.experiment, variant, last.steps[-1]):
             try:
-                model, refusal = tying.model(last.frames[0].parameters[index]), ""
+                model, refusal = tying.model([last.frames[0].parameters[index]]), ""
                 tied.append(_accuracy(model, examples))
             except (InvalidVariant, InvalidExperiment) as error:
                 tied.append(np.nan)
-                refusal = _refusal(error, tying.sharing)
+                refusal = refusal_of(error, tying.sharing)
             rows.append({"variant": index, **tying.header, "refusal": refusal})
     header = {**_header(last, inspection, examples), "rows": rows}
     fixed = {"tied": np.array(tied, np.float32), "untied": np.array(untied, np.float32)}
@@ -107,7 +107,7 @@ def inspect_ties(film: Film, inspection: Inspection) -> InspectionResult:
 
 
 @dataclass(frozen=True)
-class _Tying:
+class Tying:
     """One way to tie matrices of a trained variant.
 
     Attributes:
@@ -136,35 +136,38 @@ class _Tying:
         text = self.text if self.repeatable else ""
         return {"tie": self.sharing.value, "by": self.by, "text": text}
 
-    def model(self, parameters: dict[str, np.ndarray]) -> Model:
-        """Return the tied model.
+    def model(
+        self, parameters: Sequence[dict[str, np.ndarray]], model_class: type[Model] = Model
+    ) -> Model:
+        """Return the tied models of some runs of the variant.
 
         Args:
-            parameters: Parameters of the untied model.
+            parameters: Parameters of each untied model.
+            model_class: Class of the tied models.
 
         Raises:
             InvalidVariant, InvalidExperiment: If it cannot be tied in this way; says why.
         """
         variant = Variant(f"{self.text} tie_at=0")
         experiment = self.experiment.replace(sharing=[variant])
-        model = Model(
+        model = model_class(
             experiment,
-            [experiment.first_seed],
+            [experiment.first_seed] * len(parameters),
             torch.device("cpu"),
             tied={variant},
             drawn=False,
         )
-        new = model.run_parameters(0)
-        old = {name: torch.from_numpy(value) for name, value in parameters.items()}
-        for name, value in tie(variant, old, new):
-            new[name].copy_(value)
+        for run, of_run in enumerate(parameters):
+            new = model.run_parameters(run)
+            old = {name: torch.from_numpy(value) for name, value in of_run.items()}
+            for name, value in tie(variant, old, new):
+                new[name].copy_(value)
         return model
 
 
-def _tyings(film: Film, variant: Variant) -> Iterator[_Tying]:
-    """Yield every way to tie more matrices than are tied at the film's only frame."""
-    experiment = film.experiment
-    stage = variant.stages[-1 if is_tied(experiment, variant, film.steps[-1]) else 0]
+def tyings(experiment: Experiment, variant: Variant, step: int) -> Iterator[Tying]:
+    """Yield every way to tie more matrices of a variant than are tied at a step of its training."""
+    stage = variant.stages[-1 if is_tied(experiment, variant, step) else 0]
     if experiment.equal != "nothing":  # keep the widths that equal costs have led to
         adjusted = experiment.adjusted(variant)
         widths = {"d_head": adjusted.size.d_head, "d_mlp": adjusted.size.d_mlp}
@@ -178,10 +181,10 @@ def _tyings(film: Film, variant: Variant) -> Iterator[_Tying]:
             continue
         keep = [f"keep_{members[0]}" for members in finer.classes if members not in coarser.classes]
         for by in ("average", *keep):
-            yield _Tying(experiment, stage, coarser, by, len(variant.stages) == 1)
+            yield Tying(experiment, stage, coarser, by, len(variant.stages) == 1)
 
 
-def _refusal(error: InvalidVariant | InvalidExperiment, sharing: Sharing) -> str:
+def refusal_of(error: InvalidVariant | InvalidExperiment, sharing: Sharing) -> str:
     """Return the reason why a variant cannot be tied, as a sentence."""
     text = str(error).removeprefix(f"tie={sharing}: ")
     if isinstance(error, InvalidExperiment):

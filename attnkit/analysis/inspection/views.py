@@ -10,6 +10,7 @@ from attnkit.analysis.inspection.result import InspectionResult, header_of
 from attnkit.analysis.inspection.similarity import inspect_similarity
 from attnkit.analysis.inspection.surgery import inspect_heads, inspect_ties
 from attnkit.analysis.inspection.symmetry import inspect_symmetry
+from attnkit.analysis.inspection.tying import inspect_tying
 from attnkit.analysis.inspection.weights import inspect_weights
 from attnkit.training.film import Film
 
@@ -20,6 +21,7 @@ VIEWS: dict[View, Callable[[Film, Inspection], InspectionResult]] = {
     "similarity": inspect_similarity,
     "heads": inspect_heads,
     "ties": inspect_ties,
+    "tying": inspect_tying,
     "weights": inspect_weights,
 }
 

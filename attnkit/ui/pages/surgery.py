@@ -37,6 +37,7 @@ from attnkit.ui.tied_training import (
     points,
     show_recovery,
 )
+from attnkit.ui.tying import mixtures_area
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
 
@@ -70,6 +71,8 @@ def draw() -> None:
     st.fragment(tie_area, run_every=TICK_SECONDS if trains else look_seconds)(
         subject, operation, grows, trains
     )
+    st.subheader("Which mixture of W_K and W_V serves both?", anchor=False)
+    st.fragment(mixtures_area)(subject)
     st.subheader("What if one head is switched off?", anchor=False)
     st.fragment(heads_area, run_every=look_seconds)(subject, grows)
     st.caption(REPORTED)

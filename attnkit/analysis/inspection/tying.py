@@ -1,0 +1,389 @@
+"""Keys and values of trained models tied afterwards: every mixture of W_K and W_V, and repairs.
+
+All seeds of a variant are measured as one batch. A repair is a K=V model whose W_O has taken up the
+map: with the values K M, the heads read out (P K) M W_O, so each head's rows of W_O become M W_O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Float64, Int64
+from torch import Tensor
+
+from attnkit.analysis.inspection.replay import fill, is_tied
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
+from attnkit.analysis.inspection.surgery import MOST_EXAMPLES, refusal_of, tyings
+from attnkit.analysis.linear_maps import (
+    linear_map,
+    orthogonal_map,
+    random_orthogonal_maps,
+    reduced_map,
+    truncated,
+)
+from attnkit.analysis.recovery import MOST_SEEDS
+from attnkit.analysis.similarity import linear_cka
+from attnkit.analysis.tying import ALPHAS, MapKind, Repair, TyingResult, repairs_for
+from attnkit.experiment import Experiment
+from attnkit.experiment.training_settings import MEASURED_TOGETHER
+from attnkit.foundation.settings import InvalidExperiment
+from attnkit.model.model import Model
+from attnkit.model.reference import Transformer
+from attnkit.training import metrics
+from attnkit.training.data import TrainingData, held_out_examples
+from attnkit.training.engine import choose_engine, is_ready, kernel_knows
+from attnkit.training.film import Film
+from attnkit.training.results import Result
+from attnkit.training.training import train
+from attnkit.variants import InvalidVariant, Variant
+from attnkit.variants.rules import Rule
+from attnkit.variants.sharing import Sharing
+from attnkit.variants.wiring import TOKEN, Wiring
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FITTED_EXAMPLES = 256
+"""Number of training examples on which the maps are fitted: the first ones of each seed."""
+
+_MOST_NUMBERS = 2**25
+"""Approximate limit of the keys and values that are in memory at the same time."""
+
+Parameters: TypeAlias = dict[str, np.ndarray]
+"""Parameters of one run by name."""
+
+Runs: TypeAlias = tuple[Experiment, list[Parameters], int]
+"""Experiment of a variant, the parameters of all its seeds, and their training step."""
+
+TokensAndLabels: TypeAlias = tuple[Int64[Tensor, "s b n fields"], Int64[Tensor, "s b a"]]
+"""Held-out examples of every seed."""
+
+
+def tying_table(trained: Experiment | Result) -> pd.DataFrame:
+    """Return the accuracies of all variants whose keys and values can be tied after training.
+
+    Args:
+        trained: A result, or an experiment, which is trained first.
+
+    Returns:
+        The `TyingResult.table` of the variants, one below the other. All held-out examples count.
+
+    Raises:
+        ValueError: If no variant can be tied in this way; says why.
+    """
+    import pandas as pd
+
+    result = train(trained) if isinstance(trained, Experiment) else trained
+    experiment, n_seeds, step = result.experiment, result.experiment.n_seeds, result.snapshot.step
+    tables, refusals = [], []
+    for index, variant in enumerate(experiment.sharing):
+        runs = result.parameters[index * n_seeds : (index + 1) * n_seeds]
+        try:
+            tables.append(measure_tying(experiment, variant, runs, step).table)
+        except ValueError as error:
+            refusals.append(str(error))
+    if not tables:
+        raise ValueError("; ".join(refusals))
+    return pd.concat(tables, ignore_index=True)
+
+
+@torch.no_grad()
+def measure_tying(
+    experiment: Experiment,
+    variant: Variant,
+    parameters: Sequence[Parameters],
+    step: int,
+    most_examples: int | None = None,
+) -> TyingResult:
+    """Return the accuracies of a trained variant after its keys and values are tied in many ways.
+
+    Args:
+        experiment: The experiment in which the variant was trained.
+        variant: A variant of QKV.
+        parameters: Parameters of the variant's runs, one for each seed of the experiment.
+        step: Training step of these parameters.
+        most_examples: Most held-out examples of each seed to measure on. None: all.
+
+    Raises:
+        ValueError: If its keys and values cannot be tied in this way; says why.
+    """
+    model = _model_class(experiment, variant)(
+        experiment,
+        experiment.seeds,
+        torch.device("cpu"),
+        sharing=[variant],
+        tied={variant} if is_tied(experiment, variant, step) else set(),
+        drawn=False,
+    )
+    fill(model, parameters)
+    tied = _tied_to_key(experiment, variant, step, model, parameters)
+    task = experiment.task_at(step)
+    drawn = held_out_examples(experiment, experiment.seeds, model.device, task)
+    examples = drawn.tokens[:, :most_examples], drawn.labels[:, :most_examples]
+    repairs = repairs_for(model.wirings[variant].sizes.d_v)
+    maps, cka = _fitted(model, variant, experiment, step, repairs)
+    finite = np.array([all(np.isfinite(v).all() for v in run.values()) for run in parameters])
+    arrays = {
+        "before": _accuracy(model, examples),
+        "mixed": _mixed(model, variant, tied, examples),
+        "repaired": _repaired(tied, maps, examples),
+        "cka": cka,
+    }
+    for values in arrays.values():
+        values[~finite] = np.nan
+    return TyingResult(
+        task.name,
+        variant.value,
+        tuple(experiment.seeds),
+        step,
+        task.chance,
+        examples[1].shape[1],
+        repairs,
+        **arrays,
+    )
+
+
+def inspect_tying(
+    film: Film,
+    inspection: Inspection,
+    runs: Sequence[Runs] | None = None,
+) -> InspectionResult:
+    """Return the accuracies at the last frame after keys and values are tied in many ways.
+
+    The header's "tying" has an entry for every variant: its text and why it cannot be tied, or the
+    header of its `TyingResult`, whose arrays have the index of the variant before their names.
+
+    Args:
+        film: Film of one seed.
+        inspection: The request.
+        runs: Runs of every variant, if more seeds than that of the film are known; the first
+            `MOST_SEEDS` are measured.
+    """
+    last = film.at(film.steps[-1])
+    if runs is None:
+        of_variants = last.frames[0].parameters
+        runs = [(film.experiment, [of_one], last.steps[0]) for of_one in of_variants]
+    entries, fixed = list[dict[str, Any]](), dict[str, np.ndarray]()
+    for index, (variant, run) in enumerate(zip(film.experiment.sharing, runs, strict=True)):
+        experiment, parameters, step = run
+        experiment = experiment.replace(n_seeds=min(MOST_SEEDS, experiment.n_seeds))
+        parameters = parameters[:MOST_SEEDS]
+        entry: dict[str, Any] = {"variant": variant.value, "refusal": ""}
+        try:
+            result = measure_tying(experiment, variant, parameters, step, MOST_EXAMPLES)
+            entry |= {"result": result.header}
+            fixed |= {f"{index}.{name}": array for name, array in result.arrays.items()}
+        except ValueError as error:
+            entry["refusal"] = str(error)
+        entries.append(entry)
+    header = {**header_of(last, inspection), "tying": entries}
+    return InspectionResult(header, with_accuracy(last), fixed)
+
+
+def _model_class(experiment: Experiment, variant: Variant) -> type[Model]:
+    """Return the class of models that computes a variant fastest, without compiling anything."""
+    engine = choose_engine(torch.device("cpu"))
+    if engine == "kernel" and is_ready(engine) and kernel_knows(experiment, variant):
+        from attnkit.model.kernel.model import KernelModel
+
+        return KernelModel
+    return Model
+
+
+def _tied_to_key(
+    experiment: Experiment,
+    variant: Variant,
+    step: int,
+    model: Model,
+    parameters: Sequence[Parameters],
+) -> Model:
+    """Return the K=V models that keep W_K.
+
+    Raises:
+        ValueError: If there are none, or if W_O cannot take up a map of the values.
+    """
+    sharing = model.forms[0].sharing
+    if sharing is not Sharing.QKV:
+        raise _refusal(variant, f"{sharing} does not have separate matrices W_Q, W_K and W_V")
+    tying = next(
+        tying
+        for tying in tyings(experiment, variant, step)
+        if tying.sharing is Sharing.K_V and tying.by == "keep_K"
+    )
+    try:
+        tied = tying.model(parameters, type(model))
+    except (InvalidVariant, InvalidExperiment) as error:
+        raise _refusal(variant, refusal_of(error, Sharing.K_V)) from None
+    if reason := _why_not_absorbed(model.wirings[variant]):
+        raise _refusal(variant, reason)
+    return tied
+
+
+def _refusal(variant: Variant, reason: str) -> ValueError:
+    """Return the error for a variant whose keys and values cannot be tied here, with the reason."""
+    return ValueError(
+        f"sharing: got {variant}, allowed QKV, or a variant of it such as RoPE or MQA: "
+        f"{reason.removesuffix('.')}"
+    )
+
+
+def _why_not_absorbed(wiring: Wiring) -> str:
+    """Return the reason why W_O cannot take up a map of the values; empty if it can."""
+    vectors = [wiring.vectors[wiring.roles[role]] for role in ("K", "V")]
+    if any(vector.sources != (TOKEN,) or vector.per_head for vector in vectors):
+        return "keys or values are computed in two steps"
+    if wiring.layers_share or wiring.shared_layers:
+        return "layers share matrices"
+    if wiring.rotation.values:
+        return "values are rotated"
+    if not wiring.has_output:
+        return "there is no W_O"
+    if any(type(rule).finish is not Rule.finish for rule in wiring.rules):
+        return "a rule changes the outputs of the heads before W_O"
+    return ""
+
+
+def _accuracy(model: Model, examples: TokensAndLabels) -> Float64[np.ndarray, " s"]:
+    """Return the accuracy of every run of a model on the examples of its seed."""
+    tokens, labels = examples
+    batches = tokens.split(max(1, MEASURED_TOGETHER // len(tokens)), 1)
+    logits = torch.cat([model.logits(batch.contiguous()) for batch in batches], 1)
+    accuracy: np.ndarray = metrics.accuracy(logits, labels).numpy()
+    return accuracy
+
+
+def _mixed(
+    model: Model, variant: Variant, tied: Model, examples: TokensAndLabels
+) -> Float64[np.ndarray, "s a"]:
+    """Return the accuracy with every mixture of `ALPHAS`; the tied model keeps W_K afterwards."""
+    old = model.transformer(variant).weights
+    new = tied.transformer(tied.variants[0]).weights
+    of_keys = [name for name in new if name[-4:] in (".W_K", ".b_K")]
+    accuracies = []
+    for alpha in ALPHAS:
+        for name in of_keys:
+            new[name].copy_(alpha * old[name] + (1 - alpha) * old[f"{name[:-1]}V"])
+        accuracies.append(_accuracy(tied, examples))
+    return np.stack(accuracies, 1)
+
+
+def _repaired(
+    tied: Model, maps: list[Float64[np.ndarray, "s l g d d"]], examples: TokensAndLabels
+) -> Float64[np.ndarray, "s p"]:
+    """Return the accuracy of the model that keeps W_K, with each of the maps taken up by W_O.
+
+    Args:
+        tied: The tied models of all seeds.
+        maps: Maps of every layer and key-value head, for each repair.
+        examples: Held-out examples of all seeds.
+    """
+    (wiring,) = tied.wirings.values()
+    weights = tied.transformer(tied.variants[0]).weights
+    outputs = [weights[wiring.names(layer)["W_O"]] for layer in range(len(tied.layer_specs))]
+    kept = [output.clone() for output in outputs]
+    accuracies = []
+    for of_repair in maps:
+        for layer, (output, old) in enumerate(zip(outputs, kept, strict=True)):
+            output.copy_(absorbed(old, torch.from_numpy(of_repair[:, layer])))
+        accuracies.append(_accuracy(tied, examples))
+    return np.stack(accuracies, 1)
+
+
+def absorbed(
+    output: Float[Tensor, "s hd m"], maps: Float64[Tensor, "s g d d"]
+) -> Float[Tensor, "s hd m"]:
+    """Return the output matrix that has taken up maps of the values: each head's rows are M W_O.
+
+    Args:
+        output: W_O with the rows of all heads, one head below the other.
+        maps: Map of every key-value head, which adjacent heads may share.
+    """
+    d_head = maps.shape[-1]
+    by_head = output.double().unflatten(1, (-1, d_head))  # (s, h, d, m)
+    of_heads = maps.repeat_interleave(by_head.shape[1] // maps.shape[1], 1)
+    new: Tensor = (of_heads @ by_head).flatten(1, 2).to(output.dtype)
+    return new
+
+
+def _fitted(
+    model: Model, variant: Variant, experiment: Experiment, step: int, repairs: Sequence[Repair]
+) -> tuple[list[Float64[np.ndarray, "s l g d d"]], Float64[np.ndarray, "s l g"]]:
+    """Return the maps of every repair, and the CKA of keys and values, on training examples."""
+    tokens = _training_tokens(experiment, step)
+    weights = model.transformer(variant).weights
+    n_numbers = (
+        2 * model.wirings[variant].n_inner * len(model.layer_specs) * tokens[0, ..., 0].numel()
+    )
+    maps, alignments = [], []
+    for seeds in torch.arange(len(tokens)).split(max(1, _MOST_NUMBERS // n_numbers)):
+        of_seeds = {name: weight[seeds] for name, weight in weights.items()}
+        layers = _keys_and_values(model.transformer(variant, of_seeds), variant, tokens[seeds])
+        alignments.append(np.stack([linear_cka(*layer) for layer in layers], 1))
+        names = [experiment.seeds[int(seed)] for seed in seeds]
+        of_layers = [
+            _maps(repairs, np.nan_to_num(layer), names, number)
+            for number, layer in enumerate(layers)
+        ]
+        maps.append([np.stack(of_repair, 1) for of_repair in zip(*of_layers, strict=True)])
+    joined = [np.concatenate(of_repair) for of_repair in zip(*maps, strict=True)]
+    return joined, np.concatenate(alignments)
+
+
+def _maps(
+    repairs: Sequence[Repair],
+    keys_and_values: Float[np.ndarray, "2 s g t d"],
+    seeds: Sequence[int],
+    layer: int,
+) -> list[Float64[np.ndarray, "s g d d"]]:
+    """Return the maps of one layer's heads, for each repair."""
+    keys, values = keys_and_values
+    n_heads, d_head = keys.shape[1], keys.shape[-1]
+    linear = linear_map(keys, values)
+    random = [random_orthogonal_maps([seed, layer], n_heads, d_head) for seed in seeds]
+    of_kind: dict[MapKind, Callable[[int], np.ndarray]] = {
+        "linear": lambda rank: truncated(linear, rank),
+        "reduced": lambda rank: reduced_map(keys, values, rank),
+        "orthogonal": lambda _: orthogonal_map(keys, values),
+        "random": lambda _: np.stack(random),
+    }
+    return [of_kind[repair.kind](repair.rank) for repair in repairs]
+
+
+def _training_tokens(experiment: Experiment, step: int) -> Int64[Tensor, "s b n fields"]:
+    """Return the first examples that each seed is trained on, in the task of a step."""
+    task = experiment.task_at(step)
+    data = TrainingData(experiment, experiment.seeds, torch.device("cpu"), task)
+    batches = [data.next()[0]]
+    while sum(batch.shape[1] for batch in batches) < FITTED_EXAMPLES:
+        batches.append(data.next()[0])
+    return torch.cat(batches, 1)[:, :FITTED_EXAMPLES]
+
+
+def _keys_and_values(
+    transformer: Transformer, variant: Variant, tokens: Int64[Tensor, "s b n fields"]
+) -> list[Float32[np.ndarray, "2 s g t d"]]:
+    """Return the keys and the values of all tokens in every layer, as their matrices give them.
+
+    Raises:
+        ValueError: If a rule of the variant changes values afterwards.
+    """
+    layers: list[list[Tensor]] = [[] for _ in transformer.layer_specs]
+    roles = transformer.wiring.roles
+    for batch in tokens.split(max(1, MEASURED_TOGETHER // len(tokens)), 1):
+        x, stages = transformer.embed(batch.contiguous()), None
+        for layer, batches in enumerate(layers):
+            stages = transformer.attend(layer, x, stages)
+            x = transformer.stream_after(layer, stages)
+            rows = stages.rows[:, :, slice(*stages.spec.key_positions)]
+            store = stages.heads.store(rows)
+            keys, values = store[roles["K"]], store[roles["V"]]
+            unchanged = stages.heads.for_all_heads(values)
+            if not torch.equal(stages.v.nan_to_num(), unchanged.nan_to_num()):
+                raise _refusal(variant, "a rule changes the values after W_V")
+            batches.append(torch.stack([keys, values]))  # (2, s, b, g, j, d)
+    joined = [torch.cat(batches, 2).transpose(2, 3).flatten(3, 4) for batches in layers]
+    return [layer.numpy() for layer in joined]

@@ -1,0 +1,226 @@
+"""Accuracy of trained models whose keys and values were tied afterwards, as values.
+
+Two families of ways lead from a trained QKV model to K=V. A mixture gives both roles the matrix
+α W_K + (1 − α) W_V. A repair keeps W_K and multiplies the values by a map that is fitted on
+activations (`attnkit.analysis.linear_maps`). `attnkit.analysis.inspection.tying` measures both;
+this module holds the result and imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from attnkit.analysis.recovery import percent_of
+from attnkit.training.statistics import mean_interval, paired_difference
+from attnkit.training.summary import percent
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALPHAS = tuple(round(0.05 * index, 2) for index in range(21))
+"""Shares of W_K in the mixtures: 0 keeps W_V, 0.5 is the average, 1 keeps W_K."""
+
+SAME = 0.01
+"""Largest difference of accuracy that counts as none."""
+
+_NEAR_CHANCE = 0.05
+"""Distance from chance below which a model has learnt little that tying could cost."""
+
+MapKind = Literal["linear", "reduced", "orthogonal", "random"]
+"""Kind of map: of least squares, truncated; of least squares among those of its rank; the nearest
+orthogonal one; a random orthogonal one."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A map by which the values are multiplied after keys and values were tied to W_K.
+
+    Attributes:
+        kind: Kind of the map.
+        rank: Rank of the map, from 1 to d_head.
+    """
+
+    kind: MapKind
+    rank: int
+
+
+def repairs_for(d_head: int) -> tuple[Repair, ...]:
+    """Return the repairs of heads of this width: the full linear map first, then smaller ranks."""
+    ranks = {rank for rank in (d_head // 2, d_head // 4, 2, 1) if 1 <= rank < d_head}
+    smaller = sorted(ranks, reverse=True)
+    return (
+        *(Repair("linear", rank) for rank in (d_head, *smaller)),
+        Repair("orthogonal", d_head),
+        Repair("random", d_head),
+        *(Repair("reduced", rank) for rank in smaller),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class TyingResult:
+    """Accuracies of one trained variant after its keys and values were tied, for every seed.
+
+    Attributes:
+        task: Name of the task.
+        variant: Text form of the trained variant.
+        seeds: Seeds of the runs.
+        step: Training step after which they were tied.
+        chance: Accuracy of a simple guess.
+        n_examples: Number of held-out examples that every accuracy is measured on.
+        repairs: The repairs, in the order of `repaired`.
+        before: Accuracy before tying; NaN for a run that has diverged, in all arrays.
+        mixed: Accuracy with every mixture of `ALPHAS`.
+        repaired: Accuracy with every repair.
+        cka: Linear CKA of the keys and values of every layer and key-value head, on the training
+            examples that the maps are fitted on.
+    """
+
+    task: str
+    variant: str
+    seeds: tuple[int, ...]
+    step: int
+    chance: float
+    n_examples: int
+    repairs: tuple[Repair, ...]
+    before: Float[np.ndarray, " s"]
+    mixed: Float[np.ndarray, "s a"]
+    repaired: Float[np.ndarray, "s p"]
+    cka: Float[np.ndarray, "s l h"]
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Arrays by name, as single precision."""
+        return {name: getattr(self, name).astype(np.float32) for name in _ARRAYS}
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """All other attributes as plain values."""
+        return {name: value for name, value in asdict(self).items() if name not in _ARRAYS}
+
+    @staticmethod
+    def from_parts(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TyingResult:
+        """Create a result from its `header` and `arrays`, which JSON may have changed to lists."""
+        fields = {**header, **arrays, "seeds": tuple(header["seeds"])}
+        fields["repairs"] = tuple(Repair(**repair) for repair in header["repairs"])
+        return TyingResult(**fields)
+
+    @property
+    def kept_key(self) -> Float[np.ndarray, " s"]:
+        """Accuracy with W_K for both, without a repair."""
+        return self.mixed[:, -1]
+
+    def of_repair(self, repair: Repair) -> Float[np.ndarray, " s"]:
+        """Return the accuracy of every seed with one of the repairs."""
+        return self.repaired[:, self.repairs.index(repair)]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Table with one row per seed and way to tie.
+
+        Columns: `task`, `sharing`, `seed`, `way` (mixture, or the `MapKind` and "map"), `alpha`
+        (NaN for maps), `rank` (NaN for mixtures), `accuracy_before`, `accuracy_after`, and `cka`,
+        the mean over layers and heads.
+        """
+        import pandas as pd
+
+        ways = [("mixture", alpha, np.nan) for alpha in ALPHAS]
+        ways += [(f"{repair.kind} map", np.nan, repair.rank) for repair in self.repairs]
+        after = np.concatenate([self.mixed, self.repaired], 1)
+        rows = [
+            (self.task, self.variant, seed, *way, before, accuracy, cka)
+            for seed, before, cka, accuracies in zip(
+                self.seeds, self.before, self.cka.mean((1, 2)), after, strict=True
+            )
+            for way, accuracy in zip(ways, accuracies, strict=True)
+        ]
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    @property
+    def has_learnt(self) -> bool:
+        """Whether the mean accuracy before tying is clearly above chance."""
+        return bool(mean_interval(self.before).mean >= self.chance + _NEAR_CHANCE)
+
+    @property
+    def mixture_finding(self) -> str:
+        """Sentences about the mixtures that keep the most accuracy."""
+        before = percent_of(mean_interval(self.before))
+        if not self.has_learnt:
+            return f"There is little to lose yet: {before} before tying, {_chance(self.chance)}."
+        mean = mean_interval(self.mixed.T).mean
+        first = last = best = int(np.nanargmax(mean))
+        while first > 0 and mean[first - 1] >= mean[best] - SAME:
+            first -= 1
+        while last < len(ALPHAS) - 1 and mean[last + 1] >= mean[best] - SAME:
+            last += 1
+        most = percent_of(mean_interval(self.mixed[:, best]))
+        if last - first == len(ALPHAS) - 1:
+            return f"Every mixture serves equally well: {most}, against {before} before tying."
+        where = f"mixtures have α from {ALPHAS[first]:g} to {ALPHAS[last]:g}"
+        where = where if first < last else f"mixture has α = {ALPHAS[best]:g}"
+        ends = ", ".join(
+            f"{name} {percent(float(mean[ALPHAS.index(alpha)]))}"
+            for alpha, name in ((0.5, "the average has"), (0.0, "keep W_V"), (1.0, "keep W_K"))
+        )
+        return f"The best {where}: {most} right, against {before} before tying. {_cap(ends)}."
+
+    @property
+    def repair_finding(self) -> str:
+        """Sentences about what the maps bring back of the accuracy that W_K for both loses."""
+        if not self.has_learnt:
+            return ""
+        kept, before = (float(mean_interval(v).mean) for v in (self.kept_key, self.before))
+        lost = before - kept
+        if lost <= SAME:
+            return f"Keeping W_K loses nothing ({percent(kept)}): there is nothing to repair."
+        full = self.repairs[0]
+        half = Repair("linear", full.rank // 2)
+        others = [
+            ("cut to half of its rank, it brings back", half),
+            ("an orthogonal map", Repair("orthogonal", full.rank)),
+            ("a random orthogonal map", Repair("random", full.rank)),
+        ]
+        gains = [f"{name} {self._gain(r)}" for name, r in others if r in self.repairs]
+        return (
+            f"Keeping W_K loses {_points(lost)}. A linear map from keys to values brings back "
+            f"{self._gain(full)} of them; {'; '.join(gains)}."
+        )
+
+    def _gain(self, repair: Repair) -> str:
+        """Return the gain of a repair over W_K for both, in points, with its interval."""
+        gain = paired_difference(self.of_repair(repair), self.kept_key)
+        mean, low, high = (100 * float(value) for value in (gain.mean, gain.low, gain.high))
+        if np.isnan(low) or round(low) == round(high):
+            return _number(mean)
+        return f"{_number(mean)} [{_number(low)} to {_number(high)}]"
+
+
+COLUMNS = (
+    "task", "sharing", "seed", "way", "alpha", "rank", "accuracy_before", "accuracy_after", "cka",
+)  # fmt: skip
+"""Columns of `TyingResult.table`."""
+
+_ARRAYS = ("before", "mixed", "repaired", "cka")
+
+
+def _points(share: float) -> str:
+    """Return a difference of accuracies in percentage points."""
+    count = round(100 * share)
+    return f"{count} point{'s' * (count != 1)}"
+
+
+def _number(value: float) -> str:
+    """Return a number without decimals, with a true minus."""
+    return str(round(value)).replace("-", "−")
+
+
+def _chance(chance: float) -> str:
+    return f"{percent(chance)} by chance"
+
+
+def _cap(text: str) -> str:
+    return text[0].upper() + text[1:]

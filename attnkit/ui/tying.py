@@ -1,0 +1,123 @@
+"""Mixtures of W_K and W_V in a trained model, and maps that repair W_K, on the page Surgery."""
+
+from __future__ import annotations
+
+import numpy as np
+import streamlit as st
+
+from attnkit.analysis.inspection.request import Inspection
+from attnkit.analysis.inspection.result import InspectionResult
+from attnkit.analysis.tying import ALPHAS, TyingResult
+from attnkit.figures.tying import (
+    mixture_label,
+    mixture_text,
+    plot_mixtures,
+    repairs_table,
+    tying_csv,
+    tying_results,
+)
+from attnkit.ui import components
+from attnkit.ui.inspection import Subject, moves, remember
+from attnkit.ui.markdown import plain
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
+
+
+def mixtures_area(subject: Subject) -> None:
+    """Draw the accuracy of all mixtures of W_K and W_V, with a slider, and of the repairs.
+
+    The training process computes them once, when the run has ended; moving the slider only moves
+    the mark.
+    """
+    if moves(subject.ask_for_film()):
+        st.info("The mixtures appear when the training has ended.")
+        return
+    blob = subject.inspect_all_seeds(Inspection("tying"))
+    if isinstance(blob, str):
+        st.error(plain(f"{blob}."), icon=":material/error:")
+    if not isinstance(blob, bytes):
+        return
+    results, refusals = tying_results(InspectionResult.from_bytes(blob))
+    if not results:
+        st.markdown("None of these models can be tied in this way.")
+        st.caption(plain(f"{refusals[0]}."))
+        return
+    show_tying(_pick(results), subject.experiment.hash, results)
+
+
+def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> None:
+    """Draw one variant's mixtures and repairs, with what they show in words.
+
+    Args:
+        result: The chosen variant.
+        name: Name of the run in the file that can be downloaded.
+        results: All variants, for the file.
+    """
+    with st.container(key="tying_finding"):
+        st.markdown(f"**{plain(result.mixture_finding)}**")
+    curve, repairs = st.columns([3, 2], gap="medium")
+    with curve:
+        remember("tying_alpha", ALPHAS, 0.5)
+        alpha = st.select_slider(
+            "α, the share of W_K in the mixture α W_K + (1 − α) W_V",
+            ALPHAS,
+            format_func=mixture_label,
+            key="tying_alpha",
+        )
+        chosen = mixture_text(result, alpha)
+        components.picture(
+            plot_mixtures(result, alpha),
+            key="mixtures",
+            alt=f"Accuracy over α. {result.mixture_finding} {chosen}",
+        )
+        with st.container(key="tying_chosen"):
+            st.markdown(plain(chosen))
+    with repairs:
+        components.markup(repairs_table(result), key="repairs_table")
+        with st.container(key="repair_finding"):
+            st.markdown(plain(result.repair_finding))
+    st.caption(plain(_method(result)))
+    st.download_button(
+        "Accuracies as CSV",
+        lambda: tying_csv(results),
+        f"attnkit-{name}-mixtures.csv",
+        "text/csv",
+        icon=":material/download:",
+        on_click="ignore",
+        key="tying_csv",
+    )
+
+
+def _pick(results: list[TyingResult]) -> TyingResult:
+    """Let the visitor choose one of the variants, if there are several."""
+    if len(results) == 1:
+        return results[0]
+    variants = [result.variant for result in results]
+    key = f"tying_variant_{'_'.join(variants)}"
+    remember(key, variants, variants[0])
+    chosen = st.segmented_control(
+        "Trained model",
+        variants,
+        required=True,
+        format_func=lambda text: title_of(Variant(text)),
+        key=key,
+        wrap=True,
+    )
+    return next((result for result in results if result.variant == chosen), results[0])
+
+
+def _method(result: TyingResult) -> str:
+    """Return how the accuracies were measured."""
+    first, *others = result.seeds
+    examples = f"{result.n_examples} held-out examples"
+    runs = f"Seed {first}, {examples}"
+    if others:
+        runs = f"Mean of {1 + len(others)} seeds, with 95% intervals, {examples} each"
+    with np.errstate(invalid="ignore"):
+        cka = float(np.nanmean(result.cka)) if np.isfinite(result.cka).any() else np.nan
+    return (
+        f"{runs}, after step {result.step}. The maps are fitted to the "
+        "keys and values of training examples, for each head by itself. They "
+        "become part of W_O, so they cost no parameters and no cache. CKA of keys and values: "
+        f"{cka:.2f}."
+    )
