@@ -8,10 +8,10 @@ from scipy.linalg import orthogonal_procrustes, svdvals
 from attnkit.analysis import similarity
 from attnkit.realmodels.base import Projections, Rope
 from attnkit.realmodels.chance import chance_levels
+from attnkit.realmodels.gram import bases_of
 from attnkit.realmodels.measures import (
     MEASURES,
     OF_WEIGHTS,
-    bases_of,
     measure_layer,
     prepared,
 )
