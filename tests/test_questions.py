@@ -11,12 +11,12 @@ from small_claims import TINY, MadeUp, made_up, small_claim
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import arm, no_worse, worse
 from attnkit.evidence.gathering import gather
-from attnkit.evidence.questions import (
-    QUESTIONS,
+from attnkit.evidence.question import (
     number_sentences,
     reason_sentences,
     short_answer,
 )
+from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import load_shipped, verdicts_of
 from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
 

@@ -13,12 +13,12 @@ from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm, worse
 from attnkit.evidence import record
 from attnkit.evidence.found import main_found, main_statement
-from attnkit.evidence.questions import (
-    QUESTIONS,
+from attnkit.evidence.question import (
     number_sentences,
     reason_sentences,
     short_answer,
 )
+from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.words import score_in_words, seen_in_words, total_in_words
 from attnkit.experiment.experiment import from_params

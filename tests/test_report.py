@@ -13,12 +13,12 @@ import pytest
 from small_claims import MadeUp, made_up
 
 from attnkit.claims import CLAIMS
-from attnkit.evidence.questions import (
-    QUESTIONS,
+from attnkit.evidence.question import (
     number_sentences,
     reason_sentences,
     short_answer,
 )
+from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import verdicts_of
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import RULE

@@ -1,86 +1,9 @@
-"""Short answers to five threads that ask why the projections differ, made from evidence.
-
-Every question has a short answer, its reason and numbers. Verdicts on claims choose the words and
-records fill in the numbers, so new evidence gives new answers.
-"""
+"""Five threads that ask why the projections differ, with the words of their answers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from attnkit.claims import Verdict
-from attnkit.evidence.record import Evidence
-from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question that a thread asks, and its answer.
-
-    Attributes:
-        id: Identifier in links.
-        title: The question in a few words; it can be answered with yes or no.
-        asked: Quotation from the thread.
-        source: Citation of the thread.
-        conclusion: Clauses of the short answer, see `conclusion_of`.
-        reason: Reason for the answer, in one or two sentences.
-        numbers: Numbers behind the answer.
-        claims: Ids of the claims that the answer rests on. The page plots the first one, and
-            visitors can run it again.
-        guess: Question about the first claim, for a visitor who has not seen the answer.
-        guesses: Possible answer to `guess` → the verdict that it predicts.
-        sweep: Name of the shipped sweep that says more; empty if there is none.
-    """
-
-    id: str
-    title: str
-    asked: str
-    source: str
-    conclusion: tuple[Sentence, ...]
-    reason: tuple[Sentence, ...]
-    numbers: tuple[Numbers, ...]
-    claims: tuple[str, ...]
-    guess: str
-    guesses: Mapping[str, Verdict]
-    sweep: str = ""
-
-
-def short_answer(
-    question: Question, records: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
-) -> str:
-    """Return the answer in one sentence; empty if its claims have no evidence.
-
-    Args:
-        question: The question.
-        records: Id of the claim → its evidence.
-        verdicts: Id of the claim → its verdict.
-    """
-    return conclusion_of(question.conclusion, records, verdicts)
-
-
-def reason_sentences(
-    question: Question, records: Mapping[str, Evidence], verdicts: Mapping[str, Verdict]
-) -> list[str]:
-    """Return the reason for an answer, as far as its claims have evidence.
-
-    Arguments are those of `short_answer`.
-    """
-    return [
-        sentence.in_words(records[sentence.claim], verdicts[sentence.claim])
-        for sentence in question.reason
-        if sentence.claim in records
-    ]
-
-
-def number_sentences(question: Question, records: Mapping[str, Evidence]) -> list[str]:
-    """Return the numbers behind an answer, as far as its claims have evidence."""
-    return [
-        numbers.in_words(records[numbers.claim])
-        for numbers in question.numbers
-        if numbers.claim in records
-    ]
-
+from attnkit.evidence.question import Question
+from attnkit.evidence.sentences import Numbers, Sentence
 
 _UNDECIDED = "These seeds will not tell"
 
@@ -186,7 +109,7 @@ QUESTIONS: tuple[Question, ...] = (
                 "may attend to itself (self-mask), {no matrix, self-mask:solved}.",
             ),
         ),
-        claims=("no_value", "value_for_new_tasks", "one_embedding"),
+        claims=("no_value", "value_for_new_tasks", "one_embedding", "rotated_values"),
         guess="Take the value matrix away. Will models do worse?",
         guesses={
             "No, they will do as well": "held",
@@ -246,6 +169,18 @@ QUESTIONS: tuple[Question, ...] = (
                 "{Q=K, 2 heads:@8}, four {Q=K, 4 heads:@8}, four a quarter as wide "
                 "{Q=K, 4 heads of 4:@8}.",
             ),
+            Numbers(
+                "skew_part",
+                "Whom Ada reports to, right after 4,800 steps of one matrix whose scores have a "
+                "skew part: rank 2 {skew part of rank 2:@8}, rank 8 {skew part of rank 8:@8}, "
+                "purely skew {skew part of rank 16:@8}.",
+            ),
+            Numbers(
+                "exclusive_rescues",
+                "A token that comes back, found without a self-mask by {Q=K:solved} runs of Q=K, "
+                "and by {Q=K, exclusive:solved} if a token’s own value is taken out of what it "
+                "reads.",
+            ),
         ),
         claims=(
             "direction",
@@ -254,7 +189,10 @@ QUESTIONS: tuple[Question, ...] = (
             "heads_buy_direction",
             "mlp_buys_direction",
             "layer_buys_direction",
+            "eight_heads_direction",
+            "skew_part",
             "self_mask_needed",
+            "exclusive_rescues",
             "reformer_text",
             "self_mask_text",
         ),
@@ -334,6 +272,8 @@ QUESTIONS: tuple[Question, ...] = (
             "alike_keys",
             "ranking",
             "tie_average",
+            "kv_after_rotation",
+            "partial_rope",
         ),
         guess="Make heads 3 numbers wide, then 8. Will K=V need more than four times the steps of "
         "QKV in the narrow ones only?",

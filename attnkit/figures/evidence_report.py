@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from attnkit.claims import FAMILIES, Claim, Verdict
-from attnkit.evidence.questions import (
-    QUESTIONS,
+from attnkit.evidence.question import (
     Question,
     number_sentences,
     reason_sentences,
     short_answer,
 )
+from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
 from attnkit.evidence.verdict import MARKS, RULE

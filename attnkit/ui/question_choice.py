@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import streamlit as st
 
 from attnkit.claims import CLAIMS
-from attnkit.evidence.questions import QUESTIONS, Question
+from attnkit.evidence.question import Question
+from attnkit.evidence.questions import QUESTIONS
 from attnkit.ui.address import Linked, open_choice, shortened
 
 ALL = "all"

@@ -9,13 +9,13 @@ import streamlit as st
 from attnkit.claims import CLAIMS, Claim, Verdict
 from attnkit.evidence import record
 from attnkit.evidence.found import main_found
-from attnkit.evidence.questions import (
-    QUESTIONS,
+from attnkit.evidence.question import (
     Question,
     number_sentences,
     reason_sentences,
     short_answer,
 )
+from attnkit.evidence.questions import QUESTIONS
 from attnkit.evidence.record import Evidence, to_json
 from attnkit.evidence.verdict import RULE
 from attnkit.evidence.words import rises_in_words, score_in_words, seen_in_words, total_in_words
