@@ -18,7 +18,9 @@ register_claim(
         "worse than rotating all of it, with three matrices and with K=V.",
         expected="held",
         seen="nothing",
-        seen_note="The variant had not been trained when the prediction was committed.",
+        seen_note="The variant had not been trained when the prediction was committed. "
+        "The number of seeds was raised from 20 to 40 after the first 20 had been seen: 20 cannot "
+        "show “no worse” when all verdicts are read together, whatever they are.",
         arms=(
             arm("QKV positions=rope rope_width=d/4", "QKV, a quarter", **_SETTINGS),
             arm("QKV positions=rope", "QKV, all", **_SETTINGS),
@@ -29,7 +31,7 @@ register_claim(
             no_worse("QKV, a quarter", "QKV, all"),
             no_worse("K=V, a quarter", "K=V, all"),
         ),
-        n_seeds=20,
+        n_seeds=40,
         family="What papers say",
     )
 )
