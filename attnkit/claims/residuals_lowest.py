@@ -31,7 +31,7 @@ register_claim(
             )
             for rival in RIVALS
         ),
-        n_seeds=8,
+        n_seeds=10,
         family="What papers say",
     )
 )

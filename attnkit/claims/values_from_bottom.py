@@ -6,7 +6,13 @@ from attnkit.claims.base import Claim, arm, better, register_claim
 
 UP_TO = 4
 
-_SETTINGS: dict[str, Any] = {"task": "language", "n_layers": 4, "up_to": UP_TO}
+_SETTINGS: dict[str, Any] = {
+    "task": "language",
+    "n_layers": 4,
+    "steps": 600,
+    "up_to": UP_TO,
+    "tuned_at": 2,
+}
 
 ARMS = (
     arm("QKV kv_from=bottom_middle", "bottom and middle", **_SETTINGS),
@@ -49,7 +55,7 @@ register_claim(
                 "keys and values of every second layer",
             ),
         ),
-        n_seeds=8,
+        n_seeds=10,
         family="What papers say",
     )
 )

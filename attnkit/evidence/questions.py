@@ -175,12 +175,6 @@ QUESTIONS: tuple[Question, ...] = (
                 "skew part: rank 2 {skew part of rank 2:@8}, rank 8 {skew part of rank 8:@8}, "
                 "purely skew {skew part of rank 16:@8}.",
             ),
-            Numbers(
-                "exclusive_rescues",
-                "A token that comes back, found without a self-mask by {Q=K:solved} runs of Q=K, "
-                "and by {Q=K, exclusive:solved} if a token’s own value is taken out of what it "
-                "reads.",
-            ),
         ),
         claims=(
             "direction",
