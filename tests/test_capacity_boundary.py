@@ -348,3 +348,10 @@ def test_settings_have_their_labels():
     assert label_of("n_hops") == "Hops"
     assert label_of("task") == "Task"
     assert label_of("nothing_like_it") == "nothing_like_it"
+
+
+def test_one_trained_value_has_no_boundary():
+    """A sweep that has just begun has one; some of its seeds may have solved the task already."""
+    whole = made_sweep(lambda sharing, point: float(point[Y] <= 4))
+    begun = SweepResult(whole.sweep, whole.runs[whole.runs[X] == 8].reset_index(drop=True))
+    assert boundary(begun, "QKV", X, Y) is None

@@ -113,7 +113,7 @@ def test_the_key_explains_only_what_is_drawn():
     assert phase_key(cells(WHOLE), n_cells) == ""
     key = phase_key(TABLE, n_cells, "steps_to_threshold", BOUNDARIES)
     assert re.findall(r"(\w+|×):", key) == ["Grey", "×", "Blank"]
-    assert key.startswith("On the line half of the seeds reach 99%")
+    assert key.startswith("On the line, half of the seeds reach 99%")
 
 
 def test_the_key_names_failures_beyond_the_band():

@@ -88,7 +88,8 @@ def boundary(
         fixed: A value for every other axis.
 
     Returns:
-        The boundary; None if all or none of the runs solve the task, or if `x` has no numbers.
+        The boundary; None if all or none of the runs solve the task, if `x` has no numbers, or if
+        nowhere two values of it are trained.
     """
     runs = runs_at(result, fixed or {}, x, y)
     values = result.sweep.axes[x]
@@ -110,7 +111,9 @@ def boundary(
         n_solved, n_runs = table["count"].to_numpy(float), table["size"].to_numpy(float)
         rows.append(cast("Value", at))
         found.append(half_point(numbers, n_solved, n_runs, rises=rises, reach=reach))
-    limits = np.array([[point.value, point.low, point.high] for point in found]).reshape(-1, 3).T
+    if not rows:
+        return None
+    limits = np.array([[point.value, point.low, point.high] for point in found]).T
     if logarithmic:
         limits = np.where(np.isfinite(limits), np.exp2(limits), limits)
     half, low, high = limits

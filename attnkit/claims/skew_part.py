@@ -35,7 +35,7 @@ register_claim(
         seen="nothing",
         seen_note="The variant had not been trained when the prediction was committed. Two arms "
         "with heads 32 wide, which have as many numbers in W_Q and W_K as QKV, were added after "
-        "the record; they are shown and not judged.",
+        "the first results; they are shown and not judged.",
         arms=ARMS,
         statements=(
             no_worse("skew part of rank 8", "QKV"),

@@ -93,7 +93,7 @@ def phase_key(
     """
     trained = table["n_seeds"] > 0
     marks = {
-        "On the line half of the seeds reach 99%; the pale band is its 95% interval.": any(
+        "On the line, half of the seeds reach 99%; the pale band is its 95% interval.": any(
             one.measured.any() for one in boundaries
         ),
         "Some seeds fail beyond the band, too.": any(_fails_beyond(table, b) for b in boundaries),
@@ -107,9 +107,10 @@ def phase_key(
 def _fails_beyond(table: pd.DataFrame, line: Boundary) -> bool:
     """Return whether a seed fails in a cell that the band of its row leaves on the solved side."""
     rows = table[(table["sharing"] == line.sharing) & (table["n_solved"] < table["n_seeds"])]
-    edges = dict(zip(line.at, line.high if line.rises else line.low, strict=True))
-    ends = rows[line.y].map(edges) if line.y else pd.Series(next(iter(edges.values())), rows.index)
-    beyond = rows[line.x] > ends if line.rises else rows[line.x] < ends
+    ends = line.high if line.rises else line.low
+    drawn = np.where(line.measured, ends, np.inf if line.rises else -np.inf)
+    end = rows[line.y].map(dict(zip(line.at, drawn, strict=True))) if line.y else drawn[0]
+    beyond = rows[line.x] > end if line.rises else rows[line.x] < end
     return bool(beyond.any())
 
 

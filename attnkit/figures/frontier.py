@@ -280,6 +280,8 @@ def describe_matching(table: pd.DataFrame, cost: Cost, names: tuple[str, str]) -
         verdict = "No clear difference: every interval includes 1"
     else:
         verdict = "It depends on the accuracy"
+    if not known.empty and len(known) < len(table):
+        verdict += f"; {b} does not reach all accuracies of {a}"
     texts = []
     for row in table.to_dict("records"):
         at = percent(row["accuracy"])
