@@ -10,7 +10,8 @@ register_claim(
     Claim(
         id="eight_heads_direction",
         title="With time, eight heads of Q=K tell direction, and depth alone does not",
-        question="Q=K finds successor and predecessor alike. Does more training help, or is this a limit?",
+        question="Q=K finds successor and predecessor alike. Do more heads or layers help, if they "
+        "have time?",
         source="attnkit's own, after the sweep of heads, width and layers",
         says="More heads raise the accuracy of Q=K step by step; more layers without an MLP do "
         "nothing.",
