@@ -14,6 +14,8 @@ from attnkit.figures.panels import Figure, Trace, band, level, line, mean_line
 from attnkit.figures.strips import OUTLINE, bare_layout
 from attnkit.figures.ties import accuracy_cells, legend_of_levels
 from attnkit.training.statistics import mean_interval
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import COLORS, REFERENCE
 from attnkit.variants.sharing import Sharing
 
@@ -25,11 +27,14 @@ _HEIGHT = 280
 
 
 def tying_results(inspected: InspectionResult) -> tuple[list[TyingResult], list[str]]:
-    """Return the results of the view "tying", and the reasons of variants that have none."""
+    """Return the results of the view "tying", and why the other variants have none.
+
+    A reason has the title of its variant before it, and no full stop.
+    """
     results, refusals = [], []
     for index, entry in enumerate(inspected.header["tying"]):
         if entry["refusal"]:
-            refusals.append(entry["refusal"])
+            refusals.append(f"{title_of(Variant(entry['variant']))}: {entry['refusal']}")
             continue
         arrays = {
             name.partition(".")[2]: array
