@@ -108,7 +108,7 @@ def test_where_training_has_failed_there_is_no_model():
     tab = operated()
     fail(training_service(), filmed(tab).id)
     tab = show(tab)
-    assert "There is no trained model yet." in said(tab)
+    assert "The training has failed, so there is no model to tie." in said(tab)
     assert "mixtures" not in keys(tab)
 
 

@@ -47,7 +47,12 @@ def mixtures_area(subject: Subject) -> None:
         )
         return
     if blob is None:
-        st.info("There is no trained model yet.")
+        failed = film is not None and film.state == "failed"
+        st.info(
+            "The training has failed, so there is no model to tie."
+            if failed
+            else "There is no trained model yet."
+        )
         return
     results, refusals = tying_results(InspectionResult.from_bytes(blob))
     if results:
