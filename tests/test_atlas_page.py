@@ -442,7 +442,7 @@ def test_a_measured_model_with_one_matrix_for_keys_and_values(local_copy, tiny_m
     tab.text_input(key="own_source").set_value(str(tiny_model))
     tab = measured(press(tab, "own_measure"))
     message = text_with(tab, "Measured: tiny-bert, 2 heads")
-    assert "On its numbers: In some or all layers, one matrix serves as W_K and as W_V" in message
+    assert "Notes: In some or all layers, one matrix serves as W_K and as W_V" in message
     text_with(tab, "in all layers of tiny-bert")
 
 

@@ -49,16 +49,20 @@ def test_the_best_mixture_and_the_known_ones_are_named():
     """With the interval over seeds, and the accuracy before tying."""
     words = RESULT.mixture_finding
     assert words.startswith("The best mixture has α = 0.4: 90% [88 to 92%] right, against 99% [")
-    assert words.endswith("The average has 74%, keep W_V 26%, keep W_K 0%.")
+    assert words.endswith("The average has 74%, W_V alone 26%, W_K alone 0%.")
 
 
 def test_mixtures_that_are_equally_good_are_named_as_a_range():
-    """Those within one point of the best, without a gap between them."""
+    """All stretches within one point of the best, wherever the maximum is."""
     mixed = np.zeros((3, 21))
     mixed[:, 6:11] = [0.8, 0.805, 0.8, 0.796, 0.8]
     mixed[:, 20] = 0.8
     assert replace(RESULT, mixed=mixed).mixture_finding.startswith(
-        "The best mixtures have α from 0.3 to 0.5: 80%"
+        "The best mixtures have α from 0.3 to 0.5 or α = 1: 80%"
+    )
+    mixed[:, [0, 20]] = 0.8, 0.3
+    assert replace(RESULT, mixed=mixed).mixture_finding.startswith(
+        "The best mixtures have α = 0 or α from 0.3 to 0.5: 80%"
     )
 
 
@@ -67,7 +71,7 @@ def test_where_nothing_is_lost_the_words_say_so():
     result = flat(0.9)
     assert (
         result.mixture_finding
-        == "Every mixture serves equally well: 90%, against 90% before tying."
+        == "All mixtures have about the same accuracy: 90%, against 90% before tying."
     )
     assert result.repair_finding == "Keeping W_K loses nothing (90%): there is nothing to repair."
 
@@ -76,24 +80,42 @@ def test_a_model_that_has_learnt_nothing_has_little_to_lose():
     """No best mixture is named."""
     result = flat(0.11, before=0.12)
     assert result.mixture_finding == (
-        "There is little to lose yet: 12% before tying, 10% by chance."
+        "The model has learnt little yet: 12% before tying, 10% by chance."
     )
     assert result.repair_finding == ""
 
 
 def test_runs_that_have_all_diverged_have_no_best_mixture():
-    """Their accuracy is not a number."""
-    result = flat(np.nan, before=np.nan)
-    assert "diverged before tying" in result.mixture_finding
+    """Their accuracy is not a number, and neither is their mean CKA."""
+    result = replace(flat(np.nan, before=np.nan), cka=np.full((1, 2, 1), np.nan))
+    assert result.mixture_finding == "All runs have diverged, so nothing can be tied."
+    assert result.repair_finding == ""
+    assert np.isnan(result.mean_cka)
     assert "diverged" in mixture_text(result, 0.5)
 
 
-def test_repairs_are_told_in_points_of_what_is_lost():
+def test_mean_cka_leaves_out_runs_that_have_diverged():
+    """Their CKA is not a number."""
+    cka = np.array([[[0.2]], [[np.nan]], [[0.4]]])
+    assert replace(RESULT, cka=cka).mean_cka == pytest.approx(0.3)
+
+
+def test_repairs_are_told_as_changes_in_points():
     """The full map, half of its rank, the orthogonal and the random one."""
     assert RESULT.repair_finding == (
-        "Keeping W_K loses 99 points. A linear map from keys to values brings back 80 [75 to 85] "
-        "of them; cut to half of its rank, it brings back 70; an orthogonal map 40; a random "
-        "orthogonal map 0."
+        "With W_K for both, accuracy falls by 99 points. A fitted linear map changes it by "
+        "+80 [+75 to +85] points; cut to half of its rank, by +70; an orthogonal map, by +40; "
+        "a random orthogonal map, by 0."
+    )
+
+
+def test_repairs_may_gain_more_than_was_lost_and_may_harm():
+    """A change has its sign, so that neither is called a share of the loss."""
+    repaired = np.array([[0.95, 0.83, 0.5, 0.3, 0.75, 0.1, 0.75, 0.6, 0.35]])
+    assert replace(flat(0.85), repaired=repaired).repair_finding == (
+        "With W_K for both, accuracy falls by 5 points. A fitted linear map changes it by "
+        "+10 points; cut to half of its rank, by −2; an orthogonal map, by −10; "
+        "a random orthogonal map, by −75."
     )
 
 

@@ -1,11 +1,17 @@
 """The part of Surgery about mixtures of W_K and W_V: without a browser."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
-from test_inspection_page import small_link, turn_to, visit_at, watch_film
+from test_filming import fail
+from test_inspection_page import filmed, small_link, turn_to, visit_at, watch_film
 from test_surgery_page import keys, operated, said
 from visiting import drawn, press, show, visit, watch
 
+from attnkit.figures.tying import tying_results
 from attnkit.service.service import TrainingService
+from attnkit.ui import inspection as inspection_page
 from attnkit.ui.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
@@ -57,6 +63,7 @@ def test_the_choice_holds_when_the_page_is_left():
 def test_of_several_variants_one_is_shown():
     """Only those that have a W_K and a W_V are offered."""
     tab = operated(sharing="QKV,Q=K,RoPE", d_head="4")
+    assert "Q=K: W_Q, W_K and W_V are not separate matrices." in said(tab)
     (control,) = [c for c in tab.button_group if (c.key or "").startswith("tying_variant")]
     assert control.options == ["QKV", "RoPE"]
     first = drawn(tab, "repairs_table")
@@ -68,8 +75,57 @@ def test_where_nothing_can_be_tied_the_reason_is_told():
     """Instead of a curve."""
     tab = operated(sharing="Q=K,K=V")
     assert "None of these models can be tied in this way." in said(tab)
-    assert "Q=K does not have separate matrices W_Q, W_K and W_V" in said(tab)
+    for name in ("Q=K", "K=V"):
+        assert f"{name}: W_Q, W_K and W_V are not separate matrices." in said(tab)
     assert "mixtures" not in keys(tab)
+
+
+def test_a_training_process_that_is_busy_is_asked_again_only_by_the_visitor(monkeypatch):
+    """The text stays, and every request may take long."""
+    tab = operated()
+    asked, inspect = [], TrainingService.inspect
+
+    def busy(self, job_id, inspection, *given):
+        if inspection.view != "tying":
+            return inspect(self, job_id, inspection, *given)
+        asked.append(job_id)
+        return "The training process is busy"
+
+    monkeypatch.setattr(TrainingService, "inspect", busy)
+    monkeypatch.setattr(inspection_page, "_CACHE", inspection_page._Blobs(2**20))
+    for _ in range(2):
+        tab = show(tab)
+        assert "The training process is busy." in said(tab)
+        assert len(asked) == 1
+    monkeypatch.setattr(TrainingService, "inspect", inspect)
+    tab = press(tab, "again_tying")
+    assert "mixtures" in keys(tab)
+    assert "The training process is busy." not in said(tab)
+
+
+def test_where_training_has_failed_there_is_no_model():
+    """The heading does not stand over nothing."""
+    tab = operated()
+    fail(training_service(), filmed(tab).id)
+    tab = show(tab)
+    assert "The training has failed, so there is no model to tie." in said(tab)
+    assert "mixtures" not in keys(tab)
+
+
+def test_runs_that_have_diverged_have_one_sentence(monkeypatch):
+    """Neither a table nor a figure of numbers that are none."""
+
+    def lost(inspected):
+        (result,), refusals = tying_results(inspected)
+        arrays = {name: np.full_like(array, np.nan) for name, array in result.arrays.items()}
+        return [replace(result, **arrays)], refusals
+
+    monkeypatch.setattr("attnkit.ui.tying.tying_results", lost)
+    tab = operated()
+    text = said(tab)
+    assert "All runs have diverged, so nothing can be tied." in text
+    assert "CKA of keys" not in text
+    assert not {"mixtures", "repairs_table"} & keys(tab)
 
 
 def test_mixtures_wait_for_the_end_of_training():

@@ -129,6 +129,22 @@ def test_only_the_weights_of_the_last_jobs_are_kept(monkeypatch):
     assert not in_memory._archive.weights
 
 
+def test_weights_above_the_limit_are_not_kept_and_drop_no_others(monkeypatch):
+    """A job that is too large by itself leaves the weights of smaller jobs where they are."""
+    book = Experiment(task="phonebook", **{**SMALL, "steps": 5})
+    monkeypatch.setattr(archive, "KEPT_BYTES", Weights.of(Training(book)).n_bytes)
+    commands = queue.Queue()
+    in_memory = Worker(Frames(commands, 1))
+    commands.put({"do": "start", "job": "small", "experiment": book.to_json(), **RUN})
+    in_memory.run(commands)
+    larger = book.replace(n_seeds=book.n_seeds + 1).to_json()
+    commands.put({"do": "start", "job": "large", "experiment": larger, **RUN})
+    in_memory._output = Frames(commands, 1)
+    in_memory.run(commands)
+    assert list(in_memory._archive.weights) == ["small"]
+    assert "large" in in_memory._archive.films
+
+
 def test_weights_of_all_seeds_are_kept_of_every_task():
     """Inspections that compare seeds need them after the job has ended."""
     experiment = small(5).replace(n_seeds=2)

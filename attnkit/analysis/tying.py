@@ -1,6 +1,6 @@
 """Accuracy of trained models whose keys and values were tied afterwards, as values.
 
-Two families of ways lead from a trained QKV model to K=V. A mixture gives both roles the matrix
+A trained QKV model can be changed to K=V in two ways. A mixture gives both roles the matrix
 α W_K + (1 − α) W_V. A repair keeps W_K and multiplies the values by a map that is fitted on
 activations (`attnkit.analysis.linear_maps`). `attnkit.analysis.inspection.tying` measures both;
 this module holds the result and imports no torch.
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from attnkit.analysis.recovery import percent_of
 from attnkit.training.statistics import mean_interval, paired_difference
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 ALPHAS = tuple(round(0.05 * index, 2) for index in range(21))
 """Shares of W_K in the mixtures: 0 keeps W_V, 0.5 is the average, 1 keeps W_K."""
 
+MIXTURE_NAMES = {0.0: "keep W_V", 0.5: "average", 1.0: "keep W_K"}
+"""Names of the mixtures that are known by a name, as on screen."""
+
 SAME = 0.01
 """Largest difference of accuracy that counts as none."""
 
@@ -32,8 +35,8 @@ _NEAR_CHANCE = 0.05
 """Distance from chance below which a model has learnt little that tying could cost."""
 
 MapKind = Literal["linear", "reduced", "orthogonal", "random"]
-"""Kind of map: of least squares, truncated; of least squares among those of its rank; the nearest
-orthogonal one; a random orthogonal one."""
+"""Kind of map. linear: least squares, truncated to the rank; reduced: the best least-squares map of
+this rank; orthogonal: the nearest orthogonal map; random: a random orthogonal map."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,16 @@ class TyingResult:
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
     @property
+    def mean_cka(self) -> float:
+        """Mean of `cka` over seeds, layers and heads; NaN if all runs have diverged."""
+        return float(mean_interval(self.cka.ravel()).mean)
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether all runs have diverged, so that no accuracy is a number."""
+        return bool(np.isnan(self.before).all())
+
+    @property
     def has_learnt(self) -> bool:
         """Whether the mean accuracy before tying is clearly above chance."""
         return bool(mean_interval(self.before).mean >= self.chance + _NEAR_CHANCE)
@@ -148,29 +161,32 @@ class TyingResult:
     @property
     def mixture_finding(self) -> str:
         """Sentences about the mixtures that keep the most accuracy."""
+        if self.has_diverged:
+            return "All runs have diverged, so nothing can be tied."
         before = percent_of(mean_interval(self.before))
         if not self.has_learnt:
-            return f"There is little to lose yet: {before} before tying, {_chance(self.chance)}."
+            chance = percent(self.chance)
+            return f"The model has learnt little yet: {before} before tying, {chance} by chance."
         mean = mean_interval(self.mixed.T).mean
-        first = last = best = int(np.nanargmax(mean))
-        while first > 0 and mean[first - 1] >= mean[best] - SAME:
-            first -= 1
-        while last < len(ALPHAS) - 1 and mean[last + 1] >= mean[best] - SAME:
-            last += 1
+        best = int(np.nanargmax(mean))
+        good = mean >= mean[best] - SAME
         most = percent_of(mean_interval(self.mixed[:, best]))
-        if last - first == len(ALPHAS) - 1:
-            return f"Every mixture serves equally well: {most}, against {before} before tying."
-        where = f"mixtures have α from {ALPHAS[first]:g} to {ALPHAS[last]:g}"
-        where = where if first < last else f"mixture has α = {ALPHAS[best]:g}"
-        ends = ", ".join(
-            f"{name} {percent(float(mean[ALPHAS.index(alpha)]))}"
-            for alpha, name in ((0.5, "the average has"), (0.0, "keep W_V"), (1.0, "keep W_K"))
+        if good.all():
+            return (
+                f"All mixtures have about the same accuracy: {most}, against {before} before tying."
+            )
+        mixtures = "mixture has" if good.sum() == 1 else "mixtures have"
+        average, value, key = (
+            percent(float(mean[ALPHAS.index(alpha)])) for alpha in (0.5, 0.0, 1.0)
         )
-        return f"The best {where}: {most} right, against {before} before tying. {_cap(ends)}."
+        return (
+            f"The best {mixtures} {_stretches(good)}: {most} right, against {before} before tying. "
+            f"The average has {average}, W_V alone {value}, W_K alone {key}."
+        )
 
     @property
     def repair_finding(self) -> str:
-        """Sentences about what the maps bring back of the accuracy that W_K for both loses."""
+        """Sentences about the change of accuracy by W_K for both, and by the maps after it."""
         if not self.has_learnt:
             return ""
         kept, before = (float(mean_interval(v).mean) for v in (self.kept_key, self.before))
@@ -180,23 +196,25 @@ class TyingResult:
         full = self.repairs[0]
         half = Repair("linear", full.rank // 2)
         others = [
-            ("cut to half of its rank, it brings back", half),
+            ("cut to half of its rank", half),
             ("an orthogonal map", Repair("orthogonal", full.rank)),
             ("a random orthogonal map", Repair("random", full.rank)),
         ]
-        gains = [f"{name} {self._gain(r)}" for name, r in others if r in self.repairs]
+        gains = [f"; {name}, by {self._gain(r)}" for name, r in others if r in self.repairs]
+        gain = self._gain(full)
+        unit = "point" if gain in ("+1", "−1") else "points"
         return (
-            f"Keeping W_K loses {_points(lost)}. A linear map from keys to values brings back "
-            f"{self._gain(full)} of them; {'; '.join(gains)}."
+            f"With W_K for both, accuracy falls by {_points(lost)}. A fitted linear map "
+            f"changes it by {gain} {unit}{''.join(gains)}."
         )
 
     def _gain(self, repair: Repair) -> str:
-        """Return the gain of a repair over W_K for both, in points, with its interval."""
+        """Return the change from W_K for both to a repair, in points, with its interval."""
         gain = paired_difference(self.of_repair(repair), self.kept_key)
         mean, low, high = (100 * float(value) for value in (gain.mean, gain.low, gain.high))
         if np.isnan(low) or round(low) == round(high):
-            return _number(mean)
-        return f"{_number(mean)} [{_number(low)} to {_number(high)}]"
+            return _signed(mean)
+        return f"{_signed(mean)} [{_signed(low)} to {_signed(high)}]"
 
 
 COLUMNS = (
@@ -213,14 +231,18 @@ def _points(share: float) -> str:
     return f"{count} point{'s' * (count != 1)}"
 
 
-def _number(value: float) -> str:
-    """Return a number without decimals, with a true minus."""
-    return str(round(value)).replace("-", "−")
+def _signed(value: float) -> str:
+    """Return a number without decimals, with plus or a true minus."""
+    count = round(value)
+    return f"{count:+}".replace("-", "−") if count else "0"
 
 
-def _chance(chance: float) -> str:
-    return f"{percent(chance)} by chance"
-
-
-def _cap(text: str) -> str:
-    return text[0].upper() + text[1:]
+def _stretches(good: Bool[np.ndarray, " a"]) -> str:
+    """Return in words which mixtures are marked: every stretch of neighbours in `ALPHAS`."""
+    indices = np.flatnonzero(good)
+    texts = []
+    for stretch in np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1):
+        first, last = ALPHAS[stretch[0]], ALPHAS[stretch[-1]]
+        texts.append(f"α = {first:g}" if first == last else f"α from {first:g} to {last:g}")
+    *others, final = texts
+    return f"{', '.join(others)} or {final}" if others else final

@@ -9,11 +9,13 @@ import numpy as np
 
 from attnkit.analysis.inspection.result import InspectionResult
 from attnkit.analysis.recovery import percent_of
-from attnkit.analysis.tying import ALPHAS, Repair, TyingResult
+from attnkit.analysis.tying import ALPHAS, MIXTURE_NAMES, Repair, TyingResult
 from attnkit.figures.panels import Figure, Trace, band, level, line, mean_line
 from attnkit.figures.strips import OUTLINE, bare_layout
 from attnkit.figures.ties import accuracy_cells, legend_of_levels
 from attnkit.training.statistics import mean_interval
+from attnkit.variants import Variant
+from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import COLORS, REFERENCE
 from attnkit.variants.sharing import Sharing
 
@@ -23,16 +25,16 @@ COLOR = COLORS[Sharing.K_V]
 _HEIGHT = 280
 """Height of `plot_mixtures` in pixels."""
 
-END_NAMES = {0.0: "keep W_V", 0.5: "average", 1.0: "keep W_K"}
-"""Names of the mixtures that are known by a name."""
-
 
 def tying_results(inspected: InspectionResult) -> tuple[list[TyingResult], list[str]]:
-    """Return the results of the view "tying", and the reasons of variants that have none."""
+    """Return the results of the view "tying", and why the other variants have none.
+
+    A reason has the title of its variant before it, and no full stop.
+    """
     results, refusals = [], []
     for index, entry in enumerate(inspected.header["tying"]):
         if entry["refusal"]:
-            refusals.append(entry["refusal"])
+            refusals.append(f"{title_of(Variant(entry['variant']))}: {entry['refusal']}")
             continue
         arrays = {
             name.partition(".")[2]: array
@@ -45,7 +47,7 @@ def tying_results(inspected: InspectionResult) -> tuple[list[TyingResult], list[
 
 def mixture_label(alpha: float) -> str:
     """Return a share of W_K, with the name of the mixture if it has one."""
-    name = END_NAMES.get(alpha)
+    name = MIXTURE_NAMES.get(alpha)
     return f"{alpha:g} ({name})" if name else f"{alpha:g}"
 
 
@@ -83,6 +85,7 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
         mean_line(0, alphas, interval.mean, COLOR, low=low, high=high),
         mark,
     ]
+    ticks = (0.0, 0.25, 0.5, 0.75, 1.0)
     layout = {
         **bare_layout(),
         "hovermode": "x",
@@ -90,8 +93,8 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
         "margin": {"l": 46, "r": 40, "t": 14, "b": 52},
         "xaxis": {
             "range": [0, 1],
-            "tickvals": [0, 0.25, 0.5, 0.75, 1],
-            "ticktext": ["0<br>keep W_V", "0.25", "0.5<br>average", "0.75", "1<br>keep W_K"],
+            "tickvals": ticks,
+            "ticktext": [f"{tick:g}<br>{MIXTURE_NAMES.get(tick, '')}" for tick in ticks],
             "zeroline": False,
             "fixedrange": True,
         },
@@ -109,7 +112,7 @@ def plot_mixtures(result: TyingResult, alpha: float) -> Figure:
 def repairs_table(result: TyingResult) -> str:
     """Return an HTML table with a row for W_K alone and for every repair: name, bar, accuracy.
 
-    Of the maps of low rank, it has the truncated ones; the file of the page has the others, too.
+    The table omits the maps of kind `reduced`; the CSV file contains them.
     The legend below it explains the levels of the curve, too.
     """
     before = float(mean_interval(result.before).mean)

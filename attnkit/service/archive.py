@@ -55,9 +55,15 @@ class Archive:
         self.films: dict[str, Film] = {}
 
     def keep(self, name: str, job: TrainingJob) -> None:
-        """Keep the film of a job that ends, and the last weights of all its seeds."""
+        """Keep the film of a job that ends, and the last weights of all its seeds.
+
+        Weights that are larger than the limit by themselves are not kept, because all others would
+        be dropped for them.
+        """
         with contextlib.suppress(MemoryError, RuntimeError):
-            self.weights[name] = Weights.of(job.training)
+            weights = Weights.of(job.training)
+            if weights.n_bytes <= KEPT_BYTES:
+                self.weights[name] = weights
         drop_oldest(self.weights, KEPT_BYTES)
         self.films[name] = job.camera.film
         drop_oldest(self.films, FILM_BYTES, least=1)

@@ -55,7 +55,9 @@ class Weights:
     def of(training: Training) -> Weights:
         """Return a copy of the weights of an experiment in training."""
         runs = [run for cohort in training.cohorts for run in cohort.runs]
-        parameters = [of_run for cohort in training.cohorts for of_run in cohort.parameters()]
+        parameters = [
+            run_parameters for cohort in training.cohorts for run_parameters in cohort.parameters()
+        ]
         order = [runs.index(run) for run in training.experiment.runs]
         return Weights(training.experiment, training.step, [parameters[index] for index in order])
 
@@ -73,7 +75,7 @@ class Weights:
     @property
     def n_bytes(self) -> int:
         """Size of all parameters."""
-        return sum(array.nbytes for of_run in self.parameters for array in of_run.values())
+        return sum(array.nbytes for run in self.parameters for array in run.values())
 
 
 def answer(weights: Weights, tokens: np.ndarray) -> Answers:

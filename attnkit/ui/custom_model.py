@@ -173,5 +173,5 @@ def _finish(running: ModelMeasurement, choice: AtlasChoice, shipped: frozenset[s
         "good",
         f"Measured: {names}, {n_heads} heads. It is in all figures. Choose it under One head and "
         f"Two models. {LINK_SHOWS if choice.mine else ONLY_HERE}"
-        + (f" On its numbers: {' '.join(notes)}" if notes else ""),
+        + (f" Notes: {' '.join(notes)}" if notes else ""),
     )

@@ -94,13 +94,14 @@ class Subject:
         return f"Not taken: {self.refusal}" if job is None else self._inspect(job, inspection)
 
     def inspect_all_seeds(self, inspection: Inspection) -> bytes | str | None:
-        """Return the result of an inspection of all seeds of the run, if it still has its weights.
+        """Return the result of an inspection of all seeds of the run, if it still has its film.
 
-        If not, the one seed is inspected, which may be trained again for its film.
+        If not, the one seed is inspected, which may be trained again for its film. A text, such as
+        that of a busy training process, is returned at once: asking again would double the wait.
         """
         job = self.lab.job
         result = self._inspect(job, inspection) if job is not None and job.over else None
-        return result if isinstance(result, bytes) else self.inspect(inspection)
+        return self.inspect(inspection) if result is None else result
 
     def _inspect(self, job: Job, inspection: Inspection) -> bytes | str | None:
         """Return the result of an inspection of a job; see `inspect`."""

@@ -205,8 +205,8 @@ def upload_problem(names: Iterable[str]) -> str:
     if endings in (*([ending] for ending in _ALONE), [".json", ".safetensors"]):
         return ""
     return (
-        "Upload one file .gguf, .bin or .npz, or one .safetensors file and its config.json. Of a "
-        "model in several files give the folder’s path instead."
+        "Upload one .gguf, .bin or .npz file, or one .safetensors file and its config.json. For a "
+        "model in several files, give the path of its folder instead."
     )
 
 

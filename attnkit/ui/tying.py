@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import streamlit as st
 
 from attnkit.analysis.inspection.request import Inspection
@@ -16,11 +15,15 @@ from attnkit.figures.tying import (
     tying_csv,
     tying_results,
 )
+from attnkit.service.jobs import Job
 from attnkit.ui import components
 from attnkit.ui.inspection import Subject, moves, remember
 from attnkit.ui.markdown import plain
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import title_of
+
+_NO_ANSWER = "tying_no_answer"
+"""Key in the session of the last text that came instead of a result, and its run and step."""
 
 
 def mixtures_area(subject: Subject) -> None:
@@ -29,20 +32,52 @@ def mixtures_area(subject: Subject) -> None:
     The training process computes them once, when the run has ended; moving the slider only moves
     the mark.
     """
-    if moves(subject.ask_for_film()):
+    film = subject.ask_for_film()
+    if moves(film):
         st.info("The mixtures appear when the training has ended.")
         return
-    blob = subject.inspect_all_seeds(Inspection("tying"))
+    blob = _measured(subject, film)
     if isinstance(blob, str):
         st.error(plain(f"{blob}."), icon=":material/error:")
-    if not isinstance(blob, bytes):
+        st.button(
+            "Try again",
+            icon=":material/replay:",
+            on_click=lambda: st.session_state.pop(_NO_ANSWER, None),
+            key="again_tying",
+        )
+        return
+    if blob is None:
+        failed = film is not None and film.state == "failed"
+        st.info(
+            "The training has failed, so there is no model to tie."
+            if failed
+            else "There is no trained model yet."
+        )
         return
     results, refusals = tying_results(InspectionResult.from_bytes(blob))
-    if not results:
+    if results:
+        show_tying(_pick(results), subject.experiment.hash, results)
+    else:
         st.markdown("None of these models can be tied in this way.")
-        st.caption(plain(f"{refusals[0]}."))
-        return
-    show_tying(_pick(results), subject.experiment.hash, results)
+    for refusal in refusals:
+        st.caption(plain(f"{refusal}."))
+
+
+def _measured(subject: Subject, film: Job | None) -> bytes | str | None:
+    """Return what the training process measures; see `Subject.inspect_all_seeds`.
+
+    If it answers with a text, the text stays for this run and step, because every other drawing of
+    the page would begin the same long computation once more.
+    """
+    run = subject.lab.job
+    key = [(job.id, job.step) if job is not None else None for job in (run, film)]
+    known_key, text = st.session_state.get(_NO_ANSWER, (None, ""))
+    if known_key == key:
+        return str(text)
+    answer = subject.inspect_all_seeds(Inspection("tying"))
+    if isinstance(answer, str):
+        st.session_state[_NO_ANSWER] = (key, answer)
+    return answer
 
 
 def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> None:
@@ -55,6 +90,8 @@ def show_tying(result: TyingResult, name: str, results: list[TyingResult]) -> No
     """
     with st.container(key="tying_finding"):
         st.markdown(f"**{plain(result.mixture_finding)}**")
+    if result.has_diverged:
+        return
     curve, repairs = st.columns([3, 2], gap="medium")
     with curve:
         remember("tying_alpha", ALPHAS, 0.5)
@@ -113,11 +150,9 @@ def _method(result: TyingResult) -> str:
     runs = f"Seed {first}, {examples}"
     if others:
         runs = f"Mean of {1 + len(others)} seeds, with 95% intervals, {examples} each"
-    with np.errstate(invalid="ignore"):
-        cka = float(np.nanmean(result.cka)) if np.isfinite(result.cka).any() else np.nan
     return (
         f"{runs}, after step {result.step}. The maps are fitted to the "
         "keys and values of training examples, for each head by itself. They "
         "become part of W_O, so they cost no parameters and no cache. CKA of keys and values: "
-        f"{cka:.2f}."
+        f"{result.mean_cka:.2f}."
     )

@@ -63,6 +63,21 @@ TokensAndLabels: TypeAlias = tuple[Int64[Tensor, "s b n fields"], Int64[Tensor, 
 """Held-out examples of every seed."""
 
 
+class CannotBeTied(ValueError):
+    """The keys and values of a variant cannot be tied here.
+
+    Attributes:
+        reason: The reason, without a full stop.
+    """
+
+    def __init__(self, variant: Variant, reason: str) -> None:
+        self.reason = reason.removesuffix(".")
+        super().__init__(
+            f"sharing: got {variant}, allowed a variant with separate W_Q, W_K and W_V and "
+            f"unchanged values and outputs; here: {self.reason}"
+        )
+
+
 def tying_table(trained: Experiment | Result) -> pd.DataFrame:
     """Return the accuracies of all variants whose keys and values can be tied after training.
 
@@ -84,7 +99,7 @@ def tying_table(trained: Experiment | Result) -> pd.DataFrame:
         runs = result.parameters[index * n_seeds : (index + 1) * n_seeds]
         try:
             tables.append(measure_tying(experiment, variant, runs, step).table)
-        except ValueError as error:
+        except CannotBeTied as error:
             refusals.append(str(error))
     if not tables:
         raise ValueError("; ".join(refusals))
@@ -109,7 +124,7 @@ def measure_tying(
         most_examples: Most held-out examples of each seed to measure on. None: all.
 
     Raises:
-        ValueError: If its keys and values cannot be tied in this way; says why.
+        CannotBeTied: If its keys and values cannot be tied in this way; says why.
     """
     model = _model_class(experiment, variant)(
         experiment,
@@ -166,7 +181,7 @@ def inspect_tying(
     last = film.at(film.steps[-1])
     if runs is None:
         of_variants = last.frames[0].parameters
-        runs = [(film.experiment, [of_one], last.steps[0]) for of_one in of_variants]
+        runs = [(film.experiment, [one_run], last.steps[0]) for one_run in of_variants]
     entries, fixed = list[dict[str, Any]](), dict[str, np.ndarray]()
     for index, (variant, run) in enumerate(zip(film.experiment.sharing, runs, strict=True)):
         experiment, parameters, step = run
@@ -177,8 +192,8 @@ def inspect_tying(
             result = measure_tying(experiment, variant, parameters, step, MOST_EXAMPLES)
             entry |= {"result": result.header}
             fixed |= {f"{index}.{name}": array for name, array in result.arrays.items()}
-        except ValueError as error:
-            entry["refusal"] = str(error)
+        except CannotBeTied as error:
+            entry["refusal"] = error.reason
         entries.append(entry)
     header = {**header_of(last, inspection), "tying": entries}
     return InspectionResult(header, with_accuracy(last), fixed)
@@ -204,11 +219,11 @@ def _tied_to_key(
     """Return the K=V models that keep W_K.
 
     Raises:
-        ValueError: If there are none, or if W_O cannot take up a map of the values.
+        CannotBeTied: If there are none, or if W_O cannot take up a map of the values.
     """
     sharing = model.forms[0].sharing
     if sharing is not Sharing.QKV:
-        raise _refusal(variant, f"{sharing} does not have separate matrices W_Q, W_K and W_V")
+        raise CannotBeTied(variant, "W_Q, W_K and W_V are not separate matrices")
     tying = next(
         tying
         for tying in tyings(experiment, variant, step)
@@ -217,18 +232,10 @@ def _tied_to_key(
     try:
         tied = tying.model(parameters, type(model))
     except (InvalidVariant, InvalidExperiment) as error:
-        raise _refusal(variant, refusal_of(error, Sharing.K_V)) from None
+        raise CannotBeTied(variant, refusal_of(error, Sharing.K_V)) from None
     if reason := _why_not_absorbed(model.wirings[variant]):
-        raise _refusal(variant, reason)
+        raise CannotBeTied(variant, reason)
     return tied
-
-
-def _refusal(variant: Variant, reason: str) -> ValueError:
-    """Return the error for a variant whose keys and values cannot be tied here, with the reason."""
-    return ValueError(
-        f"sharing: got {variant}, allowed QKV, or a variant of it such as RoPE or MQA: "
-        f"{reason.removesuffix('.')}"
-    )
 
 
 def _why_not_absorbed(wiring: Wiring) -> str:
@@ -344,13 +351,13 @@ def _maps(
     n_heads, d_head = keys.shape[1], keys.shape[-1]
     linear = linear_map(keys, values)
     random = [random_orthogonal_maps([seed, layer], n_heads, d_head) for seed in seeds]
-    of_kind: dict[MapKind, Callable[[int], np.ndarray]] = {
+    fit_by_kind: dict[MapKind, Callable[[int], np.ndarray]] = {
         "linear": lambda rank: truncated(linear, rank),
         "reduced": lambda rank: reduced_map(keys, values, rank),
         "orthogonal": lambda _: orthogonal_map(keys, values),
         "random": lambda _: np.stack(random),
     }
-    return [of_kind[repair.kind](repair.rank) for repair in repairs]
+    return [fit_by_kind[repair.kind](repair.rank) for repair in repairs]
 
 
 def _training_tokens(experiment: Experiment, step: int) -> Int64[Tensor, "s b n fields"]:
@@ -369,7 +376,7 @@ def _keys_and_values(
     """Return the keys and the values of all tokens in every layer, as their matrices give them.
 
     Raises:
-        ValueError: If a rule of the variant changes values afterwards.
+        CannotBeTied: If a rule of the variant changes values afterwards.
     """
     layers: list[list[Tensor]] = [[] for _ in transformer.layer_specs]
     roles = transformer.wiring.roles
@@ -383,7 +390,7 @@ def _keys_and_values(
             keys, values = store[roles["K"]], store[roles["V"]]
             unchanged = stages.heads.for_all_heads(values)
             if not torch.equal(stages.v.nan_to_num(), unchanged.nan_to_num()):
-                raise _refusal(variant, "a rule changes the values after W_V")
+                raise CannotBeTied(variant, "a rule changes the values after W_V")
             batches.append(torch.stack([keys, values]))  # (2, s, b, g, j, d)
     joined = [torch.cat(batches, 2).transpose(2, 3).flatten(3, 4) for batches in layers]
     return [layer.numpy() for layer in joined]
