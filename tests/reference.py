@@ -490,6 +490,12 @@ def two_models(one, other, **given):
     return [Model(experiment, [0], CPU) for experiment in experiments]
 
 
+def transformer_of(model):
+    """The transformer of a model with one run."""
+    weights = {name: value.unsqueeze(0) for name, value in model.run_parameters(0).items()}
+    return model.transformer(model.variants[0], weights)
+
+
 def set_numbers(model, numbers):
     """Copy into the parameters of a model's only run."""
     own = model.run_parameters(0)

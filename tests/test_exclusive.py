@@ -1,7 +1,7 @@
 """Exclusive self-attention: outputs of heads are orthogonal to the token's own value."""
 
 import torch
-from reference import batch_for, shake, two_models
+from reference import batch_for, shake, transformer_of, two_models
 from torch.testing import assert_close
 
 from attnkit.model.decode import Decoder
@@ -9,8 +9,7 @@ from attnkit.model.decode import Decoder
 
 def stages_of(model):
     """Intermediate results of the first layer of a model with one run, at all positions."""
-    weights = {name: value.unsqueeze(0) for name, value in model.run_parameters(0).items()}
-    transformer = model.transformer(model.variants[0], weights)
+    transformer = transformer_of(model)
     return transformer.attend(0, transformer.embed(batch_for(model)), None)
 
 

@@ -117,6 +117,19 @@ def test_a_module_answers_as_the_model(name, variant):
     answered(name).check(EXPERIMENTS[name], variant)
 
 
+def test_a_module_answers_as_the_model_where_values_are_short():
+    """Values near zero have the same direction in both, which rounding would change."""
+    experiment = sized(["QKV exclusive"], SHAPES["one head"])
+    model = Model(experiment, [0], CPU)
+    own = model.run_parameters(0)
+    own["0.W_V"] *= 1e-6
+    own["0.W_O"] *= 1e6
+    answers = Answered(model)
+    variant = experiment.sharing[0]
+    module = load(experiment, variant, answers.own[variant])
+    assert off(module(answers.tokens), answers.logits[variant]) <= 1e-5
+
+
 @every_task
 def test_a_module_answers_as_the_model_on_every_task(task):
     """At the task's own sizes; whatever a token has, an answer is, or is embedded in."""

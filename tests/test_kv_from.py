@@ -4,7 +4,7 @@ import pytest
 import torch
 from filming import film_of
 from numpy.testing import assert_allclose
-from reference import TINY, batch_for, check_formulas, logits_of, shake, two_models
+from reference import TINY, batch_for, check_formulas, logits_of, shake, transformer_of, two_models
 from torch.testing import assert_close
 
 from attnkit.analysis.inspection.replay import replays
@@ -53,8 +53,7 @@ def test_layers_whose_keys_and_values_are_used(n_layers, keys_of, values_of):
 def test_upper_layers_use_the_very_keys_and_values():
     """In four layers, the third and the fourth read the tensors of the second and the first."""
     model, _ = two_models(TEXT, "QKV", n_layers=4)
-    weights = {name: value.unsqueeze(0) for name, value in model.run_parameters(0).items()}
-    transformer = model.transformer(model.variants[0], weights)
+    transformer = transformer_of(model)
     x, stages = transformer.embed(batch_for(model)), []
     for layer in range(4):
         stages.append(transformer.attend(layer, x, stages[-1] if stages else None))

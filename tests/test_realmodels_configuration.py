@@ -241,6 +241,7 @@ def test_shared_layers_are_read_once():
         ({"rope_theta": -1.0}, "rope_theta is -1.0; it must be a number above 0"),
         ({"rope_theta": float("nan")}, "rope_theta is nan"),
         ({"rope_theta": 10**400}, "rope_theta is"),
+        ({"rope_theta": 1e300}, "rope_theta is 1e+300; it must be a number above 0, at most 1e+30"),
         ({"rope_theta": 1.0, "rope_scaling": _YARN}, "with YaRN it must be above 1"),
         ({"rope_scaling": "linear"}, "rope_scaling is 'linear'; it must be an object"),
         ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
@@ -272,6 +273,44 @@ def test_a_configuration_that_is_no_object_is_refused(config):
     """It comes from a file of somebody's."""
     with pytest.raises(Unreadable, match="must be an object"):
         hugging_face_layers(Named(_llama_file()), config)
+
+
+def test_a_null_for_the_rotating_dimensions_of_gpt_j_is_refused():
+    """The library refuses it; only a missing field means 64."""
+    shapes = {f"h.0.attn.{part}_proj.weight": (64, 64) for part in "qkv"}
+    shapes["h.0.ln_1.weight"] = (64,)
+    config = {"model_type": "gptj", "n_embd": 64, "n_layer": 1, "n_head": 1}
+    _, (layer,), _ = hugging_face_layers(Named(shapes), config)
+    assert len(layer.read().rope.frequencies) == 32
+    with pytest.raises(Unreadable, match="rotary_dim is null; it must be a whole number"):
+        hugging_face_layers(Named(shapes), config | {"rotary_dim": None})
+
+
+@pytest.mark.parametrize("module", ["q_proj", "q_b_proj", "kv_b_proj", "kv_a_layernorm"])
+def test_a_bias_that_latent_attention_does_not_have_is_refused(module):
+    """Only the first step may have one, and it is read; no other is ignored."""
+    config = {
+        "model_type": "deepseek_v3",
+        "hidden_size": 6,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "q_lora_rank": None if module == "q_proj" else 5,
+        "kv_lora_rank": 4,
+        "qk_nope_head_dim": 3,
+        "qk_rope_head_dim": 2,
+        "v_head_dim": 7,
+    }
+    weights = {"kv_a_proj_with_mqa": (6, 6), "kv_a_layernorm": (4,), "kv_b_proj": (20, 4)}
+    weights |= {"q_a_proj": (5, 6), "q_a_layernorm": (5,), "q_b_proj": (10, 5), "q_proj": (10, 6)}
+    attention = "model.layers.0.self_attn."
+    shapes = {f"{attention}{name}.weight": shape for name, shape in weights.items()}
+    shapes |= {"model.layers.0.input_layernorm.weight": (6,)}
+    shapes |= {f"{attention}kv_a_proj_with_mqa.bias": (6,)}
+    _, (layer,), _ = hugging_face_layers(Named(shapes), config)
+    assert layer.read().b_V is not None
+    shapes |= {f"{attention}{module}.bias": weights[module][:1]}
+    with pytest.raises(Unreadable, match=rf"tensor '{attention}{module}\.bias' is a bias"):
+        hugging_face_layers(Named(shapes), config)
 
 
 def test_a_missing_tensor_is_named():

@@ -10,6 +10,7 @@ from reference import (
     norm,
     set_numbers,
     shake,
+    transformer_of,
     two_models,
 )
 from torch.testing import assert_close
@@ -22,8 +23,7 @@ from attnkit.variants import Variant
 
 def stages_of(model, tokens=None):
     """Intermediate results of the first layer of a model with one run, at all positions."""
-    weights = {name: value.unsqueeze(0) for name, value in model.run_parameters(0).items()}
-    transformer = model.transformer(model.variants[0], weights)
+    transformer = transformer_of(model)
     tokens = batch_for(model) if tokens is None else tokens
     return transformer.attend(0, transformer.embed(tokens), None)
 
@@ -91,8 +91,7 @@ def test_values_of_their_own_are_rotated_as_keys_are():
 def shifted(text):
     """Outputs of the first layer for equal tokens, at the start and three positions later."""
     model, _ = two_models(text, "QKV", causal=True, self_mask=False, n_layers=1)
-    weights = {name: value.unsqueeze(0) for name, value in model.run_parameters(0).items()}
-    heads = model.transformer(model.variants[0], weights).heads(0)
+    heads = transformer_of(model).heads(0)
     rows = torch.randn((1, 1, 5, 32), generator=torch.Generator().manual_seed(0))
     outputs = []
     for first in (0, 3):

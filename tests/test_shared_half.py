@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from reference import TINY, batch_for, check_formulas, two_models
+from reference import TINY, batch_for, check_formulas, transformer_of, two_models
 from torch.testing import assert_close
 
 from attnkit.experiment import Experiment
@@ -12,8 +12,7 @@ from attnkit.variants import Variant
 
 def keys_and_values_of(model, tokens):
     """Keys and values of the first layer, (h, j, d), for one batch of one example."""
-    weights = {name: value.unsqueeze(0) for name, value in model.run_parameters(0).items()}
-    transformer = model.transformer(model.variants[0], weights)
+    transformer = transformer_of(model)
     stages = transformer.attend(0, transformer.embed(tokens), None)
     return stages.k[0, 0], stages.v[0, 0]
 

@@ -34,6 +34,7 @@ def test_a_skew_part_as_wide_as_the_key_gives_antisymmetric_scores():
     """S = −Sᵀ, so every token has the score 0 with itself."""
     model, _ = two_models("Q=K skew=d", "Q=K", n_layers=1)
     scores = scores_of(model)
+    assert scores.abs().max() > 0.1
     assert_close(scores, -scores.mT, rtol=0, atol=1e-5)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from attnkit.command.main import run
 from attnkit.sweeps import Sweep
+from attnkit.sweeps.folder import SweepFolder
 from attnkit.sweeps.values import InvalidSweep
 
 BAD = {
@@ -56,7 +57,7 @@ BAD = {
     "n_seeds = 'five'": "n_seeds",
     "n_seed = 5": "n_seed",
     "first_seed = -1": "first_seed",
-    "engine = 'steam'": "engine",
+    "engine = 'steam'": "engine in bad.toml",
     "rates = [1]": "rates",
     "[rates]\nmultiples = []": "rates.multiples",
     "[rates]\nmultiples = [0]": "rates.multiples",
@@ -102,6 +103,22 @@ def test_a_bad_argument_ends_with_one_line_that_names_it(arguments, key, tmp_pat
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert key in error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--out: .* holds a sweep already; --resume continues it"),
+        (["--resume"], r"engine in mine\.toml: got 'torch', allowed 'kernel'"),
+    ],
+)
+def test_a_folder_in_use_is_told_in_words_of_the_command(options, message, tmp_path, capsys):
+    """The engine is a key of the file: the option --engine says where to train."""
+    file = tmp_path / "mine.toml"
+    file.write_text('engine = "torch"\n')
+    SweepFolder(str(tmp_path / "mine")).write_specification(Sweep(engine="kernel"))
+    assert run(["sweep", str(file), *options]) == 2
+    assert re.match(f"attnkit: error: {message}", capsys.readouterr().err)
 
 
 def test_a_toml_text_is_read_back_as_the_same_sweep():

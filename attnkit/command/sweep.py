@@ -79,7 +79,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return _train(sweep, folder, arguments)
     except InvalidSweep as error:
         key, colon, rest = str(error).partition(":")
-        raise BadInput(f"{_OPTIONS.get(key, key)}{colon}{rest}") from None
+        place = f"engine in {file.name}" if key == "engine" else _OPTIONS.get(key, key)
+        raise BadInput(f"{place}{colon}{rest.replace('`resume`', '--resume')}") from None
     except BadInput:
         raise
     except (OSError, ValueError) as error:

@@ -45,8 +45,8 @@ _MARKS: dict[str, _Mark] = {
     "qk_norm": _Mark("N", ("Q", "K"), "queries and keys normalised"),
     "v_norm": _Mark("N", ("V",), "values normalised"),
     "unit_key": _Mark("|1|", ("K",), "keys of length 1"),
-    "rope": _Mark("↻", ("Q", "K"), "queries and keys turned by position"),
-    "rotate_values": _Mark("↻", ("V",), "values turned by position"),
+    "rope": _Mark("↻", ("Q", "K"), "queries and keys rotated by position"),
+    "rotate_values": _Mark("↻", ("V",), "values rotated by position"),
 }
 """Marks by name of the option, or of the position encoding."""
 
@@ -67,9 +67,9 @@ _NOTES: dict[str, Callable[[Option], str]] = {
     "start": lambda option: f"starts as {option.value}",
     "tie": lambda option: "untied at first",
     "self_mask": lambda option: "no self-mask" if option.value == "no" else "self-mask",
-    "rope_width": lambda option: f"first {option.value} numbers turned",
+    "rope_width": lambda option: f"RoPE: first {option.value} numbers",
     "rotate_values": lambda option: (
-        "output not turned back" if option.value == "only" else "output turned back"
+        "output not rotated back" if option.value == "only" else "output rotated back"
     ),
     "exclusive": lambda option: "output ⊥ own value",
     "temperature": lambda option: f"scores / {option.written}",
@@ -79,7 +79,7 @@ _NOTES: dict[str, Callable[[Option], str]] = {
 LEGEND = (
     "**W** a matrix, **x** the token itself, **&** two vectors side by side, **D** learnt factors, "
     "**±D** of both signs, **⇄** a part exchanged, **N** normalised, **|1|** scaled to length 1, "
-    "**↻** turned by position, **×4** heads, **d4** numbers per head."
+    "**↻** rotated by position, **×4** heads, **d4** numbers per head."
 )
 """Meaning of the signs in diagrams; Markdown."""
 

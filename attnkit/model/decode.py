@@ -85,8 +85,10 @@ class Decoder:
                 kept = {"K": new_k} if new_v is new_k else {"K": new_k, "V": new_v}
             for name, rows in kept.items():
                 cache[name] = torch.cat([cache[name], rows], 3) if name in cache else rows
-        k, _ = self._cached(wiring.leader(layer, "K"), key_positions)
-        _, v = self._cached(wiring.leader(layer, "V"), key_positions)
+        key_leader, value_leader = wiring.leader(layer, "K"), wiring.leader(layer, "V")
+        k, v = self._cached(key_leader, key_positions)
+        if value_leader != key_leader:
+            _, v = self._cached(value_leader, key_positions)
         q = heads.queries(token, store, query_positions)
         scores = heads.scores(q, k, query_positions, key_positions)
         if wiring.sizes.self_mask:

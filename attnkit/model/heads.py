@@ -106,8 +106,8 @@ class Heads:
         Args:
             pattern: Pattern of every head.
             v: Values of the tokens that are seen, after all rules.
-            own: Values among them of the tokens that ask; None if these are not seen.
-            positions: Positions of the tokens that ask, (i,).
+            own: Values at the query positions; None if queries and keys are different sequences.
+            positions: Query positions, (i,).
         """
         v = self.for_all_heads(v)
         z = product(pattern.flatten(0, 2), v.flatten(0, 2))

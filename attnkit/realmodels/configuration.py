@@ -14,6 +14,7 @@ from typing import Any
 from attnkit.realmodels.base import Unreadable, quote
 
 _MAX_COUNT = 1_000_000
+_MAX_NUMBER = 1e30
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,13 @@ class Configuration:
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
-            or not 0 < value <= 1e30
+            or not 0 < value <= _MAX_NUMBER
             or not math.isfinite(value)
         ):
-            raise Unreadable(f"{self.file}: {name} is {quote(value)}; it must be a number above 0")
+            raise Unreadable(
+                f"{self.file}: {name} is {quote(value)}; "
+                f"it must be a number above 0, at most {_MAX_NUMBER:g}"
+            )
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:

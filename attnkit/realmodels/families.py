@@ -93,7 +93,7 @@ def hugging_face_layers(
     for stack in FAMILIES[family]:
         if (model_prefix := _model_prefix(stack, tensors)) is None:
             continue
-        configuration = Configuration({**dict(stack.defaults), **present_fields})
+        configuration = Configuration({**fields, **dict(stack.defaults), **present_fields})
         find = latent_layers if stack.latent else _stack_layers
         n_layers = _n_layers(stack, model_prefix, configuration, tensors)
         stack_layers, stack_notes = find(stack, model_prefix, configuration, tensors, n_layers)

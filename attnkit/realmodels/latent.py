@@ -21,7 +21,15 @@ from functools import partial
 
 import numpy as np
 
-from attnkit.realmodels.base import Array, AttentionLayer, Projections, TensorFile, per_head
+from attnkit.realmodels.base import (
+    Array,
+    AttentionLayer,
+    Projections,
+    TensorFile,
+    Unreadable,
+    per_head,
+    quote,
+)
 from attnkit.realmodels.configuration import Configuration
 from attnkit.realmodels.layer_sizes import WIDTH_FIELDS
 from attnkit.realmodels.notes import LATENT
@@ -105,7 +113,11 @@ def latent_layers(
 
 
 def _check(tensors: TensorFile, attention: str, norm: str, widths: _Widths) -> None:
-    """Raise Unreadable unless the layer's tensors are present and have the specified shapes."""
+    """Raise Unreadable unless the layer's tensors are present and have the specified shapes.
+
+    Only the first step may have a bias. A bias of the second step would not be divided by the size
+    of the latent vector, as that of the first step is, so the two cannot be added.
+    """
     reason = (
         f"{widths.n_heads} heads; widths: {widths.plain} without and {widths.rotary} with rotary "
         f"positions, values {widths.value}, latent {widths.q_latent or '–'} and "
@@ -113,8 +125,14 @@ def _check(tensors: TensorFile, attention: str, norm: str, widths: _Widths) -> N
     )
     for module, shape in widths.shapes.items():
         check_shape(tensors, f"{attention}{module}.weight", shape, reason)
-        if f"{attention}{module}.bias" in tensors.shapes:
-            check_shape(tensors, f"{attention}{module}.bias", shape[:1], reason)
+        bias = f"{attention}{module}.bias"
+        if bias in tensors.shapes:
+            if module not in (_Q_A, _KV_A):
+                raise Unreadable(
+                    f"tensor {quote(bias)} is a bias that is not read here; with latent attention, "
+                    f"only {_Q_A} and {_KV_A} may have one"
+                )
+            check_shape(tensors, bias, shape[:1], reason)
     check_shape(tensors, norm, (widths.model,), f"a width of {widths.model}")
 
 

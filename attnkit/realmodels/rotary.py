@@ -117,6 +117,8 @@ def _rope(
     )
     n_dims = int(d_head * fraction)
     if rotary.n_dims:
+        if config.values.get("rotary_dim", rotary.n_dims) is None:  # the library refuses it, too
+            raise Unreadable(f"{config.file}: rotary_dim is null; it must be a whole number")
         n_dims = config.count("rotary_dim", default=rotary.n_dims)
     if not 0 < n_dims <= d_head - n_dims % 2:
         raise Unreadable(

@@ -57,7 +57,7 @@ class ExclusiveOption(Option):
         """Return the code that subtracts the projection onto the own value."""
         return Code(
             finish=(
-                "unit = nn.functional.normalize(v, dim=-1)",
+                "unit = v * (v.square().sum(-1, keepdim=True) + 1e-12).rsqrt()",
                 "z = z - (z * unit).sum(-1, keepdim=True) * unit  # orthogonal to the own value",
             )
         )
@@ -68,7 +68,7 @@ register(
     "Exclusive",
     "QKV exclusive",
     "Exclusive self-attention: what a head reads out is made orthogonal to the token's own value. "
-    "The residual stream carries the token itself anyway, so attention is left to other tokens.",
+    "The idea of the source: the residual stream carries the token already.",
     _SOURCE,
     FAMILY,
     aliases=("exclusive self-attention", "XSA"),
@@ -76,8 +76,8 @@ register(
 register(
     "Exclusive Q=K",
     "Q=K exclusive",
-    "With Q=K a token often attends to itself most. Here its own value does not reach the output: "
-    "a self-mask acts on the pattern, this acts on what is read out.",
+    "With Q=K a token tends to attend to itself. A self-mask changes the pattern; exclusive "
+    "self-attention changes the output and removes the direction of the token's own value.",
     f"after {_SOURCE}",
     FAMILY,
     aliases=("exclusive self-attention with shared query and key", "XSA"),

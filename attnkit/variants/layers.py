@@ -49,11 +49,7 @@ class ReuseOption(CountOption):
 
     def check(self, variant: Variant) -> None:
         """Refuse tied queries, because every layer computes its own."""
-        if variant.sharing not in (Sharing.QKV, Sharing.K_V):
-            raise ValueError(
-                f"kv_every does not go with {variant.sharing}: queries are computed in every "
-                "layer, keys and values are not"
-            )
+        _require_queries_of_their_own(self, variant)
 
     def rewire(self, wiring: Wiring) -> None:
         """Set the number of layers that share keys and values."""
@@ -81,16 +77,21 @@ class SourceLayersOption(ChoiceOption):
 
     def check(self, variant: Variant) -> None:
         """Refuse tied queries, and another choice of layers."""
-        if variant.sharing not in (Sharing.QKV, Sharing.K_V):
-            raise ValueError(
-                f"kv_from does not go with {variant.sharing}: queries are computed in every layer, "
-                "keys and values are not"
-            )
+        _require_queries_of_their_own(self, variant)
         refuse(variant, self.name, "kv_every", because="both choose layers for keys and values")
 
     def rewire(self, wiring: Wiring) -> None:
         """Let the upper half of the layers use keys and values of layers below."""
         wiring.bottom_middle = True
+
+
+def _require_queries_of_their_own(option: Option, variant: Variant) -> None:
+    """Raise ValueError if queries are tied to keys or values, which some layers do not compute."""
+    if variant.sharing not in (Sharing.QKV, Sharing.K_V):
+        raise ValueError(
+            f"{option.name} does not go with {variant.sharing}: queries are computed in every "
+            "layer, keys and values are not"
+        )
 
 
 register(
@@ -114,7 +115,7 @@ register(
     "FusedKV-Lite",
     "QKV kv_from=bottom_middle",
     "The upper half of the layers uses the values of the bottom layer and the keys of the middle "
-    "layer. This halves the cache. With two layers it is CLA.",
+    "layer. With an even number of layers this halves the cache. With two layers it is CLA.",
     "Lin et al. 2025, arXiv 2512.03870",
     FAMILY,
     aliases=("FusedKV", "cross-layer fusion of the KV cache"),

@@ -17,6 +17,7 @@ from attnkit.variants.width import Width
 
 if TYPE_CHECKING:
     from attnkit.variants.text import Variant
+    from attnkit.variants.wiring import Wiring
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,19 @@ class WidthOption(Option):
         return cls(Width.read(text or ""))
 
 
+class EvenWidthOption(WidthOption):
+    """An option whose value is an even width."""
+
+    allowed: ClassVar[str] = f"an even number, or {WidthOption.allowed.removeprefix('a number, ')}"
+
+    def width(self, wiring: Wiring) -> int:
+        """Return the width at the sizes of a variant. Raises ValueError if it is odd."""
+        width = self.value.resolve(self.name, wiring.sizes)
+        if width % 2:
+            raise ValueError(f"{self.name}={self.value} is {width} here, allowed an even number")
+        return width
+
+
 class NumberOption(Option):
     """An option whose value is a number from `low` to `high`."""
 
@@ -145,7 +159,7 @@ class ChoiceOption(Option):
         for choice in cls.choices:
             if text is not None and choice.lower() == text.lower():
                 return cls(choice)
-        raise ValueError("one of " + ", ".join(cls.choices))
+        raise ValueError("one of " * (len(cls.choices) > 1) + ", ".join(cls.choices))
 
 
 TIE_OPTIONS = ("tie", "tie_by", "tie_at")

@@ -45,8 +45,8 @@ class LearnedPositions(Positions):
 class RotaryPositions(Positions):
     """Rotation of queries and keys by angles that grow with their position.
 
-    Components c and c + d/2 are a pair, rotated by the angle position · 10000^(−2c/d). The words
-    of `attnkit.variants.rotation` choose how many components are rotated, and whether values are.
+    Components c and c + d/2 are a pair, rotated by the angle position · 10000^(−2c/d). The options
+    in `attnkit.variants.rotation` choose how many components are rotated, and whether values are.
 
     Source:
         Su et al. 2021, arXiv 2104.09864, with the pairs of GPT-NeoX.
@@ -119,8 +119,7 @@ def _rotate_function(wiring: Wiring) -> str:
     if width:
         half, name, rest = str(width // 2), str(width), ", rest"
         parts = f"(a, b, rest), cos, sin = rows.tensor_split(({half}, {width}), -1)"
-    back = any(rule.rotates_back for rule in wiring.rules)
-    parameter, sign = (", sign: int = 1", "sign * ") if back else ("", "")
+    parameter, sign = (", sign: int = 1", "sign * ") if wiring.rotation.back else ("", "")
     angle = "position[:, None] * 10000 ** (-torch.arange(half).to(rows) / half)"
     return f'''
 def rotate(rows: Tensor{parameter}) -> Tensor:

@@ -34,8 +34,8 @@ class ResidualOption(WidthOption):
         """Refuse tied queries, identities, and options that compute or tie keys otherwise."""
         if variant.sharing not in (Sharing.QKV, Sharing.K_V):
             raise ValueError(
-                f"kv_residual does not go with {variant.sharing}: queries have a matrix for each "
-                "head, keys and values share one"
+                f"kv_residual does not go with {variant.sharing}: queries must not be tied, "
+                "because all heads share one key and one value"
             )
         if {"K", "V"} & set(variant.identity):
             raise ValueError("kv_residual does not go with K=I or V=I: they must have matrices")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import Option, WidthOption, refuse, register_option
+from attnkit.variants.options import EvenWidthOption, Option, refuse, register_option
 from attnkit.variants.position_rules import POSITIONS, rotated
 from attnkit.variants.rules import Code
 from attnkit.variants.wiring import Wiring
@@ -20,7 +20,7 @@ FAMILY = "Positions"
 
 
 @register_option
-class RopeWidthOption(WidthOption):
+class RopeWidthOption(EvenWidthOption):
     """Number of components of each vector that RoPE rotates, which are the first ones.
 
     They are rotated as a vector of this width would be. The other components do not depend on the
@@ -32,18 +32,14 @@ class RopeWidthOption(WidthOption):
     """
 
     name = "rope_width"
-    help = "RoPE rotates only the first so many numbers of each vector."
-    allowed = f"an even number, or {WidthOption.allowed.removeprefix('a number, ')}"
+    help = "RoPE rotates only this many components of each vector, the first ones."
     samples = ("2", "4", "d")
     place = 36
 
     def rewire(self, wiring: Wiring) -> None:
         """Set the rotated width."""
         _require_rotation(self, wiring)
-        width = self.value.resolve(self.name, wiring.sizes)
-        if width % 2:
-            raise ValueError(f"rope_width={self.value} is {width} here, allowed an even number")
-        wiring.rotation = replace(wiring.rotation, width=width)
+        wiring.rotation = replace(wiring.rotation, width=self.width(wiring))
 
 
 @register_option
@@ -64,7 +60,7 @@ class RotateValuesOption(Option):
         "RoPE rotates values, too, and outputs are rotated back by the position of the query; "
         "with `only` they are not rotated back."
     )
-    allowed = "only; or the bare word"
+    allowed = "`only`, or no value"
     samples = (None, "only")
     place = 41
 
@@ -92,7 +88,10 @@ class RotateValuesOption(Option):
 class _RotateValuesAndBack(RotateValuesOption):
     """The bare word `rotate_values`: outputs are rotated back."""
 
-    rotates_back = True
+    def rewire(self, wiring: Wiring) -> None:
+        """Let the position scheme rotate values, and outputs back."""
+        super().rewire(wiring)
+        wiring.rotation = replace(wiring.rotation, back=True)
 
     def finish(
         self,
@@ -115,7 +114,7 @@ def _require_rotation(option: Option, wiring: Wiring) -> None:
     """Raise ValueError if the positions of the variant do not rotate vectors."""
     if not POSITIONS[wiring.sizes.positions].rotates:
         raise ValueError(
-            f"{option.name} needs positions=rope, but positions are {wiring.sizes.positions}"
+            f"{option.name} needs positions=rope; positions are {wiring.sizes.positions} here"
         )
 
 
@@ -134,7 +133,7 @@ register(
 register(
     "K=V after rotation (DeepSeek V4)",
     "K=V qk_norm positions=rope rotate_values",
-    "The very vector that serves as key, after its norm and its rotation, serves as value. The "
+    "The key, after its norm and its rotation, is also the value. The "
     "output is rotated back by the position of the query, so it depends on distances only, and a "
     "decoder keeps one vector per token. Other choices of DeepSeek V4, such as one key for all "
     "heads and the rotation of only a part, are left out here.",
@@ -145,8 +144,8 @@ register(
 register(
     "Rotated values (RoVE)",
     "QKV positions=rope rotate_values",
-    "Values are rotated by their position as keys are, and outputs are rotated back. So not only "
-    "the weight of a token that is seen depends on its distance, but also what is read.",
+    "Values are rotated by their position as keys are, and outputs are rotated back. Both "
+    "the weight of a token and the vector that is read from it then depend on the distance.",
     "García-Castellanos et al. 2026, arXiv 2606.11275",
     FAMILY,
     aliases=("rotary value embeddings", "attentive convolution"),

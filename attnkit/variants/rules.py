@@ -59,13 +59,10 @@ class Rule:
         plain: Whether attention is computed as without this rule.
         linear: Whether `adjust` multiplies vectors by a fixed matrix, which can then be applied
             to weights.
-        rotates_back: Whether `finish` rotates the output of the heads by the position of the
-            query, in the opposite direction of RoPE.
     """
 
     plain: bool = False
     linear: bool = False
-    rotates_back: bool = False
 
     def resize(self, sizes: Sizes) -> None:
         """Change the sizes before the wiring is built. Raises ValueError if they disagree."""
@@ -115,10 +112,10 @@ class Rule:
 
         Args:
             z: Output of the heads.
-            own: Values of the tokens that ask, after all rules, of the same shape as `z`. None if
-                the tokens that ask are not among those that are seen, as in cross-attention.
+            own: Values at the query positions, after all rules, of the same shape as `z`; None if
+                queries and keys are different sequences, as in cross-attention.
             weights: Weights of the layer.
-            positions: Positions of the tokens that ask, (i,).
+            positions: Query positions, (i,).
             wiring: Wiring of the variant.
             layer: Index of the layer, from 0.
         """

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class SharedHalfOption(Option):
     """Keys of two halves: one vector r for all heads, and the first half of the head's value.
 
-    The vector r is half as wide as a key. RoPE rotates r, and the same half of queries, only, so
-    that values are not rotated. A decoder caches r and the values.
+    The vector r is half as wide as a key. RoPE rotates only r and the same half of each query,
+    so values are not rotated. A decoder caches r and the values.
 
     Source:
         Zadouri et al. 2025, arXiv 2505.21487 (grouped tied attention), with r first and not last.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attnkit.variants.catalogue import register
-from attnkit.variants.options import WidthOption, refuse, register_option
+from attnkit.variants.options import EvenWidthOption, refuse, register_option
 from attnkit.variants.rules import Code
 from attnkit.variants.sharing import Role
 from attnkit.variants.wiring import Wiring
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @register_option
-class SkewOption(WidthOption):
+class SkewOption(EvenWidthOption):
     """Antisymmetric part of tied scores, without a parameter; the value is its rank.
 
     The query is q = [s, a, b], where a and b are half as wide as the value of the option. The key
@@ -37,7 +37,6 @@ class SkewOption(WidthOption):
         "In a part of each key both halves are exchanged and one is negated, which makes a part of "
         "the scores antisymmetric."
     )
-    allowed = f"an even number, or {WidthOption.allowed.removeprefix('a number, ')}"
     samples = ("2", "4", "d")
     asymmetric = True
     linear = True
@@ -53,17 +52,13 @@ class SkewOption(WidthOption):
         refuse(variant, self.name, "scaled", "signed", "qk_norm", because=because)
 
     def rewire(self, wiring: Wiring) -> None:
-        """Refuse a width that is odd or wider than keys."""
+        """Refuse a skew part that is odd or wider than keys."""
         width, d_k = self.width(wiring), wiring.sizes.d_k
-        if width % 2 or width > d_k:
+        if width > d_k:
             raise ValueError(
                 f"skew={self.value} is {width} here, allowed an even number up to d_k, which is "
                 f"{d_k}"
             )
-
-    def width(self, wiring: Wiring) -> int:
-        """Return the width of the skew part, which is the rank of its scores."""
-        return self.value.resolve(self.name, wiring.sizes)
 
     def adjust(
         self,
@@ -96,7 +91,7 @@ register(
     "Q=K skew=2",
     "Queries and keys share a matrix, but two numbers of each key are exchanged, and one of them "
     "is negated. This adds an antisymmetric part of rank 2 to the symmetric scores, without any "
-    "parameter. It shows how much asymmetry a task needs.",
+    "parameter. A larger skew part leaves less room for the symmetric part.",
     "the question: arXiv 2605.18826; the construction is the project's own",
     "Scores",
     aliases=("antisymmetric part", "skew-symmetric scores", "how much asymmetry"),

@@ -121,10 +121,12 @@ class Rotation:
     Attributes:
         width: Number of rotated numbers of each vector, which are the first ones; 0 if all are.
         values: Whether values are rotated as keys are.
+        back: Whether outputs of heads are rotated back by the position of the query.
     """
 
     width: int = 0
     values: bool = False
+    back: bool = False
 
 
 @dataclass

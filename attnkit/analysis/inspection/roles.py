@@ -36,14 +36,15 @@ class LayerRoles:
         self, replay: Replay, stages: list[Stages], layer: int, frames: slice = slice(None)
     ) -> None:
         (self.wiring,) = replay.model.wirings.values()
-        current, leader = stages[layer], stages[self.wiring.leader(layer, "K")]
-        of_lowest = stages[self.wiring.leader(layer, "V")]
+        current = stages[layer]
+        key_leader = stages[self.wiring.leader(layer, "K")]
+        value_leader = stages[self.wiring.leader(layer, "V")]
         self.spec = current.spec
-        of_keys = of_values = _rows(leader, self.spec.key_positions, frames)
-        if of_lowest is not leader:
-            of_values = _rows(of_lowest, self.spec.key_positions, frames)
+        of_keys = of_values = _rows(key_leader, self.spec.key_positions, frames)
+        if value_leader is not key_leader:
+            of_values = _rows(value_leader, self.spec.key_positions, frames)
         of_queries = of_keys
-        if current is not leader or not self.spec.square:
+        if current is not key_leader or not self.spec.square:
             of_queries = _rows(current, self.spec.query_positions, frames)
         self.inputs: dict[Role, Float32[np.ndarray, "f t m"]] = {
             "Q": of_queries,
