@@ -43,7 +43,7 @@ def pytest_xdist_auto_num_workers():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what takes minutes unless it is asked for; mix what waits for servers with the rest.
+    """Leave out what takes minutes unless it is asked for; mix what waits with what computes.
 
     Processes of pytest-xdist take whole files in this order. Files that wait are spread over the
     first four fifths, so that the processor is never idle and a long file is never the last one.
