@@ -38,25 +38,23 @@ def pytest_configure(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """Run one process more than there are cores: about one of them waits for a browser."""
-    return n_cores() + 1
+    """Run one process for every core that may be used, also where two share a physical one.
+
+    One more makes it no faster: 12:26 minutes instead of 11:45 on two cores.
+    """
+    return n_cores()
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what takes minutes unless it is asked for; mix what waits with what computes.
+    """Leave out what takes minutes unless it is asked for; begin with what waits for servers.
 
-    Processes of pytest-xdist take whole files in this order. Files that wait are spread over the
-    first four fifths, so that the processor is never idle and a long file is never the last one.
+    Processes of pytest-xdist take whole files in this order, so a long file is never the last one.
     """
     if not config.getoption("--long"):
         left_out = [item for item in items if any(map(item.get_closest_marker, _LONG))]
         items[:] = [item for item in items if not any(map(item.get_closest_marker, _LONG))]
         config.hook.pytest_deselected(items=left_out)
-    waiting = dict.fromkeys(i.path for i in items if any(map(i.get_closest_marker, _WAITING)))
-    others = dict.fromkeys(i.path for i in items if i.path not in waiting)
-    place = {path: 0.8 * number / len(waiting) for number, path in enumerate(waiting)}
-    place |= {path: number / len(others) for number, path in enumerate(others)}
-    items.sort(key=lambda item: place[item.path])
+    items.sort(key=lambda item: not any(map(item.get_closest_marker, _WAITING)))
 
 
 @pytest.fixture(scope="session")
