@@ -24,7 +24,7 @@ def test_outputs_are_orthogonal_to_the_own_value():
 
 
 def test_only_the_projection_onto_the_own_value_is_missing():
-    """What is left is shorter by exactly that: ‖z‖² falls by (z·v)² / ‖v‖²."""
+    """The output becomes shorter: ‖z‖² falls by (z·v)² / ‖v‖²."""
     exclusive, plain = (stages_of(model) for model in two_models("Q=K exclusive", "Q=K"))
     z, v = plain.z.double(), plain.v.double()
     missing = (z * v).sum(-1).square() / v.square().sum(-1)

@@ -53,7 +53,7 @@ def result_of(case):
 
 @cache
 def measured(case):
-    """What is measured on this run."""
+    """The result of the measurement on this run."""
     result = result_of(case)
     experiment = result.experiment
     return measure_tying(experiment, experiment.sharing[0], result.parameters, 8)
@@ -336,7 +336,7 @@ def test_a_view_names_the_reason_of_every_variant_that_has_none():
 
 
 def test_a_page_measures_the_first_seeds_only(monkeypatch):
-    """Those are enough for an interval, and a visitor does not wait for many."""
+    """A few seeds are enough for an interval, and a visitor does not wait for more."""
     monkeypatch.setattr(tying, "MOST_SEEDS", 1)
     result = result_of("one head")
     film = record(result.experiment)

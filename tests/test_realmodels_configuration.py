@@ -382,7 +382,7 @@ _FIELDS = (
 
 @given(st.dictionaries(st.sampled_from(_FIELDS), _ANY, max_size=4))
 def test_any_configuration_is_read_or_refused(config):
-    """Whatever its fields hold, nothing but Unreadable is raised."""
+    """A configuration with any fields is read or raises Unreadable, and nothing else."""
     with contextlib.suppress(Unreadable):
         _, layers, _ = hugging_face_layers(Named(_llama_file()), _LLAMA | config)
         for layer in layers:

@@ -389,7 +389,7 @@ def _turned(heads, rope):
 
 
 def _without_gain(norm, x):
-    """What a norm of the library makes of x before its gain."""
+    """Return x after a norm of the library, before its gain."""
     x = x.numpy().astype(float)
     if "RMS" not in type(norm).__name__ and "T5" not in type(norm).__name__:
         x = x - x.mean(-1, keepdims=True)
@@ -405,7 +405,7 @@ def _same(ours, theirs):
 
 
 def _per_token(module, given):
-    """What a norm of the library multiplies every token by, apart from its gain; 1 if None."""
+    """Return the factor of every token in a norm of the library, without its gain; 1 if None."""
     if module is None:
         return 1.0
     x = given.numpy().astype(float)
@@ -486,7 +486,7 @@ def test_heads_are_the_librarys_own(case, tmp_path):
     ],
 )
 def test_heads_of_varied_models_are_the_librarys_own(name, tmp_path):
-    """The same holds for models of newer families with settings drawn at random."""
+    """Models of newer families with random settings are read head by head, too."""
     _compare_with_library(varied_models.CASES[name], tmp_path)
 
 

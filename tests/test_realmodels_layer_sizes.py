@@ -156,7 +156,7 @@ def test_a_missing_tensor_is_named(saved):
 @briefly(60)
 @given(data=st.data())
 def test_any_configuration_is_read_or_refused(saved, data):
-    """Whatever its fields hold, nothing but Unreadable is raised."""
+    """A configuration with any fields is read or raises Unreadable, and nothing else."""
     reading, config = saved
     fields = data.draw(st.dictionaries(st.sampled_from(sorted(config)), _ANY, max_size=3))
     rope = {"rope_type": data.draw(st.sampled_from(("yarn", "proportional", "llama3")))}

@@ -113,7 +113,7 @@ def shifted(text):
     ],
 )
 def test_outputs_that_are_rotated_back_depend_on_distances_only(text):
-    """The same tokens give the same outputs wherever they stand."""
+    """Outputs depend on the tokens and on their distances, and not on where they stand."""
     assert_close(*shifted(text), rtol=1e-4, atol=1e-5)
 
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
 
 
 def mark_of(tab):
-    """Where the chosen mixture stands: α and its accuracy."""
+    """Return α and the accuracy of the chosen mixture, as the figure marks them."""
     (mark,) = [t for t in drawn(tab, "mixtures")["figure"]["data"] if t.get("mode") == "markers"]
     return mark["x"], mark["y"]
 

@@ -26,7 +26,7 @@ UNKNOWN: Trace = {
     "colorscale": [[i, translucent(REFERENCE, 0.3)] for i in (0, 1)],
     "showscale": False,
 }
-"""Colour of cells that were trained but have no value of the measure."""
+"""Style of cells that were trained but have no value of the measure."""
 
 
 def color_axis(table: pd.DataFrame, measure: Measure, columns: int, height: int) -> Figure:

@@ -116,7 +116,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Rotation:
-    """What rotary positions rotate, besides whole queries and keys.
+    """Choice of the vectors, and of their components, that rotary positions rotate.
 
     Attributes:
         width: Number of rotated numbers of each vector, which are the first ones; 0 if all are.
@@ -148,7 +148,7 @@ class Wiring:
         bottom_middle: Whether the upper half of the layers uses the values of the bottom layer and
             the keys of the middle layer.
         shared_layers: Whether all layers use the parameters of the first.
-        rotation: What rotary positions rotate, if the variant has them.
+        rotation: Vectors and components that rotary positions rotate, if the variant has them.
         rules: Rules of the variant in the order of application.
     """
 
