@@ -13,6 +13,7 @@ import pytest
 import ray_nodes
 import ray_tasks
 
+from attnkit.foundation.extras import install_hint
 from attnkit.foundation.plugins import PLUGINS
 from attnkit.foundation.process import environment_with_package
 from attnkit.sweeps.cluster import ClusterUnavailable, RayExecutor
@@ -84,7 +85,7 @@ def test_ray_may_be_missing(monkeypatch):
     """The message says how to install it."""
     monkeypatch.setitem(sys.modules, "ray", None)
     assert one_line() == (
-        "place: got 'ray', allowed 'local', or 'ray' after pip install 'attnkit[cluster]'"
+        f"place: got 'ray', allowed 'local', or 'ray' after {install_hint('cluster')}"
     )
 
 

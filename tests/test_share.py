@@ -36,7 +36,7 @@ def test_a_server_that_listens_at_a_loopback_address_says_how_to_change_it(liste
     address, warning = share.reachable("http://localhost:8501/")
     assert address == "http://localhost:8501/"
     assert "this computer only" in warning
-    assert "--server.address 0.0.0.0" in warning
+    assert "python -m attnkit --host 0.0.0.0" in warning
 
 
 def test_a_computer_without_a_network_says_so(listens_at, monkeypatch):

@@ -20,6 +20,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from attnkit.analysis.similarity import Band, linear_cka, projected_bands
+from attnkit.foundation.extras import install_hint
 from attnkit.realmodels.base import Array, Projections, Unreadable
 from attnkit.realmodels.measures import PAIRS, WITH_VALUES
 from attnkit.realmodels.sources import find_files, open_model
@@ -113,7 +114,7 @@ def _projection_inputs(source: str, n_layers: int) -> list[Float[Array, "t m"]]:
         import transformers
     except ImportError as error:
         raise Unreadable(
-            "running a model needs transformers: pip install -e '.[models]'"
+            f"running a model needs the extra `models`: {install_hint('models')}"
         ) from error
     with _silenced(transformers):
         tokenizer, network = _load(transformers, source)

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from attnkit.foundation.extras import install_hint
 from attnkit.realmodels.base import CONVERT, RealModel, Unreadable, folder_name, listing
 from attnkit.realmodels.ctranslate2_file import ctranslate2_model
 from attnkit.realmodels.families import hugging_face_layers
@@ -250,8 +251,8 @@ def _download(name: str) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise Unreadable(
-            f"source: there is no file {name!r} here; for models on the hub, install "
-            "huggingface_hub: pip install -e '.[models]'"
+            f"source: there is no file {name!r} here; models on the hub need the extra `models`: "
+            f"{install_hint('models')}"
         ) from error
     last_error: Exception | None = None
     for offline in (False, True):

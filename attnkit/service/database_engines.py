@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from attnkit.foundation.extras import install_hint
 from attnkit.service.database_errors import Unavailable
 
 FILE = "results.sqlite"
@@ -107,7 +108,7 @@ def _sqlite(url: URL) -> Engine:
 
 def _postgresql(url: URL) -> Engine:
     if find_spec("psycopg") is None:
-        raise Unavailable("PostgreSQL needs the extra `postgres`: pip install 'attnkit[postgres]'")
+        raise Unavailable(f"PostgreSQL needs the extra `postgres`: {install_hint('postgres')}")
     engine = create_engine(
         url.set(drivername="postgresql+psycopg"),
         hide_parameters=True,

@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 from textwrap import shorten
 from typing import Any
 
+from attnkit.foundation.extras import install_hint
 from attnkit.foundation.plugins import PLUGINS, import_plugins
 from attnkit.foundation.process import (
     N_CORES,
@@ -246,7 +247,7 @@ def _import_ray() -> Any:
         import ray
     except ImportError as error:
         raise ClusterUnavailable(
-            "place: got 'ray', allowed 'local', or 'ray' after pip install 'attnkit[cluster]'"
+            f"place: got 'ray', allowed 'local', or 'ray' after {install_hint('cluster')}"
         ) from error
     return ray
 
