@@ -17,7 +17,7 @@ COPY requirements.txt pyproject.toml ./
 RUN if [ -n "$TORCH_INDEX" ]; then \
         pip install --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.txt)"; \
     fi \
-    && python -c 'import tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*extras["postgres"], sep="\n")' > /tmp/postgres.txt \
+    && python -c 'import tomllib; pins = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"]; print(*[pin for pin in pins if pin.startswith("psycopg")], sep="\n")' > /tmp/postgres.txt \
     && pip install --requirement requirements.txt --requirement /tmp/postgres.txt \
     && rm /tmp/postgres.txt
 

@@ -1,15 +1,11 @@
-"""Entry point of `python -m attnkit`, which handles Ctrl-C before slow imports."""
+"""Entry point of `attnkit` and `python -m attnkit`, which handles Ctrl-C before slow imports."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from attnkit.command.interrupts import interrupts
-
-if __name__ == "__main__":
-    interrupts.install()
-
-from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -19,10 +15,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(arguments)
 
 
-if __name__ == "__main__":
+def run_process() -> int:
+    """Run the command of this process and return its exit code; the process ends next."""
+    interrupts.install()
     from attnkit.command.streams import prepare_streams
 
     prepare_streams()
     code = main()
     interrupts.finish()
-    sys.exit(code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(run_process())

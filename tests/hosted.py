@@ -25,7 +25,7 @@ from dockerfile import ROOT, Dockerfile, read
 from attnkit.bench.visitor import HOST, Visitor
 
 USER = 1000
-PATIENCE = 120.0
+PATIENCE = 300.0
 EXPERIMENT = "v=1&n_seeds=2&steps=60&sharing=QKV,Q%3DK&first_seed=7"
 
 BOX = """

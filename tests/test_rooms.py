@@ -17,14 +17,11 @@ PACKAGE = ROOT / "attnkit"
 
 ORDER = (
     "foundation tasks variants experiment model training analysis claims evidence sweeps "
-    "realmodels examples service figures ui bench command __main__"
+    "realmodels examples service figures ui notebook bench command __main__"
 ).split()
 """The rooms from the ground up. A room may import itself and those before it."""
 
-EXCEPTIONS = {
-    ("attnkit.training.results", "figures"): "`Result.plot` may draw: it imports its figure when "
-    "it is called, so that nobody else waits for Plotly.",
-}
+EXCEPTIONS: dict[tuple[str, str], str] = {}
 """Imports of a later room that are allowed, by module and room, with the reason."""
 
 

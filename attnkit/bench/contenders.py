@@ -51,7 +51,7 @@ class _Cohort:
 
         n_runs = min(self._n_runs, 5)
         experiment = self._case.experiment(n_runs, steps=n_steps, evaluate_every=n_steps)
-        last = train(experiment, "cpu").snapshot.history["loss"][-1]
+        last = train(experiment, "cpu", progress=False).snapshot.history["loss"][-1]
         return {
             sharing.value: float(loss)
             for sharing, loss in zip(experiment.sharing, last, strict=True)

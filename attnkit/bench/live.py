@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from attnkit.bench.compare import Rates, Ratio
-from attnkit.bench.visitor import ROOT, Visitor, dashboard
+from attnkit.bench.visitor import Visitor, dashboard
 from attnkit.experiment import Experiment
 from attnkit.service.service import TrainingService
 
@@ -68,12 +68,8 @@ def measure_live(rounds: int, seconds: float = 6.0) -> LiveRates:
         seconds: Approximate length of one training.
 
     Raises:
-        RuntimeError: If dashboard.py is not next to this package, or the server does not start.
+        RuntimeError: If the server does not start.
     """
-    if not (ROOT / "dashboard.py").is_file():
-        raise RuntimeError(
-            "live: dashboard.py is not next to the package; run the benchmark in the repository"
-        )
     rate, _ = _headless(200)
     steps = max(300, round(rate * seconds / Experiment().n_runs / 10) * 10)
     rates: dict[str, list[float]] = {"headless": []}

@@ -13,18 +13,15 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
 
 from attnkit.bench.streamlit_tab import HOST, WIDGETS, Tab, id_of, user_key
+from attnkit.ui.launch import dashboard_script
 
-__all__ = ["HOST", "ROOT", "Visitor", "dashboard"]
-
-ROOT = Path(__file__).parents[2]
-"""Root of the repository, where `dashboard.py` is."""
+__all__ = ["HOST", "Visitor", "dashboard"]
 
 _SETTLING = 2.0
 """Longest wait, in seconds, for runs to end before the next action. It is short because a timer of
@@ -142,14 +139,14 @@ def _unpacked(text: str) -> np.ndarray:
 @contextmanager
 def dashboard(
     seconds: float = 60.0,
-    command: Sequence[str] = ("streamlit", "run", "dashboard.py"),
+    command: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[int]:
     """Start a dashboard server on a free port, yield the port, and end the server afterwards.
 
     Args:
         seconds: Longest wait for its first answer.
-        command: The module to run and its arguments.
+        command: The module to run and its arguments. Empty: Streamlit, with the dashboard.
         environment: Environment variables in addition to those of this process.
 
     Raises:
@@ -158,13 +155,14 @@ def dashboard(
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
-    command = [sys.executable, "-m", *command]
+    script = dashboard_script()
+    command = [sys.executable, "-m", *(command or ("streamlit", "run", script.name))]
     for option, value in {"headless": "true", "port": port, "address": HOST}.items():
         command += [f"--server.{option}", str(value)]
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=script.parent,
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},

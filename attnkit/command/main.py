@@ -8,8 +8,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from attnkit.command import bench, claims, code, examples, models, sweep, tasks, train, variants
+from attnkit import __version__
+from attnkit.command import (
+    bench,
+    claims,
+    code,
+    examples,
+    lab,
+    models,
+    sweep,
+    tasks,
+    train,
+    variants,
+)
 from attnkit.command.arguments import BAD_INPUT, BadInput, Parser, error_line, known_name
 from attnkit.command.interrupts import INTERRUPTED, MESSAGE, interrupts
 from attnkit.command.streams import discard_output
@@ -17,8 +30,11 @@ from attnkit.foundation.plugins import import_plugins
 from attnkit.foundation.settings import InvalidExperiment, InvalidSettings
 from attnkit.realmodels.base import Unreadable
 
-COMMANDS = (train, tasks, variants, claims, sweep, models, code, bench, examples)
+COMMANDS = (lab, train, tasks, variants, claims, sweep, models, code, bench, examples)
 """Modules of the commands; each adds its own parser."""
+
+_OF_ALL_COMMANDS = ("-h", "--help", "--version")
+"""Options that stand before a command; all others belong to one."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -51,12 +67,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _run_command(arguments: Sequence[str] | None) -> int:
     description = (sys.modules["attnkit"].__doc__ or "").partition("\n")[0]
-    parser = Parser(prog="python -m attnkit", description=description)
+    installed = Path(sys.argv[0]).stem == "attnkit"
+    program = "attnkit" if installed else "python -m attnkit"
+    parser = Parser(
+        prog=program,
+        description=f"{description} Without a command, open the dashboard: `lab --help`.",
+    )
+    parser.add_argument("--version", action="version", version=f"attnkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
     for module in COMMANDS:
         module.add(commands)
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments and not arguments[0].startswith("-"):
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in _OF_ALL_COMMANDS):
+        arguments = ["lab", *arguments]
+    if not arguments[0].startswith("-"):
         known_name("command", arguments[0], commands.choices)
     try:
         namespace, unknown = parser.parse_known_args(arguments)

@@ -1,4 +1,4 @@
-"""Cores, memory limit and memory allocator of the processes that train or serve pages.
+"""Cores, memory and parents of the processes that train or serve pages.
 
 Nothing in this module changes a result.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
 import sys
+import threading
 from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
@@ -16,6 +18,9 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 
 N_CORES = "ATTNKIT_CORES"
 """Name of the environment variable that limits the cores of a process."""
+
+WITH_PARENT = "--with-parent"
+"""Argument of processes that call `end_with_parent`."""
 
 SWITCH_SECONDS = 0.0005
 """Time after which a server's thread gives the interpreter's lock to another thread."""
@@ -94,6 +99,20 @@ def limit_memory(megabytes: float) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard == resource.RLIM_INFINITY or limit < hard:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def end_with_parent() -> None:
+    """Send this process a SIGTERM when its standard input ends, which its parent holds open.
+
+    The system closes it even if the parent is killed.
+    """
+
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def environment_with_package() -> dict[str, str]:

@@ -81,8 +81,7 @@ def reachable(address: str) -> tuple[str, str]:
     if listens_at not in (None, "0.0.0.0", "::"):
         return address, (
             f"This link opens on this computer only, because attnkit listens at `{listens_at}`. To "
-            "share it within your network, start attnkit with `streamlit run dashboard.py "
-            "--server.address 0.0.0.0`."
+            "share it within your network, start attnkit with `python -m attnkit --host 0.0.0.0`."
         )
     network = get_internal_ip()
     if network is None or _is_loopback(network):

@@ -10,19 +10,47 @@ from html import escape
 
 from attnkit.ui.bundle import asset, inline_script
 
-_THEME = """
-:root { color-scheme: light dark; --st-text-color: #31333f; --st-background-color: #ffffff;
+_LIGHT = """--st-text-color: #31333f; --st-background-color: #ffffff;
   --st-border-color: #d0d2da; --st-primary-color: #0b5fa5; --st-green-text-color: #1a6b2d;
-  --st-red-text-color: #b3261e; --st-base-radius: 8px;
-  --st-font: "Source Sans 3", "Source Sans Pro", system-ui, sans-serif; }
-@media (prefers-color-scheme: dark) { :root { --st-text-color: #fafafa;
+  --st-red-text-color: #b3261e;"""
+
+_DARK = """--st-text-color: #fafafa;
   --st-background-color: #0e1117; --st-border-color: #3d4150; --st-primary-color: #4aa3e0;
-  --st-green-text-color: #6fd08c; --st-red-text-color: #ff8f87; } }
+  --st-green-text-color: #6fd08c; --st-red-text-color: #ff8f87;"""
+
+_LIKE_THE_SYSTEM = f"""
+:root {{ color-scheme: light dark; {_LIGHT} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}
+"""
+
+_LIKE_THE_FRAME = f"""
+:root {{ color-scheme: light; {_LIGHT} }}
+:root.ak-dark {{ color-scheme: dark; {_DARK} }}
+"""
+
+_THEME = """
+:root { --st-base-radius: 8px;
+  --st-font: "Source Sans 3", "Source Sans Pro", system-ui, sans-serif; }
 body { margin: 0 auto; max-width: 1400px; padding: 16px 24px; font-family: var(--st-font);
   color: var(--st-text-color); background: var(--st-background-color); }
 h1 { font-size: 1.25rem; margin: 0 0 4px; } p.ak-page-note { margin: 0 0 12px; line-height: 1.45; }
 pre { white-space: pre-wrap; }
 """
+
+_FOLLOW_THE_FRAME = """<script>
+const frame = window.frameElement; // null where the page around may not be read
+let dark = matchMedia("(prefers-color-scheme: dark)").matches;
+if (frame) {
+  const canvas = document.createElement("canvas").getContext("2d");
+  canvas.fillStyle = getComputedStyle(frame).color; // the text around; any notation of a colour
+  canvas.fillRect(0, 0, 1, 1);
+  const [red, green, blue] = canvas.getImageData(0, 0, 1, 1).data;
+  dark = 0.3 * red + 0.59 * green + 0.11 * blue > 127;
+}
+document.documentElement.classList.toggle("ak-dark", dark);
+</script>
+"""
+"""Script that makes a page dark if the text around its frame is bright."""
 
 
 def film_style() -> str:
@@ -31,7 +59,13 @@ def film_style() -> str:
 
 
 def standalone_html(
-    title: str, component: str, blob: bytes, note: str = "", command: str = ""
+    title: str,
+    component: str,
+    blob: bytes,
+    note: str = "",
+    command: str = "",
+    *,
+    framed: bool = False,
 ) -> str:
     """Return an HTML file that shows a film as the page does, light or dark like the system.
 
@@ -41,7 +75,10 @@ def standalone_html(
         blob: The film with all its frames, as the component reads it.
         note: Sentence below the title that says what is shown.
         command: Command that trains the run again; it is folded away below the figures.
+        framed: Whether the file stands in a frame of another page; it is then light or dark like
+            that page.
     """
+    colors, follow = (_LIKE_THE_FRAME, _FOLLOW_THE_FRAME) if framed else (_LIKE_THE_SYSTEM, "")
     script, show = inline_script(component)
     again = f"<pre>{escape(command)}</pre>"
     folded = f"<details><summary>Train it again</summary>{again}</details>" if command else ""
@@ -51,8 +88,8 @@ def standalone_html(
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title>
-<style>{_THEME}{film_style()}</style>
-</head>
+<style>{colors}{_THEME}{film_style()}</style>
+{follow}</head>
 <body>
 <main>
 <h1>{escape(title)}</h1>

@@ -3,9 +3,12 @@
 import sys
 import traceback
 
+from attnkit.foundation.process import WITH_PARENT, end_with_parent
 from attnkit.model.kernel.cache import mark_compiled
 
 if __name__ == "__main__":
+    if WITH_PARENT in sys.argv:
+        end_with_parent()
     try:
         from attnkit.model.kernel.compiling import compile_all
 

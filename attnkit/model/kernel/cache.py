@@ -28,7 +28,7 @@ from numba.core.registry import cpu_target
 from platformdirs import user_cache_path
 
 from attnkit.foundation.files import write_file
-from attnkit.foundation.process import environment_with_package
+from attnkit.foundation.process import WITH_PARENT, environment_with_package
 
 SHIPPED = "ATTNKIT_KERNEL_CACHE"
 """Environment variable that names a folder of compiled kernels, shipped in an image."""
@@ -38,7 +38,7 @@ MOST_SECONDS = 600
 
 _PACKAGE = Path(__file__).parent
 
-_COMMAND = ("-m", "attnkit.model.kernel")
+_COMMAND = ("-m", "attnkit.model.kernel", WITH_PARENT)
 """Arguments of the Python process that compiles."""
 
 _COMPLETE = "complete"
@@ -140,11 +140,12 @@ def load() -> None:
 def _compile_in_child() -> None:
     """Run `python -m attnkit.model.kernel`: compiling in this process would take its memory."""
     environment = environment_with_package() | {"NUMBA_CACHE_DIR": str(cache_folder().parent)}
+    input_of_child, held_open = os.pipe()  # the child ends with this process
     try:
         child = subprocess.run(
             [sys.executable, *_COMMAND],
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=input_of_child,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -154,6 +155,9 @@ def _compile_in_child() -> None:
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"not finished after {MOST_SECONDS} s") from None
+    finally:
+        os.close(input_of_child)
+        os.close(held_open)
     if not is_compiled():
         lines = child.stderr.strip().split("\n")
         raise RuntimeError(lines[-1] or f"exit code {child.returncode}")

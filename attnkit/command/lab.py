@@ -1,0 +1,79 @@
+"""The command `lab`: serve the dashboard and open it in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from urllib.parse import quote
+
+from attnkit.command.arguments import BadInput, Commands, whole_number
+from attnkit.command.interrupts import interrupts
+from attnkit.foundation.process import WITH_PARENT, end_with_parent
+from attnkit.ui.launch import (
+    HOST,
+    LARGEST_PORT,
+    PORT,
+    choose_port,
+    is_reachable_from_network,
+    serve,
+)
+
+_HOST_VARIABLE, _PORT_VARIABLE = "STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_PORT"
+"""Environment variables of Streamlit, which stand in for options that are not given."""
+
+_SAFE_IN_LINKS = "=&%+,;:/@!$'()*~"
+"""Characters that a link may have as they are, besides letters, digits and `_.-`."""
+
+
+def add(commands: Commands) -> None:
+    """Add the parser of the command."""
+    parser = commands.add_parser("lab", help="open the dashboard; also without any command")
+    parser.set_defaults(run=_run, parser=parser)
+    parser.add_argument(
+        "--host", help=f"address to listen on ({HOST}); 0.0.0.0 lets others in the network in"
+    )
+    parser.add_argument("--port", help=f"port to listen on ({PORT}, or a free one if it is taken)")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument("--link", default="", help="settings to open with, as in an address")
+    parser.add_argument(WITH_PARENT, action="store_true", help=argparse.SUPPRESS)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from attnkit.service.server import server_settings
+
+    server_settings()  # a wrong setting is one line here, and would be a traceback in the server
+    if arguments.with_parent:
+        end_with_parent()
+    host = arguments.host
+    if host is None:
+        host = os.environ.get(_HOST_VARIABLE) or HOST
+    wanted = _port(arguments.port)
+    port = choose_port(host, wanted)
+
+    def announce(address: str) -> None:
+        taken = f"port {PORT} is taken; " if wanted is None and port != PORT else ""
+        print(f"attnkit: {address} ({taken}Ctrl-C ends it)", flush=True)
+        if is_reachable_from_network(host):
+            print(f"attnkit: others in your network can reach it, at port {port}", flush=True)
+
+    link = quote(arguments.link.strip().lstrip("?"), safe=_SAFE_IN_LINKS)
+    try:
+        with interrupts:
+            serve(
+                host,
+                port,
+                link=f"?{link}" if link else "",
+                open_browser=not arguments.no_browser,
+                announce=announce,
+            )
+    except OSError as error:
+        raise BadInput(f"the dashboard cannot be served: {error}") from error
+    return 0
+
+
+def _port(text: str | None) -> int | None:
+    """Return the port of the option or of the environment; None if neither names one."""
+    name = "--port"
+    if text is None:
+        name, text = _PORT_VARIABLE, os.environ.get(_PORT_VARIABLE) or None
+    return None if text is None else whole_number(name, text, 1, LARGEST_PORT)

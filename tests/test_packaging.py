@@ -1,0 +1,122 @@
+"""The wheel, its dependencies and its description, built from this checkout."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+import attnkit
+from attnkit.foundation.extras import EXTRAS, install_hint
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OPTIONAL = PROJECT["optional-dependencies"]
+
+FROM_THE_ROOT = ("dashboard.py", "pages", ".streamlit/config.toml")
+"""What stands at the root of a checkout and in the package of a wheel."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel of this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("attnkit-*.whl")
+    with zipfile.ZipFile(path) as opened:
+        yield opened
+
+
+def requirements(lines):
+    """Return requirements by their name, as package indexes write it."""
+    found = [Requirement(line) for line in lines]
+    return {re.sub("[-_.]+", "-", one.name).lower(): one for one in found}
+
+
+def pins():
+    """Return the requirements of requirements.txt."""
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return requirements(line for line in lines if line and not line.startswith("#"))
+
+
+def pinned_version(requirement):
+    """Return the version of a requirement that allows no other one."""
+    (specifier,) = requirement.specifier
+    assert specifier.operator == "==", requirement
+    return Version(specifier.version)
+
+
+def test_the_wheel_holds_all_tracked_files_of_the_package(wheel):
+    """Code, assets, examples and records, and nothing beside them."""
+    listed = ["git", "ls-files", "attnkit", *FROM_THE_ROOT]
+    tracked = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True)
+    expected = {
+        path if path.startswith("attnkit/") else f"attnkit/ui/app/{path}"
+        for path in tracked.stdout.split()
+    }
+    found = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert {"attnkit/ui/app/pages/lab.py", "attnkit/ui/assets/lab.js"} <= expected
+    assert found == expected
+
+
+def test_the_files_of_the_root_are_unchanged_in_the_wheel(wheel):
+    """They stand in the repository once."""
+    for name in ("dashboard.py", "pages/lab.py", ".streamlit/config.toml"):
+        assert wheel.read(f"attnkit/ui/app/{name}") == (ROOT / name).read_bytes()
+
+
+def test_the_wheel_has_the_command_and_the_version(wheel):
+    """The version is that of the package, which also knows it where nothing is installed."""
+    folder = f"attnkit-{attnkit.__version__}.dist-info"
+    entry_points = wheel.read(f"{folder}/entry_points.txt").decode()
+    assert "[console_scripts]\nattnkit = attnkit.__main__:run_process" in entry_points
+    metadata = message_from_string(wheel.read(f"{folder}/METADATA").decode())
+    assert metadata["Version"] == attnkit.__version__
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert set(metadata.get_all("Provides-Extra")) == set(OPTIONAL)
+
+
+def test_every_dependency_is_pinned_within_its_range():
+    """requirements.txt names the same packages, and pytest for the tests."""
+    ranges, pinned = requirements(PROJECT["dependencies"]), pins()
+    assert set(pinned) == set(ranges) | {"pytest"}
+    for name, allowed in ranges.items():
+        version = pinned_version(pinned[name])
+        assert allowed.specifier.contains(version), f"{name}=={version} is not in {allowed}"
+        assert str(pinned[name].marker) == str(allowed.marker)
+        assert any(one.operator == ">=" for one in allowed.specifier), name
+
+
+def test_every_package_of_an_extra_is_pinned_for_development():
+    """`dev` installs a version of it that the extra allows."""
+    pinned = requirements(OPTIONAL["dev"])
+    for extra in EXTRAS:
+        for name, allowed in requirements(OPTIONAL[extra]).items():
+            version = pinned_version(pinned[name])
+            assert allowed.specifier.contains(version), f"{name}=={version} is not in {allowed}"
+
+
+def test_development_installs_exact_versions():
+    """So that a test that fails today does not pass tomorrow for another reason."""
+    for extra in ("dev", "docs"):
+        for name, requirement in requirements(OPTIONAL[extra]).items():
+            assert name == "attnkit" or pinned_version(requirement)
+    assert str(requirements(OPTIONAL["dev"])["pytest"]) == str(pins()["pytest"])
+
+
+def test_the_documentation_lists_the_extras():
+    """With their packages and what they download, as the messages say it."""
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    for name, extra in EXTRAS.items():
+        packages = ", ".join(f"`{one.partition('>')[0]}`" for one in OPTIONAL[name])
+        row = f"| `{name}` | {extra.purpose} | {packages} | {extra.megabytes} MB |"
+        assert row in page
+        assert f"{extra.megabytes} MB" in install_hint(name)
+    assert set(EXTRAS) == set(OPTIONAL) - {"dev", "docs"}
