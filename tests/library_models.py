@@ -58,7 +58,7 @@ def library():
         import transformers
     except ImportError:
         assert not os.environ.get("CI"), "CI needs transformers (pip install 'attnkit[dev]')"
-        pytest.skip("transformers is not installed (pip install -e '.[models]')")
+        pytest.skip("transformers is not installed (extra `models`)")
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     return transformers

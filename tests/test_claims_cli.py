@@ -42,9 +42,9 @@ def trained(monkeypatch):
     """Return what is trained, in its order."""
     found = []
 
-    def counted(experiment, device="auto"):
+    def counted(experiment, device="auto", progress=None):
         found.append(experiment)
-        return train(experiment, device)
+        return train(experiment, device, progress)
 
     monkeypatch.setattr(gathering, "train", counted)
     return found
@@ -242,9 +242,9 @@ def test_an_interrupt_saves_what_is_finished_and_one_can_go_on(
     CLAIMS["second"] = small_claim("second", n_seeds=7)
     seeds, interrupted = [], [True]
 
-    def counted(experiment, device="auto"):
+    def counted(experiment, device="auto", progress=None):
         seeds.append(experiment.n_seeds)
-        result = train(experiment, device)
+        result = train(experiment, device, progress)
         return ctrl_c(result) if interrupted[0] and experiment.n_seeds == 7 else result
 
     monkeypatch.setattr(gathering, "train", counted)

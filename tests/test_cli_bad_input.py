@@ -98,10 +98,9 @@ TRAIN = [
 """Arguments of `train`, and how the error begins."""
 
 OTHERS = [
-    ([], "the following arguments are required: command"),
-    (["fly"], "command: got 'fly', allowed train, tasks, "),
-    (["trian"], "command: got 'trian', allowed train, "),
-    ([""], "command: got '', allowed train, "),
+    (["fly"], "command: got 'fly', allowed lab, train, tasks, "),
+    (["trian"], "command: got 'trian', allowed lab, train, "),
+    ([""], "command: got '', allowed lab, train, "),
     (
         ["tasks", "phone"],
         f"task: got 'phone', allowed {', '.join(TASKS)} (did you mean phonebook?)",

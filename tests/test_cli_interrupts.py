@@ -116,11 +116,12 @@ def test_interrupts_during_training_keep_what_is_finished(tmp_path):
         assert process.stderr.readline().startswith("step ")
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
-        output, lines = interrupted(process)
+        output, (*lines, stopped, last) = interrupted(process)
     document = json.loads(path.read_text())
     assert "(interrupted)" in output
-    assert lines[-1] == LINE
-    assert all(line.startswith("step ") for line in lines[:-1])
+    assert stopped.startswith(f"Stopped at step {document['steps']:,} of 6,000; ")
+    assert last == LINE
+    assert all(line.startswith("step ") for line in lines)
     assert document["status"] == "stopped"
     assert 0 < document["steps"] < 6000
     assert len(document["runs"]) == 4

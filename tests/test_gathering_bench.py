@@ -31,9 +31,9 @@ def trained(monkeypatch):
     class Trained(list):
         stop_after = None
 
-        def __call__(self, experiment, device="auto"):
+        def __call__(self, experiment, device="auto", progress=None):
             self.append(experiment)
-            result = train(experiment, device)
+            result = train(experiment, device, progress)
             if self.stop_after is None or len(self) <= self.stop_after:
                 return result
             return Result(replace(result.snapshot, status="stopped"), result.parameters)

@@ -26,7 +26,7 @@ def test_a_question_tells_what_its_sweep_concludes():
     assert name in SHIPPED
     result = load_shipped(name)
     tab = visit_at("questions", question=QUESTION)
-    assert conclusion(result, *list(result.sweep.axes)[:2]) in texts(tab)
+    assert conclusion(result, *list(result.sweep.axes)[:2]).text in texts(tab)
 
 
 def test_the_sweep_is_hidden_in_the_quiet_mode():

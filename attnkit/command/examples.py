@@ -39,7 +39,7 @@ def _run(arguments: argparse.Namespace) -> int:
     prepare_for_training()
     for name in names or TASKS:
         with interrupts:
-            result = train(Experiment(task=name))
+            result = train(Experiment(task=name), progress=False)
         if result.snapshot.status != "finished":
             return INTERRUPTED
         _save(FOLDER / f"{name}.safetensors", result.snapshot.to_bytes())

@@ -35,7 +35,7 @@ def add(commands: Commands) -> None:
         "--engine",
         default="local",
         help="where to train: local for processes on this machine, ray for a Ray cluster "
-        "(pip install 'attnkit[cluster]'; RAY_ADDRESS names it, else one starts here)",
+        "(extra `cluster`; RAY_ADDRESS names it, else one starts here)",
     )
     parser.add_argument(
         "--out",

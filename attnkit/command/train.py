@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnkit.training import Training
+    from attnkit.training.progress import Display
     from attnkit.training.results import Result
 
 
@@ -96,8 +96,21 @@ def train_with_progress(experiment: Experiment, device: str) -> Result:
 
     pick_device(device)
     prepare_for_training()
-    with _Progress(experiment) as progress, enough_memory(), interrupts:
-        return train(experiment, device, progress)
+    with enough_memory(), interrupts:
+        return train(experiment, device, _progress())
+
+
+def _progress() -> Display:
+    """Return the display of the command; after its last step a signal does not lose the result."""
+    from attnkit.training.progress import TextProgress
+
+    class CommandProgress(TextProgress):
+        def __call__(self, training: Training) -> None:
+            super().__call__(training)
+            if training.finished:
+                interrupts.hold()
+
+    return CommandProgress()
 
 
 @contextmanager
@@ -170,32 +183,3 @@ def _readable(table: pd.DataFrame, n_seeds: int) -> pd.DataFrame:
         }
     )
     return rows.rename(columns=lambda name: name.replace("_", " "))
-
-
-class _Progress:
-    """Progress on standard error: a bar on a terminal, else a line per tenth of the steps."""
-
-    def __init__(self, experiment: Experiment) -> None:
-        self._steps = experiment.training.steps
-        self._next_line = self._steps / 10
-        self._bar: Any = None
-
-    def __enter__(self) -> _Progress:
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=self._steps, unit="step", file=sys.stderr, leave=False)
-        return self
-
-    def __call__(self, training: Training) -> None:
-        if self._bar is not None:
-            self._bar.update(training.step - self._bar.n)
-        elif training.step >= self._next_line:
-            self._next_line += self._steps / 10
-            print(f"step {training.step} of {self._steps}", file=sys.stderr, flush=True)
-        if training.finished:
-            interrupts.hold()  # a signal must not lose the result
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()

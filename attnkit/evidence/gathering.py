@@ -177,7 +177,8 @@ class Bench:
         by_variant = {variant: self._cached(alone[variant], trial.up_to) for variant in alone}
         missing = [variant for variant, cached in by_variant.items() if cached is None]
         if missing:
-            result = train(experiment.replace(sharing=missing), device=self._device)
+            untrained = experiment.replace(sharing=missing)
+            result = train(untrained, device=self._device, progress=False)
             if result.snapshot.status != "finished":
                 raise Interrupted
             parts = Measurements.of(result, trial.up_to).split(len(missing))

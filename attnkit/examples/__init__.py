@@ -124,7 +124,7 @@ def measure_variants() -> dict[str, Any] | None:
         by_layers.setdefault(named.variant.least_layers, []).append(named.variant)
     measured: dict[str, dict[str, float | bool]] = {}
     for n_layers, variants in by_layers.items():
-        result = train(Experiment(task=TASK, sharing=variants, n_layers=n_layers))
+        result = train(Experiment(task=TASK, sharing=variants, n_layers=n_layers), progress=False)
         experiment, snapshot = result.experiment, result.snapshot
         if snapshot.status != "finished":
             return None

@@ -53,7 +53,7 @@ def measure_toys() -> pd.DataFrame:
 
     tables = []
     for task in TASKS:
-        result = train(Experiment(task=task))
+        result = train(Experiment(task=task), progress=False)
         tables += [measure_model(toy_model(result, v)).table for v in result.experiment.sharing]
     table = pd.concat(tables, ignore_index=True)
     return table[table["head"].notna()]  # heads of several seeds together are not a model's layer

@@ -9,6 +9,7 @@ import numpy as np
 from attnkit.experiment import Experiment
 from attnkit.foundation.machine import processor_kind
 from attnkit.training.film import Film, Frame, filmed_steps
+from attnkit.training.progress import Progress, display_for
 from attnkit.training.snapshot import METRICS
 from attnkit.training.training import Training
 
@@ -68,7 +69,12 @@ class Camera:
         )
 
 
-def record(experiment: Experiment, seed: int | None = None, device: str = "auto") -> Film:
+def record(
+    experiment: Experiment,
+    seed: int | None = None,
+    device: str = "auto",
+    progress: Progress = None,
+) -> Film:
     """Train one seed of an experiment and record its film.
 
     On a CPU the last frame has, bit for bit, the weights that `train` gives this seed on the same
@@ -79,14 +85,20 @@ def record(experiment: Experiment, seed: int | None = None, device: str = "auto"
         experiment: The experiment to train.
         seed: The seed to film. None: the first one of the experiment.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        progress: What is shown meanwhile, as for `train`.
 
     Returns:
-        The film, with up to 100 frames from step 0 to the last step.
+        The film, with up to 100 frames from step 0 to the last step. After a `KeyboardInterrupt`
+        it has the frames until then.
     """
+    display = display_for(progress)
     first = experiment.first_seed if seed is None else seed
     training = Training(experiment.replace(first_seed=first, n_seeds=1), device)
     camera = Camera(training)
-    while not training.finished:
-        training.advance(camera.n_steps_left)
-        camera.shoot()
+    with display.follow(training, "film"):
+        display.begin(training)
+        while not training.finished:
+            training.advance(camera.n_steps_left)
+            camera.shoot()
+            display(training)
     return camera.film

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.display import Displayed
 from attnkit.training.engine import Engine
 
 MOST_FRAMES = 100
@@ -42,8 +43,8 @@ class Frame:
     head_symmetry: Float32[np.ndarray, "v l h"]
 
 
-@dataclass(frozen=True, eq=False)
-class Film:
+@dataclass(frozen=True, eq=False, repr=False)
+class Film(Displayed):
     """Frames of one seed's runs.
 
     Attributes:
@@ -58,6 +59,12 @@ class Film:
     frames: list[Frame]
     engine: Engine = "torch"
     processor: str = ""
+
+    def __repr__(self) -> str:
+        """Return a short description; the weights would fill many screens."""
+        experiment = self.experiment
+        frames = f"{len(self.frames)} frames"
+        return f"<Film of {experiment.n_runs} runs of {experiment.task.name}, {frames}>"
 
     @property
     def steps(self) -> list[int]:

@@ -16,16 +16,17 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.display import Plotted
 from attnkit.foundation.files import write_file
-from attnkit.training.snapshot import READING_ERRORS, Snapshot
+from attnkit.training.snapshot import READING_ERRORS, Snapshot, Status
 from attnkit.training.summary import run_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Plotted):
     """Result of a finished or stopped experiment.
 
     Attributes:
@@ -36,10 +37,19 @@ class Result:
     snapshot: Snapshot
     parameters: list[dict[str, np.ndarray]]
 
+    def __repr__(self) -> str:
+        """Return a short description; the arrays would fill many screens."""
+        return repr(self.snapshot).replace("<Snapshot", "<Result", 1)
+
     @property
     def experiment(self) -> Experiment:
         """Experiment that was trained."""
         return self.snapshot.experiment
+
+    @property
+    def status(self) -> Status:
+        """The status: "finished", or "stopped" if the training was interrupted."""
+        return self.snapshot.status
 
     @property
     def seconds(self) -> float:

@@ -17,6 +17,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from attnkit.experiment import Experiment, from_text
+from attnkit.foundation.display import Plotted
 from attnkit.training.engine import Engine, in_words
 
 THRESHOLD = 0.99
@@ -70,8 +71,8 @@ class Probe:
         return {name: array for name, array in vars(self).items() if array is not None}
 
 
-@dataclass(frozen=True, eq=False)
-class Snapshot:
+@dataclass(frozen=True, eq=False, repr=False)
+class Snapshot(Plotted):
     """State of an experiment at one step of training, without weights.
 
     Attributes:
@@ -104,6 +105,12 @@ class Snapshot:
     probe: Probe
     engine: Engine = "torch"
     processor: str = ""
+
+    def __repr__(self) -> str:
+        """Return a short description; the arrays would fill many screens."""
+        experiment = self.experiment
+        steps = f"step {self.step} of {experiment.training.steps}"
+        return f"<Snapshot of {experiment.n_runs} runs of {experiment.task.name}, {steps}>"
 
     @property
     def maker(self) -> tuple[Engine, str]:

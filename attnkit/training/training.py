@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +31,7 @@ from attnkit.tasks import NOTHING
 from attnkit.training.cohort import Cohort
 from attnkit.training.data import draw_probe
 from attnkit.training.engine import Engine, kernel_knows, ready_engine
+from attnkit.training.progress import Progress, display_for
 from attnkit.training.results import Result
 from attnkit.training.snapshot import METRICS, Probe, Snapshot, Status
 from attnkit.variants import Variant
@@ -253,30 +254,31 @@ def stream(experiment: Experiment, device: str = "auto") -> Iterator[Snapshot]:
         yield training.snapshot()
 
 
-def train(
-    experiment: Experiment,
-    device: str = "auto",
-    progress: Callable[[Training], None] | None = None,
-) -> Result:
+def train(experiment: Experiment, device: str = "auto", progress: Progress = None) -> Result:
     """Train an experiment to its last step and return the result.
 
-    A `KeyboardInterrupt` ends the training early; the result then has the status "stopped".
+    A `KeyboardInterrupt` (Ctrl-C, or the stop button of a notebook) ends the training early. The
+    result then has the status "stopped" and holds what was trained until then.
 
     Args:
         experiment: The experiment to train.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
-        progress: Function that is called with the training about fifty times; it must not change
-            the training.
+        progress: None shows a live figure in a notebook and a bar on a terminal, and nothing
+            elsewhere; only an interruption is always said. True shows lines elsewhere, too. False
+            shows and says nothing. A function is called with the training about fifty times; it
+            must not change the training.
+
+    Raises:
+        InvalidExperiment: If there is no such device, or `progress` is something else.
     """
+    display = display_for(progress)
     training = Training(experiment, device)
     stride = max(experiment.training.steps // 50, 20)
-    try:
+    with display.follow(training, "result"):
+        display.begin(training)
         while not training.finished:
             training.advance(stride)
-            if progress is not None:
-                progress(training)
-    except KeyboardInterrupt:
-        pass
+            display(training)
     return training.result()
 
 

@@ -1,0 +1,322 @@
+"""Progress of a training as people see it: a bar, lines, or a live figure in a notebook.
+
+Nothing in this module changes a number of a training, and nothing that only one kind of display
+needs, such as IPython or tqdm, is imported for another.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnkit.experiment import Experiment
+from attnkit.foundation.settings import InvalidExperiment, Problem
+from attnkit.training.film import Film
+from attnkit.training.results import Result
+from attnkit.training.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from attnkit.training.training import Training
+
+LEAST_SECONDS = 0.3
+"""Shortest time between two pictures of a live figure, in seconds."""
+
+SHARE = 0.04
+"""Largest share of the time that a live figure takes from training, after its first picture."""
+
+Place = Literal["jupyter", "marimo", "terminal", "pipe", "worker"]
+"""Kind of the output that a training has; a "worker" is a thread or process of another program."""
+
+Progress = bool | Callable[["Training"], None] | None
+"""Progress that a caller may ask for; see `display_for`."""
+
+
+class Display:
+    """Display of a training's progress; this one only says if the training is interrupted."""
+
+    def begin(self, training: Training) -> None:
+        """Prepare the display, before the first step."""
+
+    def __call__(self, training: Training) -> None:
+        """Show how far the training is."""
+
+    def close(self) -> None:
+        """Remove what must not stay visible, also after an error."""
+
+    def fail(self, training: Training) -> None:
+        """Show that an error has ended the training."""
+
+    def end(self, training: Training, message: str) -> None:
+        """Show how the training ended.
+
+        Args:
+            training: The training, which takes no further steps.
+            message: Sentence about an interruption; empty after the last step.
+        """
+        if message:
+            _write(message)
+
+    @contextmanager
+    def follow(self, training: Training, product: str) -> Iterator[None]:
+        """Show the progress of the training within a block, which a `KeyboardInterrupt` ends early.
+
+        Args:
+            training: The training that the block advances; the block calls `begin` first.
+            product: Name of what the training gives, for the sentence about an interruption.
+        """
+        message = ""
+        try:
+            try:
+                yield
+            finally:
+                self.close()
+        except KeyboardInterrupt:
+            if not training.finished:
+                message = (
+                    f"Stopped at step {training.step:,} of {training.experiment.training.steps:,}; "
+                    f"the {product} holds what was trained until then."
+                )
+        except Exception:
+            self.fail(training)
+            raise
+        self.end(training, message)
+
+
+class Silence(Display):
+    """Display that shows nothing and says nothing."""
+
+    def end(self, training: Training, message: str) -> None:
+        """Say nothing."""
+
+
+class Calls(Display):
+    """Calls of a function of the training."""
+
+    def __init__(self, function: Callable[[Training], None]) -> None:
+        self._function = function
+
+    def __call__(self, training: Training) -> None:
+        """Call the function."""
+        self._function(training)
+
+
+class TextProgress(Display):
+    """Progress on standard error: a bar on a terminal, else a line per tenth of the steps."""
+
+    def __init__(self) -> None:
+        self._next_line = 0.0
+        self._bar: Any = None
+
+    def begin(self, training: Training) -> None:
+        """Draw the bar, if there is a terminal."""
+        steps = training.experiment.training.steps
+        self._next_line = steps / 10
+        if _has_terminal():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=steps, unit="step", file=sys.stderr, leave=False)
+
+    def __call__(self, training: Training) -> None:
+        """Move the bar, or write the next line."""
+        steps = training.experiment.training.steps
+        if self._bar is not None:
+            self._bar.update(training.step - self._bar.n)
+        elif training.step >= self._next_line:
+            self._next_line += steps / 10
+            _write(f"step {training.step} of {steps}")
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+class LiveFigure(Display, ABC):
+    """Figure in the output of a notebook's cell that shows the training while it runs.
+
+    It is the figure that a `Snapshot` shows of itself, below a line with the step. At the end the
+    last snapshot stays.
+    """
+
+    def __init__(self) -> None:
+        self._next_picture = 0.0
+
+    @abstractmethod
+    def show(self, html: str) -> None:
+        """Replace what the display shows."""
+
+    def begin(self, training: Training) -> None:
+        """Show the untrained models, which also imports what pictures need."""
+        line = f"0 of {training.experiment.training.steps:,} steps"
+        self.show(_line(line, 0.0) + _picture(training.snapshot()))
+
+    def __call__(self, training: Training) -> None:
+        """Show the training, unless the last picture was just now or pictures take long."""
+        started = time.perf_counter()
+        if training.finished or started < self._next_picture:
+            return
+        steps = training.experiment.training.steps
+        left = training.seconds / training.step * (steps - training.step)
+        line = f"{training.step:,} of {steps:,} steps, about {left:.0f} s left"
+        self.show(_line(line, training.step / steps) + _picture(training.snapshot()))
+        ended = time.perf_counter()
+        self._next_picture = ended + max(LEAST_SECONDS, (ended - started) / SHARE)
+
+    def end(self, training: Training, message: str) -> None:
+        """Show the last snapshot, below a line on what was trained or where it was stopped."""
+        line = self.last_line(training, message)
+        snapshot = training.snapshot("stopped" if message else "finished")
+        self.show(line + _picture(snapshot))
+
+    def fail(self, training: Training) -> None:
+        """Replace the figure, whose time that is left is wrong now."""
+        self.show(_line(f"An error ended the training after step {training.step:,}."))
+
+    @staticmethod
+    def last_line(training: Training, message: str) -> str:
+        """Return the line that stays above the last snapshot."""
+        n_runs = training.experiment.n_runs
+        models = "1 model" if n_runs == 1 else f"{n_runs} models"
+        done = f"Trained {models} for {training.step:,} steps in {training.seconds:.1f} s."
+        return _line(message or done)
+
+
+class MarimoFigure(LiveFigure):
+    """Live figure in marimo, which replaces it with the cell's value unless that is None."""
+
+    def show(self, html: str) -> None:
+        """Replace what the cell shows."""
+        marimo = sys.modules["marimo"]
+        marimo.output.replace(marimo.Html(html))
+
+
+class JupyterFigure(LiveFigure):
+    """Live figure in Jupyter and in all that speaks its protocol, such as VS Code and Colab.
+
+    Only the line stays if the cell's value shows the same experiment, or if another training
+    follows in the same cell.
+    """
+
+    _in_this_cell: JupyterFigure | None = None
+    """Figure in the output of the cell that runs now."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__()
+        self._shell = shell
+        self._display_id = uuid.uuid4().hex
+        self._begun = False
+        self._line = ""
+        self._experiment: Experiment | None = None
+
+    def show(self, html: str) -> None:
+        """Replace what the display shows."""
+        plain = "Progress of a training, for notebooks that show HTML"
+        self._shell.display_pub.publish(
+            {"text/html": html, "text/plain": plain},
+            transient={"display_id": self._display_id},
+            update=self._begun,
+        )
+        self._begun = True
+
+    def begin(self, training: Training) -> None:
+        """Show the untrained models; of an earlier training leave only its last line."""
+        earlier = JupyterFigure._in_this_cell
+        if earlier is not None:
+            earlier.leave_cell()
+            earlier.show(earlier._line)
+        super().begin(training)
+
+    def end(self, training: Training, message: str) -> None:
+        """Show the last snapshot until the cell has ended and its value is known."""
+        super().end(training, message)
+        self._line, self._experiment = self.last_line(training, message), training.experiment
+        JupyterFigure._in_this_cell = self
+        self._shell.events.register("post_run_cell", self._check_value)
+
+    def leave_cell(self) -> None:
+        """Forget the cell."""
+        JupyterFigure._in_this_cell = None
+        self._shell.events.unregister("post_run_cell", self._check_value)
+
+    def _check_value(self, execution: Any) -> None:
+        self.leave_cell()
+        value = execution.result
+        if isinstance(value, Film | Result | Snapshot) and value.experiment == self._experiment:
+            self.show(self._line)
+
+
+def display_for(progress: Progress) -> Display:
+    """Return the display of a training's progress.
+
+    Args:
+        progress: None: a live figure in a notebook, a bar on a terminal, otherwise nothing but a
+            line about an interruption. True: the same, and a line per tenth of the steps where
+            None shows nothing. False: nothing. A function: it is called with the training.
+
+    Raises:
+        InvalidExperiment: If `progress` is something else.
+    """
+    if isinstance(progress, Display):
+        return progress
+    if callable(progress):
+        return Calls(progress)
+    if progress is False:
+        return Silence()
+    if progress is not None and progress is not True:
+        allowed = "True, False, None or a function of the training"
+        raise InvalidExperiment([Problem("progress", progress, allowed)])
+    place = current_place()
+    if place == "marimo":
+        return MarimoFigure()
+    if place == "jupyter":
+        return JupyterFigure(sys.modules["IPython"].get_ipython())
+    if progress or place == "terminal":
+        return TextProgress()
+    return Silence() if place == "worker" else Display()
+
+
+def current_place() -> Place:
+    """Return what kind of output a training has that begins now in this thread."""
+    marimo = sys.modules.get("marimo")
+    if marimo is not None and marimo.running_in_notebook():
+        return "marimo"  # its cells may run in a process or a thread beside the main one
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if multiprocessing.parent_process() is not None or not in_main_thread:
+        return "worker"
+    ipython = sys.modules.get("IPython")
+    if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
+        return "jupyter"  # IPython in a terminal has no kernel
+    return "terminal" if _has_terminal() else "pipe"
+
+
+def _has_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _write(line: str) -> None:
+    """Write a line to standard error, which a program without a console does not have."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def _picture(snapshot: Snapshot) -> str:
+    """Return the card of a snapshot; a card that cannot be drawn does not end a training."""
+    try:
+        return snapshot._repr_html_()
+    except Exception as error:
+        return _line(f"The figure cannot be drawn: {escape(str(error))}")
+
+
+def _line(text: str, share: float | None = None) -> str:
+    """Return a line of text as HTML, with a bar if a share from 0 to 1 is given."""
+    bar = "" if share is None else f'<progress max="1" value="{share:.3f}"></progress> '
+    return f'<div style="font: 14px system-ui, sans-serif; padding: 4px">{bar}{text}</div>'
