@@ -31,7 +31,7 @@ _T5 = {
 _DECODER = {"is_decoder": True, "add_cross_attention": True}
 _TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}
 _SIZES = (0, 1)
-N_QUICK = 12
+N_QUICK = 5
 """Models of each newer family that are compared by default; `--long` compares all."""
 
 

@@ -1,0 +1,61 @@
+"""Keys and values of other layers, at half of the KV cache, on text."""
+
+from typing import Any
+
+from attnkit.claims.base import Claim, arm, better, register_claim
+
+UP_TO = 2
+"""Arms are read after 1,200 steps; they are tuned after 600."""
+
+_SETTINGS: dict[str, Any] = {
+    "task": "language",
+    "n_layers": 4,
+    "steps": 600,
+    "up_to": UP_TO,
+    "evaluate_every": 60,
+}
+
+ARMS = (
+    arm("QKV kv_from=bottom_middle", "bottom and middle", **_SETTINGS),
+    arm("QKV kv_every=2", "every second layer", **_SETTINGS),
+    arm("QKV kv_residual=4", "low-rank residuals", **_SETTINGS),
+    arm("K=V", **_SETTINGS),
+    arm("QKV kv_heads=2", "two key heads of four", **_SETTINGS),
+    arm("QKV", "QKV (twice the cache)", **_SETTINGS),
+)
+
+SEEN_NOTE = (
+    "None of the variants that were new had been trained when the prediction was committed; K=V "
+    "and QKV are known from other claims on text, with fewer layers."
+)
+
+register_claim(
+    Claim(
+        id="values_from_bottom",
+        title="Values of the bottom layer and keys of the middle beat sharing every second layer",
+        question="At half of the KV cache, should upper layers use the values of the bottom layer "
+        "and the keys of the middle one, or those of the layer below?",
+        source="FusedKV-Lite, arXiv 2512.03870",
+        says="Top layers want values from the bottom layer and keys from the middle: half of the "
+        "cache, and a lower loss.",
+        prediction="It does not hold: on text with four layers, its loss is not lower than that of "
+        "keys and values of every second layer.",
+        expected="did not hold",
+        seen="nothing",
+        seen_note=SEEN_NOTE,
+        arms=ARMS,
+        statements=(
+            better(
+                "bottom and middle",
+                "every second layer",
+                0,
+                measure="loss",
+                at=UP_TO,
+                text="Values of the bottom layer and keys of the middle have a lower loss than "
+                "keys and values of every second layer",
+            ),
+        ),
+        n_seeds=10,
+        family="What papers say",
+    )
+)
