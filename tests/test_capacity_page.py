@@ -100,7 +100,7 @@ def chosen(tab):
 def test_the_page_concludes_in_one_sentence():
     """The sentence is computed from the sweep that is shown."""
     tab = visit_at("capacity")
-    assert texts(tab)[0] == conclusion(made_up(), "d_head", "n_entries")
+    assert texts(tab)[0] == conclusion(made_up(), "d_head", "n_entries").text
 
 
 def test_the_diagram_is_sent_with_figures_for_narrow_pages_and_its_numbers():
@@ -336,7 +336,7 @@ def test_a_sweep_runs_from_the_form_and_fills_the_page(tiny_form):
     assert link(tab)["sweep"] == OWN
     assert live.result().n_missing == 0
     assert len(drawn(tab, page.PHASE)["table"]["rows"]) == live.sweep.n_cells
-    assert texts(tab)[0] == conclusion(live.result(), "d_head", "n_entries")
+    assert texts(tab)[0] == conclusion(live.result(), "d_head", "n_entries").text
 
 
 def test_a_sweep_can_be_paused_resumed_and_stopped(tiny_form, monkeypatch):

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
+from typing import NamedTuple
 
 from attnkit.analysis.boundary import Boundary, MeanRatio, boundary, mean_ratio
 from attnkit.analysis.capacity import Swept, runs_at
@@ -44,9 +45,22 @@ def label_of(setting: str) -> str:
     return "Task" if setting == "task" else setting
 
 
+class Conclusion(NamedTuple):
+    """Conclusion of a sweep.
+
+    Attributes:
+        text: Its sentences.
+        has_ratios: Whether they name ratios of boundaries, which are averaged over the values of
+            the second axis.
+    """
+
+    text: str
+    has_ratios: bool
+
+
 def conclusion(
     result: Swept, x: str, y: str | None = None, fixed: Mapping[str, Value] | None = None
-) -> str:
+) -> Conclusion:
     """Return the conclusion about the boundaries of all variants.
 
     Ratios are to the boundary of QKV or, if QKV has none, of the first variant that has one.
@@ -59,7 +73,7 @@ def conclusion(
     """
     runs = runs_at(result, fixed or {}, x, y)
     if runs.empty:
-        return "Nothing has been trained here yet."
+        return Conclusion("Nothing has been trained here yet.", False)
     trained = [v.value for v in result.sweep.sharing if (runs["sharing"] == v.value).any()]
     shares = runs["steps_to_threshold"].notna().groupby(runs["sharing"]).mean()
     found = {
@@ -69,13 +83,15 @@ def conclusion(
     }
     if not found:
         each = _shortened([f"{_title(name)} {percent(shares[name])}" for name in trained])
-        return f"Share of the runs that solve the task: {', '.join(each)}."
+        text = f"Share of the runs that solve the task: {', '.join(each)}."
+        return Conclusion(text, False)
     never, always = ([n for n in trained if shares[n] == share] for share in (0, 1))
     sentences = [f"{_names(never)} never solve{'s' * (len(never) == 1)} the task here."]
     sentences = sentences if never else []
     base = "QKV" if "QKV" in found else next(iter(found))
     compared = {name: mean_ratio(line, found[base]) for name, line in found.items() if name != base}
-    if any(ratio.n_compared for ratio in compared.values()):
+    has_ratios = any(ratio.n_compared for ratio in compared.values())
+    if has_ratios:
         answer = _Answer(_Words(x), base, found, compared)
         sentences += answer.sentences(complete=not never)
         sentences += _beyond(list(found.values()))
@@ -83,7 +99,7 @@ def conclusion(
         sentences += [_boundary_in_words(line) for line in list(found.values())[:_MOST]]
     if always:
         sentences.append(f"{_names(always)} solve{'s' * (len(always) == 1)} the task in every run.")
-    return " ".join(sentences)
+    return Conclusion(" ".join(sentences), has_ratios)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from attnkit.analysis.capacity import COSTS, Cost
-from attnkit.analysis.conclusion import conclusion, label_of
+from attnkit.analysis.conclusion import Conclusion, conclusion, label_of
 from attnkit.figures.phase import MEASURES, Measure
 from attnkit.foundation.settings import Value
 from attnkit.sweeps import Sweep, SweepResult
@@ -243,6 +243,8 @@ def _names(names: Iterable[T]) -> dict[str, T]:
 
 
 @lru_cache(maxsize=32)
-def conclusion_of(result: SweepResult, x: str, y: str, fixed: tuple[tuple[str, Value], ...]) -> str:
+def conclusion_of(
+    result: SweepResult, x: str, y: str, fixed: tuple[tuple[str, Value], ...]
+) -> Conclusion:
     """Return the conclusion of a sweep; kept for the newest results."""
     return conclusion(result, x, y or None, dict(fixed))

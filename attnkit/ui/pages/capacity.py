@@ -112,15 +112,16 @@ def show_top(choice: CapacityChoice, drawn_moving: bool) -> None:
         if drawn_moving and not live.moving:
             st.rerun()
     result = result_of(choice, live)
-    text = ""
+    text, has_ratios = "", False
     if result is not None and result.runs["error"].isna().any():
-        text = conclusion_of(result, choice.x, choice.y, tuple(choice.beside.items()))
+        fixed = tuple(choice.beside.items())
+        text, has_ratios = conclusion_of(result, choice.x, choice.y, fixed)
     moves = live is not None and live.moving and choice.sweep == OWN
     with st.container(key="conclusion"):  # also without a text: what follows keeps its place
         st.markdown(plain(text or ("Training …" if moves else "Nothing is trained yet.")))
     if result is not None:
         conditions = f"Tiny models. {result.sweep.conditions}."
-        if choice.y and " times" in text:
+        if choice.y and has_ratios:
             conditions += f" Factors are averaged over all values of “{label_of(choice.y)}”."
         if live is not None and live.result() is result and not live.finished:
             conditions = f"Not finished yet. {conditions}"

@@ -173,7 +173,7 @@ def show_sweep(name: str) -> None:
     except (OSError, InvalidSweep):  # the answer stands without it
         return
     x, y = list(result.sweep.axes)[:2]
-    st.markdown(f"**How far it goes.** {plain(conclusion_of(result, x, y, ()))}")
+    st.markdown(f"**How far it goes.** {plain(conclusion_of(result, x, y, ()).text)}")
     st.page_link(
         "pages/capacity.py",
         label="See it at every size",

@@ -241,12 +241,17 @@ def show_ways(
         "number by number. Keep W_K: all of them become W_K."
     )
     has_ended = recovery is not None and recovery.finished
-    if not has_ended:
-        st.markdown(plain(problem if plan is None else plan_text(operation, plan)))
+    # Each part has a place of its own, which may stay empty. Otherwise the parts below would move
+    # when training ends, and an interrupted run of the fragment could leave a button behind.
+    with st.container():
+        if not has_ended:
+            st.markdown(plain(problem if plan is None else plan_text(operation, plan)))
     train_buttons(subject, operation, ways, plan, chosen.label, is_next=not has_ended)
-    show_recovery(subject, operation)
-    if recovery is not None and has_ended:
-        invite(operation, ways_here, chosen, recovery)
+    with st.container():
+        show_recovery(subject, operation)
+    with st.container():
+        if recovery is not None and has_ended:
+            invite(operation, ways_here, chosen, recovery)
 
 
 def train_buttons(
