@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from attnkit.experiment import Experiment, InvalidExperiment, from_text
     from attnkit.tasks import TASKS, Task, register_task
     from attnkit.training import Film, Result, Snapshot, Training, record, stream, train
+    from attnkit.ui.launch import lab
     from attnkit.variants import CATALOGUE, InvalidVariant, Sharing, Variant, register
 
 __version__ = "0.1.0"
@@ -34,6 +35,7 @@ _SUBPACKAGES = {
     "Variant": "variants",
     "from_text": "experiment",
     "inspect": "analysis",
+    "lab": "ui.launch",
     "record": "training",
     "register": "variants",
     "register_task": "tasks",
@@ -57,6 +59,7 @@ __all__ = [
     "Variant",
     "from_text",
     "inspect",
+    "lab",
     "record",
     "register",
     "register_task",

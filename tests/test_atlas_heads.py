@@ -3,7 +3,8 @@
 import pytest
 from made_atlas import made_atlas
 
-from attnkit.ui.atlas import Head, heads_in
+from attnkit.figures.groups import heads_in
+from attnkit.ui.atlas import Head
 
 pytestmark = pytest.mark.server
 

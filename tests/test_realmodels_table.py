@@ -95,7 +95,7 @@ def spread(column):
 def test_the_figures_are_those_measured_by_hand(table, place):
     """Every figure of the project's table, within its rounding; no gain folded."""
     n_heads, cos_qk, flat, overlaps, of_heads, of_layers = KNOWN[place]
-    table = table[~table["folded"]].set_index(["model", "kind"]).loc[place]
+    table = table[~table["folded"]].set_index(["model", "kind"]).sort_index().loc[place]
     heads, layers = table[table["head"].notna()], table[table["head"].isna()]
     assert len(heads) == n_heads
     found = [

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from attnkit.claims.measures import MEASURES, Measure
 from attnkit.experiment import Experiment
+from attnkit.foundation.display import Plotted
 
 Verdict = Literal["held", "did not hold", "undecided"]
 
@@ -295,7 +296,7 @@ def _amount(name: str, amount: float) -> str:
 
 
 @dataclass(frozen=True)
-class Claim:
+class Claim(Plotted):
     """A sentence about sharing that can be true or false, and its test.
 
     Attributes:

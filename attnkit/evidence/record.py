@@ -29,6 +29,7 @@ from attnkit.evidence.verdict import (
     judge_together,
     still_rises,
 )
+from attnkit.foundation.display import Plotted
 from attnkit.training.engine import Engine
 
 SHIPPED = Path(__file__).parent / "shipped.json"
@@ -99,8 +100,8 @@ class FirstRun:
     rule: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Evidence:
+@dataclass(frozen=True, eq=False, repr=False)
+class Evidence(Plotted):
     """Measurements for a claim, and the findings and the verdict that follow from them.
 
     Attributes:
@@ -137,6 +138,10 @@ class Evidence:
     engine: Engine = "torch"
     processor: str = ""
     first_run: FirstRun = FirstRun()
+
+    def __repr__(self) -> str:
+        """Return a short description; the scores and curves would fill many screens."""
+        return f"<Evidence for {self.claim.id}, {len(self.seeds)} seeds>"
 
     @property
     def statements(self) -> tuple[Statement, ...]:

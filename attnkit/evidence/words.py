@@ -143,6 +143,13 @@ def rises_in_words(evidence: Evidence) -> str:
     return f"Accuracy: {'; '.join(dict.fromkeys(parts))}." if parts else ""
 
 
+def outcome_in_words(claim: Claim, verdict: Verdict) -> str:
+    """Return what became of a claim's prediction, as the end of a sentence."""
+    if verdict == claim.expected:
+        return "came true"
+    return "is undecided" if verdict == "undecided" else "was wrong"
+
+
 def seen_in_words(claim: Claim, record: Evidence | None = None) -> str:
     """Return what we had seen before a prediction, and what was changed after it, in words."""
     parts = [f"When it was written, we had seen {claim.seen} of this comparison."]

@@ -23,6 +23,7 @@ from pydantic_core import ErrorDetails
 from attnkit.experiment.costs import Adjusted, Costs, Equal, count_costs, equalise
 from attnkit.experiment.layer_specs import LayerSpec, layer_specs_of
 from attnkit.experiment.training_settings import MEASURED_TOGETHER, TrainingSettings
+from attnkit.foundation.display import Displayed
 from attnkit.foundation.settings import (
     InvalidExperiment,
     Problem,
@@ -80,7 +81,7 @@ class _Runs(BaseModel):
             raise disagreement("sharing", error.text, f"but {error}") from None
 
 
-class Experiment(_Runs):
+class Experiment(_Runs, Displayed):
     """Settings of an experiment: variants × seeds on one task.
 
     Settings are given flat: `Experiment(task="directed", sharing=["QKV", "Q=K"], d_head=8)`.

@@ -20,6 +20,7 @@ from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
 from attnkit.evidence.verdict import MARKS, RULE
 from attnkit.evidence.words import (
     main_finding,
+    outcome_in_words,
     rises_in_words,
     rows_of,
     score_in_words,
@@ -274,13 +275,15 @@ def _section(evidence: Evidence, verdict: Verdict) -> str:
     verdict_text = _verdict(verdict)
     if alone != verdict:
         verdict_text += f" when read with all others; read alone: {escape(alone)}"
-    came_true = "came true" if verdict == claim.expected else "<strong>was wrong</strong>"
+    outcome = outcome_in_words(claim, verdict)
+    if outcome == "was wrong":
+        outcome = f"<strong>{outcome}</strong>"
     seeds = f"{len(evidence.seeds)}, from {evidence.seeds[0]} to {evidence.seeds[-1]}"
     facts = {
         "Question": escape(claim.question),
         "Claim": escape(claim.says),
         "Source": escape(claim.source),
-        "Prediction": f"{escape(claim.prediction)} This prediction {came_true}.",
+        "Prediction": f"{escape(claim.prediction)} This prediction {outcome}.",
         "Seen before": escape(seen_in_words(claim, evidence)),
         "Verdict": verdict_text,
         "Reason": escape(_reason(claim, verdict)),

@@ -20,7 +20,7 @@
 Only `activations` and `toys.measure_toys` need torch. No pickle is ever opened.
 """
 
-from attnkit.realmodels.atlas import Atlas, Setting, measure_model
+from attnkit.realmodels.atlas import Atlas, MeasuredHead, Setting, measure_model
 from attnkit.realmodels.base import (
     AttentionLayer,
     Kind,
@@ -37,6 +37,7 @@ __all__ = [
     "AttentionLayer",
     "Kind",
     "Measure",
+    "MeasuredHead",
     "Projections",
     "RealModel",
     "Rope",

@@ -12,7 +12,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from attnkit.foundation.display import Plotted
 from attnkit.foundation.files import replace_file
+from attnkit.foundation.settings import shown
 from attnkit.realmodels import notes
 from attnkit.realmodels.base import (
     TRAINED_HERE,
@@ -54,8 +56,33 @@ class Setting:
     offset: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Atlas:
+@dataclass(frozen=True, eq=False, repr=False)
+class MeasuredHead(Plotted):
+    """Measures of one head beside random levels, and its portrait.
+
+    Attributes:
+        row: Row of the head in the table of its atlas.
+        same_kind: Rows of all heads of the same kind in the same model, with the same setting.
+        portrait: Drawing data; None if the atlas has none of this head.
+    """
+
+    row: pd.Series
+    same_kind: pd.DataFrame
+    portrait: Portrait | None
+
+    def __repr__(self) -> str:
+        """Return the place of the head; the numbers would fill a screen."""
+        return f"<Head of {self.in_words}>"
+
+    @property
+    def in_words(self) -> str:
+        """Place of the head; layers and heads count from 0."""
+        model, kind, layer, head = (self.row[name] for name in PLACE)
+        return f"{model}, {kind}, layer {layer}, head {head}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Atlas(Plotted):
     """Measures and portraits of the heads of some models.
 
     Attributes:
@@ -65,6 +92,41 @@ class Atlas:
 
     table: pd.DataFrame
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return a short description; the arrays would fill many screens."""
+        return f"<Atlas of {', '.join(map(str, self.table['model'].unique()))}>"
+
+    def head(
+        self,
+        model: str,
+        kind: str,
+        layer: int,
+        head: int,
+        *,
+        folded: bool = False,
+        offset: int = 0,
+    ) -> MeasuredHead:
+        """Return one head, which shows itself in a notebook.
+
+        Args:
+            model: Name of the model in the table.
+            kind: Kind of the layer: "encoder", "causal" or "cross".
+            layer: Index of the layer.
+            head: Index of the head.
+            folded: Whether the gains of the norm were folded in; see `Setting`.
+            offset: Distance in tokens; see `Setting`.
+
+        Raises:
+            ValueError: If the table has no such head; the message names the wrong field.
+        """
+        rows = self.table[self.table["head"].notna()]
+        wanted = {"model": model, "kind": kind, "folded": folded, "offset": offset}
+        same_kind = rows
+        for name, value in wanted.items():
+            same_kind = _rows_with(same_kind, name, value)
+        row = _rows_with(_rows_with(same_kind, "layer", layer), "head", head).iloc[0]
+        return MeasuredHead(row, same_kind, self.portrait(model, kind, layer, head, folded))
 
     def portrait(
         self, model: str, kind: str, layer: int, head: int, folded: bool = False
@@ -256,6 +318,21 @@ def _arrays(layer: Projections) -> dict[str, np.ndarray]:
 
 _PRECISIONS = dict.fromkeys((*PAIRS, "shown"), np.float16)
 """Half precision is enough to draw values of at most 1."""
+
+
+def _rows_with(rows: pd.DataFrame, name: str, value: object) -> pd.DataFrame:
+    """Return the rows with a value in a column.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    found = rows[rows[name] == value]
+    if found.empty:
+        values = sorted(rows[name].unique())
+        numbers = len(values) > 3 and isinstance(values[0], int | np.integer)
+        allowed = f"{values[0]} to {values[-1]}" if numbers else ", ".join(map(str, values))
+        raise ValueError(f"{name}: got {shown(value, quoted=True)}, allowed {allowed or 'nothing'}")
+    return found
 
 
 def _table(rows: list[dict[str, object]]) -> pd.DataFrame:

@@ -229,26 +229,6 @@ def open_atlas_choice() -> AtlasChoice:
     return open_choice("atlas", "atlas_chosen", AtlasChoice)
 
 
-def heads_in(table: pd.DataFrame, fold: bool, offset: int) -> pd.DataFrame:
-    """Return one row per head, measured with these settings where a model has such rows.
-
-    A model without them, such as one without rotary positions, keeps the rows of its first setting.
-
-    Args:
-        table: Table of an atlas.
-        fold: Whether gains of the norm before attention are multiplied into the matrices.
-        offset: Distance of query and key positions in tokens.
-    """
-    heads = table[table["head"].notna()]
-    selected = []
-    for _, rows in heads.groupby(["model", "kind"], sort=False):
-        for name, value in (("folded", fold), ("offset", offset)):
-            same = rows[rows[name] == value]
-            rows = same if len(same) else rows[rows[name] == rows[name].iloc[0]]
-        selected.append(rows)
-    return pd.concat(selected, ignore_index=True) if selected else heads
-
-
 def grid(
     panels: dict[str, Any], chosen: Head | None, picked: Callable[[], None], *, key: str
 ) -> None:

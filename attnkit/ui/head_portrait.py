@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from attnkit.figures.groups import number_text
+from attnkit.figures.head_numbers import COLUMNS, head_numbers, random_at
 from attnkit.figures.portrait import (
     PAIR_NAMES,
     describe_angles,
@@ -45,26 +46,9 @@ def numbers_table(heads: pd.DataFrame, head: Head) -> str:
     """Return a table of every measure of a head beside random matrices; Markdown."""
     row = row_of(heads, head)
     same_kind = heads[(heads["model"] == head.model) & (heads["kind"] == head.kind)]
-    lines = ["| Measure | Here | Random | SDs | Median of its kind |", "|---|--:|--:|--:|--:|"]
-    for name, measure in MEASURES.items():
-        value = float(row[name])
-        if math.isnan(value):
-            continue
-        mean, sd = random_at(row, name)
-        random = (
-            f"{number_text(mean)}\u00a0±\u00a0{number_text(sd)}" if not math.isnan(mean) else "–"
-        )
-        n_sds = number_text((value - mean) / sd) if sd > 0 else "–"
-        cells = (number_text(value), random, n_sds, number_text(float(same_kind[name].median())))
-        lines.append(f"| {plain(measure.title)} | {' | '.join(map(plain, cells))} |")
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---|--:|--:|--:|--:|"]
+    lines += [f"| {' | '.join(map(plain, cells))} |" for cells in head_numbers(row, same_kind)]
     return "\n".join(lines)
-
-
-def random_at(row: pd.Series, measure: str) -> tuple[float, float]:
-    """Return mean and standard deviation of random matrices of a head's shape; NaN if unknown."""
-    mean = float(row.get(f"{measure}_random", math.nan))
-    sd = float(row.get(f"{measure}_random_sd", math.nan))
-    return mean, sd
 
 
 def head_in_words(heads: pd.DataFrame, head: Head, measure: str) -> str:

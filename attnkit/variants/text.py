@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Self
 
+from attnkit.foundation.display import Displayed
 from attnkit.variants.names import CATALOGUE, find, normalised
 from attnkit.variants.options import OPTIONS, TIE_OPTIONS, Option
 from attnkit.variants.position_rules import POSITIONS
@@ -53,7 +54,7 @@ class InvalidVariant(ValueError):
         return type(self), (self.text, str(self))
 
 
-class Variant(str):
+class Variant(Displayed, str):
     """A variant of attention, as its canonical text.
 
     A variant is read from a text form or from a name of the catalogue; case and spaces do not

@@ -15,6 +15,7 @@ from attnkit.figures.groups import (
     describe_lacking,
     describe_tied,
     groups_of,
+    heads_in,
 )
 from attnkit.realmodels import shipped, toys
 from attnkit.realmodels.answer import conclusion, overlap_line
@@ -27,7 +28,6 @@ from attnkit.ui.atlas import (
     AtlasChoice,
     Head,
     grid,
-    heads_in,
     heads_table,
     numbers,
     open_atlas_choice,

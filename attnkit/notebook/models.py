@@ -1,0 +1,86 @@
+"""Cards of trained models' heads: an atlas of models, and one head with its portrait."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+
+import numpy as np
+
+from attnkit.figures.groups import groups_of, heads_in, number_text
+from attnkit.figures.head_numbers import COLUMNS, head_numbers
+from attnkit.figures.portrait import describe_angles, describe_spectra, describe_split, parts_of
+from attnkit.notebook.drawings import signed_map
+from attnkit.notebook.style import card, grid, paragraph, swatch, table
+from attnkit.realmodels.answer import conclusion
+from attnkit.realmodels.atlas import Atlas, MeasuredHead
+from attnkit.realmodels.measures import MEASURES
+
+SHOWN = ("overlap_qk", "overlap_qv", "overlap_kv", "symmetry", "directionality")
+"""Measures in the table of an atlas."""
+
+MOST_GROUPS = 40
+"""Most rows of the table of an atlas."""
+
+
+def atlas_card(atlas: Atlas) -> str:
+    """Return the card of an atlas: a row per model and kind of layer."""
+    heads = heads_in(atlas.table, fold=False, offset=0)
+    models = list(dict.fromkeys(atlas.table["model"].astype(str)))
+    n, n_heads = len(models), len(heads)
+    title = f"Atlas: {n} model{'s' * (n != 1)}, {n_heads:,} head{'s' * (n_heads != 1)}"
+    if heads.empty:
+        return card(title, paragraph("No head is measured.", "quiet"))
+    rows: dict[tuple[str, str], list[str]] = {}
+    for measure in SHOWN:
+        for group in groups_of(heads, measure):
+            name = f"{swatch(group.color)}{escape(group.name)}"
+            count = f"{len(group.heads):,}"
+            cells = rows.setdefault((group.model, group.kind), [name, count, *["–"] * len(SHOWN)])
+            mean, _ = group.random
+            random = (
+                f' <span class="quiet">({number_text(mean)})</span>' if not math.isnan(mean) else ""
+            )
+            cells[2 + SHOWN.index(measure)] = number_text(group.median) + random
+    columns = ["Model, kind of layer", "Heads", *(MEASURES[name].title for name in SHOWN)]
+    shown = list(rows.values())[:MOST_GROUPS]
+    note = "Medians over heads; in brackets the level of random matrices of the same shape."
+    if len(shown) < len(rows):
+        note += f" Shown are the first {len(shown)} of {len(rows)} rows."
+    first = heads.iloc[0]
+    place = f"{str(first['model'])!r}, {str(first['kind'])!r}, {first['layer']}, {first['head']}"
+    return card(
+        title,
+        paragraph(conclusion(atlas.table)),
+        table(columns, shown),
+        paragraph(f"{note} One head: atlas.head({place}).", "quiet small"),
+    )
+
+
+def measured_head_card(head: MeasuredHead) -> str:
+    """Return the card of a head: its measures beside random levels, and two parts of W_Q W_Kᵀ."""
+    numbers = [
+        [escape(cell) for cell in number] for number in head_numbers(head.row, head.same_kind)
+    ]
+    note = (
+        "Random: matrices of the same shape, mean ± SD; then how many SDs this head is from it. "
+        "The last column is of all heads of this kind in this model."
+    )
+    parts = [table(COLUMNS, numbers), paragraph(note, "quiet small")]
+    portrait = head.portrait
+    if portrait is None:
+        parts.append(paragraph("No pictures of this head: only its numbers were kept.", "quiet"))
+        return card(head.in_words, *parts)
+    limit = float(np.abs(portrait.matrix).max(initial=0.0)) or 1.0
+    names = ("Symmetric part of W_Q W_Kᵀ", "Skew part of W_Q W_Kᵀ")
+    maps = [
+        f'<div class="column"><div class="label">{name}</div>'
+        f"{signed_map(values, limit, f'{name}, as a map')}</div>"
+        for name, values in zip(names, parts_of(portrait), strict=True)
+    ]
+    d_model = int(head.row["d_model"])
+    texts = (
+        describe_split(portrait), describe_spectra(portrait), describe_angles(portrait, d_model)
+    )  # fmt: skip
+    parts += [grid(maps, 200), *map(paragraph, texts)]
+    return card(head.in_words, *parts)

@@ -1,0 +1,285 @@
+"""What notebooks show: cards without script or server, for whatever was trained or measured."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from filming import film_of
+from kinds import tiny
+from made_atlas import made_atlas
+from small_claims import small_claim
+from trained_runs import trained
+
+import attnkit as ak
+from attnkit.claims import CLAIMS
+from attnkit.evidence.record import load_shipped
+from attnkit.examples import load_example
+from attnkit.notebook import html_of, style
+from attnkit.realmodels.atlas import Atlas
+from attnkit.realmodels.shipped import load_atlas
+from attnkit.training import Result
+from attnkit.training.summary import percent, sharing_table
+from attnkit.variants import CATALOGUE
+
+HOSTILE = """<script>alert("1")</script>'"&<b>"""
+
+VOID = {"br", "img", "image", "path", "rect", "circle"}
+
+
+class _Reader(HTMLParser):
+    """Reads a card: its open elements, its attributes, and faults."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.attributes, self.texts, self.faults = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.faults.append(tag)
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def read(html):
+    """Return a read card after checks that hold for every static card."""
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    assert (reader.open, reader.faults) == ([], [])
+    assert "<script" not in html
+    assert not [name for _, name, _ in reader.attributes if name.startswith("on") or name == "id"]
+    loaded = [v for _, name, v in reader.attributes if name in ("src", "href", "xlink:href")]
+    assert all(value.startswith("data:image/png;base64,") for value in loaded)
+    assert "url(" not in html
+    assert "@import" not in html
+    return reader
+
+
+def words(html):
+    """Return the visible text of a card."""
+    return " ".join(read(html).texts)
+
+
+def a_head(atlas):
+    """Return the first head of an atlas."""
+    row = atlas.table[atlas.table["head"].notna()].iloc[0]
+    setting = {"folded": bool(row["folded"]), "offset": int(row["offset"])}
+    return atlas.head(row["model"], row["kind"], int(row["layer"]), int(row["head"]), **setting)
+
+
+def many_variants():
+    """Return an untrained snapshot of every variant that the phone book allows."""
+    variants = []
+    for entry in CATALOGUE.values():
+        if entry.variant.least_layers == 1 and entry.variant not in variants:
+            variants.append(entry.variant)
+    experiment = ak.Experiment(task="phonebook", sharing=variants[:44], n_seeds=1)
+    return trained(experiment, 0).snapshot
+
+
+@pytest.mark.parametrize("task", sorted(ak.TASKS))
+def test_every_task_has_a_small_card(task):
+    """The shipped experiment of each task, trained and as a plan, is below 80 and 40 kB."""
+    snapshot = load_example(task)
+    for value, most in ((snapshot, 80_000), (snapshot.experiment, 40_000)):
+        html = value._repr_html_()
+        assert read(html)
+        assert len(html) < most
+        assert html == value._repr_html_()
+        assert value.experiment.task.title in html if value is snapshot else True
+
+
+def test_numbers_of_a_card_are_those_of_the_table():
+    """Accuracies and intervals are not computed in another way."""
+    snapshot = load_example("directed")
+    text = words(snapshot._repr_html_())
+    for row in sharing_table(snapshot).to_dict("records"):
+        assert percent(row["accuracy"]) in text
+        assert f"{row['parameters']:,}" in text
+
+
+def test_a_result_shows_the_card_of_its_snapshot():
+    """It has weights besides, which nobody reads."""
+    result = trained(tiny("directed"), 2)
+    assert result._repr_html_() == result.snapshot._repr_html_()
+    assert "step 2 of" in result._repr_html_()
+
+
+def test_untrained_and_running_snapshots_say_so():
+    """A card of step 0 claims nothing, and a running one has a bar."""
+    result = trained(tiny("directed"), 0)
+    html = result._repr_html_()
+    assert "Untrained: nothing is learnt yet." in words(html)
+    running = dataclasses.replace(load_example("directed"), status="running", step=300)
+    assert "50% of the steps are done" in running._repr_html_()
+    stopped = dataclasses.replace(load_example("directed"), status="stopped")
+    assert "Stopped before the last step." in words(stopped._repr_html_())
+
+
+def test_diverged_runs_have_no_number():
+    """Curves have gaps and the table says how many seeds diverged."""
+    snapshot = load_example("directed")
+    history = {name: np.full_like(values, np.nan) for name, values in snapshot.history.items()}
+    lost = dataclasses.replace(
+        snapshot, history=history, diverged_at=np.zeros_like(snapshot.diverged_at)
+    )
+    text = words(lost._repr_html_())
+    assert "5 of 5 diverged" in text
+    assert "nan" not in lost._repr_html_().lower().replace("nano", "")
+
+
+def test_one_seed_has_no_interval():
+    """Limits of a single number are not drawn."""
+    html = trained(tiny("directed").replace(n_seeds=1), 2)._repr_html_()
+    assert read(html)
+    assert 'class="band"' not in html
+
+
+def test_many_variants_have_few_drawings_and_a_whole_table():
+    """The card of all variants of the phone book stays below 120 kB and says what is missing."""
+    snapshot = many_variants()
+    n = len(snapshot.experiment.sharing)
+    html = snapshot._repr_html_()
+    assert n > 30
+    assert f"Drawn are the first 8 of {n} variants" in words(html)
+    assert html.count("<tr>") == n + 1
+    assert len(html) < 120_000
+    assert f"Drawn are the first 12 of {n} variants" in words(snapshot.experiment._repr_html_())
+
+
+def test_changed_settings_are_named():
+    """A card of an experiment lists what differs from the task's defaults, by its label."""
+    text = words(ak.Experiment(d_head=8, n_seeds=3)._repr_html_())
+    assert "Head width 8" in text or "d_head" not in text
+    assert "Seeds 3" in text
+    assert "All settings are the defaults" in words(ak.Experiment()._repr_html_())
+
+
+@pytest.mark.parametrize("name", list(CLAIMS))
+def test_every_claim_has_a_small_card(name):
+    """With its prediction and, where a record ships, the verdict."""
+    html = CLAIMS[name]._repr_html_()
+    assert read(html)
+    assert len(html) < 80_000
+    assert ("Verdict:" in html) == (name in load_shipped())
+
+
+def test_a_claim_without_a_record_shows_its_statements():
+    """Claims of plugins have no record until they are run."""
+    text = words(small_claim("unmeasured")._repr_html_())
+    assert "No record of this claim ships" in text
+
+
+def test_a_record_shows_its_own_verdict():
+    """Read alone, as nothing is known of other records."""
+    record = load_shipped()["one_matrix"]
+    assert f"Verdict: {record.judgement.verdict}." in words(record._repr_html_())
+
+
+def test_an_atlas_shows_models_and_heads():
+    """A row per model and kind of layer; a head has its measures and pictures."""
+    atlas = load_atlas()
+    html = atlas._repr_html_()
+    assert read(html)
+    assert all(model in html for model in atlas.table["model"].unique())
+    head = a_head(atlas)
+    assert head.in_words in words(head._repr_html_())
+    assert head._repr_html_().count("data:image/png") == 2
+    assert "No pictures of this head" in a_head(Atlas(atlas.table))._repr_html_()
+    assert "No head is measured." in Atlas(atlas.table.iloc[:0])._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "allowed"),
+    [
+        ({"model": "x"}, "model: got 'x', allowed all-MiniLM-L6-v2"),
+        ({"kind": "x"}, "kind: got 'x', allowed encoder"),
+        ({"layer": 99}, "layer: got 99, allowed 0 to 5"),
+        ({"head": -1}, "head: got -1, allowed 0 to 11"),
+        ({"offset": 3}, "offset: got 3, allowed 0"),
+    ],
+)
+def test_a_wrong_place_of_a_head_is_named(wrong, allowed):
+    """The message names the field, the value and what is allowed."""
+    atlas = load_atlas()
+    only = Atlas(atlas.table[atlas.table["model"] == "all-MiniLM-L6-v2"])
+    place = {"model": "all-MiniLM-L6-v2", "kind": "encoder", "layer": 0, "head": 0}
+    with pytest.raises(ValueError, match=re.escape(allowed)):
+        only.head(**{**place, **wrong})
+
+
+def test_a_film_has_its_player_in_a_frame():
+    """The player is a page of its own inside of an attribute, below a limit of bytes."""
+    film = film_of(steps=40, evaluate_every=1)
+    html = film._repr_html_()
+    assert html.count("<iframe") == 1
+    assert "<script" not in html  # that of the frame is escaped
+    assert len(html) < 1_600_000
+    assert "The player has 24 of them" in html
+    empty = dataclasses.replace(film, frames=[])
+    assert "No frame is recorded yet." in words(empty._repr_html_())
+
+
+def test_texts_of_users_are_escaped(monkeypatch):
+    """Titles of tasks, names of variants, texts of claims, and names of models."""
+    snapshot = load_example("directed")
+    monkeypatch.setattr(type(snapshot.experiment.task), "title", HOSTILE)
+    monkeypatch.setattr(type(snapshot.experiment.task), "question", HOSTILE)
+    monkeypatch.setattr("attnkit.variants.catalogue.title_of", lambda variant: HOSTILE)
+    monkeypatch.setattr("attnkit.figures.board.title_of", lambda variant: HOSTILE)
+    monkeypatch.setattr("attnkit.notebook.results.title_of", lambda variant: HOSTILE)
+    claim = CLAIMS["one_matrix"]
+    texts = dict.fromkeys(("title", "question", "source", "says", "prediction"), HOSTILE)
+    evil_claim = dataclasses.replace(claim, **texts, _by_name={})
+    table = load_atlas().table.replace({"model": {"all-MiniLM-L6-v2": HOSTILE}})
+    atlas = Atlas(table)
+    for value in (snapshot, snapshot.experiment, evil_claim, atlas, a_head(atlas)):
+        html = value._repr_html_()
+        assert HOSTILE in words(html)
+        assert '<b>"' not in html
+
+
+def test_a_card_changes_nothing_outside_of_itself():
+    """Every selector of its style sheet begins with its own class."""
+    rules = style.STYLE.removeprefix("<style>").removesuffix("</style>")
+    for rule in filter(None, (part.strip() for part in rules.split("}"))):
+        selectors = re.sub(r"\([^)]*\)", "", rule.split("{")[0]).split(",")
+        assert all(one.strip().startswith(f".{style.ROOT}.{style.ROOT}") for one in selectors)
+
+
+def test_drawings_are_hidden_where_style_sheets_are_removed():
+    """A notebook that is not trusted keeps the texts within drawings, but not the drawings."""
+    html = load_example("directed")._repr_html_()
+    assert html.count('<div class="grid" style="display:none;') == 1
+    assert ".grid { display: grid !important;" in html
+    before, _, after = html.partition('<div class="grid"')
+    assert "<svg" not in before
+    assert "<svg" not in after[after.index('class="untrusted"') :]
+
+
+def test_other_values_have_no_card():
+    """The error names the types that have one."""
+    with pytest.raises(TypeError, match="value: got int, allowed Atlas, Claim"):
+        html_of(3)
+    assert Result._repr_html_ is ak.Snapshot._repr_html_
+    assert made_atlas()._repr_html_()
+
+
+def test_plain_texts_are_short():
+    """Terminals print them, and notebooks store them beside the cards."""
+    snapshot = load_example("directed")
+    assert repr(snapshot) == "<Snapshot of 25 runs of directed, step 600 of 600>"
+    assert repr(Result(snapshot, [])) == "<Result of 25 runs of directed, step 600 of 600>"
+    assert repr(load_atlas()).startswith("<Atlas of all-MiniLM-L6-v2, ")
+    assert repr(load_shipped()["one_matrix"]).startswith("<Evidence for one_matrix, ")
