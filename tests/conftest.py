@@ -54,6 +54,9 @@ def pytest_collection_modifyitems(config, items):
         left_out = [item for item in items if any(map(item.get_closest_marker, _LONG))]
         items[:] = [item for item in items if not any(map(item.get_closest_marker, _LONG))]
         config.hook.pytest_deselected(items=left_out)
+    else:
+        for item in items:
+            item.add_marker(pytest.mark.timeout(0))  # some take hours
     items.sort(key=lambda item: not any(map(item.get_closest_marker, _WAITING)))
 
 
