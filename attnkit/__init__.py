@@ -11,6 +11,8 @@ from attnkit.foundation.lazy import import_on_use
 
 if TYPE_CHECKING:
     from attnkit.analysis import Inspection, inspect
+    from attnkit.claims import CLAIMS
+    from attnkit.evidence.questions import QUESTIONS
     from attnkit.experiment import Experiment, InvalidExperiment, from_text
     from attnkit.tasks import TASKS, Task, register_task
     from attnkit.training import Film, Result, Snapshot, Training, record, stream, train
@@ -21,11 +23,13 @@ __version__ = "0.1.0"
 
 _SUBPACKAGES = {
     "CATALOGUE": "variants",
+    "CLAIMS": "claims",
     "Experiment": "experiment",
     "Film": "training",
     "Inspection": "analysis",
     "InvalidExperiment": "experiment",
     "InvalidVariant": "variants",
+    "QUESTIONS": "evidence.questions",
     "Result": "training",
     "Sharing": "variants",
     "Snapshot": "training",
@@ -45,6 +49,8 @@ _SUBPACKAGES = {
 
 __all__ = [
     "CATALOGUE",
+    "CLAIMS",
+    "QUESTIONS",
     "TASKS",
     "Experiment",
     "Film",

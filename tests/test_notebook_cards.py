@@ -14,7 +14,9 @@ from trained_runs import trained
 
 import attnkit as ak
 from attnkit.claims import CLAIMS
-from attnkit.evidence.record import load_shipped
+from attnkit.evidence.question import short_answer
+from attnkit.evidence.questions import QUESTIONS
+from attnkit.evidence.record import load_shipped, verdicts_of
 from attnkit.examples import load_example
 from attnkit.notebook import html_of, style
 from attnkit.realmodels.atlas import Atlas
@@ -175,6 +177,18 @@ def test_every_claim_has_a_small_card(name):
     assert ("Verdict:" in html) == (name in load_shipped())
 
 
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
+def test_every_question_has_a_small_card(question):
+    """It shows the answer of the shipped records, its numbers, and the verdicts on its claims."""
+    html = question._repr_html_()
+    text, records = words(html), load_shipped()
+    assert len(html) < 20_000
+    assert short_answer(question, records, verdicts_of(records.values())) in text
+    assert text.count("✓") + text.count("✗") + text.count("?") >= len(question.claims)
+    assert all(name in text for name in question.claims)
+    assert question.source in text
+
+
 def test_a_claim_without_a_record_shows_its_statements():
     """Claims of plugins have no record until they are run."""
     text = words(small_claim("unmeasured")._repr_html_())
@@ -244,7 +258,8 @@ def test_texts_of_users_are_escaped(monkeypatch):
     evil_claim = dataclasses.replace(claim, **texts, _by_name={})
     table = load_atlas().table.replace({"model": {"all-MiniLM-L6-v2": HOSTILE}})
     atlas = Atlas(table)
-    for value in (snapshot, snapshot.experiment, evil_claim, atlas, a_head(atlas)):
+    question = dataclasses.replace(QUESTIONS["value"], title=HOSTILE, asked=HOSTILE)
+    for value in (snapshot, snapshot.experiment, evil_claim, question, atlas, a_head(atlas)):
         html = value._repr_html_()
         assert HOSTILE in words(html)
         assert '<b>"' not in html

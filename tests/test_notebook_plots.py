@@ -44,6 +44,16 @@ def test_the_first_kind_is_drawn_without_a_name():
     assert drawn(snapshot.plot()) == drawn(snapshot.plot("accuracy"))
 
 
+def test_frames_and_circles_mark_the_map_of_a_relation():
+    """Circles are points, which stay round in cells that are no squares."""
+    figure = drawn(load_example("directed").plot("attention"))
+    shapes = {shape["type"] for shape in figure["layout"]["shapes"]}
+    circles = [trace for trace in figure["data"] if trace["type"] == "scatter"]
+    assert shapes == {"rect"}
+    assert {trace["marker"]["symbol"] for trace in circles} == {"circle-open"}
+    assert len(circles[0]["x"]) == len(circles[0]["y"]) > 0
+
+
 def test_many_variants_stand_in_rows():
     """At most five panels side by side; none leaves the figure."""
     snapshot = many_variants()

@@ -21,7 +21,7 @@ from attnkit.evidence.record import load_shipped, verdicts_of
 from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
 
 VERDICTS = get_args(Verdict)
-EVERY = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.id)
+EVERY = pytest.mark.parametrize("question", QUESTIONS.values(), ids=lambda question: question.id)
 ANSWERS = ("Yes", "No", "It depends", "Not decided", "Probably yes", "Probably not")
 """Words with which a short answer may begin."""
 
@@ -32,7 +32,7 @@ MOST_WORDS = 20
 @pytest.fixture(scope="module")
 def evidence():
     """Return claim's id → made-up evidence with the arms and measures of gathered evidence."""
-    named = {name for question in QUESTIONS for name in question.claims}
+    named = {name for question in QUESTIONS.values() for name in question.claims}
     found = gather(
         [CLAIMS[name] for name in named], MadeUp(QKV=1.0, K_V=0.5)
     )  # so that long arms confirm it
@@ -49,8 +49,8 @@ def well_formed(sentence):
 
 def test_there_are_five_questions():
     """Each with a name of its own, a title and a source."""
-    assert len({question.id for question in QUESTIONS}) == 5
-    for question in QUESTIONS:
+    assert len(QUESTIONS) == 5
+    for question in QUESTIONS.values():
         assert re.fullmatch("[a-z_]+", question.id)
         for text in (question.title, question.asked, question.source, question.guess):
             assert text == text.strip() != ""
@@ -199,7 +199,7 @@ def test_numbers_are_read_at_multiples_of_the_steps(evidence):
 def test_runs_that_diverged_are_told_in_words(evidence):
     """No text has a number that is none."""
     told = []
-    for question in QUESTIONS:
+    for question in QUESTIONS.values():
         lost = {
             name: replace(
                 record,
@@ -216,11 +216,11 @@ def test_runs_that_diverged_are_told_in_words(evidence):
     assert any("more than we gave" in text for text in told)
 
 
-@pytest.mark.parametrize("name", sorted({name for q in QUESTIONS for name in q.claims}))
+@pytest.mark.parametrize("name", sorted({name for q in QUESTIONS.values() for name in q.claims}))
 def test_arms_that_the_quick_form_leaves_out_are_told_as_not_run(name):
     """Evidence of the quick form has only arms that are judged."""
     quick = {name: made_up(CLAIMS[name], MadeUp(lambda _: None), quick=True)}
-    for question in QUESTIONS:
+    for question in QUESTIONS.values():
         assert all(map(well_formed, number_sentences(question, quick)))
         assert reason_sentences(question, quick, verdicts_of(quick.values())) is not None
 

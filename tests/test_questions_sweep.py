@@ -22,7 +22,7 @@ def texts(tab):
 
 def test_a_question_tells_what_its_sweep_concludes():
     """The sentence is computed from the shipped runs."""
-    (name,) = {question.sweep for question in QUESTIONS if question.id == QUESTION}
+    name = QUESTIONS[QUESTION].sweep
     assert name in SHIPPED
     result = load_shipped(name)
     tab = visit_at("questions", question=QUESTION)

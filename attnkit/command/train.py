@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add the parser of the command."""
-    parser = commands.add_parser("train", help="train variants side by side on a task")
+    parser = commands.add_parser(
+        "train",
+        help="train variants side by side on a task",
+        epilog="Settings that are not given are those of the task; `tasks NAME` lists them.",
+    )
     parser.set_defaults(run=_run, parser=parser)
     parser.add_argument("--task", help="one of " + ", ".join(TASKS))
     parser.add_argument(

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from attnkit.claims import Verdict
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
+from attnkit.foundation.display import Displayed
 
 
 @dataclass(frozen=True)
-class Question:
-    """A question that a thread asks, and its answer.
+class Question(Displayed):
+    """A question that a thread asks, and its answer, which shows itself in a notebook.
 
     Attributes:
         id: Identifier in links.

@@ -19,7 +19,7 @@ _STEPS = Numbers(
     "heads 3 wide; K=V {K=V, 8 wide:steps} and QKV {QKV, 8 wide:steps} in heads 8 wide.",
 )
 
-QUESTIONS: tuple[Question, ...] = (
+_QUESTIONS = (
     Question(
         id="translation",
         title="Must K and V differ in translation?",
@@ -342,4 +342,6 @@ QUESTIONS: tuple[Question, ...] = (
         },
     ),
 )
-"""The five questions, in the order of the page."""
+
+QUESTIONS: dict[str, Question] = {question.id: question for question in _QUESTIONS}
+"""The five questions by their ids, in the order of the page."""

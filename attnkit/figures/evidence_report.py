@@ -198,19 +198,19 @@ def _failed(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str
         record.claim for record in records if verdicts[record.claim.id] != record.claim.expected
     ]
     if not failed:
-        return "<h2>Predictions that were wrong</h2>\n<p>None.</p>"
+        return "<h2>Predictions that did not come true</h2>\n<p>None.</p>"
     items = "\n".join(
         f'<li><a href="#{escape(claim.id)}">{escape(claim.title)}</a>: we predicted '
         f"“{escape(claim.expected)}”, the verdict is {_verdict(verdicts[claim.id])}. "
         f"{escape(_reason(claim, verdicts[claim.id]))}</li>"
         for claim in failed
     )
-    return f"<h2>Predictions that were wrong</h2>\n<ul>\n{items}\n</ul>"
+    return f"<h2>Predictions that did not come true</h2>\n<ul>\n{items}\n</ul>"
 
 
 def _answers(records: Sequence[Evidence], verdicts: Mapping[str, Verdict]) -> str:
     by_id = {record.claim.id: record for record in records}
-    parts = [_answer(question, by_id, verdicts) for question in QUESTIONS]
+    parts = [_answer(question, by_id, verdicts) for question in QUESTIONS.values()]
     answers = "\n".join(part for part in parts if part)
     return f"<h2>The questions that people asked</h2>\n{answers}" if answers else ""
 

@@ -18,6 +18,7 @@ _CARDS = {
     "Experiment": "experiments.experiment_card",
     "Film": "films.film_card",
     "MeasuredHead": "models.measured_head_card",
+    "Question": "questions.question_card",
     "Result": "results.result_card",
     "Snapshot": "results.snapshot_card",
     "Variant": "experiments.variant_card",

@@ -30,7 +30,7 @@ def claim_card(claim: Claim) -> str:
     """Return the card of a claim, with its shipped record if it has one."""
     record = load_shipped().get(claim.id)
     if record is not None and record.claim == claim:
-        return _card(claim, record, _shipped_verdicts()[claim.id])
+        return _card(claim, record, shipped_verdicts()[claim.id])
     return _card(claim, None, None)
 
 
@@ -40,7 +40,7 @@ def evidence_card(evidence: Evidence) -> str:
 
 
 @cache
-def _shipped_verdicts() -> dict[str, Verdict]:
+def shipped_verdicts() -> dict[str, Verdict]:
     """Return the verdicts of all shipped records, read together."""
     return verdicts_of(load_shipped().values())
 

@@ -29,6 +29,12 @@ _PER_ROW, _GAP = 5, 0.04
 _CELL, _LEAST, _TITLE = 22, 150, 26
 """Heights in pixels: a row of cells, the lowest panel, and a panel's title."""
 
+_INSET, _CIRCLE = 0.42, 12
+"""Distance of a frame from the middle of a cell in cells; diameter of a circle in pixels."""
+
+_MARK = (("rgba(0,0,0,0.75)", 4), ("#ffffff", 1.8))
+"""Colour and width of the lines of a mark: a dark halo below white."""
+
 _MEAN = "mean"
 """Value of the option `head` that stands for the mean over the heads of a variant."""
 
@@ -189,7 +195,8 @@ def _heatmaps(
         )
         if values is not None:
             traces.append(_heatmap(values, axes, name, suffix))
-            layout["shapes"] += _marks(axes, suffix)
+            layout["shapes"] += _frames(axes["target"], suffix)
+            traces += _circles(axes["reverse"], suffix)
     return {"data": traces, "layout": layout}
 
 
@@ -257,18 +264,48 @@ def _heatmap(values: np.ndarray, axes: dict[str, Any], name: str, suffix: str) -
     }
 
 
-def _marks(axes: dict[str, Any], suffix: str) -> list[dict[str, Any]]:
-    """Return white marks with a dark halo: frames of right entries, circles of mirrored ones."""
-    shapes = []
-    for key, kind, inset in (("target", "rect", 0.42), ("reverse", "circle", 0.28)):
-        for row, column in enumerate(axes[key]):
-            if column < 0:
-                continue
-            ends = {"x0": column - inset, "x1": column + inset}
-            ends |= {"y0": row - inset, "y1": row + inset}
-            refs = {"xref": f"x{suffix}", "yref": f"y{suffix}", "type": kind}
-            shapes += [
-                {**refs, **ends, "line": {"color": color, "width": width}}
-                for color, width in (("rgba(0,0,0,0.75)", 4), ("#ffffff", 1.8))
-            ]
-    return shapes
+def _frames(columns: list[int], suffix: str) -> list[dict[str, Any]]:
+    """Return frames around one column of each row, none where it is negative."""
+    return [
+        {
+            "type": "rect",
+            "xref": f"x{suffix}",
+            "yref": f"y{suffix}",
+            "x0": column - _INSET,
+            "x1": column + _INSET,
+            "y0": row - _INSET,
+            "y1": row + _INSET,
+            "line": {"color": color, "width": width},
+        }
+        for row, column in enumerate(columns)
+        if column >= 0
+        for color, width in _MARK
+    ]
+
+
+def _circles(columns: list[int], suffix: str) -> list[dict[str, Any]]:
+    """Return circles in one column of each row, none where it is negative.
+
+    They are points and not shapes, which would be ellipses in cells that are no squares.
+    """
+    places = [(column, row) for row, column in enumerate(columns) if column >= 0]
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [column for column, _ in places],
+            "y": [row for _, row in places],
+            "xaxis": f"x{suffix}",
+            "yaxis": f"y{suffix}",
+            "marker": {
+                "symbol": "circle-open",
+                "size": _CIRCLE,
+                "color": color,
+                "line": {"width": width},
+            },
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+        for color, width in _MARK
+        if places
+    ]

@@ -19,6 +19,7 @@ _RULES = """
 & * { box-sizing: border-box; }
 & p { margin: 4px 0; padding: 0; max-width: 80em; }
 & .title { font-size: 15px; font-weight: 600; }
+& ul { margin: 4px 0; padding-left: 20px; max-width: 80em; }
 & .quiet { opacity: .8; }
 & .small { font-size: 12px; }
 & .swatch { display: inline-block; width: 10px; height: 10px; margin-right: 6px; border: 1px

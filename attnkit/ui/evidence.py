@@ -120,7 +120,9 @@ def claims_table(shipped: Mapping[str, Evidence], verdicts: Mapping[str, Verdict
 
 def came_true(claim: Claim, verdict: Verdict) -> str:
     """Return whether a claim's prediction came true, in a word."""
-    return "yes" if verdict == claim.expected else "✗ no"
+    if verdict == claim.expected:
+        return "yes"
+    return "? undecided" if verdict == "undecided" else "✗ no"
 
 
 def statements_table(record: Evidence) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import streamlit as st
 
 from attnkit.claims import CLAIMS
-from attnkit.evidence.question import Question
 from attnkit.evidence.questions import QUESTIONS
 from attnkit.ui.address import Linked, open_choice, shortened
 
@@ -19,11 +18,6 @@ ALL = "all"
 
 VIEW, CLAIM = "asked_view", "asked_claim"
 """Keys of the widgets that choose the view and the claim."""
-
-
-def question_of(name: str) -> Question | None:
-    """Return the question with an id; None if there is none."""
-    return next((question for question in QUESTIONS if question.id == name), None)
 
 
 @dataclass
@@ -38,7 +32,7 @@ class QuestionChoice(Linked):
         version: Version of the table; a new one begins when a claim is chosen outside of it.
     """
 
-    view: str = QUESTIONS[0].id if QUESTIONS else ALL
+    view: str = next(iter(QUESTIONS))
     claim: str | None = None
     problem: str = ""
     direct: bool = False
@@ -55,8 +49,8 @@ class QuestionChoice(Linked):
             self.open_claim(None if name == ALL else name)
         elif "question" in params:
             name = params["question"]
-            if question_of(name) is None:
-                self._complain("question", name, [question.id for question in QUESTIONS])
+            if name not in QUESTIONS:
+                self._complain("question", name, list(QUESTIONS))
             else:
                 self.view = name
         self.set_widgets()

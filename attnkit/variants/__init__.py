@@ -8,7 +8,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from attnkit.foundation.plugins import import_plugins
-from attnkit.variants.catalogue import names_of, register
+from attnkit.variants.catalogue import names_of, register, title_of
 from attnkit.variants.names import CATALOGUE, Named
 from attnkit.variants.options import OPTIONS, Option, register_option
 from attnkit.variants.sharing import Sharing
@@ -28,6 +28,7 @@ __all__ = [
     "read_variants",
     "register",
     "register_option",
+    "title_of",
 ]
 
 for _module in sorted(module.name for module in iter_modules(__path__)):

@@ -48,7 +48,6 @@ from attnkit.ui.question_choice import (
     VIEW,
     QuestionChoice,
     open_question_choice,
-    question_of,
 )
 from attnkit.ui.routing import require_route
 
@@ -80,7 +79,8 @@ def draw() -> None:
     if choice.problem:
         st.warning(plain(choice.problem), icon=":material/warning:")
         choice.problem = ""
-    titles = {question.id: question.title for question in QUESTIONS} | {ALL: "All claims"}
+    titles = {name: question.title for name, question in QUESTIONS.items()}
+    titles[ALL] = "All claims"
     st.pills(
         "Question",
         list(titles),
@@ -91,7 +91,7 @@ def draw() -> None:
         wrap=True,
     )
     choice.view = st.session_state[VIEW] or choice.view
-    question = question_of(choice.view)
+    question = QUESTIONS.get(choice.view)
     if question is None:
         show_claims(choice, shipped)
     else:
@@ -306,8 +306,10 @@ def show_evidence(evidence: Evidence, verdict: Verdict) -> None:
     claim = evidence.claim
     with st.container(key="conclusion"):
         st.markdown(plain(main_found(evidence, verdict)))
-    predicted = "as predicted" if verdict == claim.expected else "not as predicted"
-    st.markdown(f"{verdict_text(verdict)}, {predicted}. {plain(claim.reason)}")
+    predicted = ", as predicted"
+    if verdict != claim.expected:
+        predicted = f"; we predicted “{claim.expected}”"
+    st.markdown(f"{verdict_text(verdict)}{predicted}. {plain(claim.reason)}")
     left, right = st.columns([6, 5], gap="large")
     with left:
         show_picture(evidence, "shipped")
