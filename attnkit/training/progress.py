@@ -156,7 +156,7 @@ class LiveFigure(Display, ABC):
     def begin(self, training: Training) -> None:
         """Show the untrained models, which also imports what pictures need."""
         line = f"0 of {training.experiment.training.steps:,} steps"
-        self.show(_line(line, 0.0) + _picture(training.snapshot()))
+        self.show(_line(line) + _picture(training.snapshot()))
 
     def __call__(self, training: Training) -> None:
         """Show the training, unless the last picture was just now or pictures take long."""
@@ -166,7 +166,7 @@ class LiveFigure(Display, ABC):
         steps = training.experiment.training.steps
         left = training.seconds / training.step * (steps - training.step)
         line = f"{training.step:,} of {steps:,} steps, about {left:.0f} s left"
-        self.show(_line(line, training.step / steps) + _picture(training.snapshot()))
+        self.show(_line(line) + _picture(training.snapshot()))
         ended = time.perf_counter()
         self._next_picture = ended + max(LEAST_SECONDS, (ended - started) / SHARE)
 
@@ -316,7 +316,6 @@ def _picture(snapshot: Snapshot) -> str:
         return _line(f"The figure cannot be drawn: {escape(str(error))}")
 
 
-def _line(text: str, share: float | None = None) -> str:
-    """Return a line of text as HTML, with a bar if a share from 0 to 1 is given."""
-    bar = "" if share is None else f'<progress max="1" value="{share:.3f}"></progress> '
-    return f'<div style="font: 14px system-ui, sans-serif; padding: 4px">{bar}{text}</div>'
+def _line(text: str) -> str:
+    """Return a line of text as HTML."""
+    return f'<div style="font: 14px system-ui, sans-serif; padding: 4px">{text}</div>'
