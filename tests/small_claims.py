@@ -5,8 +5,9 @@ from zlib import crc32
 
 import numpy as np
 
-from attnkit.claims.base import Claim, arm, worse
+from attnkit.claims.base import Claim, arm
 from attnkit.claims.measures import MEASURES, multiples
+from attnkit.claims.statements import worse
 from attnkit.evidence.gathering import Bench, Measurements, gather
 from attnkit.evidence.record import FirstRun
 from attnkit.evidence.verdict import RULE_HASH

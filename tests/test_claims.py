@@ -13,19 +13,9 @@ from small_claims import TINY, small_claim
 import attnkit.claims
 from attnkit.__main__ import main
 from attnkit.claims import CLAIMS, FAMILIES, Verdict, register_claim
-from attnkit.claims.base import (
-    CONFIRMING_SEEDS,
-    LEAST_SEEDS,
-    LONGEST,
-    TUNED_AT,
-    Seen,
-    Statement,
-    arm,
-    better,
-    no_worse,
-    worse,
-)
+from attnkit.claims.base import CONFIRMING_SEEDS, LEAST_SEEDS, LONGEST, TUNED_AT, Seen, arm
 from attnkit.claims.measures import MEASURES
+from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence.trials import RATES, rates_of
 
 FILES = {path.stem for path in Path(attnkit.claims.__path__[0]).glob("*.py")}
@@ -353,7 +343,8 @@ def test_hashes_of_all_claims_differ():
 # one's own
 
 OWN = f"""
-from attnkit.claims.base import Claim, arm, no_worse, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import no_worse
 
 register_claim(
     Claim(

@@ -10,7 +10,8 @@ import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS
-from attnkit.claims.base import Claim, Statement, arm, better, no_worse, worse
+from attnkit.claims.base import Claim, arm
+from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.figures.differences import describe_differences, plot_differences

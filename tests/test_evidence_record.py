@@ -10,7 +10,8 @@ import torch
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS
-from attnkit.claims.base import Statement, arm, better, no_worse, worse
+from attnkit.claims.base import arm
+from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence import record
 from attnkit.evidence.record import (
     Evidence,

@@ -5,7 +5,8 @@ import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS
-from attnkit.claims.base import Statement, arm, better, no_worse, worse
+from attnkit.claims.base import arm
+from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence.found import found_in_words, main_found, main_statement, values_in_words
 
 NAMED = Statement("By hand", "a, sums", "b, sums", "loss", high=0.5)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 
-from attnkit.claims.base import arm, better, no_worse, worse
+from attnkit.claims.base import arm
+from attnkit.claims.statements import better, no_worse, worse
 from attnkit.evidence.gathering import Bench, gather, tune
 from attnkit.evidence.record import Curve
 from attnkit.evidence.trials import (

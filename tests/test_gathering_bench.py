@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from small_claims import TINY, small_claim
 
-from attnkit.claims.base import arm, better
+from attnkit.claims.base import arm
 from attnkit.claims.measures import measured
+from attnkit.claims.statements import better
 from attnkit.evidence import gathering
 from attnkit.evidence.gathering import Bench, Interrupted, gather
 from attnkit.evidence.record import Evidence

@@ -9,7 +9,8 @@ import pytest
 from small_claims import TINY, MadeUp, made_up, small_claim
 
 from attnkit.claims import CLAIMS, Verdict
-from attnkit.claims.base import arm, no_worse, worse
+from attnkit.claims.base import arm
+from attnkit.claims.statements import no_worse, worse
 from attnkit.evidence.gathering import gather
 from attnkit.evidence.question import (
     number_sentences,

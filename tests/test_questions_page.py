@@ -10,7 +10,8 @@ from test_inspection_page import turn_to, visit_at
 from visiting import PATIENCE, plain_text, press, show, visit
 
 from attnkit.claims import CLAIMS
-from attnkit.claims.base import arm, worse
+from attnkit.claims.base import arm
+from attnkit.claims.statements import worse
 from attnkit.evidence import record
 from attnkit.evidence.found import main_found, main_statement
 from attnkit.evidence.question import (

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import stats
 
-from attnkit.claims.base import LEAST_SEEDS, Statement, better, no_worse, worse
+from attnkit.claims.base import LEAST_SEEDS
+from attnkit.claims.statements import Statement, better, no_worse, worse
 from attnkit.evidence.verdict import (
     LEVEL,
     MOST_WORSE,

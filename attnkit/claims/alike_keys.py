@@ -1,6 +1,7 @@
 """K=V where keys are alike but values differ, as “network” is near “neural” and “social”."""
 
-from attnkit.claims.base import Claim, arm, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import worse
 
 register_claim(
     Claim(

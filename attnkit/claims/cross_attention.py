@@ -1,6 +1,7 @@
 """K=V in cross-attention, on two small translation tasks."""
 
-from attnkit.claims.base import Claim, arm, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import worse
 
 register_claim(
     Claim(

@@ -1,6 +1,7 @@
 """Q=K on a relation with a direction: who reports to whom."""
 
-from attnkit.claims.base import Claim, arm, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import worse
 
 register_claim(
     Claim(

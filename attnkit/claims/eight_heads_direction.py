@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import no_worse, worse
 
 _SETTINGS: dict[str, Any] = {"task": "directed", "d_head": 16, "up_to": 32}
 

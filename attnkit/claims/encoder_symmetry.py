@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, Statement, arm, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import Statement
 
 _TEXT: dict[str, Any] = {
     "task": "language",

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, better, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import better
 
 _SETTINGS: dict[str, Any] = {"task": "directed", "steps": 1500, "up_to": 8}
 

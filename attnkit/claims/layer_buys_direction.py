@@ -1,7 +1,8 @@
 """Q=K with a second layer on a relation with a direction."""
 
-from attnkit.claims.base import Claim, better, register_claim
+from attnkit.claims.base import Claim, register_claim
 from attnkit.claims.mlp_buys_direction import ARMS, UP_TO
+from attnkit.claims.statements import better
 
 register_claim(
     Claim(

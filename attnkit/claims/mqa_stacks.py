@@ -1,7 +1,8 @@
 """K=V combined with multi-query attention."""
 
-from attnkit.claims.base import Claim, Statement, register_claim
+from attnkit.claims.base import Claim, register_claim
 from attnkit.claims.reformer_text import ARMS, UP_TO
+from attnkit.claims.statements import Statement
 
 register_claim(
     Claim(

@@ -1,6 +1,7 @@
 """K=V in a narrow head: unable to learn, or only slow."""
 
-from attnkit.claims.base import Claim, arm, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import worse
 
 _UP_TO = 32
 

@@ -1,6 +1,7 @@
 """Steps that K=V and QKV need in a narrow head."""
 
-from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import no_worse, worse
 
 _UP_TO = 8
 

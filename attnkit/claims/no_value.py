@@ -1,6 +1,7 @@
 """Attention without a value matrix, and without any matrix."""
 
-from attnkit.claims.base import Claim, arm, no_worse, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import no_worse
 
 register_claim(
     Claim(

@@ -1,6 +1,7 @@
 """Attention with and without projections on a new task for a frozen embedding."""
 
-from attnkit.claims.base import Claim, arm, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import worse
 
 ARMS = (
     arm("QKV", task="transfer"),

@@ -1,6 +1,7 @@
 """One matrix for Q, K and V, on relations with and without a direction."""
 
-from attnkit.claims.base import Claim, arm, no_worse, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import no_worse
 
 register_claim(
     Claim(

@@ -1,6 +1,7 @@
 """Parameters that K=V needs in a narrow head to do as well as QKV."""
 
-from attnkit.claims.base import Claim, arm, no_worse, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import no_worse, worse
 
 ARMS = tuple(
     arm(f"{sharing} d_head={width}", f"{sharing}, {width} wide", task="phonebook")

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, better, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import better
 
 _SORT: dict[str, Any] = {"task": "sort", "n_heads": 2, "d_head": 32}
 

@@ -1,7 +1,8 @@
 """Ranking of QKV, K=V, Q=K and Q=K=V in a small language model."""
 
-from attnkit.claims.base import Claim, register_claim, worse
+from attnkit.claims.base import Claim, register_claim
 from attnkit.claims.reformer_text import ARMS, UP_TO
+from attnkit.claims.statements import worse
 
 register_claim(
     Claim(

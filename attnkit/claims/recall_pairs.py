@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, no_worse, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import no_worse
 
 _FEW: dict[str, Any] = {"task": "mqar", "n_pairs": 4, "length": 16}
 _MANY: dict[str, Any] = {"task": "mqar", "n_pairs": 8, "length": 32}

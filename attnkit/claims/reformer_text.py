@@ -1,6 +1,7 @@
 """Shared queries and keys on text, with and without the self-mask."""
 
-from attnkit.claims.base import Claim, arm, no_worse, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import no_worse
 
 UP_TO = 8
 """Arms are read after 4,800 steps, when their losses are far below that of letter pairs."""

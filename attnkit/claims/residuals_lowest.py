@@ -1,6 +1,7 @@
 """Low-rank residuals over shared keys and values, beside others with half of the KV cache."""
 
-from attnkit.claims.base import Claim, better, register_claim
+from attnkit.claims.base import Claim, register_claim
+from attnkit.claims.statements import better
 from attnkit.claims.values_from_bottom import ARMS, SEEN_NOTE, UP_TO
 
 RIVALS = ("K=V", "two key heads of four", "every second layer", "bottom and middle")

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, better, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import better
 
 _SETTINGS: dict[str, Any] = {"task": "mqar", "d_model": 16, "d_head": 16, "up_to": 4}
 

@@ -1,6 +1,7 @@
 """Q=K with and without the self-mask on induction."""
 
-from attnkit.claims.base import Claim, arm, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import worse
 
 register_claim(
     Claim(

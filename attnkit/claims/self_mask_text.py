@@ -1,7 +1,8 @@
 """Q=K and QKV on text, each with and without the self-mask."""
 
-from attnkit.claims.base import Claim, no_worse, register_claim, worse
+from attnkit.claims.base import Claim, register_claim
 from attnkit.claims.reformer_text import ARMS, UP_TO
+from attnkit.claims.statements import no_worse, worse
 
 register_claim(
     Claim(

@@ -1,6 +1,7 @@
 """Q=K on relations that are symmetric by nature."""
 
-from attnkit.claims.base import Claim, arm, no_worse, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import no_worse
 
 register_claim(
     Claim(

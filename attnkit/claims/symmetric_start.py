@@ -1,7 +1,8 @@
 """W_Q and W_K that are equal at the start of training and free afterwards."""
 
-from attnkit.claims.base import Claim, better, register_claim
+from attnkit.claims.base import Claim, register_claim
 from attnkit.claims.encoder_symmetry import ARMS
+from attnkit.claims.statements import better
 
 register_claim(
     Claim(

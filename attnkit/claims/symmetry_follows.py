@@ -1,6 +1,7 @@
 """Asymmetry of trained scores on a mutual relation and on one with a direction."""
 
-from attnkit.claims.base import Claim, Statement, arm, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import Statement
 
 register_claim(
     Claim(

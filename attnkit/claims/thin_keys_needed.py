@@ -1,6 +1,7 @@
 """Whether queries and keys narrower than log₂ N numbers can select one of N entries."""
 
-from attnkit.claims.base import Claim, register_claim, worse
+from attnkit.claims.base import Claim, register_claim
+from attnkit.claims.statements import worse
 from attnkit.claims.thin_keys import ARMS, UP_TO
 
 register_claim(

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, better, no_worse, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import better, no_worse
 
 _BOOK: dict[str, Any] = {"task": "phonebook", "evaluate_every": 10}
 

@@ -1,6 +1,7 @@
 """Q=K where the same word is a query in one role and a key in another."""
 
-from attnkit.claims.base import Claim, arm, register_claim, worse
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import worse
 
 register_claim(
     Claim(

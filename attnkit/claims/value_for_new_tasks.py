@@ -1,7 +1,8 @@
 """Attention without W_V on a new task for a frozen embedding."""
 
-from attnkit.claims.base import Claim, register_claim, worse
+from attnkit.claims.base import Claim, register_claim
 from attnkit.claims.one_embedding import ARMS
+from attnkit.claims.statements import worse
 
 register_claim(
     Claim(

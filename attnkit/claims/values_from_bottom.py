@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, better, register_claim
+from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.statements import better
 
 UP_TO = 2
 """Arms are read after 1,200 steps; they are tuned after 600."""

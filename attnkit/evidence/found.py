@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from attnkit.claims import Verdict
-from attnkit.claims.base import Statement
+from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.verdict import Finding
 from attnkit.training.summary import percent

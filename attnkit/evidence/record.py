@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from attnkit.claims import CLAIMS, Claim, Verdict
-from attnkit.claims.base import Statement
 from attnkit.claims.measures import SOLVED
+from attnkit.claims.statements import Statement
 from attnkit.evidence.trials import Tuned
 from attnkit.evidence.verdict import (
     RULE_HASH,

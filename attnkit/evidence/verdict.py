@@ -32,7 +32,8 @@ from jaxtyping import Float64
 from scipy.special import betaincinv
 from scipy.stats import binom, binomtest, t
 
-from attnkit.claims.base import LEAST_SEEDS, LONGEST, Statement, Verdict
+from attnkit.claims.base import LEAST_SEEDS, LONGEST, Verdict
+from attnkit.claims.statements import Statement
 from attnkit.training.statistics import mean_interval
 
 LEVEL = 0.95

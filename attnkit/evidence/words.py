@@ -9,8 +9,9 @@ from typing import get_args
 
 import numpy as np
 
-from attnkit.claims.base import Claim, Seen, Statement, Verdict
+from attnkit.claims.base import Claim, Seen, Verdict
 from attnkit.claims.measures import multiples
+from attnkit.claims.statements import Statement
 from attnkit.evidence.found import found_in_words, main_statement
 from attnkit.evidence.record import Evidence, verdicts_of
 from attnkit.evidence.verdict import Finding

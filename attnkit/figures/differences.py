@@ -13,7 +13,7 @@ from html import escape
 
 import numpy as np
 
-from attnkit.claims.base import Statement
+from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.verdict import Finding, differences, judge_statement
 from attnkit.evidence.words import difference_in_words, finding_in_words

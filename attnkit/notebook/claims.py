@@ -9,7 +9,8 @@ from html import escape
 import numpy as np
 
 from attnkit.claims import Claim, Verdict
-from attnkit.claims.base import Arm, Statement
+from attnkit.claims.base import Arm
+from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Curve, Evidence, load_shipped, verdicts_of
 from attnkit.evidence.verdict import MARKS, Finding
 from attnkit.evidence.words import outcome_in_words, rows_of, seen_in_words
