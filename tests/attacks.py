@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 
+from children import child
 from crowd import Server, finished, hosted
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
@@ -322,13 +323,10 @@ def under_attack(name: str, port: int, seconds: float, source: str) -> Iterator[
     """Let an attack run in a process of its own; its counts are there at the end."""
     counts: Counter[str] = Counter()
     command = ["nice", sys.executable, __file__, "--only", name, str(port), str(seconds), source]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as process:
-        try:
-            yield counts
-            told, _ = process.communicate(timeout=seconds + 60)
-            counts.update(json.loads(told))
-        finally:
-            process.kill()
+    with child(*command, stdout=subprocess.PIPE, env=os.environ) as process:
+        yield counts
+        told, _ = process.communicate(timeout=seconds + 60)
+        counts.update(json.loads(told))
 
 
 def page_seconds(port: int, page: str = "") -> float:

@@ -10,6 +10,7 @@ from collections import deque
 from contextlib import contextmanager
 from itertools import count
 
+from children import child
 from kinds import tiny
 from storing import tell
 
@@ -30,11 +31,8 @@ def brief(first_seed):
 def serving(folder, first_seed):
     """The server, and the number of its training process; killed at the end if it still runs."""
     command = [sys.executable, __file__, str(folder), str(first_seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process, int(process.stdout.readline())
-        finally:
-            process.kill()
+    with child(*command, stdout=subprocess.PIPE, text=True) as process:
+        yield process, int(process.stdout.readline())
 
 
 def main(folder, first_seed):

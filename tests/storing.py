@@ -10,6 +10,7 @@ import sys
 from contextlib import contextmanager
 
 import numpy as np
+from children import child
 from finished import finished
 
 from attnkit.experiment import Experiment
@@ -32,14 +33,9 @@ def made(first_seed=0, n_numbers=5000, **given):
 def storing(where):
     """A process that stores, ready; killed at the end if it still runs."""
     command = [sys.executable, __file__, str(where)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout.readline() == "ready\n"
-            yield process
-        finally:
-            process.kill()
+    with child(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        yield process
 
 
 def ask(process, *lines):

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from children import child
 
 from attnkit.__main__ import main
 from attnkit.command.interrupts import Interrupts, interrupts
@@ -37,8 +38,11 @@ def interruptible():
 def start(*arguments):
     """Start the command line in a process of its own, where coverage handles no signals."""
     environment = {n: value for n, value in os.environ.items() if not n.startswith("COVERAGE")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "attnkit", *arguments],
+    return child(
+        sys.executable,
+        "-m",
+        "attnkit",
+        *arguments,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

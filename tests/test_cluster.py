@@ -12,6 +12,7 @@ import psutil
 import pytest
 import ray_nodes
 import ray_tasks
+from children import child
 
 from attnkit.foundation.extras import install_hint
 from attnkit.foundation.plugins import PLUGINS
@@ -127,8 +128,10 @@ def test_a_new_cluster_is_silent_listens_on_loopback_and_ends_with_its_process(e
     with ray_nodes.short_folder() as folder:
         environment = environment_with_package() | {"RAY_TMPDIR": str(folder)}
         environment.pop("RAY_ADDRESS", None)
-        with subprocess.Popen(
-            [sys.executable, "-c", NEW_CLUSTER],
+        with child(
+            sys.executable,
+            "-c",
+            NEW_CLUSTER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,6 +1,5 @@
 """Progress of a training: in a pipe, on a terminal, in a notebook, and when it is interrupted."""
 
-import contextlib
 import io
 import os
 import pty
@@ -15,6 +14,7 @@ from multiprocessing import get_context
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from children import child
 from jupyter_client.manager import start_new_kernel
 
 from attnkit.experiment import Experiment
@@ -45,17 +45,10 @@ def small(**given):
     return eval(f"Experiment({SMALL}, **given)", {"Experiment": Experiment, "given": given})
 
 
-@contextlib.contextmanager
 def script(steps, stderr):
     """Run a program that trains for some steps; its standard error is a file descriptor."""
     program = [sys.executable, "-c", TRAINS, str(steps)]
-    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=stderr, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    return child(*program, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def read_until(descriptor, pattern, text=""):

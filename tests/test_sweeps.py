@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
+from children import child
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -373,7 +374,7 @@ def test_a_killed_command_leaves_no_worker_and_goes_on(tmp_path):
     file.write_text(sweep.to_toml())
     command = [sys.executable, "-m", "attnkit", "sweep", str(file)]
     environment = environment_with_package()
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with child(*command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         next(line for line in process.stderr if " of 48 runs" in line)  # a chunk is finished
         workers = psutil.Process(process.pid).children(recursive=True)
         process.kill()

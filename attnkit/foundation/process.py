@@ -110,7 +110,7 @@ def end_with_parent() -> None:
     def wait() -> None:
         while os.read(0, 1024):
             pass
-        signal.raise_signal(signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)  # unlike `raise_signal`, it wakes the main thread
 
     threading.Thread(target=wait, daemon=True).start()
 
