@@ -47,8 +47,8 @@ def plot_attention(
     Args:
         snapshot: The snapshot.
         seed: One of the seeds; None for the first one.
-        layer: Index of the layer, from 0; None for the last one.
-        head: Index of the head, from 0; or "mean" for the mean over heads.
+        layer: Index of the layer, from 0; None for the last one. Titles count from 1.
+        head: Index of the head, from 0; or "mean" for the mean over heads. Titles count from 1.
 
     Raises:
         ValueError: If there is no such seed, layer or head.

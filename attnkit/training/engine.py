@@ -148,7 +148,11 @@ def _has_numba() -> bool:
 
 
 def _report(text: str) -> None:
-    """Write a line to standard error, which may be closed."""
+    """Write a line to standard error, which may be closed, or below a cell of a notebook.
+
+    Notebooks show standard error in red, as if something had failed.
+    """
+    stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
     with contextlib.suppress(AttributeError, OSError, ValueError):
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+        stream.write(f"{text}\n")
+        stream.flush()
