@@ -142,8 +142,8 @@ _QUESTIONS = (
         reason=(
             Sentence(
                 "direction",
-                held=f"{_SAME_SCORE}, so one head cannot tell who reports to whom. In a mutual "
-                "relation, such as marriage, both directions are right.",
+                held=f"{_SAME_SCORE}, so one head in one layer cannot tell who reports to whom. In "
+                "a mutual relation, such as marriage, both directions are right.",
                 failed=f"{_SAME_SCORE}, but the models learnt who reports to whom in spite of it.",
                 undecided=f"{_SAME_SCORE}; whether one head can still learn who reports to whom is "
                 "open.",

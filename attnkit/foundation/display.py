@@ -1,4 +1,4 @@
-"""Bases of types that show themselves in notebooks and draw their own figures.
+"""Notebooks: the bases of types that show themselves there and draw their own figures.
 
 The drawings are in the room `notebook`, which comes last and is imported only when something is
 drawn. So this is the only place through which other rooms reach it.
@@ -6,11 +6,19 @@ drawn. So this is the only place through which other rooms reach it.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
+
+
+def jupyter_shell() -> Any | None:
+    """Return the shell of the Jupyter kernel that this process is; None if it is none."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return None if getattr(shell, "kernel", None) is None else shell  # terminals have no kernel
 
 
 class Displayed:

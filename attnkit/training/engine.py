@@ -14,6 +14,7 @@ import sys
 from functools import cache
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
+from attnkit.foundation.display import jupyter_shell
 from attnkit.foundation.settings import PREFIX, InvalidExperiment, InvalidSettings, Problem
 from attnkit.variants.normalised import NormalisedOption
 from attnkit.variants.position_rules import RotaryPositions
@@ -152,7 +153,7 @@ def _report(text: str) -> None:
 
     Notebooks show standard error in red, as if something had failed.
     """
-    stream = sys.stdout if "ipykernel" in sys.modules else sys.stderr
+    stream = sys.stderr if jupyter_shell() is None else sys.stdout
     with contextlib.suppress(AttributeError, OSError, ValueError):
         stream.write(f"{text}\n")
         stream.flush()

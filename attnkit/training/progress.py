@@ -18,6 +18,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnkit.experiment import Experiment
+from attnkit.foundation.display import jupyter_shell
 from attnkit.foundation.settings import InvalidExperiment, Problem
 from attnkit.training.film import Film
 from attnkit.training.results import Result
@@ -277,7 +278,7 @@ def display_for(progress: Progress) -> Display:
     if place == "marimo":
         return MarimoFigure()
     if place == "jupyter":
-        return JupyterFigure(sys.modules["IPython"].get_ipython())
+        return JupyterFigure(jupyter_shell())
     if progress or place == "terminal":
         return TextProgress()
     return Silence() if place == "worker" else Display()
@@ -291,9 +292,8 @@ def current_place() -> Place:
     in_main_thread = threading.current_thread() is threading.main_thread()
     if multiprocessing.parent_process() is not None or not in_main_thread:
         return "worker"
-    ipython = sys.modules.get("IPython")
-    if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
-        return "jupyter"  # IPython in a terminal has no kernel
+    if jupyter_shell() is not None:
+        return "jupyter"
     return "terminal" if _has_terminal() else "pipe"
 
 
