@@ -121,7 +121,7 @@ def listens_on(process):
     return []
 
 
-@pytest.mark.parametrize("end", ["returns", "is killed"])
+@pytest.mark.parametrize("end", ["returns", pytest.param("is killed", marks=pytest.mark.long)])
 def test_a_new_cluster_is_silent_listens_on_loopback_and_ends_with_its_process(end):
     """Also if that process is killed."""
     pytest.importorskip("ray", reason="Ray is in the extra `cluster`")

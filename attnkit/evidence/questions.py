@@ -127,7 +127,7 @@ _QUESTIONS = (
         conclusion=(
             Sentence(
                 "direction",
-                held="yes for a relation with a direction (with one head in one layer)",
+                held="yes for a relation with a direction (one head, one layer)",
                 failed="no for a relation with a direction",
                 undecided="not decided for a relation with a direction",
             ),
