@@ -143,7 +143,7 @@ def arm(
     return Arm(name or variant, variant, settings, up_to, tuned_at, rate_of=rate_of)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Claim(Plotted):
     """A sentence about sharing that can be true or false, and its test.
 
@@ -179,6 +179,10 @@ class Claim(Plotted):
     reason: str = ""
     family: str = "What people ask"
     _by_name: dict[str, Arm] = field(default_factory=dict, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        """Return a short description; the arms and statements would fill many screens."""
+        return f"<Claim: {self.title}>"
 
     def __post_init__(self) -> None:
         """Check that arms differ and that statements and arms name arms that exist.

@@ -15,7 +15,7 @@ from attnkit.evidence.sentences import Numbers, Sentence, conclusion_of
 from attnkit.foundation.display import Displayed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Question(Displayed):
     """A question that a thread asks, and its answer, which shows itself in a notebook.
 
@@ -45,6 +45,10 @@ class Question(Displayed):
     guess: str
     guesses: Mapping[str, Verdict]
     sweep: str = ""
+
+    def __repr__(self) -> str:
+        """Return a short description; the texts for all verdicts would fill a screen."""
+        return f"<Question: {self.title}>"
 
 
 def short_answer(

@@ -235,7 +235,7 @@ _QUESTIONS = (
                 "parameters",
                 held="A somewhat wider head makes up for it.",
                 failed="Half as many parameters again do not make up for it.",
-                undecided="How many parameters make up for it is not decided.",
+                undecided="Whether it takes more parameters, too, is not decided.",
                 statement=1,
             ),
         ),

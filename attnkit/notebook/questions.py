@@ -11,6 +11,9 @@ from attnkit.evidence.verdict import MARKS
 from attnkit.notebook.claims import shipped_verdicts
 from attnkit.notebook.style import card, paragraph
 
+MOST_CLAIMS = 4
+"""Most claims that are not folded away."""
+
 
 def question_card(question: Question) -> str:
     """Return the card of a question: the answer, its reason, its numbers and its claims."""
@@ -23,17 +26,24 @@ def question_card(question: Question) -> str:
         for name in question.claims
         if name in records
     ]
-    return card(
-        question.title,
+    parts = [
         f'<p class="title">{answer}</p>' if answer else "",
         paragraph(" ".join(reason_sentences(question, records, verdicts))),
-        _listed("The numbers", numbers),
-        _listed("The claims that the answer rests on", claims),
-        paragraph(f"Asked: “{question.asked}” ({question.source})", "quiet small"),
-    )
+    ]
+    if numbers:
+        parts += ["<p><b>The numbers</b></p>", _bullets(numbers)]
+    if claims:
+        first, others = claims[:MOST_CLAIMS], claims[MOST_CLAIMS:]
+        parts += ["<p><b>The claims that the answer rests on</b></p>", _bullets(first)]
+        if others:
+            summary = f"<summary>{len(others)} more</summary>"
+            parts.append(f"<details>{summary}{_bullets(others)}</details>")
+        hint = f'ak.CLAIMS["{question.claims[0]}"] shows the first one.'
+        parts.append(paragraph(hint, "quiet small"))
+    parts.append(paragraph(f"Asked: “{question.asked}” ({question.source})", "quiet small"))
+    return card(question.title, *parts)
 
 
-def _listed(heading: str, items: list[str]) -> str:
-    """Return a list of HTML texts below a heading; nothing if there are none."""
-    rows = "".join(f"<li>{item}</li>" for item in items)
-    return f"<p><b>{heading}</b></p><ul>{rows}</ul>" if items else ""
+def _bullets(items: list[str]) -> str:
+    """Return a list of HTML texts."""
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"

@@ -15,7 +15,7 @@ from attnkit.figures.board import board
 from attnkit.notebook.drawings import Chart, attention_map, thin
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
 from attnkit.training.results import Result
-from attnkit.training.snapshot import Snapshot
+from attnkit.training.snapshot import CONSECUTIVE, THRESHOLD, Snapshot
 from attnkit.training.summary import finding, percent, percent_interval, sharing_table
 from attnkit.variants.catalogue import title_of
 from attnkit.variants.palette import colors_of
@@ -59,7 +59,8 @@ def snapshot_card(snapshot: Snapshot) -> str:
         parts.append(paragraph(finding(snapshot)))
     else:
         parts.append(paragraph("Untrained: nothing is learnt yet."))
-    parts += [_table(snapshot), *_board(snapshot), paragraph(_footnote(snapshot), "quiet small")]
+    parts += [_table(snapshot), _solved_note(snapshot), *_board(snapshot)]
+    parts.append(paragraph(_footnote(snapshot), "quiet small"))
     return card(title, *parts)
 
 
@@ -105,6 +106,14 @@ def _table(snapshot: Snapshot) -> str:
     return table(columns, rows)
 
 
+def _solved_note(snapshot: Snapshot) -> str:
+    """Return what it means to solve the task; nothing where the loss counts."""
+    if snapshot.experiment.task.loss_to_beat is not None:
+        return ""
+    text = f"Solved: at least {percent(THRESHOLD)} right at {CONSECUTIVE} evaluations in a row."
+    return paragraph(text, "quiet small")
+
+
 def _board(snapshot: Snapshot) -> list[str]:
     """Return the drawings of the variants side by side, and how to read them."""
     experiment = snapshot.experiment
@@ -137,7 +146,7 @@ def _column(column: dict[str, Any], drawing: dict[str, Any], width: int) -> str:
     curve = _curve(column, drawing, width, f"{quantity} of {column['name']}")
     parts = [head, _label(f"{quantity} on held-out examples"), curve]
     panel, maps = column["map"], drawing["maps"]
-    parts.append(_label("Attention on one of them"))
+    parts.append(_label("Attention on one example"))
     if panel["lacking"]:
         parts.append(paragraph(panel["lacking"], "quiet"))
     else:

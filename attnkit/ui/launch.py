@@ -155,7 +155,8 @@ class Lab:
         if not self.is_running:
             return "<p>This dashboard is stopped.</p>"
         address = escape(self.address)
-        return f'<p>Dashboard: <a href="{address}" target="_blank" rel="noopener">{address}</a></p>'
+        link = f'<a href="{address}" target="_blank" rel="noopener">{address}</a>'
+        return f"<p>Dashboard: {link}. It ends with this Python process, or with stop().</p>"
 
 
 def lab(
