@@ -59,6 +59,7 @@ def main(where):
     """Answer until the input ends."""
     store = ResultStore(where)
     tell("ready")
+    sys.dont_write_bytecode = True  # on a full disk Python would cut compiled modules
     for line in sys.stdin:
         command, *seed = line.split()
         told = "done"

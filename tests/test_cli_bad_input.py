@@ -302,13 +302,18 @@ def test_an_error_is_one_printable_line():
 
 @contextlib.contextmanager
 def full_disk(n_bytes):
-    """No file may become larger than so many bytes, as if the disk were full."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    """No file may become larger than so many bytes, as if the disk were full.
+
+    Python would cut the compiled modules that it writes, and later processes would not start.
+    """
+    limits, before = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
     resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, limits[1]))
+    sys.dont_write_bytecode = True
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        sys.dont_write_bytecode = before
 
 
 @pytest.fixture
