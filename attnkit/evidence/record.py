@@ -359,6 +359,12 @@ def load_shipped() -> dict[str, Evidence]:
     }
 
 
+@cache
+def shipped_verdicts() -> dict[str, Verdict]:
+    """Return the verdicts of all shipped records, read together."""
+    return verdicts_of(load_shipped().values())
+
+
 def _plain(value: float) -> float | str | None:
     """Return a number for JSON, with as many digits as single precision holds."""
     if np.isnan(value):

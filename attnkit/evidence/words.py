@@ -144,7 +144,7 @@ def rises_in_words(evidence: Evidence) -> str:
     return f"Accuracy: {'; '.join(dict.fromkeys(parts))}." if parts else ""
 
 
-def outcome_in_words(claim: Claim, verdict: Verdict) -> str:
+def prediction_in_words(claim: Claim, verdict: Verdict) -> str:
     """Return what became of a claim's prediction, as the end of a sentence."""
     if verdict == claim.expected:
         return "came true"

@@ -20,7 +20,7 @@ from attnkit.evidence.trials import N_TUNING_SEEDS, RATES
 from attnkit.evidence.verdict import MARKS, RULE
 from attnkit.evidence.words import (
     main_finding,
-    outcome_in_words,
+    prediction_in_words,
     rises_in_words,
     rows_of,
     score_in_words,
@@ -275,7 +275,7 @@ def _section(evidence: Evidence, verdict: Verdict) -> str:
     verdict_text = _verdict(verdict)
     if alone != verdict:
         verdict_text += f" when read with all others; read alone: {escape(alone)}"
-    outcome = outcome_in_words(claim, verdict)
+    outcome = prediction_in_words(claim, verdict)
     if outcome == "was wrong":
         outcome = f"<strong>{outcome}</strong>"
     seeds = f"{len(evidence.seeds)}, from {evidence.seeds[0]} to {evidence.seeds[-1]}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from html import escape
 
 import numpy as np
@@ -11,9 +10,9 @@ import numpy as np
 from attnkit.claims import Claim, Verdict
 from attnkit.claims.base import Arm
 from attnkit.claims.statements import Statement
-from attnkit.evidence.record import Curve, Evidence, load_shipped, verdicts_of
+from attnkit.evidence.record import Curve, Evidence, load_shipped, shipped_verdicts
 from attnkit.evidence.verdict import MARKS, Finding
-from attnkit.evidence.words import outcome_in_words, rows_of, seen_in_words
+from attnkit.evidence.words import prediction_in_words, rows_of, seen_in_words
 from attnkit.figures.strips import arms_of, color_and_symbol
 from attnkit.notebook.drawings import Chart, interval, thin
 from attnkit.notebook.style import card, grid, paragraph, swatch, table
@@ -40,19 +39,13 @@ def evidence_card(evidence: Evidence) -> str:
     return _card(evidence.claim, evidence, evidence.judgement.verdict)
 
 
-@cache
-def shipped_verdicts() -> dict[str, Verdict]:
-    """Return the verdicts of all shipped records, read together."""
-    return verdicts_of(load_shipped().values())
-
-
 def _card(claim: Claim, evidence: Evidence | None, verdict: Verdict | None) -> str:
     facts = {"Says": claim.says, "Source": claim.source}
     facts["Prediction"] = f"{claim.prediction} Expected verdict: {claim.expected}."
     facts["Seen before"] = seen_in_words(claim, evidence)
     parts = [paragraph(claim.question, "quiet")]
     if verdict is not None:
-        outcome = outcome_in_words(claim, verdict)
+        outcome = prediction_in_words(claim, verdict)
         answer = f"{MARKS[verdict]} Verdict: {verdict}. The prediction {outcome}."
         parts.append(f"<p><b>{escape(answer)}</b></p>")
         facts["Reason"] = claim.reason

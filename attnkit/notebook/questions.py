@@ -6,9 +6,8 @@ from html import escape
 
 from attnkit.claims import CLAIMS
 from attnkit.evidence.question import Question, number_sentences, reason_sentences, short_answer
-from attnkit.evidence.record import load_shipped
+from attnkit.evidence.record import load_shipped, shipped_verdicts
 from attnkit.evidence.verdict import MARKS
-from attnkit.notebook.claims import shipped_verdicts
 from attnkit.notebook.style import card, paragraph
 
 MOST_CLAIMS = 4
