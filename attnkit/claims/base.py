@@ -162,6 +162,7 @@ class Claim(Plotted):
         n_seeds: Number of seeds of the full form.
         reason: Explanation of the result, written after the runs; empty if it is unknown.
         family: Heading under which the claim is listed, one of `FAMILIES`.
+        is_new: Whether we know of no earlier test of its variants side by side.
     """
 
     id: str
@@ -178,6 +179,7 @@ class Claim(Plotted):
     n_seeds: int = 40
     reason: str = ""
     family: str = "What people ask"
+    is_new: bool = False
     _by_name: dict[str, Arm] = field(default_factory=dict, repr=False, compare=False)
 
     def __repr__(self) -> str:

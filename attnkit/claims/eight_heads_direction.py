@@ -33,10 +33,14 @@ register_claim(
             arm("QKV", **_SETTINGS),
         ),
         statements=(
-            no_worse("Q=K, 8 heads", "QKV", at=32),
+            no_worse("Q=K, 8 heads", "QKV", at=32).worded(
+                held="With time, eight heads of Q=K come within 5 points of QKV",
+                failed="Eight heads of Q=K stay more than 5 points behind QKV",
+            ),
             worse("Q=K, 3 layers", "QKV", 0.3, unable=True),
         ),
         n_seeds=20,
         family="Our own",
+        is_new=True,
     )
 )

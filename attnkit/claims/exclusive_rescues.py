@@ -33,10 +33,16 @@ register_claim(
             arm("QKV", **_SETTINGS),
         ),
         statements=(
-            no_worse("Q=K, exclusive", "Q=K, self-mask"),
+            no_worse("Q=K, exclusive", "Q=K, self-mask").worded(
+                held="Exclusive self-attention rescues Q=K on induction, at most 5 points worse "
+                "than the self-mask does",
+                failed="Exclusive self-attention rescues Q=K on induction more than 5 points worse "
+                "than the self-mask does",
+            ),
             better("Q=K, exclusive", "Q=K"),
         ),
         n_seeds=40,
         family="What papers say",
+        is_new=True,
     )
 )

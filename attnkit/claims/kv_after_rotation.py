@@ -35,11 +35,20 @@ register_claim(
             arm(f"{AFTER}=only", "K=V after, not rotated back", up_to=8, **_SETTINGS),
         ),
         statements=(
-            no_worse("K=V after, rotated back", "QKV"),
+            no_worse("K=V after, rotated back", "QKV").worded(
+                held="Values that are rotated keys, with the output rotated back, recall at most 5 "
+                "points worse than values of their own",
+                failed="Values that are rotated keys, with the output rotated back, recall more "
+                "than 5 points worse than values of their own",
+            ),
             no_worse("K=V before", "QKV"),
-            worse("K=V after, not rotated back", "K=V after, rotated back"),
+            worse("K=V after, not rotated back", "K=V after, rotated back").worded(
+                held="Without rotating outputs back, K=V recalls more than 5 points worse",
+                failed="Without rotating outputs back, K=V recalls at most 5 points worse",
+            ),
         ),
         n_seeds=40,
         family="What papers say",
+        is_new=True,
     )
 )

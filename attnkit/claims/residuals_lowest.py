@@ -29,7 +29,7 @@ register_claim(
                 measure="loss",
                 at=UP_TO,
                 text=f"Low-rank residuals have a lower loss than {rival}",
-            )
+            ).worded(held="", failed=f"Low-rank residuals have no lower loss than {rival}")
             for rival in RIVALS
         ),
         n_seeds=10,
@@ -38,5 +38,6 @@ register_claim(
         "and value heads. The source's models are larger; whether wider heads change the order "
         "was not tested.",
         family="What papers say",
+        is_new=True,
     )
 )

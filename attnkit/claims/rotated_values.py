@@ -30,5 +30,6 @@ register_claim(
         statements=(better("rotated values", "RoPE"),),
         n_seeds=40,
         family="What papers say",
+        is_new=True,
     )
 )

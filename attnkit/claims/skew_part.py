@@ -42,11 +42,15 @@ register_claim(
         "the first results; they are shown and not judged.",
         arms=ARMS,
         statements=(
-            no_worse("skew part of rank 8", "QKV"),
+            no_worse("skew part of rank 8", "QKV").worded(
+                held="With a skew part of rank 8, Q=K comes within 5 points of QKV",
+                failed="Even with a skew part of rank 8, Q=K stays more than 5 points behind QKV",
+            ),
             better("skew part of rank 2", "Q=K", 0.1),
             worse("skew part of rank 2", "QKV"),
         ),
         n_seeds=20,
         family="Our own",
+        is_new=True,
     )
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnkit.claims.measures import MEASURES, Measure
 
@@ -29,6 +29,8 @@ class Statement:
             so long is read at its last step.
         unable: Whether the statement says that the left arm cannot do something. Then it must also
             hold after `LONGEST` times the steps, with a constant learning rate and with a schedule.
+        if_held: What is found if the statement holds, in plain words; empty for `text`.
+        if_not: What is found if it does not hold; empty for words that are made from the names.
     """
 
     text: str
@@ -41,6 +43,8 @@ class Statement:
     second_right: str | None = None
     at: int = 1
     unable: bool = False
+    if_held: str = ""
+    if_not: str = ""
 
     def __post_init__(self) -> None:
         """Check the measure.
@@ -62,6 +66,10 @@ class Statement:
                 f"measure: got {self.measure!r}, which needs a left and a right arm and one limit; "
                 f"allowed otherwise {allowed}"
             )
+
+    def worded(self, *, held: str, failed: str) -> Statement:
+        """Return this statement with plain words for what is found."""
+        return replace(self, if_held=held, if_not=failed)
 
     @property
     def measured(self) -> Measure:

@@ -54,9 +54,14 @@ register_claim(
                 at=UP_TO,
                 text="Values of the bottom layer and keys of the middle have a lower loss than "
                 "keys and values of every second layer",
+            ).worded(
+                held="",
+                failed="Values of the bottom layer and keys of the middle have no lower loss than "
+                "keys and values of every second layer",
             ),
         ),
         n_seeds=10,
         family="What papers say",
+        is_new=True,
     )
 )

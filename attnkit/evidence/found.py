@@ -2,7 +2,7 @@
 
 A statement that held is repeated. One that did not hold is replaced by its opposite: "Q=K is worse
 than QKV by more than 5 points" by "Q=K is at most 5 points worse than QKV", and the other way
-round.
+round. A statement can bring words of its own for both.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ def found_in_words(statement: Statement, verdict: Verdict) -> str:
     """Return what is found on a statement if it has this verdict; without a full stop."""
     if verdict == "undecided":
         return f"The seeds do not decide this: {statement.text}"
-    condition, left, right = _without_condition(statement)
     held = verdict == "held"
+    by_hand = statement.if_held if held else statement.if_not
+    if by_hand:
+        return by_hand
+    condition, left, right = _without_condition(statement)
     if held and not (condition and statement.text.startswith(statement.left)):
         return statement.text  # written by hand, or from names that need no change
     if statement.right is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
 
@@ -38,6 +38,9 @@ _LABEL, _LINE, _GAP = 16, 14, 7
 _TOP, _PLOT, _AXIS = 28, 230, 52
 """Heights in pixels: space above a panel, the smallest panel, and its axis with title."""
 
+_SMALL_LABEL, _SMALL_PLOT = 27, 92
+"""Most characters in a line of a label, and height of the panel, in `plot_course`."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Line:
@@ -46,6 +49,7 @@ class _Line:
     arm: Arm
     curve: Curve
     dash: str
+    label_width: int = _LABEL
 
     def scaled(self, values: np.ndarray) -> np.ndarray:
         """Return the drawn part of an array of the curve, accuracies in percent."""
@@ -59,21 +63,35 @@ class _Line:
 
     @property
     def label(self) -> list[str]:
-        lines = textwrap.wrap(self.arm.name, _LABEL, max_lines=4, placeholder="…")
+        lines = textwrap.wrap(self.arm.name, self.label_width, max_lines=4, placeholder="…")
         return [escape(line) for line in lines]
 
 
 def plot_learning(evidence: Evidence) -> Figure | None:
     """Plot a panel for every task with long runs, a line per arm; None if there are none."""
-    panels = _panels_of(evidence)
+    panels = _long_panels(evidence)
     if not panels:
         return None
     heights = [
         max(_PLOT, sum(_LINE * len(line.label) + _GAP for line in lines)) for lines in panels
     ]
+    return _stacked(panels, heights, label_width=_LABEL)
+
+
+def plot_course(evidence: Evidence) -> Figure | None:
+    """Plot a small panel with the arms of the main statement's task; None if nothing is recorded.
+
+    Arms that no statement compares are left out, and so are those that confirm an inability.
+    """
+    panels = _course_panels(evidence)
+    return _stacked(panels, [_SMALL_PLOT], label_width=_SMALL_LABEL) if panels else None
+
+
+def _stacked(panels: list[list[_Line]], heights: list[int], *, label_width: int) -> Figure:
+    """Return the figure of panels below each other, with these heights in pixels."""
     total = sum(heights) + (_TOP + _AXIS) * len(panels)
     layout: Figure = {**bare_layout(), "height": total, "shapes": [], "annotations": []}
-    layout["margin"] = {"l": 46, "r": 124, "t": 0, "b": 0}
+    layout["margin"] = {"l": 46, "r": 28 + 6 * label_width, "t": 0, "b": 0}
     traces: list[Trace] = []
     below = total
     for index, (lines, height) in enumerate(zip(panels, heights, strict=True)):
@@ -86,15 +104,24 @@ def plot_learning(evidence: Evidence) -> Figure | None:
 
 def describe_learning(evidence: Evidence) -> str:
     """Describe in words what `plot_learning` shows."""
-    texts = []
-    for line in (line for lines in _panels_of(evidence) for line in lines):
+    return " ".join([_in_words(evidence, _long_panels(evidence)), rises_in_words(evidence)]).strip()
+
+
+def describe_course(evidence: Evidence) -> str:
+    """Describe in words what `plot_course` shows."""
+    return _in_words(evidence, _course_panels(evidence))
+
+
+def _in_words(evidence: Evidence, panels: list[list[_Line]]) -> str:
+    texts = ["How the arms learn."]
+    for line in (line for lines in panels for line in lines):
         arm, by, form = line.arm, line.curve.by, _form(line.curve)
         means = ", ".join(
             f"{form(evidence.mean(arm.name, by, times))} after {times * arm.base_steps:,}"
             for times in multiples(arm.up_to)
         )
         texts.append(f"{arm.name}: mean {by} {means} steps.")
-    return " ".join(["How the arms learn.", *texts, rises_in_words(evidence)]).strip()
+    return " ".join(texts)
 
 
 def _form(curve: Curve) -> Callable[[float], str]:
@@ -103,7 +130,7 @@ def _form(curve: Curve) -> Callable[[float], str]:
     return lambda value: "diverged" if math.isnan(value) else form(value)
 
 
-def _panels_of(evidence: Evidence) -> list[list[_Line]]:
+def _long_panels(evidence: Evidence) -> list[list[_Line]]:
     """Return the lines of every panel: arms with long runs, and arms compared with these."""
     arms = {name: arm for name, arm in arms_of(evidence).items() if name in evidence.curves}
     long = {name for name, arm in arms.items() if arm.up_to > 1}
@@ -113,12 +140,31 @@ def _panels_of(evidence: Evidence) -> list[list[_Line]]:
         if long.intersection(statement.arms)
         for name in statement.arms
     }
+    return _panels_of(evidence, [arm for name, arm in arms.items() if name in long | compared])
+
+
+def _course_panels(evidence: Evidence) -> list[list[_Line]]:
+    """Return the lines of the one panel of `plot_course`; an empty list if nothing is recorded."""
+    compared = {name for statement in evidence.claim.statements for name in statement.arms}
+    arms = [arm for arm in evidence.claim.arms if arm.name in compared & evidence.curves.keys()]
+    main = evidence.claim.statements[0].left
+    for lines in _panels_of(evidence, arms, _SMALL_LABEL):
+        if main in [line.arm.name for line in lines]:
+            return [lines]
+    return []
+
+
+def _panels_of(
+    evidence: Evidence, arms: Iterable[Arm], label_width: int = _LABEL
+) -> list[list[_Line]]:
+    """Return the lines of recorded arms, in a panel for each task and number of base steps."""
     panels: dict[tuple[str, int], list[_Line]] = {}
-    for name, arm in arms.items():
-        if name in long | compared and len(evidence.curves[name].steps):
+    for arm in arms:
+        curve = evidence.curves[arm.name]
+        if len(curve.steps):
             lines = panels.setdefault((repr(arm.experiment.task), arm.base_steps), [])
             n_alike = sum(color_and_symbol(line.arm) == color_and_symbol(arm) for line in lines)
-            lines.append(_Line(arm, evidence.curves[name], _DASHES[n_alike % len(_DASHES)]))
+            lines.append(_Line(arm, curve, _DASHES[n_alike % len(_DASHES)], label_width))
     return list(panels.values())
 
 

@@ -1,6 +1,6 @@
 """The question or claim that a visitor has opened, and how it follows the link.
 
-The link is `?question=` with a question's id, or `?claim=` with a claim's, or `all`.
+The link is `?question=` with a question's id or `new`, or `?claim=` with a claim's, or `all`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from attnkit.ui.address import Linked, open_choice, shortened
 ALL = "all"
 """Name of the view of all claims, which is open if no question is."""
 
+NEW = "new"
+"""Name of the view of what nobody had tested."""
+
 VIEW, CLAIM = "asked_view", "asked_claim"
 """Keys of the widgets that choose the view and the claim."""
 
@@ -25,7 +28,7 @@ class QuestionChoice(Linked):
     """One visitor's choice of a question or claim.
 
     Attributes:
-        view: Id of the question on screen, or `ALL`.
+        view: Id of the question on screen, `NEW` or `ALL`.
         claim: Id of the claim that is shown in full below the table of all claims.
         problem: Problem of the link, in a sentence; empty if there is none.
         direct: Whether a link or button opened the claim, so that the table is folded.
@@ -49,8 +52,8 @@ class QuestionChoice(Linked):
             self.open_claim(None if name == ALL else name)
         elif "question" in params:
             name = params["question"]
-            if name not in QUESTIONS:
-                self._complain("question", name, list(QUESTIONS))
+            if name not in (NEW, *QUESTIONS):
+                self._complain("question", name, [*QUESTIONS, NEW])
             else:
                 self.view = name
         self.set_widgets()

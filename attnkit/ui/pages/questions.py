@@ -42,9 +42,11 @@ from attnkit.ui.evidence import (
 )
 from attnkit.ui.guess import is_quiet
 from attnkit.ui.markdown import plain
+from attnkit.ui.new_claims import show_new_claims
 from attnkit.ui.question_choice import (
     ALL,
     CLAIM,
+    NEW,
     VIEW,
     QuestionChoice,
     open_question_choice,
@@ -80,7 +82,7 @@ def draw() -> None:
         st.warning(plain(choice.problem), icon=":material/warning:")
         choice.problem = ""
     titles = {name: question.title for name, question in QUESTIONS.items()}
-    titles[ALL] = "All claims"
+    titles |= {NEW: "What nobody had tested", ALL: "All claims"}
     st.pills(
         "Question",
         list(titles),
@@ -92,7 +94,9 @@ def draw() -> None:
     )
     choice.view = st.session_state[VIEW] or choice.view
     question = QUESTIONS.get(choice.view)
-    if question is None:
+    if choice.view == NEW:
+        show_new_claims(choice, shipped)
+    elif question is None:
         show_claims(choice, shipped)
     else:
         show_question(question, choice, shipped)
