@@ -16,7 +16,12 @@ from attnkit.evidence.record import Evidence
 from attnkit.evidence.trials import Tuned
 from attnkit.figures.differences import describe_differences, plot_differences
 from attnkit.figures.evidence import describe_evidence, plot_evidence
-from attnkit.figures.learning import describe_learning, plot_learning
+from attnkit.figures.learning import (
+    describe_course,
+    describe_learning,
+    plot_course,
+    plot_learning,
+)
 from attnkit.training.statistics import mean_interval
 from attnkit.variants.palette import COLORS
 from attnkit.variants.sharing import Sharing
@@ -96,7 +101,7 @@ def test_every_registered_claim_can_be_drawn(claim):
     learning = plot_learning(evidence)
     long = [one for one in (*claim.arms, *claim.confirmation()[0]) if one.up_to > 1]
     assert (learning is not None) == any(one.name in evidence.scores for one in long)
-    for figure in (rows, differences, learning):
+    for figure in (rows, differences, learning, plot_course(evidence)):
         json.dumps(go.Figure(figure).to_dict() and figure, allow_nan=False)
 
 
@@ -396,3 +401,28 @@ def test_tasks_have_panels_of_their_own():
     assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
     assert [s["x0"] for s in layout["shapes"] if s["x0"] == s["x1"]] == [6, 9]
     assert "Q=K, married: mean accuracy" in describe_learning(evidence)
+
+
+def test_the_course_is_one_small_panel_of_the_main_statement():
+    """Arms that nothing is compared with, other tasks and confirming arms are left out."""
+    arms = (
+        arm("Q=K", **TINY),
+        arm("K=V", **TINY),
+        arm("QKV", **TINY),
+        arm("Q=K", "Q=K, married", **{**TINY, "task": "mutual", "n_entries": 6}),
+    )
+    statements = (worse("Q=K", "QKV", unable=True), worse("Q=K, married", "QKV"))
+    evidence = made_up(small_claim(arms=arms, statements=statements), MadeUp(QKV=1.0, Q_K=0.5))
+    figure = plot_course(evidence)
+    assert [one["text"] for one in labels_of(figure)] == ["Q=K", "QKV"]
+    assert figure["layout"]["height"] < plot_learning(evidence)["layout"]["height"]
+    assert describe_course(evidence) == (
+        "How the arms learn. Q=K: mean accuracy 50% after 6 steps. QKV: mean accuracy 100% after "
+        "6 steps."
+    )
+
+
+def test_without_curves_there_is_no_course():
+    """Older records may lack them."""
+    evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5))
+    assert plot_course(dataclasses.replace(evidence, curves={})) is None

@@ -117,6 +117,15 @@ def test_a_statement_that_did_not_hold_becomes_its_opposite(statement, held, opp
     assert found_in_words(statement, "undecided") == undecided
 
 
+def test_a_statement_can_bring_its_own_words():
+    """An empty text stands for words that are made from the names."""
+    both = worse("a", "b").worded(held="It is worse", failed="It is no worse")
+    assert found_in_words(both, "held") == "It is worse"
+    assert found_in_words(both, "did not hold") == "It is no worse"
+    one = worse("a", "b").worded(held="", failed="It is no worse")
+    assert found_in_words(one, "held") == "a is worse than b by more than 5 points"
+
+
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=lambda claim: claim.id)
 def test_every_claim_can_be_found_to_hold_or_not(claim):
     """The texts for its verdicts differ, and none says that something did not hold."""

@@ -14,6 +14,7 @@ from attnkit.claims.base import arm
 from attnkit.claims.statements import worse
 from attnkit.evidence import record
 from attnkit.evidence.found import main_found, main_statement
+from attnkit.evidence.new_claims import OUTCOMES, cache_in_words, new_records
 from attnkit.evidence.question import (
     number_sentences,
     reason_sentences,
@@ -38,7 +39,7 @@ from attnkit.ui.evidence import (
 )
 from attnkit.ui.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
-from attnkit.ui.question_choice import ALL, CLAIM, VIEW
+from attnkit.ui.question_choice import ALL, CLAIM, NEW, VIEW
 from attnkit.ui.service import training_service
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("pages_service")]
@@ -365,6 +366,33 @@ def test_nothing_runs_without_a_guess_and_the_last_one_counts(small):
     assert rerun_of(tab).guess == "did not hold"
     assert not rerun_of(tab).moving or tab.radio[0].disabled
     assert not watch_rerun(tab).radio[0].disabled
+
+
+def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
+    """Each decided one has a figure and a button; the others have a button."""
+    tab = visit_at("questions", question="new")
+    assert not tab.exception
+    found = new_records(shipped, verdicts_of(shipped.values()))
+    decided = [one for outcome in OUTCOMES[:2] for one in found[outcome]]
+    texts = said(tab)
+    assert (
+        f"Of {len(decided)} predictions that are decided, {len(found['was wrong'])} were" in texts
+    )
+    for evidence in decided:
+        assert main_found(evidence, verdicts_of(shipped.values())[evidence.claim.id]) in texts
+        assert cache_in_words(evidence) in texts
+    assert address(tab) == {"question": "new"}
+    tab = press(tab, f"open_new_{decided[0].claim.id}")
+    assert address(tab) == {"claim": decided[0].claim.id}
+
+
+def test_new_claims_are_hidden_in_the_quiet_mode(shipped):
+    """They would tell what a visitor is to guess."""
+    tab = show(visit(quiet="1").switch_page("pages/questions.py"))
+    tab.session_state[VIEW] = NEW
+    tab = show(tab)
+    assert "Results are hidden while you guess first" in said(tab)
+    assert "were wrong" not in said(tab)
 
 
 def test_the_answer_is_hidden_in_the_quiet_mode(shipped):
