@@ -13,9 +13,9 @@ import numpy as np
 from hostile_case import Case, write_case
 from hostile_ctranslate2 import ctranslate2_cases, model_bin
 from hostile_gguf import gguf_cases, gguf_file
-from hostile_marian import TEXT, marian_cases, small
+from hostile_marian import SIZES, TEXT, marian_cases, small
 from hostile_safetensors import BERT, bert_file, bert_tensors, safetensors_cases
-from marian_files import INTGEMM8, bin_file, npz_file
+from marian_files import INTGEMM8, bin_file, npz_file, transformer
 
 
 def whole(folder: Path) -> list[Case]:
@@ -32,7 +32,7 @@ def whole(folder: Path) -> list[Case]:
             folder,
             "whole-marian-int8",
             "model.int8.bin",
-            bin_file(small(), TEXT, number=INTGEMM8),
+            bin_file(transformer(**SIZES | {"d_model": 48}), TEXT, number=INTGEMM8),
         ),
         write_case(folder, "whole-marian-npz", "model.npz", npz_file(small(), TEXT)),
         write_case(

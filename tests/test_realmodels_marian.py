@@ -107,7 +107,7 @@ def test_ctranslate2_converts_the_same_layers(tmp_path, pre_norm):
 @pytest.mark.parametrize("number", [INTGEMM8, INTGEMM16, 0x10001, 0x10002])
 def test_quantised_weights_are_divided_by_their_multiplier(tmp_path, number):
     """Each weight is its integer divided by the multiplier, so at most half a step is lost."""
-    tensors = transformer()
+    tensors = transformer(48)
     model = marian_model(written(tmp_path, "model.bin", tensors, number))
     for scope, layer in zip(("encoder_l1_self", "encoder_l2_self"), model.layers[:2], strict=True):
         weight = tensors[f"{scope}_Wk"]
@@ -122,7 +122,7 @@ def test_quantised_weights_are_divided_by_their_multiplier(tmp_path, number):
 
 def test_embeddings_are_not_transposed(tmp_path):
     """Marian transposes every quantised matrix but the embeddings."""
-    tensors = transformer()
+    tensors = transformer(48)
     file = open_marian(written(tmp_path, "model.bin", tensors, INTGEMM8))
     integers, multiplier = numbers_and_multiplier(tensors["Wemb"], INTGEMM8)
     np.testing.assert_allclose(file.read("Wemb"), integers / np.float64(multiplier), rtol=1e-7)
@@ -131,14 +131,24 @@ def test_embeddings_are_not_transposed(tmp_path):
 @pytest.mark.parametrize("alignment", [1, 256])
 def test_bytes_behind_a_tensor_are_skipped(tmp_path, alignment):
     """Files with and without padding after each tensor hold the same weights."""
-    tensors = transformer()
+    tensors = transformer(48)
     path = tmp_path / "model.bin"
     path.write_bytes(bin_file(tensors, configuration(), alignment=alignment, number=INTGEMM8))
     read = marian_model(path).layers[-1].read().W_V
     integers, multiplier = numbers_and_multiplier(tensors["decoder_l2_context_Wv"], INTGEMM8)
     np.testing.assert_allclose(
-        read.swapaxes(0, 1).reshape(42, 42), integers / np.float64(multiplier), rtol=1e-7
+        read.swapaxes(0, 1).reshape(48, 48), integers / np.float64(multiplier), rtol=1e-7
     )
+
+
+@pytest.mark.parametrize("d_model", [24, 42])
+def test_quantised_weights_that_marian_mixes_up_are_refused(tmp_path, d_model):
+    """Marian transposes wrongly unless sides are multiples of 16; a *.npz is not transposed."""
+    tensors = transformer(d_model)
+    model = marian_model(written(tmp_path, "model.bin", tensors, INTGEMM8))
+    with pytest.raises(Unreadable, match=r"multiples of 16; take the \*\.npz"):
+        model.layers[0].read()
+    assert marian_model(written(tmp_path, "model.npz", tensors)).layers[0].read().gain_q is None
 
 
 @pytest.mark.parametrize(
@@ -322,7 +332,7 @@ def test_the_command_measures_a_quantised_model(tmp_path):
     """The table has a row per head, and quantisation changes the cosines by little."""
     cosines = []
     for number in (None, INTGEMM8):
-        path = written(tmp_path, "model.bin", transformer(), number)
+        path = written(tmp_path, "model.bin", transformer(48), number)
         table = tmp_path / "atlas.parquet"
         assert main(["models", str(path), "--out", str(table)]) == 0
         heads = pd.read_parquet(table).query("head.notna()")

@@ -83,6 +83,8 @@ def test_other_models_of_a_package_are_named(tmp_path, monkeypatch):
     assert find_files("holds_models") == tmp_path / "holds_models" / "near"
     (note,) = open_model("holds_models").notes
     assert note.endswith("'holds_models/c/deep', 'holds_models/a/b/deep'.")
+    assert find_files("holds_models/a/b/deep") == tmp_path / "holds_models" / "a" / "b" / "deep"
+    assert open_model("holds_models/a/b/deep").name == "deep"
 
 
 def test_every_place_of_a_package_is_searched(tmp_path, monkeypatch):

@@ -71,6 +71,10 @@ NORM_NAMES = {"n": "ln", "r": "rms"}
 """Part of a norm's name, by the letter of the norm in an option such as `transformer-preprocess`:
 layer norm and RMS norm."""
 
+TRANSPOSABLE = 16
+"""Number of which both sides of a quantised weight are multiples. Marian's `Transpose10` mixes up
+the numbers of any other weight, and Marian's translator stops at such a file."""
+
 MAX_CONFIGURATION_BYTES = 2**18
 
 
@@ -95,7 +99,8 @@ class MarianFile:
             The tensor; the weight of a linear layer has the shape (inputs, outputs).
 
         Raises:
-            Unreadable: If the tensor is missing, holds bytes or indices, or is not finite.
+            Unreadable: If the tensor is missing, holds bytes or indices, is not finite, or is
+                quantised and has a shape that Marian stores wrongly.
         """
         entry = self.entries.get(name)
         if entry is None:
@@ -126,6 +131,12 @@ class MarianFile:
         values = raw[:-MULTIPLIER_BYTES].view(dtype_of(entry.type)).astype(np.float32)
         values /= multiplier
         is_transposed = "Wemb" not in name
+        if is_transposed and any(side % TRANSPOSABLE for side in entry.shape):
+            raise Unreadable(
+                f"{self.path.name} has {quote(name)} of shape {entry.shape} in {entry.type}; "
+                f"marian-conv mixes up such weights unless both sides are multiples of "
+                f"{TRANSPOSABLE}; take the *.npz that it converted"
+            )
         return values.reshape(entry.shape[::-1]).T if is_transposed else values.reshape(entry.shape)
 
     def word(self, option: str, default: str, allowed: Iterable[str] = ()) -> str:

@@ -91,8 +91,8 @@ def find_files(source: str) -> Path:
         source: An existing path: a GGUF file, a CTranslate2 or Marian *.bin, a Marian *.npz, a
             safetensors file beside its config.json, or a folder with one of these. Otherwise the
             name of an installed package that holds one of these; the model nearest to the
-            package's top folder is taken. Otherwise "owner/name" on the hub, which needs
-            huggingface_hub and, the first time, a network.
+            package's top folder is taken, and "package/folder" names another one. Otherwise
+            "owner/name" on the hub, which needs huggingface_hub and, the first time, a network.
 
     Returns:
         A GGUF file, a *.bin, a *.npz, a safetensors file or index, or a folder with safetensors.
@@ -122,6 +122,8 @@ def _locate(source: str) -> tuple[Path, tuple[str, ...]]:
             return _file(path), ()
         if folders := _package_folders(source):
             return _in_package(folders, source)
+        if (inner := _inside_package(source)) is not None:
+            return _in_folder(inner), ()
         if source.count("/") == 1 and all(source.split("/")) and source[0] not in ".~":
             return _in_folder(_download(source)), ()
     except OSError as error:  # a name that no file can have, or a folder without permission
@@ -220,6 +222,13 @@ def _package_folders(name: str) -> list[Path]:
         return []
     folders = spec.submodule_search_locations if spec is not None else None
     return [Path(folder) for folder in folders or ()]
+
+
+def _inside_package(source: str) -> Path | None:
+    """Return the folder that "package/folder" names; None if there is none."""
+    package, _, rest = source.partition("/")
+    inner = (folder / rest for folder in _package_folders(package) if rest)
+    return next((folder for folder in inner if folder.is_dir()), None)
 
 
 def _in_package(package_folders: list[Path], package: str) -> tuple[Path, tuple[str, ...]]:

