@@ -101,7 +101,8 @@ def test_every_registered_claim_can_be_drawn(claim):
     learning = plot_learning(evidence)
     long = [one for one in (*claim.arms, *claim.confirmation()[0]) if one.up_to > 1]
     assert (learning is not None) == any(one.name in evidence.scores for one in long)
-    for figure in (rows, differences, learning, plot_course(evidence)):
+    course = plot_course(evidence, claim.statements[0])
+    for figure in (rows, differences, learning, course):
         json.dumps(go.Figure(figure).to_dict() and figure, allow_nan=False)
 
 
@@ -413,16 +414,18 @@ def test_the_course_is_one_small_panel_of_the_main_statement():
     )
     statements = (worse("Q=K", "QKV", unable=True), worse("Q=K, married", "QKV"))
     evidence = made_up(small_claim(arms=arms, statements=statements), MadeUp(QKV=1.0, Q_K=0.5))
-    figure = plot_course(evidence)
+    figure = plot_course(evidence, statements[0])
     assert [one["text"] for one in labels_of(figure)] == ["Q=K", "QKV"]
     assert figure["layout"]["height"] < plot_learning(evidence)["layout"]["height"]
-    assert describe_course(evidence) == (
+    assert describe_course(evidence, statements[0]) == (
         "How the arms learn. Q=K: mean accuracy 50% after 6 steps. QKV: mean accuracy 100% after "
         "6 steps."
     )
+    married = plot_course(evidence, statements[1])
+    assert [one["text"] for one in labels_of(married)] == ["Q=K, married"]
 
 
 def test_without_curves_there_is_no_course():
     """Older records may lack them."""
     evidence = made_up(small_claim(), MadeUp(QKV=1.0, Q_K=0.5))
-    assert plot_course(dataclasses.replace(evidence, curves={})) is None
+    assert plot_course(dataclasses.replace(evidence, curves={}), evidence.statements[0]) is None

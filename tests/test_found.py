@@ -122,8 +122,15 @@ def test_a_statement_can_bring_its_own_words():
     both = worse("a", "b").worded(held="It is worse", failed="It is no worse")
     assert found_in_words(both, "held") == "It is worse"
     assert found_in_words(both, "did not hold") == "It is no worse"
-    one = worse("a", "b").worded(held="", failed="It is no worse")
+    one = worse("a", "b").worded(failed="It is no worse")
     assert found_in_words(one, "held") == "a is worse than b by more than 5 points"
+
+
+def test_long_runs_that_confirm_have_words_of_their_own():
+    """Those of a statement tell of its short run."""
+    statement = worse("Q=K", "QKV", unable=True).worded(held="At first it is worse")
+    _, (confirming, _) = small_claim(statements=(statement,)).confirmation()
+    assert found_in_words(confirming, "held") == confirming.text
 
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=lambda claim: claim.id)

@@ -14,7 +14,7 @@ from attnkit.claims.base import arm
 from attnkit.claims.statements import worse
 from attnkit.evidence import record
 from attnkit.evidence.found import main_found, main_statement
-from attnkit.evidence.new_claims import OUTCOMES, cache_in_words, new_records
+from attnkit.evidence.new_claims import TRUE, WRONG, cache_in_words, new_records
 from attnkit.evidence.question import (
     number_sentences,
     reason_sentences,
@@ -372,15 +372,13 @@ def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
     """Each decided one has a figure and a button; the others have a button."""
     tab = visit_at("questions", question="new")
     assert not tab.exception
-    found = new_records(shipped, verdicts_of(shipped.values()))
-    decided = [one for outcome in OUTCOMES[:2] for one in found[outcome]]
-    texts = said(tab)
-    assert (
-        f"Of {len(decided)} predictions that are decided, {len(found['was wrong'])} were" in texts
-    )
-    for evidence in decided:
-        assert main_found(evidence, verdicts_of(shipped.values())[evidence.claim.id]) in texts
-        assert cache_in_words(evidence) in texts
+    verdicts = verdicts_of(shipped.values())
+    found = new_records(shipped, verdicts)
+    decided, texts = [*found[WRONG], *found[TRUE]], said(tab)
+    assert f"{len(found[WRONG])} of our {len(decided)} decided predictions were wrong" in texts
+    places = [texts.index(main_found(one, verdicts[one.claim.id])) for one in decided]
+    assert places == sorted(places)
+    assert all(cache_in_words(one.claim) in texts for one in decided)
     assert address(tab) == {"question": "new"}
     tab = press(tab, f"open_new_{decided[0].claim.id}")
     assert address(tab) == {"claim": decided[0].claim.id}
@@ -391,8 +389,15 @@ def test_new_claims_are_hidden_in_the_quiet_mode(shipped):
     tab = show(visit(quiet="1").switch_page("pages/questions.py"))
     tab.session_state[VIEW] = NEW
     tab = show(tab)
-    assert "Results are hidden while you guess first" in said(tab)
-    assert "were wrong" not in said(tab)
+    assert "“Guess first” is on, so this list is hidden" in said(tab)
+    assert "wrong" not in said(tab)
+
+
+def test_without_records_no_new_claim_is_listed(nothing_shipped):
+    """The view says so."""
+    tab = visit_at("questions", question="new")
+    assert "Not run yet." in said(tab)
+    assert "wrong" not in said(tab)
 
 
 def test_the_answer_is_hidden_in_the_quiet_mode(shipped):

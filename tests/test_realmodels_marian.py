@@ -146,7 +146,7 @@ def test_quantised_weights_that_marian_mixes_up_are_refused(tmp_path, d_model):
     """Marian transposes wrongly unless sides are multiples of 16; a *.npz is not transposed."""
     tensors = transformer(d_model)
     model = marian_model(written(tmp_path, "model.bin", tensors, INTGEMM8))
-    with pytest.raises(Unreadable, match=r"multiples of 16; take the \*\.npz"):
+    with pytest.raises(Unreadable, match=r"multiples of 16; use the \*\.npz"):
         model.layers[0].read()
     assert marian_model(written(tmp_path, "model.npz", tensors)).layers[0].read().gain_q is None
 

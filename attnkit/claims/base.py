@@ -162,7 +162,7 @@ class Claim(Plotted):
         n_seeds: Number of seeds of the full form.
         reason: Explanation of the result, written after the runs; empty if it is unknown.
         family: Heading under which the claim is listed, one of `FAMILIES`.
-        is_new: Whether we know of no earlier test of its variants side by side.
+        is_new: Whether, as far as we know, nobody had tested the claim on its tasks before.
     """
 
     id: str
@@ -220,13 +220,19 @@ class Claim(Plotted):
         return min(self.n_seeds, max(LEAST_SEEDS, self.n_seeds // 2))
 
     @property
+    def compared_arms(self) -> tuple[Arm, ...]:
+        """Arms that a statement names, in the order of `arms`."""
+        names = {name for statement in self.statements for name in statement.arms}
+        return tuple(arm for arm in self.arms if arm.name in names)
+
+    @property
     def judged_arms(self) -> tuple[Arm, ...]:
         """Arms of the statements, and arms whose learning rates these use.
 
         All other arms are shown beside them and play no part in the verdict.
         """
-        names = {name for statement in self.statements for name in statement.arms}
-        names |= {self._by_name[name].rate_of for name in names}
+        names = {arm.name for arm in self.compared_arms}
+        names |= {arm.rate_of for arm in self.compared_arms}
         return tuple(arm for arm in self.arms if arm.name in names)
 
     def confirmation(self) -> tuple[tuple[Arm, ...], tuple[Statement, ...]]:
@@ -250,6 +256,8 @@ class Claim(Plotted):
                         left=long.name,
                         at=LONGEST,
                         unable=False,
+                        if_held="",
+                        if_not="",
                     )
                 )
         return tuple(arms), tuple(statements)
@@ -294,6 +302,12 @@ def _digest(value: Any) -> str:
 
 FAMILIES = ("What people ask", "What papers say", "Our own")
 """Headings under which claims are listed, in their order."""
+
+RAISED = (
+    "The number of seeds was raised from 20 to 40 after the first 20 had been seen: when all "
+    "verdicts are read together, 20 seeds cannot show “no worse”, even if no seed is worse."
+)
+"""Note of claims that got more seeds after their first runs."""
 
 CLAIMS: dict[str, Claim] = {}
 """All claims by id."""

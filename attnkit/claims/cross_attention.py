@@ -21,8 +21,8 @@ register_claim(
         seen_note="Untuned runs had shown K=V doing as well on both translations; after a first "
         "pass on other seeds the number of seeds was raised from 12 to 20, and the "
         "prediction was left as it was. Before the record it was raised to 40: 20 cannot show "
-        "“no worse” when all verdicts are read together, whatever they are. After the record "
-        "the arms without any matrix were added, which are shown and not judged.",
+        "“no worse” when all verdicts are read together, even if no seed is worse. After the "
+        "record the arms without any matrix were added, which are shown and not judged.",
         arms=(
             arm("QKV", "QKV, dictionary", task="dictionary"),
             arm("K=V", "K=V, dictionary", task="dictionary"),

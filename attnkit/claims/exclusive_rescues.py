@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import RAISED, Claim, arm, register_claim
 from attnkit.claims.statements import better, no_worse
 
 _SETTINGS: dict[str, Any] = {"task": "induction", "up_to": 8}
@@ -22,9 +22,7 @@ register_claim(
         expected="did not hold",
         seen="nothing",
         seen_note="The variant had not been trained when the prediction was committed; Q=K with "
-        "and without the self-mask is known from another claim. "
-        "The number of seeds was raised from 20 to 40 after the first 20 had been seen: 20 cannot "
-        "show “no worse” when all verdicts are read together, whatever they are.",
+        "and without the self-mask is known from another claim. " + RAISED,
         arms=(
             arm("Q=K exclusive", "Q=K, exclusive", **_SETTINGS),
             arm("Q=K", **_SETTINGS),
@@ -34,10 +32,10 @@ register_claim(
         ),
         statements=(
             no_worse("Q=K, exclusive", "Q=K, self-mask").worded(
-                held="Exclusive self-attention rescues Q=K on induction, at most 5 points worse "
-                "than the self-mask does",
-                failed="Exclusive self-attention rescues Q=K on induction more than 5 points worse "
-                "than the self-mask does",
+                held="On induction, Q=K with exclusive self-attention is at most 5 points worse "
+                "than Q=K with the self-mask",
+                failed="On induction, Q=K with exclusive self-attention is worse than Q=K with "
+                "the self-mask by more than 5 points",
             ),
             better("Q=K, exclusive", "Q=K"),
         ),

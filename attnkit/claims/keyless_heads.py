@@ -26,7 +26,7 @@ register_claim(
         "changed, nor were arms, steps or seeds, but a first pass on other seeds was "
         "seen and how learning rates are chosen was then changed for all claims. The number of "
         "seeds was raised from 20 to 40 after the first 20 of the record had been seen: 20 cannot "
-        "show “no worse” when all verdicts are read together, whatever they are.",
+        "show “no worse” when all verdicts are read together, even if no seed is worse.",
         arms=(
             arm("QKV", "QKV, 1 head", **_RECALL),
             arm("QKV keyless", "keyless, 1 head", **_RECALL),

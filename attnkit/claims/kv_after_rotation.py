@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import RAISED, Claim, arm, register_claim
 from attnkit.claims.statements import no_worse, worse
 
 _SETTINGS: dict[str, Any] = {"task": "mqar"}
@@ -26,8 +26,7 @@ register_claim(
         expected="held",
         seen="nothing",
         seen_note="None of the arms with K=V had been trained when the prediction was committed. "
-        "The number of seeds was raised from 20 to 40 after the first 20 had been seen: 20 cannot "
-        "show “no worse” when all verdicts are read together, whatever they are.",
+        + RAISED,
         arms=(
             arm("QKV qk_norm positions=rope", "QKV", **_SETTINGS),
             arm(BEFORE, "K=V before", **_SETTINGS),
@@ -36,15 +35,17 @@ register_claim(
         ),
         statements=(
             no_worse("K=V after, rotated back", "QKV").worded(
-                held="Values that are rotated keys, with the output rotated back, recall at most 5 "
-                "points worse than values of their own",
-                failed="Values that are rotated keys, with the output rotated back, recall more "
-                "than 5 points worse than values of their own",
+                held="On recall, K=V with rotated keys as values, and the output rotated back, "
+                "is at most 5 points worse than QKV",
+                failed="On recall, K=V with rotated keys as values, and the output rotated back, "
+                "is worse than QKV by more than 5 points",
             ),
             no_worse("K=V before", "QKV"),
             worse("K=V after, not rotated back", "K=V after, rotated back").worded(
-                held="Without rotating outputs back, K=V recalls more than 5 points worse",
-                failed="Without rotating outputs back, K=V recalls at most 5 points worse",
+                held="On recall, K=V with rotated keys as values is worse by more than 5 points "
+                "if the output is not rotated back",
+                failed="On recall, K=V with rotated keys as values is at most 5 points worse if "
+                "the output is not rotated back",
             ),
         ),
         n_seeds=40,

@@ -33,7 +33,8 @@ register_claim(
         "other seeds had not come out as expected, and the number of steps was then "
         "raised from 1,500 to 4,500. The record reads both arms after 12,000. "
         "The number of seeds was raised from 20 to 40 after the first 20 of the record had been "
-        "seen: 20 cannot show “no better” when all verdicts are read together, whatever they are.",
+        "seen: 20 cannot show “no better” when all verdicts are read together, even if no seed is "
+        "better.",
         arms=ARMS,
         statements=(better("Q=K, MLP 128", "Q=K", 0.1, at=UP_TO),),
         n_seeds=40,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import RAISED, Claim, arm, register_claim
 from attnkit.claims.statements import no_worse
 
 _SETTINGS: dict[str, Any] = {"task": "mqar"}
@@ -19,9 +19,7 @@ register_claim(
         "worse than rotating all of it, with three matrices and with K=V.",
         expected="held",
         seen="nothing",
-        seen_note="The variant had not been trained when the prediction was committed. "
-        "The number of seeds was raised from 20 to 40 after the first 20 had been seen: 20 cannot "
-        "show “no worse” when all verdicts are read together, whatever they are.",
+        seen_note="The variant had not been trained when the prediction was committed. " + RAISED,
         arms=(
             arm("QKV positions=rope rope_width=d/4", "QKV, a quarter", **_SETTINGS),
             arm("QKV positions=rope", "QKV, all", **_SETTINGS),
@@ -30,10 +28,10 @@ register_claim(
         ),
         statements=(
             no_worse("QKV, a quarter", "QKV, all").worded(
-                held="Rotating a quarter of each vector recalls at most 5 points worse than "
-                "rotating all of it",
-                failed="Rotating a quarter of each vector recalls more than 5 points worse than "
-                "rotating all of it",
+                held="On recall, RoPE on a quarter of each vector is at most 5 points worse than "
+                "RoPE on all of it",
+                failed="On recall, RoPE on a quarter of each vector is worse than RoPE on all of "
+                "it by more than 5 points",
             ),
             no_worse("K=V, a quarter", "K=V, all"),
         ),

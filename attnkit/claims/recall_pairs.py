@@ -24,7 +24,7 @@ register_claim(
         "a first pass on other seeds the statement about K=V was dropped, so the "
         "verdict is about QKV only. The number of seeds was raised from 20 to 40 after the first "
         "20 of the record had been seen: 20 cannot show “no worse” when all verdicts are read "
-        "together, whatever they are.",
+        "together, even if no seed is worse.",
         arms=(
             arm("QKV", "QKV, 4 pairs", **_FEW),
             arm("K=V", "K=V, 4 pairs", **_FEW),

@@ -4,7 +4,13 @@ from attnkit.claims.base import Claim, register_claim
 from attnkit.claims.statements import better
 from attnkit.claims.values_from_bottom import ARMS, SEEN_NOTE, UP_TO
 
-RIVALS = ("K=V", "two key heads of four", "every second layer", "bottom and middle")
+RIVALS = {
+    "K=V": "K=V",
+    "two key heads of four": "two key and value heads for four",
+    "every second layer": "keys and values of every second layer",
+    "bottom and middle": "values of the bottom layer and keys of the middle",
+}
+"""Arms that low-rank residuals are compared with, with their names in sentences."""
 
 register_claim(
     Claim(
@@ -29,8 +35,11 @@ register_claim(
                 measure="loss",
                 at=UP_TO,
                 text=f"Low-rank residuals have a lower loss than {rival}",
-            ).worded(held="", failed=f"Low-rank residuals have no lower loss than {rival}")
-            for rival in RIVALS
+            ).worded(
+                failed="At half of the KV cache, low-rank residuals have a higher loss on text "
+                f"than {words}"
+            )
+            for rival, words in RIVALS.items()
         ),
         n_seeds=10,
         reason="All four heads share one key and one value of 16 numbers, and each has only 4 "

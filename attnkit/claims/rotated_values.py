@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attnkit.claims.base import Claim, arm, register_claim
+from attnkit.claims.base import RAISED, Claim, arm, register_claim
 from attnkit.claims.statements import better
 
 _SETTINGS: dict[str, Any] = {"task": "mqar", "d_model": 16, "d_head": 16, "up_to": 4}
@@ -21,8 +21,7 @@ register_claim(
         seen="nothing",
         seen_note="The variant had not been trained when the prediction was committed. A sweep of "
         "MQAR with learned positions had shown that models 16 wide do not solve longer texts. "
-        "The number of seeds was raised from 20 to 40 after the first 20 had been seen: 20 cannot "
-        "show “no worse” when all verdicts are read together, whatever they are.",
+        + RAISED,
         arms=(
             arm("QKV positions=rope rotate_values", "rotated values", **_SETTINGS),
             arm("QKV positions=rope", "RoPE", **_SETTINGS),

@@ -67,8 +67,8 @@ class Statement:
                 f"allowed otherwise {allowed}"
             )
 
-    def worded(self, *, held: str, failed: str) -> Statement:
-        """Return this statement with plain words for what is found."""
+    def worded(self, *, held: str = "", failed: str = "") -> Statement:
+        """Return this statement with plain words for what is found, see `if_held` and `if_not`."""
         return replace(self, if_held=held, if_not=failed)
 
     @property

@@ -55,9 +55,8 @@ register_claim(
                 text="Values of the bottom layer and keys of the middle have a lower loss than "
                 "keys and values of every second layer",
             ).worded(
-                held="",
-                failed="Values of the bottom layer and keys of the middle have no lower loss than "
-                "keys and values of every second layer",
+                failed="Values of the bottom layer and keys of the middle have a higher loss on "
+                "text than keys and values of every second layer",
             ),
         ),
         n_seeds=10,

@@ -15,6 +15,7 @@ import numpy as np
 
 from attnkit.claims.base import Arm
 from attnkit.claims.measures import multiples
+from attnkit.claims.statements import Statement
 from attnkit.evidence.record import Curve, Evidence
 from attnkit.evidence.words import rises_in_words
 from attnkit.figures.panels import Figure, Trace
@@ -39,7 +40,10 @@ _TOP, _PLOT, _AXIS = 28, 230, 52
 """Heights in pixels: space above a panel, the smallest panel, and its axis with title."""
 
 _SMALL_LABEL, _SMALL_PLOT = 27, 92
-"""Most characters in a line of a label, and height of the panel, in `plot_course`."""
+"""Most characters in a line of a label, and height of the smallest panel, in `plot_course`."""
+
+COURSE_KEY = "A line is the mean over seeds, its band the middle half of them."
+"""How to read `plot_course`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,26 +76,26 @@ def plot_learning(evidence: Evidence) -> Figure | None:
     panels = _long_panels(evidence)
     if not panels:
         return None
-    heights = [
-        max(_PLOT, sum(_LINE * len(line.label) + _GAP for line in lines)) for lines in panels
-    ]
-    return _stacked(panels, heights, label_width=_LABEL)
+    return _stacked(panels, _PLOT)
 
 
-def plot_course(evidence: Evidence) -> Figure | None:
-    """Plot a small panel with the arms of the main statement's task; None if nothing is recorded.
+def plot_course(evidence: Evidence, statement: Statement) -> Figure | None:
+    """Plot a small panel with the arms of a statement's task; None if nothing is recorded.
 
     Arms that no statement compares are left out, and so are those that confirm an inability.
     """
-    panels = _course_panels(evidence)
-    return _stacked(panels, [_SMALL_PLOT], label_width=_SMALL_LABEL) if panels else None
+    panels = _course_panels(evidence, statement)
+    return _stacked(panels, _SMALL_PLOT) if panels else None
 
 
-def _stacked(panels: list[list[_Line]], heights: list[int], *, label_width: int) -> Figure:
-    """Return the figure of panels below each other, with these heights in pixels."""
+def _stacked(panels: list[list[_Line]], least: int) -> Figure:
+    """Return the figure of panels below each other, each at least so many pixels high."""
+    heights = [
+        max(least, sum(_LINE * len(line.label) + _GAP for line in lines)) for lines in panels
+    ]
     total = sum(heights) + (_TOP + _AXIS) * len(panels)
     layout: Figure = {**bare_layout(), "height": total, "shapes": [], "annotations": []}
-    layout["margin"] = {"l": 46, "r": 28 + 6 * label_width, "t": 0, "b": 0}
+    layout["margin"] = {"l": 46, "r": 28 + 6 * panels[0][0].label_width, "t": 0, "b": 0}
     traces: list[Trace] = []
     below = total
     for index, (lines, height) in enumerate(zip(panels, heights, strict=True)):
@@ -107,9 +111,9 @@ def describe_learning(evidence: Evidence) -> str:
     return " ".join([_in_words(evidence, _long_panels(evidence)), rises_in_words(evidence)]).strip()
 
 
-def describe_course(evidence: Evidence) -> str:
+def describe_course(evidence: Evidence, statement: Statement) -> str:
     """Describe in words what `plot_course` shows."""
-    return _in_words(evidence, _course_panels(evidence))
+    return _in_words(evidence, _course_panels(evidence, statement))
 
 
 def _in_words(evidence: Evidence, panels: list[list[_Line]]) -> str:
@@ -143,15 +147,11 @@ def _long_panels(evidence: Evidence) -> list[list[_Line]]:
     return _panels_of(evidence, [arm for name, arm in arms.items() if name in long | compared])
 
 
-def _course_panels(evidence: Evidence) -> list[list[_Line]]:
-    """Return the lines of the one panel of `plot_course`; an empty list if nothing is recorded."""
-    compared = {name for statement in evidence.claim.statements for name in statement.arms}
-    arms = [arm for arm in evidence.claim.arms if arm.name in compared & evidence.curves.keys()]
-    main = evidence.claim.statements[0].left
-    for lines in _panels_of(evidence, arms, _SMALL_LABEL):
-        if main in [line.arm.name for line in lines]:
-            return [lines]
-    return []
+def _course_panels(evidence: Evidence, statement: Statement) -> list[list[_Line]]:
+    """Return the one panel of `plot_course` in a list; an empty list if nothing is recorded."""
+    arms = [arm for arm in evidence.claim.compared_arms if arm.name in evidence.curves]
+    panels = _panels_of(evidence, arms, _SMALL_LABEL)
+    return [lines for lines in panels if statement.left in [line.arm.name for line in lines]]
 
 
 def _panels_of(

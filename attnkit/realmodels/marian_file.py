@@ -72,8 +72,8 @@ NORM_NAMES = {"n": "ln", "r": "rms"}
 layer norm and RMS norm."""
 
 TRANSPOSABLE = 16
-"""Number of which both sides of a quantised weight are multiples. Marian's `Transpose10` mixes up
-the numbers of any other weight, and Marian's translator stops at such a file."""
+"""Divisor of both sides of every quantised weight that can be read. Marian's `Transpose10` mixes up
+the numbers of weights of other shapes, and Marian's translator refuses such a file."""
 
 MAX_CONFIGURATION_BYTES = 2**18
 
@@ -135,7 +135,7 @@ class MarianFile:
             raise Unreadable(
                 f"{self.path.name} has {quote(name)} of shape {entry.shape} in {entry.type}; "
                 f"marian-conv mixes up such weights unless both sides are multiples of "
-                f"{TRANSPOSABLE}; take the *.npz that it converted"
+                f"{TRANSPOSABLE}; use the *.npz from which this file was made"
             )
         return values.reshape(entry.shape[::-1]).T if is_transposed else values.reshape(entry.shape)
 

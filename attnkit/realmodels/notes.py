@@ -52,4 +52,4 @@ def quantised(types: Iterable[str]) -> str:
 
 def others(paths: str) -> str:
     """Return the note on the other models in a package."""
-    return f"The package holds other models; each of these names one of them: {paths}."
+    return f"The package holds other models. Open one of them by its name: {paths}."

@@ -130,7 +130,7 @@ def _locate(source: str) -> tuple[Path, tuple[str, ...]]:
         raise Unreadable(f"source: {short} cannot be opened ({error.strerror})") from error
     raise Unreadable(
         f"source: got {short}, but there is no such file or folder and no installed package of "
-        "that name; a model on the hub is written owner/name"
+        "that name; a model inside a package is written package/folder, one on the hub owner/name"
     )
 
 

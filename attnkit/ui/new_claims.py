@@ -2,60 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from attnkit.evidence.found import main_found, main_statement
-from attnkit.evidence.new_claims import OUTCOMES, cache_in_words, new_records
+from attnkit.evidence.new_claims import OPEN, TRUE, WRONG, cache_in_words, new_records
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.words import finding_in_words
-from attnkit.figures.learning import describe_course, plot_course
+from attnkit.figures.learning import COURSE_KEY, describe_course, plot_course
 from attnkit.ui import components
 from attnkit.ui.evidence import ShippedEvidence
 from attnkit.ui.guess import is_quiet
 from attnkit.ui.markdown import plain
 from attnkit.ui.question_choice import QuestionChoice
 
-HEADINGS = dict(
-    zip(
-        OUTCOMES,
-        (
-            ":material/cancel: We predicted something else",
-            ":material/check_circle: As we predicted",
-            ":material/help: Undecided",
-        ),
-        strict=True,
-    )
-)
-"""Headings by what became of a prediction; the icons differ, so that colour is not needed."""
-
-KEY = (
-    "Lines are means over seeds, bands the middle half of the seeds; brackets hold 95% intervals."
-)
-"""How to read a row."""
+HEADINGS = {
+    WRONG: ":material/cancel: We predicted something else",
+    TRUE: ":material/check_circle: As we predicted",
+    OPEN: ":material/help: Undecided",
+}
+"""Heading by outcome of a prediction; the icons differ, so that colour is not needed."""
 
 
 def show_new_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
-    """Draw a row for every new claim that is decided, and a button for every other one."""
+    """Draw a row for every decided new claim and a button for every undecided one."""
     if is_quiet():
-        st.info("Results are hidden while you guess first. Choose a claim under “All claims”.")
+        st.info(
+            "“Guess first” is on, so this list is hidden. Choose a claim under “All claims” to "
+            "guess its result."
+        )
         return
     found = new_records(shipped.records, shipped.verdicts)
-    decided = sum(len(found[outcome]) for outcome in OUTCOMES[:2])
+    if not any(found.values()):
+        st.info("Not run yet.")
+        return
+    n_wrong, n_decided = len(found[WRONG]), len(found[WRONG] + found[TRUE])
     with st.container(key="conclusion"):
-        st.markdown(
-            plain(
-                f"Of {decided} predictions that are decided, {len(found['was wrong'])} were wrong."
-            )
-        )
+        verb = "was" if n_wrong == 1 else "were"
+        st.markdown(f"{n_wrong} of our {n_decided} decided predictions {verb} wrong.")
     st.caption(
-        "Claims of this year’s papers and models that, as far as we know, nobody had tested side "
-        f"by side. We wrote each prediction down before the first run. {KEY}"
+        "As far as we know, nobody had tested these claims on such small tasks. We wrote each "
+        f"prediction down before the first run of its record. {COURSE_KEY} Square brackets hold "
+        "95% intervals."
     )
     with st.container(gap="xxsmall", key="new_claims"):
-        for outcome in OUTCOMES[:2]:
+        for outcome in (WRONG, TRUE):
             for evidence in found[outcome]:
                 _show_row(evidence, outcome, choice, shipped)
-    _show_others(found[OUTCOMES[2]], choice)
+    _show_undecided(found[OPEN], choice)
 
 
 def _show_row(
@@ -79,30 +74,25 @@ def _show_row(
                 help=plain(claim.title),
             )
         st.markdown(f"**{plain(main_found(evidence, verdict))}**")
-        st.caption(
-            plain(f"{_sentence(finding_in_words(statement, finding))} {cache_in_words(evidence)}")
-        )
-    figure = plot_course(evidence)
+        numbers = finding_in_words(statement, finding)
+        st.caption(plain(f"{numbers[:1].upper()}{numbers[1:]}. {cache_in_words(claim)}"))
+    figure = plot_course(evidence, statement)
     if figure is not None:
+        alt = f"{claim.title}. {describe_course(evidence, statement)}"
         with right:
-            components.picture(
-                figure, key=f"course_{claim.id}", alt=f"{claim.title}. {describe_course(evidence)}"
+            components.picture(figure, key=f"course_{claim.id}", alt=alt)
+
+
+def _show_undecided(undecided: Sequence[Evidence], choice: QuestionChoice) -> None:
+    """Draw a button for each undecided claim."""
+    if not undecided:
+        return
+    st.caption(f"{HEADINGS[OPEN]}. Press a claim to see its evidence.")
+    with st.container(horizontal=True, gap="xsmall"):
+        for evidence in undecided:
+            st.button(
+                plain(evidence.claim.title),
+                on_click=choice.open_claim,
+                args=(evidence.claim.id,),
+                key=f"open_new_{evidence.claim.id}",
             )
-
-
-def _show_others(undecided: list[Evidence], choice: QuestionChoice) -> None:
-    """Draw a button for each undecided claim, and links to what was found in other ways."""
-    if undecided:
-        st.caption(f"{HEADINGS[OUTCOMES[2]]} when all claims are read together:")
-        with st.container(horizontal=True, gap="xsmall"):
-            for evidence in undecided:
-                st.button(
-                    plain(evidence.claim.title),
-                    on_click=choice.open_claim,
-                    args=(evidence.claim.id,),
-                    key=f"open_new_{evidence.claim.id}",
-                )
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."

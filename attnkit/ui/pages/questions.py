@@ -102,7 +102,8 @@ def draw() -> None:
         show_question(question, choice, shipped)
     with st.expander("How verdicts are made"):
         st.markdown(RULE)
-        evidence = shipped.records.get(question.claims[0] if question else choice.claim or "")
+        name = choice.claim if choice.view == ALL else question and question.claims[0]
+        evidence = shipped.records.get(name or "")
         if evidence is not None:
             st.caption(plain(made_in_words(evidence)))
     downloads(shipped)
