@@ -390,14 +390,14 @@ def test_new_claims_are_hidden_in_the_quiet_mode(shipped):
     tab.session_state[VIEW] = NEW
     tab = show(tab)
     assert "“Guess first” is on, so this list is hidden" in said(tab)
-    assert "wrong" not in said(tab)
+    assert "decided predictions" not in said(tab)
 
 
 def test_without_records_no_new_claim_is_listed(nothing_shipped):
     """The view says so."""
     tab = visit_at("questions", question="new")
     assert "Not run yet." in said(tab)
-    assert "wrong" not in said(tab)
+    assert "decided predictions" not in said(tab)
 
 
 def test_the_answer_is_hidden_in_the_quiet_mode(shipped):

@@ -82,7 +82,8 @@ def plot_learning(evidence: Evidence) -> Figure | None:
 def plot_course(evidence: Evidence, statement: Statement) -> Figure | None:
     """Plot a small panel with the arms of a statement's task; None if nothing is recorded.
 
-    Arms that no statement compares are left out, and so are those that confirm an inability.
+    Arms that no statement compares are left out, and so are those that confirm an inability, unless
+    this statement compares them.
     """
     panels = _course_panels(evidence, statement)
     return _stacked(panels, _SMALL_PLOT) if panels else None
@@ -149,7 +150,9 @@ def _long_panels(evidence: Evidence) -> list[list[_Line]]:
 
 def _course_panels(evidence: Evidence, statement: Statement) -> list[list[_Line]]:
     """Return the one panel of `plot_course` in a list; an empty list if nothing is recorded."""
-    arms = [arm for arm in evidence.claim.compared_arms if arm.name in evidence.curves]
+    compared = {arm.name for arm in evidence.claim.compared_arms}.union(statement.arms)
+    arms = [arm for name, arm in arms_of(evidence).items() if name in compared]
+    arms = [arm for arm in arms if arm.name in evidence.curves]
     panels = _panels_of(evidence, arms, _SMALL_LABEL)
     return [lines for lines in panels if statement.left in [line.arm.name for line in lines]]
 

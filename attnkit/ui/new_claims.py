@@ -9,7 +9,7 @@ import streamlit as st
 from attnkit.evidence.found import main_found, main_statement
 from attnkit.evidence.new_claims import OPEN, TRUE, WRONG, cache_in_words, new_records
 from attnkit.evidence.record import Evidence
-from attnkit.evidence.words import finding_in_words
+from attnkit.evidence.words import rows_of
 from attnkit.figures.learning import COURSE_KEY, describe_course, plot_course
 from attnkit.ui import components
 from attnkit.ui.evidence import ShippedEvidence
@@ -59,7 +59,8 @@ def _show_row(
     """Draw what is found on a claim, its numbers, and how its variants learn."""
     claim = evidence.claim
     verdict = shipped.verdicts[claim.id]
-    statement, finding = main_statement(evidence, verdict)
+    statement, _ = main_statement(evidence, verdict)
+    difference = rows_of(evidence)[evidence.statements.index(statement)].mean
     left, right = st.columns([5, 6], gap="medium", vertical_alignment="center")
     with left, st.container(gap="xsmall"):
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -74,8 +75,7 @@ def _show_row(
                 help=plain(claim.title),
             )
         st.markdown(f"**{plain(main_found(evidence, verdict))}**")
-        numbers = finding_in_words(statement, finding)
-        st.caption(plain(f"{numbers[:1].upper()}{numbers[1:]}. {cache_in_words(claim)}"))
+        st.caption(plain(f"Mean difference {difference}. {cache_in_words(claim)}"))
     figure = plot_course(evidence, statement)
     if figure is not None:
         alt = f"{claim.title}. {describe_course(evidence, statement)}"
