@@ -1,6 +1,7 @@
 """What all tests share: how Hypothesis searches, one browser, one server, one thread of torch."""
 
 import contextlib
+import functools
 import os
 import shutil
 
@@ -121,12 +122,21 @@ def address(port):
     return f"http://127.0.0.1:{port}"
 
 
+@pytest.fixture(scope="session")
+def visitors(browser):
+    """Visitors of servers, one after the other: `.arrive(width, height)`, `.leave(page)`."""
+    from visitors import Visitors
+
+    with contextlib.closing(Visitors(browser)) as opened:
+        yield opened
+
+
 @pytest.fixture
-def page(browser):
+def page(visitors):
     """A page of a new visitor; the test fails if the page reports an error."""
     from lab_browsing import visitor_page
 
-    with visitor_page(browser) as opened:
+    with visitor_page(visitors) as opened:
         yield opened
 
 
@@ -171,6 +181,17 @@ def own_data_folder(tmp_path_factory):
     """Nothing is kept among the results of whoever runs the tests."""
     os.environ["ATTNKIT_STORE"] = str(tmp_path_factory.mktemp("data"))
     server_settings.cache_clear()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def packages_are_searched_once():
+    """Every `AppTest` would search all installed packages for components of Streamlit."""
+    from streamlit.components.v2 import manifest_scanner
+
+    found = functools.cache(manifest_scanner.scan_component_manifests)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", found)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ import contextlib
 import re
 from urllib.parse import quote
 
-from browsing import LONG
 from playwright.sync_api import Page
 
 from attnkit.bench.visitor import dashboard
@@ -32,17 +31,25 @@ def serve():
 
 
 @contextlib.contextmanager
-def visitor_page(browser):
+def visitor_page(visitors):
     """Yield a page of a new visitor, and fail if the page reported an error."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    context.set_default_timeout(LONG)
-    page = context.new_page()
+    page = visitors.arrive()
     errors = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if is_fatal(message) else None)
+
+    def keep_error(error):
+        errors.append(str(error))
+
+    def keep_message(message):
+        if is_fatal(message):
+            errors.append(message.text)
+
+    page.on("pageerror", keep_error)
+    page.on("console", keep_message)
     yield page
-    context.close()
-    assert not errors
+    page.remove_listener("pageerror", keep_error)
+    page.remove_listener("console", keep_message)
+    visitors.leave(page)
+    assert not errors, errors
 
 
 def is_fatal(message):

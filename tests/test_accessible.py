@@ -177,11 +177,11 @@ def compared(server_store):
 
 
 @pytest.fixture(scope="module", params=PAGES)
-def opened(request, browser, address, compared):
+def opened(request, visitors, address, compared):
     """A page of the navigation, all of it drawn and unfolded."""
     name = request.param
     query = f"?run={compared}" if name == "runs" else ""
-    page = visit(browser, f"{address}/{PAGES[name]}{query}")
+    page = visit(visitors, f"{address}/{PAGES[name]}{query}")
     if name == "owner":
         page.locator(".st-key-owner_secret input").fill(OWNER_SECRET)
         page.locator(".st-key-owner_sign_in button").click()
@@ -192,13 +192,12 @@ def opened(request, browser, address, compared):
         fold.evaluate("(summary) => summary.click()")
     settle(page, name not in NO_FIGURE)
     yield page
-    page.close()
+    visitors.leave(page)
 
 
-def visit(browser, link: str) -> Page:
+def visit(visitors, link: str) -> Page:
     """Open a link."""
-    page = browser.new_page(viewport={"width": WIDE, "height": 1000}, color_scheme="light")
-    page.set_default_timeout(LONG)
+    page = visitors.arrive(WIDE)
     page.goto(link)
     return page
 
@@ -293,9 +292,9 @@ def test_a_narrow_screen_cuts_nothing(opened):
 
 
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.long), "dark"])
-def test_axe_finds_no_serious_fault_in_what_the_lab_says_and_opens(browser, address, scheme):
+def test_axe_finds_no_serious_fault_in_what_the_lab_says_and_opens(visitors, address, scheme):
     """A faulty link, settings that are not trained yet, the gallery, Share and Add a variant."""
-    page = visit(browser, f"{address}/?v=1&steps=70&n_head=2")
+    page = visit(visitors, f"{address}/?v=1&steps=70&n_head=2")
     settle(page)
     expect(page.get_by_role("alert")).to_contain_text("n_head")
     expect(page.locator(".ak-board.ak-faded canvas").first).to_be_attached()
@@ -310,14 +309,14 @@ def test_axe_finds_no_serious_fault_in_what_the_lab_says_and_opens(browser, addr
         settle(page)
         assert grave_faults(page, "[data-testid=stPopoverBody]") == []
         page.keyboard.press("Escape")
-    page.close()
+    visitors.leave(page)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_fault_in_what_the_board_opens(browser, address, scheme):
+def test_axe_finds_no_serious_fault_in_what_the_board_opens(visitors, address, scheme):
     """The words, the rule for what is solved, what is saved, larger charts, a phone's settings."""
-    page = visit(browser, f"{address}/")
+    page = visit(visitors, f"{address}/")
     page.wait_for_selector(".ak-board[data-draws] canvas")
     settle(page)
     show(page, WIDE, scheme)
@@ -343,12 +342,12 @@ def test_axe_finds_no_serious_fault_in_what_the_board_opens(browser, address, sc
     opener.click()
     expect(page.locator(".st-key-train_automatically")).to_be_in_viewport()
     assert grave_faults(page, "[data-testid=stSidebar]") == []
-    page.close()
+    visitors.leave(page)
 
 
-def test_arrow_keys_lead_from_one_question_of_the_example_to_the_next(browser, address):
+def test_arrow_keys_lead_from_one_question_of_the_example_to_the_next(visitors, address):
     """As the pointer does."""
-    page = visit(browser, f"{address}/")
+    page = visit(visitors, f"{address}/")
     settle(page)
     chosen = page.locator(".st-key-example .ak-chosen .ak-place")
     before = int(chosen.inner_text())
@@ -357,4 +356,4 @@ def test_arrow_keys_lead_from_one_question_of_the_example_to_the_next(browser, a
     expect(chosen).to_have_text(str(before + 1))
     page.keyboard.press("ArrowLeft")
     expect(chosen).to_have_text(str(before))
-    page.close()
+    visitors.leave(page)

@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 
 import pytest
-from browsing import LONG
 from playwright.sync_api import expect
 
 from attnkit.examples import load_example
@@ -78,26 +77,24 @@ STILL = f"""() => {{
 }}"""
 
 
-def open_lab(browser, link):
+def open_lab(visitors, address, query=""):
     """Open a link into the Lab and wait until all of it is drawn.
 
     The sidebar has the width that the dashboard asks for. By itself, Streamlit takes its own
     default where it draws the sidebar before the page's configuration has come.
     """
-    page = browser.new_page(viewport={"width": 1440, "height": 780})
-    page.set_default_timeout(LONG)
-    page.add_init_script("localStorage.setItem('sidebarWidth', '240')")
-    page.goto(link)
+    page = visitors.arrive(1440, 780, {address: {"sidebarWidth": "240"}})
+    page.goto(f"{address}/{query}")
     page.wait_for_function(READY)
     return page
 
 
 @pytest.fixture(scope="module")
-def lab(browser, address):
+def lab(visitors, address):
     """The Lab as it opens, with the finished example."""
-    page = open_lab(browser, f"{address}/")
+    page = open_lab(visitors, address)
     yield page
-    page.close()
+    visitors.leave(page)
 
 
 def resize(page, window):
@@ -142,9 +139,9 @@ def keep(page, name):
         page.screenshot(path=Path(folder) / name, animations="disabled")
 
 
-def test_the_finished_example_is_laid_out_as_recorded(browser, address):
+def test_the_finished_example_is_laid_out_as_recorded(visitors, address):
     """In light and dark alike; on wide screens all variants are in sight at once."""
-    page, seen = open_lab(browser, f"{address}/"), {}
+    page, seen = open_lab(visitors, address), {}
     for window in WINDOWS:
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
@@ -156,7 +153,7 @@ def test_the_finished_example_is_laid_out_as_recorded(browser, address):
     expect(page.locator(".ak-board-heading").nth(1)).to_contain_text("Rows read “name: boss”.")
     assert page.evaluate(SMALL_TEXTS) == []
     assert page.evaluate(LABELS) == [24] * 5  # eight names twice, and eight answers
-    page.close()
+    visitors.leave(page)
     if folder := os.environ.get("ATTNKIT_PICTURES"):
         Path(folder, RECORDED.name).write_text(json.dumps(seen).replace("], ", "],\n"))
     recorded = json.loads(RECORDED.read_text())
@@ -164,18 +161,18 @@ def test_the_finished_example_is_laid_out_as_recorded(browser, address):
 
 
 @pytest.mark.parametrize("n_variants", VARIANTS)
-def test_other_numbers_of_variants_are_in_the_window_at_once(browser, address, n_variants):
+def test_other_numbers_of_variants_are_in_the_window_at_once(visitors, address, n_variants):
     """The example stands in their columns, as far as it has them."""
-    page = open_lab(browser, f"{address}/?v=1&sharing={VARIANTS[n_variants]}")
+    page = open_lab(visitors, address, f"?v=1&sharing={VARIANTS[n_variants]}")
     for window in WINDOWS[:2]:
         assert_in_window(boxes(page, window), n_variants, window)
-    page.close()
+    visitors.leave(page)
 
 
-def test_nothing_moves_when_the_headline_comes_and_the_focus_stays(browser, address):
+def test_nothing_moves_when_the_headline_comes_and_the_focus_stays(visitors, address):
     """From step 0 to the end, at three widths; with the keyboard alone."""
     windows = ((1440, 780), (640, 900), (390, 844))
-    page = open_lab(browser, f"{address}/?v=1&n_seeds=2&steps=20&first_seed=950")
+    page = open_lab(visitors, address, "?v=1&n_seeds=2&steps=20&first_seed=950")
     step, train = (page.locator(f".st-key-{key} button:visible").first for key in ("step", "train"))
     page.locator(".st-key-reset button:visible").first.click()
     page.wait_for_selector(".ak-board[data-step='0']:not(.ak-faded) canvas")
@@ -192,12 +189,12 @@ def test_nothing_moves_when_the_headline_comes_and_the_focus_stays(browser, addr
     expect(page.locator(".st-key-why")).to_contain_text("Not solved: QKV")
     after = [boxes(page, window) for window in windows]
     assert [moved(*pair) for pair in zip(before, after, strict=True)] == [{}, {}, {}]
-    page.close()
+    visitors.leave(page)
 
 
-def test_the_focus_goes_to_the_button_that_takes_the_place_of_train(browser, address):
+def test_the_focus_goes_to_the_button_that_takes_the_place_of_train(visitors, address):
     """Pause while it trains, and back to Train, which is then called Resume."""
-    page = open_lab(browser, f"{address}/?v=1&sharing=QKV&n_seeds=1&steps=20000&first_seed=960")
+    page = open_lab(visitors, address, "?v=1&sharing=QKV&n_seeds=1&steps=20000&first_seed=960")
     train, pause = (page.locator(f".st-key-{key} button") for key in ("train", "pause"))
     train.focus()
     page.keyboard.press("Enter")
@@ -206,7 +203,7 @@ def test_the_focus_goes_to_the_button_that_takes_the_place_of_train(browser, add
     expect(train).to_have_text(re.compile("Resume"))
     expect(train).to_be_focused()
     page.locator(".st-key-stop button:visible").first.click()
-    page.close()
+    visitors.leave(page)
 
 
 def test_the_action_bar_stays_in_sight(lab):

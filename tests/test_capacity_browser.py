@@ -4,7 +4,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from browsing import LONG, WIDER
+from browsing import WIDER
 from playwright.sync_api import expect
 from test_board_browser import saved
 
@@ -17,14 +17,13 @@ PANEL = ".st-key-capacity_phase .nsewdrag"
 
 
 @pytest.fixture(scope="module")
-def opened(browser, address):
+def opened(visitors, address):
     """The page in a wide window, its figure drawn."""
-    page = browser.new_page(viewport={"width": 1440, "height": 900})
-    page.set_default_timeout(LONG)
+    page = visitors.arrive(1440, 900)
     page.goto(f"{address}/capacity")
     page.wait_for_selector(".st-key-capacity_phase .ak-plot[data-draws]")
     yield page
-    page.close()
+    visitors.leave(page)
 
 
 def test_a_pressed_cell_shows_its_numbers_and_its_link(opened):

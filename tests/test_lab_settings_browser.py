@@ -105,10 +105,9 @@ def test_a_quick_preset_is_one_press_away(page, address):
 @pytest.mark.parametrize(
     "path", [f"/?v=1&sharing={SIX_VARIANTS}", "/?v=1&task=language", "/?v=1&task=mqar"]
 )
-def test_narrow_screens_cut_nothing(browser, address, path):
+def test_narrow_screens_cut_nothing(visitors, address, path):
     """At 640 px nothing of the Lab is wider than the screen."""
-    context = browser.new_context(viewport={"width": 640, "height": 900})
-    page = context.new_page()
+    page = visitors.arrive(640, 900)
     page.goto(address + path)
     page.wait_for_selector(".ak-board .ak-diagram")
     if "task" in path:
@@ -120,4 +119,4 @@ def test_narrow_screens_cut_nothing(browser, address, path):
       .filter((node) => !node.closest('.ak-tip, .katex, [data-testid=stTable], .ak-board-grid'))
       .map((node) => node.tagName + '.' + node.className).slice(0, 5)"""
     assert page.evaluate(wider) == []
-    context.close()
+    visitors.leave(page)

@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 
 import pytest
-from browsing import LONG
 from playwright.sync_api import expect
 from test_board_browser import keep, moved
 
@@ -25,6 +24,7 @@ written beside the pictures."""
 PARTS = {
     "questions": ("asked_view", "conclusion", "reason", "rests_on"),
     "questions?claim=direction": ("conclusion", "claim_downloads"),
+    "questions?question=new": ("conclusion", "new_claims"),
     "atlas": ("conclusion", "atlas_controls", "atlas_grid"),
     "capacity": ("conclusion", "capacity_controls", "capacity_phase", "capacity_cell"),
     "variants": ("conclusion", "variants_search", "card"),
@@ -55,12 +55,10 @@ WORDS = """() => document.querySelector('[data-testid=stMain]').innerText
 HEIGHT = "() => document.querySelector('[data-testid=stMainBlockContainer]').scrollHeight"
 
 
-def visit(browser, address, window):
+def visit(visitors, address, name, window):
     """Open a page in a window of this size, and wait until nothing moves any more."""
-    page = browser.new_page(viewport={"width": window[0], "height": window[1]})
-    page.set_default_timeout(LONG)
-    page.add_init_script("localStorage.setItem('sidebarWidth', '240')")
-    page.goto(address)
+    page = visitors.arrive(*window, {address: {"sidebarWidth": "240"}})
+    page.goto(f"{address}/{name}")
     page.wait_for_function(STILL, polling=300)
     return page
 
@@ -72,18 +70,18 @@ def assert_short(page):
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_page_of_shipped_evidence_is_laid_out_as_recorded(browser, address, name):
+def test_a_page_of_shipped_evidence_is_laid_out_as_recorded(visitors, address, name):
     """Its parts stand where they were recorded, none is too wide, and the page is short."""
     seen = {}
     for window in WINDOWS:
-        page = visit(browser, f"{address}/{name}", window)
+        page = visit(visitors, address, name, window)
         boxes = page.evaluate(BOXES, PARTS[name])
         seen[f"{window[0]}"] = boxes
         assert all(left >= 0 and right <= window[0] for left, _, right, _ in boxes.values())
         if window == WINDOWS[0] and "?" not in name:
             assert_short(page)
         keep(page, f"{name.replace('?', '-')}-{window[0]}.png")
-        page.close()
+        visitors.leave(page)
     if folder := os.environ.get("ATTNKIT_PICTURES"):
         path = Path(folder, RECORDED.name)
         recorded = json.loads(path.read_text()) if path.exists() else {}
@@ -94,10 +92,17 @@ def test_a_page_of_shipped_evidence_is_laid_out_as_recorded(browser, address, na
     }
 
 
+def test_the_new_claims_fill_at_most_two_screens():
+    """Those that are decided, with the head of the page, as recorded."""
+    (width, height), _ = WINDOWS
+    recorded = json.loads(RECORDED.read_text())["questions?question=new"]
+    assert recorded[f"{width}"]["new_claims"][-1] <= 2 * height
+
+
 @pytest.mark.parametrize("name", ["attention", "asymmetry", "similarity", "surgery"])
-def test_a_page_that_looks_inside_leads_with_its_conclusion(browser, address, name):
+def test_a_page_that_looks_inside_leads_with_its_conclusion(visitors, address, name):
     """The conclusion is larger than the title, and stands above the fold with its figure."""
-    page = visit(browser, f"{address}/{name}", WINDOWS[0])
+    page = visit(visitors, address, name, WINDOWS[0])
     conclusion = page.locator(".ak-conclusion, .st-key-conclusion p").first
     expect(conclusion).not_to_be_empty()
     size = "(node) => parseFloat(getComputedStyle(node).fontSize)"
@@ -107,12 +112,12 @@ def test_a_page_that_looks_inside_leads_with_its_conclusion(browser, address, na
     assert conclusion.bounding_box()["y"] < figure.bounding_box()["y"] < 600
     most = 450 if name in ("asymmetry", "similarity") else 700
     assert page.evaluate(WORDS) <= most
-    page.close()
+    visitors.leave(page)
 
 
 @pytest.mark.parametrize("name", ["", "runs"])
-def test_a_page_that_depends_on_runs_is_short(browser, address, name):
+def test_a_page_that_depends_on_runs_is_short(visitors, address, name):
     """The Lab and Runs have no recorded boxes, because their words have numbers."""
-    page = visit(browser, f"{address}/{name}", WINDOWS[0])
+    page = visit(visitors, address, name, WINDOWS[0])
     assert_short(page)
-    page.close()
+    visitors.leave(page)

@@ -20,18 +20,17 @@ ROW, HEADER, CHECKBOX = 35, 35, 20
 """Pixels of the table."""
 
 
-def open_page(browser, link):
+def open_page(visitors, link):
     """A visitor who waits patiently."""
-    page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
-    page.set_default_timeout(LONG)
+    page = visitors.arrive(1440, 1400)
     page.goto(link)
     return page
 
 
 @pytest.mark.long
-def test_a_claim_is_guessed_run_and_told(browser, address):
+def test_a_claim_is_guessed_run_and_told(visitors, address):
     """By keyboard; the picture fills on one node, and is there again after another page."""
-    page = open_page(browser, f"{address}/questions?claim={CLAIM}")
+    page = open_page(visitors, f"{address}/questions?claim={CLAIM}")
     page.get_by_role("radio", name="It will hold").focus()
     page.keyboard.press("Space")
     expect(page.get_by_role("radio", name="It will hold")).to_be_checked()
@@ -56,7 +55,7 @@ def test_a_claim_is_guessed_run_and_told(browser, address):
         show(page, width, scheme)
         assert grave_faults(page) == []
     assert page.evaluate(CUT) == []
-    page.close()
+    visitors.leave(page)
 
 
 @pytest.mark.parametrize(
@@ -67,21 +66,21 @@ def test_a_claim_is_guessed_run_and_told(browser, address):
         pytest.param(NARROW, "light", marks=pytest.mark.long),
     ],
 )
-def test_axe_finds_no_serious_fault_in_the_list_of_claims(browser, address, width, scheme):
+def test_axe_finds_no_serious_fault_in_the_list_of_claims(visitors, address, width, scheme):
     """With one of them shown in full."""
-    page = open_page(browser, f"{address}/questions?claim=direction")
+    page = open_page(visitors, f"{address}/questions?claim=direction")
     settle(page, figures=False)
     for fold in page.locator("details:not([open]) > summary").all()[::-1]:
         fold.evaluate("(summary) => summary.click()")
     show(page, width, scheme)
     assert grave_faults(page) == []
     assert page.evaluate(CUT) == []
-    page.close()
+    visitors.leave(page)
 
 
-def test_a_row_of_the_table_opens_its_claim_and_evidence_is_downloaded(browser, address):
+def test_a_row_of_the_table_opens_its_claim_and_evidence_is_downloaded(visitors, address):
     """The table is drawn on a canvas: a row can only be chosen by its place."""
-    page = open_page(browser, f"{address}/questions?claim=all")
+    page = open_page(visitors, f"{address}/questions?claim=all")
     table = page.locator("[data-testid=stDataFrame]")
     table.click(position={"x": CHECKBOX, "y": HEADER + ROW / 2})
     first = next(iter(CLAIMS))
@@ -93,12 +92,12 @@ def test_a_row_of_the_table_opens_its_claim_and_evidence_is_downloaded(browser, 
             with page.expect_download() as download:
                 page.locator(f".st-key-{key} button").click()
             assert Path(download.value.path()).read_text(encoding="utf-8").startswith(begins)
-    page.close()
+    visitors.leave(page)
 
 
-def test_a_question_leads_to_its_evidence_and_on_into_the_lab(browser, address):
+def test_a_question_leads_to_its_evidence_and_on_into_the_lab(visitors, address):
     """The address follows; what the Lab has set up is the claim's."""
-    page = open_page(browser, f"{address}/questions?question=two_spaces")
+    page = open_page(visitors, f"{address}/questions?question=two_spaces")
     page.locator(f".st-key-open_{CLAIM} button").first.click()
     page.wait_for_url(f"**/questions?claim={CLAIM}")
     expect(page.get_by_role("heading", name=CLAIMS[CLAIM].title)).to_be_visible()
@@ -108,4 +107,4 @@ def test_a_question_leads_to_its_evidence_and_on_into_the_lab(browser, address):
     page.wait_for_selector("[data-testid=stApp][data-test-script-state=notRunning]")
     page.go_back()
     expect(page.get_by_role("heading", name=CLAIMS[CLAIM].title)).to_be_visible()
-    page.close()
+    visitors.leave(page)

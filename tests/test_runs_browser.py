@@ -45,10 +45,9 @@ def address(stored):
             yield f"http://127.0.0.1:{port}"
 
 
-def test_an_experiment_is_replayed(browser, address, stored):
+def test_an_experiment_is_replayed(visitors, address, stored):
     """Step by step and by Play; the sentence above the player follows."""
-    page = browser.new_page(viewport={"width": 1440, "height": 1400})
-    page.set_default_timeout(LONG)
+    page = visitors.arrive(1440, 1400)
     page.goto(f"{address}/runs?run={stored[1][1]}")
     sentence = page.locator(".st-key-replay .ak-conclusion")
     expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.", timeout=LONG)
@@ -57,14 +56,13 @@ def test_an_experiment_is_replayed(browser, address, stored):
     page.get_by_role("button", name="Play").click()
     expect(sentence).to_have_text("At step 8, all 5 variants reach 50% accuracy.", timeout=LONG)
     expect(page.locator(".st-key-replay [data-figure=accuracy] svg.ak-chart")).to_be_visible()
-    page.close()
+    visitors.leave(page)
 
 
-def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(browser, address, stored):
+def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(visitors, address, stored):
     """The way of one visitor through the page, and of another by the link that they share."""
     newest, other, _ = stored[1]
-    page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
-    page.set_default_timeout(LONG)
+    page = visitors.arrive(1440, 1400)
     page.goto(f"{address}/runs")
     table = page.locator(".st-key-history [data-testid=stDataFrame]")
     for row, link in enumerate([newest, f"{newest},{other}"]):
@@ -103,4 +101,4 @@ def test_experiments_are_ticked_compared_downloaded_renamed_and_deleted(browser,
     expect(page.get_by_role("alert")).to_contain_text(newest)
     expect(page.locator(".st-key-chosen")).to_contain_text("A Directed relation")
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
-    page.close()
+    visitors.leave(page)

@@ -292,11 +292,10 @@ def test_a_failure_is_told_and_can_be_tried_again():
 
 
 @pytest.mark.browser
-def test_tied_trained_on_and_taken_away_in_a_browser(browser, address):
+def test_tied_trained_on_and_taken_away_in_a_browser(visitors, address):
     """By keyboard: move α, choose, train on, see the curve grow on one node; nothing is cut."""
     link = "&".join(f"{name}={value}" for name, value in small_link(steps="400").items())
-    page = browser.new_page(viewport={"width": 1440, "height": 1400}, accept_downloads=True)
-    page.set_default_timeout(LONG)
+    page = visitors.arrive(1440, 1400)
     page.goto(f"{address}/surgery?{link}")
     page.locator(".st-key-train_here button").click()
     expect(page.locator(".st-key-ways_table caption")).to_have_count(4)
@@ -344,4 +343,4 @@ def test_tied_trained_on_and_taken_away_in_a_browser(browser, address):
         expect(plot).to_be_visible()
         assert page.evaluate(WIDER) == []
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
-    page.close()
+    visitors.leave(page)

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from lab_browsing import open_lab, press, visitor_page, wait_for_figure
 from playwright.sync_api import sync_playwright
+from visitors import Visitors
 
 import attnkit
 
@@ -97,7 +98,7 @@ def serve_and_train(command: Path, place: Path) -> None:
         chromium = shutil.which("chromium") or shutil.which("chromium-browser")
         options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=chromium, args=options)
-        with visitor_page(browser) as page:
+        with visitor_page(Visitors(browser)) as page:
             open_lab(page, address, f"?{LINK}")
             press(page, "train")
             wait_for_figure(page, STEPS, STEPS)
