@@ -5,7 +5,7 @@ from typing import Any
 from attnkit.claims.base import Claim, arm, register_claim
 from attnkit.claims.statements import no_worse
 
-_SETTINGS: dict[str, Any] = {"task": "mqar", "n_layers": 4, "n_heads": 4, "d_head": 8}
+SETTINGS: dict[str, Any] = {"task": "mqar", "n_layers": 4, "n_heads": 4, "d_head": 8}
 
 register_claim(
     Claim(
@@ -25,8 +25,8 @@ register_claim(
         "second variant, with values of the bottom layer and keys of the middle one, was removed "
         "from this claim for lack of time, before any of its tuned runs.",
         arms=(
-            arm("QKV kv_every=2", "every second layer", **_SETTINGS),
-            arm("QKV", "every layer", **_SETTINGS),
+            arm("QKV kv_every=2", "every second layer", **SETTINGS),
+            arm("QKV", "every layer", **SETTINGS),
         ),
         statements=(
             no_worse("every second layer", "every layer").worded(
