@@ -7,6 +7,7 @@ from small_claims import made_up, small_claim
 from attnkit.claims import CLAIMS
 from attnkit.claims.base import arm
 from attnkit.claims.statements import no_worse
+from attnkit.evidence import new_claims
 from attnkit.evidence.new_claims import OPEN, TRUE, WRONG, cache_in_words, new_records
 from attnkit.evidence.record import load_shipped, verdicts_of
 
@@ -29,11 +30,9 @@ def test_failed_predictions_come_first(monkeypatch):
         "wrong": replace(known, is_new=True, expected="did not hold"),
         "unrun": replace(known, is_new=True),
     }
-    for name in list(CLAIMS):
-        monkeypatch.delitem(CLAIMS, name)
-    for name, claim in made.items():
-        monkeypatch.setitem(CLAIMS, name, replace(claim, id=name))
-    records = {name: made_up(CLAIMS[name]) for name in made if name != "unrun"}
+    claims = {name: replace(claim, id=name) for name, claim in made.items()}
+    monkeypatch.setattr(new_claims, "CLAIMS", claims)
+    records = {name: made_up(claims[name]) for name in claims if name != "unrun"}
     verdicts = dict.fromkeys(records, "held") | {"open": "undecided"}
     found = new_records(records, verdicts)
     names = {outcome: [one.claim.id for one in ones] for outcome, ones in found.items()}
@@ -43,7 +42,7 @@ def test_failed_predictions_come_first(monkeypatch):
 def test_a_claim_that_we_expected_to_stay_open_is_undecided(monkeypatch):
     """Its prediction came true, but nothing is decided."""
     claim = small_claim(n_seeds=6, is_new=True, expected="undecided")
-    monkeypatch.setitem(CLAIMS, "small", claim)
+    monkeypatch.setattr(new_claims, "CLAIMS", {"small": claim})
     found = new_records({"small": made_up(claim)}, {"small": "undecided"})
     assert [one.claim.id for one in found[OPEN]] == ["small"]
 

@@ -341,6 +341,6 @@ def test_tied_trained_on_and_taken_away_in_a_browser(visitors, address):
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         expect(plot).to_be_visible()
-        assert page.evaluate(WIDER) == []
+        page.wait_for_function(f"({WIDER})().length === 0")  # figures follow the window
     expect(page.locator("[data-testid=stException]")).to_have_count(0)
     visitors.leave(page)
