@@ -55,8 +55,8 @@ def test_one_size_of_all_caches_is_told_once():
 def test_caches_that_can_be_computed_again_have_two_sizes():
     """K=V before rotation keeps both vectors, or one from which it rotates the key again."""
     assert cache_in_words(compared("K=V", "K=V rotate_values")) == (
-        "KV cache, numbers per token: 36 with QKV; 36 (18 if computed again at every step) with "
-        "K=V; 18 with K=V rotate_values."
+        "KV cache, numbers per token: QKV: 36; K=V: 36, or 18 if computed again at every step; "
+        "K=V rotate_values: 18."
     )
 
 

@@ -382,6 +382,7 @@ def test_new_claims_are_listed_with_what_became_of_their_predictions(shipped):
     assert address(tab) == {"question": "new"}
     tab = press(tab, f"open_new_{decided[0].claim.id}")
     assert address(tab) == {"claim": decided[0].claim.id}
+    assert address(press(tab, "back_to_new")) == {"question": "new"}
 
 
 def test_new_claims_are_hidden_in_the_quiet_mode(shipped):

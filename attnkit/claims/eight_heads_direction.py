@@ -34,9 +34,9 @@ register_claim(
         ),
         statements=(
             no_worse("Q=K, 8 heads", "QKV", at=32).worded(
-                held="On who reports to whom, eight heads of Q=K are at most 5 points worse than "
-                "QKV after 19,200 steps",
-                failed="On who reports to whom, eight heads of Q=K are worse than QKV by more "
+                held="On “who reports to whom”, eight heads of Q=K are at most 5 points worse "
+                "than QKV after 19,200 steps",
+                failed="On “who reports to whom”, eight heads of Q=K are worse than QKV by more "
                 "than 5 points, even after 19,200 steps",
             ),
             worse("Q=K, 3 layers", "QKV", 0.3, unable=True),

@@ -43,10 +43,10 @@ register_claim(
         arms=ARMS,
         statements=(
             no_worse("skew part of rank 8", "QKV").worded(
-                held="On who reports to whom, Q=K with a skew part of rank 8 is at most 5 points "
-                "worse than QKV",
-                failed="On who reports to whom, Q=K with a skew part of rank 8 is worse than QKV "
-                "by more than 5 points",
+                held="On “who reports to whom”, Q=K with a skew part of rank 8 is at most 5 "
+                "points worse than QKV",
+                failed="On “who reports to whom”, Q=K with a skew part of rank 8 is worse than "
+                "QKV by more than 5 points",
             ),
             better("skew part of rank 2", "Q=K", 0.1),
             worse("skew part of rank 2", "QKV"),

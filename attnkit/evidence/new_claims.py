@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attnkit.analysis.reached import joined
 from attnkit.claims import CLAIMS, Verdict
 from attnkit.claims.base import Arm, Claim
 from attnkit.evidence.record import Evidence
@@ -43,7 +44,7 @@ def cache_in_words(claim: Claim) -> str:
         by_size.setdefault(_cache_of(arm), []).append(arm.name)
     if len(by_size) == 1:
         return f"KV cache: {next(iter(by_size))} numbers per token."
-    parts = [f"{size} with {' / '.join(names)}" for size, names in by_size.items()]
+    parts = [f"{joined(names)}: {size}" for size, names in by_size.items()]
     return f"KV cache, numbers per token: {'; '.join(parts)}."
 
 
@@ -51,4 +52,4 @@ def _cache_of(arm: Arm) -> str:
     costs = arm.experiment.costs(arm.variant)
     if costs.ready_cache == costs.kv_cache:
         return f"{costs.kv_cache:,}"
-    return f"{costs.ready_cache:,} ({costs.kv_cache:,} if computed again at every step)"
+    return f"{costs.ready_cache:,}, or {costs.kv_cache:,} if computed again at every step"

@@ -39,7 +39,7 @@ _LABEL, _LINE, _GAP = 16, 14, 7
 _TOP, _PLOT, _AXIS = 28, 230, 52
 """Heights in pixels: space above a panel, the smallest panel, and its axis with title."""
 
-_SMALL_LABEL, _SMALL_PLOT = 27, 92
+_SMALL_LABEL, _SMALL_PLOT = 27, 84
 """Most characters in a line of a label, and height of the smallest panel, in `plot_course`."""
 
 COURSE_KEY = "A line is the mean over seeds, its band the middle half of them."

@@ -29,8 +29,8 @@ def show_new_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
     """Draw a row for every decided new claim and a button for every undecided one."""
     if is_quiet():
         st.info(
-            "“Guess first” is on, so this list is hidden. Choose a claim under “All claims” to "
-            "guess its result."
+            "“Guess first” is on, so this list is hidden. Guess the result of a claim under “All "
+            "claims”, or switch “Guess first” off in the Lab."
         )
         return
     found = new_records(shipped.records, shipped.verdicts)
@@ -43,8 +43,8 @@ def show_new_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
         st.markdown(f"{n_wrong} of our {n_decided} decided predictions {verb} wrong.")
     st.caption(
         "As far as we know, nobody had tested these claims on such small tasks. We wrote each "
-        f"prediction down before the first run of its record. {COURSE_KEY} Square brackets hold "
-        "95% intervals."
+        f"prediction down before the runs that count. {COURSE_KEY} Square brackets hold 95% "
+        "intervals."
     )
     with st.container(gap="xxsmall", key="new_claims"):
         for outcome in (WRONG, TRUE):
@@ -62,9 +62,9 @@ def _show_row(
     statement, _ = main_statement(evidence, verdict)
     difference = rows_of(evidence)[evidence.statements.index(statement)].mean
     left, right = st.columns([5, 6], gap="medium", vertical_alignment="center")
-    with left, st.container(gap="xsmall"):
+    with left, st.container(gap="xxsmall"):
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.caption(HEADINGS[outcome])
+            st.caption(HEADINGS[outcome], help=plain(f"Our prediction: {claim.prediction}"))
             st.button(
                 "Evidence",
                 icon=":material/arrow_forward:",

@@ -64,6 +64,11 @@ class QuestionChoice(Linked):
         self.version += 1
         self.set_widgets()
 
+    def open_view(self, view: str) -> None:
+        """Show a question, or one of the lists."""
+        self.view = view
+        self.set_widgets()
+
     def set_widgets(self) -> None:
         """Set the widgets to the choice."""
         st.session_state[VIEW], st.session_state[CLAIM] = self.view, self.claim

@@ -75,8 +75,8 @@ def draw() -> None:
 
     st.title("Questions", anchor=False)
     st.caption(
-        "Five questions that people asked, answered by tiny models that were trained to find out, "
-        "most of them with one layer and one head."
+        "Five questions that people asked, and claims that nobody had tested, answered by tiny "
+        "models that were trained to find out."
     )
     if choice.problem:
         st.warning(plain(choice.problem), icon=":material/warning:")
@@ -237,7 +237,7 @@ def show_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
         on_change=lambda: choice.open_claim(st.session_state[CLAIM]),
     )
     if choice.claim is not None:
-        show_claim(CLAIMS[choice.claim], shipped)
+        show_claim(CLAIMS[choice.claim], choice, shipped)
 
 
 def all_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
@@ -275,7 +275,7 @@ def all_claims(choice: QuestionChoice, shipped: ShippedEvidence) -> None:
     )
 
 
-def show_claim(claim: Claim, shipped: ShippedEvidence) -> None:
+def show_claim(claim: Claim, choice: QuestionChoice, shipped: ShippedEvidence) -> None:
     """Draw what is found on a claim, and a way to train its models again.
 
     A visitor in the quiet mode guesses first, above what is found.
@@ -288,6 +288,15 @@ def show_claim(claim: Claim, shipped: ShippedEvidence) -> None:
     evidence = shipped.records.get(claim.id)
     reason = "" if evidence is None else claim.reason
     st.subheader(plain(claim.title), anchor=False)
+    if claim.is_new:
+        st.button(
+            "Back to what nobody had tested",
+            icon=":material/arrow_back:",
+            type="tertiary",
+            on_click=choice.open_view,
+            args=(NEW,),
+            key="back_to_new",
+        )
     if evidence is None or is_hidden(claim.id):
         show_source(claim)
     if is_quiet():
