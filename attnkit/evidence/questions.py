@@ -266,6 +266,7 @@ _QUESTIONS = (
             "alike_keys",
             "ranking",
             "tie_average",
+            "half_cache_recall",
             "kv_after_rotation",
             "partial_rope",
         ),
