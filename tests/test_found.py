@@ -127,7 +127,7 @@ def test_a_statement_can_bring_its_own_words():
 
 
 def test_long_runs_that_confirm_have_words_of_their_own():
-    """Those of a statement tell of its short run."""
+    """The words of a statement tell of its short run only."""
     statement = worse("Q=K", "QKV", unable=True).worded(held="At first it is worse")
     _, (confirming, _) = small_claim(statements=(statement,)).confirmation()
     assert found_in_words(confirming, "held") == confirming.text

@@ -61,7 +61,7 @@ def test_caches_that_can_be_computed_again_have_two_sizes():
 
 
 def test_every_shipped_record_of_a_new_claim_is_listed_once():
-    """Whatever became of its prediction."""
+    """The list holds wrong, right and undecided predictions."""
     records = load_shipped()
     found = new_records(records, verdicts_of(records.values()))
     listed = sorted(one.claim.id for ones in found.values() for one in ones)

@@ -93,7 +93,7 @@ def test_a_page_of_shipped_evidence_is_laid_out_as_recorded(visitors, address, n
 
 
 def test_the_new_claims_fill_at_most_two_screens():
-    """Those that are decided, with the head of the page, as recorded."""
+    """The recorded box of the decided claims ends there, below the head of the page."""
     (width, height), _ = WINDOWS
     recorded = json.loads(RECORDED.read_text())["questions?question=new"]
     assert recorded[f"{width}"]["new_claims"][-1] <= 2 * height

@@ -5,6 +5,7 @@ from attnkit.claims.layers_share_recall import SETTINGS
 from attnkit.claims.statements import no_worse
 
 WHOLE = "every layer"
+"""Name of the arm with the whole KV cache."""
 
 HALVES = {
     "bottom and middle": (
@@ -46,18 +47,21 @@ register_claim(
             arm("QKV", WHOLE, **SETTINGS),
         ),
         statements=tuple(
-            no_worse(name, WHOLE).worded(
-                held=f"On recall, {words} at most 5 points worse than the whole KV cache",
-                failed=f"On recall, {words} worse than the whole KV cache by more than 5 points",
+            no_worse(
+                name,
+                WHOLE,
+                text=f"On recall, {words} at most 5 points worse than the whole KV cache",
+            ).worded(
+                failed=f"On recall, {words} worse than the whole KV cache by more than 5 points"
             )
             for name, (_, words) in HALVES.items()
         ),
         n_seeds=30,
-        reason="What is shared decides. After 800 steps, values of the bottom layer with keys of "
-        "the middle one have learnt the task with all 30 seeds, and so do layers that share keys "
-        "and values in pairs. The five ways that save within every layer have learnt it with 0 to "
-        "10 seeds, and the whole cache with 21. Whether they catch up later was not tested; the "
-        "best learning rate of K=V is the smallest that was tried.",
+        reason="It matters what is shared. After 800 steps, models with values of the bottom layer "
+        "and keys of the middle one have learnt the task with all 30 seeds, and so have those "
+        "whose layers share keys and values in pairs. The five ways that save within every layer "
+        "have learnt it with 0 to 10 seeds, and the whole cache with 21. Whether they catch up "
+        "later was not tested; the best learning rate of K=V is the smallest that was tried.",
         family="What papers say",
         is_new=True,
     )

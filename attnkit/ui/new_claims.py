@@ -75,7 +75,8 @@ def _show_row(
                 help=plain(claim.title),
             )
         st.markdown(f"**{plain(main_found(evidence, verdict))}**")
-        st.caption(plain(f"Mean difference {difference}. {cache_in_words(claim)}"))
+        numbers = f"Mean difference {difference}. " if difference else ""  # some never solve it
+        st.caption(plain(f"{numbers}{cache_in_words(claim)}"))
     figure = plot_course(evidence, statement)
     if figure is not None:
         alt = f"{claim.title}. {describe_course(evidence, statement)}"
