@@ -5,13 +5,17 @@
 
 import { once, states, unpacked, whenGone } from "./panels.js";
 import { clamp, say } from "./ink.js";
+import { settleSidebar } from "./sidebar.js";
 
 const PAUSE = 500;
 const SKIPPED = "h1, a, button, summary, input, textarea, select, code, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
 
 export default function showTerms({ data: packed, parentElement }) {
   const root = once(parentElement, "div", "ak-terms");
-  if (!states.has(root)) states.set(root, begin(root, unpacked(packed).hints));
+  if (!states.has(root)) {
+    states.set(root, begin(root, unpacked(packed).hints));
+    settleSidebar();
+  }
   return whenGone(root, () => {
     states.get(root)?.end();
     states.delete(root);
