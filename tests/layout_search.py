@@ -6,7 +6,6 @@
 import argparse
 import json
 import random
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -35,12 +34,9 @@ PAGES = (
 STATES = ("example", "untrained", "training", "finished", "failed", "message", "guess")
 """States of the Lab."""
 
-FAULTS = re.sub(
-    r"^export ",
-    "",
-    (Path(__file__).parent / "javascript" / "layout_faults.js").read_text(),
-    flags=re.MULTILINE,
-)
+_FINDER = (Path(__file__).parent / "javascript" / "layout_faults.js").read_text(encoding="utf-8")
+
+FAULTS = f"(wanted) => {{ {_FINDER.replace('export ', '', 1)} return layoutFaults(wanted); }}"
 
 READY = """() => {
   const main = document.querySelector('[data-testid=stMain]');
@@ -59,6 +55,15 @@ READY = """() => {
 
 MOVING = """() => document.querySelector('.ak-board-column canvas')
   && document.querySelector('.ak-board').dataset.step > 0"""
+
+
+ENDED = "() => document.querySelector('.st-key-stop button').disabled"
+
+OVERLAID = 768
+"""Widest window, in pixels, in which an open sidebar lies over the page."""
+
+PATIENCE = 300_000
+"""Milliseconds; the machine may be busy, and waiting ends with the condition."""
 
 
 @dataclass
@@ -149,7 +154,9 @@ def search(arrive, leave, address, visits, pictures=None):
                 page.wait_for_function(READY, polling=250)
             wide = all(side >= least for side, least in zip(window, ALL_IN_VIEW, strict=True))
             wanted = {"measuresInView": visit.all_in_view and wide}
-            faults = page.evaluate(f"(wanted) => {{ {FAULTS} return layoutFaults(wanted); }}", wanted)
+            faults = page.evaluate(
+                f"(wanted) => {{ {FAULTS} return layoutFaults(wanted); }}", wanted
+            )
             if faults and pictures:
                 page.screenshot(path=Path(pictures) / f"{number}-{window[0]}x{window[1]}.png")
             yield visit, window, faults
@@ -165,18 +172,19 @@ def _bring_about(page, visit):
         if open_sidebar.is_visible():
             open_sidebar.click()
         page.locator(".st-key-projector label").first.click()
-        if close := page.get_by_role("button", name="Collapse sidebar"):
-            if page.viewport_size["width"] <= 768:
-                close.click()
+        if page.viewport_size["width"] <= OVERLAID:
+            page.get_by_role("button", name="Collapse sidebar").click()
         page.wait_for_function(READY, polling=250)
     if visit.state in ("training", "finished", "failed"):
         train = page.locator(".st-key-train button").first
         if train.is_disabled():  # already stored by an earlier visit
             return
         train.click()
-        page.wait_for_function(MOVING, polling=250)
+        page.wait_for_function(MOVING, polling=250, timeout=PATIENCE)
         if visit.state != "training":
-            page.locator(".st-key-pause button, .st-key-stop button").first.wait_for(state="attached")
+            page.locator(".st-key-pause button, .st-key-stop button").first.wait_for(
+                state="attached"
+            )
             page.wait_for_function(
                 "() => document.querySelector('.st-key-stop button').disabled", polling=250
             )
