@@ -145,11 +145,11 @@ function buildChart(state, box, row, height, column, top, levels) {
   const percent = data.quantity === "accuracy" && row === 4;
   for (const value of [0, top / 2, top]) {
     svg("path", { d: `M${size.left} ${y(value)}H${right}`, class: "ak-rule" }, node);
-    const text = svg("text", { x: size.left - 4, y: y(value) + (value === top ? 7 : 4), "text-anchor": "end" }, node);
+    const text = svg("text", { x: size.left - 4, y: y(value) + 4, "text-anchor": "end" }, node);
     text.textContent = percent ? `${value * 100}%` : value === 0 ? "0" : Number(value.toFixed(1));
   }
   svg("text", { x: size.left, y: height - 3 }, node).textContent = "0";
-  svg("text", { x: right, y: height - 3, "text-anchor": "end" }, node).textContent = `${data.last_step} steps`;
+  svg("text", { x: right, y: height - 3, "text-anchor": "end" }, node).textContent = LETTER * (`${data.last_step}`.length + 9) > right - size.left ? data.last_step : `${data.last_step} steps`;
   if (data.turn) svg("path", { d: `M${x(data.turn)} 6V${bottom}`, class: "ak-level" }, node);
   const drawnLevels = levels.map(({ dash }) => svg("path", { class: "ak-level", "stroke-dasharray": LINES[dash] }, node));
   const previous = svg("path", { class: "ak-previous" }, node);
@@ -179,9 +179,10 @@ function buildMap(state, box, column) {
   canvas.style.cssText = `left: ${left}px; top: ${top}px; width: ${columns.length * w}px; height: ${rows.length * h}px`;
   const over = svg("svg", { width: size.width, height: size.map, viewBox: `0 0 ${size.width} ${size.map}`, "aria-hidden": "true" }, holder);
   // Where rows are lower, or columns narrower, than a line of text, only some of them are named.
-  const every = Math.ceil(LINE / h), everyColumn = size.single ? 1 : Math.ceil(LINE / w);
+  const every = Math.ceil(LINE / h), everyColumn = size.single ? 1 : Math.ceil((LINE + 1) / w);
+  const rest = columns.indexOf("rest");
   columns.forEach((text, j) => {
-    if (j % everyColumn && text !== "rest") return;
+    if (j !== rest && (j % everyColumn || (everyColumn > 1 && Math.abs(rest - j) < everyColumn && rest >= 0))) return;
     const x = left + (j + 0.5) * w + (size.single && text.length === 1 ? 0 : 4), y = top - 5;
     const turned = size.single && text.length === 1 ? { "text-anchor": "middle" } : { transform: `rotate(-90 ${x} ${y})` };
     svg("text", { x, y, ...turned }, over).textContent = text;
@@ -308,7 +309,7 @@ function read(state, k) {
       const last = chart === column.asymmetry && chart.values ? mean.at(-1) : NaN;
       const at = known && `step ${state.steps[k]}: ${worded(mean[k])}`;
       const forms = known ? [`${at}${limits}`, at, worded(mean[k])] : chart !== column.asymmetry || !chart.values ? [""]
-        : Number.isFinite(last) ? (last < 0.005 ? [`${share(last)}, the same both ways`, `${share(last)}, the same`] : [share(last)]) : ["not defined here", "not defined"];
+        : Number.isFinite(last) ? (last < 0.005 ? [`${share(last)}, the same both ways`, `${share(last)}, the same`, share(last)] : [share(last)]) : ["not defined here", "not defined"];
       const text = forms.find((form) => LETTER * form.length < chart.right - state.size.left) ?? forms.at(-1); // the longest that fits
       say(chart.reading, text);
       if (text) set(chart.reading, "y", baselineOf(chart, state.steps, text));
