@@ -4,7 +4,7 @@
 //        beyond, signed, alt, chosen: [model, kind, layer, head] | null}
 
 import { once, onWidth, states, unpacked, whenGone } from "./panels.js";
-import { clamp, diverging, el, number, say, scaleLegend, sequential, set, show } from "./ink.js";
+import { clamp, diverging, el, number, placeIn, say, scaleLegend, sequential, set, show } from "./ink.js";
 import { saveMenu } from "./save.js";
 
 const CELL = 20, CELL_LEAST = 6, TALLEST = 480, GAP = 28, PANEL_LEAST = 150;
@@ -217,10 +217,10 @@ function tell(state, grid, i, j) {
   const { panel } = grid, { tip } = state;
   say(tip, `${panel.model}, ${panel.kind}\n${placeOf(panel, i, j)}: ${valueText(panel.values[i][j])}`);
   tip.style.display = "block";
-  const cell = grid.cells[i][j].getBoundingClientRect(), around = tip.parentElement.getBoundingClientRect();
-  const x = cell.left + cell.width / 2 - around.left - tip.offsetWidth / 2;
-  tip.style.left = `${clamp(x, 0, Math.max(0, around.width - tip.offsetWidth))}px`;
-  tip.style.top = `${cell.top - around.top - tip.offsetHeight - 6}px`;
+  const cell = grid.cells[i][j].getBoundingClientRect();
+  const { x, y, width } = placeIn(tip.parentElement, { clientX: cell.left + cell.width / 2, clientY: cell.top });
+  tip.style.left = `${clamp(x - tip.offsetWidth / 2, 0, Math.max(0, width - tip.offsetWidth))}px`;
+  tip.style.top = `${y - tip.offsetHeight - 6}px`;
 }
 
 /** Black or white, whichever stands out more. */
