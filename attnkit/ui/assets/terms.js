@@ -8,7 +8,7 @@ import { once, states, unpacked, whenGone } from "./panels.js";
 import { clamp, say } from "./ink.js";
 
 const PAUSE = 500, HELP = "label [data-testid=stTooltipIcon]", PRESS = ["pointerdown", "mousedown", "click"];
-const SKIPPED = "h1, a, button, summary, input, textarea, select, code, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
+const SKIPPED = "h1, a, button, summary, input, textarea, select, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
 
 export default function showTerms({ data: packed, parentElement }) {
   const root = once(parentElement, "div", "ak-terms");
@@ -21,8 +21,8 @@ export default function showTerms({ data: packed, parentElement }) {
 
 /** Pattern and meaning by spelling in lower case. */
 export function lookupOf(hints) {
-  const escaped = hints.map(([form]) => form.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  const pattern = new RegExp(`(?<![\\p{L}\\d=+·-])(?:${escaped.join("|")})(?![\\p{L}\\d=])(?! that\\b)`, "giu");
+  const escaped = hints.map(([form]) => form.replace(/[.*+?^${}()|[\]\\]/g, "\\$&") + (/[a-z]_/.test(form) ? "" : "(?!=)")); // kv_rank=4
+  const pattern = new RegExp(`(?<![\\p{L}\\d=+·_-])(?:${escaped.join("|")})(?![\\p{L}\\d_])(?! that\\b)`, "giu");
   return { pattern, meanings: new Map(hints.map(([form, meaning]) => [form.toLowerCase(), meaning])) };
 }
 
