@@ -7,7 +7,7 @@ import { once, onWidth, states, unpacked, whenGone } from "./panels.js";
 import { clamp, diverging, el, number, placeIn, say, scaleLegend, sequential, set, show } from "./ink.js";
 import { saveMenu } from "./save.js";
 
-const CELL = 20, CELL_LEAST = 6, TALLEST = 480, GAP = 28, PANEL_LEAST = 150;
+const CELL = 20, CELL_LEAST = 6, CELL_MOST = 48, TALLEST = 480, GAP = 28, PANEL_LEAST = 150;
 const INKS = ["#000000", "#ffffff"];
 
 export default function showAtlas({ data: packed, parentElement, setTriggerValue }) {
@@ -84,6 +84,17 @@ function arrange(state, width) {
     return column;
   });
   state.body.replaceChildren(...columns);
+  if (fits) enlarge(others.flat(), ...columns);
+}
+
+/** Enlarge the cells of some grids as far as their column gets neither higher than the one beside it nor too wide. */
+function enlarge(grids, column, beside) {
+  const kept = grids.map(({ table }) => table.style.cssText);
+  for (let cell = CELL_MOST; cell > CELL; cell -= 2) {
+    for (const { table } of grids) for (const side of ["--across", "--down"]) table.style.setProperty(side, `${cell}px`);
+    if (column.offsetHeight <= beside.offsetHeight && grids.every(({ box }) => box.scrollWidth <= box.clientWidth)) return;
+  }
+  grids.forEach(({ table }, place) => (table.style.cssText = kept[place]));
 }
 
 function buildGrid(state, first, place, width) {
