@@ -30,6 +30,7 @@ _LONG, _WAITING = ("long", "weights"), ("browser", "server")
 def pytest_addoption(parser):
     """`--long` adds the tests that take minutes: fuzzing, the soak, kills, all of axe's matrix."""
     parser.addoption("--long", action="store_true", help="run the tests marked `long`, too")
+    parser.addoption("--seed", type=int, default=0, help="what searches of layout are drawn from")
 
 
 def pytest_configure(config):
@@ -65,6 +66,12 @@ def pytest_collection_modifyitems(config, items):
 def long(request):
     """Whether the soak and the long fault runs are wanted in their full length."""
     return request.config.getoption("--long")
+
+
+@pytest.fixture(scope="session")
+def seed(request):
+    """What tests draw from: the same number draws the same again."""
+    return request.config.getoption("--seed")
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,12 @@ _LABEL, _LINE, _GAP = 16, 14, 7
 _TOP, _PLOT, _AXIS = 28, 230, 52
 """Heights in pixels: space above a panel, the smallest panel, and its axis with title."""
 
+_NAME = 20
+"""Height in pixels of a name in a legend."""
+
+NARROW = 480
+"""Width in pixels of a figure up to which the names of arms stand below the panels."""
+
 _SMALL_LABEL, _SMALL_PLOT = 27, 84
 """Most characters in a line of a label, and height of the smallest panel, in `plot_course`."""
 
@@ -71,38 +77,48 @@ class _Line:
         return [escape(line) for line in lines]
 
 
-def plot_learning(evidence: Evidence) -> Figure | None:
-    """Plot a panel for every task with long runs, a line per arm; None if there are none."""
+def plot_learning(evidence: Evidence, *, narrow: bool = False) -> Figure | None:
+    """Plot a panel for every task with long runs, a line per arm; None if there are none.
+
+    Args:
+        narrow: Whether the names of the arms stand below the panels instead of beside them.
+    """
     panels = _long_panels(evidence)
-    if not panels:
-        return None
-    return _stacked(panels, _PLOT)
+    return _stacked(panels, _PLOT, narrow) if panels else None
 
 
-def plot_course(evidence: Evidence, statement: Statement) -> Figure | None:
+def plot_course(evidence: Evidence, statement: Statement, *, narrow: bool = False) -> Figure | None:
     """Plot a small panel with the arms of a statement's task; None if nothing is recorded.
 
     Arms that no statement compares are left out, and so are those that confirm an inability, unless
     this statement compares them.
+
+    Args:
+        narrow: See `plot_learning`.
     """
     panels = _course_panels(evidence, statement)
-    return _stacked(panels, _SMALL_PLOT) if panels else None
+    return _stacked(panels, _SMALL_PLOT, narrow) if panels else None
 
 
-def _stacked(panels: list[list[_Line]], least: int) -> Figure:
+def _stacked(panels: list[list[_Line]], least: int, narrow: bool) -> Figure:
     """Return the figure of panels below each other, each at least so many pixels high."""
     heights = [
-        max(least, sum(_LINE * len(line.label) + _GAP for line in lines)) for lines in panels
+        least if narrow else max(least, sum(_LINE * len(line.label) + _GAP for line in lines))
+        for lines in panels
     ]
-    total = sum(heights) + (_TOP + _AXIS) * len(panels)
+    n_names = sum(map(len, panels)) if narrow else 0
+    total = sum(heights) + (_TOP + _AXIS) * len(panels) + _NAME * n_names
     layout: Figure = {**bare_layout(), "height": total, "shapes": [], "annotations": []}
-    layout["margin"] = {"l": 46, "r": 28 + 6 * panels[0][0].label_width, "t": 0, "b": 0}
+    right = 12 if narrow else 28 + 6 * panels[0][0].label_width
+    layout["margin"] = {"l": 46, "r": right, "t": 0, "b": 0}
+    layout["legend"] = {"x": 0, "xanchor": "left", "y": 0, "yanchor": "bottom"}
+    layout["showlegend"] = narrow
     traces: list[Trace] = []
     below = total
     for index, (lines, height) in enumerate(zip(panels, heights, strict=True)):
         suffix = "" if index == 0 else str(index + 1)
         domain = [(below - _TOP - height) / total, (below - _TOP) / total]
-        traces += _Panel(lines, suffix, height).add_to(layout, domain)
+        traces += _Panel(lines, suffix, height).add_to(layout, domain, narrow)
         below -= _TOP + height + _AXIS
     return {"data": traces, "layout": layout}
 
@@ -189,13 +205,16 @@ class _Panel:
         margin = 0.03 * (high - low)
         self.low, self.high = low - margin, high + margin
 
-    def add_to(self, layout: Figure, domain: list[float]) -> list[Trace]:
-        """Add axes, levels and labels to a layout, and return the traces."""
+    def add_to(self, layout: Figure, domain: list[float], narrow: bool) -> list[Trace]:
+        """Add axes, levels and, beside the lines, labels to a layout, and return the traces."""
         self._add_axes(layout, domain)
         self._add_levels(layout)
-        self._add_labels(layout)
+        if not narrow:
+            self._add_labels(layout)
         axes = {"xaxis": f"x{self.suffix}", "yaxis": f"y{self.suffix}"}
-        return [trace | axes for line in self.lines for trace in _traces_of(line, self.last)]
+        return [
+            trace | axes for line in self.lines for trace in _traces_of(line, self.last, narrow)
+        ]
 
     def _add_axes(self, layout: Figure, domain: list[float]) -> None:
         powers = range(-3, math.floor(math.log2(self.last / self.base_steps)) + 1)
@@ -247,7 +266,12 @@ class _Panel:
         line = {"color": REFERENCE, "width": 1.5, "dash": dash}
         layout["shapes"].append({"type": "line", **refs, **ends, "line": line, "layer": "below"})
         point = {"x": math.log10(ends["x0"]), "y": ends["y1"], **refs}
-        anchors = {"xanchor": "left", "yanchor": "top" if below else "bottom", "showarrow": False}
+        at_end = ends["x0"] == self.last  # where a text to the right of it would be cut
+        anchors = {
+            "xanchor": "right" if at_end else "left",
+            "yanchor": "top" if below else "bottom",
+            "showarrow": False,
+        }
         layout["annotations"].append({"text": text, **point, **anchors, "font": {"size": 12}})
 
     def _add_labels(self, layout: Figure) -> None:
@@ -284,8 +308,12 @@ def _spread(tips: list[float], heights: list[int], total: int) -> list[float]:
     return [top + height / 2 for top, height in zip(tops, heights, strict=True)]
 
 
-def _traces_of(line: _Line, last: float) -> list[Trace]:
-    """Return the band of an arm, its line, its marks, and a line at its last value until `last`."""
+def _traces_of(line: _Line, last: float, named: bool) -> list[Trace]:
+    """Return the band of an arm, its line, its marks, and a line at its last value until `last`.
+
+    Args:
+        named: Whether a legend names the line.
+    """
     arm, curve = line.arm, line.curve
     steps = line.drawn(curve.steps)
     mean, low, high = map(line.scaled, (curve.mean, curve.low, curve.high))
@@ -302,7 +330,14 @@ def _traces_of(line: _Line, last: float) -> list[Trace]:
     style = {"color": color, "width": 2.5, "dash": line.dash}
     traces: list[Trace] = [
         {**outline, **fill},
-        {"x": steps.tolist(), "y": mean.tolist(), "line": style, "hovertext": texts},
+        {
+            "x": steps.tolist(),
+            "y": mean.tolist(),
+            "line": style,
+            "hovertext": texts,
+            "name": escape(arm.name),
+            "showlegend": named,
+        },
         {
             "x": marks,
             "y": np.interp(marks, steps, mean).tolist(),

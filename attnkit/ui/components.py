@@ -163,9 +163,20 @@ def live_figure(
     _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt, faded))
 
 
-def picture(figure: Figure, *, key: str, alt: str) -> None:
-    """Draw a figure that has a height of its own; it may change at every tick."""
-    _component("picture")(key=key, data=_packed({"figure": figure, "alt": alt}))
+def picture(
+    figure: Figure, *, key: str, alt: str, narrower: Mapping[int, Figure] | None = None
+) -> None:
+    """Draw a figure that has a height of its own; it may change at every tick.
+
+    Args:
+        narrower: Figures for places of at most so many pixels, from wide to narrow.
+    """
+    data = {"figure": figure, "alt": alt, "narrower": _narrower(narrower)}
+    _component("picture")(key=key, data=_packed(data))
+
+
+def _narrower(figures: Mapping[int, Figure] | None) -> list[dict[str, Any]]:
+    return [{"most": most, "figure": figure} for most, figure in (figures or {}).items()]
 
 
 def saved_picture(
@@ -192,7 +203,7 @@ def saved_picture(
         picked: Called when a mark was pressed; `st.session_state[key].picked` is its `customdata`.
     """
     data: dict[str, Any] = {"figure": figure, "alt": alt, "title": title, "name": file}
-    data |= {"narrower": [{"most": most, "figure": f} for most, f in (narrower or {}).items()]}
+    data |= {"narrower": _narrower(narrower)}
     data |= {} if table is None else {"table": table}
     if picked is None:
         _saved_component()(key=key, data=_packed(data))

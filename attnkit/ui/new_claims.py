@@ -10,7 +10,7 @@ from attnkit.evidence.found import main_found, main_statement
 from attnkit.evidence.new_claims import OPEN, TRUE, WRONG, cache_in_words, new_records
 from attnkit.evidence.record import Evidence
 from attnkit.evidence.words import rows_of
-from attnkit.figures.learning import COURSE_KEY, describe_course, plot_course
+from attnkit.figures.learning import COURSE_KEY, NARROW, describe_course, plot_course
 from attnkit.ui import components
 from attnkit.ui.evidence import ShippedEvidence
 from attnkit.ui.guess import is_quiet
@@ -80,8 +80,14 @@ def _show_row(
     figure = plot_course(evidence, statement)
     if figure is not None:
         alt = f"{claim.title}. {describe_course(evidence, statement)}"
+        narrow = plot_course(evidence, statement, narrow=True)
         with right:
-            components.picture(figure, key=f"course_{claim.id}", alt=alt)
+            components.picture(
+                figure,
+                key=f"course_{claim.id}",
+                alt=alt,
+                narrower={NARROW: narrow} if narrow else None,
+            )
 
 
 def _show_undecided(undecided: Sequence[Evidence], choice: QuestionChoice) -> None:

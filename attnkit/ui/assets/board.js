@@ -7,8 +7,9 @@ import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from 
 import { paperOf, round, saveMenu } from "./save.js";
 import { clamp, el, paint, percent, placeIn, say, sequential, set, share, show, svg } from "./ink.js";
 
-const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 165, LETTER = 6.2;
-const SMALLEST_WINDOW = 780, SHORT_NAMES = 200, MOST_SPARE = 320;
+const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, LINE = 11;
+const SHORT_NAMES = 200, PHONE = 640;
+const LEAST = 230, MOST = CURVE + MAP + ASYMMETRY + 320; // pixels for the curve, the map and the asymmetry together
 const LINES = { dot: "2 3", dash: "6 4", longdashdot: "9 3 2 3" };
 
 export default function showBoard({ data: packed, parentElement }) {
@@ -27,10 +28,15 @@ export default function showBoard({ data: packed, parentElement }) {
     Object.assign(state.grid, { tabIndex: 0, onkeydown: (event) => step(state, event) });
     state.grid.setAttribute("role", "group");
     state.grid.onmouseleave = () => read(state, null);
-    const redraw = () => { arrange(root, state); fill(state); };
+    const redraw = () => arrange(root, state) && fill(state);
     state.endWidth = onWidth(root, redraw);
     addEventListener("resize", redraw);
-    state.endHeight = () => removeEventListener("resize", redraw);
+    const above = new ResizeObserver(redraw); // what stands above the board leaves it more room or less
+    above.observe(root.closest("[data-testid=stMainBlockContainer]") ?? document.body);
+    state.endHeight = () => {
+      removeEventListener("resize", redraw);
+      above.disconnect();
+    };
   }
   state.data = data;
   root.classList.toggle("ak-faded", Boolean(data.faded));
@@ -52,35 +58,45 @@ const floats = (text) => new Float32Array(Uint8Array.from(atob(text || ""), (c) 
 
 const lettersWide = (texts) => Math.ceil(LETTER * Math.max(0, ...texts.map((text) => text.length)));
 
-/** Measure the room, and build the nodes anew only if labels or sizes differ from what stands. */
+/** Measure the room, and build the nodes anew if labels or sizes differ from what stands; return whether they do. */
 function arrange(root, state) {
   const { columns, maps, turn } = state.data, n = columns.length;
   const room = (root.clientWidth || 1100) - GAP * (n - 1);
-  const narrow = innerWidth <= 640;
+  const narrow = innerWidth <= PHONE;
   const width = narrow ? Math.min(room + GAP * (n - 1), 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, Math.floor(room / n));
-  const spare = narrow ? 60 : Math.max(0, Math.min(MOST_SPARE, innerHeight - SMALLEST_WINDOW));
   const rows = width < SHORT_NAMES && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
   const left = Math.max(34, 8 + lettersWide(rows)), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
   const single = (maps?.columns ?? []).every((text) => text.length === 1 || text === "rest");
   const top = single && !maps?.columns.includes("rest") ? 16 : 8 + lettersWide(maps?.columns ?? []);
-  const high = MAP + spare * 0.5;
-  const most = Math.floor((high - top) / (maps?.rows.length || 8));
-  const cellWidth = Math.max(4, Math.floor(Math.min((width - left - right) / (maps?.columns.length || 8), 1.6 * most)));
-  const cellHeight = Math.max(11, Math.floor(Math.min(most, cellWidth * 1.25)));
-  const map = maps ? top + cellHeight * maps.rows.length + 2 : high;
-  const free = high + spare * 0.5 - map;
-  const size = {
-    width, left, right, top, cellWidth, cellHeight, single, map,
-    curve: Math.round(CURVE + Math.max(0, free) * 0.55), asymmetry: Math.round(ASYMMETRY + Math.max(0, free) * 0.45),
-  };
+  const total = narrow ? CURVE + MAP + ASYMMETRY + 60 : roomBelow(root, state);
+  const high = MAP + (total - CURVE - MAP - ASYMMETRY) * 0.5, nRows = maps?.rows.length || 8;
+  const most = Math.floor((high - top) / nRows);
+  const cellWidth = Math.max(4, Math.floor(Math.min((width - left - right) / (maps?.columns.length || 8), 1.6 * Math.max(most, LINE))));
+  const cellHeight = Math.max(nRows > 8 ? 8 : LINE, Math.floor(Math.min(most, cellWidth * 1.25)));
+  const map = maps ? top + cellHeight * nRows + 2 : high;
+  const free = Math.max(total - map, 108);
+  const curve = Math.round(free * 0.58), asymmetry = Math.round(free - curve);
+  const size = { width, left, right, top, cellWidth, cellHeight, single, map, curve, asymmetry };
   const shape = JSON.stringify([size, rows, root.clientWidth, turn, state.data.last_step, state.data.quantity, state.data.top, maps && [maps.rows, maps.columns, maps.target, maps.reverse],
     columns.map(({ name, color, diagram, curve, levels, map: panel, asymmetry }) => [name, color, diagram, !curve, levels.length, panel?.lacking, !asymmetry])]);
-  if (state.shape === shape) return;
+  if (state.shape === shape) return false;
   Object.assign(state, { shape, size, rows });
   state.grid.style.gridTemplateColumns = `repeat(${n}, ${narrow || width === NARROWEST ? `${width}px` : "minmax(0, 1fr)"})`;
+  state.grid.classList.toggle("ak-narrow", width < 150);
   state.grid.replaceChildren();
   buildHeadings(state);
   state.columns = columns.map((column, i) => buildColumn(state, column, i));
+  return true;
+}
+
+/** Pixels that the curve, the map and the asymmetry may fill together, so that all three are in one view. */
+function roomBelow(root, { grid, headings, columns }) {
+  const scrolled = root.closest("[data-testid=stMain]")?.scrollTop ?? 0;
+  const zoom = root.currentCSSZoom ?? 1, start = root.getBoundingClientRect().top + scrolled;
+  const lines = Object.values(headings ?? {}).reduce((sum, span) => sum + span.parentElement.offsetHeight, 0);
+  const others = (columns?.[0]?.box.querySelector(".ak-board-head").offsetHeight ?? 70) + (lines || 57) + 17;
+  const bar = grid.offsetHeight - grid.clientHeight; // that scrolls the columns sideways
+  return clamp(Math.floor((innerHeight - start) / zoom) - others - bar - 4, LEAST, MOST);
 }
 
 function buildHeadings(state) {
@@ -162,7 +178,10 @@ function buildMap(state, box, column) {
   Object.assign(canvas, { width: columns.length, height: rows.length });
   canvas.style.cssText = `left: ${left}px; top: ${top}px; width: ${columns.length * w}px; height: ${rows.length * h}px`;
   const over = svg("svg", { width: size.width, height: size.map, viewBox: `0 0 ${size.width} ${size.map}`, "aria-hidden": "true" }, holder);
+  // Where rows are lower, or columns narrower, than a line of text, only some of them are named.
+  const every = Math.ceil(LINE / h), everyColumn = size.single ? 1 : Math.ceil(LINE / w);
   columns.forEach((text, j) => {
+    if (j % everyColumn && text !== "rest") return;
     const x = left + (j + 0.5) * w + (size.single && text.length === 1 ? 0 : 4), y = top - 5;
     const turned = size.single && text.length === 1 ? { "text-anchor": "middle" } : { transform: `rotate(-90 ${x} ${y})` };
     svg("text", { x, y, ...turned }, over).textContent = text;
@@ -171,12 +190,12 @@ function buildMap(state, box, column) {
   svg("path", { d: grid.join(""), class: "ak-board-lines" }, over);
   const answers = rows.map((_, i) => {
     const y = top + (i + 0.5) * h + 4;
-    svg("text", { x: left - 5, y, "text-anchor": "end" }, over).textContent = state.rows[i];
+    if (i % every === 0) svg("text", { x: left - 5, y, "text-anchor": "end" }, over).textContent = state.rows[i];
     if (target[i] >= 0) {
       const place = { x: left + target[i] * w + 1, y: top + i * h + 1, width: w - 2, height: h - 2 };
       for (const name of ["ak-halo", "ak-target"]) svg("rect", { ...place, class: name }, over);
     }
-    return svg("text", { x: right + 5, y }, over);
+    return svg("text", { x: right + 5, y, display: i % every === 0 ? "inline" : "none" }, over);
   });
   const circle = (i, j, parent) => {
     const place = { cx: left + (j + 0.5) * w, cy: top + (i + 0.5) * h, r: Math.max(2, Math.min(w, h) / 2 - 3) };
@@ -287,8 +306,10 @@ function read(state, k) {
       const varies = known && Number.isFinite(low[k]) && worded(low[k]) !== worded(high[k]);
       const limits = varies ? ` (${worded(low[k])} to ${worded(high[k])})` : "";
       const last = chart === column.asymmetry && chart.values ? mean.at(-1) : NaN;
-      const text = known ? `step ${state.steps[k]}: ${worded(mean[k])}${limits}` : chart !== column.asymmetry || !chart.values ? ""
-        : Number.isFinite(last) ? `${share(last)}${last < 0.005 ? ", the same both ways" : ""}` : "not defined here";
+      const at = known && `step ${state.steps[k]}: ${worded(mean[k])}`;
+      const forms = known ? [`${at}${limits}`, at, worded(mean[k])] : chart !== column.asymmetry || !chart.values ? [""]
+        : Number.isFinite(last) ? (last < 0.005 ? [`${share(last)}, the same both ways`, `${share(last)}, the same`] : [share(last)]) : ["not defined here", "not defined"];
+      const text = forms.find((form) => LETTER * form.length < chart.right - state.size.left) ?? forms.at(-1); // the longest that fits
       say(chart.reading, text);
       if (text) set(chart.reading, "y", baselineOf(chart, state.steps, text));
     }

@@ -6,13 +6,17 @@
 
 import { once, states, unpacked, whenGone } from "./panels.js";
 import { clamp, say } from "./ink.js";
+import { settleSidebar } from "./sidebar.js";
 
 const PAUSE = 500, HELP = "label [data-testid=stTooltipIcon]", PRESS = ["pointerdown", "mousedown", "click"];
 const SKIPPED = "h1, a, button, summary, input, textarea, select, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
 
 export default function showTerms({ data: packed, parentElement }) {
   const root = once(parentElement, "div", "ak-terms");
-  if (!states.has(root)) states.set(root, begin(root, unpacked(packed).hints));
+  if (!states.has(root)) {
+    states.set(root, begin(root, unpacked(packed).hints));
+    settleSidebar();
+  }
   return whenGone(root, () => {
     states.get(root)?.end();
     states.delete(root);

@@ -22,7 +22,7 @@ from attnkit.evidence.words import rises_in_words, score_in_words, seen_in_words
 from attnkit.figures.differences import DIFFERENCES_KEY, describe_differences, plot_differences
 from attnkit.figures.evidence import EVIDENCE_KEY
 from attnkit.figures.evidence_report import to_html
-from attnkit.figures.learning import LEARNING_KEY, describe_learning, plot_learning
+from attnkit.figures.learning import LEARNING_KEY, NARROW, describe_learning, plot_learning
 from attnkit.sweeps.shipped import load_shipped
 from attnkit.sweeps.values import InvalidSweep
 from attnkit.ui import components
@@ -219,7 +219,13 @@ def show_learning(evidence: Evidence) -> None:
         rises = rises_in_words(evidence)
         if rises:
             st.markdown(plain(rises))
-        components.picture(figure, key="picture_learning", alt=describe_learning(evidence))
+        narrow = plot_learning(evidence, narrow=True)
+        components.picture(
+            figure,
+            key="picture_learning",
+            alt=describe_learning(evidence),
+            narrower={NARROW: narrow} if narrow else None,
+        )
         st.caption(LEARNING_KEY)
 
 

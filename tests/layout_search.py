@@ -1,0 +1,247 @@
+"""Visits of the dashboard drawn from a seed, and the faults of layout that they find.
+
+`python tests/layout_search.py --seed 1 --examples 500 [--pictures FOLDER]` searches by hand.
+"""
+
+import argparse
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from attnkit.claims import CLAIMS
+from attnkit.evidence.questions import QUESTIONS
+from attnkit.experiment.links import GROUPS
+from attnkit.tasks import TASKS
+from attnkit.variants import CATALOGUE
+
+SIZES = ((320, 2600), (500, 1440))
+"""Smallest and largest width and height of a screen, in pixels."""
+
+LEAST = (320, 400)
+"""Smallest width and height of a window after zooming, in CSS pixels."""
+
+ALL_IN_VIEW = (1280, 640)
+"""Width and height from which on all measures of five variants are in one view."""
+
+PAGES = (
+    *("attention", "asymmetry", "similarity", "surgery", "atlas", "variants", "guide", "runs"),
+    *(f"questions?question={name}" for name in (*QUESTIONS, "new")),
+    *("questions", "capacity"),
+)
+
+STATES = ("example", "untrained", "training", "finished", "failed", "message", "guess")
+"""States of the Lab."""
+
+_FINDER = (Path(__file__).parent / "javascript" / "layout_faults.js").read_text(encoding="utf-8")
+
+FAULTS = f"(wanted) => {{ {_FINDER.replace('export ', '', 1)} return layoutFaults(wanted); }}"
+
+READY = """() => {
+  const main = document.querySelector('[data-testid=stMain]');
+  if (!main) return false;
+  const now = JSON.stringify([innerWidth, innerHeight, main.scrollHeight, main.scrollWidth]);
+  const same = window.lastSize === now;
+  window.lastSize = now;
+  return same && document.fonts.status === 'loaded' && main.querySelector('h1')
+    && document.querySelector('[data-testid=stApp][data-test-script-state=notRunning]')
+    && !document.querySelector('[data-testid=stSkeleton], [data-stale=true]')
+    && [...document.querySelectorAll('.ak-picture')].every((node) => node.firstChild)
+    && (!main.querySelector('.st-key-bar') || main.querySelector('.ak-board-column')
+      && main.querySelector('.ak-token-box'));
+}"""
+"""Whether all of a page is drawn, and nothing has moved since the last time of asking."""
+
+MOVING = """() => document.querySelector('.ak-board-column canvas')
+  && document.querySelector('.ak-board').dataset.step > 0"""
+
+
+ENDED = "() => document.querySelector('.st-key-stop button').disabled"
+
+OVERLAID = 768
+"""Widest window, in pixels, in which an open sidebar lies over the page."""
+
+PATIENCE = 300_000
+"""Milliseconds; the machine may be busy, and waiting ends with the condition."""
+
+
+@dataclass
+class Visit:
+    """A page in a state, and the windows in which it is looked at."""
+
+    path: str
+    state: str = "example"
+    theme: str = "light"
+    projector: bool = False
+    windows: list[tuple[int, int]] = field(default_factory=list)
+    all_in_view: bool = False
+
+
+def draw_visits(seed, n_windows, per_visit):
+    """Draw visits that look at `n_windows` windows in all, `per_visit` of them each."""
+    rng = random.Random(seed)
+    return [_draw_visit(rng, per_visit) for _ in range(n_windows // per_visit)]
+
+
+def _draw_visit(rng, n_windows):
+    windows = [_draw_window(rng) for _ in range(n_windows)]
+    theme = rng.choice(("light", "dark"))
+    if rng.random() < 0.4:
+        page = rng.choice((*PAGES, f"questions?claim={rng.choice(list(CLAIMS))}"))
+        return Visit(page, "page", theme, rng.random() < 0.15, windows)
+    state = rng.choice(STATES)
+    task = "directed" if rng.random() < 0.4 else rng.choice(list(TASKS))
+    fields = {"v": 1, "task": task}
+    if rng.random() < 0.4:
+        fields["sharing"] = ",".join(_draw_variants(rng))
+    if rng.random() < 0.4:
+        fields["hide"] = ",".join(rng.sample(list(GROUPS), rng.randint(1, 3)))
+    fields |= {
+        "example": {},
+        "untrained": {"steps": 310},
+        "training": {"n_seeds": 1, "steps": 20_000},
+        "finished": {"n_seeds": 2, "steps": 20, "evaluate_every": 10},
+        "failed": {"n_seeds": 1, "steps": 20, "evaluate_every": 10, "learning_rate": 1.0},
+        "message": {"n_heads": 999, "no_such_field": 1},
+        "guess": {"quiet": 1},
+    }[state]
+    projector = rng.random() < 0.1
+    plain = state in ("example", "untrained", "finished") and "sharing" not in fields
+    path = "?" + "&".join(f"{name}={quote(str(value), safe=',')}" for name, value in fields.items())
+    return Visit(path, state, theme, projector, windows, plain and not projector)
+
+
+def _draw_window(rng):
+    """Draw a screen and a zoom; return the window that pages see, in CSS pixels."""
+    screen = [round(low * (high / low) ** rng.random()) for low, high in SIZES]
+    zoom = rng.choice((1, 1, 1, 1.25, 1.5, 2))
+    width, height = (round(side / zoom) for side in screen)
+    return (width, height) if width >= LEAST[0] and height >= LEAST[1] else tuple(screen)
+
+
+def _draw_variants(rng):
+    """Draw one to six variants that need one layer, those with the longest names among them."""
+    names = [entry.variant.value for entry in CATALOGUE.values() if entry.variant.least_layers == 1]
+    names.sort(key=len)
+    chosen = rng.sample(names, rng.randint(1, 5))
+    return list(dict.fromkeys([*chosen, names[-1 - rng.randrange(5)]]))
+
+
+def search(arrive, leave, address, visits, pictures=None):
+    """Make the visits and yield each with its window and its faults.
+
+    Args:
+        arrive: Opens a page for a new visitor.
+        leave: Ends the visit of a page.
+        address: Address of the dashboard.
+        visits: Visits to make.
+        pictures: Folder for pictures of windows with faults.
+    """
+    for number, visit in enumerate(visits):
+        page = arrive(*visit.windows[0])
+        page.emulate_media(color_scheme=visit.theme)
+        page.goto(f"{address}/{visit.path}")
+        page.wait_for_function(READY, polling=250)
+        _bring_about(page, visit)
+        for window in visit.windows:
+            page.set_viewport_size({"width": window[0], "height": window[1]})
+            page.wait_for_timeout(50)
+            page.evaluate("document.querySelector('[data-testid=stMain]').scrollTo(0, 0)")
+            if visit.state == "training":
+                page.wait_for_timeout(500)
+            else:
+                page.wait_for_function(READY, polling=250)
+            wide = all(side >= least for side, least in zip(window, ALL_IN_VIEW, strict=True))
+            wanted = {"measuresInView": visit.all_in_view and wide}
+            faults = page.evaluate(
+                f"(wanted) => {{ {FAULTS} return layoutFaults(wanted); }}", wanted
+            )
+            if faults and pictures:
+                page.screenshot(path=Path(pictures) / f"{number}-{window[0]}x{window[1]}.png")
+            yield visit, window, faults
+        if visit.state == "training":
+            page.evaluate("document.querySelector('.st-key-stop button').click()")
+        leave(page)
+
+
+def _bring_about(page, visit):
+    """Bring the page into the state of a visit."""
+    if visit.projector:
+        open_sidebar = page.locator("[data-testid=stExpandSidebarButton]")
+        if open_sidebar.is_visible():
+            open_sidebar.click()
+        page.locator(".st-key-projector label").first.click()
+        if page.viewport_size["width"] <= OVERLAID:
+            page.get_by_role("button", name="Collapse sidebar").click()
+        page.wait_for_function(READY, polling=250)
+    if visit.state in ("training", "finished", "failed"):
+        train = page.locator(".st-key-train button").first
+        if train.is_disabled():  # already stored by an earlier visit
+            return
+        train.click()
+        page.wait_for_function(MOVING, polling=250, timeout=PATIENCE)
+        if visit.state != "training":
+            page.locator(".st-key-pause button, .st-key-stop button").first.wait_for(
+                state="attached"
+            )
+            page.wait_for_function(
+                "() => document.querySelector('.st-key-stop button').disabled", polling=250
+            )
+            page.wait_for_function(READY, polling=250)
+
+
+def told(visit, window, faults):
+    """Return a finding in a line that says how to see it again."""
+    where = f"{visit.path or '/'} ({visit.state}, {visit.theme}"
+    where += ", projector)" if visit.projector else ")"
+    return f"{window[0]} x {window[1]} {where}: {'; '.join(faults)}"
+
+
+def main():
+    """Search by hand, and print what is found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--examples", type=int, default=40)
+    parser.add_argument("--per-visit", type=int, default=4)
+    parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--address", help="address of a dashboard that runs already")
+    arguments = parser.parse_args()
+    if arguments.pictures:
+        arguments.pictures.mkdir(parents=True, exist_ok=True)
+
+    import contextlib
+    import shutil
+    import tempfile
+
+    from playwright.sync_api import sync_playwright
+    from visitors import Visitors
+
+    from attnkit.bench.visitor import dashboard
+
+    with contextlib.ExitStack() as opened:
+        store = opened.enter_context(tempfile.TemporaryDirectory())
+        environment = {"ATTNKIT_STORE": store, "STREAMLIT_SERVER_FILE_WATCHER_TYPE": "none"}
+        address = arguments.address
+        if address is None:
+            port = opened.enter_context(dashboard(environment=environment))
+            address = f"http://127.0.0.1:{port}"
+        playwright = opened.enter_context(sync_playwright())
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        visitors = opened.enter_context(contextlib.closing(Visitors(browser)))
+        visits = draw_visits(arguments.seed, arguments.examples, arguments.per_visit)
+        found = windows = 0
+        for visit, window, faults in search(
+            visitors.arrive, visitors.leave, address, visits, arguments.pictures
+        ):
+            windows += 1
+            if faults:
+                found += 1
+                print(told(visit, window, faults), flush=True)  # noqa: T201
+        print(json.dumps({"windows": windows, "with faults": found}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
