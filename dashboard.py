@@ -10,7 +10,7 @@ import streamlit as st
 def draw() -> None:
     """Draw the page that the address names."""
     from attnkit.ui.bundle import asset
-    from attnkit.ui.page_tools import page_tools
+    from attnkit.ui.page_tools import PROJECTOR, page_tools
     from attnkit.ui.routing import route
     from attnkit.ui.session import stay
     from attnkit.ui.startup import settle
@@ -19,7 +19,8 @@ def draw() -> None:
         page_title="attnkit: why do Q, K and V need different matrices?",
         page_icon=asset("icon.svg"),  # the browser would load a Material icon from another host
         layout="wide",
-        initial_sidebar_state=240,
+        # A projector shows the page alone; the sidebar opens again at its button.
+        initial_sidebar_state="collapsed" if st.session_state.get(PROJECTOR) else 240,
     )
     page = route()
     settle()

@@ -59,9 +59,6 @@ MOVING = """() => document.querySelector('.ak-board-column canvas')
 
 ENDED = "() => document.querySelector('.st-key-stop button').disabled"
 
-OVERLAID = 768
-"""Widest window, in pixels, in which an open sidebar lies over the page."""
-
 PATIENCE = 300_000
 """Milliseconds; the machine may be busy, and waiting ends with the condition."""
 
@@ -169,9 +166,7 @@ def _bring_about(page, visit):
         open_sidebar = page.locator("[data-testid=stExpandSidebarButton]")
         if open_sidebar.is_visible():
             open_sidebar.click()
-        page.locator(".st-key-projector label").first.click()
-        if page.viewport_size["width"] <= OVERLAID:
-            page.get_by_role("button", name="Collapse sidebar").click()
+        page.locator(".st-key-projector label").first.click()  # closes the sidebar, too
         page.wait_for_function(READY, polling=250)
     if visit.state in ("training", "finished", "failed"):
         train = page.locator(".st-key-train button").first

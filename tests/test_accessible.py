@@ -79,11 +79,24 @@ CONTROLS = """() => [...document.querySelectorAll(
   .filter((node) => !node.closest('[inert], [aria-hidden=true]'))
   .filter((node) => node.tabIndex >= 0 || (ours(node) && node.matches('button, input, select')))"""
 
+GROUNDS = ["rgb(255, 255, 255)", "rgb(246, 245, 244)", "rgb(14, 17, 23)", "rgb(38, 39, 48)"]
+"""Backgrounds of pages and sidebars, in the light and in the dark theme."""
+
 TOUR = f"""() => {{
   window.ours = (node) => Boolean(node.closest('.stBidiComponent'));
   window.controls = {CONTROLS};
   window.reached = new Set();
   window.unseen = new Set();
+  const light = (color) => {{
+    const [red, green, blue] = color.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
+      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  }};
+  window.contrast = (one, other) => {{
+    const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  }};
+  window.GROUNDS = {GROUNDS};
   return controls().length;
 }}"""
 
@@ -91,11 +104,15 @@ VISIT = """() => {
   const node = document.activeElement;
   if (node === document.body) return false;
   reached.add(node);
-  const style = getComputedStyle(node);
-  const ring = style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0;
-  if (ours(node) && !ring && style.boxShadow === 'none') unseen.add(node);
+  // Streamlit hides the input of a switch or a slider: its label or its thumb has the ring.
+  const parts = [node, node.closest('label'), node.parentElement.parentElement];
+  const ringed = parts.filter(Boolean).map((part) => getComputedStyle(part)).some((style) =>
+    style.outlineStyle === 'solid' && parseFloat(style.outlineWidth) >= 2
+      && GROUNDS.every((ground) => contrast(style.outlineColor, ground) >= 3));
+  if (!ringed) unseen.add(node);
   return true;
 }"""
+"""The focus is seen by a ring of at least 2 px that stands out from what is behind it."""
 
 ROVING = "[role=toolbar], [role=radiogroup], [role=tablist], [role=menu], [role=listbox]"
 """Groups that Tab enters once; arrow keys go on within."""

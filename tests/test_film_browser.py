@@ -3,6 +3,7 @@
 import base64
 import csv
 import json
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -78,6 +79,13 @@ def found(film, name="one", **asked):
     inspected = inspect(film, Inspection("attention", **asked))
     inspected.header.update(film=name, live=asked.get("since", -1) >= 0)
     return inspected
+
+
+BEYOND_PANELS = """() => [...document.querySelectorAll('.ak-panel *')]
+  .filter((node) => node.checkVisibility())
+  .filter((node) => node.getBoundingClientRect().right
+    > node.closest('.ak-panel').getBoundingClientRect().right + 1.5)
+  .map((node) => `${node.closest('[data-figure]').dataset.figure} ${node.tagName}`)"""
 
 
 def go(page, place):
@@ -427,6 +435,19 @@ def test_other_tasks_are_shown_whole_at_every_width(opened, kind):
     page.set_viewport_size({"width": 1440, "height": 3000})
     at_rest(page)
     assert page.evaluate(WIDER) == []
+
+
+def test_no_drawing_leaves_its_panel_at_any_width(opened, seed):
+    """Five lookups wrap or shrink; only a table of numbers may scroll in its own box."""
+    film = record(tiny("directed", sharing=["QKV", "Q=K", "K=V", "Q=V", "Q=K=V"]))
+    page = opened(found(film).to_bytes())
+    unfold(page)
+    rng = random.Random(seed)
+    for width in (320, 1440, *(rng.randint(320, 2600) for _ in range(3))):
+        page.set_viewport_size({"width": width, "height": 9000})
+        page.wait_for_timeout(300)  # figures are laid out anew a moment later
+        at_rest(page)
+        assert page.evaluate(BEYOND_PANELS) == [], width
 
 
 def test_a_page_as_one_file_works_without_a_network(browser, recorded, tmp_path):

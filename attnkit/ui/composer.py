@@ -27,7 +27,15 @@ _MOST_FOUND = 12
 
 
 def variant_form(lab: Lab) -> None:
-    """Draw the choice of a variant, its description and costs, and the button that adds it."""
+    """Draw the choice of a variant, its description and costs, and the button that adds it.
+
+    When as many columns are chosen as fit, the form says so first and adds nothing.
+    """
+    if is_full := len(lab.chosen) >= MOST_COLUMNS:
+        st.warning(
+            f"{MOST_COLUMNS} variants are chosen, as many as fit side by side. Switch one off "
+            "before you add another."
+        )
     text, matches = _pick_text()
     if not text:
         st.caption("What you find or choose can be changed before it is added.")
@@ -48,7 +56,18 @@ def variant_form(lab: Lab) -> None:
     _preview(variant, experiment)
     for problem in problems:
         _show_error(_reason(problem))
-    _add_button(lab, variant, has_problems=bool(problems))
+    is_chosen = variant in lab.chosen
+    if is_chosen:
+        st.caption("It is one of your columns.")
+    st.button(
+        "Add",
+        type="primary",
+        icon=":material/add:",
+        key="add",
+        disabled=is_full or is_chosen or bool(problems),
+        on_click=_add,
+        args=(lab, variant),
+    )
 
 
 def _pick_text() -> tuple[str, list[str]]:
@@ -84,26 +103,6 @@ def _pick_text() -> tuple[str, list[str]]:
         on_change=_write_entry,
     )
     return text, matches
-
-
-def _add_button(lab: Lab, variant: Variant, *, has_problems: bool) -> None:
-    """Draw the button that adds a variant, and the reason if it cannot be added."""
-    refusal = ""
-    if variant in lab.chosen:
-        refusal = "It is one of your columns."
-    elif len(lab.chosen) >= MOST_COLUMNS:
-        refusal = f"There are {MOST_COLUMNS} columns, which is the most: switch one off first."
-    if refusal:
-        st.caption(refusal)
-    st.button(
-        "Add",
-        type="primary",
-        icon=":material/add:",
-        key="add",
-        disabled=bool(refusal) or has_problems,
-        on_click=_add,
-        args=(lab, variant),
-    )
 
 
 def _matches(text: str) -> list[str]:

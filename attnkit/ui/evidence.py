@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +17,7 @@ from attnkit.evidence.verdict import MARKS
 from attnkit.evidence.words import finding_in_words, rows_of
 from attnkit.experiment.experiment import SCHEMA, Experiment
 from attnkit.training.summary import percent
+from attnkit.ui.controls import labels_of
 from attnkit.ui.guess import outcome_in_words
 from attnkit.ui.lab import MOST_COLUMNS
 from attnkit.ui.markdown import plain
@@ -219,20 +220,36 @@ def guess_in_words(guess: Verdict, own_verdict: Verdict, shipped_verdict: Verdic
     return outcome_in_words(guess == judged)
 
 
+def _what_differs(experiment: Experiment, others: Sequence[Experiment]) -> str:
+    """Return the variants of an experiment, and its settings that others of its task lack."""
+    names = [re.sub(r" learning_rate=\S+", "", variant.value) for variant in experiment.sharing]
+    shown = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} others"
+    params, labels = experiment.to_params(), labels_of(experiment.task.name)
+    settings = [
+        f"{labels[name].lower()} {value}"
+        for name, value in params.items()
+        if name in labels
+        and name not in ("sharing", "n_seeds", "evaluate_every")
+        and any(one.to_params().get(name) != value for one in others)
+    ]
+    return f"{shown} ({', '.join(settings)})" if settings else shown
+
+
 def lab_links(experiments: Sequence[Experiment]) -> list[tuple[str, dict[str, str]]]:
     """Return labels and query parameters of links that set experiments up in the Lab.
 
-    The Lab shows at most `MOST_COLUMNS` columns; a label says if further ones are left out.
+    A label names the task; where several experiments have the same task, it also names the variants
+    and the settings by which they differ. The Lab shows at most `MOST_COLUMNS` columns; a label
+    says if further ones are left out.
     """
-    titles = Counter(experiment.task.title for experiment in experiments)
-    numbers: Counter[str] = Counter()
     links = []
     for experiment in experiments:
-        title = experiment.task.title
-        numbers[title] += 1
-        label = f"In the Lab: {title}" if len(experiments) > 1 else "Set it up in the Lab"
-        if titles[title] > 1:
-            label += f" ({numbers[title]} of {titles[title]})"
+        same_task = [one for one in experiments if one.task.title == experiment.task.title]
+        label = "Set it up in the Lab"
+        if len(experiments) > 1:
+            label = f"Set up in the Lab: {experiment.task.title}"
+        if len(same_task) > 1:
+            label += f", {_what_differs(experiment, same_task)}"
         if len(experiment.sharing) > MOST_COLUMNS:
             label += f", first {MOST_COLUMNS} of {len(experiment.sharing)} variants"
             experiment = experiment.replace(sharing=experiment.sharing[:MOST_COLUMNS])

@@ -7,6 +7,8 @@ from functools import cache
 
 import streamlit as st
 
+from attnkit.variants import OPTIONS
+
 OPEN = "words"
 """Key of the Lab's popover; its value tells whether it is open."""
 
@@ -30,7 +32,7 @@ WORDS = {
         "Each token's vector is multiplied with matrices W to make its query Q (what it looks "
         "for), its key K (what it is found by) and its value V (what it hands over). Sharing means "
         "that two of them, or all three, use the same matrix.",
-        ("queries", "query", "keys", "value matrix"),
+        ("queries", "query", "keys", "value matrix", "W_Q", "W_K", "W_V", "W_QK", "W_KV", "W_QV"),
     ),
     "QKV, Q=K, K=V, Q=V, Q=K=V": Word(
         "The five ways to share: QKV has three matrices, Q=K one for queries and keys, K=V one for "
@@ -203,7 +205,7 @@ WORDS = {
         "Vectors of the tokens that are not trained further.", ("frozen embedding",)
     ),
     "output matrix": Word(
-        "W_O, which is applied to what attention has collected.", ("output matrix",)
+        "W_O, which is applied to what attention has collected.", ("output matrix", "W_O")
     ),
     "MQA": Word("Multi-query attention: all heads share one head of keys and values.", ("MQA",)),
     "GQA": Word(
@@ -217,6 +219,15 @@ WORDS = {
     ),
     "text form": Word("A variant written in words, such as K=V n_heads=4.", ("text form",)),
     "diverged": Word("Training broke down: a number became infinite.", ("diverged",)),
+    "MHA": Word(
+        "Multi-head attention: every head has queries, keys and values of its own.",
+        ("MHA", "multi-head attention"),
+    ),
+    "low-rank residual": Word(
+        "Where heads share their keys and values, a small correction that each head adds: its "
+        "matrix is a product of two narrow ones, so there is little to store.",
+        ("low-rank residuals", "low-rank residual"),
+    ),
     "standard deviation": Word(
         "How far seeds typically lie from their mean.", ("standard deviation",)
     ),
@@ -224,7 +235,32 @@ WORDS = {
     "tying": Word("Letting several roles use one matrix from now on.", ("tying", "tied", "tie")),
     "overlap": Word("Share of the directions that two matrices both read.", ("overlap",)),
     "principal angle": Word(
-        "Angle between the closest directions of two subspaces.", ("principal angles",)
+        "Angle between the closest directions of two subspaces.",
+        ("principal angles", "principal angle"),
+    ),
+    "subspace": Word("All directions that a few vectors span.", ("subspaces", "subspace")),
+    "rank": Word(
+        "Number of independent directions that a matrix uses; low: few.",
+        ("effective rank", "low rank", "low-rank", "rank"),
+    ),
+    "norm": Word(
+        "Scales a token’s vector to a fixed length before a layer uses it.",
+        ("RMSNorm", "LayerNorm", "norm gains"),
+    ),
+    "induction": Word(
+        "A task: a token that has come before comes again, and the answer is the token that "
+        "followed it the last time.",
+        ("induction",),
+    ),
+    "recall": Word(
+        "A task in which a value is found by its key, like a number in a phone book. MQAR is such "
+        "a task with many questions (multi-query associative recall).",
+        ("recall", "MQAR"),
+    ),
+    "warm-up, schedule": Word(
+        "How the learning rate changes: it rises from 0 during the warm-up, then the schedule "
+        "keeps or lowers it.",
+        ("warm-up", "schedule"),
     ),
     "singular value, eigenvalue": Word(
         "Factor by which a matrix stretches one of its main directions.",
@@ -232,12 +268,12 @@ WORDS = {
     ),
     "antisymmetric part": Word(
         "Part of a matrix that changes its sign when the matrix is transposed.",
-        ("antisymmetric part", "skew part"),
+        ("antisymmetric part", "skew part", "skew"),
     ),
     "rotary positions": Word(
         "Positions that rotate queries and keys, so that a score depends on how far apart two "
         "tokens are.",
-        ("rotary positions",),
+        ("rotary positions", "RoPE"),
     ),
     "causal": Word("A token attends to earlier tokens only.", ("causal", "backwards only")),
     "distillation": Word("Training on the outputs of another model.", ("distillation",)),
@@ -262,6 +298,10 @@ def glossary() -> None:
 
 @cache
 def hints() -> list[list[str]]:
-    """Return pairs of a spelling and its meaning, the longest spelling first."""
+    """Return pairs of a spelling and its meaning, the longest spelling first.
+
+    They are those of the terms, and the words of text forms that no sentence has, such as kv_rank.
+    """
     pairs = [[form, word.meaning] for word in WORDS.values() for form in word.forms]
+    pairs += [[name, option.help] for name, option in OPTIONS.items() if "_" in name]
     return sorted(pairs, key=lambda pair: -len(pair[0]))

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { lookupOf, termsIn } from "../../attnkit/ui/assets/terms.js";
 
-const LOOKUP = lookupOf([["numbers kept per token", "cache"], ["Q=K=V", "five"], ["Q=K", "five"], ["seeds", "seed"], ["seed", "seed"]]);
+const LOOKUP = lookupOf([["numbers kept per token", "cache"], ["Q=K=V", "five"], ["Q=K", "five"], ["seeds", "seed"], ["seed", "seed"], ["kv_rank", "narrow"]]);
 const found = (text) => termsIn(text, LOOKUP).map(([start, end, meaning]) => [text.slice(start, end), meaning]);
 
 test("a term is found in any case, and the longest spelling wins", () => {
@@ -12,6 +12,10 @@ test("a term is found in any case, and the longest spelling wins", () => {
 
 test("a part of another word or of a longer text form is no term", () => {
   assert.deepEqual(found("seedling, unseeded, K=Q=K, Q=KV"), []);
+});
+
+test("a word of a text form is known beside its value", () => {
+  assert.deepEqual(found("QKV kv_rank=m/4, not my_kv_rank"), [["kv_rank", "narrow"]]);
 });
 
 test("a term of several words is one", () => {

@@ -7,7 +7,7 @@ import {
 } from "./direction.js";
 import {
   bars, clamp, diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, say,
-  scaleLegend, share,
+  scaleLegend, share, textWidth,
 } from "./ink.js";
 import { lacks, titled } from "./heads.js";
 import { columnsChart, lineChart } from "./charts.js";
@@ -186,7 +186,7 @@ const stages = {
   height: 90,
   shown: square,
   build(film, body) {
-    const grid = panelGrid(film, body, film.variants.length, NARROWEST);
+    const grid = panelGrid(film, body, film.variants.length, 84 + textWidth(STAGES));
     return film.variants.map((variant, p) => {
       panelTitle(grid.boxes[p], variant);
       return bars(film, grid.boxes[p], { labels: STAGES, width: Math.min(grid.inner, 340), color: variant.color });

@@ -4,10 +4,10 @@
 //        beyond, signed, alt, chosen: [model, kind, layer, head] | null}
 
 import { once, onWidth, states, unpacked, whenGone } from "./panels.js";
-import { clamp, diverging, el, number, say, scaleLegend, sequential, set, show } from "./ink.js";
+import { clamp, diverging, el, number, placeIn, say, scaleLegend, sequential, set, show } from "./ink.js";
 import { saveMenu } from "./save.js";
 
-const CELL = 20, CELL_LEAST = 6, TALLEST = 480, GAP = 28, PANEL_LEAST = 150;
+const CELL = 20, CELL_LEAST = 6, CELL_MOST = 48, TALLEST = 480, GAP = 28, PANEL_LEAST = 150;
 const INKS = ["#000000", "#ffffff"];
 
 export default function showAtlas({ data: packed, parentElement, setTriggerValue }) {
@@ -84,6 +84,17 @@ function arrange(state, width) {
     return column;
   });
   state.body.replaceChildren(...columns);
+  if (fits) enlarge(others.flat(), ...columns);
+}
+
+/** Enlarge the cells of some grids as far as their column gets neither higher than the one beside it nor too wide. */
+function enlarge(grids, column, beside) {
+  const kept = grids.map(({ table }) => table.style.cssText);
+  for (let cell = CELL_MOST; cell > CELL; cell -= 2) {
+    for (const { table } of grids) for (const side of ["--across", "--down"]) table.style.setProperty(side, `${cell}px`);
+    if (column.offsetHeight <= beside.offsetHeight && grids.every(({ box }) => box.scrollWidth <= box.clientWidth)) return;
+  }
+  grids.forEach(({ table }, place) => (table.style.cssText = kept[place]));
 }
 
 function buildGrid(state, first, place, width) {
@@ -217,10 +228,10 @@ function tell(state, grid, i, j) {
   const { panel } = grid, { tip } = state;
   say(tip, `${panel.model}, ${panel.kind}\n${placeOf(panel, i, j)}: ${valueText(panel.values[i][j])}`);
   tip.style.display = "block";
-  const cell = grid.cells[i][j].getBoundingClientRect(), around = tip.parentElement.getBoundingClientRect();
-  const x = cell.left + cell.width / 2 - around.left - tip.offsetWidth / 2;
-  tip.style.left = `${clamp(x, 0, Math.max(0, around.width - tip.offsetWidth))}px`;
-  tip.style.top = `${cell.top - around.top - tip.offsetHeight - 6}px`;
+  const cell = grid.cells[i][j].getBoundingClientRect();
+  const { x, y, width } = placeIn(tip.parentElement, { clientX: cell.left + cell.width / 2, clientY: cell.top });
+  tip.style.left = `${clamp(x - tip.offsetWidth / 2, 0, Math.max(0, width - tip.offsetWidth))}px`;
+  tip.style.top = `${y - tip.offsetHeight - 6}px`;
 }
 
 /** Black or white, whichever stands out more. */

@@ -5,7 +5,7 @@
 
 import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from "./panels.js";
 import { paperOf, round, saveMenu } from "./save.js";
-import { clamp, el, paint, percent, say, sequential, set, share, show, svg } from "./ink.js";
+import { clamp, el, paint, percent, placeIn, say, sequential, set, share, show, svg } from "./ink.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, LINE = 11;
 const SHORT_NAMES = 200, PHONE = 640;
@@ -159,7 +159,7 @@ function buildChart(state, box, row, height, column, top, levels) {
   const cursor = svg("path", { class: "ak-cursor" }, node);
   const reading = svg("text", { x: right, y: 14, "text-anchor": "end", class: "ak-reading" }, node);
   node.onmousemove = (event) => {
-    const share = (event.clientX - node.getBoundingClientRect().left - size.left) / (right - size.left);
+    const share = (placeIn(node, event).x - size.left) / (right - size.left);
     read(state, nearest(state.steps, share * data.last_step));
   };
   return { node, x, y, right, bottom, drawnLevels, previous, band, runs, mean, cursor, reading };
@@ -207,8 +207,7 @@ function buildMap(state, box, column) {
   circle(0, 0, mark);
   for (const name of ["ak-halo", "ak-mark"]) svg("path", { class: name }, mark);
   over.onmousemove = (event) => {
-    const around = over.getBoundingClientRect();
-    const i = Math.floor((event.clientY - around.top - top) / h), j = Math.floor((event.clientX - around.left - left) / w);
+    const { x, y } = placeIn(over, event), i = Math.floor((y - top) / h), j = Math.floor((x - left) / w);
     tell(state, drawn, i in rows && j in columns ? [i, j] : null, event);
   };
   over.onmouseleave = () => tell(state, drawn, null);
@@ -267,7 +266,8 @@ function drawCurve(state, chart, curve, levels) {
   for (let first = 0; first < runs.length; first += steps.length) each += lineOf(runs.subarray(first, first + steps.length));
   set(chart.runs, "d", each);
   set(chart.mean, "d", lineOf([...mean]));
-  set(chart.previous, "d", curve?.previous ? lineOf([...floats(curve.previous)], floats(state.data.previous_steps)) : "");
+  const before = floats(state.data.previous_steps); // the run before may have been longer than the chart
+  set(chart.previous, "d", curve?.previous ? lineOf([...floats(curve.previous)].filter((_, k) => before[k] <= state.data.last_step), before) : "");
 }
 
 function fillMap(state, drawn, panel) {
@@ -346,10 +346,10 @@ function tell(state, drawn, cell, event) {
   const { tip } = state, { maps } = state.data;
   tip.style.display = cell ? "block" : "none";
   if (!cell) return;
-  const [i, j] = cell, around = tip.parentElement.getBoundingClientRect();
+  const [i, j] = cell, { x, y, width } = placeIn(tip.parentElement, event);
   setText(tip, `“${maps.rows[i]}” attends to “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
-  tip.style.left = `${clamp(event.clientX - around.left + 12, 0, around.width - tip.offsetWidth)}px`;
-  tip.style.top = `${event.clientY - around.top - 30}px`;
+  tip.style.left = `${clamp(x + 12, 0, width - tip.offsetWidth)}px`;
+  tip.style.top = `${y - 30}px`;
 }
 
 function setLegend(element, entries) {

@@ -34,7 +34,7 @@
 //   film.tip.show(text, event), film.tip.hide()
 
 import { once, onSight, onWidth, states, whenGone } from "./panels.js";
-import { clamp, el, number, percent, say, set, show, svg } from "./ink.js";
+import { clamp, el, number, percent, placeIn, say, set, show, svg } from "./ink.js";
 import { saveMenu } from "./save.js";
 import { dashOf } from "./charts.js";
 
@@ -208,10 +208,9 @@ function tipIn(root) {
     show(text, event) {
       say(tip, text);
       tip.style.display = "block";
-      const around = root.getBoundingClientRect();
-      const x = event.clientX - around.left + 14, y = event.clientY - around.top - 14 - tip.offsetHeight;
-      tip.style.left = `${clamp(x, 0, Math.max(0, around.width - tip.offsetWidth))}px`;
-      tip.style.top = `${event.clientY - tip.offsetHeight < 70 ? y + tip.offsetHeight + 34 : y}px`;
+      const { x, y, width } = placeIn(root, event), high = tip.offsetHeight;
+      tip.style.left = `${clamp(x + 14, 0, Math.max(0, width - tip.offsetWidth))}px`;
+      tip.style.top = `${event.clientY - high * (tip.currentCSSZoom ?? 1) < 70 ? y + 20 : y - 14 - high}px`;
     },
   };
 }

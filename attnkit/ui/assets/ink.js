@@ -83,6 +83,12 @@ export const percent = (part) => (!Number.isFinite(part) ? "–" : part >= 1 ? "
 /** A weight or a probability, always with two decimals. */
 export const share = (value) => (Number.isFinite(value) ? value.toFixed(2).replace(/^-(?=.*[1-9])/, "−").replace("-", "") : "–");
 
+/** Where a pointer is in an element, and the element's width, in the element's own pixels: it may be zoomed. */
+export function placeIn(element, event) {
+  const box = element.getBoundingClientRect(), zoom = element.currentCSSZoom ?? 1;
+  return { x: (event.clientX - box.left) / zoom, y: (event.clientY - box.top) / zoom, width: box.width / zoom };
+}
+
 export const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
 /** 256 colours, as bytes, through the given ones. */
@@ -166,25 +172,18 @@ export function paint(canvas, values, scale) {
   kept.context.putImageData(kept.image, 0, 0);
 }
 
-const WIDE = 900;
-
 /**
  * `n` boxes of at least `least` pixels side by side, in balanced rows; `.inner` is their width.
  * With `parts`, boxes have so many children each, and those of boxes in a row begin at one height.
  */
 export function panelGrid(film, parent, n, least, parts = 0, gap = 16) {
-  const width = parent.clientWidth || film.width;
-  let columns = columnsFor(width + gap, n, least + gap), frame = parent;
-  if (n === 5 && columns === 3) { // the five sharings in three columns would leave a hole
-    columns = width < WIDE ? 2 : 5;
-    if (columns === 5) frame = el("div", "ak-scroll", parent);
-  }
-  const inner = Math.max(Math.floor((width - gap * (columns - 1)) / columns), frame === parent ? 0 : Math.ceil(least));
-  const node = el("div", "ak-panels", frame);
-  node.style.gridTemplateColumns = frame === parent ? `repeat(${columns}, minmax(0, 1fr))` : `repeat(${columns}, ${inner}px)`;
+  const width = parent.clientWidth || film.width, columns = columnsFor(width + gap, n, least + gap);
+  const inner = Math.floor((width - gap * (columns - 1)) / columns);
+  const node = el("div", "ak-panels", parent);
+  node.style.gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`;
   node.style.columnGap = `${gap}px`;
   const boxes = Array.from({ length: n }, () => el("div", "ak-panel", node));
-  for (const box of parts ? boxes : []) Object.assign(box.style, { display: "grid", gridRow: `span ${parts}`, gridTemplateRows: "subgrid", rowGap: 0 });
+  for (const box of parts ? boxes : []) Object.assign(box.style, { display: "grid", gridTemplateColumns: "minmax(0, 1fr)", gridRow: `span ${parts}`, gridTemplateRows: "subgrid", rowGap: 0 });
   return { node, boxes, columns, inner };
 }
 
@@ -257,8 +256,7 @@ export function heatMap(film, parent, given) {
   });
   const kept = { values: new Float32Array(rows.length * columns.length) };
   const place = (event) => {
-    const box = node.getBoundingClientRect();
-    const i = Math.floor((event.clientY - box.top - top) / h), j = Math.floor((event.clientX - box.left - left) / w);
+    const { x, y } = placeIn(node, event), i = Math.floor((y - top) / h), j = Math.floor((x - left) / w);
     return [i >= 0 && i < rows.length ? i : -1, j >= 0 && j < columns.length ? j : -1];
   };
   node.onpointermove = (event) => {

@@ -77,7 +77,7 @@ export const jointFigure = {
   build(film, body) {
     const legend = el("div", "ak-film-legend", body);
     for (const { name, ...ink } of ROLE_INK) openMark(markLegend(legend, ink.shape, ink.color, name), ink);
-    const grid = panelGrid(film, body, film.variants.length, 180, 3);
+    const grid = panelGrid(film, body, film.variants.length, 170, 3);
     return film.variants.map((variant, p) => {
       const box = grid.boxes[p], title = panelTitle(box, variant), { widths } = notesOf(film, p);
       if (notMapped(film, p)) {

@@ -1,13 +1,13 @@
 // The Attention page: the stages of one lookup, with real numbers, side by side between variants.
 
 import {
-  bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, percent, say,
+  bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, percent, placeIn, say,
   set, strip, svg, textWidth,
 } from "./ink.js";
 import { columnsOf, findingOf, followed, isLate, mostHeads, placeText, short } from "./followed.js";
 
 const LONGEST_NAME = 14; // letters of an entry in the table; of longer ones only its name
-const STAGE_ROW = 18, NUMBER = 54;
+const STAGE_ROW = 18, NUMBER = 50, BAR = 24, WEIGHT = 36, CELLS = 30; // pixels of the table's parts, at least
 const isMasked = (value) => value === -Infinity || value < -9e4;
 
 /** The entry whose k and v are shown: the one pointed at, the right one, or the most looked at. */
@@ -109,15 +109,21 @@ function stageBox(parent, place, text) {
   return [box, el("span", "", line, text)];
 }
 
+/** Names of the entries in the table, and the right edges of names, of q·k and of scores. */
+function stageNames(film, p) {
+  const layer = film.header.layers[film.header.layer];
+  const names = layer.columns.map((name, j) => (layer.column_titles[j].length > LONGEST_NAME ? name : layer.column_titles[j]));
+  const left = 18 + textWidth(names), step = NUMBER * (film.variants[p].n_maps > 1 ? 1.6 : 1);
+  return { names, edges: [left, left + step, left + 2 * step] };
+}
+
 /** One row per entry: q·k, scaled and masked, weight, weighted value; `title` says what is done. */
 function stageTable(film, parent, title, p, width) {
   const { header } = film, layer = header.layers[header.layer], variant = film.variants[p];
-  const names = layer.columns.map((name, j) => (layer.column_titles[j].length > LONGEST_NAME ? name : layer.column_titles[j]));
-  const tokens = columnsOf(layer);
-  const left = 18 + textWidth(names), several = variant.n_maps > 1 ? 1.6 : 1;
-  const at = [left + NUMBER * several, left + 2 * NUMBER * several];
-  const bar = at[1] + 8, long = Math.max(24, (width - at[1]) * 0.42 - 40), value = bar + long + 36, cells = Math.max(30, width - value - 10);
-  const top = 20, height = top + names.length * STAGE_ROW, total = value + 10 + cells;
+  const { names, edges: [left, ...at] } = stageNames(film, p), tokens = columnsOf(layer);
+  const room = width - at[1] - WEIGHT, long = room < 18 + BAR + CELLS ? 0 : Math.max(BAR, (room + WEIGHT) * 0.42 - 40);
+  const bar = at[1] + 8, value = bar + long + WEIGHT - (long ? 0 : 8), spare = width - value - 10, cells = spare < 18 ? 0 : spare;
+  const top = 20, height = top + names.length * STAGE_ROW, total = value + (cells && 10 + cells);
   const node = el("div", "ak-heat", el("div", "ak-scroll", parent));
   Object.assign(node.style, { width: `${total}px`, height: `${height}px` });
   const canvas = el("canvas", "", node);
@@ -132,7 +138,7 @@ function stageTable(film, parent, title, p, width) {
   head(at[0], "q·k");
   const scored = head(at[1], ""), known = {};
   head(value, "weight");
-  head(total, cells < 66 ? "× v" : "weight × v");
+  if (cells) head(total, cells < 66 ? "× v" : "weight × v");
   const rows = names.map((name, j) => {
     const y = top + j * STAGE_ROW, base = y + STAGE_ROW / 2 + 4;
     const group = svg("g", { class: `ak-bar-row${j === header.target ? " ak-bar-target" : ""}` }, over);
@@ -145,12 +151,12 @@ function stageTable(film, parent, title, p, width) {
     return { group, product: text(at[0]), score: text(at[1]), ink, weight: text(value) };
   });
   node.onpointermove = (event) => {
-    const box = node.getBoundingClientRect(), j = Math.floor((event.clientY - box.top - top) / STAGE_ROW);
+    const { x, y } = placeIn(node, event), j = Math.floor((y - top) / STAGE_ROW);
     if (j < 0 || j >= names.length) return film.link.point();
     film.link.point(tokens[j]);
-    const k = Math.floor(((event.clientX - box.left - value - 10) / cells) * variant.d_v);
+    const k = Math.floor(((x - value - 10) / cells) * variant.d_v);
     const title = layer.column_titles[j];
-    if (k >= 0 && j < layer.column_positions.length) film.tip.show(`${title}\nweight × v, number ${k + 1} of ${variant.d_v}: ${number(weighted[j * variant.d_v + k], 4)}`, event);
+    if (cells && k >= 0 && j < layer.column_positions.length) film.tip.show(`${title}\nweight × v, number ${k + 1} of ${variant.d_v}: ${number(weighted[j * variant.d_v + k], 4)}`, event);
     else film.tip.show(title, event);
   };
   node.onpointerleave = () => {
@@ -259,7 +265,8 @@ export const lookupFigure = {
   ].filter(Boolean).join(" "),
   height: 700,
   build(film, body) {
-    const grid = panelGrid(film, body, film.variants.length, Math.min(film.width, 280), 1 + STAGES);
+    const least = Math.max(...film.variants.map((_, p) => (film.shape(`${p}.weights`) ? stageNames(film, p).edges[2] + WEIGHT + 18 + BAR + CELLS : 0)));
+    const grid = panelGrid(film, body, film.variants.length, least, 1 + STAGES);
     const parts = film.variants.map((variant, p) => {
       const box = grid.boxes[p];
       panelTitle(box, variant);

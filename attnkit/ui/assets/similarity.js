@@ -12,7 +12,7 @@ import { variantHeading, variantTable } from "./tables.js";
 import { filmPage } from "./film.js";
 import { jointFigure } from "./joint.js";
 
-const NARROWEST = 180, BAR = 84, BAR_HEIGHT = 12;
+const NARROWEST = 170, BAR = 84, BAR_HEIGHT = 12;
 
 /** A number with a mark beside random matrices, over a bar from 0 to 1 with their range in grey. */
 function alikeCell(cell) {

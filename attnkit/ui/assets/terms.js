@@ -1,14 +1,15 @@
 // Meanings of terms on any page: each term is underlined where it first occurs, and pointing at it,
 // or tapping it, anywhere shows what it means. Text is marked by the browser's highlights, so that
-// no node of Streamlit or of another component is touched.
+// no node of Streamlit or of another component is touched. This component is on every page, so it also
+// keeps a press on a help icon from flipping the switch whose label the icon stands in.
 // data: {hints: [[spelling, meaning]], the longest spelling first}
 
 import { once, states, unpacked, whenGone } from "./panels.js";
 import { clamp, say } from "./ink.js";
 import { settleSidebar } from "./sidebar.js";
 
-const PAUSE = 500;
-const SKIPPED = "h1, a, button, summary, input, textarea, select, code, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
+const PAUSE = 500, HELP = "label [data-testid=stTooltipIcon]", PRESS = ["pointerdown", "mousedown", "click"];
+const SKIPPED = "h1, a, button, summary, input, textarea, select, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
 
 export default function showTerms({ data: packed, parentElement }) {
   const root = once(parentElement, "div", "ak-terms");
@@ -24,8 +25,8 @@ export default function showTerms({ data: packed, parentElement }) {
 
 /** Pattern and meaning by spelling in lower case. */
 export function lookupOf(hints) {
-  const escaped = hints.map(([form]) => form.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  const pattern = new RegExp(`(?<![\\p{L}\\d=+·-])(?:${escaped.join("|")})(?![\\p{L}\\d=])(?! that\\b)`, "giu");
+  const escaped = hints.map(([form]) => form.replace(/[.*+?^${}()|[\]\\]/g, "\\$&") + (/[a-z]_/.test(form) ? "" : "(?!=)")); // kv_rank=4
+  const pattern = new RegExp(`(?<![\\p{L}\\d=+·_-])(?:${escaped.join("|")})(?![\\p{L}\\d_])(?! that\\b)`, "giu");
   return { pattern, meanings: new Map(hints.map(([form, meaning]) => [form.toLowerCase(), meaning])) };
 }
 
@@ -114,6 +115,13 @@ function begin(root, hints) {
     }
     waiting ||= setTimeout(mark, PAUSE);
   });
+  const guarded = new WeakSet();
+  document.addEventListener("pointerdown", ({ target }) => { // before the icon itself hears of it
+    const icon = target.closest?.(HELP);
+    if (!icon || guarded.has(icon)) return;
+    guarded.add(icon);
+    for (const type of PRESS) icon.addEventListener(type, (event) => event.stopPropagation(), listening);
+  }, { ...listening, capture: true });
   observer.observe(page, { childList: true, characterData: true, subtree: true });
   page.addEventListener("toggle", () => { waiting ||= setTimeout(mark, PAUSE); }, { ...listening, capture: true });
   waiting = setTimeout(mark, PAUSE);

@@ -5,7 +5,8 @@
 import { once, states, unpacked, whenGone } from "./panels.js";
 import { clamp, el, say, show } from "./ink.js";
 
-const AWAY = 10, CHECKS = 250;
+const AWAY = 10, CHECKS = 250, WIDEST = 380;
+const HEAD = "[data-testid=stLayoutWrapper]:has(> .st-key-bar)";
 
 export default function showTour({ data: packed, parentElement }) {
   const data = unpacked(packed), root = once(parentElement, "div", "ak-tour");
@@ -32,6 +33,7 @@ function button(parent, text, press) {
 function build(root, stops) {
   const open = button(root, "Take the tour", () => go(0));
   const frame = el("div", "ak-tour-frame", root), card = el("div", "ak-tour-card", root);
+  for (const node of [frame, card]) node.popover = "manual"; // above everything, the sidebar included
   card.setAttribute("role", "dialog");
   card.setAttribute("aria-label", "Tour of the Lab");
   const head = el("div", "ak-tour-head", card), title = el("b", "", head, ""), place = el("span", "", head, "");
@@ -40,7 +42,7 @@ function build(root, stops) {
     const inside = card.contains(document.activeElement);
     clearInterval(state.checking);
     state.checking = 0;
-    for (const node of [frame, card]) show(node, false);
+    for (const node of [frame, card]) node.hidePopover();
     if (inside) open.focus();
   };
   const quit = button(row, "Leave", leave), back = button(row, "Back", () => go(state.at - 1));
@@ -49,22 +51,45 @@ function build(root, stops) {
   quit.className = "ak-tour-leave";
   next.className = "ak-tour-next";
   root.addEventListener("keydown", (event) => event.key === "Escape" && leave());
-  leave();
 
-  /** Put the frame around the targets, and the card where it hides none of them. */
+  /** The box around what is seen of the targets, in the card's own pixels; undefined if there are none. */
+  function boxOf(nodes, zoom) {
+    const boxes = nodes.map((node) => node.getBoundingClientRect()).filter(({ width }) => width);
+    const edge = (side, pick, most) => clamp(pick(...boxes.map((box) => box[side])) / zoom, 0, most / zoom);
+    return boxes.length ? {
+      left: edge("left", Math.min, innerWidth) - 4, right: edge("right", Math.max, innerWidth) + 4,
+      top: edge("top", Math.min, innerHeight) - 4, bottom: edge("bottom", Math.max, innerHeight) + 4,
+    } : undefined;
+  }
+
+  /** Put the frame around the targets, and the card where it hides none of them; return whether it hides none. */
   function arrange() {
-    const boxes = [...document.querySelectorAll(stops[state.at].targets)].map((node) => node.getBoundingClientRect()).filter(({ width }) => width);
-    const scale = card.currentCSSZoom ?? 1, [wide, high] = [innerWidth / scale, innerHeight / scale];
-    show(frame, boxes.length > 0);
-    const edge = (side, pick) => pick(...boxes.map((box) => box[side] / scale));
-    const around = boxes.length
-      ? { left: edge("left", Math.min) - 4, top: edge("top", Math.min) - 4, right: edge("right", Math.max) + 4, bottom: edge("bottom", Math.max) + 4 }
-      : { left: wide / 2, top: 60, right: wide / 2, bottom: 60 };
+    const zoom = card.currentCSSZoom ?? 1, [wide, high] = [innerWidth / zoom, innerHeight / zoom];
+    Object.assign(card.style, { width: `${Math.min(WIDEST, wide - 2 * AWAY)}px`, maxHeight: `${high - 2 * AWAY}px` });
+    const { offsetWidth: width, offsetHeight: height } = card, lowest = high - height - AWAY, last = wide - width - AWAY;
+    const box = boxOf(targets(), zoom), around = box ?? { left: wide / 2, right: wide / 2, top: 60, bottom: 60 };
+    show(frame, Boolean(box));
     Object.assign(frame.style, { left: `${around.left}px`, top: `${around.top}px`, width: `${around.right - around.left}px`, height: `${around.bottom - around.top}px` });
-    const { offsetWidth: width, offsetHeight: height } = card;
-    const below = around.bottom + AWAY, above = around.top - AWAY - height;
-    const top = below + height < high ? below : above > 0 ? above : high - height - AWAY;
-    Object.assign(card.style, { left: `${clamp((around.left + around.right - width) / 2, AWAY, Math.max(AWAY, wide - width - AWAY))}px`, top: `${Math.max(AWAY, top)}px` });
+    const left = clamp((around.left + around.right - width) / 2, AWAY, last), top = clamp(around.top, AWAY, lowest);
+    const places = [[left, around.bottom + AWAY], [left, around.top - AWAY - height], [around.right + AWAY, top], [around.left - AWAY - width, top]];
+    const free = places.find(([x, y]) => x >= AWAY && x <= last && y >= AWAY && y <= lowest);
+    const [x, y] = free ?? [left, lowest];
+    Object.assign(card.style, { left: `${x}px`, top: `${y}px` });
+    return Boolean(free);
+  }
+
+  const targets = () => [...document.querySelectorAll(stops[state.at].targets)];
+
+  /** Scroll to the targets, so that they are seen beside the card, and close a sidebar that lies over them. */
+  function bring() {
+    const [first] = targets(), main = first?.closest("[data-testid=stMain]");
+    if (!main) return;
+    first.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const box = first.getBoundingClientRect(), head = document.querySelector(HEAD);
+    const least = !head || head.contains(first) || getComputedStyle(head).position !== "sticky" ? 0 : head.getBoundingClientRect().bottom;
+    if (!arrange() || box.top < least) main.scrollBy({ top: box.top - least - AWAY, behavior: "instant" });
+    const over = document.elementsFromPoint(box.left + Math.min(box.width, innerWidth) / 2, first.getBoundingClientRect().top + 4);
+    if (over.some((node) => node.closest("[data-testid=stSidebar]"))) document.querySelector("[data-testid=stSidebarCollapseButton] button")?.click();
   }
 
   function go(at) {
@@ -74,8 +99,8 @@ function build(root, stops) {
     say(text, stops[at].text);
     say(next, at + 1 < stops.length ? "Next" : "Done");
     back.disabled = at === 0;
-    for (const node of [frame, card]) show(node, true);
-    document.querySelector(stops[at].targets)?.scrollIntoView({ block: "nearest" });
+    for (const node of [frame, card]) node.showPopover();
+    bring();
     arrange();
     state.checking ||= setInterval(arrange, CHECKS); // the page moves as it is drawn and scrolled
     next.focus({ preventScroll: true });
