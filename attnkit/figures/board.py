@@ -24,7 +24,12 @@ from attnkit.figures.panels import thin
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
-from attnkit.training.summary import percent, percent_interval
+from attnkit.training.summary import (
+    asymmetry_in_words,
+    percent,
+    percent_interval,
+    two_numbers,
+)
 from attnkit.variants import Variant
 from attnkit.variants.catalogue import second_line_of, title_of
 from attnkit.variants.palette import colors_of
@@ -43,9 +48,6 @@ _LEAST_COLUMNS = 8
 
 _LETTER, _NAME = 8, 11
 """Widths in pixels of a cell under a single letter and under a name."""
-
-_SAME = 0.005
-"""Scores that differ by less are shown as equal."""
 
 _VISIBLE = 0.0005
 """Smallest relative difference of costs that is shown."""
@@ -80,7 +82,6 @@ def board(
     accuracies = _accuracy_texts(snapshot) if can_share_runs(trained, experiment) else {}
     pair_scores = _pair_scores(snapshot, seed, layer, head)
     asymmetry = snapshot.per_sharing(snapshot.asymmetry)
-    latest_asymmetry = snapshot.per_sharing((1 - snapshot.latest("score_symmetry")) / 2)
     columns = []
     for column, variant in zip(planned_columns(experiment), experiment.sharing, strict=True):
         if variant in trained.sharing:
@@ -91,8 +92,7 @@ def board(
             column["curve"]["previous"] = _previous(previous, variant, name)
             column["levels"] = levels + _levels_of(trained, variant, values[0, index], name)
             column["asymmetry"] = _curve(asymmetry[indices, index], 1.0)
-            mean_asymmetry = float(mean_interval(latest_asymmetry[index]).mean)
-            column["asymmetry_value"] = _number(mean_asymmetry)
+            column["asymmetry_value"] = asymmetry_in_words(snapshot, variant)
             column["map"] = maps["panels"][index]
             column["scores"] = pair_scores.get(variant, [])
         else:
@@ -322,7 +322,7 @@ def _mark(snapshot: Snapshot, layer: int, frame: MapLayout) -> dict[str, int] | 
 def _pair(snapshot: Snapshot, layer: int) -> tuple[int, int] | None:
     """Return the marked pair of positions if the layer has scores for both directions."""
     layer_spec = snapshot.experiment.layer_specs[layer]
-    pair = marked_pair(snapshot)
+    pair = marked_pair(snapshot.experiment.task, example_of(snapshot))
     both = range(
         max(layer_spec.query_positions[0], layer_spec.key_positions[0]),
         min(layer_spec.query_positions[1], layer_spec.key_positions[1]),
@@ -342,6 +342,7 @@ def _pair_scores(
     names = [experiment.task.label(snapshot.probe.tokens)[i].short for i in pair]
     scores = snapshot.per_sharing(np.moveaxis(scores[:, layer], 0, -1))
     scores = scores[..., experiment.seeds.index(seed)].astype(np.float64)  # (h, i, j, variant)
+    same_both_ways = snapshot.per_sharing(snapshot.same_both_ways)[:, experiment.seeds.index(seed)]
     texts: dict[Variant, list[dict[str, Any]]] = {}
     for k, variant in enumerate(experiment.sharing):
         n_heads = experiment.wiring(variant).sizes.n_heads
@@ -351,10 +352,11 @@ def _pair_scores(
         score, mirrored = float(of_head[pair]), float(of_head[pair[::-1]])
         if math.isnan(score) or math.isnan(mirrored):
             continue
-        same = abs(score - mirrored) < _SAME
+        same = bool(same_both_ways[k])
+        there, back = two_numbers(score, mirrored, same=same)
         texts[variant] = [
-            {"text": f"{names[0]}→{names[1]} {_number(score)}", "same": same},
-            {"text": f"{names[1]}→{names[0]} {_number(mirrored)}", "same": same},
+            {"text": f"{names[0]}→{names[1]} {there}", "same": same},
+            {"text": f"{names[1]}→{names[0]} {back}", "same": same},
         ]
     return texts
 
@@ -370,13 +372,6 @@ def _alt_text(column: dict[str, Any]) -> str:
     if column["asymmetry_value"]:
         parts.append(f"score asymmetry {column['asymmetry_value']}")
     return f"{column['name']}: {'; '.join(parts)}. {column['facts']}."
-
-
-def _number(value: float) -> str:
-    """Return a number with two decimals and a typographic minus, or a note if it is NaN."""
-    if math.isnan(value):
-        return "not defined here"
-    return f"{value:.2f}".replace("-0.00", "0.00").replace("-", "−")
 
 
 def _packed(values: np.ndarray) -> str:

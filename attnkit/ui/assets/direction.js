@@ -2,8 +2,8 @@
 // Arrays are those of attnkit/analysis/inspection/symmetry.py.
 
 import {
-  diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, say, scaleLegend, share,
-  textWidth,
+  diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, say, scaleLegend,
+  textWidth, twoNumbers,
 } from "./ink.js";
 import { lacks, titled } from "./heads.js";
 import { everyone, listed, percents, verb } from "./sentences.js";
@@ -23,11 +23,8 @@ export const square = (film) => film.header.square !== false;
 /** Whether the attention on the right (0) or the mirrored (1) entry is known at any step. */
 export const hasMass = (film, c) => film.variants.some((_, p) => film.steps.some((_, k) => Number.isFinite(film.value(`${p}.mass`, [c], k))));
 
-/** A question of the example and the entry that holds its answer: two positions that are shown. */
-function pairOf({ header }) {
-  const i = header.target.findIndex((j, at) => j >= 0 && j !== at);
-  return i < 0 ? null : [i, header.target[i]];
-}
+/** A question of the example and the entry that holds its answer: two positions that are shown, or null. */
+const pairOf = ({ header }) => header.pair;
 
 /** The names of the pair's two directions; null if no pair is shown. */
 function directionsOf(film) {
@@ -54,8 +51,16 @@ function stateOf(film, p) {
 const namesOf = (states) => states.map(({ name }) => name);
 const rightOf = (states) => percents(states.map(({ accuracy }) => accuracy));
 
+/** Which questions and models percentages are about. */
+const basis = ({ header: { seed } }) => `Percentages: all held-out questions${seed === undefined ? "" : `, seed ${seed}`}.`;
+
 /** The sentence to take away at the shown step. */
 export function concludeDirection(film) {
+  const text = conclusionOf(film);
+  return text.includes("%") ? `${text} ${basis(film)}` : text;
+}
+
+function conclusionOf(film) {
   if (!square(film)) return "Queries and keys belong to different sequences here, so a score has no opposite direction.";
   const states = film.variants.map((_, p) => stateOf(film, p)).filter(({ known }) => known), tied = states.filter((state) => state.tied);
   if (!states.length) return "Training diverged, so there are no scores to compare.";
@@ -105,10 +110,14 @@ const SIGNS = { "=": "= the same", "≈": "≈ nearly the same", "≠": "≠ dif
 /** The columns of the table: a heading, and the text of a variant's cell. */
 function columnsOfTable(film) {
   const directions = directionsOf(film), pair = pairOf(film), columns = [];
-  const score = (p, [i, j]) => (hasHead(film, p) ? share(film.part(`${p}.scores`, [0])[i * film.header.labels.length + j]) : "–");
+  const scores = (p, state) => {
+    if (!hasHead(film, p)) return ["–", "–"];
+    const all = film.part(`${p}.scores`, [0]), n = film.header.labels.length, [i, j] = pair;
+    return twoNumbers(all[i * n + j], all[j * n + i], state.equal);
+  };
   if (square(film) && directions) {
-    columns.push([`score ${directions[0]}`, (p) => score(p, pair)]);
-    columns.push([`score ${directions[1]}`, (p, state) => `${signOf(state)} ${score(p, pair.toReversed())}`.trim()]);
+    columns.push([`score ${directions[0]}`, (p, state) => scores(p, state)[0]]);
+    columns.push([`score ${directions[1]}`, (p, state) => `${signOf(state)} ${scores(p, state)[1]}`.trim()]);
   } else if (square(film)) columns.push(["both directions", (_, state) => SIGNS[signOf(state)] ?? "–"]);
   if (hasMass(film, 0)) columns.push(["attention on the right entry", (_, { right }) => percent(right)]);
   if (hasMass(film, 1)) columns.push(["attention on the mirrored entry", (_, { mirrored }) => percent(mirrored)]);
@@ -122,7 +131,7 @@ export const directionTable = {
   hint: (film) => {
     if (!square(film)) return "Choose an encoder or decoder layer above to compare two directions. The weights of this layer can be compared: see More figures.";
     const several = film.header.notes.some(({ n_maps }) => n_maps > 1) ? " Of a head with several maps, the scores are those of the first." : "";
-    return `= both directions have the same score, ≈ nearly the same. Scores are those of one example, before masks and softmax.${several}`;
+    return `= both directions have the same score, ≈ nearly the same. Scores are those of one example, before masks and softmax.${several} ${basis(film)}`;
   },
   height: 190,
   shape: (film) => columnsOfTable(film).map(([heading]) => heading),
