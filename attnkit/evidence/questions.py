@@ -329,13 +329,13 @@ _QUESTIONS = (
             ),
             Numbers(
                 "ranking",
-                "Loss on text after 4,800 steps: one matrix {Q=K=V:loss@8} nats, three "
+                "Loss on text after 4,800 steps: Q=K=V {Q=K=V:loss@8} nats, QKV "
                 "{QKV:loss@8}. Q=K has {Q=K:loss@8}, with a self-mask {Q=K, self-mask:loss@8} (QKV "
                 "{QKV, self-mask:loss@8}).",
             ),
         ),
         claims=("one_matrix", "symmetry_follows", "ranking"),
-        guess="One matrix for all on three relations. Will it do as well as three?",
+        guess="One matrix for all (Q=K=V) on three relations. Will it do as well as three?",
         guesses={
             "Yes, on all of them": "held",
             "No, not on all": "did not hold",

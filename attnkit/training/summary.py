@@ -269,3 +269,10 @@ def percent(share: float) -> str:
     if np.isnan(share):
         return "–"
     return f"{min(share, 0.99):.0%}" if share < 1 else "100%"
+
+
+def percent_beside(share: float, other: float) -> str:
+    """Return a share in percent with as many decimals as it takes to differ from another share."""
+    texts = [percent(share), *(f"{share:.{n}%}" for n in range(1, 5))]
+    others = [percent(other), *(f"{other:.{n}%}" for n in range(1, 5))]
+    return next((a for a, b in zip(texts, others, strict=True) if a != b), texts[0])
