@@ -316,14 +316,14 @@ _QUESTIONS = (
         numbers=(
             Numbers(
                 "one_matrix",
-                "Runs with one matrix that find spouses: {Q=K=V, married:solved} (three matrices "
+                "Runs of Q=K=V that find spouses: {Q=K=V, married:solved} (QKV "
                 "{QKV, married:solved}); that look up a phone book: {Q=K=V, phone book:solved} "
                 "({QKV, phone book:solved}). Who reports to whom, right after 4,800 steps: "
                 "{Q=K=V, reports to:@8} ({QKV, reports to:@8}).",
             ),
             Numbers(
                 "symmetry_follows",
-                "Asymmetry of the scores with three matrices: {QKV, married:asymmetry} for "
+                "Asymmetry of the scores of QKV: {QKV, married:asymmetry} for "
                 "spouses, {QKV, reports to:asymmetry} for who reports to whom (0 is symmetric, ½ "
                 "is unrelated).",
             ),

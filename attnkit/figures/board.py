@@ -49,6 +49,9 @@ _LEAST_COLUMNS = 8
 _LETTER, _NAME = 8, 11
 """Widths in pixels of a cell under a single letter and under a name."""
 
+_LARGEST = 65_500
+"""Scores are recorded up to this size; larger ones only as being larger."""
+
 _VISIBLE = 0.0005
 """Smallest relative difference of costs that is shown."""
 
@@ -201,14 +204,17 @@ def adjustment(experiment: Experiment, variant: Variant) -> str:
 def _accuracy_texts(snapshot: Snapshot) -> dict[Variant, dict[str, str]]:
     """Return the accuracy of every variant and a note with its interval, as parts of a column."""
     experiment = snapshot.experiment
-    accuracy = mean_interval(snapshot.per_sharing(snapshot.latest("accuracy")))
+    of_seeds = snapshot.per_sharing(snapshot.latest("accuracy"))
+    accuracy = mean_interval(of_seeds)
     training = mean_interval(snapshot.per_sharing(snapshot.latest("training_accuracy"))).mean
     diverged = snapshot.per_sharing(snapshot.diverged_at >= 0).sum(-1)
     texts = {}
     for i, variant in enumerate(experiment.sharing):
         mean = accuracy.mean[i]
         limits = percent_interval(accuracy.low[i], accuracy.high[i])
-        note = limits if " to " in limits else "every seed" if limits else "right answers"
+        alike = len({percent(share) for share in of_seeds[i] if not np.isnan(share)}) == 1
+        note = limits if " to " in limits or not alike else "every seed"
+        note = note if limits else "right answers"
         if diverged[i]:
             note = f"{diverged[i]} of {experiment.n_seeds} diverged"
         texts[variant] = {"value": "–" if np.isnan(mean) else percent(mean), "note": note}
@@ -355,10 +361,17 @@ def _pair_scores(
         same = bool(same_both_ways[k])
         there, back = two_numbers(score, mirrored, same=same)
         texts[variant] = [
-            {"text": f"{names[0]}→{names[1]} {there}", "same": same},
-            {"text": f"{names[1]}→{names[0]} {back}", "same": same},
+            {"text": f"{names[0]}→{names[1]} {_beyond(score) or there}", "same": same},
+            {"text": f"{names[1]}→{names[0]} {_beyond(mirrored) or back}", "same": same},
         ]
     return texts
+
+
+def _beyond(score: float) -> str:
+    """Return a score that is too large to be recorded in words; empty for one that is not."""
+    if abs(score) < _LARGEST:
+        return ""
+    return f"above {_LARGEST:,}" if score > 0 else f"below −{_LARGEST:,}"
 
 
 def _alt_text(column: dict[str, Any]) -> str:

@@ -227,11 +227,13 @@ def asymmetry_in_words(snapshot: Snapshot, variant: Variant) -> str:
 def two_decimals(value: float) -> str:
     """Return a number with two decimals and a true minus, with more where it would read as 0.00.
 
-    Below a millionth, a number counts as 0. NaN is "–".
+    Below a millionth, a number counts as 0; from a thousand on, it is a whole number. NaN is "–".
     """
     size = abs(value)
     if np.isnan(value):
         return "–"
+    if size >= 1000:
+        return f"{value:,.0f}".replace("-", "−")
     n_decimals = 2 if size >= 0.005 or size < 1e-6 else 4 if size >= 1e-4 else 6
     return f"{value:z.{n_decimals}f}".replace("-", "−")
 
@@ -243,7 +245,8 @@ def two_numbers(first: float, second: float, *, same: bool) -> tuple[str, str]:
     """
     if same:
         return two_decimals(first), two_decimals(first)
-    texts = [(f"{first:z.{n}f}", f"{second:z.{n}f}") for n in range(2, 7)]
+    texts = [(two_decimals(first), two_decimals(second))]
+    texts += [(f"{first:z,.{n}f}", f"{second:z,.{n}f}") for n in range(3, 7)]
     one, other = next((pair for pair in texts if len({*pair}) > 1), texts[0])
     return one.replace("-", "−"), other.replace("-", "−")
 

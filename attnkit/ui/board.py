@@ -78,11 +78,12 @@ def explain_result(snapshot: Snapshot, seed: int) -> None:
     if reason is not None:
         with st.container(horizontal=True, vertical_alignment="center"):
             st.markdown(f"**{plain(reason.in_words(snapshot.experiment, seed))}**")
-            st.page_link(
-                f"pages/{reason.page}.py",
-                label="Show me on this example",
-                query_params=with_hidden(st.query_params.to_dict()),
-            )
+            if reason.page:
+                st.page_link(
+                    f"pages/{reason.page}.py",
+                    label="Show me on this example",
+                    query_params=with_hidden(st.query_params.to_dict()),
+                )
     st.markdown(plain(finding(snapshot)), help=rule)
 
 

@@ -76,7 +76,7 @@ def failed(run: Run) -> Reason | None:
     failure = failure_of(run.snapshot)
     if failure is None or run.snapshot.step == 0:
         return None
-    return run.reason("failed", failure.sentence, advice=failure.advice)
+    return run.reason("failed", failure.sentence, page="", advice=failure.advice)
 
 
 def diverged(run: Run) -> Reason | None:

@@ -35,7 +35,7 @@ class Reason:
         variant: The variant that the sentence is about.
         kind: Kind of failure, for example "mirrored"; "solved" if there is none.
         sentence: One plain sentence with numbers of this run.
-        page: Page that shows more about it: "attention", "asymmetry" or "questions".
+        page: Page that shows more about it: "attention", "asymmetry" or "questions"; may be empty.
         advice: What is not known about it, or which setting to change; may be empty.
     """
 

@@ -51,16 +51,10 @@ function stateOf(film, p) {
 const namesOf = (states) => states.map(({ name }) => name);
 const rightOf = (states) => percents(states.map(({ accuracy }) => accuracy));
 
-/** Which questions and models percentages are about. */
-const basis = ({ header: { seed } }) => `Percentages: all held-out questions${seed === undefined ? "" : `, seed ${seed}`}.`;
+const HELD_OUT = "of held-out questions";
 
 /** The sentence to take away at the shown step. */
 export function concludeDirection(film) {
-  const text = conclusionOf(film);
-  return text.includes("%") ? `${text} ${basis(film)}` : text;
-}
-
-function conclusionOf(film) {
   if (!square(film)) return "Queries and keys belong to different sequences here, so a score has no opposite direction.";
   const states = film.variants.map((_, p) => stateOf(film, p)).filter(({ known }) => known), tied = states.filter((state) => state.tied);
   if (!states.length) return "Training diverged, so there are no scores to compare.";
@@ -81,27 +75,27 @@ function aboutTied(film, tied, others, pair) {
     const cannot = "cannot tell the two directions apart";
     const first = lost.length === tied.length ? `${same}, so ${verb(tied, "it", "they")} ${cannot}` : `${same}. ${listed(namesOf(lost))} ${cannot}`;
     const able = tell.length === others.length ? rest : listed(namesOf(tell));
-    return `${first}: ${rightOf(lost)} right.${tell.length ? ` ${able} can: ${rightOf(tell)} right.` : ""}`;
+    return `${first}: ${rightOf(lost)} ${HELD_OUT} right.${tell.length ? ` ${able} can: ${rightOf(tell)} right.` : ""}`;
   }
   if (!right) return `${same}.`;
-  if (tied.every(({ accuracy }) => accuracy >= SOLVED)) return `${same}, and that costs nothing here: ${right} right.`;
+  if (tied.every(({ accuracy }) => accuracy >= SOLVED)) return `${same}, and that costs nothing here: ${right} ${HELD_OUT} right.`;
   const beside = rightOf(others);
-  return `${same}, and ${verb(tied, "it is", "they are")} right in ${right}.${beside ? ` ${rest} ${verb(others, "is", "are")} right in ${beside}.` : ""}`;
+  return `${same}, and ${verb(tied, "it is", "they are")} right in ${right} ${HELD_OUT}.${beside ? ` ${rest} ${verb(others, "is", "are")} right in ${beside}.` : ""}`;
 }
 
 /** About variants of which none must have symmetric scores. */
 function aboutFree(film, states, pair) {
   const who = everyone(namesOf(states)), right = rightOf(states);
   const same = states.filter(({ equal }) => equal);
-  if (same.length) return `${listed(namesOf(same))} ${verb(same, "scores", "score")} ${pair} the same here, although nothing forces ${verb(same, "it", "them")} to${right && film.step ? `: ${rightOf(same)} right` : ""}.`;
+  if (same.length) return `${listed(namesOf(same))} ${verb(same, "scores", "score")} ${pair} the same here, although nothing forces ${verb(same, "it", "them")} to${right && film.step ? `: ${rightOf(same)} ${HELD_OUT} right` : ""}.`;
   const nearly = states.filter(({ differs }) => !differs).length;
-  if (nearly && nearly < states.length) return `No variant here scores both directions exactly the same${right && film.step ? `: ${right} right` : ""}.`;
+  if (nearly && nearly < states.length) return `No variant here scores both directions exactly the same${right && film.step ? `: ${right} ${HELD_OUT} right` : ""}.`;
   const differ = `${who} ${verb(states, "scores", "score")} ${pair} ${nearly ? "nearly the same" : "differently"}`;
   if (film.step === 0) return `${differ}, even before training.`;
   const tell = states.filter((state) => state.tells), apart = "the two directions apart";
-  if (tell.length === states.length) return `${differ}, and ${verb(states, "tells", "tell")} ${apart}: ${right} right.`;
-  if (tell.length) return `${differ}. ${listed(namesOf(tell))} ${verb(tell, "tells", "tell")} ${apart}: ${rightOf(tell)} right.`;
-  return `${differ}${right ? `, and ${verb(states, "is", "are")} right in ${right}` : ""}.`;
+  if (tell.length === states.length) return `${differ}, and ${verb(states, "tells", "tell")} ${apart}: ${right} ${HELD_OUT} right.`;
+  if (tell.length) return `${differ}. ${listed(namesOf(tell))} ${verb(tell, "tells", "tell")} ${apart}: ${rightOf(tell)} ${HELD_OUT} right.`;
+  return `${differ}${right ? `, and ${verb(states, "is", "are")} right in ${right} ${HELD_OUT}` : ""}.`;
 }
 
 const signOf = ({ known, equal, differs }) => (known ? (equal ? "=" : differs ? "≠" : "≈") : "");
@@ -131,7 +125,7 @@ export const directionTable = {
   hint: (film) => {
     if (!square(film)) return "Choose an encoder or decoder layer above to compare two directions. The weights of this layer can be compared: see More figures.";
     const several = film.header.notes.some(({ n_maps }) => n_maps > 1) ? " Of a head with several maps, the scores are those of the first." : "";
-    return `= both directions have the same score, ≈ nearly the same. Scores are those of one example, before masks and softmax.${several} ${basis(film)}`;
+    return `= both directions have the same score, ≈ nearly the same. Scores are those of one example, before masks and softmax.${several} Percentages are means over held-out questions, with seed ${film.header.seed}.`;
   },
   height: 190,
   shape: (film) => columnsOfTable(film).map(([heading]) => heading),

@@ -85,13 +85,14 @@ const decimals = (value, n) => value.toFixed(n).replace(/^-(?=.*[1-9])/, "−").
 /** A number with two decimals, with more where it would read as 0.00; as in attnkit/training/summary.py. */
 export function share(value) {
   const size = Math.abs(value);
+  if (size >= 1000) return number(value);
   return Number.isFinite(value) ? decimals(value, size >= 0.005 || size < 1e-6 ? 2 : size >= 1e-4 ? 4 : 6) : "–";
 }
 
 /** Two numbers as texts that are equal if the numbers are the same, and else differ. */
 export function twoNumbers(first, second, same) {
   if (same || !Number.isFinite(first) || !Number.isFinite(second)) return [share(first), share(same ? first : second)];
-  const texts = [2, 3, 4, 5, 6].map((n) => [decimals(first, n), decimals(second, n)]);
+  const texts = [[share(first), share(second)], ...[3, 4, 5, 6].map((n) => [decimals(first, n), decimals(second, n)])];
   return texts.find(([one, other]) => one !== other) ?? texts[0];
 }
 

@@ -38,7 +38,7 @@ def draw() -> None:
     st.title("Variants", anchor=False)
     with st.container(key="conclusion"):
         st.markdown(plain(conclusion(list(CATALOGUE.values()), recorded)))
-        st.caption(plain(note(recorded)))
+    st.caption(plain(note(recorded)))
     for problem in problems:
         st.error(plain(f"{problem}."), icon=":material/error:")
     if choice.problem:
