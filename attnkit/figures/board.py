@@ -21,7 +21,6 @@ from attnkit.figures.curves import stays_at_plateau
 from attnkit.figures.diagram import count_matrices, variant_diagram
 from attnkit.figures.maps import attention_maps
 from attnkit.figures.panels import thin
-from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.statistics import mean_interval
 from attnkit.training.summary import (
@@ -68,9 +67,8 @@ def board(
 
     Args:
         snapshot: Snapshot with the results.
-        experiment: Experiment whose variants are the columns. A variant that the snapshot lacks has
-            an empty column. Accuracies are shown only if the two experiments differ in nothing but
-            variants.
+        experiment: Experiment whose variants are the columns; it differs from the snapshot's in
+            nothing else. A variant that the snapshot lacks has an empty column.
         seed: Seed whose attention map is shown.
         layer: See `attention_maps`.
         head: See `attention_maps`.
@@ -82,14 +80,14 @@ def board(
     values = snapshot.per_sharing(snapshot.history[name])
     top, levels = _top(snapshot, values), _shared_levels(trained)
     maps = _maps(snapshot, seed, layer, head, len(experiment.sharing))
-    accuracies = _accuracy_texts(snapshot) if can_share_runs(trained, experiment) else {}
+    accuracies = _accuracy_texts(snapshot)
     pair_scores = _pair_scores(snapshot, seed, layer, head)
     asymmetry = snapshot.per_sharing(snapshot.asymmetry)
     columns = []
     for column, variant in zip(planned_columns(experiment), experiment.sharing, strict=True):
         if variant in trained.sharing:
             index = trained.sharing.index(variant)
-            column |= accuracies.get(variant, {})
+            column |= accuracies[variant]
             column["curve"] = _curve(values[indices, index], top)
             column["curve"]["runs"] = _packed(values[indices, index].T)
             column["curve"]["previous"] = _previous(previous, variant, name)
