@@ -104,8 +104,8 @@ def direction_note(task: str, solving: Collection[str]) -> str:
         return ""
     return (
         f"{' and '.join(names)} fail{'s' * (len(names) == 1)} on “{TASKS['directed'].title}”, but "
-        "not here: no question of this task has an opposite one, so it does no harm that a score "
-        "is the same in both directions."
+        "not here: no question of this task has an opposite one, so a model can solve it although "
+        "its scores are the same in both directions."
     )
 
 
