@@ -117,7 +117,8 @@ class Recovery:
         back = self.back_after[~np.isnan(self.back_after)]
         later = f"{self.steps_since} steps later"
         if not np.isnan(self.back_after).any() and not back.any():
-            return f"{fall}, so nothing was lost. {later}: {percent_of(self.now)}."
+            little = "nothing" if self.at_once.mean >= self.before.mean else "at most one point"
+            return f"{fall}, so {little} was lost. {later}: {percent_of(self.now)}."
         return (
             f"{fall} at once. {self._return}. {later} it has {percent_of(self.now)}, untied "
             f"{percent_of(self.untied_now)}."

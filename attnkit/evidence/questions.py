@@ -316,26 +316,26 @@ _QUESTIONS = (
         numbers=(
             Numbers(
                 "one_matrix",
-                "Runs with one matrix that find spouses: {Q=K=V, married:solved} (three matrices "
+                "Runs of Q=K=V that find spouses: {Q=K=V, married:solved} (QKV "
                 "{QKV, married:solved}); that look up a phone book: {Q=K=V, phone book:solved} "
                 "({QKV, phone book:solved}). Who reports to whom, right after 4,800 steps: "
                 "{Q=K=V, reports to:@8} ({QKV, reports to:@8}).",
             ),
             Numbers(
                 "symmetry_follows",
-                "Asymmetry of the scores with three matrices: {QKV, married:asymmetry} for "
+                "Asymmetry of the scores of QKV: {QKV, married:asymmetry} for "
                 "spouses, {QKV, reports to:asymmetry} for who reports to whom (0 is symmetric, ½ "
                 "is unrelated).",
             ),
             Numbers(
                 "ranking",
-                "Loss on text after 4,800 steps: one matrix {Q=K=V:loss@8} nats, three "
+                "Loss on text after 4,800 steps: Q=K=V {Q=K=V:loss@8} nats, QKV "
                 "{QKV:loss@8}. Q=K has {Q=K:loss@8}, with a self-mask {Q=K, self-mask:loss@8} (QKV "
                 "{QKV, self-mask:loss@8}).",
             ),
         ),
         claims=("one_matrix", "symmetry_follows", "ranking"),
-        guess="One matrix for all on three relations. Will it do as well as three?",
+        guess="One matrix for all (Q=K=V) on three relations. Will it do as well as three?",
         guesses={
             "Yes, on all of them": "held",
             "No, not on all": "did not hold",

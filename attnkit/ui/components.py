@@ -139,7 +139,7 @@ def load_plotly() -> None:
 
 
 def live_figure(
-    figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, faded: bool, file: str = ""
+    figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, file: str = ""
 ) -> None:
     """Draw a figure of panels.
 
@@ -148,7 +148,6 @@ def live_figure(
         legend: Entries of the legend above the panels.
         key: Key of the component.
         alt: Description for people who do not see the figure.
-        faded: Whether it shows other settings than the visitor's.
         file: Name of the files in which it can be saved, see `load_board`; empty if it cannot be.
     """
     data = {
@@ -157,10 +156,9 @@ def live_figure(
         "height": PANEL_HEIGHT,
         "narrowest": NARROWEST,
         "alt": alt,
-        "faded": faded,
         "file": file,
     }
-    _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt, faded))
+    _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt))
 
 
 def picture(
@@ -243,17 +241,16 @@ def _board_loader() -> Any:
     )
 
 
-def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
+def board(drawing: dict[str, Any], *, key: str, alt: str) -> None:
     """Draw a board.
 
     Args:
         drawing: Return value of `attnkit.figures.board.board` or `planned_board`.
         key: Key of the component.
         alt: Description for people who do not see the board.
-        faded: Whether it shows other settings than the visitor's.
     """
-    data = {**drawing, "alt": alt, "faded": faded, "file": f"attnkit-{drawing['hash']}"}
-    _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
+    data = {**drawing, "alt": alt, "file": f"attnkit-{drawing['hash']}"}
+    _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt))
 
 
 @cache

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from attnkit.analysis.reached import joined
-from attnkit.analysis.reasons import Reason, reason
+from attnkit.analysis.reasons import reason
 from attnkit.experiment import Experiment
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
@@ -161,16 +161,10 @@ def _reason(snapshot: Snapshot, wrong: Sequence[str]) -> str:
         for seed in experiment.seeds:
             found = reason(snapshot, Variant(name), seed)
             if found is not None:
-                return _sentence(found, seed, experiment)
+                return plain(found.in_words(experiment, seed))
     first = experiment.first_seed
     found = headline(snapshot, first)
-    return "" if found is None else _sentence(found, first, experiment)
-
-
-def _sentence(found: Reason, seed: int, experiment: Experiment) -> str:
-    """Return the sentence of a reason, with its seed if there are others; Markdown."""
-    which = f" (seed {seed})" if found.is_of_one_seed and experiment.n_seeds > 1 else ""
-    return plain(f"{found.sentence.removesuffix('.')}{which}.")
+    return "" if found is None else plain(found.in_words(experiment, first))
 
 
 def _aim(experiment: Experiment) -> str:

@@ -73,7 +73,6 @@ def comparison(compared: Sequence[ComparedExperiment]) -> None:
             overlay_legend(compared, metric),
             key="overlay",
             alt=f"{_MEASURES[metric]} over steps. At the end: {_means_in_words(summary, metric)}",
-            faded=False,
         )
         components.load_plotly()
         better = "higher is better" if metric == "accuracy" else "lower is better"

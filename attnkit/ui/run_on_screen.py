@@ -11,9 +11,10 @@ from attnkit.service.jobs import NOBODY, Job, Watcher
 from attnkit.service.service import Refused
 from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.render_cache import curves_only
+from attnkit.ui.render_cache import curves_only, with_variants
 from attnkit.ui.service import FIRST_FRAME_SECONDS, training_service
 from attnkit.ui.task_examples import shipped_example
+from attnkit.variants import Variant
 
 
 @dataclass
@@ -60,13 +61,24 @@ class RunOnScreen:
         return shipped_example(self.experiment.task.name)
 
     def shown(self, job: Job | None) -> Snapshot | None:
-        """Return the snapshot to draw: the job's, or the shipped example of the task.
+        """Return the snapshot to draw: that of the job, or else the shipped example.
 
-        In the quiet mode no example is shown: it would give the answer away.
+        It has the chosen variants only, as far as their runs are known. A job with other settings
+        is shown as it was trained; an example with other settings is not shown, and in the quiet
+        mode none is: it would give the answer away.
         """
-        if job is not None and job.snapshot is not None:
-            return job.snapshot
-        return None if self.quiet else self.example
+        example = None if self.quiet else self.example
+        snapshot = example if job is None else job.snapshot
+        if snapshot is None:
+            return None
+        if not can_share_runs(snapshot.experiment, self.experiment):
+            return None if job is None else snapshot
+        known = [v for v in self.experiment.sharing if v in snapshot.experiment.sharing]
+        return with_variants(snapshot, tuple(known)) if known else None
+
+    def lacking(self, trained: Experiment) -> list[Variant]:
+        """Return the chosen variants that an experiment with the same settings has not trained."""
+        return [v for v in self.experiment.sharing if v not in trained.sharing]
 
     @property
     def is_finished(self) -> bool:
@@ -94,7 +106,7 @@ class RunOnScreen:
             return None
         if not can_share_runs(job.experiment, self.experiment):
             return None
-        return len(set(self.experiment.sharing) - set(job.experiment.sharing))
+        return len(self.lacking(job.experiment))
 
     def pause(self) -> None:
         """Pause the job on screen; if others watch it, only for this visitor."""

@@ -147,7 +147,6 @@ def show_recovery(subject: Subject, operation: TiedTraining) -> None:
         plot_recovery(snapshot),
         recovery_legend(snapshot),
         key="recovery",
-        faded=False,
         alt=f"Accuracy on held-out examples over steps. {finding}",
     )
     with st.container(key="recovery_finding"):

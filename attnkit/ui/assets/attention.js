@@ -18,6 +18,7 @@ const findingFigure = {
   title: (film) => `What ${followed(film)} attends to`,
   hint: (film) => [
     film.header.right >= 0 ? `The right answer is ${film.header.right_text}.` : "",
+    `Percentages are of this one ${film.header.is_asked ? "question" : "token"}, with seed ${film.header.seed}.`,
     placeText(film, film.header) ? `Of ${placeText(film, film.header)}.` : "",
     film.header.thinned ? "Some moments are left out, so that the film stays small." : "",
   ].filter(Boolean).join(" "),

@@ -1,7 +1,7 @@
 // The board of the Lab: one column per variant with its diagram and accuracy, learning curve,
 // attention map and score asymmetry. Nodes are made once for a layout; a tick changes attributes,
 // texts and pixels only.
-// data: see attnkit/figures/board.py, and {alt, faded, file}
+// data: see attnkit/figures/board.py, and {alt, file}
 
 import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from "./panels.js";
 import { paperOf, round, saveMenu } from "./save.js";
@@ -39,7 +39,6 @@ export default function showBoard({ data: packed, parentElement }) {
     };
   }
   state.data = data;
-  root.classList.toggle("ak-faded", Boolean(data.faded));
   set(state.grid, "aria-label", data.alt);
   document.documentElement.style.setProperty("--ak-paper", paperOf(root)); // of the bar, which is outside
   state.steps = floats(data.steps);
@@ -298,7 +297,7 @@ function fillMap(state, drawn, panel) {
 /** Show the values of all charts at one evaluation, or none. */
 function read(state, k) {
   state.read = k;
-  for (const column of state.columns ?? []) {
+  (state.columns ?? []).forEach((column, i) => {
     for (const chart of [column.curve, column.asymmetry]) {
       const known = k !== null && chart.values && k < chart.values.mean.length;
       const { mean, low, high } = chart.values ?? {};
@@ -306,15 +305,14 @@ function read(state, k) {
       const worded = chart === column.curve && state.data.quantity === "accuracy" ? percent : share;
       const varies = known && Number.isFinite(low[k]) && worded(low[k]) !== worded(high[k]);
       const limits = varies ? ` (${worded(low[k])} to ${worded(high[k])})` : "";
-      const last = chart === column.asymmetry && chart.values ? mean.at(-1) : NaN;
       const at = known && `step ${state.steps[k]}: ${worded(mean[k])}`;
-      const forms = known ? [`${at}${limits}`, at, worded(mean[k])] : chart !== column.asymmetry || !chart.values ? [""]
-        : Number.isFinite(last) ? (last < 0.005 ? [`${share(last)}, the same both ways`, `${share(last)}, the same`, share(last)] : [share(last)]) : ["not defined here", "not defined"];
+      const last = chart === column.asymmetry && chart.values ? state.data.columns[i].asymmetry_value : "";
+      const forms = known ? [`${at}${limits}`, at, worded(mean[k])] : [last, last.split(", ")[0]];
       const text = forms.find((form) => LETTER * form.length < chart.right - state.size.left) ?? forms.at(-1); // the longest that fits
       say(chart.reading, text);
       if (text) set(chart.reading, "y", baselineOf(chart, state.steps, text));
     }
-  }
+  });
 }
 
 /** Return where a reading covers the fewest points of its curve: above it, below it or at the bottom. */

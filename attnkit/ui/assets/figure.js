@@ -25,7 +25,6 @@ export default function showFigure({ data: packed, parentElement }) {
     });
   }
   state.data = data;
-  root.classList.toggle("ak-faded", Boolean(data.faded));
   if (data.file && window.attnkitSave) state.named ??= offerSave(root, state);
   state.named?.(headingOf(data));
   setLegend(state.legend, data.legend);

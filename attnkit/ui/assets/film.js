@@ -5,7 +5,8 @@
 //     return filmPage(component, { conclude, figures: [accuracy], more: [loss] });
 //   }
 //
-// `conclude(film)` is the sentence to take away, at the shown step; it stands above the player.
+// `conclude(film)` is the sentence to take away, at the shown step; it stands above the player. Of a
+// training that failed, `header.failure` stands there instead.
 // The figures of `more` are folded away under "More figures" until the visitor opens them.
 //
 // A figure is a plain object; `film.at` is the place of the shown frame, `film.step` its step:
@@ -346,7 +347,7 @@ function arrangePlayer(state) {
     return el("b", "", item, "");
   });
   const runs = film.variants.length > 1 ? "one run each" : "one run";
-  if (film.header.seed !== undefined) el("span", "ak-runs", player.legend, `Right answers; ${runs}, seed ${film.header.seed}.`);
+  if (film.header.seed !== undefined) el("span", "ak-runs", player.legend, `Right answers on held-out questions; ${runs}, seed ${film.header.seed}.`);
 }
 
 function drawPlayer({ film, player, playing }) {
@@ -374,7 +375,7 @@ function schedule(state) {
     const began = performance.now();
     if (!state.film.steps.length) return;
     drawPlayer(state);
-    if (state.conclusion) say(state.conclusion, state.view.conclude(state.film));
+    if (state.conclusion) say(state.conclusion, (state.film.step && state.film.header.failure) || state.view.conclude(state.film));
     for (const figure of state.figures) {
       figure.stale = true;
       if (figure.visible && figure.section.style.display !== "none") draw(state, figure);

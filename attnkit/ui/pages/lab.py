@@ -12,8 +12,8 @@ from attnkit.experiment import Experiment
 from attnkit.experiment.costs import TOLERANCE
 from attnkit.experiment.links import problems_in_words
 from attnkit.foundation.settings import Problem
-from attnkit.service.jobs import Job
 from attnkit.tasks import TASKS
+from attnkit.training.joining import can_share_runs
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, composer, share, task_examples, words
 from attnkit.ui.board import draw_board, explain_result, larger_charts, probe_pickers
@@ -274,7 +274,7 @@ def live_area(page: _Page, drawn_moving: bool, tick: float, *, is_valid: bool) -
     if snapshot is None:
         untrained_area(lab, status)
     else:
-        trained_area(lab, job, snapshot, status)
+        trained_area(lab, snapshot, status)
     other_pace = not 0.5 < tick_seconds() / tick < 2
     if drawn_moving and (job is None or job.settled or other_pace):
         page.redraw()
@@ -291,24 +291,21 @@ def untrained_area(lab: Lab, status: str) -> None:
         components.board(
             planned_board(lab.experiment),
             key="board",
-            faded=False,
             alt=f"{len(lab.experiment.sharing)} variants. Nothing is trained yet.",
         )
 
 
-def trained_area(lab: Lab, job: Job | None, snapshot: Snapshot, status: str) -> None:
+def trained_area(lab: Lab, snapshot: Snapshot, status: str) -> None:
     """Draw the state of training, the reason for the result and the board of a snapshot."""
     experiment = snapshot.experiment
-    foreign = snapshot is lab.example and (job is not None or experiment != lab.experiment)
     with st.container(key="live"):
-        st.progress(0.0 if foreign else snapshot.step / experiment.training.steps)
+        st.progress(snapshot.step / experiment.training.steps)
         reason = st.container(key="why")
         with st.container(horizontal=True, vertical_alignment="center", key="state"):
-            note = "" if foreign else earlier_task_note(snapshot)
-            st.markdown(status + note, width="stretch")
+            st.markdown(status + earlier_task_note(snapshot), width="stretch")
             seed, layer, head = probe_pickers(experiment)
         with reason:
-            explain_result(snapshot, seed, foreign)
-        columns = lab.experiment if foreign or lab.n_new else experiment
-        draw_board(snapshot, columns, (seed, layer, head), lab.previous, foreign)
-    larger_charts(lab, snapshot, foreign)
+            explain_result(snapshot, seed)
+        columns = lab.experiment if can_share_runs(experiment, lab.experiment) else experiment
+        draw_board(snapshot, columns, (seed, layer, head), lab.previous)
+    larger_charts(lab, snapshot)

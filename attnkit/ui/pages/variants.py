@@ -16,7 +16,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import with_hidden
 from attnkit.ui.variant_choice import VariantChoice, open_variant_choice
-from attnkit.ui.variant_table import accuracy_in_words, catalogue_table, conclusion
+from attnkit.ui.variant_table import accuracy_in_words, catalogue_table, conclusion, note
 from attnkit.variants import CATALOGUE, OPTIONS, Named, Variant
 from attnkit.variants.catalogue import search
 from attnkit.variants.names import key_of
@@ -38,6 +38,7 @@ def draw() -> None:
     st.title("Variants", anchor=False)
     with st.container(key="conclusion"):
         st.markdown(plain(conclusion(list(CATALOGUE.values()), recorded)))
+    st.caption(plain(note(recorded)))
     for problem in problems:
         st.error(plain(f"{problem}."), icon=":material/error:")
     if choice.problem:
