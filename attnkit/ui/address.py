@@ -1,4 +1,10 @@
-"""The address bar: a page's choices as a link, and whether somebody has changed the link."""
+"""The address bar: a page's choices as a link, and whether somebody has changed the link.
+
+One visit to a page is one entry in the browser's history. A choice within a page changes its entry,
+for which `assets/history.js` provides in the browser. Choices that are the default are left out,
+and a link that was opened stays as it is until a choice changes, so that nothing is written while
+that script may not have come yet.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 LATE_SECONDS = 1.5
 """Seconds in which an address that was just overwritten counts as late, not as a new link."""
@@ -24,14 +31,26 @@ class Linked:
 
     link: dict[str, str] = field(default_factory=dict)
     _overwritten: tuple[dict[str, str], float] = field(default=({}, 0.0), repr=False)
+    _meaning: tuple[dict[str, str], dict[str, str]] = field(default=({}, {}), repr=False)
 
     def set_link(self, link: dict[str, str]) -> None:
-        """Write query parameters into the address bar."""
+        """Write query parameters into the address bar, unless a link that means the same is there.
+
+        Args:
+            link: The choices as this page words them.
+        """
         present = st.query_params.to_dict()
+        read, meaning = self._meaning
+        if read is not self.link:  # first call since that link was followed
+            meaning = link
+            self._meaning = self.link, meaning
+        if present == self.link and link == meaning:
+            return
         if present != link:
             self._overwritten = (present, time.monotonic())
             st.query_params.from_dict(link)
         self.link = link
+        self._meaning = link, link
 
     def is_new_link(self, params: dict[str, str]) -> bool:
         """Return whether somebody changed the address, and not this page a moment ago.
@@ -45,11 +64,20 @@ class Linked:
     def is_called(self, params: dict[str, str], page: str) -> bool:
         """Return whether a page must follow the address.
 
-        A page to which the visitor comes back without parameters keeps its choices: the address
-        has lost them on the way.
+        A page to which a link in the navigation leads back without parameters keeps its choices,
+        because the navigation does not know them. An entry of the browser's history is followed
+        as it is: without parameters it means the defaults.
         """
+        if _is_from_history():
+            return params != self.link
         coming_back = st.session_state.get("page") != page
         return self.is_new_link(params) and bool(params or not coming_back)
+
+
+def _is_from_history() -> bool:
+    """Return whether the browser's Back or Forward has led to the present run."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
 
 
 class _FollowsLink(Protocol):

@@ -1,4 +1,4 @@
-"""Tools that every page has: the choice of pages, the projector mode, meanings of terms."""
+"""Tools that every page has: the choice of pages, the projector mode, and the page's script."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ def page_tools() -> None:
     with st.container(key="page_tools"):
         style = asset("projector.css") if st.session_state[PROJECTOR] else ""
         components.markup(f"<style>{style}</style>", key="page_style")
-        components.terms(words.hints(), key="terms")
+        components.page(words.hints(), key="page_script")

@@ -3,9 +3,9 @@
 // texts and pixels only.
 // data: see attnkit/figures/board.py, and {alt, faded, file}
 
-import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from "./panels.js";
+import { once, onWidth, say, setTextForm, states, unpacked, whenGone } from "./panels.js";
 import { paperOf, round, saveMenu } from "./save.js";
-import { clamp, el, paint, percent, say, sequential, set, share, show, svg } from "./ink.js";
+import { clamp, el, paint, percent, sequential, set, share, show, svg } from "./ink.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 165, LETTER = 6.2;
 const SMALLEST_WINDOW = 780, SHORT_NAMES = 200, MOST_SPARE = 320;
@@ -325,7 +325,7 @@ function tell(state, drawn, cell, event) {
   tip.style.display = cell ? "block" : "none";
   if (!cell) return;
   const [i, j] = cell, around = tip.parentElement.getBoundingClientRect();
-  setText(tip, `“${maps.rows[i]}” attends to “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
+  say(tip, `“${maps.rows[i]}” attends to “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
   tip.style.left = `${clamp(event.clientX - around.left + 12, 0, around.width - tip.offsetWidth)}px`;
   tip.style.top = `${event.clientY - around.top - 30}px`;
 }

@@ -1,10 +1,10 @@
 // The Attention page: the stages of one lookup, with real numbers, side by side between variants.
 
 import {
-  bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, percent, say,
-  set, strip, svg, textWidth,
+  bars, clamp, diverging, el, limitOf, number, ordinal, paint, panelGrid, panelTitle, percent,   set, strip, svg, textWidth,
 } from "./ink.js";
 import { columnsOf, findingOf, followed, isLate, mostHeads, placeText, short } from "./followed.js";
+import { say } from "./panels.js";
 
 const LONGEST_NAME = 14; // letters of an entry in the table; of longer ones only its name
 const STAGE_ROW = 18, NUMBER = 54;

@@ -1,15 +1,15 @@
 // Meanings of terms on any page: each term is underlined where it first occurs, and pointing at it,
 // or tapping it, anywhere shows what it means. Text is marked by the browser's highlights, so that
 // no node of Streamlit or of another component is touched.
-// data: {hints: [[spelling, meaning]], the longest spelling first}
 
-import { once, states, unpacked, whenGone } from "./panels.js";
-import { clamp, say } from "./ink.js";
+import { once, say, states, unpacked, whenGone } from "./panels.js";
+import { clamp } from "./ink.js";
 
 const PAUSE = 500;
 const SKIPPED = "h1, a, button, summary, input, textarea, select, code, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
 
-export default function showTerms({ data: packed, parentElement }) {
+/** Data as in page.js. */
+export function showTerms({ data: packed, parentElement }) {
   const root = once(parentElement, "div", "ak-terms");
   if (!states.has(root)) states.set(root, begin(root, unpacked(packed).hints));
   return whenGone(root, () => {
