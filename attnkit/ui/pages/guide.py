@@ -48,6 +48,7 @@ def show_presets() -> None:
         key="preset",
         wrap=True,
         label_visibility="collapsed",
+        persist_state="session",  # Back from the Lab shows it again
     )
     show_preset(PRESETS[titles.index(chosen)] if chosen in titles else PRESETS[0])
 
