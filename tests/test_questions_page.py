@@ -192,7 +192,8 @@ def test_the_evidence_that_ships_answers_every_question():
     for question in QUESTIONS.values():
         tab.session_state[VIEW] = question.id
         assert ("Not run yet" in said(show(tab))) == (question.claims[0] not in known)
-        assert address(tab) == {"question": question.id}
+        first = next(iter(QUESTIONS))
+        assert address(tab) == ({} if question.id == first else {"question": question.id})
 
 
 def test_without_evidence_it_says_what_to_type(nothing_shipped):
@@ -222,7 +223,7 @@ def test_a_faulty_link_is_told_and_the_page_stays_usable(link, message, shipped)
     assert message in said(tab)
     assert tab.get("bidi_component")
     name = next(iter(link))
-    assert address(tab) == {name: ALL if name == "claim" else "translation"}
+    assert address(tab) == ({"claim": ALL} if name == "claim" else {})
     tab.session_state[VIEW] = "value"
     assert "The link has" not in said(show(tab))
 

@@ -1,9 +1,7 @@
 """The address bar: a page's choices as a link, and whether somebody has changed the link.
 
 One visit to a page is one entry in the browser's history. A choice within a page changes its entry,
-for which `assets/history.js` provides in the browser. Choices that are the default are left out,
-and a link that was opened stays as it is until a choice changes, so that nothing is written while
-that script may not have come yet.
+for which `assets/history.js` provides in the browser. Choices that are the default are left out.
 """
 
 from __future__ import annotations
@@ -31,26 +29,14 @@ class Linked:
 
     link: dict[str, str] = field(default_factory=dict)
     _overwritten: tuple[dict[str, str], float] = field(default=({}, 0.0), repr=False)
-    _meaning: tuple[dict[str, str], dict[str, str]] = field(default=({}, {}), repr=False)
 
     def set_link(self, link: dict[str, str]) -> None:
-        """Write query parameters into the address bar, unless a link that means the same is there.
-
-        Args:
-            link: The choices as this page words them.
-        """
+        """Write query parameters into the address bar."""
         present = st.query_params.to_dict()
-        read, meaning = self._meaning
-        if read is not self.link:  # first call since that link was followed
-            meaning = link
-            self._meaning = self.link, meaning
-        if present == self.link and link == meaning:
-            return
         if present != link:
             self._overwritten = (present, time.monotonic())
             st.query_params.from_dict(link)
         self.link = link
-        self._meaning = link, link
 
     def is_new_link(self, params: dict[str, str]) -> bool:
         """Return whether somebody changed the address, and not this page a moment ago.

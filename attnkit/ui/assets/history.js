@@ -3,6 +3,7 @@
 
 export function keepOneEntry({ history, location } = window) {
   if (Object.hasOwn(history, "pushState")) return; // this script has run before
+  joinFirst(history, location);
   const push = history.pushState.bind(history);
   let before = null; // the address before the query changed, until the visitor does something
   const forget = () => (before = null);
@@ -25,4 +26,16 @@ export function keepOneEntry({ history, location } = window) {
     event.preventDefault();
     document.getElementById(jump.hash.slice(1))?.scrollIntoView();
   });
+}
+
+/** Join the two entries of a link that was put right before this script had come. */
+function joinFirst(history, location) {
+  const opened = performance.getEntriesByType("navigation")[0]?.name, right = location.href;
+  if (!opened || opened === right || new URL(opened).pathname !== location.pathname) return;
+  const stay = (event) => {
+    event.stopImmediatePropagation(); // Streamlit would open the wrong link again
+    history.replaceState(history.state, "", right);
+  };
+  addEventListener("popstate", stay, { capture: true, once: true });
+  history.back();
 }
