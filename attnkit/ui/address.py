@@ -14,6 +14,9 @@ from typing import Protocol, TypeVar
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+QUIET = "quiet"
+"""Field of a link that opens pages in the quiet mode, `quiet=1`; and key of that in the session."""
+
 LATE_SECONDS = 1.5
 """Seconds in which an address that was just overwritten counts as late, not as a new link."""
 
@@ -23,19 +26,22 @@ class Linked:
     """Choices of one visitor that the address names.
 
     Attributes:
-        link: The query parameters as last read or written. Others mean that the browser's history
-            or a link in the page has changed them.
+        link: The query parameters as last read or written, without that of the quiet mode. Others
+            mean that the browser's history or a link in the page has changed them.
     """
 
     link: dict[str, str] = field(default_factory=dict)
     _overwritten: tuple[dict[str, str], float] = field(default=({}, 0.0), repr=False)
 
     def set_link(self, link: dict[str, str]) -> None:
-        """Write query parameters into the address bar."""
-        present = st.query_params.to_dict()
-        if present != link:
-            self._overwritten = (present, time.monotonic())
-            st.query_params.from_dict(link)
+        """Write query parameters into the address bar; those of the quiet mode are added."""
+        present, wanted = (
+            st.query_params.to_dict(),
+            {**link, **({QUIET: "1"} if is_quiet() else {})},
+        )
+        if present != wanted:
+            self._overwritten = (without_quiet(present), time.monotonic())
+            st.query_params.from_dict(wanted)
         self.link = link
 
     def is_new_link(self, params: dict[str, str]) -> bool:
@@ -43,6 +49,7 @@ class Linked:
 
         A click that left the browser before our change arrived still carries the old address.
         """
+        params = without_quiet(params)
         overwritten, when = self._overwritten
         late = params == overwritten and time.monotonic() - when < LATE_SECONDS
         return params != self.link and not late
@@ -55,7 +62,7 @@ class Linked:
         as it is: without parameters it means the defaults.
         """
         if _is_from_history():
-            return params != self.link
+            return without_quiet(params) != self.link
         coming_back = st.session_state.get("page") != page
         return self.is_new_link(params) and bool(params or not coming_back)
 
@@ -64,6 +71,25 @@ def _is_from_history() -> bool:
     """Return whether the browser's Back or Forward has led to the present run."""
     context = get_script_run_ctx()
     return context is not None and context.is_history_navigation
+
+
+def is_quiet() -> bool:
+    """Return whether this visitor guesses before results are shown."""
+    lab = st.session_state.get("lab")
+    return bool(st.session_state.get(QUIET) if lab is None else lab.quiet)
+
+
+def without_quiet(params: dict[str, str]) -> dict[str, str]:
+    """Return query parameters without that of the quiet mode."""
+    return {name: value for name, value in params.items() if (name, value) != (QUIET, "1")}
+
+
+def read_address() -> dict[str, str]:
+    """Return the query parameters of a page, and begin the quiet mode if they say so."""
+    params = st.query_params.to_dict()
+    if params.get(QUIET) == "1" and "lab" not in st.session_state:
+        st.session_state[QUIET] = True
+    return without_quiet(params)
 
 
 class _FollowsLink(Protocol):
@@ -94,7 +120,7 @@ def open_choice(page: str, key: str, make: Callable[[], _Choice]) -> _Choice:
         key: Key of the choices in the session's state.
         make: Returns the choices of a new visitor.
     """
-    params = st.query_params.to_dict()
+    params = read_address()
     choice: _Choice | None = st.session_state.get(key)
     if choice is None:
         choice = st.session_state[key] = make()

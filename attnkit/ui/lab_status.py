@@ -9,6 +9,7 @@ from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
 from attnkit.ui.session import spoken
+from attnkit.ui.words import ROLES
 
 
 def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_valid: bool) -> str:
@@ -38,11 +39,11 @@ def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) ->
         guess = "Guess, then press" if awaits_guess(lab) else "Press"
         return f"Not trained yet. {guess} **Train**."
     if snapshot.experiment != lab.experiment:
-        return "Your settings are not trained yet. Press **Train**."
+        return f"Your settings are not trained yet. Press **Train**.  \n{ROLES}"
     return (
         f"A finished example: {snapshot.experiment.n_runs} models, "
         f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s. "
-        "Press **Train** to watch it happen."
+        f"Press **Train** to watch it happen.  \n{ROLES}"
     )
 
 

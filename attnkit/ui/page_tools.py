@@ -19,7 +19,7 @@ def page_tools() -> None:
             "All pages",
             key=ALL_PAGES,
             help="Newcomers need the first pages only. This adds capacity, surgery on trained "
-            "models, similarity, the atlas of real models, the guide, all variants, and past runs.",
+            "models, similarity, the atlas of real models, all variants, and past runs.",
         )
         st.toggle(
             "Projector", key=PROJECTOR, help="Larger type and fewer things, to show in a room."

@@ -6,6 +6,7 @@ import streamlit as st
 
 from attnkit.experiment import Experiment
 from attnkit.ui import components, tour, words
+from attnkit.ui.guess import awaits_first_run
 from attnkit.ui.presets import PRESETS, Preset
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import with_hidden
@@ -63,5 +64,6 @@ def show_preset(preset: Preset) -> None:
             icon=":material/science:",
             query_params=with_hidden(preset.params),
         )
-        with st.expander("What to look at", key=f"look_{preset.title}"):
-            st.markdown(preset.look)
+        if not awaits_first_run():  # it tells what comes out
+            with st.expander("What to look at", key=f"look_{preset.title}"):
+                st.markdown(preset.look)
