@@ -34,11 +34,9 @@ class Linked:
     _overwritten: tuple[dict[str, str], float] = field(default=({}, 0.0), repr=False)
 
     def set_link(self, link: dict[str, str]) -> None:
-        """Write query parameters into the address bar; those of the quiet mode are added."""
-        present, wanted = (
-            st.query_params.to_dict(),
-            {**link, **({QUIET: "1"} if is_quiet() else {})},
-        )
+        """Write query parameters into the address bar; that of the quiet mode is added."""
+        present, quiet = st.query_params.to_dict(), {QUIET: "1"} if is_quiet() else {}
+        wanted = {**link, **quiet}
         if present != wanted:
             self._overwritten = (without_quiet(present), time.monotonic())
             st.query_params.from_dict(wanted)
@@ -84,12 +82,15 @@ def without_quiet(params: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in params.items() if (name, value) != (QUIET, "1")}
 
 
-def read_address() -> dict[str, str]:
-    """Return the query parameters of a page, and begin the quiet mode if they say so."""
-    params = st.query_params.to_dict()
-    if params.get(QUIET) == "1" and "lab" not in st.session_state:
+def keep_quiet() -> None:
+    """Begin the quiet mode if the address says so, and name it in the address of every page.
+
+    A page that is loaded anew, or opened in another tab, then does not show what was hidden.
+    """
+    if st.query_params.get(QUIET) == "1" and "lab" not in st.session_state:
         st.session_state[QUIET] = True
-    return without_quiet(params)
+    elif is_quiet() and QUIET not in st.query_params:
+        st.query_params[QUIET] = "1"
 
 
 class _FollowsLink(Protocol):
@@ -120,7 +121,7 @@ def open_choice(page: str, key: str, make: Callable[[], _Choice]) -> _Choice:
         key: Key of the choices in the session's state.
         make: Returns the choices of a new visitor.
     """
-    params = read_address()
+    params = without_quiet(st.query_params.to_dict())
     choice: _Choice | None = st.session_state.get(key)
     if choice is None:
         choice = st.session_state[key] = make()

@@ -17,7 +17,7 @@ from attnkit.analysis.reasons import Reason, reason
 from attnkit.experiment import Experiment
 from attnkit.training.snapshot import Snapshot
 from attnkit.training.summary import solved_variants
-from attnkit.ui.address import Linked, is_quiet
+from attnkit.ui.address import is_quiet
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.render_cache import headline
@@ -65,14 +65,9 @@ def awaits_first_run() -> bool:
     return is_quiet() and (job is None or job.state != "finished")
 
 
-def stop_before_first_run(choice: Linked) -> None:
-    """End a page that lists results with a link to the Lab, if the visitor is to guess first.
-
-    Args:
-        choice: The visitor's choices on the page; their link stays in the address.
-    """
+def stop_before_first_run() -> None:
+    """End a page that lists results with a link to the Lab, if the visitor is to guess first."""
     if awaits_first_run():
-        choice.set_link(choice.link)
         st.info("Results are hidden until you have guessed in the Lab and trained it there.")
         st.page_link("pages/lab.py", label="Open the Lab", icon=":material/science:")
         st.stop()

@@ -152,8 +152,7 @@ class Lab(RunOnScreen, Linked):
             return
         service = training_service()
         existing = service.find(self.experiment, self.watcher)
-        is_finished = existing is not None and existing.state == "finished"
-        if is_finished and not self.opens_untrained:
+        if existing is not None and existing.state == "finished" and not self.opens_untrained:
             self._show(existing.id)
         elif self.automatic and service.estimate(self.experiment) < FAST_SECONDS:
             self._begin(reuse=True)

@@ -21,7 +21,7 @@ from attnkit.service.history import Search, name_of
 from attnkit.service.server import server_settings
 from attnkit.service.store import ResultStore, StoredEntry, Unavailable
 from attnkit.training.snapshot import Snapshot
-from attnkit.ui.address import Linked, read_address
+from attnkit.ui.address import Linked
 from attnkit.ui.owner import is_signed_in
 
 MOST = len(LETTERS)
@@ -95,7 +95,7 @@ def _params(link: str) -> dict[str, str]:
 
 def open_runs() -> Runs:
     """Return this visitor's choice, made from the link if it is new or the link has changed."""
-    link = read_address().get("run", "")
+    link = st.query_params.get("run", "")
     runs: Runs | None = st.session_state.get("runs")
     if runs is None:
         runs = st.session_state.runs = Runs()

@@ -62,7 +62,7 @@ def draw() -> None:
     require_route()
     choice, live = open_capacity_choice(), open_live_sweep()
     st.title("How much capacity does sharing need?", anchor=False)
-    stop_before_first_run(choice)
+    stop_before_first_run()
     result = result_of(choice, live)
     if result is not None:
         choice.settle(result.sweep)

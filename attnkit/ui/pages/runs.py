@@ -49,7 +49,7 @@ def draw() -> None:
     require_route()
     st.title("Runs", anchor=False)
     runs = open_runs()
-    stop_before_first_run(runs)
+    stop_before_first_run()
     store = result_store()
     try:
         if isinstance(store, Unavailable):
