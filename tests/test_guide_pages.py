@@ -87,8 +87,8 @@ def write(tab, text):
 
 
 def linked_variant(tab):
-    """Return the variant that the address names."""
-    value = tab.query_params["variant"]
+    """Return the variant that the address names; without one it means the first."""
+    value = tab.query_params.get("variant", next(iter(CATALOGUE.values())).name)
     return value if isinstance(value, str) else value[0]
 
 

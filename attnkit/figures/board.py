@@ -119,17 +119,11 @@ def board(
 def planned_board(experiment: Experiment) -> dict[str, Any]:
     """Return the board of an experiment before training: its columns without results.
 
-    It has all legends, so that nothing moves when the curves appear.
+    Its legends are those of the curves, so that nothing moves when these appear, except the level
+    at which symmetric scores stay: it would tell which variants fail before anybody has guessed.
     """
     name = "accuracy" if experiment.task.loss_to_beat is None else "loss"
-    levels = [
-        *_shared_levels(experiment),
-        *(
-            level
-            for variant in experiment.sharing
-            for level in _levels_of(experiment, variant, np.zeros(1), name)
-        ),
-    ]
+    levels = _shared_levels(experiment) + ([_untrained(0.0)] if name == "accuracy" else [])
     return {
         "step": 0,
         "last_step": experiment.training.steps,
@@ -247,11 +241,16 @@ def _levels_of(
     if name == "loss":
         return []
     start = float(mean_interval(at_start).mean)
-    levels = [] if np.isnan(start) else [{"value": start, "dash": "dash", "text": "untrained"}]
+    levels = [] if np.isnan(start) else [_untrained(start)]
     if experiment.plateau is not None and stays_at_plateau(variant):
         text = f"guess between two entries {percent(experiment.plateau)}"
         levels.append({"value": experiment.plateau, "dash": "longdashdot", "text": text})
     return levels
+
+
+def _untrained(value: float) -> dict[str, Any]:
+    """Return the level of the accuracy before training."""
+    return {"value": value, "dash": "dash", "text": "untrained"}
 
 
 def _legend(

@@ -319,14 +319,14 @@ def tour(stops: list[dict[str, str]], *, n_requests: int, key: str) -> None:
     _component("tour")(key=key, data=_packed({"stops": stops, "requests": n_requests}))
 
 
-def terms(hints: list[list[str]], *, key: str) -> None:
-    """Show the meanings of terms wherever they occur on the page.
+def page(hints: list[list[str]], *, key: str) -> None:
+    """Load what every page needs, such as the meanings of terms wherever they occur on the page.
 
     Args:
         hints: Pairs of a spelling and its meaning, the longest spelling first.
         key: Key of the component.
     """
-    _component("terms")(key=key, data=_packed({"hints": hints}))
+    _component("page")(key=key, data=_packed({"hints": hints}))
 
 
 def markup(html: str, *, key: str) -> None:

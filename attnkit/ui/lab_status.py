@@ -11,6 +11,7 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
 from attnkit.ui.session import spoken
 from attnkit.variants.catalogue import title_of
+from attnkit.ui.words import ROLES
 
 
 def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_valid: bool) -> str:
@@ -38,12 +39,13 @@ def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) ->
         return "These settings cannot be trained: the reason stands above."
     if snapshot is None:
         guess = "Guess, then press" if awaits_guess(lab) else "Press"
-        return f"Not trained yet. {guess} **Train**."
+        return f"Not trained yet. {guess} **Train**.  \n{ROLES}"
     example = (
         f"A finished example: {snapshot.experiment.n_runs} models, "
         f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s."
     )
-    return example + (_untrained_note(lab, snapshot) or " Press **Train** to watch it happen.")
+    note = _untrained_note(lab, snapshot) or " Press **Train** to watch it happen."
+    return f"{example}{note}  \n{ROLES}"
 
 
 def _untrained_note(lab: Lab, snapshot: Snapshot) -> str:

@@ -30,6 +30,7 @@ class RunOnScreen:
         previous: Last snapshot of the job before it on the same task, drawn faded.
         filmed_id: The job whose film a page shows, if that is another one.
         quiet: Whether the visitor guesses before results are shown.
+        hidden: Controls that a class link hides; they keep their values.
     """
 
     experiment: Experiment
@@ -40,6 +41,15 @@ class RunOnScreen:
     previous: Snapshot | None = None
     filmed_id: str | None = None
     quiet: bool = False
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def opens_untrained(self) -> bool:
+        """Whether no finished run is shown in place of a training that the visitor can watch.
+
+        A class is to see how the models learn, and whoever guesses not to see the result before.
+        """
+        return self.quiet or bool(self.hidden)
 
     @property
     def watched(self) -> set[str]:
@@ -67,7 +77,7 @@ class RunOnScreen:
         is shown as it was trained; an example with other settings is not shown, and in the quiet
         mode none is: it would give the answer away.
         """
-        example = None if self.quiet else self.example
+        example = None if self.opens_untrained else self.example
         snapshot = example if job is None else job.snapshot
         if snapshot is None:
             return None
@@ -86,7 +96,7 @@ class RunOnScreen:
         job = self.job
         if job is not None:
             return job.state == "finished"
-        example = None if self.quiet else self.example
+        example = self.shown(None)
         return example is not None and example.experiment == self.experiment
 
     @property
@@ -102,7 +112,7 @@ class RunOnScreen:
     def n_new(self) -> int | None:
         """Number of variants to train beside those on screen; None if all have to be trained."""
         job = self.job
-        if job is None or job.state != "finished":
+        if job is None or job.state != "finished" or self.opens_untrained:
             return None
         if not can_share_runs(job.experiment, self.experiment):
             return None

@@ -7,6 +7,7 @@ import time
 import streamlit as st
 
 from attnkit.experiment.experiment import DEFAULT_TASK
+from attnkit.ui.address import is_quiet
 from attnkit.ui.lab import Lab
 from attnkit.ui.presence import watcher
 from attnkit.ui.service import training_service
@@ -31,7 +32,8 @@ def open_lab(page: str = "lab") -> Lab:
     params = st.query_params.to_dict()
     lab: Lab | None = st.session_state.get("lab")
     if lab is None:
-        lab = st.session_state.lab = Lab(default_experiment(DEFAULT_TASK), watcher=watcher())
+        lab = Lab(default_experiment(DEFAULT_TASK), watcher=watcher(), quiet=is_quiet())
+        st.session_state.lab = lab
         lab.follow(params)
     elif lab.is_called(params, page):
         lab.follow(params)

@@ -6,12 +6,13 @@ import {
   scoreMaps, square,
 } from "./direction.js";
 import {
-  bars, clamp, diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, say,
+  bars, clamp, diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent,
   scaleLegend, share, textWidth,
 } from "./ink.js";
 import { lacks, titled } from "./heads.js";
 import { columnsChart, lineChart } from "./charts.js";
 import { filmPage } from "./film.js";
+import { say } from "./panels.js";
 
 const NARROWEST = 170;
 const A_FORMULA = "a = ‖S − Sᵀ‖² / 4‖S‖² = (1 − s)/2";

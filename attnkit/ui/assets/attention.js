@@ -6,12 +6,13 @@ import {
   looksOf, mapOf, mostHeads, placeText, short, shownPlace,
 } from "./followed.js";
 import {
-  clamp, el, heatMap, paint, panelGrid, panelTitle, percent, say, scaleLegend, sequential, set, show,
+  clamp, el, heatMap, paint, panelGrid, panelTitle, percent, scaleLegend, sequential, set, show,
   textWidth,
 } from "./ink.js";
 import { filmPage } from "./film.js";
 import { lookupFigure } from "./lookup.js";
 import { differenceFigure, massFigure } from "./contrast.js";
+import { say } from "./panels.js";
 
 const findingFigure = {
   name: "finding",

@@ -3,9 +3,9 @@
 // texts and pixels only.
 // data: see attnkit/figures/board.py, and {alt, file}
 
-import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from "./panels.js";
+import { once, onWidth, say, setTextForm, states, unpacked, whenGone } from "./panels.js";
 import { paperOf, round, saveMenu } from "./save.js";
-import { clamp, el, paint, percent, placeIn, say, sequential, set, share, show, svg } from "./ink.js";
+import { clamp, el, paint, percent, placeIn, sequential, set, share, show, svg } from "./ink.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, LINE = 11;
 const SHORT_NAMES = 200, PHONE = 640;
@@ -345,7 +345,7 @@ function tell(state, drawn, cell, event) {
   tip.style.display = cell ? "block" : "none";
   if (!cell) return;
   const [i, j] = cell, { x, y, width } = placeIn(tip.parentElement, event);
-  setText(tip, `“${maps.rows[i]}” attends to “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
+  say(tip, `“${maps.rows[i]}” attends to “${maps.column_titles[j]}”: ${share(drawn.levels[i * maps.columns.length + j])}`);
   tip.style.left = `${clamp(x + 12, 0, width - tip.offsetWidth)}px`;
   tip.style.top = `${y - 30}px`;
 }

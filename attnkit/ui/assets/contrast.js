@@ -1,10 +1,11 @@
 // The Attention page: the maps of two variants subtracted, and what training does to attention.
 
 import {
-  diverging, el, heatMap, limitOf, number, panelGrid, percent, say, scaleLegend, show,
+  diverging, el, heatMap, limitOf, number, panelGrid, percent, scaleLegend, show,
 } from "./ink.js";
 import { chosenPlace, columnsOf, lackingOf, mapOf, placeText, shownPlace } from "./followed.js";
 import { lineChart } from "./charts.js";
+import { say } from "./panels.js";
 
 /** Which two variants are compared: those chosen, else QKV and Q=K, else the first two. */
 function comparedPair(film) {

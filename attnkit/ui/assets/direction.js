@@ -2,12 +2,13 @@
 // Arrays are those of attnkit/analysis/inspection/symmetry.py.
 
 import {
-  diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, say, scaleLegend,
+  diverging, el, heatMap, limitOf, number, panelGrid, panelTitle, percent, scaleLegend,
   textWidth, twoNumbers,
 } from "./ink.js";
 import { lacks, titled } from "./heads.js";
 import { everyone, listed, percents, verb } from "./sentences.js";
 import { variantTable } from "./tables.js";
+import { say } from "./panels.js";
 
 export const ROUNDING = 1e-5;
 // Attention is split evenly, and the direction lost, if the shares on the right and the mirrored

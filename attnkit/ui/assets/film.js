@@ -34,8 +34,8 @@
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
 //   film.tip.show(text, event), film.tip.hide()
 
-import { once, onSight, onWidth, states, whenGone } from "./panels.js";
-import { clamp, el, number, percent, placeIn, say, set, show, svg } from "./ink.js";
+import { once, onSight, onWidth, say, states, whenGone } from "./panels.js";
+import { clamp, el, number, percent, placeIn, set, show, svg } from "./ink.js";
 import { saveMenu } from "./save.js";
 import { dashOf } from "./charts.js";
 

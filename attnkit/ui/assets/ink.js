@@ -13,7 +13,7 @@
 // Charts over steps and scatters stand in charts.js.
 
 import PALETTE from "../../variants/palette.json" with { type: "json" };
-import { columnsFor, setTextForm } from "./panels.js";
+import { columnsFor, say, setTextForm } from "./panels.js";
 
 const ROW_LEAST = 16;
 let ruler;
@@ -31,7 +31,7 @@ export function textWidth(texts) {
 export function el(tag, className, parent, text) {
   const element = document.createElement(tag);
   if (className) element.className = className;
-  if (text !== undefined) element.append(document.createTextNode(text));
+  if (text !== undefined) say(element, text);
   parent?.append(element);
   return element;
 }
@@ -41,13 +41,6 @@ export function svg(tag, attributes, parent) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   parent?.appendChild(element);
   return element;
-}
-
-/** Change an element's text without replacing its text node. */
-export function say(element, text) {
-  const node = element.firstChild;
-  if (!node) element.append(document.createTextNode(text));
-  else if (node.data !== text) node.data = text;
 }
 
 /** Set an attribute only if it differs. */

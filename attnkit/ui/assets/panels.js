@@ -22,9 +22,18 @@ export function once(parent, tag, className) {
   return element;
 }
 
-/** Set text only if it differs, so that unchanged nodes are not touched. */
-export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+const said = new WeakMap();
+
+/**
+ * Change the text that an element begins with, without replacing its text node. What a translator
+ * has put in the place of that node stays until the text is another one.
+ */
+export function say(element, text) {
+  const node = element.firstChild, before = said.get(element);
+  said.set(element, text);
+  if (!node) element.append(text);
+  else if (node.nodeType !== 3) before === text || node.replaceWith(text);
+  else if (node.data !== text) node.data = text;
 }
 
 /** Set a text form that may also be broken after its equals signs. */

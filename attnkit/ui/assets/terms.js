@@ -2,16 +2,16 @@
 // or tapping it, anywhere shows what it means. Text is marked by the browser's highlights, so that
 // no node of Streamlit or of another component is touched. This component is on every page, so it also
 // keeps a press on a help icon from flipping the switch whose label the icon stands in.
-// data: {hints: [[spelling, meaning]], the longest spelling first}
 
-import { once, states, unpacked, whenGone } from "./panels.js";
-import { clamp, say } from "./ink.js";
+import { once, say, states, unpacked, whenGone } from "./panels.js";
+import { clamp } from "./ink.js";
 import { settleSidebar } from "./sidebar.js";
 
 const PAUSE = 500, HELP = "label [data-testid=stTooltipIcon]", PRESS = ["pointerdown", "mousedown", "click"];
 const SKIPPED = "h1, a, button, summary, input, textarea, select, pre, svg, .katex, .ak-tip, [role=dialog], [data-testid=stTooltipContent]";
 
-export default function showTerms({ data: packed, parentElement }) {
+/** Data as in page.js. */
+export function showTerms({ data: packed, parentElement }) {
   const root = once(parentElement, "div", "ak-terms");
   if (!states.has(root)) {
     states.set(root, begin(root, unpacked(packed).hints));

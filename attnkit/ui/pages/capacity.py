@@ -38,6 +38,7 @@ from attnkit.ui.capacity_sections import (
     show_slices,
     shown_cells,
 )
+from attnkit.ui.guess import stop_before_first_run
 from attnkit.ui.live_sweep import LiveSweep, open_live_sweep
 from attnkit.ui.live_sweep_area import live_bar, sweep_form_area
 from attnkit.ui.markdown import plain
@@ -61,6 +62,7 @@ def draw() -> None:
     require_route()
     choice, live = open_capacity_choice(), open_live_sweep()
     st.title("How much capacity does sharing need?", anchor=False)
+    stop_before_first_run()
     result = result_of(choice, live)
     if result is not None:
         choice.settle(result.sweep)

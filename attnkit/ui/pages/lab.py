@@ -285,7 +285,7 @@ def untrained_area(lab: Lab, status: str) -> None:
     with st.container(key="live"):
         st.progress(0.0)
         with st.container(key="why"):
-            st.markdown("Untrained: curves and attention maps appear here.")
+            st.markdown(f"{words.ROLES}  \nUntrained: curves and attention maps appear here.")
         with st.container(horizontal=True, vertical_alignment="center", key="state"):
             st.markdown(status)
         components.board(

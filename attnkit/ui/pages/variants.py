@@ -12,6 +12,7 @@ from attnkit.foundation.settings import InvalidExperiment
 from attnkit.tasks import TASKS
 from attnkit.ui import components
 from attnkit.ui.composer import costs_line, other_names
+from attnkit.ui.guess import awaits_first_run
 from attnkit.ui.markdown import plain
 from attnkit.ui.routing import require_route
 from attnkit.ui.session import with_hidden
@@ -34,7 +35,7 @@ def draw() -> None:
     require_route()
     problems = import_plugins()
     choice = open_variant_choice()
-    recorded = load_recorded()
+    recorded = None if awaits_first_run() else load_recorded()
     st.title("Variants", anchor=False)
     with st.container(key="conclusion"):
         st.markdown(plain(conclusion(list(CATALOGUE.values()), recorded)))
