@@ -4,7 +4,8 @@
 // data: see attnkit/figures/board.py, and {alt, faded, file}
 
 import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from "./panels.js";
-import { paperOf, round, saveMenu } from "./save.js";
+import { saveMenu } from "./save.js";
+import { paperOf, round } from "./trace.js";
 import { clamp, el, paint, percent, say, sequential, set, share, show, svg } from "./ink.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 165, LETTER = 6.2;

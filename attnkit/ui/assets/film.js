@@ -1,5 +1,5 @@
 // Films: training at up to 100 moments, shown by a page of figures under one player bar.
-// A page's component (its file is joined after panels.js, ink.js, charts.js, save.js and this one):
+// A page's component (its file is joined after panels.js, ink.js, charts.js, trace.js, save.js and this one):
 //
 //   export default function showPage(component) {           // {data: bytes, parentElement, setTriggerValue}
 //     return filmPage(component, { conclude, figures: [accuracy], more: [loss] });
