@@ -1,4 +1,4 @@
-"""Tools that every page has: the choice of pages, the projector mode, meanings of terms."""
+"""Tools that every page has: choice of pages, projector mode, rules for paper, terms."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def page_tools() -> None:
             "Projector", key=PROJECTOR, help="Larger type and fewer things, to show in a room."
         )
     with st.container(key="page_tools"):
-        style = asset("projector.css") if st.session_state[PROJECTOR] else ""
-        components.markup(f"<style>{style}</style>", key="page_style")
+        projector = asset("projector.css") if st.session_state[PROJECTOR] else ""
+        components.markup(f"<style>{projector}{asset('print.css')}</style>", key="page_style")
         components.terms(words.hints(), key="terms")

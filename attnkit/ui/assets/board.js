@@ -3,7 +3,7 @@
 // texts and pixels only.
 // data: see attnkit/figures/board.py, and {alt, faded, file}
 
-import { once, onWidth, setText, setTextForm, states, unpacked, whenGone } from "./panels.js";
+import { once, onWidth, setText, setTextForm, states, unpacked, whenGone, windowSize } from "./panels.js";
 import { saveMenu } from "./save.js";
 import { paperOf, round } from "./trace.js";
 import { clamp, el, paint, percent, say, sequential, set, share, show, svg } from "./ink.js";
@@ -57,9 +57,9 @@ const lettersWide = (texts) => Math.ceil(LETTER * Math.max(0, ...texts.map((text
 function arrange(root, state) {
   const { columns, maps, turn } = state.data, n = columns.length;
   const room = (root.clientWidth || 1100) - GAP * (n - 1);
-  const narrow = innerWidth <= 640;
+  const { width: wide, height: tall } = windowSize(), narrow = wide <= 640;
   const width = narrow ? Math.min(room + GAP * (n - 1), 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, Math.floor(room / n));
-  const spare = narrow ? 60 : Math.max(0, Math.min(MOST_SPARE, innerHeight - SMALLEST_WINDOW));
+  const spare = narrow ? 60 : Math.max(0, Math.min(MOST_SPARE, tall - SMALLEST_WINDOW));
   const rows = width < SHORT_NAMES && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
   const left = Math.max(34, 8 + lettersWide(rows)), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
   const single = (maps?.columns ?? []).every((text) => text.length === 1 || text === "rest");

@@ -33,7 +33,7 @@
 //   film.link.point(token), film.link.on(node, seen)   a token pointed at, in all figures
 //   film.tip.show(text, event), film.tip.hide()
 
-import { once, onSight, onWidth, states, whenGone } from "./panels.js";
+import { isPrinting, once, onSight, onWidth, states, whenGone } from "./panels.js";
 import { clamp, el, number, percent, say, set, show, svg } from "./ink.js";
 import { saveMenu } from "./save.js";
 import { dashOf } from "./charts.js";
@@ -177,6 +177,7 @@ function mount(root, view) {
   state.ends.push(onWidth(root, () => {
     film.width = root.clientWidth;
     film.redraw();
+    if (isPrinting()) drawAll(state); // no picture of the screen comes before the paper
   }));
   return state;
 }
@@ -370,23 +371,26 @@ function moveTo(state, k) {
 
 /** Draw before the next picture of the screen, however often it is asked for. */
 function schedule(state) {
-  state.waiting ??= requestAnimationFrame(() => {
-    state.waiting = undefined;
-    const began = performance.now();
-    if (!state.film.steps.length) return;
-    drawPlayer(state);
-    if (state.conclusion) say(state.conclusion, state.view.conclude(state.film));
-    for (const figure of state.figures) {
-      figure.stale = true;
-      if (figure.visible && figure.section.style.display !== "none") draw(state, figure);
-    }
-    state.moves += 1;
-    state.root.dataset.moves = state.moves;
-    state.root.dataset.step = state.film.step;
-    state.root.dataset.milliseconds = (performance.now() - began).toFixed(2);
-    clearTimeout(state.resting);
-    state.resting = setTimeout(() => rest(state), REST);
-  });
+  state.waiting ??= requestAnimationFrame(() => drawAll(state));
+}
+
+function drawAll(state) {
+  cancelAnimationFrame(state.waiting);
+  state.waiting = undefined;
+  const began = performance.now();
+  if (!state.film.steps.length) return;
+  drawPlayer(state);
+  if (state.conclusion) say(state.conclusion, state.view.conclude(state.film));
+  for (const figure of state.figures) {
+    figure.stale = true;
+    if (figure.visible && figure.section.style.display !== "none") draw(state, figure);
+  }
+  state.moves += 1;
+  state.root.dataset.moves = state.moves;
+  state.root.dataset.step = state.film.step;
+  state.root.dataset.milliseconds = (performance.now() - began).toFixed(2);
+  clearTimeout(state.resting);
+  state.resting = setTimeout(() => rest(state), REST);
 }
 
 /** Once it stands still: say in words what is shown. */

@@ -13,7 +13,7 @@
 // Charts over steps and scatters stand in charts.js.
 
 import PALETTE from "../../variants/palette.json" with { type: "json" };
-import { columnsFor, setTextForm } from "./panels.js";
+import { columnsFor, isPrinting, setTextForm } from "./panels.js";
 
 const ROW_LEAST = 16;
 let ruler;
@@ -175,7 +175,7 @@ const WIDE = 900;
 export function panelGrid(film, parent, n, least, parts = 0, gap = 16) {
   const width = parent.clientWidth || film.width;
   let columns = columnsFor(width + gap, n, least + gap), frame = parent;
-  if (n === 5 && columns === 3) { // the five sharings in three columns would leave a hole
+  if (n === 5 && columns === 3 && !isPrinting()) { // the five sharings in three columns would leave a hole
     columns = width < WIDE ? 2 : 5;
     if (columns === 5) frame = el("div", "ak-scroll", parent);
   }

@@ -3,7 +3,7 @@
 // no node of Streamlit or of another component is touched.
 // data: {hints: [[spelling, meaning]], the longest spelling first}
 
-import { once, states, unpacked, whenGone } from "./panels.js";
+import { once, onPrint, states, unpacked, whenGone } from "./panels.js";
 import { clamp, say } from "./ink.js";
 
 const PAUSE = 500;
@@ -113,8 +113,10 @@ function begin(root, hints) {
   observer.observe(page, { childList: true, characterData: true, subtree: true });
   page.addEventListener("toggle", () => { waiting ||= setTimeout(mark, PAUSE); }, { ...listening, capture: true });
   waiting = setTimeout(mark, PAUSE);
+  const endPrint = onPrint(hide); // so that pages without figures are printed by the same rules
   return {
     end() {
+      endPrint();
       observer.disconnect();
       ends.abort();
       clearTimeout(waiting);
