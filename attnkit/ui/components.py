@@ -139,7 +139,14 @@ def load_plotly() -> None:
 
 
 def live_figure(
-    figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, faded: bool, file: str = ""
+    figure: Figure,
+    legend: list[dict[str, str]],
+    *,
+    key: str,
+    alt: str,
+    faded: bool,
+    file: str = "",
+    asymmetry: Mapping[str, Any] | None = None,
 ) -> None:
     """Draw a figure of panels.
 
@@ -150,6 +157,7 @@ def live_figure(
         alt: Description for people who do not see the figure.
         faded: Whether it shows other settings than the visitor's.
         file: Name of the files in which it can be saved, see `load_board`; empty if it cannot be.
+        asymmetry: Return value of `attnkit.figures.board.asymmetry_over_steps`, for these files.
     """
     data = {
         "figure": figure,
@@ -159,6 +167,7 @@ def live_figure(
         "alt": alt,
         "faded": faded,
         "file": file,
+        "asymmetry": asymmetry,
     }
     _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt, faded))
 
@@ -241,7 +250,7 @@ def board(drawing: dict[str, Any], *, key: str, alt: str, faded: bool) -> None:
         alt: Description for people who do not see the board.
         faded: Whether it shows other settings than the visitor's.
     """
-    data = {**drawing, "alt": alt, "faded": faded, "file": f"attnkit-{drawing['hash']}"}
+    data = {**drawing, "alt": alt, "faded": faded, "file": f"attnkit-{drawing['task']}-board"}
     _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt, faded))
 
 

@@ -21,7 +21,7 @@ export default function showBoard({ data: packed, parentElement }) {
     states.set(root, state);
     state.tip = once(root, "div", "ak-tip");
     state.named = saveMenu(once(root, "div", "ak-board-save"), () => ({
-      body: state.grid, heading: state.data.alt.split(". ")[0], name: state.data.file, table: () => tableOf(state),
+      body: state.grid, heading: `${state.data.title}. ${state.data.alt.split(". ")[0]}`, name: state.data.file, table: () => tableOf(state),
     }));
     state.named("accuracy, attention and asymmetry of every variant");
     state.grid = once(root, "div", "ak-board-grid");

@@ -236,7 +236,7 @@ function buildFrame(state, definition, parent) {
       body,
       legend: body.querySelector(".ak-chart") && !body.querySelector(".ak-film-legend") ? state.player.legend : null,
       heading: [textOf(definition.title, film), film.header.title, where].filter(Boolean).join(" · "),
-      name: `attnkit-${definition.name}-step-${film.step}`,
+      name: ["attnkit", film.header.task, film.header.view, definition.name, "step", film.step].filter((part) => part !== undefined).join("-"),
       table: () => definition.table(film),
     };
   });
