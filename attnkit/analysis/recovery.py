@@ -243,10 +243,10 @@ def curve_table(snapshot: Snapshot) -> str:
     """Return every evaluation of every run as CSV."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["step", "sharing", "seed", "accuracy", "loss"])
+    table.writerow(["step", "sharing", "seed", "accuracy", "loss", "asymmetry"])
     accuracy, loss = (snapshot.history[name] for name in ("accuracy", "loss"))
     for evaluation, step in enumerate(snapshot.eval_steps):
         for run, (variant, seed) in enumerate(snapshot.experiment.runs):
-            metrics = [accuracy[evaluation, run], loss[evaluation, run]]
-            table.writerow([step, variant.value, seed, *metrics])
+            measures = [values[evaluation, run] for values in (accuracy, loss, snapshot.asymmetry)]
+            table.writerow([step, variant.value, seed, *measures])
     return text.getvalue()

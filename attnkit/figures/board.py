@@ -116,6 +116,13 @@ def board(
     }
 
 
+def asymmetry_over_steps(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the mean score asymmetry of every variant at the steps that charts show, packed."""
+    steps, indices = thin(snapshot.eval_steps)
+    means = mean_interval(snapshot.per_sharing(snapshot.asymmetry)[indices]).mean
+    return {"steps": _packed(steps), "means": [_packed(line) for line in means.T]}
+
+
 def planned_board(experiment: Experiment) -> dict[str, Any]:
     """Return the board of an experiment before training: its columns without results.
 
@@ -140,7 +147,8 @@ def planned_board(experiment: Experiment) -> dict[str, Any]:
             {**column, "said": _alt_text(column)} for column in planned_columns(experiment)
         ],
         "maps": None,
-        "hash": experiment.hash,
+        "task": experiment.task.name,
+        "title": experiment.task.title,
     }
 
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from attnkit.analysis.attention_map import telling_layer
 from attnkit.experiment import Experiment
+from attnkit.figures.board import asymmetry_over_steps
 from attnkit.figures.curves import accuracy_legend, loss_legend, measures_legend
 from attnkit.training.snapshot import Snapshot
 from attnkit.ui import components, words
@@ -116,7 +117,8 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
     expander = st.expander("Larger charts", key="larger", on_change="rerun")
     if not expander.open:
         return
-    previous, name = lab.previous, f"attnkit-{snapshot.experiment.hash}"
+    previous, name = lab.previous, f"attnkit-{snapshot.experiment.task.name}"
+    asymmetry = asymmetry_over_steps(snapshot)
     with expander:
         if snapshot.experiment.task.loss_to_beat is not None:
             st.subheader("Loss on held-out examples, by training step", anchor=False)
@@ -125,6 +127,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
                 loss_legend(snapshot, previous),
                 key="loss",
                 file=f"{name}-loss",
+                asymmetry=asymmetry,
                 alt=f"Loss over steps. {finding(snapshot)}",
             )
         st.subheader("Accuracy on held-out examples, by training step", anchor=False)
@@ -133,6 +136,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
             accuracy_legend(snapshot, previous),
             key="accuracy",
             file=f"{name}-accuracy",
+            asymmetry=asymmetry,
             alt=f"Accuracy over steps. {finding(snapshot)}",
         )
         st.subheader("Symmetry of the scores, direction of the attention", anchor=False)
@@ -141,6 +145,7 @@ def larger_charts(lab: Lab, snapshot: Snapshot) -> None:
             measures_legend(snapshot),
             key="measures",
             file=f"{name}-measures",
+            asymmetry=asymmetry,
             alt=f"Symmetry and attention over steps. {measures_finding(snapshot)}",
         )
         components.load_plotly()

@@ -139,7 +139,13 @@ def load_plotly() -> None:
 
 
 def live_figure(
-    figure: Figure, legend: list[dict[str, str]], *, key: str, alt: str, file: str = ""
+    figure: Figure,
+    legend: list[dict[str, str]],
+    *,
+    key: str,
+    alt: str,
+    file: str = "",
+    asymmetry: Mapping[str, Any] | None = None,
 ) -> None:
     """Draw a figure of panels.
 
@@ -149,6 +155,7 @@ def live_figure(
         key: Key of the component.
         alt: Description for people who do not see the figure.
         file: Name of the files in which it can be saved, see `load_board`; empty if it cannot be.
+        asymmetry: Return value of `attnkit.figures.board.asymmetry_over_steps`, for these files.
     """
     data = {
         "figure": figure,
@@ -157,6 +164,7 @@ def live_figure(
         "narrowest": NARROWEST,
         "alt": alt,
         "file": file,
+        "asymmetry": asymmetry,
     }
     _component("figure")(key=key, data=_PACKED.of(figure, lambda: data, alt))
 
@@ -249,7 +257,7 @@ def board(drawing: dict[str, Any], *, key: str, alt: str) -> None:
         key: Key of the component.
         alt: Description for people who do not see the board.
     """
-    data = {**drawing, "alt": alt, "file": f"attnkit-{drawing['hash']}"}
+    data = {**drawing, "alt": alt, "file": f"attnkit-{drawing['task']}-board"}
     _board()(key=key, data=_PACKED.of(drawing, lambda: data, alt))
 
 

@@ -9,6 +9,7 @@ browser adds them to those it has.
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,12 @@ from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
 from attnkit.ui.session import open_lab, spoken
 from attnkit.variants.catalogue import title_of
+
+ATTENTION_TITLE = "What does one lookup do?"
+"""Title of the page Attention, and of its copy as one file."""
+
+LONGEST_WAIT = 120.0
+"""Seconds that a download waits for a training whose film it shows."""
 
 TICK_SECONDS = 0.5
 """Seconds between two updates while a run trains."""
@@ -92,6 +99,14 @@ class Subject:
         """
         job = self.ask_for_film()
         return f"Not taken: {self.refusal}" if job is None else self._inspect(job, inspection)
+
+    def inspect_when_over(self, inspection: Inspection) -> bytes | str | None:
+        """Return the result of an inspection, after waiting for the end of a training."""
+        service, deadline = training_service(), time.monotonic() + LONGEST_WAIT
+        job = self.ask_for_film()
+        while job is not None and not job.over and (left := deadline - time.monotonic()) > 0:
+            job = service.wait(job.id, job.version, left, self.lab.watcher)
+        return self.inspect(inspection)
 
     def inspect_all_seeds(self, inspection: Inspection) -> bytes | str | None:
         """Return the result of an inspection of all seeds of the run, if it still has its film.

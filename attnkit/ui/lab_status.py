@@ -10,8 +10,8 @@ from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
 from attnkit.ui.session import spoken
-from attnkit.variants.catalogue import title_of
 from attnkit.ui.words import ROLES
+from attnkit.variants.catalogue import title_of
 
 
 def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_valid: bool) -> str:

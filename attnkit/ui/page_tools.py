@@ -1,4 +1,4 @@
-"""Tools that every page has: the choice of pages, the projector mode, and the page's script."""
+"""Tools that every page has: choice of pages, projector mode, rules for paper, one script."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def page_tools() -> None:
             "Projector", key=PROJECTOR, help="Larger type and fewer things, to show in a room."
         )
     with st.container(key="page_tools"):
-        style = asset("projector.css") if st.session_state[PROJECTOR] else ""
-        components.markup(f"<style>{style}</style>", key="page_style")
+        projector = asset("projector.css") if st.session_state[PROJECTOR] else ""
+        components.markup(f"<style>{projector}{asset('print.css')}</style>", key="page_style")
         components.page(words.hints(), key="page_script")

@@ -189,7 +189,7 @@ def recovery_downloads(subject: Subject, snapshot: Snapshot) -> None:
         st.download_button(
             "Curves as CSV",
             curve_table(snapshot),
-            f"attnkit-{snapshot.experiment.hash}-recovery.csv",
+            f"attnkit-{snapshot.experiment.task.name}-surgery-recovery.csv",
             "text/csv",
             icon=":material/download:",
             on_click="ignore",

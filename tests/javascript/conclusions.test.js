@@ -29,7 +29,7 @@ const PEOPLE = { labels: ["Zoe", "Eli"], positions: [0, 1], target: [1, -1], rev
 const SCORED = [1.36, 1.36];
 
 function directionFilm(variants, { step = 600, header = {} } = {}) {
-  const frame = { accuracy: [[variants.length], variants.map(([, , , , , accuracy]) => accuracy)] };
+  const frame = Object.fromEntries(["accuracy", "asymmetry"].map((name) => [name, [[variants.length], variants.map(([, , , , , value]) => value)]]));
   variants.forEach(([, must, error, right, mirrored, , [there, back] = SCORED], p) => Object.assign(frame, {
     [`${p}.must`]: [[1], [must]], [`${p}.error`]: [[1, 2], [error, error]], [`${p}.mass`]: [[2], [right, mirrored]],
     [`${p}.scores`]: [[1, 2, 2], [9, there, back, 9]], [`${p}.a`]: [[1, 1], [error ** 2 / 4]],

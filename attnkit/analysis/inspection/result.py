@@ -87,6 +87,10 @@ def header_of(film: Film, inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def with_accuracy(film: Film) -> dict[str, np.ndarray]:
-    """Return the framed array that every view has: accuracy on held-out examples, (f, v)."""
-    return {"accuracy": film.metric("accuracy").astype(np.float32)}
+def with_measures(film: Film) -> dict[str, np.ndarray]:
+    """Return the framed arrays that every view has: accuracy and score asymmetry, (f, v)."""
+    asymmetry = (1 - film.metric("score_symmetry")) / 2
+    return {
+        "accuracy": film.metric("accuracy").astype(np.float32),
+        "asymmetry": asymmetry.astype(np.float32),
+    }

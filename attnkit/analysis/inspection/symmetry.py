@@ -20,7 +20,7 @@ from attnkit.analysis.inspection.inspected_example import layer_spec_of, single_
 from attnkit.analysis.inspection.probes import N_EXAMPLES, example_for, examples_of
 from attnkit.analysis.inspection.replay import Replay, film_parts, replays
 from attnkit.analysis.inspection.request import Inspection
-from attnkit.analysis.inspection.result import InspectionResult, header_of, with_accuracy
+from attnkit.analysis.inspection.result import InspectionResult, header_of, with_measures
 from attnkit.analysis.reasons import marked_pair
 from attnkit.experiment import Experiment
 from attnkit.experiment.layer_specs import LayerSpec
@@ -70,7 +70,7 @@ def inspect_symmetry(film: Film, inspection: Inspection) -> InspectionResult:
     positions = _sent_positions(sized.task, spec, example)
     film = film.thinned(_most_frames(film.experiment, len(positions)))
     many = examples_of(film.experiment.task)
-    framed = with_accuracy(film)
+    framed = with_measures(film)
     for p, variant in enumerate(film.experiment.sharing):
         for name, array in _arrays(film, variant, inspection, sized, example, many).items():
             sent = array[..., positions, :][..., positions] if name == "scores" else array

@@ -37,7 +37,7 @@ function mount(root) {
     body: state.body,
     heading: state.data.measure,
     legend: state.scale.node,
-    name: "attnkit-atlas",
+    name: "attnkit-atlas-heads",
     table: () => tableOf(state.data),
   }));
   state.body = el("div", "ak-atlas-panels", root);

@@ -36,10 +36,10 @@ const findingFigure = {
   update: (film, lines) => lines.forEach((line, p) => say(line, findingOf(film, p))),
   finding: (film) => `At step ${film.step}: ` + film.variants.map((variant, p) => `${variant.name}: ${findingOf(film, p)}`).join(" "),
   table: (film) => ({
-    columns: ["step", "variant", "token", "weight_on_right", "weight_on_reversed", "answer", "is_right", "probability"],
+    columns: ["step", "variant", "token", "weight_on_right", "weight_on_reversed", "answer", "is_right", "probability", "asymmetry"],
     rows: film.variants.map((variant, p) => {
       const looks = looksOf(film, p), answer = answerOf(film, p);
-      return [film.step, variant.name, followed(film), looks?.right, looks?.reverse, answer?.text, answer?.right, answer?.probability];
+      return [film.step, variant.name, followed(film), looks?.right, looks?.reverse, answer?.text, answer?.right, answer?.probability, film.value("asymmetry", [p])];
     }),
   }),
 };

@@ -3,8 +3,9 @@
 // texts and pixels only.
 // data: see attnkit/figures/board.py, and {alt, file}
 
-import { once, onWidth, say, setTextForm, states, unpacked, whenGone } from "./panels.js";
-import { paperOf, round, saveMenu } from "./save.js";
+import { isPrinting, once, onWidth, say, setTextForm, states, unpacked, whenGone, windowSize } from "./panels.js";
+import { saveMenu } from "./save.js";
+import { paperOf, round } from "./trace.js";
 import { clamp, el, paint, percent, placeIn, sequential, set, share, show, svg } from "./ink.js";
 
 const CURVE = 92, MAP = 208, ASYMMETRY = 64, AXIS = 15, GAP = 14, NARROWEST = 118, LETTER = 6.2, LINE = 11;
@@ -21,7 +22,7 @@ export default function showBoard({ data: packed, parentElement }) {
     states.set(root, state);
     state.tip = once(root, "div", "ak-tip");
     state.named = saveMenu(once(root, "div", "ak-board-save"), () => ({
-      body: state.grid, heading: state.data.alt.split(". ")[0], name: state.data.file, table: () => tableOf(state),
+      body: state.grid, heading: `${state.data.title}. ${state.data.alt.split(". ")[0]}`, name: state.data.file, table: () => tableOf(state),
     }));
     state.named("accuracy, attention and asymmetry of every variant");
     state.grid = once(root, "div", "ak-board-grid");
@@ -61,7 +62,7 @@ const lettersWide = (texts) => Math.ceil(LETTER * Math.max(0, ...texts.map((text
 function arrange(root, state) {
   const { columns, maps, turn } = state.data, n = columns.length;
   const room = (root.clientWidth || 1100) - GAP * (n - 1);
-  const narrow = innerWidth <= PHONE;
+  const narrow = windowSize().width <= PHONE;
   const width = narrow ? Math.min(room + GAP * (n - 1), 420) - (n > 1 ? 34 : 0) : Math.max(NARROWEST, Math.floor(room / n));
   const rows = width < SHORT_NAMES && maps?.short_rows ? maps.short_rows : maps?.rows ?? [];
   const left = Math.max(34, 8 + lettersWide(rows)), right = maps?.answer_letters ? 22 + Math.ceil(LETTER * maps.answer_letters) : 4;
@@ -90,6 +91,7 @@ function arrange(root, state) {
 
 /** Pixels that the curve, the map and the asymmetry may fill together, so that all three are in one view. */
 function roomBelow(root, { grid, headings, columns }) {
+  if (isPrinting()) return CURVE + MAP + ASYMMETRY;
   const scrolled = root.closest("[data-testid=stMain]")?.scrollTop ?? 0;
   const zoom = root.currentCSSZoom ?? 1, start = root.getBoundingClientRect().top + scrolled;
   const lines = Object.values(headings ?? {}).reduce((sum, span) => sum + span.parentElement.offsetHeight, 0);

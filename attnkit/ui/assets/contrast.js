@@ -144,9 +144,9 @@ export const massFigure = {
     return `${variant.name}: ${parts.join(", ")}.`;
   }).join(" "),
   table: (film) => ({
-    columns: ["step", "variant", "accuracy", "mass_on_right", "mass_on_reversed"],
+    columns: ["step", "variant", "accuracy", "asymmetry", "mass_on_right", "mass_on_reversed"],
     rows: film.steps.flatMap((step, k) => film.variants.map((variant, p) => [
-      step, variant.name, film.value("accuracy", [p], k), ...[0, 1].map((which) => massOf(film, p, chosenPlace(film), which, k)),
+      step, variant.name, ...["accuracy", "asymmetry"].map((name) => film.value(name, [p], k)), ...[0, 1].map((which) => massOf(film, p, chosenPlace(film), which, k)),
     ])),
   }),
 };

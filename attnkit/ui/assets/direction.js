@@ -147,11 +147,11 @@ export const directionTable = {
   table: (film) => {
     const pair = pairOf(film), n = film.header.labels.length;
     return {
-      columns: ["variant", "must be symmetric", "score there", "score back", "max|S−Sᵀ|", "max|S−Sᵀ|/max|S|", "attention right", "attention reversed", "accuracy"],
+      columns: ["variant", "must be symmetric", "score there", "score back", "max|S−Sᵀ|", "max|S−Sᵀ|/max|S|", "attention right", "attention reversed", "accuracy", "asymmetry"],
       rows: film.variants.map((variant, p) => {
         const s = pair && hasHead(film, p) ? film.part(`${p}.scores`, [0]) : null;
         const scores = s ? [s[pair[0] * n + pair[1]], s[pair[1] * n + pair[0]]] : [NaN, NaN];
-        return [variant.text, film.get(`${p}.must`)[0], ...scores, ...film.part(`${p}.error`, [chosenLayer(film)]), ...film.get(`${p}.mass`), film.value("accuracy", [p])];
+        return [variant.text, film.get(`${p}.must`)[0], ...scores, ...film.part(`${p}.error`, [chosenLayer(film)]), ...film.get(`${p}.mass`), film.value("accuracy", [p]), film.value("asymmetry", [p])];
       }),
     };
   },
