@@ -378,6 +378,9 @@ def problems_of(error: ValidationError, task: str = DEFAULT_TASK) -> list[Proble
 def _problem(details: ErrorDetails, known: Mapping[str, Setting]) -> Problem:
     if details["type"] == "disagreement":
         return Problem(**details["ctx"])
+    cause = details.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidExperiment):
+        return cause.problems[0]
     name = str(details["loc"][0]) if details["loc"] else "experiment"
     message = str(details["msg"]).removeprefix("Value error, ")
     return Problem(name, details["input"], known[name].allowed if name in known else message)
