@@ -360,6 +360,11 @@ def settings(task: str) -> dict[str, Setting]:
     }
 
 
+def full_size(task: str) -> Experiment:
+    """Return a task's experiment as published or recorded: the default, or a larger one."""
+    return Experiment(task=task, **TASKS[task].full_size)
+
+
 def default_settings(task: str) -> dict[str, Any]:
     """Return the flat settings of a task's default experiment."""
     return {"task": task, "sharing": [s.value for s in Sharing], **_default_values(TASKS[task])}

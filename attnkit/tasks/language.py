@@ -179,16 +179,24 @@ class Language(Task):
     corpus: ClassVar[bool] = True
     simple_model: ClassVar[str] = "a bigram model"
     overrides: ClassVar[dict[str, Any]] = {
-        "d_model": 64,
-        "n_heads": 4,
+        "d_model": 48,
+        "n_heads": 3,
         "d_head": 16,
         "n_layers": 2,
-        "d_mlp": 128,
+        "d_mlp": 96,
         "positions": "learned",
         "causal": True,
         "batch_size": 16,
         "steps": 350,
-        "evaluate_every": 25,
+        "evaluate_every": 35,
+        "n_eval": 64,
+    }
+    full_size: ClassVar[dict[str, Any]] = {
+        "length": 64,
+        "d_model": 64,
+        "n_heads": 4,
+        "d_mlp": 128,
+        "n_eval": 128,
     }
 
     objective: Literal["next", "masked"] = dial(
@@ -198,7 +206,7 @@ class Language(Task):
         "characters are hidden and must be predicted, for models that see both sides.",
         choice_labels=("next character", "hidden characters"),
     )
-    length: int = dial(64, "Window", "Characters that a model sees at once.", ge=16, le=256)
+    length: int = dial(32, "Window", "Characters that a model sees at once.", ge=16, le=256)
     masked_share: float = dial(
         0.15,
         "Hidden share",

@@ -8,7 +8,7 @@ from attnkit.ui.guess import awaits_guess
 from attnkit.ui.lab import Lab
 from attnkit.ui.markdown import plain
 from attnkit.ui.service import training_service
-from attnkit.ui.session import spoken
+from attnkit.ui.session import spoken, training_time
 
 
 def status_line(lab: Lab, job: Job | None, snapshot: Snapshot | None, *, is_valid: bool) -> str:
@@ -36,13 +36,14 @@ def _line_without_job(lab: Lab, snapshot: Snapshot | None, *, is_valid: bool) ->
         return "These settings cannot be trained: the reason stands above."
     if snapshot is None:
         guess = "Guess, then press" if awaits_guess(lab) else "Press"
-        return f"Not trained yet. {guess} **Train**."
+        return f"Not trained yet. {guess} **Train**: {training_time(lab.experiment)}."
     if snapshot.experiment != lab.experiment:
-        return "Your settings are not trained yet. Press **Train**."
+        time = training_time(lab.experiment)
+        return f"Your settings are not trained yet. Press **Train**: {time}."
     return (
         f"A finished example: {snapshot.experiment.n_runs} models, "
-        f"{snapshot.experiment.training.steps} steps, trained in {snapshot.seconds:.0f} s. "
-        "Press **Train** to watch it happen."
+        f"{snapshot.experiment.training.steps} steps. Press **Train** to watch it happen: "
+        f"{training_time(lab.experiment)}."
     )
 
 
@@ -56,7 +57,10 @@ def _line_of_training(lab: Lab, job: Job, snapshot: Snapshot) -> str:
     progress = f"Step {snapshot.step} of {steps}, {models}"
     pace = f", {speed:,.0f} model-steps per second" if snapshot.step else ""
     notes = " The training process died and began anew." if job.restarts else ""
-    notes += " The settings have changed since." if experiment != lab.experiment else ""
+    if experiment != lab.experiment:
+        notes += " The settings have changed since."
+        if job.over:
+            notes += f" To train them takes {training_time(lab.experiment)}."
     if job.state == "finished":
         if job.unstored:
             yet = " yet" if job.tried_again else ""
