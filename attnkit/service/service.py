@@ -192,8 +192,9 @@ class TrainingService:
     def estimate(self, experiment: Experiment) -> float:
         """Return the estimated training time in seconds if nothing else trains.
 
-        It follows from the work of the experiment, the pace that this machine has shown at the
-        start, and that of earlier jobs on the same task. Finished runs of some variants, which can be taken over, do not count.
+        It follows from the experiment's work and this machine's pace, which was measured at the
+        start and with every job. Finished runs of some variants, which can be taken over, do not
+        count.
         """
         reused = self._find_finished_runs(experiment)
         trains = experiment if reused is None else reused.missing
