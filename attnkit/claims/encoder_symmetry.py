@@ -12,7 +12,6 @@ _TEXT: dict[str, Any] = {
     "n_heads": 2,
     "d_mlp": 64,
     "batch_size": 32,
-    "n_eval": 128,
     "steps": 1500,
 }
 """Small models: within these steps masked ones learn far more than character frequencies."""

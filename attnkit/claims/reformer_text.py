@@ -14,7 +14,6 @@ TEXT: dict[str, Any] = {
     "d_model": 64,
     "n_heads": 4,
     "d_mlp": 128,
-    "n_eval": 128,
     "steps": 600,
     "up_to": UP_TO,
     "tuned_at": 2,

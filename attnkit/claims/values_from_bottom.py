@@ -15,7 +15,6 @@ _SETTINGS: dict[str, Any] = {
     "n_heads": 4,
     "n_layers": 4,
     "d_mlp": 128,
-    "n_eval": 128,
     "steps": 600,
     "up_to": UP_TO,
     "evaluate_every": 60,

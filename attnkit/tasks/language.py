@@ -189,14 +189,12 @@ class Language(Task):
         "batch_size": 16,
         "steps": 350,
         "evaluate_every": 35,
-        "n_eval": 64,
     }
     full_size: ClassVar[dict[str, Any]] = {
         "length": 64,
         "d_model": 64,
         "n_heads": 4,
         "d_mlp": 128,
-        "n_eval": 128,
     }
 
     objective: Literal["next", "masked"] = dial(
